@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
 import zlib
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from common.errors import UsageError
 
 IMAGES_RANK = 3  # (N, H, W), magic 0x00000803
 LABELS_RANK = 1  # (N,), magic 0x00000801
+MOST_BYTES = 4 << 30  # of a file, unpacked: images are held in memory, in several processes
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _UNSIGNED_BYTES = 0x0800
@@ -42,6 +44,8 @@ def read_idx(path: Path, rank: int) -> Idx:
             path.is_file() or path.is_dir()
         ):  # reading a pipe would wait for ever, a device may have no end
             raise UsageError(f"{path}: not a regular file; put the IDX file itself there, plain or .gz")
+        if path.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{path}: more than {MOST_BYTES >> 30} GiB; use fewer images")
         raw = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
@@ -50,7 +54,7 @@ def read_idx(path: Path, rank: int) -> Idx:
 
 def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
     """Parse the bytes of an IDX file, gzipped or plain; UsageError messages call it `name`."""
-    plain = _decompress(raw, name) if raw.startswith(_GZIP_MAGIC) else raw
+    plain = _decompress(raw, name, rank) if raw.startswith(_GZIP_MAGIC) else raw
     header = 4 * (1 + rank)
     if len(plain) < header:
         raise UsageError(f"{name}: truncated: {len(plain)} bytes, the header alone needs {header}")
@@ -65,14 +69,21 @@ def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
         thing = "image" if rank == IMAGES_RANK else "label"
         raise UsageError(f"{name}: empty ({sizes}); it must hold 1 {thing} or more")
     if len(plain) != expected:
-        fault = "truncated" if len(plain) < expected else "trailing bytes"
-        raise UsageError(f"{name}: {fault}: {len(plain)} bytes, the header ({sizes}) requires {expected}")
+        fault = f"truncated: {len(plain)} bytes" if len(plain) < expected else "trailing bytes"
+        raise UsageError(f"{name}: {fault}, the header ({sizes}) requires {expected}")
     array = np.frombuffer(plain, np.uint8, offset=header).reshape(shape)
     return Idx(name, array, hashlib.sha256(plain).hexdigest())
 
 
-def _decompress(raw: bytes, name: str) -> bytes:
+def _decompress(raw: bytes, name: str, rank: int) -> bytes:
+    """As many bytes as the header tells of, and one more if there is one; a small file may have billions of them."""
     try:
-        return gzip.decompress(raw)
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+            header = file.read(4 * (1 + rank))
+            sizes = [int.from_bytes(header[start : start + 4], "big") for start in range(4, len(header), 4)]
+            wanted = math.prod(sizes) if header.startswith((_UNSIGNED_BYTES + rank).to_bytes(4)) else 0
+            if wanted > MOST_BYTES:
+                raise UsageError(f"{name}: its header tells of {wanted} bytes, {MOST_BYTES} at most; use fewer images")
+            return header + file.read(wanted + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{name}: damaged gzip file ({error})") from error

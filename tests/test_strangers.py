@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from markdown_it import MarkdownIt
 
 from ladder.records import foreign
 from ladder.records.run import Results, save
+from ladder.records.sources import NAME, WAY_OUT
 from ladder.records.study import INDEX, Published
 from reports.explorer.pack import unpacked
 from reports.facts.numbers import line
@@ -249,3 +251,14 @@ def test_a_value_that_leads_out_of_the_folder_names_no_figure(
     (folder / INDEX).write_bytes(msgspec.json.encode(found))
     assert "figure 'step_time-precision-/../../../up.svg'" in refused(["report", str(folder)], capsys)
     assert [path.name for path in tmp_path.iterdir()] == ["sent"]
+
+
+def test_code_that_a_file_names_and_does_not_hold_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = received(tmp_path / "sent", "")
+    (folder / NAME).write_bytes(gzip.compress(b'{"files": {"a.py": "x"}, "stages": {"async": ["b.py"]}}'))
+    for command in ("report", "open"):
+        main([command, str(folder)])
+        told = capsys.readouterr().err
+        assert told == f"run_ladder.py: {folder / NAME}: names 'b.py', which it does not hold; {WAY_OUT}\n"

@@ -16,11 +16,8 @@ NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionErr
 ESCAPED = re.compile(rb"[^ -~\t\r\n]|\\u")  # JSON without this has no text that `visible` changes
 
 
-def read_json(path: Path) -> bytes:
-    """The JSON text in a regular file, each string and key made visible.
-
-    Raises ResultsError for a file that cannot be read, and one of NOT_OURS for one that is no JSON.
-    """
+def read(path: Path) -> bytes:
+    """The bytes of a regular file; raises ResultsError if it is none, cannot be read or is too large."""
     try:
         if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for ever, a device has no end
             raise ResultsError(f"{path}: not a regular file")
@@ -30,7 +27,15 @@ def read_json(path: Path) -> bytes:
         raise ResultsError(f"{path}: cannot be read ({error.strerror})") from error
     if len(raw) > MOST_BYTES:
         raise ResultsError(f"{path}: more than {MOST_BYTES >> 20} MiB, which no file of this program has")
-    return visible_json(raw)
+    return raw
+
+
+def read_json(path: Path) -> bytes:
+    """The JSON text in a file, each string and key made visible.
+
+    Raises ResultsError like `read`, and one of NOT_OURS for a text that is no JSON.
+    """
+    return visible_json(read(path))
 
 
 def visible_json(raw: bytes) -> bytes:

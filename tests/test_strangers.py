@@ -262,3 +262,18 @@ def test_code_that_a_file_names_and_does_not_hold_is_refused_in_one_line(
         main([command, str(folder)])
         told = capsys.readouterr().err
         assert told == f"run_ladder.py: {folder / NAME}: names 'b.py', which it does not hold; {WAY_OUT}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (r'data_dir = "a\u0000\u001b[2J"', r"a\x00\x1b[2J: No such file or directory"),
+        (r'stages = "a\u0000\u202e"', r"a\\x00\\u202e': unknown"),
+        ("a = " + "[" * 100_000, "not TOML"),
+    ],
+)
+def test_a_plan_that_a_stranger_sent_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    (tmp_path / "plan.toml").write_text(text)
+    assert said in refused(["--config", str(tmp_path / "plan.toml")], capsys)

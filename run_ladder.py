@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.errors import UsageError
-from common.files import explained
+from common.files import explained, out_of_memory
 from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
 from common.streams import accept_any_text, drop_output, printable
 from ladder.records.errors import ResultsError
@@ -48,6 +48,8 @@ def main(argv: Sequence[str]) -> int:
         return drop_output()
     except OSError as error:
         return _refuse(explained(error))
+    except MemoryError:
+        return _refuse(explained(out_of_memory()))
     except KeyboardInterrupt:
         return _refuse("interrupted", INTERRUPTED)
 

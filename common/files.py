@@ -1,4 +1,4 @@
-"""Writing a file so that its readers find it whole, and a full disk is told as that."""
+"""Writing a file so that its readers find it whole, and what the machine has no more of is told as that."""
 
 from __future__ import annotations
 
@@ -9,15 +9,33 @@ from contextlib import contextmanager
 from pathlib import Path
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+RAISE = {
+    errno.EMFILE: "allow more by `ulimit -n 4096`",
+    errno.ENFILE: "close other programs",
+    errno.ENOMEM: "free some, or raise the limit that `ulimit -v` shows",
+    errno.EAGAIN: "allow more processes and threads by `ulimit -u`",
+}  # what helps, by the error of a limit that the machine sets
+
+
+def is_limit(error: OSError) -> bool:
+    """Whether the machine has no more of something, so that a run goes on once there is more."""
+    return error.errno in NO_ROOM or error.errno in RAISE
 
 
 def explained(error: OSError, way_on: str = "repeat the command") -> str:
-    """An error in one line with its file; on a full disk also with what to do, and the way on after that."""
+    """An error in one line with its file; for what the machine has no more of, also what to do and the way on."""
     line = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror or error}"
-    if error.errno not in NO_ROOM:
+    if not is_limit(error):
         return line
-    folder = next(parent for parent in Path(error.filename or ".").absolute().parents if parent.is_mount())
-    return f"{line}; free some below {folder}, then {way_on}"
+    if error.errno in NO_ROOM:
+        folder = next(one for one in Path(error.filename or ".").absolute().parents if one.is_mount())
+        return f"{line}; free some below {folder}, then {way_on}"
+    return f"{line}; {RAISE[error.errno or 0]}, then {way_on}"
+
+
+def out_of_memory() -> OSError:
+    """A MemoryError of Python as the error of the system."""
+    return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 @contextmanager

@@ -1,10 +1,11 @@
-"""Standard output on every terminal: characters that its encoding lacks get a stand-in."""
+"""Text on every terminal: stand-ins for characters that its encoding lacks, escapes for those that nobody sees."""
 
 from __future__ import annotations
 
 import codecs
 import io
 import os
+import re
 import sys
 
 STAND_INS = {
@@ -12,6 +13,9 @@ STAND_INS = {
     "×": "x", "µ": "u", "μ": "u", "→": "->", "←": "<-", "…": "...", "·": ".", "•": "*", "≤": "<=", "≥": ">=",
     "≈": "~", "±": "+-", "’": "'", "‘": "'", "“": '"', "”": '"',
 }  # fmt: skip
+ODD = re.compile(r"[^ -~\n\t]")
+UNDRAWN = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0")  # letters and marks by category, but nothing is drawn
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def accept_any_text() -> None:
@@ -28,9 +32,22 @@ def drop_output() -> int:
     return 1
 
 
+def visible(text: str) -> str:
+    r"""The text with an escape such as `\x1b` for each character that steers a terminal, or that nobody sees.
+
+    Those are control characters (C0, C1), changes of direction, and characters without width; line feeds and tabs stay.
+    """
+    return ODD.sub(_seen, text.replace("\r\n", "\n"))
+
+
 def printable(text: str) -> str:
-    """The text as one line without control characters, as a damaged file may hold any."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    """The visible text as one line."""
+    return visible(text).replace("\n", " ").replace("\t", " ")
+
+
+def _seen(odd: re.Match[str]) -> str:
+    one = odd[0]
+    return one if one == NO_BREAK or (one.isprintable() and one not in UNDRAWN) else ascii(one)[1:-1]
 
 
 def _stand_in(error: UnicodeError) -> tuple[str, int]:

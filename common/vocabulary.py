@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
@@ -9,6 +10,9 @@ Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 
 Regime = Literal["host", "graph", "one kernel", "CPU"]
 """How a rung's kernels start: by the host, in a graph, as one kernel that runs an epoch; or on the CPU."""
+
+STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
+"""A stage's name, which names files, folders and logs, and stands in lists with commas and dots."""
 
 MOST_LETTERS = 44  # of the words for what a rung changes: a figure has no room for more
 

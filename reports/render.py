@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
 from reports.compare.run_lookup import newest_run, recorded_like
+from reports.errors import ReportError
 from reports.explorer import browser
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
@@ -21,7 +25,7 @@ from reports.figures.loss_curves import curves_csv
 from reports.figures.run_figures import figures
 from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.run_report import report
-from reports.markdown.study_report import ablation_figure_name, study_csv, study_report
+from reports.markdown.study_report import ABLATION, ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
 from reports.terminal.as_json import Form, show
 from reports.terminal.print_run import print_results
@@ -30,7 +34,9 @@ from reports.terminal.recorded import nearest_recorded
 from reports.terminal.run_json import run_facts
 
 PAGE = "report.html"
-RENAMED = ("epoch_time.svg", "loss_curves.svg")  # figures of older renderings
+# Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.
+OF_RUN = re.compile(rf"({'|'.join(Path(name).stem for name in FIGURE_TITLES)}|epoch_time|loss_curves|{PICTURE}.+)\.svg")
+OF_STUDY = re.compile(rf"(ladder|curves|step_time|{ABLATION}.+)(-.+)?\.svg|(curves|study)\.csv")
 
 
 def render_all(results: Results, folder: Path, reference: Path | None = None) -> None:
@@ -39,19 +45,16 @@ def render_all(results: Results, folder: Path, reference: Path | None = None) ->
     `reference` holds the recorded runs, one of which the page compares this run with.
     """
     drawn = figures(results)
-    figure_folder = folder / "figures"
-    figure_folder.mkdir(exist_ok=True)
-    for name, text in drawn.items():
-        atomic_write(figure_folder / name, text)
-    older = {*(figure_folder / name for name in (*FIGURE_TITLES, *RENAMED)), *figure_folder.glob(f"{PICTURE}*.svg")}
-    for path in older - {figure_folder / name for name in drawn}:
-        path.unlink(missing_ok=True)  # left over from an older rendering
+    _write_figures(drawn, folder, OF_RUN)
     atomic_write(folder / "report.md", report(results, drawn.keys()))
+    atomic_write(folder / PAGE, _page(results, folder, reference))
+
+
+def _page(results: Results, folder: Path, reference: Path | None) -> str:
     recorded = recorded_like(results, reference) if reference else None
     nearest = nearest_recorded(results, reference) if reference else None
     example = nearest[0].relative_to(reference.parents[1]).as_posix() if nearest and reference else ""
-    page = render(results, sources_of(results, folder), recorded, example)
-    atomic_write(folder / PAGE, page)
+    return render(results, sources_of(results, folder), recorded, example)
 
 
 def render_study(folder: Path) -> StudyResults:
@@ -61,17 +64,12 @@ def render_study(folder: Path) -> StudyResults:
     """
     results = load_results(folder)
     drawn = study_figures(results) | _ablation_figures(results)
-    figures = folder / "figures"
-    figures.mkdir(exist_ok=True)
     if seeds_of(results):
         runs = {tuple(value_text(value) for value in point.values.values()): point for point in results.measured}
         header = results.study.varied
         drawn["curves.csv"] = curves_csv({key: results.runs[point.name] for key, point in runs.items()}, header)
-    for older in {*figures.glob("*.svg"), *figures.glob("*.csv")} - {figures / name for name in drawn}:
-        older.unlink()  # left over from an older rendering
-    for name, text in drawn.items():
-        atomic_write(figures / name, text)
-    atomic_write(figures / "study.csv", study_csv(results))
+    drawn["study.csv"] = study_csv(results)
+    _write_figures(drawn, folder, OF_STUDY)
     atomic_write(folder / "report.md", study_report(results, drawn.keys()))
     atomic_write(folder / PAGE, render_study_page(results))
     return results
@@ -104,19 +102,41 @@ def _study_facts(study: StudyResults) -> dict[str, object]:
 
 
 def show_page(path: Path | None, runs: Path, reference: Path) -> None:
-    """Open the page of the run or study in a file or folder, else of the newest run; render it if it is not up to date.
+    """Open the page of the run or study in a file or folder, else of the newest run.
 
-    Raises ReportError if there is no run, ResultsError for a file that cannot be read, OSError if the folder is not
-    writable.
+    It is always made anew from the records, since a page that a stranger sent may hold anything; where its folder is
+    not writable, in a temporary one.
+    Raises ReportError if there is no run, ResultsError for a file that cannot be read, OSError if nothing is writable.
     """
     path = path or newest_run(runs, reference)
     folder = path if path.is_dir() else path.parent
-    page, results = folder / PAGE, folder / "results.json"
-    if (folder / INDEX).exists():
-        render_study(folder)
-    elif not page.exists() or not results.exists() or page.stat().st_mtime < results.stat().st_mtime:
-        render_all(load(path), folder, reference)
+    is_study = (folder / INDEX).exists()
+    text = render_study_page(load_results(folder)) if is_study else _page(load(path), folder, reference)
+    page = folder / PAGE
+    try:
+        atomic_write(page, text)
+    except OSError:
+        page = Path(tempfile.mkdtemp(prefix="optimisation-ladder-")) / PAGE
+        atomic_write(page, text)
     browser.show(page)
+
+
+def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]) -> None:
+    """Write files into the folder `figures`, and remove those of an older rendering.
+
+    Raises ReportError for a link to another folder or a name with a folder in it, as a stranger may have sent.
+    """
+    figures = folder / "figures"
+    if figures.is_symlink():
+        raise ReportError(f"{figures}: a link, which could lead anywhere; remove it, then repeat the command")
+    if led := next((name for name in drawn if Path(name).name != name), None):
+        raise ReportError(f"{folder / INDEX}: figure {led!r} would lie in another folder; measure anew, or correct it")
+    figures.mkdir(exist_ok=True)
+    for older in figures.iterdir():
+        if ours.fullmatch(older.name) and older.name not in drawn and older.is_file() and not older.is_symlink():
+            older.unlink()
+    for name, text in drawn.items():
+        atomic_write(figures / name, text)
 
 
 def _ablation_figures(results: StudyResults) -> dict[str, str]:

@@ -19,6 +19,7 @@ from ladder.records.study import load_study
 from ladder.run import preflight, runner
 from ladder.run.data import load_dataset
 from ladder.run.lock import alone_in
+from ladder.verify import oracle_runs
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
@@ -143,6 +144,62 @@ def test_a_full_disk_keeps_saved_results_and_the_run_can_be_resumed(
     after = load(here / "run")
     assert [stage.status for stage in after.stages] == ["passed", "passed"]
     assert after.stages[: saves - 1] == before.stages[: saves - 1]
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "Too many open files; allow more by `ulimit -n 4096`, then"),
+        (MemoryError(), "Cannot allocate memory; free some, or raise the limit that `ulimit -v` shows, then"),
+    ],
+)
+def test_a_limit_of_the_machine_keeps_saved_results_and_tells_the_way_on(
+    here: Path, error: Exception, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved: list[int] = []
+
+    def limited(descriptor: int) -> None:
+        saved.append(descriptor)
+        if len(saved) > 2:
+            raise error
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", limited)
+        assert main(SMALL) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("run_ladder.py: ")
+    assert f"{said} continue with: " in told
+    assert told.endswith(" run_ladder.py --resume run\n")
+    assert told.count("\n") == 1
+    assert [stage.status for stage in load(here / "run").stages].count("passed") == 1
+    assert main(["--resume=run"]) == 0
+
+
+def test_memory_that_ends_before_anything_is_measured_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ends(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ladder.run.preflight.load_dataset", ends)
+    assert main(["--stages=numpy"]) == 2
+    said = "Cannot allocate memory; free some, or raise the limit that `ulimit -v` shows, then repeat the command"
+    assert capsys.readouterr().err == f"run_ladder.py: {said}\n"
+
+
+def test_without_a_place_for_semaphores_the_way_out_is_told(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def none(*_: object, **__: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")  # Linux names no file
+
+    monkeypatch.setattr(oracle_runs, "ProcessPoolExecutor", none)
+    assert main(SMALL) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("run_ladder.py: /dev/shm: No such file or directory; ")
+    assert told.endswith("mount a tmpfs there, or give the container one (--shm-size)")
+    assert (here / "run" / "results.json").exists()
 
 
 def no_space(files: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

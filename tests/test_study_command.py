@@ -350,7 +350,7 @@ def test_an_interrupted_study_resumes_and_loses_nothing(
         ({"points": ["twice"]}, "it has no points, or two of the same name"),
         ({"points": ["../out"]}, "point '../out' is not a folder's name"),
         ({"points": [".."]}, "point '..' is not a folder's name"),
-        ({"points": ["a\0b"]}, "point 'a\\x00b' is not a folder's name"),
+        ({"points": ["a\0b"]}, "point 'a\\\\x00b' is not a folder's name"),
     ],
 )
 def test_an_impossible_study_is_refused(

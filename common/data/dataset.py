@@ -31,6 +31,7 @@ from common.data.idx_folder import (
 from common.data.synthetic import synthetic_digits
 from common.errors import UsageError
 from common.files import atomic_write
+from common.streams import visible
 
 if TYPE_CHECKING:
     from common.data.download import Progress
@@ -165,6 +166,7 @@ def _user_files(folder: Path, source: str, seed: int) -> Dataset:
         classes = int(folder_data.train_labels.max())
         source += f"; labels {first} to {first + classes} are classes 0 to {classes}"
     return _dataset(folder_data, "MNIST" if folder_data.is_mnist else folder.resolve().name, source, seed)
+    return _dataset(folder_data, "MNIST" if folder_data.is_mnist else visible(folder.resolve().name), source, seed)
 
 
 def _mnist(progress: Progress | None, offline: bool) -> tuple[IdxFolder, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import math
 import zlib
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from common.errors import UsageError
 
 IMAGES_RANK = 3  # (N, H, W), magic 0x00000803
 LABELS_RANK = 1  # (N,), magic 0x00000801
+MOST_BYTES = 4 << 30  # of a file, unpacked: images are held in memory, in several processes
 
 _GZIP_MAGIC = b"\x1f\x8b"
+_TELLING = 64  # bytes, by which a file of another format is known
 _UNSIGNED_BYTES = 0x0800
 _TYPES = {0x8: "uint8", 0x9: "int8", 0xB: "int16", 0xC: "int32", 0xD: "float32", 0xE: "float64"}
 _OTHER_FORMATS = {  # by the first bytes, in lower case
@@ -48,10 +51,11 @@ class Idx:
 def read_idx(path: Path, rank: int) -> Idx:
     """Read an IDX file, gzipped or plain; UsageError with the reason if it is invalid."""
     try:
-        if path.exists() and not (
-            path.is_file() or path.is_dir()
-        ):  # reading a pipe would wait for ever, a device may have no end
+        # Reading a pipe would wait for ever, and a device may have no end.
+        if path.exists() and not (path.is_file() or path.is_dir()):
             raise UsageError(f"{path}: not a regular file; put the IDX file itself there, plain or .gz")
+        if path.stat().st_size > MOST_BYTES:
+            raise UsageError(f"{path}: more than {MOST_BYTES >> 30} GiB; use fewer images")
         raw = path.read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
@@ -60,8 +64,8 @@ def read_idx(path: Path, rank: int) -> Idx:
 
 def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
     """Parse the bytes of an IDX file, gzipped or plain; UsageError messages call it `name`."""
-    plain = _decompress(raw, name) if raw.startswith(_GZIP_MAGIC) else raw
-    begin = plain[:64].lstrip().lower()
+    plain = _decompress(raw, name, rank) if raw.startswith(_GZIP_MAGIC) else raw
+    begin = plain[:_TELLING].lstrip().lower()
     if other := next((words for first, words in _OTHER_FORMATS.items() if begin.startswith(first)), None):
         raise UsageError(f"{name}: not IDX but {other}")
     header = 4 * (1 + rank)
@@ -76,8 +80,8 @@ def parse_idx(raw: bytes, name: str, rank: int) -> Idx:
     if expected == header:  # also guards NumPy against huge sizes beside a zero
         raise UsageError(f"{name}: empty ({sizes}); it must hold 1 {_kind(rank)[:-1]} or more")
     if len(plain) != expected:
-        fault = "truncated" if len(plain) < expected else "trailing bytes"
-        raise UsageError(f"{name}: {fault}: {len(plain)} bytes, the header ({sizes}) requires {expected}")
+        fault = f"truncated: {len(plain)} bytes" if len(plain) < expected else "trailing bytes"
+        raise UsageError(f"{name}: {fault}, the header ({sizes}) requires {expected}")
     array = np.frombuffer(plain, np.uint8, offset=header).reshape(shape)
     return Idx(name, array, hashlib.sha256(plain).hexdigest())
 
@@ -92,8 +96,15 @@ def _in_words(magic: int) -> str:
     return f"{kind} with {axes} {'axis' if axes == 1 else 'axes'}" if kind and axes else f"magic number 0x{magic:08x}"
 
 
-def _decompress(raw: bytes, name: str) -> bytes:
+def _decompress(raw: bytes, name: str, rank: int) -> bytes:
+    """As many bytes as the header tells of, and one more if there is one; a small file may have billions of them."""
     try:
-        return gzip.decompress(raw)
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
+            header = file.read(4 * (1 + rank))
+            sizes = [int.from_bytes(header[start : start + 4], "big") for start in range(4, len(header), 4)]
+            wanted = math.prod(sizes) if header.startswith((_UNSIGNED_BYTES + rank).to_bytes(4)) else 0
+            if wanted > MOST_BYTES:
+                raise UsageError(f"{name}: its header tells of {wanted} bytes, {MOST_BYTES} at most; use fewer images")
+            return header + file.read(max(wanted + 1, _TELLING))
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{name}: damaged gzip file ({error})") from error

@@ -20,6 +20,7 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.timing import Plan
 from ladder.records.check import Counts
+from ladder.records.foreign import visible_in
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Curve, Process
 
@@ -136,8 +137,8 @@ def encoded(result: JobResult) -> bytes:
 
 
 def decoded(raw: bytes) -> JobResult:
-    """A result from its bytes; raises ValueError or msgspec.DecodeError for other bytes."""
-    return msgspec.msgpack.decode(raw, type=JobResult)
+    """A result from its bytes, its texts made visible; raises ValueError or msgspec.DecodeError for other bytes."""
+    return msgspec.convert(visible_in(msgspec.msgpack.decode(raw)), JobResult)
 
 
 def one_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""The command that continues a run or study after Ctrl-C or on a full disk."""
+"""The command that continues a run or study after Ctrl-C, or where the machine has no more of something."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import UsageError
-from common.files import NO_ROOM, explained
+from common.files import explained, is_limit, out_of_memory
 from common.signals import INTERRUPTED
 from ladder.options.commands import Resume, ResumeStudy, Run, Study
 from ladder.records.program import PROGRAM
@@ -30,13 +30,14 @@ def interrupted(asked: Run | Resume | Study | ResumeStudy, folder: Path, observe
 
 @contextmanager
 def resumable(asked: Run | Resume | Study | ResumeStudy, folder: Path) -> Iterator[None]:
-    """Raise UsageError with the way on, in one line, if the disk is full inside the context."""
+    """Raise UsageError with the way on, in one line, if disk, memory or files run out inside the context."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in NO_ROOM:
+    except (OSError, MemoryError) as error:
+        told = error if isinstance(error, OSError) else out_of_memory()
+        if not is_limit(told):
             raise
-        raise UsageError(explained(error, _way_on(asked, folder))) from error
+        raise UsageError(explained(told, _way_on(asked, folder))) from error
 
 
 def _way_on(asked: Run | Resume | Study | ResumeStudy, folder: Path) -> str:

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from common.errors import UsageError
 from ladder.options.run_options import MisfitError, RunOptions, converted, option_types
+from ladder.records.foreign import visible_in
 
 Table = Mapping[str, Any]
 
@@ -41,10 +42,10 @@ class TomlFile:
             if len(raw) > MAX_BYTES:
                 raise UsageError(f"{path}: longer than {MAX_BYTES:,} bytes; name a TOML file of options")
             self._text = raw.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
-            self.table = tomllib.loads(self._text)
+            self.table = visible_in(tomllib.loads(self._text))
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror}); name a TOML file") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{path}: not TOML ({error})") from error
 
     def refuse(self, key: str, what: str, table: str = "", nth: int = 0) -> UsageError:

@@ -21,12 +21,13 @@ from common.cost import Exchanges
 from common.errors import UsageError
 from common.problem import Problem
 from common.process_group import kill_group
+from common.streams import printable
 from common.trainer import Trainer
 from common.vocabulary import Group, Precision
 from ladder.processes.stage_reader import Answer, Question
 from stages.engine.recipe import Traits
 from stages.engine.stage import Stage
-from stages.engine.user_stage import ATTRIBUTE, check_described, printable
+from stages.engine.user_stage import ATTRIBUTE, check_described
 from stages.registry import Entry
 
 ROOT = Path(__file__).parents[2]

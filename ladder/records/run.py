@@ -16,11 +16,13 @@ import msgspec
 
 from common.files import atomic_write
 from common.vocabulary import MOST_LETTERS as MOST_LETTERS
+from common.vocabulary import STAGE_NAME
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
 from common.vocabulary import Regime as Regime
 from ladder.records.errors import ResultsError as ResultsError
 from ladder.records.expected import Expected
+from ladder.records.foreign import NOT_OURS, read_json
 from ladder.records.limits import CpuLimits, LimitsRecord, StepBounds
 from ladder.records.profile import Profile, Split, Tool
 
@@ -34,6 +36,7 @@ EXTREME = re.compile(rb"\de[+-]?\d{3}|\d{100}")  # a text without this has no nu
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
+Whole = Annotated[int, msgspec.Meta(ge=0)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Pace = Annotated[float, msgspec.Meta(ge=1e-9)]  # positive, since readers divide by it
 # Rows and columns of the product that a pace times. Two cores take 0.15 ms for it; synchronising them is part of it, as
@@ -107,7 +110,7 @@ class HostState(msgspec.Struct, frozen=True):
 class Process(msgspec.Struct, frozen=True):
     """The measurements of one fresh process in one round."""
 
-    round: Annotated[int, msgspec.Meta(ge=0)]
+    round: Whole
     prepare_s: float
     warmups_s: list[float]  # each has half a run's epochs, or as many as metrics need
     runs_s: list[float]  # each a whole training run of `epochs` epochs, fence to fence on the host's clock
@@ -288,18 +291,18 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     is_mnist: bool
     dataset_source: str
     dataset_sha256: dict[str, str]  # of the decompressed files
-    train_images: int
-    test_images: int
-    inputs: int
-    hidden: list[int]
-    classes: int
-    batch_size: int
-    learning_rate: float
-    epochs: int
-    seed: int
-    metrics_every: int
-    max_steps: int | None = None  # an epoch was cut to this many steps; null: all images
-    validate_every: int = 0  # epochs between validations on the test images, inside the timer; 0: never
+    train_images: Count
+    test_images: Count
+    inputs: Count
+    hidden: list[Count]
+    classes: Count
+    batch_size: Count
+    learning_rate: Annotated[float, msgspec.Meta(gt=0)]
+    epochs: Count
+    seed: Whole
+    metrics_every: Count
+    max_steps: Count | None = None  # an epoch was cut to this many steps; null: all images
+    validate_every: Whole = 0  # epochs between validations on the test images, inside the timer; 0: never
 
     @property
     def network(self) -> str:
@@ -310,9 +313,9 @@ class ProblemRecord(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """How a run measures its stages."""
 
-    rounds: int
-    repeats: int
-    warmups: int
+    rounds: Whole
+    repeats: Whole
+    warmups: Whole
     budget_s: float
     timeout_s: float
     profile: list[Tool] = []  # profilers to use after the timed runs
@@ -378,16 +381,13 @@ def _load(path: Path) -> Results:
     if path.is_dir():
         path = path / "results.json"
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be read ({error.strerror})") from error
-    try:
+        raw = read_json(path)
         version = msgspec.json.decode(raw, type=_Versioned).schema_version
         if version != SCHEMA_VERSION:
             raise ResultsError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
         results = msgspec.json.decode(raw, type=Results)
         impossible = _impossible_number(raw) or _contradiction(results)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_OURS as error:
         raise ResultsError(f"{path}: not a results file of this program ({error})") from error
     if impossible:
         raise ResultsError(f"{path}: not a results file of this program ({impossible})")
@@ -432,6 +432,10 @@ def _contradiction(results: Results) -> str:
     for part in ("gpu", "cpu", "libraries", "code"):
         if not isinstance(results.environment.get(part), dict | None):
             return f"environment: {part} is no object"
+    names = [stage.name for stage in results.stages]
+    for name in {*names, *(stage.below for stage in results.stages if stage.below)}:
+        if not STAGE_NAME.fullmatch(name) or names.count(name) > 1:
+            return f"stage name {name[:80]!r}: twice, or not of small letters, digits and hyphens"
     for stage in results.stages:
         if (timing := stage.timing) is None:
             continue

@@ -11,14 +11,17 @@ import io
 import re
 import subprocess
 import tarfile
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
 from common.files import atomic_write
-from ladder.records.run import Results
+from ladder.records.foreign import NOT_OURS, read, visible_json
+from ladder.records.run import Results, ResultsError
 from ladder.records.source_walk import climb_of, files_of, registered
 from ladder.records.study import INDEX
 
@@ -27,6 +30,7 @@ NAME = "sources.json.gz"
 FOLDER = "stages"  # of the project: every rung and kernel
 COMMIT = re.compile(r"[0-9a-f]{7,64}")
 MOST_BYTES = 64 << 20  # unpacked; a file with more is not one of ours
+WAY_OUT = "remove it: a page can do without"
 GIT_S = 30.0  # seconds that git may take
 
 
@@ -42,7 +46,9 @@ class Sources(msgspec.Struct, frozen=True):
 def keep(sources: Sources, folder: Path) -> None:
     """Write the sources of a run in this folder; those of a study's points join the ones that are there."""
     path = _place(folder)
-    known = _load(path)
+    known = None
+    with suppress(ResultsError):  # what cannot be used is replaced
+        known = _load(path)
     if known is not None:
         files, stages = known.files | sources.files, known.stages | sources.stages
         sources = Sources(files, stages, known.climbs | sources.climbs)
@@ -50,7 +56,10 @@ def keep(sources: Sources, folder: Path) -> None:
 
 
 def sources_of(results: Results, folder: Path) -> Sources | None:
-    """The code that a run in this folder measured: as kept, else filled in from its commit; None without either."""
+    """The code that a run in this folder measured: as kept, else filled in from its commit; None without either.
+
+    Raises ResultsError for kept code that cannot be used.
+    """
     kept = _load(_place(folder))
     if kept is not None:
         return kept
@@ -88,9 +97,14 @@ def _place(folder: Path) -> Path:
 
 
 def _load(path: Path) -> Sources | None:
-    """The sources in a file; None if it is missing or unusable, since a page can do without."""
-    try:
-        with gzip.open(path) as packed:
-            return msgspec.json.decode(packed.read(MOST_BYTES), type=Sources)
-    except (OSError, EOFError, msgspec.DecodeError, ValueError):
+    """The sources in a file; None if there is none. Raises ResultsError for one that cannot be used."""
+    if not path.exists():
         return None
+    try:
+        with gzip.open(io.BytesIO(read(path))) as packed:
+            found = msgspec.json.decode(visible_json(packed.read(MOST_BYTES)), type=Sources)
+    except (OSError, EOFError, zlib.error, *NOT_OURS) as error:
+        raise ResultsError(f"{path}: not the code of a run ({error}); {WAY_OUT}") from error
+    if absent := {own for files in found.stages.values() for own in files} - found.files.keys():
+        raise ResultsError(f"{path}: names {min(absent)[:80]!r}, which it does not hold; {WAY_OUT}")
+    return found

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from ladder.records.foreign import NOT_OURS, read_json
 from ladder.records.run import ResultsError, write_whole
 
 STUDY_VERSION = 1
@@ -68,10 +69,8 @@ def load_study(folder: Path) -> Study:
     """Read the index in a study's folder; raises ResultsError if it is unreadable or inconsistent."""
     path = folder / INDEX
     try:
-        study = msgspec.json.decode(path.read_bytes(), type=Study)
-    except OSError as error:
-        raise ResultsError(f"{path}: cannot be read ({error.strerror})") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        study = msgspec.json.decode(read_json(path), type=Study)
+    except NOT_OURS as error:
         raise ResultsError(f"{path}: not a study of this program ({error})") from error
     if study.schema_version != STUDY_VERSION:
         raise ResultsError(f"{path}: schema version {study.schema_version}, this program reads {STUDY_VERSION}")
@@ -94,7 +93,7 @@ def _inconsistency(study: Study) -> str:
     if len({point.name for point in study.points}) < max(len(study.points), 1):
         return "it has no points, or two of the same name"
     for point in study.points:
-        if point.name in ("", "..") or "\0" in point.name or Path(point.name).name != point.name:
+        if point.name in ("", "..") or "\\" in point.name or Path(point.name).name != point.name:
             return f"point {point.name!r} is not a folder's name"
         if missing := set(study.varied) - set(point.values):
             return f"point {point.name!r} has no value of {sorted(missing)[0]!r}"

@@ -29,6 +29,7 @@ from common.allocator import keep_freed_memory
 from common.blas import limit_blas_threads, worthwhile_threads
 from common.data.dataset import Dataset, Split
 from common.errors import UsageError
+from common.files import is_limit
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all, host
 from common.problem import Params, Problem, initial_params
 from common.process_group import die_with_parent
@@ -294,8 +295,9 @@ def compute_all(
             with _pool(problem, workers) as pool:
                 found = _submitted(pool, jobs)
         except BrokenProcessPool as error:
-            layers = ",".join(map(str, problem.hidden))
-            raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; choose smaller layers") from error
+            layers = ",".join(map(str, problem.hidden)) or "none"
+            way_out = "choose smaller layers, or raise the limit that `ulimit -v` shows"
+            raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; {way_out}") from error
         params = found.pop() if trained else None
         done = {task: run for group in found for task, run in group.items()}
     by_run = assembled(problem, {task: done[task] for task in tasks})
@@ -355,7 +357,13 @@ def grouped(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Ta
 def _pool(problem: Problem, workers: int) -> ProcessPoolExecutor:
     """Processes that share the cores, as far as a step has work for them."""
     initial = (worthwhile_threads(problem.multiplications, cores_usable() // workers), os.getpid())
-    return ProcessPoolExecutor(workers, get_context("spawn"), _begin, initial)
+    try:
+        return ProcessPoolExecutor(workers, get_context("spawn"), _begin, initial)
+    except OSError as error:
+        if is_limit(error):
+            raise
+        way_out = "mount a tmpfs there, or give the container one (--shm-size)"
+        raise UsageError(f"/dev/shm: {error.strerror}; the float64 oracle's processes need it: {way_out}") from error
 
 
 def _submitted(pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:

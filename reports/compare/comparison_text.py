@@ -209,7 +209,7 @@ def _rich_table(header: Sequence[str], rows: Sequence[_Row]) -> Table:
     empty = plain_table()
     for name, right in zip(header, _right(header), strict=True):
         title = name.replace(" us/step", "\nus/step").replace(" / ", "\n/ ").replace(" (", "\n(")
-        empty.add_column(title, justify="right" if right else "left", overflow="fold", no_wrap=not right)
+        empty.add_column(Text(title), justify="right" if right else "left", overflow="fold", no_wrap=not right)
     for row in rows:
         if row.is_heading:
             empty.add_section()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ladder.records.files import visible
 from ladder.records.run import Results, ResultsError, StageResult, load
 from ladder.records.study import INDEX
 from reports.errors import ReportError
@@ -35,7 +36,7 @@ def named_studies(names: Sequence[str]) -> list[tuple[str, StudyResults]]:
         raise CannotCompareError(f"{run}: is no study, but {folders[0]} is one; name studies alone, or runs alone")
     if len(folders) < 2:
         raise CannotCompareError(f"compare {folders[0]}: only one study; name a second one")
-    return [(str(folder), load_results(folder)) for folder in folders]
+    return [(visible(str(folder)), load_results(folder)) for folder in folders]
 
 
 def _study_folders(path: Path) -> list[Path]:
@@ -66,7 +67,7 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
 def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
     """The runs that a name may stand for, at least one."""
     if not name.startswith(PREFIX):
-        return [(name, load(Path(name)))]
+        return [(visible(name), load(Path(name)))]
     gpu, _, problem = name.removeprefix(PREFIX).partition("/")
     known = sorted(path.parent for path in reference.glob("*/*/results.json"))
     wanted = [folder for folder in known if folder.parent.name == gpu and problem in ("", folder.name)]

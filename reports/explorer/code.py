@@ -142,10 +142,16 @@ def _kernel_diff(before: tuple[list[str], list[Markup]], after: tuple[list[str],
 
 def _is_included(header: str, by: list[str], files: Mapping[str, str]) -> bool:
     """Whether one of these files includes the header, directly or through another header."""
-    name = header.rpartition("/")[2]
-    pattern = re.compile(rf'#\s*include\s+"(?:.*/)?{re.escape(name)}"')
-    including = [path for path, text in files.items() if pattern.search(text)]
-    return any(path in by or (path.endswith((".cuh", ".h")) and _is_included(path, by, files)) for path in including)
+    waiting, seen = [header], {header}
+    while waiting:
+        name = waiting.pop().rpartition("/")[2]
+        pattern = re.compile(rf'#\s*include\s+"(?:.*/)?{re.escape(name)}"')
+        including = {path for path, text in files.items() if pattern.search(text)} - seen
+        if not including.isdisjoint(by):
+            return True
+        seen |= including  # headers may include each other
+        waiting += [path for path in including if path.endswith((".cuh", ".h"))]
+    return False
 
 
 def _listed(names: set[str]) -> str:
@@ -238,5 +244,5 @@ def _after_imports(text: str) -> int:
 def _parsed(text: str) -> ast.AST:
     try:
         return ast.parse(text)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the last two: nested too deeply
         return ast.Module([], [])

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from ladder.records.run import Precision, Spread
 
 MISSING = "-"
+# Code, which stays; else what Markdown would read: a tag, a lone backtick, a fence, an address, a link but to files.
+MARKUP = re.compile(r"((?<!\\)`[^`]+`)|[<`]|^~|^\[(?=[^]]*\]:)|\](?=\((?!(?:https?://[^\s&<()]*|[\w./#%-]*)\)))")
 
 
 def milliseconds(seconds: float | None) -> str:
@@ -187,5 +189,12 @@ def _decimals(value: float, digits: int = 3) -> int:
 
 
 def line(text: str) -> str:
-    """Foreign text on one line, with `<` escaped outside of code so that markdown does not read it as HTML."""
-    return re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", " ".join(text.split()))
+    """Foreign text on one line, in which Markdown reads code and links to files and the web, and nothing else.
+
+    HTML, a lone backtick, a fence, and links such as `javascript:` are shown as they are.
+    """
+    return MARKUP.sub(_shown, " ".join(text.split()))
+
+
+def _shown(found: re.Match[str]) -> str:
+    return found[1] or ("&lt;" if found[0] == "<" else f"&#{ord(found[0])};")

@@ -30,12 +30,12 @@ def report(results: Results, figures: Collection[str]) -> str:
     rungs = [row.name for row in run.rows if not row.is_reference and row.status != "skipped"]
     stages = {stage.name: stage for stage in results.stages}
     blocks = [
-        f"# {run.title}",
+        f"# {line(run.title)}",
         *map(warning_box, run.loud),
-        " ".join(run.sentences),
+        line(" ".join(run.sentences)),
         *figure_links({"ladder.svg"} & set(figures), "figures"),
         *([] if figures else ["No stage was timed in this run, so there are no figures."]),
-        f"{run.heading}; {run.provenance}",
+        line(f"{run.heading}; {run.provenance}"),
         stage_table([row for row in run.rows if row.status != "skipped"]),
         " ".join(filter(None, (FEW_WORDS, yardsticks(results), run.marks, _skipped(run)))),
         *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),

@@ -25,7 +25,7 @@ def rung_section(rung: RungView) -> Iterator[str]:
         cells = (cell(rung.predicted) or numbers.MISSING, cell(measured), cell(rung.verdict) or numbers.MISSING)
         yield table(("Predicted", "Measured", "Verdict"), [cells])
     if rung.moved:
-        yield f"**Moved:** {rung.moved}"
+        yield f"**Moved:** {line(rung.moved)}"
     if rung.overlap:
         yield line(rung.overlap)
     if rung.advice is not None:

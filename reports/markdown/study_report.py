@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
@@ -59,7 +60,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         f"# {line(study.title)}",
         *([line(study.question)] if study.question else []),
         *_loud(results),
-        *([" ".join(study_sentences(results))] if timed else []),
+        *([line(" ".join(study_sentences(results)))] if timed else []),
         *(_image(name) for name in pictures),
         *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
         *((*_step_times(results), *_best(results)) if timed else ()),
@@ -75,11 +76,11 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
 
 
 def _provenance(results: StudyResults) -> Iterator[str]:
-    yield f"```\n{results.study.command}\n```"
+    yield f"```\n{' '.join(results.study.command.split())}\n```"
     yield (
-        f"Begun {results.study.created}. This report is rendered from `study.json` and each point's `results.json`; "
-        "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
-        "point's own report."
+        f"Begun {line(results.study.created)}. This report is rendered from `study.json` and each point's "
+        "`results.json`; `python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, "
+        "it renders that point's own report."
     )
 
 
@@ -110,10 +111,10 @@ def _csv_cells(stage: StageResult, lead: PointLead | None) -> Iterator[object]:
 def _varied(results: StudyResults, first: Results) -> str:
     """The varied settings, and the first point's problem."""
     varied = results.study.varied
-    text = heading(first)
+    text = line(heading(first))
     if not varied:
         return f"{text}."
-    return f"Varied: {numbers.listing(setting(key) for key in varied)}. The first point is {text}."
+    return f"Varied: {line(numbers.listing(setting(key) for key in varied))}. The first point is {text}."
 
 
 def _origins(results: StudyResults) -> Iterator[str]:
@@ -121,7 +122,7 @@ def _origins(results: StudyResults) -> Iterator[str]:
     texts = {id(results.runs[point.name]): point_text(point) for point in results.measured}
     found = origins(results.runs[point.name] for point in results.measured)
     if len(found) == 1:
-        yield found[0][0]
+        yield line(found[0][0])
     else:
         yield bullets(f"{numbers.listing(texts[id(run)] for run in runs)}: {origin}" for origin, runs in found)
 
@@ -202,7 +203,7 @@ def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]
             yield f"## {BLOCKS[group]}"
             yield HOW_TO_READ[group]
         for point, found in points:
-            yield f"### {point_text(point)[:1].upper()}{point_text(point)[1:]}"
+            yield f"### {line(point_text(point)[:1].upper() + point_text(point)[1:])}"
             yield ablation_table(group, found)
             yield from overlaps(found)
             if (name := ablation_figure_name(group, point.name)) in figures:
@@ -256,8 +257,8 @@ def _published(results: StudyResults) -> Iterator[str]:
     yield table(
         ("Publication", "Measure", "Published", "Their GPU"),
         [
-            (f"[{who}]({one.link})" if one.link else who, cell(one.what), cell(one.value), cell(one.gpu))
-            for who, one in ((cell(one.who), one) for one in found)
+            [cell(text) for text in (f"[{one.who}]({one.link})" if one.link else one.who, one.what, one.value, one.gpu)]
+            for one in found
         ],
     )
 
@@ -267,7 +268,7 @@ def _problem(results: StudyResults, name: str) -> str:
 
 
 def _link(name: str, text: str, there: bool) -> str:
-    return f"[{cell(text)}]({name}/results.json)" if there else cell(text)
+    return cell(f"[{text}]({quote(name)}/results.json)" if there else text)
 
 
 def _image(figure: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import groupby
 from pathlib import PurePosixPath
+from urllib.parse import quote
 
 from reports.facts import numbers
 from reports.facts.baselines import Lead
@@ -84,8 +85,8 @@ def figure_links(figures: Collection[str], folder: str) -> list[str]:
 def picture(title: str, path: str) -> str:
     """An image; for a figure that git does not keep of a recorded run, its path."""
     if PurePosixPath(path).name.startswith(KEPT):
-        return f"![{title}]({path})"
-    return f"Drawn where this report is written anew: `{path}`, {title[0].lower()}{title[1:]}."
+        return f"![{title}]({quote(path)})"
+    return line(f"Drawn where this report is written anew: `{path}`, {title[0].lower()}{title[1:]}.")
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ladder.records.files import visible
+
 STATUS_STYLE = {"passed": "green", "passed?": "yellow", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
 NO_BREAK = "\N{NO-BREAK SPACE}"
 ESSENTIAL = 5  # the highest rank of the columns that every reader needs
@@ -65,7 +67,7 @@ def wide_enough(console: Console | None) -> Console:
 
 def shortest(path: Path) -> str:
     """The path as it is, or from the working folder, if that is shorter."""
-    return min(str(path), os.path.relpath(path), key=len)
+    return visible(min(str(path), os.path.relpath(path), key=len))
 
 
 def is_live(console: Console) -> bool:

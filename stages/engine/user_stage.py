@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import sys
 import traceback
 from pathlib import Path
 from typing import get_args
 
 from common.errors import UsageError
-from common.vocabulary import MOST_LETTERS
+from common.streams import printable
+from common.vocabulary import MOST_LETTERS, STAGE_NAME
 from stages.engine.recipe import Precision
 from stages.engine.stage import Doc, Group, Stage
 
 ATTRIBUTE = "STAGE"
 ENDINGS = "STAGE = Stage(...) or STAGE = rung(...).climb(...)"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")  # names folders and logs, and stands in lists with commas and dots
 LONGEST_TITLE = 120  # characters of a title, which stands in tables
 TAKEN = ("all", "ladder", "references")  # words that `--stages` reads as groups
 
@@ -60,11 +59,6 @@ def check_described(path: Path, stage: Stage, doc: Doc) -> None:
         raise UsageError(f"--stage-file {path}: {wrong}")
 
 
-def printable(text: str) -> str:
-    """Text for one line of a terminal: an escape sequence and whatever else cannot be printed stands as its code."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def describe_error(error: BaseException, path: Path) -> str:
     """The file's line that raised the exception, its type and its text, in one line."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
@@ -76,7 +70,7 @@ def describe_error(error: BaseException, path: Path) -> str:
 def _wrong(stage: Stage, doc: Doc) -> str:
     """What tables, results or folders cannot hold of the stage; empty if they can."""
     name = stage.name
-    if not isinstance(name, str) or not NAME.fullmatch(name):
+    if not isinstance(name, str) or not STAGE_NAME.fullmatch(name):
         return f"stage name {name!r}: use small letters, digits and hyphens, such as my-stage"
     if name in TAKEN or name.startswith("torch-"):
         return f"stage name {name!r}: has another meaning; choose another name, such as my-stage"

@@ -25,11 +25,14 @@ import run_ladder
 from common.data.dataset import Dataset, Split
 from common.data.idx import parse_idx
 from common.errors import UsageError
+from common.streams import visible
 from ladder.options.toml_file import options_of
 from ladder.records.run import Results, ResultsError, load, save
+from ladder.records.sources import NAME, Sources, sources_of
 from ladder.records.study import INDEX, Point, Study, load_study
 from ladder.study.points import options_at
 from ladder.study.study_file import KEYS, VARIED, read_study
+from reports.explorer.code import code_of, file_html
 from reports.explorer.page import render
 from reports.facts.two_runs import CannotCompareError, compare
 from reports.markdown.run_report import report
@@ -72,9 +75,10 @@ COUNTS = {
     "study": 1_500,
     "commands": 30,
     "study-command": 30,
+    "sources": 200,
 }
 """The inputs of each target in a test."""
-FILES = {"results.json", "given.toml", INDEX}  # targets may leave only these files
+FILES = {"results.json", "given.toml", INDEX, NAME}  # targets may leave only these files
 
 
 def mutated(random: Random, raw: bytes) -> bytes:
@@ -145,11 +149,15 @@ def results(random: Random, folder: Path) -> None:
     assert msgspec.json.encode(load(path)) == again
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy's warnings would reach the user
-        report(found, [])
+        text = report(found, [])
+        assert visible(text) == text
         if random.random() < PAGES:
             render(found)
         with contextlib.suppress(CannotCompareError):
             compare(RUN, found, ("a", "b"))
+
+
+OTHERS = ["../up", "a\0\x1b[2J\u202e", "<b>`](data:1)"]  # texts of a stranger
 
 
 def _other_json(random: Random, sample: bytes) -> bytes:
@@ -162,7 +170,7 @@ def _other_json(random: Random, sample: bytes) -> bytes:
         if isinstance(here[key], (dict, list)) and here[key] and random.random() < 0.9:
             here = here[key]
             continue
-        here[key] = random.choice([None, -1, 0, 1e308, "", "x\n", [], {}, True, 2**70, {"a": 1}, [1], "NaN"])
+        here[key] = random.choice([*OTHERS, None, -1, 0, 1e308, "", "x\n", [], {}, True, 2**70, {"a": 1}, [1], "NaN"])
         return json.dumps(data).encode()
 
 
@@ -313,7 +321,8 @@ def commands(random: Random, folder: Path) -> None:
     whole.mkdir(exist_ok=True)
     save(KNOWN, whole / "results.json")
     few = random.sample(KNOWN.stages, random.randint(0, 3))
-    raw = msgspec.json.encode(msgspec.structs.replace(KNOWN, stages=few))
+    machine = random.choice([KNOWN.environment, KNOWN.environment | {"gpu": None}])
+    raw = msgspec.json.encode(msgspec.structs.replace(KNOWN, stages=few, environment=machine))
     change = random.choice([_other_json, _extreme_json, _extreme_json, mutated])
     path.write_bytes(change(random, raw))
     stage = random.choice(few or KNOWN.stages).name
@@ -364,6 +373,36 @@ def study_command(random: Random, folder: Path) -> None:
         shutil.rmtree(made) if made.is_dir() else made.unlink()
 
 
+PLACES = ["stages/a.py", "stages/kernels/b.cu", "stages/kernels/c.cuh", "stages/kernels/d.h", "/e.py", "../f.cu", ""]
+CODE = [
+    *('"""Why."""\n', "import x\n", "class A(B):\n    c = 1\n", "STAGE = rung('a', 'A', Recipe(gemm=A))\n"),
+    *('#include "c.cuh"\n', '#include "d.h"\n', "__global__ void sgd_update(int a) {\n}\n", "// {\n"),
+    *("\0\x1b\u202e", "/*", "{", "(" * 300),
+]
+
+
+def sources(random: Random, folder: Path) -> None:
+    """The code that a run kept is shown, or refused in one line."""
+    path = folder / NAME
+    files = {place: "".join(random.choices(CODE, k=random.randint(0, 6))) for place in random.choices(PLACES, k=5)}
+    places = random.choice([[*files], [*files], PLACES])
+    named = {stage.name: random.choices(places, k=random.randint(0, 4)) for stage in KNOWN.stages}
+    raw = msgspec.json.encode(Sources(files, named, {"async": ("naive", "gemm: A")}))
+    packed = gzip.compress(raw if random.random() < 0.6 else mutated(random, raw), 1, mtime=0)
+    path.write_bytes(packed if random.random() < 0.9 else mutated(random, packed))
+    try:
+        found = sources_of(KNOWN, folder)
+    except ResultsError as error:
+        one_line(error, f"{path}: ")
+        return
+    assert found is not None
+    for stage in KNOWN.stages:
+        code = code_of(stage, KNOWN, found)
+        for place in code.files if code is not None else ():
+            html = file_html(place, found)
+            assert visible(html) == html
+
+
 @contextlib.contextmanager
 def without_side_effects() -> Iterator[None]:
     """Replace everything that the command line would start: loading data, measuring, writing reports."""
@@ -397,6 +436,7 @@ def run(target: str, count: int, seed: int, folder: Path) -> None:
         "study": lambda random: study(random, folder),
         "commands": lambda random: commands(random, folder),
         "study-command": lambda random: study_command(random, folder),
+        "sources": lambda random: sources(random, folder),
     }
     with without_side_effects():
         for number in range(seed, seed + count):

@@ -7,6 +7,7 @@ import math
 import tempfile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,8 @@ from common.errors import UsageError
 from common.problem import Problem
 from common.trainer import EpochMetrics
 from ladder.measure.protocol import JobResult, decoded, encoded
-from ladder.records.run import Check, LossPoint, Metrics, load, save
+from ladder.records.foreign import visible_in
+from ladder.records.run import Check, LossPoint, Metrics, Results, load, save
 from tests.reports.sample import replace_stage, unprofiled_results
 from tests.seeds import SEED
 
@@ -45,7 +47,7 @@ def test_an_idx_file_is_read_back_as_written(array: NDArray[np.uint8], gz: bool)
     curve=st.lists(st.tuples(st.integers(1, 10**6), st.one_of(FINITE, st.none())), max_size=3),
     reason=st.one_of(TEXT, st.none()),
 )
-def test_results_are_read_back_as_saved(
+def test_results_are_read_back_as_saved_with_their_texts_visible(
     what: str, errors: list[float | None], curve: list[tuple[int, float | None]], reason: str | None
 ) -> None:
     points = [LossPoint(epoch, loss, None) for epoch, loss in curve]
@@ -54,7 +56,7 @@ def test_results_are_read_back_as_saved(
     changed = replace_stage(run, run.stages[0].name, checks=checks, reason=reason, metrics=Metrics(None, None, points))
     with tempfile.TemporaryDirectory() as folder:
         save(changed, Path(folder) / "results.json")
-        assert load(Path(folder)) == changed
+        assert load(Path(folder)) == msgspec.convert(visible_in(msgspec.to_builtins(changed)), Results)
 
 
 @ROUND

@@ -77,7 +77,7 @@ def test_truncated() -> None:
 
 
 def test_trailing_bytes() -> None:
-    assert reason(idx_bytes(IMAGES) + b"x") == "file: trailing bytes: 77 bytes, the header (5 x 4 x 3) requires 76"
+    assert reason(idx_bytes(IMAGES) + b"x") == "file: trailing bytes, the header (5 x 4 x 3) requires 76"
 
 
 @pytest.mark.parametrize("shape", [(0, 28, 28), (2922297295, 4250808064, 0)])
@@ -144,3 +144,19 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_idx(tmp_path / "absent", LABELS_RANK)
     with pytest.raises(UsageError, match=r"cannot be read \(Is a directory\)$"):
         read_idx(tmp_path, LABELS_RANK)
+
+
+def test_a_packed_file_is_unpacked_as_far_as_its_header_tells() -> None:
+    bomb = gzip.compress(idx_bytes(IMAGES) + bytes(64 << 20), 1)
+    tracemalloc.start()
+    try:
+        assert reason(bomb) == "file: trailing bytes, the header (5 x 4 x 3) requires 76"
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_packed_file_whose_header_tells_of_too_much_is_not_unpacked() -> None:
+    raw = bytes.fromhex("00000803 00989680 0000001c 0000001c") + bytes(1 << 20)
+    told = "file: its header tells of 7840000000 bytes, 4294967296 at most; use fewer images"
+    assert reason(gzip.compress(raw)) == told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from ladder.records import sources
+from ladder.records.run import ResultsError
 from ladder.records.source_walk import climb_of, files_of, registered
 from ladder.records.sources import NAME, Sources, collected, keep, sources_of
 from tests.reports import sample
@@ -81,11 +83,31 @@ def test_the_points_of_a_study_share_one_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"no gzip", *map(gzip.compress, (b"no json", b"{}"))], ids=["empty", "text", "no json", "no files"]
+    ("data", "why"),
+    [
+        (b"", "truncated"),
+        (b"no gzip", "Not a gzipped file"),
+        (gzip.compress(b"no json"), "malformed"),
+        (gzip.compress(b"{}"), "missing required field"),
+        (gzip.compress(bytes(80 << 20), 1), "malformed"),
+        (gzip.compress(b'{"files": {"a.py": ""}, "stages": {"a": ["b.py"]}}'), "names 'b.py', which it does not hold"),
+    ],
 )
-def test_an_unusable_file_counts_as_missing(tmp_path: Path, data: bytes) -> None:
+def test_an_unusable_file_is_refused_in_one_line_and_kept_anew(tmp_path: Path, data: bytes, why: str) -> None:
     (tmp_path / NAME).write_bytes(data)
-    assert sources_of(sample.results(), tmp_path) is None
+    with pytest.raises(ResultsError, match=why) as refused:
+        sources_of(sample.results(), tmp_path)
+    assert re.fullmatch(rf"{tmp_path / NAME}: .*; remove it: a page can do without", str(refused.value))
+    found = collected(TEXTS, registered(TEXTS))
+    keep(found, tmp_path)
+    assert sources_of(sample.results(), tmp_path) == found
+
+
+def test_what_hides_in_code_is_shown(tmp_path: Path) -> None:
+    keep(Sources({"a.py": "a\r\n\tb\u202e\x1b"}, {"a": ["a.py"]}), tmp_path)
+    found = sources_of(sample.results(), tmp_path)
+    assert found is not None
+    assert found.files == {"a.py": "a\n\tb\\u202e\\x1b"}
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_the_reason_of_a_wrong_stage_quotes_what_it_printed(tmp_path: Path) -> N
     (stage,) = prepare(tmp_path, "tests.planted:PRINTS_AND_ERRS", rounds=2).run(Watcher()).stages
     assert stage.status == "failed"
     assert str(stage.reason).startswith("first update, ")
-    assert str(stage.reason).endswith("; it printed: [31m ** On entry to SGEMM an illegal value")
+    assert str(stage.reason).endswith("; it printed: \\x1b[31m ** On entry to SGEMM an illegal value")
 
 
 def test_the_run_continues_after_faults(after_faults: tuple[dict[str, StageResult], Path]) -> None:

@@ -37,9 +37,9 @@ SOURCES = Sources(
 )  # fmt: skip
 
 
-def shown(name: str, run: Results | None = None) -> Code:
+def shown(name: str, run: Results | None = None, sources: Sources = SOURCES) -> Code:
     run = run or sample.results()
-    found = code_of(next(stage for stage in run.stages if stage.name == name), run, SOURCES)
+    found = code_of(next(stage for stage in run.stages if stage.name == name), run, sources)
     assert found is not None
     return found
 
@@ -191,12 +191,18 @@ def test_code_is_escaped_and_each_line_closes_its_colours() -> None:
     assert found[2] == ""
 
 
-def test_a_file_that_this_python_cannot_parse_is_shown_all_the_same() -> None:
-    sources = Sources({"a.py": "class Broken(:\n"}, {"async": ["a.py"]})
-    run = sample.results()
-    code = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
-    assert code is not None
-    assert diff(code) == [" class Broken(:"]
+@pytest.mark.parametrize("text", ["class Broken(:", f"STAGE = {'-' * 100_000}1"])
+def test_a_file_that_this_python_cannot_parse_is_shown_all_the_same(text: str) -> None:
+    assert diff(shown("async", sources=Sources({"a.py": text}, {"async": ["a.py"]}))) == [f" {text}"]
+
+
+@pytest.mark.parametrize(("text", "headers"), [("", []), ('#include "a.cuh"', ["k/a.cuh", "k/b.cuh"])])
+def test_headers_that_include_each_other_are_those_of_the_kernels_that_reach_them(
+    text: str, headers: list[str]
+) -> None:
+    files = {"a.py": "", "k/a.cuh": '#include "b.cuh"', "k/b.cuh": '#include "a.cuh"', "k/c.cu": text}
+    run = sample.replace_stage(sample.results(), "async", profiles=[])
+    assert shown("async", run, Sources(files, {"async": [*files]})).headers == headers
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)

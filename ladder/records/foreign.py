@@ -1,0 +1,52 @@
+"""Reading files that a stranger may have sent: of a size that fits in memory, and with all their text visible."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from common.streams import visible
+from ladder.records.errors import ResultsError
+
+MOST_BYTES = 256 << 20  # of a recorded file; the largest of ours takes a megabyte
+NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)  # of a file that is no record
+ESCAPED = re.compile(rb"[^ -~\t\r\n]|\\u")  # JSON without this has no text that `visible` changes
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a regular file; raises ResultsError if it is none, cannot be read or is too large."""
+    try:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for ever, a device has no end
+            raise ResultsError(f"{path}: not a regular file")
+        with path.open("rb") as file:
+            raw = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise ResultsError(f"{path}: cannot be read ({error.strerror})") from error
+    if len(raw) > MOST_BYTES:
+        raise ResultsError(f"{path}: more than {MOST_BYTES >> 20} MiB, which no file of this program has")
+    return raw
+
+
+def read_json(path: Path) -> bytes:
+    """The JSON text in a file, each string and key made visible.
+
+    Raises ResultsError like `read`, and one of NOT_OURS for a text that is no JSON.
+    """
+    return visible_json(read(path))
+
+
+def visible_json(raw: bytes) -> bytes:
+    """A JSON text with each string and key made visible."""
+    return msgspec.json.encode(visible_in(msgspec.json.decode(raw))) if ESCAPED.search(raw) else raw
+
+
+def visible_in(data: Any) -> Any:
+    """Plain data with each text in it made visible."""
+    if isinstance(data, str):
+        return visible(data)
+    if isinstance(data, dict):
+        return {visible_in(key): visible_in(value) for key, value in data.items()}
+    return [visible_in(one) for one in data] if isinstance(data, list) else data

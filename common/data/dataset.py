@@ -165,7 +165,6 @@ def _user_files(folder: Path, source: str, seed: int) -> Dataset:
     if first := folder_data.first_label:
         classes = int(folder_data.train_labels.max())
         source += f"; labels {first} to {first + classes} are classes 0 to {classes}"
-    return _dataset(folder_data, "MNIST" if folder_data.is_mnist else folder.resolve().name, source, seed)
     return _dataset(folder_data, "MNIST" if folder_data.is_mnist else visible(folder.resolve().name), source, seed)
 
 

@@ -29,6 +29,7 @@ ROOM = 74  # pixels on the left of the fastest dot, for its time
 MOST_TICKS, APART = 9, 26  # pixels, for three digits
 BESIDE = 44  # pixels on the right of a dot, for its time
 HEAD = 7  # pixels: the length of an arrow's head
+HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
@@ -268,7 +269,8 @@ def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float],
             start = max(layout.left, min(place(dot.parent_us.median), layout.right))
             _arrow(canvas, start, at, middle, colour, is_noise=dot.is_noise)
             reach.append(start)
-        canvas.rectangle(begin, middle - 4, end - begin, 8, colour, opacity=0.35)
+        if max(at - begin, end - at) > HIDDEN:
+            canvas.rectangle(begin, middle - 4, end - begin, 8, colour, opacity=0.35)
         canvas.dot(at, middle, 4.5, colour, hollow=dot.regime is None)
         if layout.words is None:
             canvas.text(layout.right, middle - 14, time, anchor="end", look="bold halo")

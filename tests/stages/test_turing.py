@@ -15,7 +15,7 @@ import pytest
 from common.cuda.compile import compile_cubin
 from stages.engine.stage import Stage
 from stages.registry import load_all
-from tests.cpu_cuda.sources import KERNELS_FOLDER
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.kernels.test_kernels_compile import supported
 from tests.nvrtc import requires_nvrtc
 

@@ -34,13 +34,12 @@ from stages.cpu import r9_cores
 from stages.cpu.products import FEW_COLUMNS
 from stages.cpu.r8_bytes import HostBytes
 from stages.cpu.r9_cores import VECTOR
+from stages.engine.misfit import with_closest
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Setup
 
 if TYPE_CHECKING:
     from common.cpu.host import Replay
-
-CLOSEST = f"Closest rung here: `{r9_cores.STAGE.name}`."
 
 
 class ResidentEpoch(EpochByItself):
@@ -66,8 +65,9 @@ class ResidentEpoch(EpochByItself):
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Why a problem does not fit; empty if it does."""
         if not problem.is_logistic:
-            return f"Needs a network without hidden layers. {CLOSEST}"
-        return f"Needs {FEW_COLUMNS} classes at most. {CLOSEST}" if problem.classes > FEW_COLUMNS else ""
+            return with_closest("Needs a network without hidden layers.", r9_cores.STAGE.name)
+        reason = f"Needs {FEW_COLUMNS} classes at most." if problem.classes > FEW_COLUMNS else ""
+        return with_closest(reason, r9_cores.STAGE.name)
 
     def _recorded(self, with_totals: bool) -> list[Replay]:
         """One list a thread for a whole epoch."""

@@ -24,6 +24,7 @@ from common.data.dataset import Split
 from common.problem import Problem
 from stages.cpu import r7_tiles
 from stages.cpu.products import FEW_COLUMNS
+from stages.engine.parts import resident_batches
 from stages.engine.recipe import Data
 from stages.engine.workspace import Array
 
@@ -35,12 +36,9 @@ class HostBytes(Data):
     pixel_bytes: ClassVar[int] = 1
 
     def __init__(self, device: Any, problem: Problem, train: Split) -> None:
-        batch = problem.batch_size
-        used = train.first(problem.steps(len(train.images)) * batch)
-        pixels, labels = device.upload(used.images), device.upload(used.labels.astype(np.int32))
-        self.as_bytes = [(pixels[at : at + batch], labels[at : at + batch]) for at in range(0, len(used.images), batch)]
+        self.as_bytes = resident_batches(device, problem, train, as_bytes=True)
         is_wide = problem.layers[0].fan_out > FEW_COLUMNS
-        self._expanded = device.empty((batch, problem.inputs), np.float32) if is_wide else None
+        self._expanded = device.empty((problem.batch_size, problem.inputs), np.float32) if is_wide else None
         self._expand = device.kernel("", "expand_pixels")
 
     def __len__(self) -> int:

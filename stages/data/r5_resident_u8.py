@@ -26,7 +26,7 @@ import numpy as np
 from common.data.dataset import Split
 from common.problem import Problem
 from stages.data import r4_resident_f32
-from stages.engine.parts import THREADS, blocks, int32
+from stages.engine.parts import THREADS, blocks, int32, resident_batches
 from stages.engine.recipe import Data
 from stages.engine.workspace import KERNELS, Array
 
@@ -35,11 +35,8 @@ class ResidentUint8(Data):
     """All images as bytes on the device, and one batch in float32."""
 
     def __init__(self, device: Any, problem: Problem, train: Split) -> None:
-        batch = problem.batch_size
-        used = train.first(problem.steps(len(train.images)) * batch)
-        pixels, labels = device.upload(used.images), device.upload(used.labels.astype(np.int32))
-        self._batches = [(pixels[at : at + batch], labels[at : at + batch]) for at in range(0, len(used.images), batch)]
-        self._images = device.empty((batch, problem.inputs), np.float32)
+        self._batches = resident_batches(device, problem, train, as_bytes=True)
+        self._images = device.empty((problem.batch_size, problem.inputs), np.float32)
         self._expand = device.kernel(KERNELS / "plain/pixels.cu", "expand_pixels")
 
     def __len__(self) -> int:

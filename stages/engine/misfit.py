@@ -9,13 +9,18 @@ from typing import Any
 from common.errors import MisfitError
 
 
+def with_closest(reason: str, name: str) -> str:
+    """The reason why a problem does not fit, and the closest rung that takes it; empty without a reason."""
+    return f"{reason} Closest rung here: `{name}`." if reason else ""
+
+
 @contextmanager
 def closest_rung(name: str) -> Iterator[None]:
     """Inside, a MisfitError also names this rung as the closest one."""
     try:
         yield
     except MisfitError as error:
-        raise MisfitError(f"{error} Closest rung here: `{name}`.") from error
+        raise MisfitError(with_closest(str(error), name)) from error
 
 
 def require_shared_bytes(device: Any, needed: int) -> None:

@@ -62,15 +62,23 @@ class AllocatedOnce(Memory):
         return step
 
 
+def resident_batches(
+    device: Device, problem: Problem, train: Split, *, as_bytes: bool = False
+) -> list[tuple[Array, Array]]:
+    """Every full batch on the device: images (B, I), float32 or bytes of 256ths, and labels (B,) int32."""
+    batch = problem.batch_size
+    used = train.first(problem.steps(len(train.images)) * batch)
+    images = device.upload(used.images if as_bytes else used.pixels())
+    labels = device.upload(used.labels.astype(np.int32))
+    # The views are made here: slicing an array costs the host more than launching a kernel.
+    return [(images[at : at + batch], labels[at : at + batch]) for at in range(0, len(used.images), batch)]
+
+
 class ResidentFloat32(Data):
     """All images and labels on the device, in the types that the step reads."""
 
     def __init__(self, device: Device, problem: Problem, train: Split) -> None:
-        batch = problem.batch_size
-        used = train.first(problem.steps(len(train.images)) * batch)
-        images, labels = device.upload(used.pixels()), device.upload(used.labels.astype(np.int32))
-        # The views are made here: slicing an array costs the host more than launching a kernel.
-        self._batches = [(images[at : at + batch], labels[at : at + batch]) for at in range(0, len(used.images), batch)]
+        self._batches = resident_batches(device, problem, train)
 
     def __len__(self) -> int:
         return len(self._batches)

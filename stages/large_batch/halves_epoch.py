@@ -19,7 +19,7 @@ from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, require_shared_bytes
+from stages.engine.misfit import closest_rung, require_shared_bytes, with_closest
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Setup
@@ -124,8 +124,7 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem does not fit, and the closest rung; empty if it fits."""
-        reason = _misfit(problem, steps)
-        return f"{reason} Closest rung here: `{r6_cuda_graph.STAGE.name}`." if reason else ""
+        return with_closest(_misfit(problem, steps), r6_cuda_graph.STAGE.name)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

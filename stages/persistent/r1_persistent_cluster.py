@@ -37,7 +37,7 @@ from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes
+from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
@@ -73,7 +73,7 @@ class ClusterEpoch(r6_cuda_graph.EpochByItself):
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
         reason = cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else _misfit(problem, steps)
-        return f"{reason} Closest rung here: `{CLOSEST}`." if reason else ""
+        return with_closest(reason, CLOSEST)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003

@@ -38,7 +38,7 @@ from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung
+from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
@@ -84,8 +84,7 @@ class GridEpoch(r6_cuda_graph.EpochByItself):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit every GPU, and the closest rung; empty if it fits."""
-        reason = _misfit(problem, steps, cls.parts)
-        return f"{reason} Closest rung here: `{r6_cuda_graph.STAGE.name}`." if reason else ""
+        return with_closest(_misfit(problem, steps, cls.parts), r6_cuda_graph.STAGE.name)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:

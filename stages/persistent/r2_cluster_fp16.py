@@ -23,6 +23,7 @@ from typing import ClassVar
 
 from common.cost import Arithmetic
 from common.problem import Problem
+from stages.engine.misfit import with_closest
 from stages.engine.recipe import Precision
 from stages.persistent import cluster_plan, r1_persistent_cluster
 from stages.persistent.r1_persistent_cluster import ClusterEpoch
@@ -39,7 +40,7 @@ class Float16Cluster(ClusterEpoch):
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
         if not problem.hidden:
-            return f"Needs at least one hidden layer. Closest rung here: `{r1_persistent_cluster.STAGE.name}`."
+            return with_closest("Needs at least one hidden layer.", r1_persistent_cluster.STAGE.name)
         return super().misfit(problem, steps)
 
 

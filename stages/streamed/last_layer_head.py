@@ -7,7 +7,7 @@ from typing import ClassVar
 from common.cost import Arithmetic
 from common.errors import MisfitError
 from common.problem import Problem
-from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes
+from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
@@ -60,7 +60,7 @@ class LastLayerHead(Head):
             what = f"Batch size {problem.batch_size:,} with {fan_in:,} units before the classes"
             most = f"{MOST_BYTES:,} bytes a block and {BLOCKS * 2 * THREADS:,} units"
             reason = f"{what} needs {needed:,} bytes a block; the limits are {most}."
-        return f"{reason} Closest rung here: `{cls.below}`." if reason else ""
+        return with_closest(reason, cls.below)
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
         """Compute the last hidden layer's gradient from its output and labels (B,); update the last layer."""

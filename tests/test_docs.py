@@ -92,7 +92,7 @@ def test_every_page_of_the_notebook_is_in_its_index() -> None:
 
 def test_readme_and_the_method_count_the_cheats() -> None:
     planted = [one for module in (defects, frauds, on_gpu) for one in vars(module).values() if isinstance(one, Stage)]
-    assert 80 < len(planted) < 100
+    assert len(planted) > 80
     for page in ("README.md", "docs/method.md"):
         assert re.findall(r"`tests/cheats` \w+ more than (\w+)", (ROOT / page).read_text(encoding="utf-8")) == [
             "eighty"

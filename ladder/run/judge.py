@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import statistics
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -136,11 +137,11 @@ class Judge:
         Raises OSError or ValueError if that is incomplete.
         """
         problem, train, test = self._problem, self._dataset.train, self._dataset.test
-        checks = [verify_timer(result.share_outside)] if self._timed else []
-        checks += self.judge_short_runs(precision, job, result, folder)
+        checks = self.judge_short_runs(precision, job, result, folder)
         if result.plan is None or result.process is None or not attempt.kept:
             raise ValueError(INCOMPLETE)
         if self._timed:
+            checks.insert(0, verify_timer(result.share_outside, statistics.median(result.process.runs_s)))
             checks.append(verify_clock(result.process, attempt.stamped_s))
             checks.append(verify_judged_time(result.process, attempt.kept[0]))
         final = load_params(folder / run_file(attempt.kept[0]), problem)

@@ -50,6 +50,7 @@ def test_a_displacement_that_is_nan_fails() -> None:
         0
     ].passed  # one of two is missing
     assert not verify_timer(math.nan).passed
+    assert [verify_timer(0.3, run_s).passed for run_s in (0.0, 0.01, 1.0)] == [True, True, False]
 
 
 def test_a_run_of_less_than_half_the_oracles_distance_fails_and_small_differences_pass() -> None:

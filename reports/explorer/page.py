@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
@@ -36,6 +37,7 @@ from reports.figures.style import OPERATION_COLOURS
 from reports.views.details import details
 from reports.views.run_view import run_view
 
+LAYOUTS = (PAGE, "wide"), (PHONE, "narrow")
 MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
 
 
@@ -110,7 +112,7 @@ def data_of(
     origin = "" if is_brief else _origin(results, sources)
     found = comparison(results, recorded)
     data = script_data(results, recorded) | {
-        "ladder": _ladder(results, example),
+        "ladder": _ladder(results, example, is_brief=is_brief),
         "list": template("rungs.html", stages=[(one.name, name_of(one), title_of(one), one.group) for one in stages]),
         "rungs": {
             stage.name: rung_html(stage, results, codes.get(stage.name), origin, is_brief=is_brief) for stage in stages
@@ -128,8 +130,9 @@ def data_of(
     return data
 
 
-def _ladder(results: Results, example: str) -> str:
-    """The view of the picture as HTML."""
+def _ladder(results: Results, example: str, *, is_brief: bool) -> str:
+    """The view of the picture as HTML; a brief one has the references in its list alone."""
+    layouts = [(replace(layout, has_references=not is_brief), name) for layout, name in LAYOUTS]
     run, stages = run_view(results), results.stages
     timed = bool(dots(results, is_page=True))
     passed = {stage.name for stage in stages if step_us(stage)}
@@ -137,7 +140,7 @@ def _ladder(results: Results, example: str) -> str:
         "ladder.html",
         run=run,
         headline=_headline(results),
-        pictures=[drawing(drawn(results, PAGE), "wide"), drawing(drawn(results, PHONE), "narrow")] if timed else [],
+        pictures=[drawing(drawn(results, layout), name) for layout, name in layouts] if timed else [],
         precisions=_precisions(results),
         untimed=[
             (f"{one.status}: {one.reason}", [(stage.name, name_of(stage)) for stage in one.stages])

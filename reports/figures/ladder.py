@@ -50,6 +50,7 @@ class Layout:
     top: float
     row: float  # the height of a rung
     is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
+    has_references: bool = True  # above the rungs
     page: str = ""  # the address of that page, unless the picture is in it
 
 
@@ -105,7 +106,7 @@ def ladder(results: Results) -> str:
 def drawn(results: Results, layout: Layout = FILE) -> Canvas:
     """The picture in a layout; at least one stage must have a time."""
     shown = dots(results, is_page=layout.is_page)
-    every = [*reference_dots(results, shown), *shown]
+    every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
     lines = _reference_lines(results, shown, layout)
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0))
     groups = [(name, list(members)) for name, members in groupby(every, key=lambda dot: dot.regime)]

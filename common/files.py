@@ -28,7 +28,7 @@ def explained(error: OSError, way_on: str = "repeat the command") -> str:
     if not is_limit(error):
         return line
     if error.errno in NO_ROOM:
-        folder = next(one for one in Path(error.filename or ".").absolute().parents if one.is_mount())
+        folder = next(parent for parent in Path(error.filename or ".").absolute().parents if parent.is_mount())
         return f"{line}; free some below {folder}, then {way_on}"
     return f"{line}; {RAISE[error.errno or 0]}, then {way_on}"
 

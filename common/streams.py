@@ -46,8 +46,9 @@ def printable(text: str) -> str:
 
 
 def _seen(odd: re.Match[str]) -> str:
-    one = odd[0]
-    return one if one == NO_BREAK or (one.isprintable() and one not in UNDRAWN) else ascii(one)[1:-1]
+    character = odd[0]
+    is_seen = character == NO_BREAK or (character.isprintable() and character not in UNDRAWN)
+    return character if is_seen else ascii(character)[1:-1]
 
 
 def _stand_in(error: UnicodeError) -> tuple[str, int]:

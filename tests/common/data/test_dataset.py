@@ -53,6 +53,11 @@ def test_any_quartet_is_named_by_its_folder(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.test.labels, ARRAYS[TEST_LABELS])
 
 
+def test_what_hides_in_a_folder_s_name_is_shown(tmp_path: Path) -> None:
+    folder = write_files(tmp_path / "fashion\x1b[2J\u202e", ARRAYS)
+    assert load_dataset(data_dir=folder, seed=0).name == r"fashion\x1b[2J\u202e"
+
+
 def test_training_images_are_permuted_by_the_seed_with_their_labels(tmp_path: Path) -> None:
     folder = write_files(tmp_path / "own", ARRAYS)
     first, again, other = (load_dataset(data_dir=folder, seed=seed).train for seed in (1, 1, 2))

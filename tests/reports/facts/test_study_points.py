@@ -237,7 +237,7 @@ def test_rendering_removes_older_figures(tmp_path: Path, capsys: pytest.CaptureF
         (tmp_path / name).mkdir()
         save(run, tmp_path / name / "results.json")
     (tmp_path / "figures").mkdir()
-    (tmp_path / "figures" / "older.svg").write_text("")
+    (tmp_path / "figures" / "step_time-older.svg").write_text("")
     shown = render_study(tmp_path)
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {"step_time.svg", "study.csv"}
     assert shown == load_results(tmp_path)

@@ -113,6 +113,7 @@ def test_a_magic_number_is_told_in_words(magic: int, words: str) -> None:
         (b"\x93NUMPY\x01\x00" + bytes(100), "a NumPy file; write it as IDX"),
         (gzip.compress(gzip.compress(b"x")), "gzipped twice; unpack it once"),
     ],
+    ids=["HTML", "an odd HTML", "XML", "Git LFS", "ZIP", "NumPy", "gzip"],
 )
 def test_a_file_of_another_kind_is_named(raw: bytes, what: str) -> None:
     assert reason(raw) == f"file: not IDX but {what}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.errors import UsageError
-from common.files import explained, out_of_memory
+from common.files import explained, of_system
 from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
 from common.streams import accept_any_text, drop_output, printable
 from ladder.records.errors import ResultsError
@@ -46,10 +46,10 @@ def main(argv: Sequence[str]) -> int:
         return _refuse(f"{missing.name} is not installed; run `make ladder`, or activate .venv")
     except BrokenPipeError:  # the reader, such as `head`, has what it wants
         return drop_output()
-    except OSError as error:
-        return _refuse(explained(error))
-    except MemoryError:
-        return _refuse(explained(out_of_memory()))
+    except (OSError, MemoryError, RuntimeError) as error:
+        if (told := of_system(error)) is None:
+            raise
+        return _refuse(explained(told))
     except KeyboardInterrupt:
         return _refuse("interrupted", INTERRUPTED)
 

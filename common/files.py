@@ -13,7 +13,7 @@ RAISE = {
     errno.EMFILE: "allow more by `ulimit -n 4096`",
     errno.ENFILE: "close other programs",
     errno.ENOMEM: "free some, or raise the limit that `ulimit -v` shows",
-    errno.EAGAIN: "allow more processes and threads by `ulimit -u`",
+    errno.EAGAIN: "raise the limits that `ulimit -u` and `ulimit -v` show",
 }  # what helps, by the error of a limit that the machine sets
 
 
@@ -33,9 +33,13 @@ def explained(error: OSError, way_on: str = "repeat the command") -> str:
     return f"{line}; {RAISE[error.errno or 0]}, then {way_on}"
 
 
-def out_of_memory() -> OSError:
-    """A MemoryError of Python as the error of the system."""
-    return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+def of_system(error: Exception) -> OSError | None:
+    """The system's error behind an exception of Python, which tells of memory and threads in its own way; else None."""
+    if isinstance(error, MemoryError):
+        return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+    if isinstance(error, RuntimeError) and "start new thread" in str(error):
+        return OSError(errno.EAGAIN, str(error))
+    return error if isinstance(error, OSError) else None
 
 
 @contextmanager

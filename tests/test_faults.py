@@ -152,6 +152,10 @@ def test_a_full_disk_keeps_saved_results_and_the_run_can_be_resumed(
     [
         (OSError(errno.EMFILE, "Too many open files"), "Too many open files; allow more by `ulimit -n 4096`, then"),
         (MemoryError(), "Cannot allocate memory; free some, or raise the limit that `ulimit -v` shows, then"),
+        (
+            RuntimeError("can't start new thread"),
+            "can't start new thread; raise the limits that `ulimit -u` and `ulimit -v` show, then",
+        ),
     ],
 )
 def test_a_limit_of_the_machine_keeps_saved_results_and_tells_the_way_on(

@@ -279,3 +279,11 @@ def test_a_plan_that_a_stranger_sent_is_refused_in_one_line(
 ) -> None:
     (tmp_path / "plan.toml").write_text(text)
     assert said in refused(["--config", str(tmp_path / "plan.toml")], capsys)
+
+
+def test_marks_of_a_terminal_s_library_in_a_record_are_shown_as_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = received(tmp_path / "sent", " [/red][link=data:1]x")
+    assert main(["compare", *[str(folder)] * 3]) == 0
+    assert "[/red][link=data:1]x" in capsys.readouterr().out.replace("\n", "").replace(" ", "")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from common.errors import UsageError
-from common.files import explained, is_limit, out_of_memory
+from common.files import explained, is_limit, of_system
 from common.signals import INTERRUPTED
 from ladder.options.commands import Resume, ResumeStudy, Run, Study
 from ladder.records.program import PROGRAM
@@ -33,9 +33,9 @@ def resumable(asked: Run | Resume | Study | ResumeStudy, folder: Path) -> Iterat
     """Raise UsageError with the way on, in one line, if disk, memory or files run out inside the context."""
     try:
         yield
-    except (OSError, MemoryError) as error:
-        told = error if isinstance(error, OSError) else out_of_memory()
-        if not is_limit(told):
+    except (OSError, MemoryError, RuntimeError) as error:
+        told = of_system(error)
+        if told is None or not is_limit(told):
             raise
         raise UsageError(explained(told, _way_on(asked, folder))) from error
 

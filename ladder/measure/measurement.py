@@ -78,8 +78,8 @@ from stages.engine.stage import Stage
 from stages.registry import load_entry
 
 PROFILED_S = 0.5  # of epochs; if all of a sample take longer, one is profiled
-LATE_S = 1.0  # at most, for what comes before an epoch on a few batches that begins late
-FEWEST_LATE = 4  # epochs before it; a stage that is too slow for them makes none
+LATE_S = 5.0  # after which a late epoch begins, even if fewer epochs were made than drawn; a busy host needs as long
+SLOW_S = 0.5  # an epoch on a few batches; a stage that takes longer makes no late one
 WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its time stamps
 
 
@@ -260,10 +260,8 @@ class Measurement:
         if job.trained and batches == job.repeated[0]:
             start, due = load_params(Path(job.trained), job.problem), job.problem.metrics_every - 1
             seen = msgspec.structs.replace(seen, trained=trained("trained", start, 1, first_epoch=due))
-        if batches in job.late and batches in job.repeated:
-            most = LATE_EPOCHS.stop if epoch_s * LATE_EPOCHS.stop <= LATE_S else int(LATE_S / epoch_s)
-            if most > FEWEST_LATE:
-                self._late_epoch(trainer, batches, range(min(LATE_EPOCHS.start, most - 1), most))
+        if batches in job.late and batches in job.repeated and epoch_s < SLOW_S:
+            self._late_epoch(trainer, batches, LATE_EPOCHS)
         self._close(trainer)
         return seen
 
@@ -288,9 +286,12 @@ class Measurement:
 
         Until that reading, it is a run like any other to the stage.
         """
-        after = begins[self._seeds.untimed() % len(begins)]
+        wanted, after = begins[self._seeds.untimed() % len(begins)], 0
         trainer.load_params(self._params_from(self._seeds.untimed()))
-        train_on(trainer, range(after), self._fence)
+        ends = self._clock() + LATE_S
+        while after < wanted and self._clock() < ends:
+            train_on(trainer, [after], self._fence)
+            after += 1
         save_params(self._folder / f"late-{batches}-begin.npy", fetched_params(trainer))
         seen = train_on(trainer, [after], self._fence)
         save_params(self._folder / f"late-{batches}.npy", fetched_params(trainer))

@@ -92,11 +92,9 @@ def test_every_page_of_the_notebook_is_in_its_index() -> None:
 
 def test_readme_and_the_method_count_the_cheats() -> None:
     planted = [one for module in (defects, frauds, on_gpu) for one in vars(module).values() if isinstance(one, Stage)]
-    assert len(planted) > 80
+    assert len(planted) > 100
     for page in ("README.md", "docs/method.md"):
-        assert re.findall(r"`tests/cheats` \w+ more than (\w+)", (ROOT / page).read_text(encoding="utf-8")) == [
-            "eighty"
-        ]
+        assert re.search(r"`tests/cheats` \w+ more than a hundred ", (ROOT / page).read_text(encoding="utf-8")), page
 
 
 def resolved(hashes: set[str]) -> set[str]:

@@ -89,12 +89,20 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
     runs = {name: run for name, run in records.items() if not run.problem.validate_every}
     (gpu,) = {run.environment["gpu"]["name"] for run in runs.values()}
+    (host,) = {run.environment["cpu"]["model"] for run in runs.values()}
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)
     launches = [limit.median for run in runs.values() if run.limits and (limit := run.limits.get("launch"))]
     stages = {name: entry.stage for name, entry in load_all().items()}
     times: dict[str, dict[Network, list[Point]]] = {}
+    prepare_s: dict[str, list[float]] = {}
+    loading: list[float] = []
     for run in runs.values():
         us = {stage.name: stage.timing.step_us for stage in run.stages if stage.timing}
+        for stage in run.stages:
+            if stage.timing:
+                prepare_s.setdefault(stage.name, []).append(stage.timing.prepare_s)
+        if {"torch-dataloader", "torch-eager"} <= us.keys():
+            loading.append(us["torch-dataloader"] / us["torch-eager"])
         problem = Problem(run.problem.inputs, run.problem.classes, tuple(run.problem.hidden), run.problem.batch_size)
         steps = problem.steps(run.problem.train_images)
         for name in sorted({*WHOLE, *CHANGES} & us.keys()):
@@ -105,7 +113,7 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
                 of_network.append(Point(us[name], below_us, sizes))
     points = {name: {network: middle(found) for network, found in of.items()} for name, of in times.items()}
     rungs = {
-        name: rung_cost(name, points[name], stages[name].below or "", list(times[name].values()))
+        name: rung_cost(name, points[name], stages[name].below or "", list(times[name].values()), prepare_s[name])
         for name in stages
         if name in points
     }
@@ -123,7 +131,8 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     }
     launch_us = round(statistics.median(launches), 2)
     chip_sizes = chip.multiprocessors, chip.block_shared_bytes
-    return Costs(gpu, launch_us, *chip_sizes, recorded, wider(kept, points), largest, kept), points
+    dataloader = [round(end, 2) for end in (min(loading), max(loading))]
+    return Costs(gpu, host, launch_us, *chip_sizes, recorded, wider(kept, points), largest, dataloader, kept), points
 
 
 def middle(found: Sequence[Point]) -> Point:
@@ -131,7 +140,9 @@ def middle(found: Sequence[Point]) -> Point:
     return Point(statistics.median(p.us for p in found), statistics.median(p.below_us for p in found), found[0].sizes)
 
 
-def rung_cost(name: str, points: Mapping[Network, Point], below: str, recorded: Sequence[Sequence[Point]]) -> RungCost:
+def rung_cost(
+    name: str, points: Mapping[Network, Point], below: str, recorded: Sequence[Sequence[Point]], prepare_s: list[float]
+) -> RungCost:
     """The fitted terms of a stage, and their error on networks left out."""
     errors = []
     for network, point in points.items():
@@ -148,6 +159,7 @@ def rung_cost(name: str, points: Mapping[Network, Point], below: str, recorded: 
         most=round(math.expm1(float(np.quantile(errors, 0.9))), 3),
         again=round(math.expm1(float(np.quantile(pairs, 0.9))) if pairs else math.expm1(statistics.median(errors)), 3),
         networks=len(points),
+        prepare_s=round(statistics.median(prepare_s), 1),
     )
 
 

@@ -23,6 +23,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     median_error: float  # of the model, as a share, on networks left out
     most_error: float  # of nine in ten of them
     networks: int  # that the model was fitted to
+    prepare_s: float  # to load and compile, before the first step; the median of the recorded runs, or measured
     measured_us: float | None = None  # by `advise --measure`
 
 
@@ -40,6 +41,9 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu: str
     recorded_gpu: str
+    host: str  # the processor whose launches the recorded times have
+    dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
+    no_gpu: bool  # the GPU is assumed: none was named, and this machine has none
     guess: str  # how the times were carried over from the recorded GPU; empty if it is the same
     network: str  # `784-300-100-10`
     batch_size: int

@@ -36,6 +36,7 @@ class RungCost(msgspec.Struct, frozen=True):
     most: float  # of nine networks in ten
     again: float  # share by which nine in ten recordings of the same network differ; as `median` without such
     networks: int  # each with its batch size
+    prepare_s: float  # to load and compile, the median of all runs
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
@@ -51,12 +52,14 @@ class Costs(msgspec.Struct, frozen=True):
     """The model: the GPU that it is of, the runs that it was fitted to, and the terms of the stages."""
 
     gpu: str
+    host: str  # the processor of its machine
     launch_us: float  # of a kernel from Python, back to back
     multiprocessors: int
     block_shared_bytes: int
     runs: dict[str, RecordedRun]  # by their folders among the GPU's
     wider: float  # share by which an error's logarithm grows with each doubling to the nearest network, but the first
     largest: dict[str, float]  # of every term of a network, over the runs
+    dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     rungs: dict[str, RungCost]
 
 

@@ -100,15 +100,15 @@ const advice = (() => {
   function gain(slow, fast) {
     const ends = slow.carried.map((us, index) => us / fast.carried[index]);
     const error = Math.hypot(...[slow, fast].map((one) => Math.log(one.high / Math.max(...one.carried))));
-    const times = Math.sqrt(product(ends)), isSure = Math.min(...ends) * Math.exp(-error) > model.noise;
-    return {times, isSure, text: (isSure ? "" : "about ") + ratio(times)};
+    const times = Math.sqrt(product(ends)), [least, most] = [Math.min(...ends) / Math.exp(error), Math.max(...ends) * Math.exp(error)];
+    return {times, isSure: least > model.noise, text: `${rough(times)}x (${rough(least)}-${rough(most)})`};
   }
 
   const decimals = (value, digits = 3) => value === 0 ? digits - 1
     : Math.min(Math.max(digits - 1 - Number(value.toExponential(digits - 1).split("e")[1]), 0), 6);
   const number = (value, places) => value.toLocaleString("en", {minimumFractionDigits: places, maximumFractionDigits: places});
   const microseconds = (value) => number(value, decimals(value));
-  const ratio = (value) => `${number(value, decimals(value, value >= 0.995 ? 3 : 2))}x`;
+  const rough = (value) => number(value, decimals(value, 2));
 
   function duration(value) {
     if (value < 9.95) return value >= 0.0995 ? `${Number(value.toPrecision(2))} s` : `${value.toFixed(2)} s`;
@@ -117,31 +117,49 @@ const advice = (() => {
     return minutes < 60 ? `${minutes} min ${pad(whole % 60)} s` : `${Math.floor(minutes / 60)} h ${pad(minutes % 60)} min`;
   }
 
+  const counted = (epochs) => `${epochs.toLocaleString("en")} epoch${epochs === 1 ? "" : "s"}`;
+  const listing = (words) => words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
+  const precision = (name) => model.stages[name].precision_words;
+  const training = (one, epochs, network) => model.stages[one.name].prepare_s + one.us * epochs * network.steps / 1e6;
   const filled = (name, given = {}) => model.sentences[name].replace(/{(\w+)}/g, (_, key) => given[key]);
 
   function verdict(stages, epochs, network) { // the sentences of reports/facts/advice.py
     const by = Object.fromEntries(stages.map((one) => [one.name, one])), said = [];
     const eager = by["torch-eager"], compiled = by["torch-compile"], graph = by["torch-graph"];
+    const faster = [compiled, graph].filter((one) => gain(eager, one).isSure);
+    if (faster.length) {
+      const least = faster.map((one) => Math.max(1, Math.ceil((model.stages[one.name].prepare_s - model.stages["torch-eager"].prepare_s) / ((eager.us - one.us) * network.steps / 1e6))));
+      const ways = listing(faster.map(({name}, index) => filled("way", {rung: name, epochs: counted(least[index])})));
+      said.push(filled(Math.min(...least) <= epochs ? "pays" : "not_yet", {epochs: counted(epochs), ways}));
+    }
     const ofGraph = gain(compiled, graph), ofCompiling = gain(eager, compiled);
-    if (ofGraph.isSure) said.push(filled("capture", {eager: gain(eager, graph).text, compiled: ofGraph.text}));
+    if (ofGraph.isSure) said.push(filled("capture", {eager: gain(eager, graph).text, compiled: ofGraph.text, precision: precision("torch-compile")}));
     else {
-      const stay = ofCompiling.isSure ? filled("stay_compiled", {eager: ofCompiling.text}) : filled("stay");
-      said.push(ofGraph.times > model.worth_trying ? filled("may_capture", {stay, times: ratio(ofGraph.times)}) : filled("no_capture", {stay}));
+      const stay = ofCompiling.isSure ? filled("use_compiled", {eager: ofCompiling.text, precision: precision("torch-compile")}) : filled("stay");
+      said.push(ofGraph.times > model.worth_trying ? filled("may_capture", {stay, times: ofGraph.text}) : filled("no_capture", {stay}));
     }
     const best = least([graph, by["jax-scan"]].filter(Boolean), (one) => one.us);
     const rungs = stages.filter(({name}) => !model.references.includes(name));
     if (rungs.length) {
       const exact = rungs[0], lower = rungs.at(-1), found = gain(best, exact);
-      if (found.isSure && isFloat32(exact.name)) said.push(filled("kernels", {times: found.text, rung: exact.name}));
-      else said.push(filled("no_kernels", {reference: best.name, may: found.times > model.worth_trying ? filled("may_kernels", {rung: exact.name, times: ratio(found.times)}) : ""}));
+      if (found.isSure && isFloat32(exact.name)) said.push(filled("kernels", {times: found.text, rung: exact.name, reference: best.name}));
+      else said.push(filled("no_kernels", {reference: best.name, may: found.times > model.worth_trying ? filled("may_kernels", {rung: exact.name, times: found.text}) : ""}));
       if (lower !== exact && gain(best, lower).isSure)
-        said.push(filled("lower", {precision: model.stages[lower.name].precision_words, rung: lower.name, times: gain(best, lower).text}));
+        said.push(filled("lower", {precision: precision(lower.name), rung: lower.name, times: gain(best, lower).text, reference: best.name}));
     }
-    const seconds = (one) => one.us * epochs * network.steps / 1e6, fastest = least(stages, (one) => one.us);
+    const seconds = (one) => training(one, epochs, network), fastest = least(stages, seconds);
     const worth = seconds(eager) < model.short_s ? filled("short") : "";
-    const told = {epochs: `${epochs.toLocaleString("en")} epoch${epochs === 1 ? "" : "s"}`, images: number(network.images, 0), eager: duration(seconds(eager)), best: duration(seconds(fastest)), worth};
+    const told = {epochs: counted(epochs), images: number(network.images, 0), eager: duration(seconds(eager)), best: duration(seconds(fastest)), rung: fastest.name, precision: precision(fastest.name), worth};
     return [said.join(" "), filled("time", told)];
   }
 
-  return {model, networkOf, outlook, deciding, verdict, microseconds, number, decimals, duration, doublings};
+  function notes(stages, chip) { // those of reports/facts/advice.py
+    const percent = (share) => `${number(100 * share, 0)}%`, known = stages.filter((one) => !one.isRecorded);
+    const span = (key) => { const errors = known.map(({name}) => model.stages[name][key]); return `${percent(Math.min(...errors))} to ${percent(Math.max(...errors))}`; };
+    const given = {median: span("median"), most: span("most"), others: known.length < stages.length ? ", other times are recorded" : "", and_gpu: chip.name === model.chip ? "" : " and on a GPU without recorded runs"};
+    const [least, most] = model.dataloader.map((end) => end.toFixed(1));
+    return [filled("range"), ...(known.length ? [filled("model", given)] : []), filled("host", {host: model.host, least, most})].join(" ");
+  }
+
+  return {model, networkOf, outlook, deciding, verdict, notes, training, microseconds, number, decimals, duration, doublings};
 })();

@@ -1,7 +1,7 @@
 "use strict";
 // The calculator's fields and picture; what they show is `advice`'s.
 {
-  const {model, networkOf, outlook, deciding, verdict, microseconds, number, decimals, doublings} = advice;
+  const {model, networkOf, outlook, deciding, verdict, notes, training, microseconds, number, decimals, doublings} = advice;
   const [hidden, batch, epochs, chip] = ["hidden", "of-batch", "epochs", "chip"].map((id) => document.getElementById(id));
   const [told, ranges, sure] = [".advice", ".ranges", ".sure"].map((name) => document.querySelector(`.calculator ${name}`));
   const made = (tag, ...parts) => { const element = document.createElement(tag); element.append(...parts); return element; };
@@ -49,13 +49,13 @@
   }
 
   function table(stages, network, times) {
-    const head = made("tr", ...["Stage", "us/step", "Nine in ten", "Your training", ""].map((text) => made("th", text)));
+    const head = made("tr", ...["Stage", "Precision", "us/step", "Nine in ten", "Prepare", "Your training", ""].map((text) => made("th", text)));
     const rows = stages.map((one) => {
-      const seconds = one.us * times * network.steps / 1e6;
-      return made("tr", made("td", made("code", one.name)), made("td", `${one.isRecorded ? "" : "~"}${microseconds(one.us)}`), made("td", rangeOf(one)), made("td", advice.duration(seconds)), made("td", wordsOf(one.name)));
+      const {precision_words, prepare_s} = model.stages[one.name], seconds = training(one, times, network);
+      return made("tr", made("td", made("code", one.name)), made("td", precision_words), made("td", `${one.isRecorded ? "" : "~"}${microseconds(one.us)}`), made("td", rangeOf(one)), made("td", advice.duration(prepare_s)), made("td", advice.duration(seconds)), made("td", wordsOf(one.name)));
     });
     const body = made("table", made("thead", head), made("tbody", ...rows));
-    for (const place of [1, 2, 3]) for (const line of body.rows) line.cells[place].className = "n";
+    for (const place of [2, 3, 4, 5]) for (const line of body.rows) line.cells[place].className = "n";
     for (const cell of head.cells) cell.scope = "col";
     const frame = made("div", body);
     frame.className = "frame";
@@ -78,9 +78,7 @@
     ranges.replaceChildren(picture(stages), table(stages, network, Number(epochs.value)));
     const guess = isGuess ? `A guess: no run on an ${own.name} is recorded. Times are carried over from the ${model.gpu}, with ${number(own.memory_gb_s, 0)} GB/s and ${own.multiprocessors} multiprocessors. ` : "";
     const near = [...model.runs].sort((a, b) => doublings(network, a) - doublings(network, b))[0];
-    const errors = stages.filter((one) => !one.isRecorded).map(({name}) => `${name} ${Math.round(100 * model.stages[name].median)}% (${Math.round(100 * model.stages[name].most)}%)`);
-    const how = errors.length ? `~: by a model of recorded runs. Its error on networks left out, median (nine in ten): ${errors.join(", ")}. ` : "All times are recorded ones of this very network. ";
-    sure.replaceChildren(`${guess}A line is the range in which nine in ten should lie. ${how}Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `,
+    sure.replaceChildren(`${guess}${notes(stages, own)} Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `,
       made("code", `python run_ladder.py advise${hidden.value.trim() ? ` --hidden ${network.hidden.join()}` : ""} --batch-size ${network.batch} --gpu "${own.name}"`));
   }
 

@@ -14,37 +14,49 @@ from reports.facts import numbers
 
 REFERENCES = {
     "torch-eager": "PyTorch, eager",
-    "torch-compile": "PyTorch, compiled, mixed precision",
+    "torch-compile": "PyTorch, compiled steps",
     "torch-graph": "PyTorch, compiled, an epoch in a graph",
     "jax-scan": "JAX, an epoch in a scan",
 }
 NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
+COMPILED = ("torch-compile", "torch-graph")
 
 
 # In one place, since the site's page fills them in as well.
 SENTENCES = {
-    "capture": "Capture your epoch in a graph: {eager} as fast as eager mode, {compiled} as compiled steps; "
-    "stages/references/torch_graph.py shows how.",
+    "pays": "Counting the time to compile, {ways}.",
+    "not_yet": "Within PyTorch, stay in eager mode for {epochs}: counting the time to compile, {ways}. "
+    "In longer training:",
+    "way": "`{rung}` pays from about {epochs} on",
+    "capture": "Capture your epoch in a graph: {eager} as fast as eager mode, {compiled} as compiled steps in "
+    "{precision}; stages/references/torch_graph.py shows how.",
     "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
-    "stay_compiled": "Stay with torch.compile, {eager} as fast as eager mode",
+    "use_compiled": "Use torch.compile (whole step, reduce-overhead, {precision}): {eager} as fast as eager mode",
     "may_capture": "{stay}; an epoch in a graph may gain another {times}: measure it by `advise --measure`.",
     "no_capture": "{stay}, and an epoch in a graph gains nothing.",
-    "kernels": "Kernels of your own gain another {times}, as in `{rung}`.",
-    "no_kernels": "No float32 rung is surely faster than `{reference}`{may}.",
+    "kernels": "Kernels of your own in float32 gain {times} over `{reference}`, as in `{rung}`.",
+    "no_kernels": "No float32 rung is surely faster than the best library, `{reference}`{may}.",
     "may_kernels": "; `{rung}` may gain {times}",
-    "lower": "In {precision}, `{rung}` gains {times}.",
-    "time": "{epochs} of {images} images should take {eager} in eager mode and {best} at best{worth}.",
+    "lower": "In {precision}, `{rung}` gains {times} over `{reference}` in float32.",
+    "time": "{epochs} of {images} images, with the time to prepare, should take {eager} in eager mode and {best} at "
+    "best, by `{rung}` ({precision}){worth}.",
+    "range": "Nine in ten should lie within the range.",
+    "model": "~: by a model of recorded runs{others}. On networks left out of it, the median errors of these stages "
+    "are {median} and those of nine in ten within {most}; the range widens away from recorded networks{and_gpu}.",
+    "host": "Eager and compiled steps are bound by the host, recorded on an {host}: a slower processor takes longer. "
+    "Data are on the device: with a DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
     "short": ": hardly worth a change, unless you train often",
 }
 
 
 class Gain(NamedTuple):
-    """How many times as fast one stage should be as another, and what nine in ten should at least be."""
+    """How many times as fast one stage should be as another, and the range in which nine in ten should lie."""
 
     times: float
     least: float
+    most: float
 
     @property
     def is_sure(self) -> bool:
@@ -53,18 +65,19 @@ class Gain(NamedTuple):
 
     @property
     def text(self) -> str:
-        """`14.1x`, or `about 1.8x` where the errors of both allow for none."""
-        return numbers.ratio(self.times) if self.is_sure else f"about {numbers.ratio(self.times)}"
+        """`14x (8.2-24)`."""
+        return numbers.rough_ratio(*self)
 
 
 def gain(slow: Outlook, fast: Outlook) -> Gain:
     """The gain of one stage over another; both are carried to another GPU alike, and their errors are independent."""
     if slow.measured_us and fast.measured_us:
         times = slow.measured_us / fast.measured_us
-        return Gain(times, times)
+        return Gain(times, times, times)
     ends = [a / b for a, b in zip(slow.carried_us, fast.carried_us, strict=True)]
     errors = [math.log(one.high_us / max(one.carried_us)) for one in (slow, fast)]
-    return Gain(math.sqrt(math.prod(ends)), min(ends) * math.exp(-math.hypot(*errors)))
+    error = math.exp(math.hypot(*errors))
+    return Gain(math.sqrt(math.prod(ends)), min(ends) / error, max(ends) * error)
 
 
 def expected_us(one: Outlook) -> float:
@@ -73,8 +86,14 @@ def expected_us(one: Outlook) -> float:
 
 
 def training_s(one: Outlook, outlooks: Outlooks) -> float:
-    """Seconds of the whole training, without set-up and compiling."""
-    return expected_us(one) * outlooks.steps / 1e6
+    """Seconds of the whole training, loading and compiling included."""
+    return one.prepare_s + expected_us(one) * outlooks.steps / 1e6
+
+
+def pays_from(eager: Outlook, one: Outlook, outlooks: Outlooks) -> int:
+    """The epochs from which on a faster stage makes up for the time that it takes to compile."""
+    saved_s = (expected_us(eager) - expected_us(one)) * outlooks.steps_per_epoch / 1e6
+    return max(1, math.ceil((one.prepare_s - eager.prepare_s) / saved_s))
 
 
 def deciding(outlooks: Outlooks) -> list[Outlook]:
@@ -103,7 +122,22 @@ def advice_facts(outlooks: Outlooks) -> dict[str, Any]:
 def verdict(outlooks: Outlooks) -> list[str]:
     """What to do, in a sentence or two, and what it saves."""
     stages = {one.name: one for one in deciding(outlooks)}
-    return [" ".join(filter(None, (_of_pytorch(stages), *_of_kernels(stages)))), *_of_time(stages, outlooks)]
+    said = (*_of_compiling(stages, outlooks), _of_pytorch(stages), *_of_kernels(stages))
+    return [" ".join(filter(None, said)), *_of_time(stages, outlooks)]
+
+
+def _of_compiling(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
+    """From how many epochs on it pays to compile."""
+    eager = stages.get("torch-eager")
+    faster = [stages[name] for name in COMPILED if eager and name in stages and gain(eager, stages[name]).is_sure]
+    if eager is None or not faster:
+        return
+    needed = {one.name: pays_from(eager, one, outlooks) for one in faster}
+    ways = numbers.listing(
+        _filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in needed.items()
+    )
+    pays = min(needed.values()) <= outlooks.epochs
+    yield _filled("pays" if pays else "not_yet", epochs=numbers.count(outlooks.epochs, "epoch"), ways=ways)
 
 
 def _of_pytorch(stages: dict[str, Outlook]) -> str:
@@ -112,11 +146,13 @@ def _of_pytorch(stages: dict[str, Outlook]) -> str:
     if graph is None or compiled is None or eager is None:
         return ""
     of_graph, of_compiling = gain(compiled, graph), gain(eager, compiled)
+    precision = numbers.precision(compiled.precision)
     if of_graph.is_sure:
-        return _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text)
-    stay = _filled("stay_compiled", eager=of_compiling.text) if of_compiling.is_sure else _filled("stay")
+        return _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text, precision=precision)
+    use = _filled("use_compiled", eager=of_compiling.text, precision=precision)
+    stay = use if of_compiling.is_sure else _filled("stay")
     if of_graph.times > WORTH_TRYING:
-        return _filled("may_capture", stay=stay, times=numbers.ratio(of_graph.times))
+        return _filled("may_capture", stay=stay, times=of_graph.text)
     return _filled("no_capture", stay=stay)
 
 
@@ -129,19 +165,21 @@ def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
     exact, lower = rungs[0], rungs[-1]
     found = gain(best, exact)
     if found.is_sure and CLASSES[exact.precision] == "float32":
-        yield _filled("kernels", times=found.text, rung=exact.name)
+        yield _filled("kernels", times=found.text, rung=exact.name, reference=best.name)
     else:
-        may = _filled("may_kernels", rung=exact.name, times=numbers.ratio(found.times))
+        may = _filled("may_kernels", rung=exact.name, times=found.text)
         yield _filled("no_kernels", reference=best.name, may=may if found.times > WORTH_TRYING else "")
     if lower is not exact and (found := gain(best, lower)).is_sure:
-        yield _filled("lower", precision=numbers.precision(lower.precision), rung=lower.name, times=found.text)
+        precision = numbers.precision(lower.precision)
+        yield _filled("lower", precision=precision, rung=lower.name, times=found.text, reference=best.name)
 
 
 def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """What the best of all saves in the training that was asked for."""
-    eager, best = stages.get("torch-eager"), _fastest(stages.values())
-    if eager is None or best is None:
+    eager = stages.get("torch-eager")
+    if eager is None:
         return
+    best = min(stages.values(), key=lambda one: training_s(one, outlooks))
     long_s, short_s = training_s(eager, outlooks), training_s(best, outlooks)
     yield _filled(
         "time",
@@ -149,8 +187,24 @@ def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
         images=f"{outlooks.images:,}",
         eager=numbers.duration(long_s),
         best=numbers.duration(short_s),
+        rung=best.name,
+        precision=numbers.precision(best.precision),
         worth=_filled("short") if long_s < SHORT_S else "",
     )
+
+
+def notes(outlooks: Outlooks) -> list[str]:
+    """What the range and the model are, how far the model was off, and what the times do not count."""
+    stages = deciding(outlooks)
+    by_model = [one for one in stages if not one.is_recorded]
+    others = ", other times are recorded" if len(by_model) < len(stages) else ""
+    and_gpu = " and on a GPU without recorded runs" if outlooks.guess else ""
+    errors = {"median": [one.median_error for one in by_model], "most": [one.most_error for one in by_model]}
+    ranges = {name: " to ".join(map(numbers.rough_share, (min(of), max(of)))) for name, of in errors.items() if of}
+    of_model = _filled("model", others=others, and_gpu=and_gpu, **ranges) if by_model else ""
+    least, most = (f"{end:.1f}" for end in outlooks.dataloader)
+    host = _filled("host", host=outlooks.host, least=least, most=most)
+    return [" ".join(filter(None, (_filled("range"), of_model))), host]
 
 
 def _filled(name: str, **given: str) -> str:

@@ -83,6 +83,12 @@ def ratio(value: float | None) -> str:
     return f"{_digits(value, 3 if value >= 0.995 else 2)}x"
 
 
+def rough_ratio(value: float, low: float, high: float) -> str:
+    """An estimated factor with its range, each with two significant digits: `26x (12-54)`; a measured one has none."""
+    ends = "" if low == high else f" ({_digits(low, 2)}-{_digits(high, 2)})"
+    return f"{_digits(value, 2)}x{ends}"
+
+
 def ratio_spread(value: float, low: float, high: float) -> str:
     """A factor with the ends of its spread, in the factor's decimals: `2.96x (2.91-3.02)`."""
     if not all(map(math.isfinite, (value, low, high))):

@@ -6,11 +6,8 @@ from rich.console import Console
 
 from ladder.records.outlook import NearRun, Outlook, Outlooks
 from reports.facts import numbers
-from reports.facts.advice import REFERENCES, deciding, training_s, verdict
+from reports.facts.advice import REFERENCES, deciding, notes, training_s, verdict
 from reports.terminal.console_layout import Column, print_table, say, standard
-
-HOST = "Eager and compiled steps take the host's time: width and batch hardly change it until the GPU takes longer."
-RANGE = "Nine in ten should lie within the range; ~: by a model of recorded runs, other times are recorded."
 
 
 def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
@@ -18,6 +15,8 @@ def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
     console = standard(console)
     batch = f"batch {outlooks.batch_size}"
     say(console, f"{outlooks.network}, {batch}, on {outlooks.gpu}", "bold")
+    if outlooks.no_gpu:
+        say(console, f"This machine has no GPU: an {outlooks.recorded_gpu} is assumed; --gpu names another.", "yellow")
     if outlooks.guess:
         say(console, outlooks.guess, "yellow")
     console.print()
@@ -26,7 +25,7 @@ def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
     for text in verdict(outlooks):
         say(console, text, "bold")
     console.print()
-    for text in how_sure(outlooks):
+    for text in (*notes(outlooks), "Nearest recorded runs:"):
         say(console, text)
     for near in outlooks.nearest:
         say(console, f"  {_near(near, outlooks)}")
@@ -38,6 +37,7 @@ def _print_stages(stages: list[Outlook], outlooks: Outlooks, console: Console) -
         console,
         [
             Column("stage", [one.name for one in stages]),
+            Column("precision", [numbers.precision(one.precision) for one in stages]),
             Column("us/step", [_expected(one) for one in stages], right=True),
             Column("nine in ten", [_ends(one) for one in stages], 1, right=True),
             Column(
@@ -45,25 +45,11 @@ def _print_stages(stages: list[Outlook], outlooks: Outlooks, console: Console) -
                 measured if any(one.measured_us for one in stages) else ["-"] * len(stages),
                 right=True,
             ),
+            Column("prepare", [numbers.duration(one.prepare_s) for one in stages], 2, right=True),
             Column("your\ntraining", [numbers.duration(training_s(one, outlooks)) for one in stages], 2, right=True),
             Column("", [REFERENCES.get(one.name, one.words) for one in stages], 3, style="dim"),
         ],
     )
-
-
-def how_sure(outlooks: Outlooks) -> list[str]:
-    """What the model is, and how far it was off."""
-    found = [one for one in deciding(outlooks) if not one.is_recorded]
-    errors = [
-        f"{one.name} {numbers.rough_share(one.median_error)} ({numbers.rough_share(one.most_error)})" for one in found
-    ]
-    told = "Error on networks left out of the model, median (nine in ten): "
-    where = "; the range widens away from recorded networks"
-    return [
-        f"{RANGE} {HOST}",
-        *([f"{told}{numbers.listing(errors)}{where}."] if errors else []),
-        "Nearest recorded runs:",
-    ]
 
 
 def _expected(one: Outlook) -> str:

@@ -22,10 +22,10 @@ LARGEST = recorded_costs().largest
 def model(below: float, above: float, error: float) -> Costs:
     """cuda-graph, and fused-head that adds to it, in us a step."""
     rungs = {
-        "cuda-graph": RungCost("", {"step": below}, 0.5, 0.4, 0.9, 0.1, 9),
-        "fused-head": RungCost("cuda-graph", {"step": above}, error, error, error, 0.1, 9),
+        "cuda-graph": RungCost("", {"step": below}, 0.5, 0.4, 0.9, 0.1, 9, 1.0),
+        "fused-head": RungCost("cuda-graph", {"step": above}, error, error, error, 0.1, 9, 1.0),
     }
-    return Costs("a GPU", 2.5, 132, 232_448, {}, 0.3, LARGEST, rungs)
+    return Costs("a GPU", "a host", 2.5, 132, 232_448, {}, 0.3, LARGEST, [1.0, 2.0], rungs)
 
 
 @pytest.mark.parametrize(("adds", "error", "loses"), [(1.2, 0.045, True), (1.2, 0.05, False), (0.4, 0.01, False)])

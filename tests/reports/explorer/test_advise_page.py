@@ -14,16 +14,18 @@ from ladder.options.run_options import RunOptions
 from ladder.run.outlook import model_facts, outlooks
 from reports.explorer.advise_page import SCRIPTS, render_calculator
 from reports.explorer.html import asset
-from reports.facts.advice import deciding, verdict
+from reports.facts.advice import deciding, notes, verdict
 from reports.figures.canvas import page_rules
 from tests.browser import Open, Opened, violations
 
 ASK = """([hidden, batch, gpu, epochs]) => {
-  const {model, networkOf, outlook, deciding, verdict} = advice;
-  const network = networkOf(hidden, batch), found = outlook(network, model.chips.find((one) => one.name === gpu));
+  const {model, networkOf, outlook, deciding, verdict, notes} = advice;
+  const network = networkOf(hidden, batch), chip = model.chips.find((one) => one.name === gpu);
+  const found = outlook(network, chip);
   if (!found) return null;
   const chosen = deciding(found);
-  return {stages: found, deciding: chosen.map((one) => one.name), verdict: verdict(chosen, epochs, network)};
+  return {stages: found, deciding: chosen.map((one) => one.name), verdict: verdict(chosen, epochs, network),
+          notes: notes(chosen, chip)};
 }"""
 READY = ".calculator .verdict"
 
@@ -80,6 +82,7 @@ def test_the_page_says_what_the_command_says(calculator: Opened) -> None:
             assert one["isRecorded"] == other.is_recorded
         assert page["deciding"] == [one.name for one in deciding(told)], where
         assert page["verdict"] == verdict(told), where
+        assert page["notes"] == " ".join(notes(told)), where
         named |= {one.name for one in told.stages}
     assert named == model_facts()["stages"].keys()  # every stage was asked about
 
@@ -96,7 +99,7 @@ def test_the_fields_change_the_answer_and_say_what_is_wrong(calculator: Opened) 
     assert "--hidden 4096,4096 --batch-size 100" in calculator.text(".sure")
     put(calculator, "hidden", "256")
     put(calculator, "of-batch", "128")
-    assert "All times are recorded ones" in calculator.text(".sure")
+    assert "by a model" not in calculator.text(".sure")
     calculator.page.select_option("#chip", "RTX 4090")
     assert "A guess: no run on an RTX 4090 is recorded." in calculator.text(".sure")
     put(calculator, "hidden", "256,x")

@@ -3,25 +3,27 @@
 A network that was recorded on the GPU has its recorded times. Any other has the model's, with the error that networks
 left out of the fit had. The logarithm of that error grows with the doublings to the nearest recorded network, as it did
 where nearer ones were left out. On another GPU it is added once more, and the range reaches from the recorded GPU's
-time to one with all work scaled by the bandwidths of the two.
+time to one with the work scaled: by the bandwidths of the two where the weights and gradients exceed the L2 cache, else
+by the multiprocessors and their clocks.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from common.cost import parameters
 from common.cuda.driver import devices
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise, Run
 from ladder.records.outlook import NearRun, Outlook, Outlooks
 from ladder.records.run import Results
-from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, H200, Chip, chip_named
+from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, H200, UNKNOWN, Chip, chip_named
 from ladder.run.entries import CLASSES, INPUTS, estimated
 from ladder.run.expected import SMALL_BATCH, Costs, doublings, expectations, network_terms, recorded_costs
 from stages.engine.stage import Stage
@@ -32,7 +34,10 @@ from stages.registry import load_all
 from stages.streamed.last_layer_head import LastLayerHead
 
 FOLDER = "results/reference/h200"
-WORK = ("million", "thousand")  # terms that begin so grow with the work, and the others with kernels and waits
+GUESS = (
+    "A guess: no run on a GPU with these limits is recorded. Times are carried over from the {gpu}, with {memory} "
+    "GB/s, {clock} MHz, {multiprocessors} multiprocessors and launches of {launch} us{others}."
+)
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
 BUDGET_S = 20.0  # of all stages together, for `--measure`
@@ -48,8 +53,12 @@ def outlooks(asked: Advise) -> Outlooks:
     chip = chip_named(name, asked.bandwidth, asked.launch)
     is_recorded = chip == H200
     steps = problem.steps(asked.images)
-    estimates = estimated(problem, steps, _on(chip, costs, 1.0))
-    ends = [estimates, estimates] if is_recorded else [estimates, expectations(problem, steps, _carried(chip, costs))]
+    estimates = estimated(problem, steps, _on(chip, costs, lambda _: 1.0))
+    ends = (
+        [estimates, estimates]
+        if is_recorded
+        else [estimates, expectations(problem, steps, _on(chip, costs, _scale(chip, problem)))]
+    )
     stages = {name: entry.stage for name, entry in load_all().items()}
     found = [
         _outlook(stages[name], problem, costs, [end[name].us for end in ends], is_guess=not is_recorded)
@@ -146,12 +155,26 @@ def _runs_on(stage: Stage, chip: Chip) -> bool:
     return all(chip.sm >= int(need[3:]) for need in stage.needs if need.startswith("sm_"))
 
 
-def _on(chip: Chip, costs: Costs, work: float) -> Costs:
-    """The model with another GPU's multiprocessors and launches, and its work scaled."""
+def _scale(chip: Chip, problem: Problem) -> Callable[[str], float]:
+    """How many times as long another GPU takes for a term; those of kernels and waits stay the same."""
+    clock = H200.clock_mhz / chip.clock_mhz
+    streams = 8 * parameters(problem) > 1e6 * chip.l2_mb  # weights and gradients, in float32
+    work = H200.memory_gb_s / chip.memory_gb_s if streams else clock * H200.multiprocessors / chip.multiprocessors
+
+    def scale(term: str) -> float:
+        # A plan's cycles are those of one of its multiprocessors, of which it knows the number.
+        return work if term.startswith("million") else clock if term.startswith("thousand") else 1.0
+
+    return scale
+
+
+def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:
+    """The model with another GPU's multiprocessors and launches, and its terms scaled."""
     launches = (chip.launch_us or costs.launch_us) / costs.launch_us
 
     def scaled(name: str, term: str, us: float) -> float:
-        return us * (work if term.startswith(WORK) else launches if name in LAUNCHED else 1.0)
+        fixed = launches if name in LAUNCHED and not term.startswith("million") else 1.0
+        return us * fixed * scale(term)
 
     rungs = {
         name: msgspec.structs.replace(rung, us={term: scaled(name, term, us) for term, us in rung.us.items()})
@@ -163,16 +186,18 @@ def _on(chip: Chip, costs: Costs, work: float) -> Costs:
     )
 
 
-def _carried(chip: Chip, costs: Costs) -> Costs:
-    return _on(chip, costs, H200.memory_gb_s / chip.memory_gb_s)
-
-
 def _guess(chip: Chip, costs: Costs) -> str:
     """How the times of a GPU without recorded runs were made, as a sentence."""
-    launch = f", launches of {chip.launch_us:g} us" if chip.launch_us else ""
-    return (
-        f"A guess: no run on this GPU is recorded. Times are carried over from the {costs.gpu}, with "
-        f"{chip.memory_gb_s:,.0f} GB/s{launch} and {chip.multiprocessors} multiprocessors."
+    is_known = any(one.name == chip.name for one in CHIPS)
+    return GUESS.format(
+        gpu=costs.gpu,
+        memory=f"{chip.memory_gb_s:,.0f}",
+        clock=f"{chip.clock_mhz:,}",
+        multiprocessors=chip.multiprocessors,
+        launch=f"{chip.launch_us or costs.launch_us:g}",
+        others=""
+        if is_known
+        else f"; it is not known, so {UNKNOWN.multiprocessors} multiprocessors, clock and cache are those of an A100",
     )
 
 
@@ -183,7 +208,8 @@ def model_facts() -> dict[str, Any]:
     return {
         "gpu": costs.gpu,
         "chip": H200.name,
-        "memory_gb_s": H200.memory_gb_s,
+        "guess": GUESS,
+        "launch_us": costs.launch_us,
         "chips": chips,
         "wider": costs.wider,
         "host": costs.host,

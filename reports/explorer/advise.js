@@ -4,7 +4,7 @@
 const advice = (() => {
   const model = JSON.parse(document.getElementById("model").textContent);
   const names = Object.keys(model.stages);
-  const isWork = (term) => /^(million|thousand)/.test(term);
+  const home = model.chips.find((one) => one.name === model.chip);
   const isFloat32 = (name) => model.stages[name].precision === "float32";
   const product = (list) => list.reduce((total, one) => total * one, 1);
   const least = (list, of) => list.reduce((best, one) => best === null || of(one) < of(best) ? one : best, null);
@@ -42,7 +42,13 @@ const advice = (() => {
     return found;
   }
 
-  function expected(network, chip, work) { // us a step by stage; null of a network larger than all recorded ones
+  function scaleOf(network, chip) { // how many times as long another GPU takes for a term
+    const clock = home.clock_mhz / chip.clock_mhz, streams = 8 * network.weights > 1e6 * chip.l2_mb;
+    const work = streams ? home.memory_gb_s / chip.memory_gb_s : clock * home.multiprocessors / chip.multiprocessors;
+    return (term) => term.startsWith("million") ? work : term.startsWith("thousand") ? clock : 1;
+  }
+
+  function expected(network, chip, scale) { // us a step by stage; null of a network larger than all recorded ones
     const sizes = networkTerms(network);
     if (Object.keys(sizes).some((term) => sizes[term] > model.largest[term])) return null;
     const found = {};
@@ -51,7 +57,7 @@ const advice = (() => {
       if (on && !(on in found)) continue;
       const terms = termsOf(name, network, chip);
       if (!terms) continue;
-      const own = Object.keys(us).reduce((total, term) => total + us[term] * terms[term] * (isWork(term) ? work : 1), 0);
+      const own = Object.keys(us).reduce((total, term) => total + us[term] * terms[term] * scale(term), 0);
       if (own + (found[on] || 0) > 0) found[name] = own + (found[on] || 0);
     }
     return found;
@@ -70,9 +76,9 @@ const advice = (() => {
   }
 
   function outlook(network, chip) { // every stage with its range; null of a network larger than all recorded ones
-    const isGuess = chip.name !== model.chip, plain = expected(network, chip, 1);
+    const isGuess = chip.name !== model.chip, plain = expected(network, chip, () => 1);
     if (!plain) return null;
-    const scaled = isGuess ? expected(network, chip, model.memory_gb_s / chip.memory_gb_s) : plain;
+    const scaled = isGuess ? expected(network, chip, scaleOf(network, chip)) : plain;
     const far = model.runs.map((run) => ({run, far: doublings(network, run)}));
     return names.filter((name) => name in plain && name in scaled && chip.sm >= model.stages[name].sm).map((name) => {
       const stage = model.stages[name], having = far.filter(({run}) => name in run.us);
@@ -161,5 +167,7 @@ const advice = (() => {
     return [filled("range"), ...(known.length ? [filled("model", given)] : []), filled("host", {host: model.host, least, most})].join(" ");
   }
 
-  return {model, networkOf, outlook, deciding, verdict, notes, training, microseconds, number, decimals, duration, doublings};
+  const guess = (chip) => chip.name === model.chip ? "" : filled("guess", {gpu: model.gpu, memory: number(chip.memory_gb_s, 0), clock: number(chip.clock_mhz, 0), multiprocessors: chip.multiprocessors, launch: model.launch_us, others: ""});
+
+  return {model, networkOf, outlook, deciding, verdict, notes, guess, training, microseconds, number, decimals, duration, doublings};
 })();

@@ -29,7 +29,7 @@ def render_calculator(model: Mapping[str, Any]) -> str:
         "stages": stages,
         "references": list(REFERENCES),
         "reference_words": REFERENCES,
-        "sentences": SENTENCES,
+        "sentences": {**SENTENCES, "guess": model["guess"]},
         "noise": NOISE,
         "worth_trying": WORTH_TRYING,
         "short_s": SHORT_S,

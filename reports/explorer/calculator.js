@@ -1,7 +1,7 @@
 "use strict";
 // The calculator's fields and picture; what they show is `advice`'s.
 {
-  const {model, networkOf, outlook, deciding, verdict, notes, training, microseconds, number, decimals, doublings} = advice;
+  const {model, networkOf, outlook, deciding, verdict, notes, guess, training, microseconds, number, decimals, doublings} = advice;
   const [hidden, batch, epochs, chip] = ["hidden", "of-batch", "epochs", "chip"].map((id) => document.getElementById(id));
   const [told, ranges, sure] = [".advice", ".ranges", ".sure"].map((name) => document.querySelector(`.calculator ${name}`));
   const made = (tag, ...parts) => { const element = document.createElement(tag); element.append(...parts); return element; };
@@ -71,14 +71,13 @@
     if (typeof network === "string") return refuse(network);
     const own = model.chips.find((one) => one.name === chip.value), all = outlook(network, own);
     if (!all) return refuse("This network or batch is larger than every recorded one, so nothing is expected of it. Choose a smaller one.");
-    const stages = deciding(all), isGuess = own.name !== model.chip;
+    const stages = deciding(all);
     const [first, ...rest] = verdict(stages, Number(epochs.value), network).map(sentence);
     first.className = "verdict";
     told.replaceChildren(first, ...rest);
     ranges.replaceChildren(picture(stages), table(stages, network, Number(epochs.value)));
-    const guess = isGuess ? `A guess: no run on an ${own.name} is recorded. Times are carried over from the ${model.gpu}, with ${number(own.memory_gb_s, 0)} GB/s and ${own.multiprocessors} multiprocessors. ` : "";
     const near = [...model.runs].sort((a, b) => doublings(network, a) - doublings(network, b))[0];
-    sure.replaceChildren(`${guess}${notes(stages, own)} Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `,
+    sure.replaceChildren(`${[guess(own), notes(stages, own)].join(" ").trim()} Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `,
       made("code", `python run_ladder.py advise${hidden.value.trim() ? ` --hidden ${network.hidden.join()}` : ""} --batch-size ${network.batch} --gpu "${own.name}"`));
   }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from common.cuda.driver import DeviceInfo
@@ -69,12 +70,30 @@ def test_stages_that_do_not_take_the_network_or_the_gpu_are_not_named() -> None:
 def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:
     own, guess = (outlooks(asked((300, 100), gpu=gpu)) for gpu in ("H200", "NVIDIA GeForce RTX 4090"))
     assert not own.guess
-    assert "no run on this GPU is recorded" in guess.guess
+    assert "no run on a GPU with these limits is recorded" in guess.guess
     one, other = (next(stage for stage in one.stages if stage.name == "torch-graph") for one in (own, guess))
     assert other.carried_us[0] == pytest.approx(one.us)
-    assert 1 < other.carried_us[1] / other.carried_us[0] < 4800 / 1008
+    assert 132 * 1980 / (128 * 2520) < other.carried_us[1] / other.carried_us[0] < 1
     assert other.us == pytest.approx(math.sqrt(math.prod(other.carried_us)))
     assert other.high_us / other.us > one.high_us / one.us
+
+
+@pytest.mark.parametrize(("hidden", "least", "most"), [((2048, 2048), 1.0, 1.3), ((4096, 4096, 4096), 1.5, 4.8)])
+def test_the_bandwidth_counts_beyond_the_cache(hidden: tuple[int, ...], least: float, most: float) -> None:
+    slow = outlooks(msgspec.structs.replace(asked(hidden, 32), bandwidth=1000.0))
+    assert "1,000 GB/s, 1,980 MHz, 132 multiprocessors" in slow.guess
+    streamed = next(stage for stage in slow.stages if stage.name == "torch-graph")
+    assert least <= streamed.carried_us[1] / streamed.carried_us[0] < most
+
+
+def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:
+    for bandwidth, launch in ((0.001, None), (1e6, None), (None, 0.01), (None, 1e4)):
+        with pytest.raises(UsageError, match=r"--bandwidth|--launch"):
+            chip_named("H200", bandwidth, launch)
+    with pytest.raises(UsageError, match='did you mean "RTX 4090"'):
+        chip_named("4090", None, None)
+    unknown = msgspec.structs.replace(asked(gpu="X1"), bandwidth=500.0)
+    assert "108 multiprocessors, clock and cache are those of an A100" in outlooks(unknown).guess
 
 
 def test_a_launch_scales_the_time_of_the_host_alone() -> None:

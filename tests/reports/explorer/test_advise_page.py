@@ -19,13 +19,13 @@ from reports.figures.canvas import page_rules
 from tests.browser import Open, Opened, violations
 
 ASK = """([hidden, batch, gpu, epochs]) => {
-  const {model, networkOf, outlook, deciding, verdict, notes} = advice;
+  const {model, networkOf, outlook, deciding, verdict, notes, guess} = advice;
   const network = networkOf(hidden, batch), chip = model.chips.find((one) => one.name === gpu);
   const found = outlook(network, chip);
   if (!found) return null;
   const chosen = deciding(found);
   return {stages: found, deciding: chosen.map((one) => one.name), verdict: verdict(chosen, epochs, network),
-          notes: notes(chosen, chip)};
+          notes: notes(chosen, chip), guess: guess(chip)};
 }"""
 READY = ".calculator .verdict"
 
@@ -83,6 +83,7 @@ def test_the_page_says_what_the_command_says(calculator: Opened) -> None:
         assert page["deciding"] == [one.name for one in deciding(told)], where
         assert page["verdict"] == verdict(told), where
         assert page["notes"] == " ".join(notes(told)), where
+        assert page["guess"] == told.guess, where
         named |= {one.name for one in told.stages}
     assert named == model_facts()["stages"].keys()  # every stage was asked about
 
@@ -101,7 +102,7 @@ def test_the_fields_change_the_answer_and_say_what_is_wrong(calculator: Opened) 
     put(calculator, "of-batch", "128")
     assert "by a model" not in calculator.text(".sure")
     calculator.page.select_option("#chip", "RTX 4090")
-    assert "A guess: no run on an RTX 4090 is recorded." in calculator.text(".sure")
+    assert "A guess: no run on a GPU with these limits is recorded." in calculator.text(".sure")
     put(calculator, "hidden", "256,x")
     assert calculator.text(".advice") == "Hidden layers: write their widths, such as 300,100; leave it empty for none."
     assert calculator.page.get_attribute("#hidden", "aria-invalid") == "true"

@@ -146,6 +146,16 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--epoch 3", "--epoch: there is no such option; did you mean --epochs?", "run_ladder.py run --help"),
         ("--list", "--list: there is no such option; did you mean the command list?", "run_ladder.py run --help"),
         ("--warmups", "--warmups: expected one argument", "see run_ladder.py run --help"),
+        (
+            "advise --hidden -300,100",
+            "--hidden: expected one argument, positive widths such as 300,100",
+            "advise --help",
+        ),
+        (
+            "advise --hidden 300, 100",
+            "100: there is no such argument; a list has no blanks, as 300,100",
+            "advise --help",
+        ),
         ("--profile ncu", "--profile ncu", "must be nsys, cupti, stamps, auto or none"),
         ("explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
         ("explain reference:h300", "reference:h300: no such recorded run", "there are "),

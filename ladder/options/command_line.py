@@ -305,7 +305,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to run": (
                 ("[FILE]", None, "a study, such as experiments/hidden-size.toml"),
-                ("--vary", "KEY=A,B...", "in its place: a setting's values; twice: crossed"),
+                ("--vary", "KEY=A,B...", "values in its place (layers: 128-64); twice: crossed"),
                 ("--points", "NAME,...", "only these points; the others wait for --resume"),
                 ("--resume", "FOLDER", "continue a stopped study"),
                 DATA_DIR,

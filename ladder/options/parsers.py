@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
+        if message == "argument --hidden: expected one argument":
+            message += ", positive widths such as 300,100"
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -38,6 +41,8 @@ class OneLineParser(argparse.ArgumentParser):
             command = word.removeprefix("--")
             near = [f"the command {command}"] if command in COMMANDS else near
             hint = f"did you mean {near[0]}? " if near else ""
+            if any(before.endswith(",") and after == unknown[0] for before, after in itertools.pairwise(args or ())):
+                hint = "a list has no blanks, as 300,100; "
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")
         return found, unknown
 

@@ -68,6 +68,12 @@ def print_stage_list(
     say(console, f"To explain one: `{PROGRAM} explain NAME`", "dim")
 
 
+EXPECTED = (
+    "Its error: the root mean square on networks left out of the model; `advise` shows the range of nine in ten.",
+    "Rungs without a number have too few recorded runs, or do not take this network.",
+)
+
+
 def _expected(stages: Sequence[Stage]) -> list[Column]:
     """The columns of the estimates; none without any."""
     found = [stage.expected for stage in stages]
@@ -94,7 +100,7 @@ def _losses(stages: Sequence[Stage]) -> list[str]:
         return []
     about = f"Expected on an {gpus[0]}, by a model of recorded runs; nothing was measured."
     named = [f"{stage.name}: {stage.expected.remark}." for stage in stages if stage.expected and stage.expected.remark]
-    return [about, "Rungs without a number have too few recorded runs, or do not take this network.", *named]
+    return [about, *EXPECTED, *named]
 
 
 def _heading(stage: Stage) -> str:

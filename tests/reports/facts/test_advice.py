@@ -143,3 +143,10 @@ def test_json_has_the_verdict_and_every_stage() -> None:
     assert facts["verdict"] == verdict(found)
     assert facts["deciding"] == [*ORDER, "persistent-grid"]
     assert [stage["name"] for stage in facts["stages"]] == [*ORDER, "exact-u8", "persistent-grid"]
+    assert facts["stages"][0]["nine_in_ten_error"] == 0.35
+    assert facts["stages"][0]["low_us"] == 696.3  # of 940 / 1.35
+    (of_grid,) = (one for one in facts["gains"] if one["stage"] == "persistent-grid")
+    assert of_grid["least"] < of_grid["times"] == 85.45 < of_grid["most"]
+    assert (facts["guess"], facts["guess_reason"]) == (False, "")
+    guess = advice_facts(outlooks(*small(), guess="A guess."))
+    assert (guess["guess"], guess["guess_reason"]) == (True, "A guess.")

@@ -126,32 +126,38 @@ const advice = (() => {
   const counted = (epochs) => `${epochs.toLocaleString("en")} epoch${epochs === 1 ? "" : "s"}`;
   const listing = (words) => words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
   const precision = (name) => model.stages[name].precision_words;
-  const training = (one, epochs, network) => model.stages[one.name].prepare_s + one.us * epochs * network.steps / 1e6;
+  const prepare = (one) => model.stages[one.name].prepare_s;
+  const training = (one, epochs, network) => prepare(one) + one.us * epochs * network.steps / 1e6;
   const filled = (name, given = {}) => model.sentences[name].replace(/{(\w+)}/g, (_, key) => given[key]);
 
   function verdict(stages, epochs, network) { // the sentences of reports/facts/advice.py
     const by = Object.fromEntries(stages.map((one) => [one.name, one])), said = [];
     const eager = by["torch-eager"], compiled = by["torch-compile"], graph = by["torch-graph"];
-    const faster = [compiled, graph].filter((one) => gain(eager, one).isSure);
-    if (faster.length) {
-      const least = faster.map((one) => Math.max(1, Math.ceil((model.stages[one.name].prepare_s - model.stages["torch-eager"].prepare_s) / ((eager.us - one.us) * network.steps / 1e6))));
-      const ways = listing(faster.map(({name}, index) => filled("way", {rung: name, epochs: counted(least[index])})));
-      said.push(filled(Math.min(...least) <= epochs ? "pays" : "not_yet", {epochs: counted(epochs), ways}));
-    }
     const ofGraph = gain(compiled, graph), ofCompiling = gain(eager, compiled);
+    const paysFrom = (slow, one) => Math.max(1, Math.ceil((prepare(one) - prepare(slow)) / ((slow.us - one.us) * network.steps / 1e6)));
+    let best = []; // ways, each from as many epochs on until the next one
+    for (const one of [compiled, ...(ofGraph.isSure ? [graph] : [])].filter((one) => gain(eager, one).isSure)) {
+      const least = Math.max(...[eager, ...best.map(([way]) => way)].map((slow) => paysFrom(slow, one)));
+      best = [...best.filter(([, from]) => from < least), [one, least]];
+    }
+    if (best.length) {
+      const ways = listing(best.map(([{name}, least]) => filled("way", {rung: name, epochs: counted(least)})));
+      const now = ["eager mode", ...best.filter(([, least]) => least <= epochs).map(([{name}]) => `\`${name}\``)];
+      said.push(filled(now.length > best.length ? "pays" : "not_yet", {epochs: counted(epochs), now: now.at(-1), ways}));
+    }
     if (ofGraph.isSure) said.push(filled("capture", {eager: gain(eager, graph).text, compiled: ofGraph.text, precision: precision("torch-compile")}));
     else {
       const stay = ofCompiling.isSure ? filled("use_compiled", {eager: ofCompiling.text, precision: precision("torch-compile")}) : filled("stay");
       said.push(ofGraph.times > model.worth_trying ? filled("may_capture", {stay, times: ofGraph.text}) : filled("no_capture", {stay}));
     }
-    const best = least([graph, by["jax-scan"]].filter(Boolean), (one) => one.us);
+    const library = least([graph, by["jax-scan"]].filter(Boolean), (one) => one.us);
     const rungs = stages.filter(({name}) => !model.references.includes(name));
     if (rungs.length) {
-      const exact = rungs[0], lower = rungs.at(-1), found = gain(best, exact);
-      if (found.isSure && isFloat32(exact.name)) said.push(filled("kernels", {times: found.text, rung: exact.name, reference: best.name}));
-      else said.push(filled("no_kernels", {reference: best.name, may: found.times > model.worth_trying ? filled("may_kernels", {rung: exact.name, times: found.text}) : ""}));
-      if (lower !== exact && gain(best, lower).isSure)
-        said.push(filled("lower", {precision: precision(lower.name), rung: lower.name, times: gain(best, lower).text, reference: best.name}));
+      const exact = rungs[0], lower = rungs.at(-1), found = gain(library, exact);
+      if (found.isSure && isFloat32(exact.name)) said.push(filled("kernels", {times: found.text, rung: exact.name, reference: library.name}));
+      else said.push(filled("no_kernels", {reference: library.name, may: found.times > model.worth_trying ? filled("may_kernels", {rung: exact.name, times: found.text}) : ""}));
+      if (lower !== exact && gain(library, lower).isSure)
+        said.push(filled("lower", {precision: precision(lower.name), rung: lower.name, times: gain(library, lower).text, reference: library.name}));
     }
     const seconds = (one) => training(one, epochs, network), fastest = least(stages, seconds);
     const worth = seconds(eager) < model.short_s ? filled("short") : "";
@@ -161,7 +167,7 @@ const advice = (() => {
 
   function notes(stages, chip) { // those of reports/facts/advice.py
     const percent = (share) => `${number(100 * share, 0)}%`, known = stages.filter((one) => !one.isRecorded);
-    const span = (key) => { const errors = known.map(({name}) => model.stages[name][key]); return `${percent(Math.min(...errors))} to ${percent(Math.max(...errors))}`; };
+    const span = (key) => { const errors = known.map(({name}) => model.stages[name][key]); return [...new Set([Math.min(...errors), Math.max(...errors)].map(percent))].join(" to "); };
     const given = {median: span("median"), most: span("most"), others: known.length < stages.length ? ", other times are recorded" : "", and_gpu: chip.name === model.chip ? "" : " and on a GPU without recorded runs"};
     const [least, most] = model.dataloader.map((end) => end.toFixed(1));
     return [filled("range"), ...(known.length ? [filled("model", given)] : []), filled("host", {host: model.host, least, most})].join(" ");

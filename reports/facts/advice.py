@@ -21,15 +21,14 @@ REFERENCES = {
 NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
-COMPILED = ("torch-compile", "torch-graph")
 
 
 # In one place, since the site's page fills them in as well.
 SENTENCES = {
-    "pays": "Counting the time to compile, {ways}.",
-    "not_yet": "Within PyTorch, stay in eager mode for {epochs}: counting the time to compile, {ways}. "
-    "In longer training:",
-    "way": "`{rung}` pays from about {epochs} on",
+    "pays": "Counting the time to compile, it pays to change to {ways}.",
+    "not_yet": "For {epochs}, {now} is fastest within PyTorch: counting the time to compile, it pays to change to "
+    "{ways}. In longer training:",
+    "way": "`{rung}` from about {epochs} on",
     "capture": "Capture your epoch in a graph: {eager} as fast as eager mode, {compiled} as compiled steps in "
     "{precision}; stages/references/torch_graph.py shows how.",
     "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
@@ -45,7 +44,7 @@ SENTENCES = {
     "range": "Nine in ten should lie within the range.",
     "model": "~: by a model of recorded runs{others}. On networks left out of it, the median errors of these stages "
     "are {median} and those of nine in ten within {most}; the range widens away from recorded networks{and_gpu}.",
-    "host": "Eager and compiled steps are bound by the host, recorded on an {host}: a slower processor takes longer. "
+    "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer. "
     "Data are on the device: with a DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
     "short": ": hardly worth a change, unless you train often",
 }
@@ -150,17 +149,21 @@ def verdict(outlooks: Outlooks) -> list[str]:
 
 
 def _of_compiling(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """From how many epochs on it pays to compile."""
-    eager = stages.get("torch-eager")
-    faster = [stages[name] for name in COMPILED if eager and name in stages and gain(eager, stages[name]).is_sure]
-    if eager is None or not faster:
+    """From how many epochs on it pays to compile, and to capture."""
+    eager, compiled, graph = (stages.get(name) for name in ("torch-eager", "torch-compile", "torch-graph"))
+    if graph is None or compiled is None or eager is None:
         return
-    needed = {one.name: pays_from(eager, one, outlooks) for one in faster}
-    ways = numbers.listing(
-        _filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in needed.items()
-    )
-    pays = min(needed.values()) <= outlooks.epochs
-    yield _filled("pays" if pays else "not_yet", epochs=numbers.count(outlooks.epochs, "epoch"), ways=ways)
+    faster = [compiled, graph] if gain(compiled, graph).is_sure else [compiled]
+    best: list[tuple[str, int]] = []  # ways, each from as many epochs on until the next one
+    for one in (one for one in faster if gain(eager, one).is_sure):
+        least = max(pays_from(stages[slow], one, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
+        best = [*((name, epochs) for name, epochs in best if epochs < least), (one.name, least)]
+    if not best:
+        return
+    ways = [_filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in best]
+    now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
+    case = "pays" if len(now) > len(best) else "not_yet"
+    yield _filled(case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=numbers.listing(ways))
 
 
 def _of_pytorch(stages: dict[str, Outlook]) -> str:
@@ -223,7 +226,8 @@ def notes(outlooks: Outlooks) -> list[str]:
     others = ", other times are recorded" if len(by_model) < len(stages) else ""
     and_gpu = " and on a GPU without recorded runs" if outlooks.guess else ""
     errors = {"median": [one.median_error for one in by_model], "most": [one.most_error for one in by_model]}
-    ranges = {name: " to ".join(map(numbers.rough_share, (min(of), max(of)))) for name, of in errors.items() if of}
+    shares = {name: [numbers.rough_share(share) for share in sorted(of)] for name, of in errors.items()}
+    ranges = {name: " to ".join(dict.fromkeys((of[0], of[-1]))) for name, of in shares.items() if of}
     of_model = _filled("model", others=others, and_gpu=and_gpu, **ranges) if by_model else ""
     least, most = (f"{end:.1f}" for end in outlooks.dataloader)
     host = _filled("host", host=outlooks.host, least=least, most=most)

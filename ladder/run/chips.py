@@ -16,11 +16,11 @@ class Chip(NamedTuple):
     sm: int  # compute capability, such as 90
     multiprocessors: int
     clock_mhz: int  # boosted
-    l2_mb: int
+    l2_mib: int
     launch_us: float | None = None  # of a kernel from Python, back to back, as `limits` measures it
 
 
-H200 = Chip("H200", 4800, 90, 132, 1980, 50)
+H200 = Chip("H200", 4800, 90, 132, 1980, 60)
 CHIPS = (
     Chip("T4", 320, 75, 40, 1590, 4), Chip("A10", 600, 86, 72, 1695, 6), Chip("RTX 3090", 936, 86, 82, 1695, 6),
     Chip("A100", 2039, 80, 108, 1410, 40), Chip("L4", 300, 89, 58, 2040, 48), Chip("L40S", 864, 89, 142, 2520, 96),

@@ -158,7 +158,7 @@ def _runs_on(stage: Stage, chip: Chip) -> bool:
 def _scale(chip: Chip, problem: Problem) -> Callable[[str], float]:
     """How many times as long another GPU takes for a term; those of kernels and waits stay the same."""
     clock = H200.clock_mhz / chip.clock_mhz
-    streams = 8 * parameters(problem) > 1e6 * chip.l2_mb  # weights and gradients, in float32
+    streams = 8 * parameters(problem) > chip.l2_mib << 20  # weights and gradients, in float32
     work = H200.memory_gb_s / chip.memory_gb_s if streams else clock * H200.multiprocessors / chip.multiprocessors
 
     def scale(term: str) -> float:

@@ -43,7 +43,7 @@ const advice = (() => {
   }
 
   function scaleOf(network, chip) { // how many times as long another GPU takes for a term
-    const clock = home.clock_mhz / chip.clock_mhz, streams = 8 * network.weights > 1e6 * chip.l2_mb;
+    const clock = home.clock_mhz / chip.clock_mhz, streams = 8 * network.weights > chip.l2_mib * 1048576;
     const work = streams ? home.memory_gb_s / chip.memory_gb_s : clock * home.multiprocessors / chip.multiprocessors;
     return (term) => term.startsWith("million") ? work : term.startsWith("thousand") ? clock : 1;
   }

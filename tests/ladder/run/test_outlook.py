@@ -15,7 +15,7 @@ from ladder.options.run_options import RunOptions
 from ladder.records.outlook import Outlook
 from ladder.records.run import load
 from ladder.run import outlook
-from ladder.run.chips import CHIPS, chip_named
+from ladder.run.chips import CHIPS, H200, chip_named
 from ladder.run.expected import recorded_costs
 from ladder.run.outlook import measuring, outlooks
 
@@ -84,6 +84,12 @@ def test_the_bandwidth_counts_beyond_the_cache(hidden: tuple[int, ...], least: f
     assert "1,000 GB/s, 1,980 MHz, 132 multiprocessors" in slow.guess
     streamed = next(stage for stage in slow.stages if stage.name == "torch-graph")
     assert least <= streamed.carried_us[1] / streamed.carried_us[0] < most
+
+
+def test_the_cache_of_the_recorded_gpu_is_the_recorded_one() -> None:
+    limits = load(REFERENCE / "hidden-256").limits
+    assert limits is not None
+    assert limits.chip.l2_bytes == H200.l2_mib << 20
 
 
 def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:

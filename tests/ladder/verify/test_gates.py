@@ -524,7 +524,13 @@ def test_final_parameters_in_low_precision_pass_in_small_batches(bits: int) -> N
         seen = [[one.run_epoch(*data) for _ in range(2)] for one in trained]
         networks = [Network(one.weights, one.biases) for one in trained[:2]] + control.networks()
         runs = [
-            OracleRun(of, of, [None, (list(one.weights), list(one.biases))], parts=[[a] for a in of])
+            OracleRun(
+                of,
+                of,
+                [None, (list(one.weights), list(one.biases))],
+                [Displacement.of(initial, one.weights, one.biases)] * 2,
+                parts=[[a] for a in of],
+            )
             for one, of in zip(networks, seen, strict=True)
         ]
         runs[0].spreads = {precision: spread_of(problem, 0, runs[0], runs[2])}

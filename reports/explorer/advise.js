@@ -162,7 +162,7 @@ const advice = (() => {
     const seconds = (one) => training(one, epochs, network), fastest = least(stages, seconds);
     const worth = seconds(eager) < model.short_s ? filled("short") : "";
     const told = {epochs: counted(epochs), images: number(network.images, 0), eager: duration(seconds(eager)), best: duration(seconds(fastest)), rung: fastest.name, precision: precision(fastest.name), worth};
-    return [said.join(" "), filled("time", told)];
+    return [said[0], ...(said.length > 1 ? [said.slice(1).join(" ")] : []), filled("time", told)];
   }
 
   function notes(stages, chip) { // those of reports/facts/advice.py

@@ -27,7 +27,7 @@ SHORT_S = 60.0  # a training of less in eager mode is not worth a change
 SENTENCES = {
     "pays": "Counting the time to compile, it pays to change to {ways}.",
     "not_yet": "For {epochs}, {now} is fastest within PyTorch: counting the time to compile, it pays to change to "
-    "{ways}. In longer training:",
+    "{ways}. Longer training gains more.",
     "way": "`{rung}` from about {epochs} on",
     "capture": "Capture your epoch in a graph: {eager} as fast as eager mode, {compiled} as compiled steps in "
     "{precision}; stages/references/torch_graph.py shows how.",
@@ -142,10 +142,10 @@ def _rounded(value: Any) -> Any:
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
-    """What to do, in a sentence or two, and what it saves."""
+    """What to do in a sentence, what else there is, and what it saves."""
     stages = {one.name: one for one in deciding(outlooks)}
-    said = (*_of_compiling(stages, outlooks), _of_pytorch(stages), *_of_kernels(stages))
-    return [" ".join(filter(None, said)), *_of_time(stages, outlooks)]
+    said = list(filter(None, (*_of_compiling(stages, outlooks), _of_pytorch(stages), *_of_kernels(stages))))
+    return [*said[:1], *filter(None, [" ".join(said[1:])]), *_of_time(stages, outlooks)]
 
 
 def _of_compiling(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:

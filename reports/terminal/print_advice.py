@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
+
 from rich.console import Console
 
 from ladder.records.outlook import NearRun, Outlook, Outlooks
@@ -22,8 +24,8 @@ def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
     console.print()
     _print_stages(deciding(outlooks), outlooks, console)
     console.print()
-    for text in verdict(outlooks):
-        say(console, text, "bold")
+    for text, style in zip_longest(verdict(outlooks), ["bold"], fillvalue=""):
+        say(console, text, style)
     console.print()
     for text in (*notes(outlooks), "Nearest recorded runs:"):
         say(console, text)

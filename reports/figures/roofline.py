@@ -31,6 +31,7 @@ RADIUS, ROOF = 4.5, 9  # of a dot, and half the length of a latency roof
 UNITS: tuple[Precision, ...] = get_args(Precision)
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 MARGIN = 0.2  # of an axis, before the first dot: room for names
+FAR = 16  # pixels that stay free at a label's far end
 NUDGES = sorted(range(-156, 157, LINE), key=abs)  # pixels: a label's distances from its dot's height, nearest first
 
 
@@ -259,7 +260,8 @@ def _label(canvas: Canvas, plot: Plot, point: Point) -> None:
         start = at + away if side > 0 else at - away - width
         middle = height + nudge
         box = (start, middle - LINE / 2, start + width, middle + LINE / 2)
-        if plot.is_free(box):
+        beyond = FAR if side > 0 else -FAR  # what stands there seems to bear the name
+        if plot.is_free((box[0] + min(beyond, 0), box[1], box[2] + max(beyond, 0), box[3])):
             break
     else:
         return  # more labels than the figure has room for; the table of the report names all

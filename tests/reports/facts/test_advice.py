@@ -100,8 +100,8 @@ def test_measured_times_count_as_they_are() -> None:
             "change to `torch-compile` from about 22 epochs on and `torch-graph` from about 693 epochs on. "
             "Longer training gains more. Capture your epoch in a graph: 21x (14-32) as fast as eager mode, 2.4x "
             "(1.6-3.7) as compiled steps in bf16; stages/references/torch_graph.py shows how. Kernels of your own in "
-            "float32 gain 3.5x (2.5-4.8) over `jax-scan`, as in `persistent-grid`. In bf16, `grid-bf16` gains 3.9x (2.7-5.7) over "
-            "`jax-scan` in float32.",
+            "float32 gain 3.5x (2.5-4.8) over `jax-scan`, as in `persistent-grid`. In bf16, `grid-bf16` gains 3.9x "
+            "(2.7-5.7) over `jax-scan` in float32.",
         ),
         (
             [*small(**{"torch-graph": 70.0, "jax-scan": 71.0}), one("persistent-grid", 60.0)],

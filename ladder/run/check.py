@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -33,7 +33,7 @@ from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
 from ladder.verify.oracle_runs import STEP_WORK
-from ladder.verify.rubric import counted_checks, read_rubric
+from ladder.verify.rubric import NO_LIMITS, Limits, counted_checks, read_rubric
 from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
 
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
@@ -93,25 +93,25 @@ class Checker:
         with limit_blas_threads(self._threads):
             self._judge.train_start(scratch)
 
-    def check(self, stage_run: StageRun, at_most: Mapping[str, int] | None = None) -> JobResult:
+    def check(self, stage_run: StageRun, limits: Limits | None = None) -> JobResult:
         """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem.
 
-        With `at_most`, a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
+        With a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
         """
         entry, name = stage_run.entry, f"{stage_run.name}.check"
         job = short_runs_job(entry.source, self._problem, self._steps, self._scratch / "dataset")
-        job = msgspec.structs.replace(job, counts=at_most is not None)
+        job = msgspec.structs.replace(job, counts=limits is not None)
         with SeedServer(lambda run: self._judge.number(0, run), 4 * parameters(self._problem)) as seeds:
             jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
             pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
             with pool as workers, limit_blas_threads(self._threads):
                 self._judge.train_short_runs(entry.stage.precision, job)
                 finished = next(iter(workers))
-                self._record(stage_run, job, finished, at_most or {})
+                self._record(stage_run, job, finished, limits)
         shutil.rmtree(finished.folder, ignore_errors=True)
         return finished.result
 
-    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, at_most: Mapping[str, int]) -> None:
+    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, limits: Limits | None) -> None:
         result, precision = finished.result, stage_run.entry.stage.precision
         if not self._dataset.is_saved(Path(job.dataset)):
             self._dataset.save(Path(job.dataset))
@@ -127,8 +127,8 @@ class Checker:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
                 stage_run.printed = first_printed(self._logs / f"{stage_run.name}.check.log")
-                if result.counts is not None and all(one.passed for one in checks):
-                    checks = [*checks, *counted_checks(result.counts, at_most)]
+                if limits is not None and result.counts is not None and all(one.passed for one in checks):
+                    checks = [*checks, *counted_checks(result.counts, limits)]
                 stage_run.add_untimed(result, checks)
 
 
@@ -146,7 +146,7 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
         raise UsageError(f"{name}: does not take this problem: {reason}")
     with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem)) as scratch:
         checker = Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note)
-        ended = checker.check(stage_run, rubric.at_most if rubric is not None else {})
+        ended = checker.check(stage_run, rubric.limits if rubric is not None else NO_LIMITS)
         result = stage_run.result()
         if result.status == "failed":
             output = stage_run.printed

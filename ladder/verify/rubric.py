@@ -17,20 +17,32 @@ from ladder.records.run import Check
 KERNELS_CHECK, READS_CHECK = "kernels a step", "host reads an epoch"
 Title = Annotated[str, Meta(min_length=1, description="text in quotes")]
 Table = Annotated[dict[str, Any], Meta(description="a table, such as [points]")]
-KINDS = {"title": Title, "points": Table, "at-most": Table}
+KINDS = {"title": Title, "points": Table, "at-most": Table, "at-least": Table}
+MISSING = ", missing"  # ends the name of a check for a lower limit
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most and the least that may be counted, by the count's check."""
+
+    at_most: Mapping[str, int]
+    at_least: Mapping[str, int]
+
+
+NO_LIMITS = Limits({}, {})
 
 
 @dataclass(frozen=True)
 class Rubric:
-    """Points by how the names of checks begin, and the most that may be counted, by the count's check."""
+    """Points by how the names of checks begin, and the most and the least that may be counted, by the count's check."""
 
     title: str
     points: Mapping[str, int]
-    at_most: Mapping[str, int]
+    limits: Limits
 
     def unknown(self, checks: Sequence[Check]) -> str:
         """The first name of the rubric that begins none of a right stage's checks; empty if each does."""
-        names = (*self.points, *self.at_most)
+        names = (*self.points, *self.limits.at_most, *self.limits.at_least)
         return next((name for name in names if not any(one.what.startswith(name) for one in checks)), "")
 
     def grade(self, checks: Sequence[Check]) -> Graded:
@@ -47,19 +59,22 @@ def read_rubric(path: Path) -> Rubric:
     """A rubric from its file; UsageError, with the line, for a key or value that is wrong."""
     file = TomlFile(path)
     top = file.checked(file.table, KINDS)
-    points, at_most = top.get("points", {}), top.get("at-most", {})
+    points, limits = top.get("points", {}), [top.get(table, {}) for table in ("at-most", "at-least")]
     file.checked(points, dict.fromkeys(points, Size), "points")
-    file.checked(at_most, dict.fromkeys((KERNELS_CHECK, READS_CHECK), Size), "at-most")
+    for table, given in zip(("at-most", "at-least"), limits, strict=True):
+        file.checked(given, dict.fromkeys((KERNELS_CHECK, READS_CHECK), Size), table)
     if not points:
         raise file.refuse("points", ': has none; give some, such as "first update" = 4')
-    return Rubric(top.get("title", path.stem), points, at_most)
+    return Rubric(top.get("title", path.stem), points, Limits(*limits))
 
 
-def counted_checks(counts: Counts, at_most: Mapping[str, int]) -> list[Check]:
+def counted_checks(counts: Counts, limits: Limits) -> list[Check]:
     """A check for each limit of a count; none for kernels where nothing counts them."""
     found = {KERNELS_CHECK: counts.kernels_per_step, READS_CHECK: float(counts.host_reads)}
-    return [
-        Check(what, count, float(limit), count <= limit)
-        for what, limit in at_most.items()
-        if (count := found[what]) is not None
-    ]
+    checks = []
+    for what, count in found.items():
+        if count is not None and (most := limits.at_most.get(what)) is not None:
+            checks.append(Check(what, count, float(most), count <= most))
+        if count is not None and (least := limits.at_least.get(what)) is not None:
+            checks.append(Check(what + MISSING, max(least - count, 0.0), 0.0, count >= least))
+    return checks

@@ -55,7 +55,7 @@ def test_a_solution_has_all_points(exercise: str, lab: Path, capsys: pytest.Capt
     ("exercise", "points", "said"),
     [
         ("1_find_the_mistake", 1, r"first update, bias\[0\]: .*; bias\[0\] is updated 0.0625 times as far as expected"),
-        ("2_remove_the_wait", 3, "host reads an epoch: error 1.7e[+]01, limit 1.0e[+]00; the host waits whenever it"),
+        ("2_remove_the_wait", 3, "host reads an epoch: error 2.5e[+]01, limit 1.0e[+]00; the host waits whenever it"),
         ("3_fuse_the_head", 3, "kernels a step: error 8.0e[+]00, limit 6.0e[+]00; let one kernel do the work of"),
     ],
 )
@@ -70,11 +70,76 @@ def test_a_starter_fails_with_the_message_meant(
     assert sum(one.points for one in found.graded.awards) == points
 
 
+NUMPY_HEAD = """
+import numpy as np
+
+class MyHead(Head):
+    def __init__(self, setup):
+        self.tensors = setup.tensors
+
+    def __call__(self, labels, with_totals):
+        logits, dlogits, totals = self.tensors.logits, self.tensors.dlogits, self.tensors.totals
+        rows = np.arange(len(labels))
+        shifted = logits - logits.max(1, keepdims=True)
+        sums = np.exp(shifted.astype("f8")).sum(1)
+        dlogits[...] = np.exp(shifted.astype("f8")) / sums[:, None] / len(rows)
+        dlogits[rows, labels] -= 1 / len(rows)
+        if with_totals:
+            totals[0] += (np.log(sums) - shifted[rows, labels]).sum()
+            totals[1] += (logits.argmax(1) == labels).sum()
+
+STAGE = rung("cpu-blas").climb("fuse-the-head", "Fuse the head", head=MyHead)
+"""
+DOWNLOAD = "self.device.download(self.totals)"
+END_STEP = f"    def end_step(self) -> None:\n        self.epoch += {DOWNLOAD}\n        self.device.zero(self.totals)\n"
+EVERY_18TH = f"""    def end_step(self) -> None:
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps % 18 == 0:
+            self.read()
+
+    def read(self) -> None:
+        self.epoch += {DOWNLOAD}
+        self.device.zero(self.totals)
+
+    def __getattribute__(self, name):
+        if name == "end_epoch":
+            self.steps = 0
+            self.read()
+        return super().__getattribute__(name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("exercise", "change", "to", "said"),
+    [
+        ("3_fuse_the_head", 'STAGE = rung("cpu-blas").climb("fuse-the-head", "Fuse the head", head=MyHead)', NUMPY_HEAD,
+         "kernels a step, missing: error 1.0e+00, limit 0.0e+00; fewer than the work takes"),
+        ("2_remove_the_wait", DOWNLOAD, "self.totals",
+         "host reads an epoch, missing: error 1.0e+00, limit 0.0e+00; a loss is reported, so a part reads the device"),
+        ("2_remove_the_wait", DOWNLOAD, "np.array(self.totals)", "host reads an epoch, missing: error 1.0e+00"),
+        ("2_remove_the_wait", DOWNLOAD, "type(self.device).download(self.device, self.totals)",
+         "host reads an epoch: error 2.5e+01"),
+        ("2_remove_the_wait", END_STEP, EVERY_18TH, "host reads an epoch: error 2.0e+00"),
+    ],
+)  # fmt: skip
+def test_work_behind_the_counters_back_earns_no_points_for_counts(
+    exercise: str, change: str, to: str, said: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (lab / f"{exercise}.py").read_text()
+    assert change in text
+    (lab / "mine.py").write_text(text.replace(change, to))
+    code, found = graded("mine.py", f"{exercise}.toml", capsys)
+    assert (code, found.status) == (1, "failed")
+    assert found.reason.startswith(said)
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.awards[-1].points) == (3, 0)
+
+
 def test_a_wrong_stage_earns_nothing_for_its_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     solution = lab / "solutions" / "3_head_fused.py"
     solution.write_text(solution.read_text().replace(" / rows\n", " / (rows + 1)\n"))
     code, found = graded(str(solution), "3_fuse_the_head.toml", capsys)
-    assert (code, found.counts) == (1, Counts(17, 6.0, 18))
+    assert (code, found.counts) == (1, Counts(25, 6.0, 26))
     assert found.graded is not None
     assert found.graded.awards[-1] == Award("kernels a step", 0, 7, [])
     assert not [one for one in found.checks if one.what == "kernels a step"]
@@ -120,7 +185,7 @@ def test_a_rubric_that_cannot_be_used_is_refused_in_a_line(
 def test_the_screen_tells_points_and_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "2_remove_the_wait.py", "--rubric", "2_remove_the_wait.toml", *SMALL[:-1]]) == 1
     told = capsys.readouterr().out
-    assert "\nCounted in an epoch of 17 steps: 8 kernels a step, 17 reads by the host.\n" in told
+    assert "\nCounted in an epoch of 25 steps: 8 kernels a step, 25 reads by the host.\n" in told
     assert "\n0 of 7: host reads an epoch\n2. Remove the host's wait: 3 of 10 points.\n" in told
 
 

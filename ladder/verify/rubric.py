@@ -15,6 +15,7 @@ from ladder.records.check import Award, Counts, Graded
 from ladder.records.run import Check
 
 KERNELS_CHECK, READS_CHECK = "kernels a step", "host reads an epoch"
+OTHERS = "every other check"  # that no line of the rubric names; a point if the rubric gives it none
 Title = Annotated[str, Meta(min_length=1, description="text in quotes")]
 Table = Annotated[dict[str, Any], Meta(description="a table, such as [points]")]
 KINDS = {"title": Title, "points": Table, "at-most": Table, "at-least": Table}
@@ -42,16 +43,21 @@ class Rubric:
 
     def unknown(self, checks: Sequence[Check]) -> str:
         """The first name of the rubric that begins none of a right stage's checks; empty if each does."""
-        names = (*self.points, *self.limits.at_most, *self.limits.at_least)
-        return next((name for name in names if not any(one.what.startswith(name) for one in checks)), "")
+        names = ({*self.points} - {OTHERS}) | {*self.limits.at_most, *self.limits.at_least}
+        return next((name for name in sorted(names) if not any(one.what.startswith(name) for one in checks)), "")
 
     def grade(self, checks: Sequence[Check]) -> Graded:
-        """The points of a stage with these checks; a name that begins none of them earns nothing."""
-        awards = []
+        """The points of a stage with these checks: all of them only if every check passed.
+
+        A name that begins none of the checks earns nothing.
+        """
+        named, awards = tuple(name for name in self.points if name != OTHERS), []
         for name, most in self.points.items():
-            own = [one for one in checks if one.what.startswith(name)]
+            begins = [one.what.startswith(named if name == OTHERS else name) for one in checks]
+            own = [one for one, does in zip(checks, begins, strict=True) if does is not (name == OTHERS)]
             failed = [one.what for one in own if not one.passed]
-            awards.append(Award(name, most if own and not failed else 0, most, failed))
+            earned = bool(own or (name == OTHERS and checks)) and not failed
+            awards.append(Award(name, most if earned else 0, most, failed))
         return Graded(self.title, sum(one.points for one in awards), sum(self.points.values()), awards)
 
 
@@ -65,7 +71,7 @@ def read_rubric(path: Path) -> Rubric:
         file.checked(given, dict.fromkeys((KERNELS_CHECK, READS_CHECK), Size), table)
     if not points:
         raise file.refuse("points", ': has none; give some, such as "first update" = 4')
-    return Rubric(top.get("title", path.stem), points, Limits(*limits))
+    return Rubric(top.get("title", path.stem), {**points, OTHERS: points.get(OTHERS, 1)}, Limits(*limits))
 
 
 def counted_checks(counts: Counts, limits: Limits) -> list[Check]:

@@ -135,6 +135,19 @@ def test_work_behind_the_counters_back_earns_no_points_for_counts(
     assert (found.graded.points, found.graded.awards[-1].points) == (3, 0)
 
 
+@pytest.mark.parametrize(("line", "points"), [("", (2, 3)), ('"every other check" = 4', (2, 6))])
+def test_a_wrong_stage_never_has_all_points(
+    line: str, points: tuple[int, int], lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "lax.toml").write_text(f'[points]\n"first update, weight" = 2\n{line}')
+    code, found = graded("1_find_the_mistake.py", "lax.toml", capsys)
+    assert (code, found.status) == (1, "failed")
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.most) == points
+    assert found.graded.awards[-1].checks == "every other check"
+    assert "first update, bias[0]" in found.graded.awards[-1].failed
+
+
 def test_a_wrong_stage_earns_nothing_for_its_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     solution = lab / "solutions" / "3_head_fused.py"
     solution.write_text(solution.read_text().replace(" / rows\n", " / (rows + 1)\n"))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -33,8 +34,9 @@ from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
 from ladder.verify.oracle_runs import STEP_WORK
-from ladder.verify.rubric import NO_LIMITS, Limits, counted_checks, read_rubric
+from ladder.verify.rubric import NO_LIMITS, Limits, Rubric, counted_checks, read_rubric
 from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
+from stages.registry import find, load_all
 
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
 WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
@@ -120,6 +122,8 @@ class Checker:
             stage_run.skip(result.misfit)
         elif result.error is not None:
             stage_run.crash(result.error)
+        elif limits not in (None, NO_LIMITS) and result.unprofiled and "cuda" not in stage_run.entry.stage.needs:
+            stage_run.crash(f"cannot be counted: {result.unprofiled}")  # by time stamps, which need nothing
         else:
             try:
                 checks = self._judge.judge_short_runs(precision, job, result, finished.folder)
@@ -132,18 +136,64 @@ class Checker:
                 stage_run.add_untimed(result, checks)
 
 
+class UnfitError(UsageError):
+    """A file holds no stage that can be checked, or none that answers the exercise."""
+
+
+@contextmanager
+def blamed_on(file: str) -> Iterator[None]:
+    """Turn each UsageError into an UnfitError, if there is such a file."""
+    try:
+        yield
+    except UsageError as error:
+        raise (UnfitError(str(error)) if Path(file).is_file() else error) from error
+
+
 def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
-    """Check a stage by its file or name; UsageError for one that cannot run here or does not take the problem."""
+    """Check a stage by its file or name; UsageError for one that cannot run here or does not take the problem.
+
+    With a rubric, a file that holds no such stage has no points instead.
+    """
     rubric = read_rubric(asked.rubric) if asked.rubric is not None else None
-    (entry, is_own), options = entry_of(asked.file), asked.options
+    for name in rubric.rungs if rubric is not None else ():
+        find(name)
+    try:
+        return _checked(asked, observer, rubric)
+    except UnfitError as error:
+        if rubric is None:
+            raise
+        problem, dataset = posed(asked.options, observer)
+        return Checked(
+            name=Path(asked.file).stem,
+            title="",
+            precision="float32",
+            file=asked.file if Path(asked.file).is_file() else "",
+            problem=describe_problem(problem, dataset, asked.options.max_steps),
+            status="failed",
+            reason=str(error),
+            checks=[],
+            advice={},
+            output="",
+            lead="",
+            seconds=0.0,
+            graded=rubric.grade([]),
+        )
+
+
+def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | None) -> Checked:
+    with blamed_on(asked.file):
+        (entry, is_own), options = entry_of(asked.file), asked.options
     name, stage = entry.stage.name, entry.stage
+    if rubric is not None and (reason := rubric.strays(stage.below, stage.changed, getattr(stage, "own", ()))):
+        raise UnfitError(f"{name}: {reason}")
     if reason := cannot_run(stage):
         raise UsageError(f"{name}: cannot be checked here: {reason}")
     problem, dataset = posed(options, observer)
     stage_run = StageRun(entry, steps := problem.steps(len(dataset.train.images)))
     began, output = time.monotonic(), ""
-    if reason := stage.misfit(problem, steps):
-        raise UsageError(f"{name}: does not take this problem: {reason}")
+    with blamed_on(asked.file):
+        if reason := stage.misfit(problem, steps):
+            raise UsageError(f"{name}: does not take this problem: {reason}")
     with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem)) as scratch:
         checker = Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note)
         ended = checker.check(stage_run, rubric.limits if rubric is not None else NO_LIMITS)
@@ -153,7 +203,7 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
         elif result.status == "crashed":
             output = (scratch / "logs" / f"{name}.check.log").read_text(errors="replace")[-OUTPUT_KEPT:]
     if result.status == "skipped":
-        raise UsageError(f"{name}: does not take this problem: {result.reason}")
+        raise UnfitError(f"{name}: does not take this problem: {result.reason}")
     if rubric is not None and result.status == "passed" and (unknown := rubric.unknown(result.checks)):
         raise UsageError(f"{asked.rubric}: {unknown!r}: {ended.unprofiled or f'{name} has no such check'}")
     return Checked(
@@ -170,5 +220,6 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
         lead=lead(result.checks),
         seconds=time.monotonic() - began,
         counts=ended.counts,
+        below=stage.below if stage.below in load_all() else None,
         graded=rubric.grade(result.checks) if rubric is not None else None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +13,16 @@ from ladder.options.run_options import Size
 from ladder.options.toml_file import TomlFile
 from ladder.records.check import Award, Counts, Graded
 from ladder.records.run import Check
+from stages.engine.recipe import Recipe
 
 KERNELS_CHECK, READS_CHECK = "kernels a step", "host reads an epoch"
 OTHERS = "every other check"  # that no line of the rubric names; a point if the rubric gives it none
 Title = Annotated[str, Meta(min_length=1, description="text in quotes")]
 Table = Annotated[dict[str, Any], Meta(description="a table, such as [points]")]
-KINDS = {"title": Title, "points": Table, "at-most": Table, "at-least": Table}
+PARTS = ("build", *(field.name for field in fields(Recipe)))
+Part = Annotated[str, Meta(pattern=f"^({'|'.join(PARTS)})$", description=f"one of {', '.join(PARTS)}")]
+From = Annotated[list[str], Meta(description='a list of rungs, such as ["cpu-blas"]')]
+KINDS = {"title": Title, "from": From, "changes": Part, "points": Table, "at-most": Table, "at-least": Table}
 MISSING = ", missing"  # ends the name of a check for a lower limit
 
 
@@ -40,6 +44,21 @@ class Rubric:
     title: str
     points: Mapping[str, int]
     limits: Limits
+    rungs: Sequence[str] = ()  # of which a submission climbs from one; empty: from any, or from none
+    changes: str = ""  # the part that its file writes, or `build` for a trainer of its own; empty: any
+
+    def strays(self, below: str | None, changed: str | None, own: Sequence[str]) -> str:
+        """Why a stage is no answer to the exercise; empty if it may be one.
+
+        `changed` begins with the part that it changes from the rung below; `own` names what its file writes itself.
+        """
+        if self.rungs and below not in self.rungs:
+            return f"climbs from {below or 'no rung'}; the exercise climbs from {' or '.join(self.rungs)}"
+        if self.changes and self.changes not in own:
+            return f"its file does not write {self.changes} itself, from the public classes of stages alone"
+        if self.changes not in ("", "build") and (changed or "").partition(":")[0] != self.changes:
+            return f"changes {changed or 'nothing'}; the exercise changes {self.changes}"
+        return ""
 
     def unknown(self, checks: Sequence[Check]) -> str:
         """The first name of the rubric that begins none of a right stage's checks; empty if each does."""
@@ -71,7 +90,13 @@ def read_rubric(path: Path) -> Rubric:
         file.checked(given, dict.fromkeys((KERNELS_CHECK, READS_CHECK), Size), table)
     if not points:
         raise file.refuse("points", ': has none; give some, such as "first update" = 4')
-    return Rubric(top.get("title", path.stem), {**points, OTHERS: points.get(OTHERS, 1)}, Limits(*limits))
+    return Rubric(
+        top.get("title", path.stem),
+        {**points, OTHERS: points.get(OTHERS, 1)},
+        Limits(*limits),
+        top.get("from", ()),
+        top.get("changes", ""),
+    )
 
 
 def counted_checks(counts: Counts, limits: Limits) -> list[Check]:

@@ -148,6 +148,76 @@ def test_a_wrong_stage_never_has_all_points(
     assert "first update, bias[0]" in found.graded.awards[-1].failed
 
 
+BORROWED = """from stages import Head, rung
+from stages.fusion.r1_fused_head import FusedHead as Theirs
+class Mine(Theirs): ...
+STAGE = rung("cpu-blas").climb("mine", "Mine", head={})
+"""
+HIGHER = """from stages import rung
+STAGE = rung("cpu-fused-head").climb("mine", "Mine", head=type("H", (rung("cpu-blas").recipe.head,), {}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("exercise", "text", "said"),
+    [
+        ("1_find_the_mistake", "x = (", "check mine.py: cannot be imported: line 1: SyntaxError: "),
+        ("1_find_the_mistake", "x = 1", "check mine.py: has no STAGE; end it in"),
+        ("1_find_the_mistake", "raise SystemExit", "check mine.py: cannot be imported: line 1: SystemExit"),
+        ("1_find_the_mistake", "3_head_fused", "fuse-the-head: its file does not write build itself, from the public"),
+        ("2_remove_the_wait", "3_head_fused", "fuse-the-head: its file does not write metrics itself, "),
+        ("3_fuse_the_head", "2_wait_removed", "remove-the-wait: its file does not write head itself, "),
+        ("3_fuse_the_head", "1_mistake_found", "find-the-mistake: climbs from no rung; the exercise climbs from cpu-"),
+        ("3_fuse_the_head", BORROWED.format("Theirs"), "mine: its file does not write head itself, "),
+        ("3_fuse_the_head", BORROWED.format("Mine"), "mine: its file does not write head itself, "),
+        ("3_fuse_the_head", HIGHER, "mine: climbs from cpu-fused-head; the exercise climbs from cpu-blas or naive"),
+    ],
+)  # fmt: skip
+def test_a_file_that_does_not_answer_the_exercise_has_no_points(
+    exercise: str, text: str, said: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solution = lab / "solutions" / f"{text[:20]}.py"
+    (lab / "mine.py").write_text(solution.read_text() if solution.exists() else text)
+    code, found = graded("mine.py", f"{exercise}.toml", capsys)
+    assert (code, found.status, found.checks, found.file) == (1, "failed", [], "mine.py")
+    assert found.reason.replace(f"{lab}/", "").startswith(said)
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.most) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("stage", "exercise"), [("numpy", "1_find_the_mistake"), ("cpu-sparse-metrics", "2_remove_the_wait")]
+)
+def test_a_stage_of_the_ladder_has_no_points(
+    stage: str, exercise: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = graded(stage, f"{exercise}.toml", capsys)
+    assert (code, found.status, found.file) == (1, "failed", "")
+    assert found.graded is not None
+    assert found.graded.points == 0
+
+
+def test_a_stage_that_cannot_be_counted_has_crashed(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (lab / "solutions" / "2_wait_removed.py").read_text()
+    read = "        loss, correct = "
+    assert read in text
+    (lab / "mine.py").write_text(
+        text.replace(read, f'        assert type(self.device).download.__name__ != "counting"\n{read}')
+    )
+    code, found = graded("mine.py", "2_remove_the_wait.toml", capsys)
+    assert (code, found.status, found.reason) == (1, "crashed", "cannot be counted: AssertionError")
+    assert found.graded is not None
+    assert found.graded.points == 0
+
+
+def test_the_screen_names_the_rung_to_time_beside(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "solutions/2_wait_removed.py", *SMALL[:-1]]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "run --stages cpu-blas --stage-file solutions/2_wait_removed.py` does both, beside cpu-blas; it checks" in told
+    )
+
+
 def test_a_wrong_stage_earns_nothing_for_its_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     solution = lab / "solutions" / "3_head_fused.py"
     solution.write_text(solution.read_text().replace(" / rows\n", " / (rows + 1)\n"))
@@ -180,6 +250,8 @@ def test_counts_follow_the_rung(stage: str, kernels: float, reads: int) -> None:
         ("cpu-blas", '[points]\n"first" = 0', "line 2: first = 0: must be a whole number from 1 to "),
         ("cpu-blas", "title = 1", "line 1: title = 1: must be text in quotes"),
         ("cpu-blas", "points = 3", "line 1: points = 3: must be a table, such as [points]"),
+        ("cpu-blas", 'changes = "heads"', 'line 1: changes = "heads": must be one of build, memory, '),
+        ("cpu-blas", 'from = "cpu-blas"', 'must be a list of rungs, such as ["cpu-blas"]'),
         ("cpu-blas", "", 'points: has none; give some, such as "first update" = 4'),
         ("cpu-blas", '[at-most]\n"kernels" = 3', "line 2: kernels: there is no such key in [at-most]; did you mean "),
     ],

@@ -184,8 +184,8 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
     with blamed_on(asked.file):
         (entry, is_own), options = entry_of(asked.file), asked.options
     name, stage = entry.stage.name, entry.stage
-    if rubric is not None and (reason := rubric.strays(stage.below, stage.changed, getattr(stage, "own", ()))):
-        raise UnfitError(f"{name}: {reason}")
+    if rubric is not None and (stray := rubric.strays(stage.below, stage.changed, getattr(stage, "own", ()))):
+        raise UnfitError(f"{name}: {stray}")
     if reason := cannot_run(stage):
         raise UsageError(f"{name}: cannot be checked here: {reason}")
     problem, dataset = posed(options, observer)

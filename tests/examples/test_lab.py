@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -88,7 +92,7 @@ class MyHead(Head):
             totals[0] += (np.log(sums) - shifted[rows, labels]).sum()
             totals[1] += (logits.argmax(1) == labels).sum()
 
-STAGE = rung("cpu-blas").climb("fuse-the-head", "Fuse the head", head=MyHead)
+STAGE = rung(BASE).climb("fuse-the-head", "Fuse the head", head=MyHead)
 """
 DOWNLOAD = "self.device.download(self.totals)"
 END_STEP = f"    def end_step(self) -> None:\n        self.epoch += {DOWNLOAD}\n        self.device.zero(self.totals)\n"
@@ -112,7 +116,7 @@ EVERY_18TH = f"""    def end_step(self) -> None:
 @pytest.mark.parametrize(
     ("exercise", "change", "to", "said"),
     [
-        ("3_fuse_the_head", 'STAGE = rung("cpu-blas").climb("fuse-the-head", "Fuse the head", head=MyHead)', NUMPY_HEAD,
+        ("3_fuse_the_head", 'STAGE = rung(BASE).climb("fuse-the-head", "Fuse the head", head=MyHead)', NUMPY_HEAD,
          "kernels a step, missing: error 1.0e+00, limit 0.0e+00; fewer than the work takes"),
         ("2_remove_the_wait", DOWNLOAD, "self.totals",
          "host reads an epoch, missing: error 1.0e+00, limit 0.0e+00; a loss is reported, so a part reads the device"),
@@ -275,11 +279,52 @@ def test_the_screen_tells_points_and_counts(lab: Path, capsys: pytest.CaptureFix
 
 
 def test_a_starter_runs_on_a_gpu_by_the_line_that_says_so(lab: Path) -> None:
-    for file in ("2_remove_the_wait.py", "solutions/2_wait_removed.py"):
+    for file in ("2_remove_the_wait.py", "solutions/2_wait_removed.py", "3_fuse_the_head.py"):
         text = (lab / file).read_text()
         (lab / "on_gpu.py").write_text(re.sub(r'BASE = "cpu-blas"  # with a GPU: ("\S+")', r"BASE = \1", text))
         stage = load_entry(f"{lab / 'on_gpu.py'}:STAGE").stage
         assert (stage.below, stage.needs) == ("naive", ("cuda",))
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_a_starter_has_a_place_for_each_word(exercise: str) -> None:
+    for file in (f"{exercise}.py", f"solutions/{EXERCISES[exercise]}.py"):
+        text = (LAB / file).read_text()
+        assert re.findall(r"^(Why|Change|Expect|Found): ", text, re.MULTILINE) == ["Why", "Change", "Expect", "Found"]
+
+
+@pytest.mark.parametrize(("rows", "classes"), [(16, 4), (1000, 10)])
+def test_starter_3_launches_a_thread_a_row_and_a_logit(rows: int, classes: int) -> None:
+    launched: dict[str, int] = {}
+
+    def kernel(_: str, name: str) -> Any:
+        return lambda grid, block, *args: launched.__setitem__(name, grid * block)
+
+    memory = SimpleNamespace(empty=lambda *_: None)
+    logits = SimpleNamespace(shape=(rows, classes))
+    tensors = SimpleNamespace(logits=logits, dlogits=None, totals=None, memory=memory)
+    recipe = load_entry(f"{LAB / '3_fuse_the_head.py'}:STAGE").stage.recipe
+    assert recipe is not None
+    recipe.head(SimpleNamespace(tensors=tensors, kernel=kernel))(None, True)  # type: ignore[arg-type]
+    assert rows <= launched["softmax"] < rows + 256
+    assert rows * classes <= launched["softmax_xent_backward"] < rows * classes + 256
+    assert launched["softmax_xent_totals"] == 256  # its one block
+
+
+def test_the_page_s_loop_grades_a_folder(lab: Path) -> None:
+    (loop,) = re.findall(r"^```sh\n(echo .*?)^```", (LAB / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    folder = lab.parent
+    (folder / "submissions").mkdir()
+    shutil.copy(lab / "2_remove_the_wait.py", folder / "submissions" / "ada.py")
+    shutil.copy(lab / "solutions" / "2_wait_removed.py", folder / "submissions" / "bob.py")
+    (folder / "submissions" / "cyd.py").write_text("x = (")
+    for name in ("run_ladder.py", "examples"):
+        (folder / name).symlink_to(LAB.parents[1] / name)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-c", loop], cwd=folder, env={**os.environ, "PATH": path}, check=True)
+    assert (folder / "points.csv").read_text().splitlines() == [
+        "file,points,most", "submissions/ada.py,3,10", "submissions/bob.py,10,10", "submissions/cyd.py,0,10",
+    ]  # fmt: skip
 
 
 def test_the_page_tells_the_whole_schema() -> None:

@@ -1,5 +1,11 @@
 """1. Find the mistake: softmax regression that reaches 92 %, and is wrong.
 
+Why: (why can a trainer that reaches 92 % be wrong?)
+
+Change: (the one line that you change)
+
+Expect: (what each failed check will say after the change, written before it)
+
 Found: (which line, why the accuracy does not show it, and which check does)
 """
 

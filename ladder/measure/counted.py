@@ -20,16 +20,13 @@ def counted(stage: Stage, problem: Problem, split: Split, fence: Callable[[], No
     """
     if stage.recipe is None:
         return None
-    device = stage.place.device()
-    download, reads = device.download, 0
+    device, reads = stage.place.device(), 0
+    kind, download = type(device), type(device).download
 
-    def counting(array: Any) -> Any:
+    def counting(*given: Any) -> Any:
         nonlocal reads
         reads += 1
-        return download(array)
-
-    setattr(device, "download", counting)  # noqa: B010  mypy refuses to assign to a method
-    trainer = RecipeTrainer(stage.recipe, problem, split, device)
+        return download(*given)
 
     def run_epoch(epoch: int) -> None:
         nonlocal reads
@@ -38,11 +35,16 @@ def counted(stage: Stage, problem: Problem, split: Split, fence: Callable[[], No
         fence()
 
     epochs, steps, kernels = (problem.metrics_every - 1,), problem.steps(len(split.images)), None
-    if device.kind == "cpu":
-        kernels = len(stamps.record(epochs, run_epoch, warm_up=False).kernels)
-    elif cupti.available():
-        kernels = len(cupti.record(epochs, run_epoch).kernels)
-    else:
-        run_epoch(*epochs)
-    trainer.close()
+    setattr(kind, "download", counting)  # noqa: B010  of the class, since a part can call `type(device).download`
+    try:
+        trainer = RecipeTrainer(stage.recipe, problem, split, device)
+        if device.kind == "cpu":
+            kernels = len(stamps.record(epochs, run_epoch, warm_up=False).kernels)
+        elif cupti.available():
+            kernels = len(cupti.record(epochs, run_epoch).kernels)
+        else:
+            run_epoch(*epochs)
+        trainer.close()
+    finally:
+        setattr(kind, "download", download)  # noqa: B010
     return Counts(steps, None if kernels is None else kernels / steps, reads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import statistics
 import sys
 import time
@@ -80,6 +81,7 @@ from stages.registry import load_entry
 PROFILED_S = 0.5  # of epochs; if all of a sample take longer, one is profiled
 LATE_S = 5.0  # after which a late epoch begins, even if fewer epochs were made than drawn; a busy host needs as long
 SLOW_S = 0.5  # an epoch on a few batches; a stage that takes longer makes no late one
+FEWEST_COUNTED, MOST_COUNTED = 40, 120  # steps of the epoch whose kernels and reads are counted
 WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its time stamps
 
 
@@ -367,9 +369,10 @@ class Measurement:
         return with_bytes(profile, job.problem) if stage.recipe else profile
 
     def _counts(self) -> Counts | None:
-        """What a new trainer does in an epoch of as many steps as the longest of the first updates."""
+        """What a new trainer does in an epoch whose length no stage foresees, if there are as many images."""
         problem = self._job.problem
-        split = self._data.train.first(max(self._job.first_updates) * problem.batch_size)
+        steps = FEWEST_COUNTED + secrets.randbelow(MOST_COUNTED - FEWEST_COUNTED + 1)
+        split = self._data.train.first(steps * problem.batch_size)
         return counted(self._stage, problem, split, self._fence)
 
     def _close(self, trainer: Trainer) -> None:

@@ -43,6 +43,7 @@ class OwnStage(Stage):
 
     file: Path = Path()
     described_traits: Traits | None = None
+    own: tuple[str, ...] = ()  # of its parts, and `build`: those that the file writes itself
 
     @property
     def traits(self) -> Traits | None:
@@ -84,6 +85,7 @@ def _entry(file: Path, answer: Answer) -> Entry:
         first_updates_within=nullcontext if told.compiles_first_updates else None,
         file=file,
         described_traits=told.traits,
+        own=told.own,
     )
     check_described(file, stage, told.doc)
     return Entry(f"{file}:{ATTRIBUTE}", stage, told.doc)

@@ -19,7 +19,7 @@ from common.process_group import die_with_parent
 from common.vocabulary import Regime
 from stages.engine.recipe import PartUse, Traits
 from stages.engine.stage import Doc, Stage
-from stages.engine.user_stage import describe_error, load_file
+from stages.engine.user_stage import describe_error, load_file, own_parts
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -49,6 +49,7 @@ class Description(msgspec.Struct, frozen=True):
     words: str = ""
     regime: Regime | None = None
     parts: tuple[PartUse, ...] = ()
+    own: tuple[str, ...] = ()  # of the parts, and `build`: those that the file writes itself
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -85,10 +86,10 @@ def _answer(path: Path, question: Question) -> Answer:
             exchanges = stage.exchanges(problem, question.steps, *size)
     except Exception as error:
         return Answer(error=f"--stage-file {path}: cannot judge the problem: {describe_error(error, path)}; correct it")
-    return Answer("", _described(stage, doc), misfit, exchanges)
+    return Answer("", _described(path, stage, doc), misfit, exchanges)
 
 
-def _described(stage: Stage, doc: Doc) -> Description:
+def _described(path: Path, stage: Stage, doc: Doc) -> Description:
     return Description(
         name=stage.name,
         title=stage.title,
@@ -104,6 +105,7 @@ def _described(stage: Stage, doc: Doc) -> Description:
         words=stage.words,
         regime=stage.regime,
         parts=stage.parts,
+        own=own_parts(path, stage),
     )
 
 

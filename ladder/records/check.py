@@ -50,3 +50,4 @@ class Checked(msgspec.Struct, frozen=True):
     seconds: float  # from the training images at hand to the verdict
     counts: Counts | None = None  # null for a stage without a recipe, and for one that crashed
     graded: Graded | None = None  # with --rubric
+    below: str | None = None  # the rung of the ladder's that it climbs from

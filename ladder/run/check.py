@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -33,8 +34,9 @@ from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
 from ladder.verify.oracle_runs import STEP_WORK
-from ladder.verify.rubric import counted_checks, read_rubric
+from ladder.verify.rubric import NO_LIMITS, Limits, Rubric, counted_checks, read_rubric
 from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
+from stages.registry import find, load_all
 
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
 WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
@@ -93,25 +95,25 @@ class Checker:
         with limit_blas_threads(self._threads):
             self._judge.train_start(scratch)
 
-    def check(self, stage_run: StageRun, at_most: Mapping[str, int] | None = None) -> JobResult:
+    def check(self, stage_run: StageRun, limits: Limits | None = None) -> JobResult:
         """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem.
 
-        With `at_most`, a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
+        With a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
         """
         entry, name = stage_run.entry, f"{stage_run.name}.check"
         job = short_runs_job(entry.source, self._problem, self._steps, self._scratch / "dataset")
-        job = msgspec.structs.replace(job, counts=at_most is not None)
+        job = msgspec.structs.replace(job, counts=limits is not None)
         with SeedServer(lambda run: self._judge.number(0, run), 4 * parameters(self._problem)) as seeds:
             jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
             pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
             with pool as workers, limit_blas_threads(self._threads):
                 self._judge.train_short_runs(entry.stage.precision, job)
                 finished = next(iter(workers))
-                self._record(stage_run, job, finished, at_most or {})
+                self._record(stage_run, job, finished, limits)
         shutil.rmtree(finished.folder, ignore_errors=True)
         return finished.result
 
-    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, at_most: Mapping[str, int]) -> None:
+    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, limits: Limits | None) -> None:
         result, precision = finished.result, stage_run.entry.stage.precision
         if not self._dataset.is_saved(Path(job.dataset)):
             self._dataset.save(Path(job.dataset))
@@ -120,6 +122,8 @@ class Checker:
             stage_run.skip(result.misfit)
         elif result.error is not None:
             stage_run.crash(result.error)
+        elif limits not in (None, NO_LIMITS) and result.unprofiled and "cuda" not in stage_run.entry.stage.needs:
+            stage_run.crash(f"cannot be counted: {result.unprofiled}")  # by time stamps, which need nothing
         else:
             try:
                 checks = self._judge.judge_short_runs(precision, job, result, finished.folder)
@@ -127,33 +131,79 @@ class Checker:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
                 stage_run.printed = first_printed(self._logs / f"{stage_run.name}.check.log")
-                if result.counts is not None and all(one.passed for one in checks):
-                    checks = [*checks, *counted_checks(result.counts, at_most)]
+                if limits is not None and result.counts is not None and all(one.passed for one in checks):
+                    checks = [*checks, *counted_checks(result.counts, limits)]
                 stage_run.add_untimed(result, checks)
 
 
+class UnfitError(UsageError):
+    """A file holds no stage that can be checked, or none that answers the exercise."""
+
+
+@contextmanager
+def blamed_on(file: str) -> Iterator[None]:
+    """Turn each UsageError into an UnfitError, if there is such a file."""
+    try:
+        yield
+    except UsageError as error:
+        raise (UnfitError(str(error)) if Path(file).is_file() else error) from error
+
+
 def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
-    """Check a stage by its file or name; UsageError for one that cannot run here or does not take the problem."""
+    """Check a stage by its file or name; UsageError for one that cannot run here or does not take the problem.
+
+    With a rubric, a file that holds no such stage has no points instead.
+    """
     rubric = read_rubric(asked.rubric) if asked.rubric is not None else None
-    (entry, is_own), options = entry_of(asked.file), asked.options
+    for name in rubric.rungs if rubric is not None else ():
+        find(name)
+    try:
+        return _checked(asked, observer, rubric)
+    except UnfitError as error:
+        if rubric is None:
+            raise
+        problem, dataset = posed(asked.options, observer)
+        return Checked(
+            name=Path(asked.file).stem,
+            title="",
+            precision="float32",
+            file=asked.file if Path(asked.file).is_file() else "",
+            problem=describe_problem(problem, dataset, asked.options.max_steps),
+            status="failed",
+            reason=str(error),
+            checks=[],
+            advice={},
+            output="",
+            lead="",
+            seconds=0.0,
+            graded=rubric.grade([]),
+        )
+
+
+def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | None) -> Checked:
+    with blamed_on(asked.file):
+        (entry, is_own), options = entry_of(asked.file), asked.options
     name, stage = entry.stage.name, entry.stage
+    if rubric is not None and (stray := rubric.strays(stage.below, stage.changed, getattr(stage, "own", ()))):
+        raise UnfitError(f"{name}: {stray}")
     if reason := cannot_run(stage):
         raise UsageError(f"{name}: cannot be checked here: {reason}")
     problem, dataset = posed(options, observer)
     stage_run = StageRun(entry, steps := problem.steps(len(dataset.train.images)))
     began, output = time.monotonic(), ""
-    if reason := stage.misfit(problem, steps):
-        raise UsageError(f"{name}: does not take this problem: {reason}")
+    with blamed_on(asked.file):
+        if reason := stage.misfit(problem, steps):
+            raise UsageError(f"{name}: does not take this problem: {reason}")
     with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem)) as scratch:
         checker = Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note)
-        ended = checker.check(stage_run, rubric.at_most if rubric is not None else {})
+        ended = checker.check(stage_run, rubric.limits if rubric is not None else NO_LIMITS)
         result = stage_run.result()
         if result.status == "failed":
             output = stage_run.printed
         elif result.status == "crashed":
             output = (scratch / "logs" / f"{name}.check.log").read_text(errors="replace")[-OUTPUT_KEPT:]
     if result.status == "skipped":
-        raise UsageError(f"{name}: does not take this problem: {result.reason}")
+        raise UnfitError(f"{name}: does not take this problem: {result.reason}")
     if rubric is not None and result.status == "passed" and (unknown := rubric.unknown(result.checks)):
         raise UsageError(f"{asked.rubric}: {unknown!r}: {ended.unprofiled or f'{name} has no such check'}")
     return Checked(
@@ -170,5 +220,6 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
         lead=lead(result.checks),
         seconds=time.monotonic() - began,
         counts=ended.counts,
+        below=stage.below if stage.below in load_all() else None,
         graded=rubric.grade(result.checks) if rubric is not None else None,
     )

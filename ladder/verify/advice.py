@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from ladder.records.run import Check
 from ladder.verify.gates import KEPT_CHECK, SPEED_CHECK, TIMER_CHECK, WHOLE_CHECK
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK
-from ladder.verify.rubric import KERNELS_CHECK, READS_CHECK
+from ladder.verify.rubric import KERNELS_CHECK, MISSING, READS_CHECK
 
 ADVICE = {
     TIMER_CHECK: "wait for your results in run_epoch() or wait(), and train nowhere else",
@@ -17,7 +17,9 @@ ADVICE = {
     SPEED_CHECK: "no program is as fast: look for work that is left out or not waited for",
     CLOCK_CHECK: "leave the clock and the recorded times alone",
     READS_CHECK: "the host waits whenever it reads the device; let it read later, and less often",
+    READS_CHECK + MISSING: "a loss is reported, so a part reads the device without `device.download`",
     KERNELS_CHECK: "let one kernel do the work of several",
+    KERNELS_CHECK + MISSING: "fewer than the work takes: a part leaves one out, or computes outside, as in NumPy",
     JUDGED_CHECK: "train in every run, and keep no results of earlier processes",
     WHOLE_CHECK: "report the share of right answers as it is, not rounded",
     KEPT_CHECK: "keep the parameters in float32 between steps, and between epochs",

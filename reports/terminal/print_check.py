@@ -77,8 +77,8 @@ def _verdict(found: Checked) -> str:
     more = f"; {unjudged} cannot be judged here" if unjudged else ""
     run, does = f"--stages {found.name}", "does both"
     if found.file:
-        run = f"--stages numpy --stage-file {shlex.quote(found.file)}"
-        does = "does both, beside NumPy; it checks again first"
+        run = f"--stages {found.below or 'numpy'} --stage-file {shlex.quote(found.file)}"
+        does = f"does both, beside {found.below or 'NumPy'}; it checks again first"
     return (
         f"Right: {passed}, {took}{more}. It is not timed, nor are whole runs and work outside of the timer checked: "
         f"`{PROGRAM} run {run}` {does}."

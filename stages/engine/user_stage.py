@@ -29,7 +29,7 @@ def load_file(path: Path) -> tuple[Stage, Doc]:
         raise UsageError(f"--stage-file {path}: {'not a file' if path.exists() else 'no such file'}; name a .py file")
     if path.suffix != ".py":
         raise UsageError(f"--stage-file {path}: not a .py file; name one that ends in STAGE = ...")
-    name = f"stage_file_{path.stem}"
+    name = _module_name(path)
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -51,6 +51,23 @@ def load_file(path: Path) -> tuple[Stage, Doc]:
     doc = Doc.of_any(module.__doc__ or "")
     check_described(path, stage, doc)
     return stage, doc
+
+
+def own_parts(path: Path, stage: Stage) -> tuple[str, ...]:
+    """The parts, and `build`, that the file writes itself: from the public classes of `stages`, and from no other."""
+    public = {base for one in vars(sys.modules["stages"]).values() if isinstance(one, type) for base in one.__mro__}
+    module = _module_name(path)
+
+    def is_own(made: object) -> bool:
+        bases = {base for base in type.mro(made) if base not in public} if isinstance(made, type) else {made}
+        return bool(bases) and all(getattr(base, "__module__", "") == module for base in bases)
+
+    chosen = {"build": stage.build, **(stage.recipe.parts() if stage.recipe is not None else {})}
+    return tuple(name for name, made in chosen.items() if is_own(made))
+
+
+def _module_name(path: Path) -> str:
+    return f"stage_file_{path.stem}"
 
 
 def check_described(path: Path, stage: Stage, doc: Doc) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -55,7 +59,7 @@ def test_a_solution_has_all_points(exercise: str, lab: Path, capsys: pytest.Capt
     ("exercise", "points", "said"),
     [
         ("1_find_the_mistake", 1, r"first update, bias\[0\]: .*; bias\[0\] is updated 0.0625 times as far as expected"),
-        ("2_remove_the_wait", 3, "host reads an epoch: error 1.7e[+]01, limit 1.0e[+]00; the host waits whenever it"),
+        ("2_remove_the_wait", 3, "host reads an epoch: error 2.5e[+]01, limit 1.0e[+]00; the host waits whenever it"),
         ("3_fuse_the_head", 3, "kernels a step: error 8.0e[+]00, limit 6.0e[+]00; let one kernel do the work of"),
     ],
 )
@@ -70,11 +74,159 @@ def test_a_starter_fails_with_the_message_meant(
     assert sum(one.points for one in found.graded.awards) == points
 
 
+NUMPY_HEAD = """
+import numpy as np
+
+class MyHead(Head):
+    def __init__(self, setup):
+        self.tensors = setup.tensors
+
+    def __call__(self, labels, with_totals):
+        logits, dlogits, totals = self.tensors.logits, self.tensors.dlogits, self.tensors.totals
+        rows = np.arange(len(labels))
+        shifted = logits - logits.max(1, keepdims=True)
+        sums = np.exp(shifted.astype("f8")).sum(1)
+        dlogits[...] = np.exp(shifted.astype("f8")) / sums[:, None] / len(rows)
+        dlogits[rows, labels] -= 1 / len(rows)
+        if with_totals:
+            totals[0] += (np.log(sums) - shifted[rows, labels]).sum()
+            totals[1] += (logits.argmax(1) == labels).sum()
+
+STAGE = rung(BASE).climb("fuse-the-head", "Fuse the head", head=MyHead)
+"""
+DOWNLOAD = "self.device.download(self.totals)"
+END_STEP = f"    def end_step(self) -> None:\n        self.epoch += {DOWNLOAD}\n        self.device.zero(self.totals)\n"
+EVERY_18TH = f"""    def end_step(self) -> None:
+        self.steps = getattr(self, "steps", 0) + 1
+        if self.steps % 18 == 0:
+            self.read()
+
+    def read(self) -> None:
+        self.epoch += {DOWNLOAD}
+        self.device.zero(self.totals)
+
+    def __getattribute__(self, name):
+        if name == "end_epoch":
+            self.steps = 0
+            self.read()
+        return super().__getattribute__(name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("exercise", "change", "to", "said"),
+    [
+        ("3_fuse_the_head", 'STAGE = rung(BASE).climb("fuse-the-head", "Fuse the head", head=MyHead)', NUMPY_HEAD,
+         "kernels a step, missing: error 1.0e+00, limit 0.0e+00; fewer than the work takes"),
+        ("2_remove_the_wait", DOWNLOAD, "self.totals",
+         "host reads an epoch, missing: error 1.0e+00, limit 0.0e+00; a loss is reported, so a part reads the device"),
+        ("2_remove_the_wait", DOWNLOAD, "np.array(self.totals)", "host reads an epoch, missing: error 1.0e+00"),
+        ("2_remove_the_wait", DOWNLOAD, "type(self.device).download(self.device, self.totals)",
+         "host reads an epoch: error 2.5e+01"),
+        ("2_remove_the_wait", END_STEP, EVERY_18TH, "host reads an epoch: error 2.0e+00"),
+    ],
+)  # fmt: skip
+def test_work_behind_the_counters_back_earns_no_points_for_counts(
+    exercise: str, change: str, to: str, said: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (lab / f"{exercise}.py").read_text()
+    assert change in text
+    (lab / "mine.py").write_text(text.replace(change, to))
+    code, found = graded("mine.py", f"{exercise}.toml", capsys)
+    assert (code, found.status) == (1, "failed")
+    assert found.reason.startswith(said)
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.awards[-1].points) == (3, 0)
+
+
+@pytest.mark.parametrize(("line", "points"), [("", (2, 3)), ('"every other check" = 4', (2, 6))])
+def test_a_wrong_stage_never_has_all_points(
+    line: str, points: tuple[int, int], lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (lab / "lax.toml").write_text(f'[points]\n"first update, weight" = 2\n{line}')
+    code, found = graded("1_find_the_mistake.py", "lax.toml", capsys)
+    assert (code, found.status) == (1, "failed")
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.most) == points
+    assert found.graded.awards[-1].checks == "every other check"
+    assert "first update, bias[0]" in found.graded.awards[-1].failed
+
+
+BORROWED = """from stages import Head, rung
+from stages.fusion.r1_fused_head import FusedHead as Theirs
+class Mine(Theirs): ...
+STAGE = rung("cpu-blas").climb("mine", "Mine", head={})
+"""
+HIGHER = """from stages import rung
+STAGE = rung("cpu-fused-head").climb("mine", "Mine", head=type("H", (rung("cpu-blas").recipe.head,), {}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("exercise", "text", "said"),
+    [
+        ("1_find_the_mistake", "x = (", "check mine.py: cannot be imported: line 1: SyntaxError: "),
+        ("1_find_the_mistake", "x = 1", "check mine.py: has no STAGE; end it in"),
+        ("1_find_the_mistake", "raise SystemExit", "check mine.py: cannot be imported: line 1: SystemExit"),
+        ("1_find_the_mistake", "3_head_fused", "fuse-the-head: its file does not write build itself, from the public"),
+        ("2_remove_the_wait", "3_head_fused", "fuse-the-head: its file does not write metrics itself, "),
+        ("3_fuse_the_head", "2_wait_removed", "remove-the-wait: its file does not write head itself, "),
+        ("3_fuse_the_head", "1_mistake_found", "find-the-mistake: climbs from no rung; the exercise climbs from cpu-"),
+        ("3_fuse_the_head", BORROWED.format("Theirs"), "mine: its file does not write head itself, "),
+        ("3_fuse_the_head", BORROWED.format("Mine"), "mine: its file does not write head itself, "),
+        ("3_fuse_the_head", HIGHER, "mine: climbs from cpu-fused-head; the exercise climbs from cpu-blas or naive"),
+    ],
+)  # fmt: skip
+def test_a_file_that_does_not_answer_the_exercise_has_no_points(
+    exercise: str, text: str, said: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solution = lab / "solutions" / f"{text[:20]}.py"
+    (lab / "mine.py").write_text(solution.read_text() if solution.exists() else text)
+    code, found = graded("mine.py", f"{exercise}.toml", capsys)
+    assert (code, found.status, found.checks, found.file) == (1, "failed", [], "mine.py")
+    assert found.reason.replace(f"{lab}/", "").startswith(said)
+    assert found.graded is not None
+    assert (found.graded.points, found.graded.most) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("stage", "exercise"), [("numpy", "1_find_the_mistake"), ("cpu-sparse-metrics", "2_remove_the_wait")]
+)
+def test_a_stage_of_the_ladder_has_no_points(
+    stage: str, exercise: str, lab: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, found = graded(stage, f"{exercise}.toml", capsys)
+    assert (code, found.status, found.file) == (1, "failed", "")
+    assert found.graded is not None
+    assert found.graded.points == 0
+
+
+def test_a_stage_that_cannot_be_counted_has_crashed(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (lab / "solutions" / "2_wait_removed.py").read_text()
+    read = "        loss, correct = "
+    assert read in text
+    (lab / "mine.py").write_text(
+        text.replace(read, f'        assert type(self.device).download.__name__ != "counting"\n{read}')
+    )
+    code, found = graded("mine.py", "2_remove_the_wait.toml", capsys)
+    assert (code, found.status, found.reason) == (1, "crashed", "cannot be counted: AssertionError")
+    assert found.graded is not None
+    assert found.graded.points == 0
+
+
+def test_the_screen_names_the_rung_to_time_beside(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "solutions/2_wait_removed.py", *SMALL[:-1]]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert (
+        "run --stages cpu-blas --stage-file solutions/2_wait_removed.py` does both, beside cpu-blas; it checks" in told
+    )
+
+
 def test_a_wrong_stage_earns_nothing_for_its_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     solution = lab / "solutions" / "3_head_fused.py"
     solution.write_text(solution.read_text().replace(" / rows\n", " / (rows + 1)\n"))
     code, found = graded(str(solution), "3_fuse_the_head.toml", capsys)
-    assert (code, found.counts) == (1, Counts(17, 6.0, 18))
+    assert (code, found.counts) == (1, Counts(25, 6.0, 26))
     assert found.graded is not None
     assert found.graded.awards[-1] == Award("kernels a step", 0, 7, [])
     assert not [one for one in found.checks if one.what == "kernels a step"]
@@ -102,6 +254,8 @@ def test_counts_follow_the_rung(stage: str, kernels: float, reads: int) -> None:
         ("cpu-blas", '[points]\n"first" = 0', "line 2: first = 0: must be a whole number from 1 to "),
         ("cpu-blas", "title = 1", "line 1: title = 1: must be text in quotes"),
         ("cpu-blas", "points = 3", "line 1: points = 3: must be a table, such as [points]"),
+        ("cpu-blas", 'changes = "heads"', 'line 1: changes = "heads": must be one of build, memory, '),
+        ("cpu-blas", 'from = "cpu-blas"', 'must be a list of rungs, such as ["cpu-blas"]'),
         ("cpu-blas", "", 'points: has none; give some, such as "first update" = 4'),
         ("cpu-blas", '[at-most]\n"kernels" = 3', "line 2: kernels: there is no such key in [at-most]; did you mean "),
     ],
@@ -120,16 +274,57 @@ def test_a_rubric_that_cannot_be_used_is_refused_in_a_line(
 def test_the_screen_tells_points_and_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "2_remove_the_wait.py", "--rubric", "2_remove_the_wait.toml", *SMALL[:-1]]) == 1
     told = capsys.readouterr().out
-    assert "\nCounted in an epoch of 17 steps: 8 kernels a step, 17 reads by the host.\n" in told
+    assert "\nCounted in an epoch of 25 steps: 8 kernels a step, 25 reads by the host.\n" in told
     assert "\n0 of 7: host reads an epoch\n2. Remove the host's wait: 3 of 10 points.\n" in told
 
 
 def test_a_starter_runs_on_a_gpu_by_the_line_that_says_so(lab: Path) -> None:
-    for file in ("2_remove_the_wait.py", "solutions/2_wait_removed.py"):
+    for file in ("2_remove_the_wait.py", "solutions/2_wait_removed.py", "3_fuse_the_head.py"):
         text = (lab / file).read_text()
         (lab / "on_gpu.py").write_text(re.sub(r'BASE = "cpu-blas"  # with a GPU: ("\S+")', r"BASE = \1", text))
         stage = load_entry(f"{lab / 'on_gpu.py'}:STAGE").stage
         assert (stage.below, stage.needs) == ("naive", ("cuda",))
+
+
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_a_starter_has_a_place_for_each_word(exercise: str) -> None:
+    for file in (f"{exercise}.py", f"solutions/{EXERCISES[exercise]}.py"):
+        text = (LAB / file).read_text()
+        assert re.findall(r"^(Why|Change|Expect|Found): ", text, re.MULTILINE) == ["Why", "Change", "Expect", "Found"]
+
+
+@pytest.mark.parametrize(("rows", "classes"), [(16, 4), (1000, 10)])
+def test_starter_3_launches_a_thread_a_row_and_a_logit(rows: int, classes: int) -> None:
+    launched: dict[str, int] = {}
+
+    def kernel(_: str, name: str) -> Any:
+        return lambda grid, block, *args: launched.__setitem__(name, grid * block)
+
+    memory = SimpleNamespace(empty=lambda *_: None)
+    logits = SimpleNamespace(shape=(rows, classes))
+    tensors = SimpleNamespace(logits=logits, dlogits=None, totals=None, memory=memory)
+    recipe = load_entry(f"{LAB / '3_fuse_the_head.py'}:STAGE").stage.recipe
+    assert recipe is not None
+    recipe.head(SimpleNamespace(tensors=tensors, kernel=kernel))(None, True)  # type: ignore[arg-type]
+    assert rows <= launched["softmax"] < rows + 256
+    assert rows * classes <= launched["softmax_xent_backward"] < rows * classes + 256
+    assert launched["softmax_xent_totals"] == 256  # its one block
+
+
+def test_the_page_s_loop_grades_a_folder(lab: Path) -> None:
+    (loop,) = re.findall(r"^```sh\n(echo .*?)^```", (LAB / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    folder = lab.parent
+    (folder / "submissions").mkdir()
+    shutil.copy(lab / "2_remove_the_wait.py", folder / "submissions" / "ada.py")
+    shutil.copy(lab / "solutions" / "2_wait_removed.py", folder / "submissions" / "bob.py")
+    (folder / "submissions" / "cyd.py").write_text("x = (")
+    for name in ("run_ladder.py", "examples"):
+        (folder / name).symlink_to(LAB.parents[1] / name)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-c", loop], cwd=folder, env={**os.environ, "PATH": path}, check=True)
+    assert (folder / "points.csv").read_text().splitlines() == [
+        "file,points,most", "submissions/ada.py,3,10", "submissions/bob.py,10,10", "submissions/cyd.py,0,10",
+    ]  # fmt: skip
 
 
 def test_the_page_tells_the_whole_schema() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ladder.machine.environment import missing
 from ladder.records.run import load
+from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parents[2]
@@ -55,9 +59,15 @@ def test_it_draws_and_explains_the_ladder_that_it_ran(executed: tuple[Path, list
     tables = [data["text/markdown"] for data in shown if "text/markdown" in data]
     for stage in stages:
         assert stage.timing is not None
-        assert re.search(rf"^{stage.name} \| .* \| {stage.timing.step_us:,.1f} \| ", tables[-1], re.MULTILINE)
+        marks = [bool(process.disturbed) for process in stage.processes]
+        mark = f", {sum(marks)} of {len(marks)} disturbed" if any(marks) else ""
+        assert re.search(rf"^{stage.name} \| .* \| {stage.timing.step_us:,.1f}{mark} \| ", tables[-1], re.MULTILINE)
     assert not [one for cell in cells for one in cell.outputs if "\x1b" in one.get("text", "")]  # no terminal's colours
-    assert "cpu-sparse-metrics" in cells[-1].outputs[0]["text"]  # the only step, so the largest
+    said = cells[-1].outputs[0]["text"]
+    if "within noise" in tables[-1]:
+        assert said.startswith("No step is larger than the noise")
+    else:  # the only step, so the largest
+        assert said.startswith("You guessed nothing, 1x. It is cpu-sparse-metrics, ")
 
 
 def test_it_tells_which_stages_run_here(executed: tuple[Path, list[Any]]) -> None:
@@ -65,10 +75,48 @@ def test_it_tells_which_stages_run_here(executed: tuple[Path, list[Any]]) -> Non
     (table,) = [
         one.data["text/markdown"] for cell in cells if "list" in cell.source for one in cell.outputs if "data" in one
     ]
-    assert re.search(r"^numpy \| .*\| yes$", table, re.MULTILINE)
-    assert re.search(r"^persistent-cluster \| cuda, cublas, cudnn, sm_90 \| ", table, re.MULTILINE)
+    stages = [entry.stage for entry in load_all().values()]
+    lacking = Counter(reason for stage in stages if (reason := missing(stage.needs)))
+    for stage in stages:
+        assert (f"\n{stage.name} | " in table) is (missing(stage.needs) is None)
+    for reason, count in lacking.items():
+        assert f"\n{count} more | not here: {reason}" in table
 
 
 def test_it_is_kept_without_outputs() -> None:
     cells = json.loads(NOTEBOOK.read_text())["cells"]
     assert all(not cell["outputs"] for cell in cells if cell["cell_type"] == "code")
+
+
+def test_where_nothing_was_timed_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "results.json").write_text('{"stages": [{"name": "numpy", "processes": []}]}')
+    sources = {cell["id"]: "".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text())["cells"]}
+    untimed = '{"stages": [{"name": "numpy", "step_us": null, "times_from": null, "times_from_is_noise": null}]}'
+    names: dict[str, Any] = {
+        "OUT": tmp_path, "json": json, "ladder": lambda *_: untimed, "rows": lambda *_: None, "Markdown": print,
+    }  # fmt: skip
+    for cell in ("code-9", "code-10", "code-12"):
+        exec(sources[cell], names)
+    told = capsys.readouterr().out
+    assert told.startswith("Nothing was timed, so there is no picture.\nNo step is larger than the noise: ")
+
+
+def test_a_command_that_fails_is_no_result() -> None:
+    sources = {cell["id"]: "".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text())["cells"]}
+    (shell,) = re.findall(r"^def shell.*?\n\n\n", sources["code-1"], re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"subprocess": subprocess, "ROOT": ROOT, "PLAIN": None}
+    exec(shell, names)
+    assert names["shell"]("sh", "-c", "echo told; exit 1", broken=(1,)) == "told\n"
+    for end in ("exit 1", "exit 2", "kill -9 $$"):
+        with pytest.raises(RuntimeError, match=r"status -?\d: told"):
+            names["shell"]("sh", "-c", f"echo told; {end}")
+
+
+def test_it_begins_with_a_checkout_and_asks_for_a_guess_before_it_runs() -> None:
+    sources = ["".join(cell["source"]) for cell in json.loads(NOTEBOOK.read_text())["cells"]]
+    assert "# !git clone " in sources[1]
+    guess, run = (
+        [at for at, source in enumerate(sources) if begin in source] for begin in ("guess, times", 'ladder("run"')
+    )
+    assert guess[0] < run[0]
+    assert "(lab/README.md)" in sources[0]

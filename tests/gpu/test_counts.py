@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +17,7 @@ from ladder.profile.api_names import allocates
 from ladder.profile.time_split import waiting_calls
 from ladder.profile.trace import Trace
 from stages.engine.stage import Stage
-from stages.registry import load_all
+from stages.registry import load_all, load_entry, rung
 from tests.stages.engine.test_step import random_split
 
 pytestmark = [
@@ -165,7 +166,19 @@ def test_products_add_the_bias_and_take_the_relu(hidden: tuple[int, ...]) -> Non
 def test_check_counts_what_a_rung_does(name: str, kernels_a_step: int, reads: int) -> None:
     from common.cuda.clock import fence
 
-    counts = counted(load_all()[name].stage, Problem(49, 10, (), 16), random_split(17 * 16, 49, 10), fence)
+    counts = counted(rung(name), Problem(49, 10, (), 16), random_split(17 * 16, 49, 10), fence)
     assert counts is not None
     assert counts.host_reads == reads
     assert counts.kernels_per_step == pytest.approx(kernels_a_step, abs=1)  # cuBLAS may split a sum
+
+
+def test_the_lab_s_third_starter_has_the_kernels_that_its_page_tells(tmp_path: Path) -> None:
+    from common.cuda.clock import fence
+
+    text = (Path(__file__).parents[2] / "examples" / "lab" / "3_fuse_the_head.py").read_text()
+    (tmp_path / "on_gpu.py").write_text(text.replace('BASE = "cpu-blas"', 'BASE = "naive"'))
+    stage = load_entry(f"{tmp_path / 'on_gpu.py'}:STAGE").stage
+    assert stage.below == "naive"
+    counts = counted(stage, Problem(49, 10, (), 16), random_split(17 * 16, 49, 10), fence)
+    assert counts is not None
+    assert (counts.kernels_per_step, counts.host_reads) == (8, 18)

@@ -155,8 +155,11 @@ def checked(asked: CheckStage, observer: DownloadObserver) -> Checked:
     With a rubric, a file that holds no such stage has no points instead.
     """
     rubric = read_rubric(asked.rubric) if asked.rubric is not None else None
-    for name in rubric.rungs if rubric is not None else ():
-        find(name)
+    try:
+        for name in rubric.rungs if rubric is not None else ():
+            find(name)
+    except UsageError as error:
+        raise UsageError(f"{asked.rubric}: from: {error}") from error
     try:
         return _checked(asked, observer, rubric)
     except UnfitError as error:

@@ -255,6 +255,11 @@ def test_counts_follow_the_rung(stage: str, kernels: float, reads: int) -> None:
         ("cpu-blas", "title = 1", "line 1: title = 1: must be text in quotes"),
         ("cpu-blas", "points = 3", "line 1: points = 3: must be a table, such as [points]"),
         ("cpu-blas", 'changes = "heads"', 'line 1: changes = "heads": must be one of build, memory, '),
+        (
+            "cpu-blas",
+            'from = ["cpu-blass"]\n[points]\n"first" = 1',
+            "from: stage 'cpu-blass': unknown; did you mean cpu-",
+        ),
         ("cpu-blas", 'from = "cpu-blas"', 'must be a list of rungs, such as ["cpu-blas"]'),
         ("cpu-blas", "", 'points: has none; give some, such as "first update" = 4'),
         ("cpu-blas", '[at-most]\n"kernels" = 3', "line 2: kernels: there is no such key in [at-most]; did you mean "),

@@ -119,9 +119,9 @@ class Measurement:
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
         self._originals.check()
-        on_gpu = self._trainer.device == "gpu"
-        wants_profile, lacks_cupti = self._job.profile == ("cupti" if on_gpu else "stamps"), not cupti.available()
-        unprofiled = on_gpu and lacks_cupti and (wants_profile or self._job.counts)
+        on_gpu, counts = self._trainer.device == "gpu", self._job.counts
+        wants_profile = self._job.profile == ("cupti" if on_gpu else "stamps")
+        unprofiled = on_gpu and (wants_profile or counts) and not cupti.available()
         result = msgspec.structs.replace(
             self._timed() if self._job.is_timed else self._untimed(),
             first_updates=first_updates,
@@ -130,11 +130,11 @@ class Measurement:
             no_curve=no_curve,
             unprofiled="cupti-python is not installed" if unprofiled else "",
         )
-        if (wants_profile and not unprofiled) or self._job.counts:
+        if (wants_profile and not unprofiled) or counts:
             # A profiler can end the process: the result without a profile is on disk by then.
             write_result(self._folder, msgspec.structs.replace(result, profiling=True))
             try:
-                seen = {"counts": self._counts()} if self._job.counts else {"profile": self._profile()}
+                seen = {"counts": self._counts()} if counts else {"profile": self._profile()}
             except Exception as error:  # CUPTI needs permissions, and a version that fits the driver
                 traceback.print_exc()
                 # The trainer stays open: the stage is not to blame for the state that CUPTI left behind.

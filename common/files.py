@@ -42,6 +42,11 @@ def of_system(error: Exception) -> OSError | None:
     return error if isinstance(error, OSError) else None
 
 
+def is_endless(path: Path) -> bool:
+    """Whether reading it may wait for ever, as a pipe does, or have no end, as a device."""
+    return path.exists() and not (path.is_file() or path.is_dir())
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Give an OSError inside the context the name of this file; Linux's has none if a write fails, not an open."""

@@ -22,6 +22,7 @@ from tests.ladder.times import passed_times
 __all__ = ["context", "open_page", "toolchain"]
 
 MOST_REASONS, LONGEST_REASON = 6, 100
+PATIENCE_S = 60
 FAST_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 # Files that take longest or mostly wait. They begin first, so that no process is left with one at the end.
 FIRST = (
@@ -107,6 +108,16 @@ def times_pass() -> Iterator[None]:
     """A busy machine fails no test by a check of times."""
     with passed_times():
         yield
+
+
+@pytest.fixture
+def impatient() -> Iterator[None]:
+    """A test that waits for ever, as for a pipe, fails."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for ever"))
+    signal.alarm(PATIENCE_S)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture

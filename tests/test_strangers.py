@@ -188,6 +188,7 @@ def test_a_name_or_a_size_that_cannot_be_is_refused_in_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["sent.json"]
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("name", ["results.json", INDEX])
 @pytest.mark.parametrize("kind", ["pipe", "device", "deep", "large"])
 def test_a_file_that_has_no_end_is_refused_in_one_line(

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import UsageError
+from common.files import is_endless
 
 IMAGES_RANK = 3  # (N, H, W), magic 0x00000803
 LABELS_RANK = 1  # (N,), magic 0x00000801
@@ -51,8 +52,7 @@ class Idx:
 def read_idx(path: Path, rank: int) -> Idx:
     """Read an IDX file, gzipped or plain; UsageError with the reason if it is invalid."""
     try:
-        # Reading a pipe would wait for ever, and a device may have no end.
-        if path.exists() and not (path.is_file() or path.is_dir()):
+        if is_endless(path):
             raise UsageError(f"{path}: not a regular file; put the IDX file itself there, plain or .gz")
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"{path}: more than {MOST_BYTES >> 30} GiB; use fewer images")

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from common.files import is_endless
 from common.streams import visible
 from ladder.records.errors import ResultsError
 
@@ -19,7 +20,7 @@ ESCAPED = re.compile(rb"[^ -~\t\r\n]|\\u")  # JSON without this has no text that
 def read(path: Path) -> bytes:
     """The bytes of a regular file; raises ResultsError if it is none, cannot be read or is too large."""
     try:
-        if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would wait for ever, a device has no end
+        if is_endless(path):
             raise ResultsError(f"{path}: not a regular file")
         with path.open("rb") as file:
             raw = file.read(MOST_BYTES + 1)

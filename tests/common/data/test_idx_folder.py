@@ -188,6 +188,7 @@ def test_a_folder_with_a_files_name_holds_the_file_or_lies_beside_it(tmp_path: P
     np.testing.assert_array_equal(read_idx_folder(tmp_path).train_images, arrays[TRAIN_IMAGES])
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     write_files(tmp_path, quartet_arrays(), gz=False)
     (tmp_path / TEST_LABELS).unlink()

@@ -64,7 +64,7 @@ check: ## run the checks that a commit must pass: ruff, mypy, import-linter, the
 	.venv/bin/lint-imports
 	.venv/bin/python -m tools.budget
 
-prose: ## for who writes: spelling, British where it matters, and the prose of the documents; no gate
+prose: ## for writers: spelling, British where it matters, and the prose of the documents; no gate
 	@$(SETUP) --dev
 	tools/check_words.sh
 

@@ -1,4 +1,7 @@
-"""GPUs by name: those with recorded runs, and the data sheets of others, to which times are carried over as a guess."""
+"""GPUs by name: those with recorded runs, and the data sheets of others, to which times are carried over as a guess.
+
+The H200's numbers stand in its recorded runs as well; nothing measured here confirms the others.
+"""
 
 from __future__ import annotations
 

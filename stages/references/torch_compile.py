@@ -30,7 +30,7 @@ from common.trainer import Trainer
 from stages.engine.stage import Stage
 from stages.references.torch_choices import no_choice_kept
 from stages.references.torch_common import Evaluate, RunEpoch, TorchSetup, TorchTrainer
-from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, train_steps
+from stages.references.torch_step import Linear, compile_steps, evaluation_steps, linear_or_sum, mixed, train_steps
 
 COMPILER: Mapping[str, Any] = {"mode": "reduce-overhead"}
 
@@ -42,17 +42,18 @@ def prepare(setup: TorchSetup, *, compiler: Mapping[str, Any] = COMPILER, linear
     # Lets the compiler's own CUDA graph update them in place.
     for tensor in (*chain(*setup.layers), setup.totals.loss_sum, setup.totals.correct):
         torch._dynamo.mark_static_address(tensor, guard=False)
-    steps = compile_steps(train_steps(setup, amp=True, linear=linear), compiler)
+    steps = compile_steps(train_steps(setup, linear=linear), compiler)
     batches = setup.resident_batches(torch.bfloat16)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), mixed(setup, amp=True):
         warnings.simplefilter("ignore")  # about the compiler's own choices
         for due in (False, True):
             for _ in range(4):  # the compiler's CUDA graphs warm up twice before recording
                 steps(batches[:1], due)
 
     def run_epoch(due: bool) -> None:
-        for batch in batches:
-            steps([batch], due)
+        with mixed(setup, amp=True):
+            for batch in batches:
+                steps([batch], due)
 
     return run_epoch
 
@@ -61,14 +62,15 @@ def prepare_evaluation(setup: TorchSetup, test: Split) -> Evaluate:
     """Compile the forward pass, for full batches and for the rest."""
     import torch
 
-    steps = compile_steps(evaluation_steps(setup, amp=True), COMPILER)
+    steps = compile_steps(evaluation_steps(setup), COMPILER)
     batches = setup.resident_batches(torch.bfloat16, test)
 
     def evaluate() -> None:
-        for batch in batches:
-            steps([batch])
+        with mixed(setup, amp=True):
+            for batch in batches:
+                steps([batch])
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), mixed(setup, amp=True):
         warnings.simplefilter("ignore")  # as above
         for _ in range(4):
             for batch in {len(labels): (images, labels) for images, labels in batches}.values():

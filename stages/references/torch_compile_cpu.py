@@ -33,7 +33,7 @@ def prepare(setup: TorchSetup) -> RunEpoch:
 
     # Named, so that the cache on disk keeps the code for different numbers apart.
     options = {"cpp.threads": torch.get_num_threads()}
-    steps = compile_steps(train_steps(setup, amp=False, linear=matrix_product), {"options": options})
+    steps = compile_steps(train_steps(setup, linear=matrix_product), {"options": options})
     batches = setup.resident_batches()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the compiler's own choices

@@ -44,6 +44,7 @@ from stages.references.torch_step import (
     evaluation_steps,
     linear_or_sum,
     matrix_product,
+    mixed,
     steps_with_fused_update,
     train_steps,
 )
@@ -94,7 +95,7 @@ def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[R
         assert not amp
         written = steps_with_fused_update(setup, linear=variant.linear)
     else:
-        written = train_steps(setup, amp=amp, linear=variant.linear)
+        written = train_steps(setup, linear=variant.linear)
     steps = compile_steps(written, variant.compiler)
     batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32)
     whole = len(batches) - len(batches) % variant.unroll
@@ -102,8 +103,9 @@ def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[R
     groups += [[batch] for batch in batches[whole:]]
 
     def epoch(due: bool) -> None:
-        for group in groups:
-            steps(group, due)
+        with mixed(setup, amp=amp):
+            for group in groups:
+                steps(group, due)
 
     return epoch, groups
 
@@ -137,12 +139,13 @@ def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate
     """Compile the forward pass for full batches and the rest, and capture it over all of them."""
     import torch
 
-    steps = compile_steps(evaluation_steps(setup, amp=amp), {})
+    steps = compile_steps(evaluation_steps(setup), {})
     batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32, test)
 
     def evaluate() -> None:
-        for batch in batches:
-            steps([batch])
+        with mixed(setup, amp=amp):
+            for batch in batches:
+                steps([batch])
 
     graph = captured(evaluate)
     return partial(_replay, {True: graph}, [batches], True)

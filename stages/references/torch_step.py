@@ -8,6 +8,7 @@ fuses with its neighbours; a matrix product would be a separate kernel that cann
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
@@ -34,6 +35,17 @@ def linear_or_sum(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return (inputs[:, None, :] * weight.to(inputs.dtype)).sum(dim=2) + bias
 
 
+def mixed(setup: TorchSetup, *, amp: bool) -> AbstractContextManager[Any]:
+    """A context whose products are bfloat16 with `amp`, and float32 without.
+
+    It is entered around compiled steps, not inside: PyTorch's cache of traced graphs takes none that enters autocast.
+    """
+    import torch
+
+    # Autocast's cache would keep casts of parameters that change.
+    return torch.autocast(setup.device.type, torch.bfloat16, cache_enabled=False) if amp else nullcontext()
+
+
 def forward(layers: list[tuple[Tensor, Tensor]], images: Tensor, linear: Linear) -> Tensor:
     """Logits (B, C) of images (B, I), with ReLU between layers."""
     from torch.nn.functional import relu
@@ -44,18 +56,16 @@ def forward(layers: list[tuple[Tensor, Tensor]], images: Tensor, linear: Linear)
     return outputs
 
 
-def evaluation_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum) -> EvaluationSteps:
+def evaluation_steps(setup: TorchSetup, *, linear: Linear = linear_or_sum) -> EvaluationSteps:
     """The forward pass of `train_steps`, not compiled."""
-    import torch
     from torch.nn.functional import cross_entropy
 
-    device_type, totals, layers = setup.device.type, setup.totals, setup.layers
+    totals, layers = setup.totals, setup.layers
 
     def steps(batches: list[Batch]) -> None:
         for images, labels in batches:
-            with torch.autocast(device_type, torch.bfloat16, enabled=amp, cache_enabled=False):
-                logits = forward(layers, images, linear)
-                totals.add(cross_entropy(logits, labels, reduction="sum"), logits, labels)
+            logits = forward(layers, images, linear)
+            totals.add(cross_entropy(logits, labels, reduction="sum"), logits, labels)
 
     return steps
 
@@ -67,8 +77,8 @@ def matrix_product(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.nn.functional.linear(inputs, weight, bias)
 
 
-def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum) -> TrainSteps:
-    """The step over the set-up's parameters, not compiled; `amp` multiplies in bfloat16.
+def train_steps(setup: TorchSetup, *, linear: Linear = linear_or_sum) -> TrainSteps:
+    """The step over the set-up's parameters, not compiled; in `mixed`, it multiplies in bfloat16.
 
     Parameters stay float32 and are updated in place. Several batches a call let the compiler fuse one step's update
     with the next step's begin.
@@ -76,8 +86,7 @@ def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum)
     import torch
     from torch.nn.functional import cross_entropy
 
-    rate, device_type, totals = setup.problem.learning_rate, setup.device.type, setup.totals
-    layers = setup.layers
+    rate, totals, layers = setup.problem.learning_rate, setup.totals, setup.layers
 
     def loss_and_logits(layers: list[tuple[Tensor, Tensor]], images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         logits = forward(layers, images, linear)
@@ -85,11 +94,7 @@ def train_steps(setup: TorchSetup, *, amp: bool, linear: Linear = linear_or_sum)
 
     def steps(batches: list[Batch], with_totals: bool) -> None:
         for images, labels in batches:
-            # Autocast's cache would keep casts of parameters that change.
-            with torch.autocast(device_type, torch.bfloat16, enabled=amp, cache_enabled=False):
-                gradients, (loss, logits) = torch.func.grad_and_value(loss_and_logits, has_aux=True)(
-                    layers, images, labels
-                )
+            gradients, (loss, logits) = torch.func.grad_and_value(loss_and_logits, has_aux=True)(layers, images, labels)
             for parameters, layer_gradients in zip(layers, gradients, strict=True):
                 for parameter, gradient in zip(parameters, layer_gradients, strict=True):
                     parameter.sub_(gradient, alpha=rate)

@@ -34,6 +34,7 @@ from stages.references.torch_graph import Variant, compiled_epoch
 from stages.references.torch_step import (
     compile_steps,
     evaluation_steps,
+    mixed,
     linear_or_sum,
     steps_with_fused_update,
     train_steps,
@@ -173,15 +174,16 @@ def in_groups(setup: TorchSetup, *, amp: bool, compiled: bool) -> RunEpoch:
     """The step of the compiled references, three batches at a time, without generating code for it."""
     import torch
 
-    steps = train_steps(setup, amp=amp)
+    steps = train_steps(setup)
     if compiled:
         steps = compile_steps(steps, {"backend": "aot_eager"})
     batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32)
 
     def run_epoch(due: bool) -> None:
-        steps(batches[:3], due)
-        for batch in batches[3:]:
-            steps([batch], due)
+        with mixed(setup, amp=amp):
+            steps(batches[:3], due)
+            for batch in batches[3:]:
+                steps([batch], due)
 
     return run_epoch
 
@@ -276,7 +278,7 @@ def test_a_fused_update_has_no_gradient_of_its_own() -> None:
     products = {}
     for name, steps in (
         ("fused", steps_with_fused_update(setup)),
-        ("separate", train_steps(setup, amp=False)),
+        ("separate", train_steps(setup)),
     ):
         seen.clear()
         compile_steps(steps, {"backend": backend})(setup.resident_batches(), False)
@@ -331,14 +333,15 @@ def test_the_forward_pass_that_is_compiled(hidden: tuple[int, ...], precision: P
     def evaluation(setup: TorchSetup, test: Split) -> Evaluate:
         import torch
 
-        steps = evaluation_steps(setup, amp=amp)
+        steps = evaluation_steps(setup)
         if compiled:
             steps = compile_steps(steps, {"backend": "aot_eager"})
         batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32, test)
 
         def evaluate() -> None:
-            for batch in batches:
-                steps([batch])
+            with mixed(setup, amp=amp):
+                for batch in batches:
+                    steps([batch])
 
         return evaluate
 
@@ -392,7 +395,7 @@ def test_a_compiled_step_is_compiled_once_for_trainers_of_one_shape() -> None:
     for batches in (6, 1, 3):  # as in a worker: the whole split, then those of the first updates
         split = random_split(4 * batches, 49, 10)
         setup = TorchSetup(problem_of((5,), 4), split)
-        steps = compile_steps(train_steps(setup, amp=False), {"backend": count})
+        steps = compile_steps(train_steps(setup), {"backend": count})
         for batch in setup.resident_batches():
             steps([batch], False)
             steps([batch], True)

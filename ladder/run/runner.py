@@ -198,12 +198,21 @@ class Runner:
             self._measure_cpu_limits(scratch)
 
     def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: RunObserver) -> None:
-        """Measure the limits of the GPU that these stages are compared with; nothing else may use the GPU."""
+        """Measure the limits of the GPU that these stages are compared with; nothing else may use the GPU.
+
+        They take longer than the first rows, and so come after them: a row that lies below them fails then.
+        """
         if self._settings.at_once > 1 or self._results.limits is not None or missing(("cuda",)) is not None:
             return
         if any(one.entry.stage.needs for one in stage_runs):
             observer.step("measuring the GPU's limits")
             self._measure_limits(scratch)
+            for stage_run in self._stage_runs:
+                passed = stage_run.status == "passed"
+                if stage_run.device == "gpu":
+                    self._check_speed(stage_run)
+                if passed and stage_run.status != "passed":
+                    observer.note(f"{stage_run.name}: {stage_run.reason}")
 
     def _measure_rounds(self, rounds: Sequence[int], scratch: Path, observer: RunObserver) -> None:
         """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
@@ -215,7 +224,6 @@ class Runner:
                 round_: begun.enter_context(closing(self._fork_servers(round_, self._missing_in(round_))))
                 for round_ in rounds[: ROUNDS_IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
             }
-            self._measure_missing_gpu_limits(stage_runs, scratch, observer)
             for round_ in list(importing)[:1]:  # beside the oracle, which takes as long
                 self._prepare_next(held, round_, self._quick_in(round_), scratch, importing[round_])
             with self._short_runs_trained(scratch) if held.at_once else nullcontext():
@@ -231,6 +239,7 @@ class Runner:
                         observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
                     quick = self._quick_in(round_)
                     self._run_round(round_, quick, scratch, observer, fork_servers=fork_servers, held=held)
+                    self._measure_missing_gpu_limits(stage_runs, scratch, observer)
                     rest = [one for one in self._missing_in(round_) if one not in quick]
                     self._compile(scratch, observer, fork_servers)
                     self._run_round(round_, rest, scratch, observer, fork_servers=fork_servers, held=held)

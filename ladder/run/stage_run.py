@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
+from typing import Literal
 
 import msgspec
 
@@ -180,6 +181,11 @@ class StageRun:
     def is_on_cpu(self) -> bool:
         """Whether it is a rung on the CPU."""
         return self.entry.stage.place is not GPU
+
+    @property
+    def device(self) -> Literal["cpu", "gpu"] | None:
+        """The device of its latest process; None before."""
+        return self._latest.device
 
     @property
     def tool(self) -> Tool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from common.problem import Params
 from ladder.measure.protocol import Job, JobResult, salted_number
 from ladder.measure.timing import Plan
+from ladder.records.limits import Chip, LimitsRecord, StepBounds
 from ladder.records.run import Check, HostState, Process, StageResult, load
 from ladder.records.statistics import median_interval
 from ladder.run import judge, runner
@@ -21,6 +23,8 @@ from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check, verify_timer
 from ladder.verify.oracle_runs import Computed, OracleRun
 from reports.facts.warnings import notices
+from stages.engine.stage import Stage
+from stages.registry import load_entry
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -39,6 +43,7 @@ class Script:
         measure: Measure,
         seconds_each: float = 0.0,
         checks: Callable[[int, int], list[Check]] = lambda round_, attempt: [],
+        device: Literal["cpu", "gpu"] = "cpu",
     ) -> None:
         self.asked: list[tuple[str, int]] = []
         self.budgets: list[float | None] = []
@@ -59,7 +64,7 @@ class Script:
             host = HostState(seconds * disturbed, 0.0)
             took = {"measure": script.measuring_s.get(name, 0.0)}
             process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2, took_s=took)
-            return JobResult(device="cpu", plan=Plan(2, 1, 0), process=process)
+            return JobResult(device=device, plan=Plan(2, 1, 0), process=process)
 
         def verify(self: Runner, stage_run: StageRun, job: Job, report: JobResult, *_: object) -> None:
             attempt = script.asked.count((stage_run.name, job.round)) - 1
@@ -106,6 +111,33 @@ def rounds(stage: StageResult) -> list[int]:
 
 def half_width(stage: StageResult) -> float:
     return median_interval([process.runs_s[0] for process in stage.processes]).half_width
+
+
+def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False), device="gpu")
+    measured_after, limits = list[int](), LimitsRecord(Chip(1, 1, 1), [], {}, 1.0)
+
+    def measure_limits(self: Runner, scratch: Path) -> None:
+        measured_after.append(len(script.asked))
+        self._results = msgspec.structs.replace(self._results, limits=limits)
+
+    def bounds(_: LimitsRecord, stage: Stage, *rest: object) -> StepBounds:
+        return StepBounds(1e9 if stage.name == "numpy" else 0.0, None)
+
+    monkeypatch.setattr(Runner, "_measure_limits", measure_limits)
+    monkeypatch.setattr(runner, "cannot_run", lambda stage: None)
+    monkeypatch.setattr(runner, "missing", lambda needs: None)
+    monkeypatch.setattr(runner, "bounds_of", bounds)
+    entry = load_entry(NUMPY)
+    on_gpu = replace(entry, stage=replace(entry.stage, needs=("cuda",)))
+    watcher = Watcher()
+    numpy, other = prepare(tmp_path, on_gpu, OTHER, rounds=2).run(watcher).stages
+    assert measured_after == [2]  # once
+    assert [status for _, status, _ in watcher.finished] == ["passed"] * 3
+    assert (numpy.status, rounds(numpy), rounds(other)) == ("failed", [0], [0, 1])
+    assert watcher.notes == [f"numpy: {numpy.reason}"]
 
 
 def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,18 +182,17 @@ def advise(command: commands.Advise) -> int:
     """Say what each way to train a network should take, and whether to leave PyTorch; measure it if asked."""
     from ladder.run.outlook import measuring, outlooks, with_measured
     from reports.facts.advice import advice_facts, deciding
-    from reports.terminal.as_json import print_json
+    from reports.terminal.as_json import show
     from reports.terminal.print_advice import print_advice
 
     found = outlooks(command)
     if command.measure:
         asked = measuring(command, [one.name for one in deciding(found)])
-        found = with_measured(found, _measured(asked, as_json=command.json))
-    print_json(advice_facts(found)) if command.json else print_advice(found)
-    return 0
+        found = with_measured(found, _measured(asked, as_table=command.form == "table"))
+    return show(found, print_advice, command.form, advice_facts)
 
 
-def _measured(asked: commands.Run, *, as_json: bool) -> Results:
+def _measured(asked: commands.Run, *, as_table: bool) -> Results:
     """A run for another command; it is reported in its folder."""
     from ladder.run.session import opened
     from reports.render import render_all
@@ -201,7 +200,7 @@ def _measured(asked: commands.Run, *, as_json: bool) -> Results:
     from reports.terminal.progress import LiveView
 
     interruptible()
-    with LiveView(aside() if as_json else None) as view, opened(asked, view, COMMAND_LINE) as (runner, folder):
+    with LiveView(None if as_table else aside()) as view, opened(asked, view, COMMAND_LINE) as (runner, folder):
         results = runner.run(view)
         render_all(results, folder, REFERENCE)
     return results

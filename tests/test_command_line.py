@@ -822,6 +822,7 @@ def test_a_list_names_the_network_that_its_times_are_of(here: Path, capsys: pyte
         ("report earlier", "name", "numpy"),
         ("explain cuda-graph", "name", None),
         ("doctor", "what", "ladder"),
+        ("advise --gpu H200", "us", None),
     ],
 )
 def test_tables_can_be_had_as_csv(

@@ -226,7 +226,7 @@ class ListStages(Tabled, frozen=True, kw_only=True):
     stage_file: StageFiles = ()
 
 
-class Advise(Command, frozen=True, kw_only=True):
+class Advise(Tabled, frozen=True, kw_only=True):
     """`advise`: what each way to train should take on a network and a GPU, and whether to leave PyTorch."""
 
     name: ClassVar[str] = "advise"
@@ -236,7 +236,6 @@ class Advise(Command, frozen=True, kw_only=True):
     launch: Rate | None = None
     images: Size = 60_000
     measure: Flag = False
-    json: Flag = False
 
 
 class Doctor(Tabled, frozen=True, kw_only=True):

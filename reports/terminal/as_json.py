@@ -45,6 +45,8 @@ def _columns(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
     for name, value in row.items():
         if isinstance(value, dict):
             yield from _columns(value, f"{before}{name}_")
+        elif isinstance(value, list):
+            yield before + name, " ".join(map(str, value))
         elif value is not None:
             yield before + name, value
 

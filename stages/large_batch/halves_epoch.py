@@ -31,6 +31,7 @@ from stages.large_batch.layout import (
     MOST_UNITS,
     MOST_UNITS_OF_SEVERAL,
     OUTPUT_SCALE,
+    PAD,
     UPDATE_THREADS,
     WARP,
     WEIGHT_SCALE,
@@ -82,7 +83,7 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
             own[:, : problem.inputs] = pixels
             self._batches.append((own, labels))
         self._weights = zeros(layout.features, layout.wide)
-        self._further_weights = zeros(further, layout.halves, layout.width, layout.width)
+        self._further_weights = zeros(further, layout.halves, layout.width, layout.width + PAD)
         self._by_class = zeros(layout.halves, CLASSES, layout.width)
         self._by_unit = zeros(layout.halves, layout.width, CLASSES)
         self._biases = zeros(2 + further, layout.width, dtype=np.float32)

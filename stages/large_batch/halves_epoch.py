@@ -2,7 +2,7 @@
 
 The library multiplies images by the first layer's weights. One kernel takes the sums to the loss and back to their
 gradient: `hidden_head` for one hidden layer, `hidden_layers` for more. The library multiplies the images by that
-gradient, and the outputs of all further layers by theirs. `update_all` updates every parameter.
+gradient, and beside it, on a branch, the outputs of all further layers by theirs. `update_all` updates every parameter.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from stages.large_batch.layout import (
     MOST_UNITS,
     MOST_UNITS_OF_SEVERAL,
     OUTPUT_SCALE,
+    PAD,
     UPDATE_THREADS,
     WARP,
     WEIGHT_SCALE,
@@ -38,6 +39,8 @@ from stages.large_batch.layout import (
     Macros,
     up,
 )
+
+FURTHER = 0  # the branch of all further layers' weight gradients
 
 Product = Callable[[Array, Array, Array, bool, float], None]
 """Enqueues out = alpha * op(a) @ b, where op transposes if its flag says so; for each of several matrices."""
@@ -67,7 +70,7 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
         self._head = self.kernel(setup, layout.head, layout.head_macros(tensors.parameters), layout.head_bytes)
         self._update = self.kernel(setup, "update_all", layout.update_macros(tensors.parameters))
         self._product = self.product(setup)
-        self._tensors = tensors
+        self._tensors, self._device = tensors, device
         batch, steps, further = problem.batch_size, len(tensors.batches), layout.further
 
         def zeros(*shape: int, dtype: DTypeLike = np.float16) -> Array:
@@ -82,7 +85,7 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
             own[:, : problem.inputs] = pixels
             self._batches.append((own, labels))
         self._weights = zeros(layout.features, layout.wide)
-        self._further_weights = zeros(further, layout.halves, layout.width, layout.width)
+        self._further_weights = zeros(further, layout.halves, layout.width, layout.width + PAD)
         self._by_class = zeros(layout.halves, CLASSES, layout.width)
         self._by_unit = zeros(layout.halves, layout.width, CLASSES)
         self._biases = zeros(2 + further, layout.width, dtype=np.float32)
@@ -117,7 +120,7 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
         """Index of the fastest way to multiply and add up the weight gradient."""
         layout, problem = self._layout, setup.problem
         sizes = problem.batch_size, layout.features, layout.wide, layout.head_blocks
-        subject = " ".join(map(str, sizes)) + (f", {layout.further} further layers" if layout.further else "")
+        subject = " ".join(map(str, sizes)) + (f", {layout.further} further layers beside" if layout.further else "")
         chosen: int = setup.device.trials("Weight gradients of large batches").fastest(subject, ways)
         return chosen
 
@@ -166,10 +169,13 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
         """Multiply the parts of a batch to gradients, then update all parameters by them."""
         first, further = gradients
         scale = 1 / self._layout.gradient_scale
-        self._product(_in_parts(images, len(first)), _in_parts(self._dsums[0], len(first)), first, True, scale)
         if self._layout.further:
             left, right = _in_parts(self._outputs, len(further)), _in_parts(self._dsums[1:], len(further))
-            self._product(left, right, further, True, scale / OUTPUT_SCALE)
+            with self._device.beside(FURTHER):
+                self._product(left, right, further, True, scale / OUTPUT_SCALE)
+        self._product(_in_parts(images, len(first)), _in_parts(self._dsums[0], len(first)), first, True, scale)
+        if self._layout.further:
+            self._device.join()
         self._enqueue_update(gradients, self._layout.head_blocks, with_totals)
 
     def _enqueue_update(self, gradients: Gradients, shares: int, with_totals: bool) -> None:

@@ -107,7 +107,8 @@ class Layout:
         layers = self.further + 2
         row, class_row = 2 * self.halves * (self.width + PAD), 2 * self.halves * (CLASSES + PAD)
         tile = self.head_rows * (row + class_row) + 4 * (2 * layers - 1) * self.width + self.head_rows // EDGE * (8 + 4)
-        return tiles * up(tile, 16) + 4 * layers * self.width + self.width * (class_row + self.further * row)
+        barriers = up(8 * self.further, 16)
+        return tiles * up(tile, 16) + 4 * layers * self.width + self.width * (class_row + self.further * row) + barriers
 
     @property
     def share(self) -> int:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
 from stages.engine.workspace import ParameterMemory
-from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, UPDATE_THREADS, WEIGHT_SCALE, Layout
+from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, PAD, UPDATE_THREADS, WEIGHT_SCALE, Layout
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.grid_plan import ALL_PARTS, make_plan
@@ -501,7 +501,8 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
             row[: len(bias)] = OUTPUT_SCALE * bias
         bits = [halves_of(each * WEIGHT_SCALE, halves) for each in (*padded, last)]
         scale, shape = layout.gradient_scale, (batch, layout.wide)
-        args: Args = {"sums": sums.view(np.uint16), "weights": np.stack(bits[:-1]), "last_weights": bits[-1]}
+        padded = np.pad(np.stack(bits[:-1]), ((0, 0),) * 3 + ((0, PAD),), constant_values=0x7E00)  # rows end in NaN
+        args: Args = {"sums": sums.view(np.uint16), "weights": padded, "last_weights": bits[-1]}
         args |= {"biases": padded_biases, "labels": labels}
         args |= {"outputs": np.full((layout.further, *shape), 0x7E00, np.uint16)}
         args |= {"dsums": np.full((1 + layout.further, *shape), 0x7E00, np.uint16)}
@@ -556,6 +557,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         bounds: dict[str, Array | float] = {"outputs": np.stack(left) + 2.0**-24, "partials": shares + TINY}
         bounds |= {"dsums": scale * np.stack(errors) + 2.0**-24, "block_totals": np.array([loss, float(near)])}
         how: dict[str, Any] = {"shared_bytes": layout.head_bytes, "macros": layout.head_macros(memory)}
+        how["macros"] += (("BY_ENGINE", "0"),) * (i % 2)  # as before sm_90
         case = Case("hidden_layers", (blocks,), (WARP * layout.head_warps,), args, bounds, **how)
         yield _on_halves(case, layout, ("outputs", "dsums"))
 
@@ -578,7 +580,8 @@ def update_all(random: Generator) -> Iterator[Case]:
         by_unit = np.full((halves, layout.width, CLASSES), 0x7E00, np.uint16)
         args: Args = {"gradients": gradients, "further_gradients": further_gradients, "partials": partials}
         args |= {"parameters": parameters, "halves": np.full((layout.features, layout.wide), 0x7E00, np.uint16)}
-        args |= {"further_halves": np.full((layout.further, halves, layout.width, layout.width), 0x7E00, np.uint16)}
+        rows = layout.further, halves, layout.width, layout.width + PAD
+        args |= {"further_halves": np.full(rows, 0x7E00, np.uint16)}
         args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit}
         args |= {"biases": _poison((layout.further + 2, layout.width))}
         args |= {"block_totals": random.random((max(shares, 1), 2)), "totals": np.array([12.5, 3.0])}
@@ -613,6 +616,8 @@ def _on_halves(case: Case, layout: Layout, outputs: tuple[str, ...], **besides: 
     readings: dict[str, Callable[[Array], Array]] = {
         name: beside if name in ("dsums", "halves", "outputs") else apart for name in outputs
     }
+    if "further_halves" in readings:
+        readings["further_halves"] = lambda bits: apart(bits[..., :-PAD])
     return replace(case, besides={"layout": layout, **besides}, readings=readings)
 
 

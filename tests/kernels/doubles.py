@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stages.engine.workspace import ParameterMemory
-from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, WEIGHT_SCALE, Layout
+from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, PAD, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
 from tests.kernels.halves import scaled_down, sum_of_halves
 from tests.kernels.networks import network, network_step
@@ -331,7 +331,7 @@ def hidden_layers(
 ) -> Outputs:
     layers = layout.problem.layers
     added = [row[: layer.fan_out] for row, layer in zip(biases / OUTPUT_SCALE, layers, strict=True)]
-    padded = [*scaled_down(weights), scaled_down(last_weights)]
+    padded = [*scaled_down(weights[..., :-PAD]), scaled_down(last_weights)]
     matrices = [each[: layer.fan_in, : layer.fan_out] for each, layer in zip(padded, layers[1:], strict=True)]
     first = sum_of_halves(sums, layout.halves, single=layout.halves == 2)[:, : layers[0].fan_out]
     passed = [np.maximum(first + added[0], 0)]

@@ -213,6 +213,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("hidden_layers", "cp_async_wait_all();", ""),
         ("hidden_layers", "cp_async_wait_group<FURTHER + 1>();", ""),
         ("hidden_layers", "cp_async_wait_group<FURTHER>();", ""),
+        ("hidden_layers", "if constexpr (BY_ENGINE) mbarrier_wait_parity(memory.arrived[l], 0);", ""),
         ("hidden_layers", "        __syncthreads();\n        fetch(next", "        fetch(next"),
         ("hidden_layers", "round += TILES * apart", "round += 2 * TILES * apart"),
         ("update_all", "part < splits;", "part < splits - 1;"),

@@ -7,7 +7,17 @@
 #include "large_batch/halves.cuh"
 #include "large_batch/network.cuh"
 #include "device/async_copies.cuh"
+#include "device/bulk_copies.cuh"
 #include "device/dependent.cuh"
+
+// Whether the copy engine takes in the weights, else threads: from sm_90 on, where they are two halves.
+#ifndef BY_ENGINE
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#define BY_ENGINE 0
+#else
+#define BY_ENGINE (FACTOR_HALVES == 2)
+#endif
+#endif
 
 #ifndef UNITS
 #define UNITS 128
@@ -43,10 +53,11 @@ struct Tile {
 };
 
 struct Memory {
+    alignas(16) Number weights[FURTHER][HALVES][UNITS][STRIDE];  // at a multiple of 128 bytes: see bulk_copies.cuh
     Tile tiles[TILES];
     alignas(16) float biases[LAST + 1][UNITS];  // times OUTPUT_SCALE
     alignas(16) Number last_weights[HALVES][UNITS][CLASS_STRIDE];
-    alignas(16) Number weights[FURTHER][HALVES][UNITS][STRIDE];
+    Barrier arrived[FURTHER];  // the weights
 };
 
 // Starts to copy ROW_COUNT rows of SIZE bytes from memory to rows of shared memory that are `stride` bytes apart.
@@ -62,6 +73,19 @@ __device__ inline void copy_rows(void* to, int stride, const void* from) {
         if (ROW_COUNT % TOGETHER == 0 || row + first < ROW_COUNT)
             cp_async_16(target + row * stride / 4, source + row * SIZE / 4);
     }
+}
+
+// Starts to copy a further layer's weights, all of which lie in memory as in shared memory; a group of a thread's copies.
+__device__ inline void copy_weights(Number (&to)[HALVES][UNITS][STRIDE], Barrier& arrived, const Number* from) {
+    if constexpr (!BY_ENGINE) {
+        for (int at = threadIdx.x; at < static_cast<int>(sizeof to) / 16; at += blockDim.x) {
+            cp_async_16(reinterpret_cast<float*>(&to) + 4 * at, reinterpret_cast<const float*>(from) + 4 * at);
+        }
+    } else if (threadIdx.x == 0) {
+        mbarrier_arrive_expect_tx(arrived, sizeof to);
+        cp_async_bulk(&to, arrived, from, sizeof to);
+    }
+    cp_async_commit_group();
 }
 
 // A warp's sums of the first layer as they are in memory: pairs of float16, or two float32 for each half.
@@ -316,7 +340,7 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 // likewise; dsums = the gradients of the mean cross-entropy by all sums, times gradient_scale; and each block's share of the
 // gradients of the last weights and of all biases, and of the totals.
 //   sums          (batch, HALVES * UNITS)            u16  in: bits of float16; with two halves (batch, 2, UNITS) float32, added
-//   weights       (FURTHER, HALVES, UNITS, UNITS)    u16  in: bits of float16, the further layers' weights; zeros beyond
+//   weights       (FURTHER, HALVES, UNITS, UNITS + 8)  u16  in: bits of float16, the further layers' weights; zeros beyond
 //   last_weights  (HALVES, UNITS, CLASSES)           u16  in: the same of the last layer
 //   biases        (LAST + 1, UNITS)                  f32  in: all layers', times 16; zeros beyond
 //   labels        (batch,)                           i32  in, each 0 <= label < classes
@@ -345,9 +369,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     fetch(next, sums + static_cast<long long>(first) * WIDTH * HALVES, unit, batch - first);
     copy_rows<LAST + 1, 4 * UNITS>(memory.biases, sizeof memory.biases[0], biases);
     cp_async_commit_group();
+    if constexpr (BY_ENGINE) {
+        if (threadIdx.x == 0) {
+            for (Barrier& arrived : memory.arrived) mbarrier_init(arrived, 1);
+            fence_mbarrier_init();
+        }
+        __syncthreads();
+    }
     for (int l = 0; l < FURTHER; ++l) {
-        copy_rows<HALVES * UNITS, 2 * UNITS>(memory.weights[l], 2 * STRIDE, weights + l * HALVES * UNITS * UNITS);
-        cp_async_commit_group();
+        copy_weights(memory.weights[l], memory.arrived[l], weights + l * HALVES * UNITS * STRIDE);
     }
     copy_rows<HALVES * UNITS, 2 * CLASSES>(memory.last_weights, 2 * CLASS_STRIDE, last_weights);
     cp_async_commit_group();
@@ -380,8 +410,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
             leave(tile, outputs + l * layer_apart + place, unit, rows);
             if (l == 0) {
                 cp_async_wait_group<FURTHER>();
-                __syncthreads();  // this layer's weights are there
+                __syncthreads();  // by threads, too
             }
+            if constexpr (BY_ENGINE) mbarrier_wait_parity(memory.arrived[l], 0);  // this layer's weights are there
             multiply<false>(c, tile.numbers, memory.weights[l], 0, unit);
             cp_async_wait_all();
             activate(c, &memory.biases[l + 1][unit], 1.0f / WEIGHT_SCALE);

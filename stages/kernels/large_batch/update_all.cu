@@ -5,6 +5,7 @@
 #include "device/dependent.cuh"
 
 constexpr int CLASSES = 16;  // of the head
+constexpr int PAD = 8;       // of rows of hidden_layers' weights
 constexpr int WARPS = 8, THREADS = WARPS * WARP;
 
 // A number of several layers: the `at`-th of layer `index`.
@@ -121,7 +122,7 @@ __device__ inline void update_weight(float& weight, const float* gradients, int 
 //   partials      (shares, share)                          f32  in: of the last weights, their bias, the hidden biases
 //   parameters    (all,)                                   f32  in, out: by LAYERS
 //   halves        (features, HALVES * width)               u16  out: bits of float16, where there are weights, as gradients
-//   further_halves  (FURTHER, HALVES, width, width)        u16  out: the same, one half after the other
+//   further_halves  (FURTHER, HALVES, width, width + 8)    u16  out: the same, one half after the other
 //   by_class      (HALVES, CLASSES, width)                 u16  out: the same of the last layer
 //   by_unit       (HALVES, width, CLASSES)                 u16  out: the same
 //   biases        (LAST + 1, width)                        f32  out: all layers', times 16, where there are units
@@ -154,9 +155,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) update_all(const float* gr
         update_weight<false>(weight, gradients + place, splits, static_cast<long long>(features) * wide, width, halves + place,
                              width, rate);
     } else {
-        const int square = width * width, further = found.index - 1;
+        const int square = width * width, further = found.index - 1, stride = width + PAD;
         const long long apart = static_cast<long long>(HALVES) * HALVES * square;
         update_weight<true>(weight, further_gradients + further * further_splits * apart + row * wide + column, further_splits,
-                            apart, width, further_halves + further * HALVES * square + row * width + column, square, rate);
+                            apart, width, further_halves + (further * HALVES * width + row) * stride + column, width * stride, rate);
     }
 }

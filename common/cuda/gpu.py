@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from common.cuda import dependent_launch
 from common.cuda.autotune import Trials, sweep
 from common.cuda.compile import Macros, cached_cubin, source_key
 from common.cuda.step_memory import StepAllocator, Tensor
+from common.cuda.triton_code import TritonKernel
 from common.errors import MisfitError
 
 Grid = int | tuple[int, ...]
@@ -91,6 +92,7 @@ class Gpu:
         self._device.set_current()
         self.name: str = self._device.name
         self.has_clusters: bool = self._device.compute_capability.major >= 9
+        self.capability = int(self._device.arch)  # 90 for sm_90
         # "a" enables features of this architecture alone, such as wgmma; a cubin is not portable anyway.
         self._architecture = f"sm_{self._device.arch}{'a' if self._device.arch == '90' else ''}"
         self.chain: dependent_launch.Chain | None = None
@@ -176,6 +178,18 @@ class Gpu:
             )
             dependent = cache(lambda early: load().early() if early else load())
         return Kernel(code, self, dependent, **shape)
+
+    def loaded(self, cubin: bytes, name: str, shared_bytes: int = 0) -> Kernel:
+        """A kernel from another compiler's machine code; MisfitError if a block cannot have its shared memory."""
+        code = ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
+        if shared_bytes:
+            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
+        return Kernel(code, self, shmem_size=shared_bytes)
+
+    def triton(self, function: Any, constants: Mapping[str, Any], warps: int, stages: int) -> TritonKernel:
+        """A `triton.jit` function with these constants, warps of a program and stages of a loop's pipeline."""
+        return TritonKernel(self, function, constants, warps, stages)
 
     def _ask_for(self, code: Any, attribute: Any, value: int, what: str) -> None:
         (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))

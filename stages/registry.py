@@ -75,6 +75,7 @@ SOURCES = (
     "stages.languages.r1_triton_head:STAGE",
     "stages.languages.r1_triton_update:STAGE",
     "stages.languages.r1_triton_skinny:STAGE",
+    "stages.languages.torch_op:STAGE",
 )
 
 TIE = 0.1  # of likeness, from 0 to 1

@@ -81,13 +81,16 @@ class Kernel:
 
 
 class Gpu:
-    """The first visible GPU, with one stream for all work; `beside` opens parallel streams."""
+    """The first visible GPU, with one stream for all work; `beside` opens parallel streams.
+
+    The stream is a new one, or a library's, given by its handle.
+    """
 
     kind: Literal["cpu", "gpu"] = "gpu"
     detail = ""
     keeps_columns = False
 
-    def __init__(self) -> None:
+    def __init__(self, stream: int | None = None) -> None:
         self._device = Device(0)
         self._device.set_current()
         self.name: str = self._device.name
@@ -97,7 +100,8 @@ class Gpu:
         self._architecture = f"sm_{self._device.arch}{'a' if self._device.arch == '90' else ''}"
         self.chain: dependent_launch.Chain | None = None
         self._branches: dict[int, Any] = {}
-        self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
+        own = cupy.cuda.Stream(non_blocking=True) if stream is None else cupy.cuda.ExternalStream(stream)
+        self._enqueue_on(own)
         self._programs: dict[tuple[Path, Macros], Any] = {}
         self._shared_bytes: dict[tuple[Path, Macros, str], int] = {}  # largest request for each kernel
         properties = self._device.properties
@@ -228,6 +232,10 @@ class Gpu:
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """Uninitialised device memory."""
         return cupy.empty(shape, dtype)
+
+    def view(self, tensor: Any) -> Any:
+        """Another library's tensor as an array: the same memory."""
+        return cupy.asarray(tensor)
 
     def upload(self, host: NDArray[Any]) -> Any:
         """Copy a host array to the device."""

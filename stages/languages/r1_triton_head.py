@@ -23,16 +23,16 @@ from stages.classic import r6_cuda_graph
 from stages.engine.parts import blocks
 from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
-from stages.languages.triton_launch import Config, fastest, load
+from stages.languages.triton_launch import Config, Launch, fastest, load
 
 MOST_CLASSES = 4096  # a program holds whole rows
-ROWS_AND_WARPS = ((2, 1), (4, 1), (8, 1), (4, 4), (8, 4), (16, 4), (32, 4))
-ROWS_AND_WARPS_OF_ALL = ((16, 4), (32, 4), (32, 8), (64, 8), (128, 8), (128, 16))
+ROWS_AND_WARPS = ((4, 4), (4, 8), (8, 4), (8, 8), (16, 4), (16, 8), (32, 4), (32, 8))
+ROWS_AND_WARPS_OF_ALL = ((32, 8), (64, 8), (64, 16), (128, 8), (128, 16), (256, 16))
 MOST_NUMBERS = 1 << 14  # of a program's tile
 
 
 def configs(rows: int, classes: int, with_totals: bool) -> list[Config]:
-    """The configurations to try: rows of a program at once, and its warps."""
+    """The configurations to try: rows that a program takes at once, and its warps."""
     width = 1 << (classes - 1).bit_length()
     shapes = ROWS_AND_WARPS_OF_ALL if with_totals else ROWS_AND_WARPS
     fit = [(high, warps) for high, warps in shapes if high * width <= MOST_NUMBERS and high < 2 * rows]
@@ -59,26 +59,23 @@ class TritonHead(Head):
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
         """Logits (B, C) to dlogits (B, C); adds to the totals when asked."""
-        if with_totals not in self._launches:
-            self._launches[with_totals] = self._choose(labels, with_totals)
+        if not self._launches:  # both now: the next call may be part of a capture
+            self._launches = {totals: self._fastest(labels, totals) for totals in (False, True)}
         self._launches[with_totals](labels)
 
-    def _choose(self, labels: Array, with_totals: bool) -> Callable[[Array], None]:
-        """The fastest launch for these labels' shape; the totals, zeroed before every epoch, may change."""
+    def _fastest(self, labels: Array, with_totals: bool) -> Callable[[Array], None]:
+        """The fastest launch for these sizes. Trials change the totals, which are zeroed before every epoch."""
         rows, classes = self._setup.tensors.logits.shape
-        candidates = [
-            partial(self._launch, *self._loaded(rows, classes, with_totals, config))
-            for config in configs(rows, classes, with_totals)
-        ]
-        purpose = f"head {rows} {classes} {with_totals}"
-        return candidates[fastest(self._setup, purpose, [partial(one, labels) for one in candidates])]
-
-    def _loaded(self, rows: int, classes: int, with_totals: bool, config: Config) -> tuple[Callable[..., None], int]:
         sizes = {"ROWS": rows, "CLASSES": classes, "WITH_TOTALS": int(with_totals)}
-        grid = 1 if with_totals else blocks(rows, config["BLOCK_ROWS"])
-        return load(self._setup, "triton_softmax_xent", config, **sizes), grid
+        candidates = []
+        for config in configs(rows, classes, with_totals):
+            kernel = load(self._setup, "triton_softmax_xent", config, **sizes)
+            candidates.append(partial(self._launch, kernel, 1 if with_totals else blocks(rows, config["BLOCK_ROWS"])))
+        return candidates[
+            fastest(self._setup, f"head {[*sizes.values()]}", [partial(one, labels) for one in candidates])
+        ]
 
-    def _launch(self, kernel: Callable[..., None], grid: int, labels: Array) -> None:
+    def _launch(self, kernel: Launch, grid: int, labels: Array) -> None:
         tensors = self._setup.tensors
         kernel(grid, tensors.logits, labels, tensors.dlogits, tensors.totals)
 

@@ -23,6 +23,7 @@ from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.environment import missing
 from ladder.profile.kernel_kinds import kind_of
+from stages.classic.r6_cuda_graph import GraphEpoch
 from stages.engine.recipe import Recipe
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Setup
@@ -47,10 +48,11 @@ needs_interpreter = pytest.mark.skipif(
 )
 KERNELS = Path(stages.languages.__file__).parent / "triton_kernels.py"
 UNIT = 2.0**-24
+IN_GRAPH = replace(RECIPE, launch=GraphEpoch)
 RECIPES = {
-    "head": replace(RECIPE, head=TritonHead),
-    "update": replace(RECIPE, update=TritonUpdate),
-    "skinny": replace(RECIPE, gemm=TritonGemm, epilogue=FusedEpilogue),
+    "head": replace(IN_GRAPH, head=TritonHead),
+    "update": replace(IN_GRAPH, update=TritonUpdate),
+    "skinny": replace(IN_GRAPH, gemm=TritonGemm, epilogue=FusedEpilogue),
 }
 
 
@@ -73,9 +75,19 @@ class InterpretedDevice(HostDevice):
     def __init__(self, place: int) -> None:
         super().__init__()
         self.chosen = ChosenBefore(place)
+        self.is_captured = False
 
     def trials(self, subject: str) -> ChosenBefore:
+        assert not self.is_captured, "a capture may not have another one in it"
         return self.chosen
+
+    def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
+        def replay() -> None:
+            self.is_captured = True
+            enqueue()
+            self.is_captured = False
+
+        return replay
 
     def kernel(self, source: Path, name: str, **how: Any) -> Callable[..., None]:
         def refuse(*_: Any) -> None:

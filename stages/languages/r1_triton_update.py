@@ -24,12 +24,10 @@ from stages.engine.workspace import Array, Setup
 from stages.languages.triton_launch import Config, Launch, fastest, load
 from stages.tiles import r1_skinny_gemm
 
-# Inputs, outputs, images, warps, and whether by `tl.dot` or by a sum of products.
+# Inputs, outputs, images and warps.
 TILES = (
-    (8, 16, 32, 4, 1), (8, 16, 128, 4, 1), (16, 16, 64, 2, 0), (16, 16, 64, 4, 0), (16, 16, 128, 2, 0),
-    (16, 16, 128, 4, 0), (32, 16, 64, 4, 0), (32, 32, 32, 4, 0), (32, 32, 64, 4, 0), (32, 64, 16, 4, 0),
-    (32, 64, 32, 4, 0), (64, 32, 32, 4, 0), (32, 64, 32, 4, 1), (64, 64, 16, 8, 0), (64, 64, 32, 4, 1),
-    (128, 64, 16, 8, 1),
+    (8, 16, 32, 4), (8, 16, 64, 4), (8, 16, 128, 4), (16, 16, 32, 4), (16, 16, 64, 4),
+    (16, 32, 32, 4), (32, 32, 32, 4), (32, 32, 64, 4), (32, 64, 32, 4), (64, 32, 32, 4), (64, 64, 32, 8),
 )  # fmt: skip
 
 
@@ -37,8 +35,8 @@ def configs(outputs: int) -> list[Config]:
     """The configurations to try for a layer of so many outputs."""
     names = "BLOCK_INPUTS", "BLOCK_OUTPUTS", "BLOCK_BATCH"
     return [
-        Config((*zip(names, sizes, strict=True), ("WITH_DOT", with_dot)), warps, 3)
-        for *sizes, warps, with_dot in TILES
+        Config(tuple(zip(names, sizes, strict=True)), warps, 3)
+        for *sizes, warps in TILES
         if (sizes[1] > 16) == (outputs > 16)
     ]
 

@@ -107,7 +107,7 @@ def _operations() -> Any:
     from common.cuda.gpu import Gpu
 
     gpu = Gpu(torch.cuda.current_stream().cuda_stream)
-    setup = Setup(Problem(inputs=1), gpu, None)  # type: ignore[arg-type]  # float32 tiles ask for neither
+    setup = Setup(Problem(inputs=1, classes=1), gpu, None)  # type: ignore[arg-type]  # float32 tiles ask for neither
     return register(Kernels(gpu, SkinnyGemm(setup), setup.kernel("plain/softmax.cu", "softmax_xent")))
 
 

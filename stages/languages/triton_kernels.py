@@ -1,7 +1,8 @@
 """The kernels of this family in Triton, each the twin of a CUDA kernel of stages/kernels.
 
 Row-major float32. Sizes are compile-time constants, as is usual in Triton. Products are `ieee`: without TF32, as the
-twins'. exp, log and division are the library's and rounded as CUDA's: Triton's own are less exact. This file needs
+twins'. A product is no `tl.sum(x[:, :, None] * y[None, :, :], 1)`: Triton makes that a `dot` in TF32, which the gates
+refuse. exp, log and division are the library's and rounded as CUDA's: Triton's own are less exact. This file needs
 Triton, so parts import it while they are made.
 """
 
@@ -55,7 +56,7 @@ def triton_softmax_xent(
 def triton_update(
     inputs, doutput, weight, bias, rate,
     BATCH: tl.constexpr, INPUTS: tl.constexpr, OUTPUTS: tl.constexpr,
-    BLOCK_INPUTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, BLOCK_BATCH: tl.constexpr, WITH_DOT: tl.constexpr,
+    BLOCK_INPUTS: tl.constexpr, BLOCK_OUTPUTS: tl.constexpr, BLOCK_BATCH: tl.constexpr,
 ):  # fmt: skip
     """Update: weight -= rate * inputs.T @ doutput; one more row of programs does bias -= rate * doutput.sum(0)."""
     outputs = tl.program_id(1) * BLOCK_OUTPUTS + tl.arange(0, BLOCK_OUTPUTS)
@@ -83,10 +84,7 @@ def triton_update(
                 doutput + images[:, None] * OUTPUTS + outputs[None, :],
                 (images < BATCH)[:, None] & (outputs < OUTPUTS)[None, :], 0.0,
             )  # fmt: skip
-            if WITH_DOT:
-                products = tl.dot(x, d, products, input_precision="ieee")
-            else:
-                products += tl.sum(x[:, :, None] * d[None, :, :], 1)
+            products = tl.dot(x, d, products, input_precision="ieee")
         tl.store(weight + places, old_weight - rate * products, within)
 
 
@@ -97,7 +95,6 @@ def triton_product(
     M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, TRANS_A: tl.constexpr, TRANS_B: tl.constexpr,
     ADDS: tl.constexpr, FUSION: tl.constexpr, MASK_BYTES: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
-    WITH_DOT: tl.constexpr,
 ):  # fmt: skip
     """Product: out = fusion of alpha * op(a) @ op(b) + beta * out, as tile_product_f32.
 
@@ -114,10 +111,7 @@ def triton_product(
         place_b = cols[None, :] * K + depth[:, None] if TRANS_B else depth[:, None] * N + cols[None, :]
         left = tl.load(a + place_a, (rows < M)[:, None] & (depth < K)[None, :], 0.0)
         right = tl.load(b + place_b, (depth < K)[:, None] & (cols < N)[None, :], 0.0)
-        if WITH_DOT:
-            sums = tl.dot(left, right, sums, input_precision="ieee")
-        else:
-            sums += tl.sum(left[:, :, None] * right[None, :, :], 1)
+        sums = tl.dot(left, right, sums, input_precision="ieee")
     if SPLIT_K == 1:
         finish(sums, out, bias, mask, alpha, beta, rows, cols, M, N, ADDS, FUSION, MASK_BYTES, BLOCK_M, BLOCK_N)
     else:

@@ -14,29 +14,23 @@ from stages.languages.triton_launch import Config, Launch, load
 FUSIONS = {None: 0, "bias": 1, "relu_bias": 2, "relu_backward": 3}  # triton_kernels.py
 MOST_PROGRAMS = 1056  # eight a multiprocessor of the largest GPUs: no reason to split further
 MOST_SHARES = 16  # of k, whose sums the last program adds up
-# Rows, columns, depth, warps, and whether by `tl.dot` or by a sum of products.
-NARROW = (
-    (8, 16, 32, 4, 1), (8, 16, 64, 4, 1), (16, 16, 16, 4, 0), (16, 16, 32, 4, 0), (16, 16, 64, 4, 0),
-    (16, 16, 64, 4, 1),
-)  # fmt: skip
+# Rows, columns, depth and warps.
+NARROW = ((8, 16, 32, 4), (8, 16, 64, 4), (16, 16, 16, 4), (16, 16, 32, 4), (16, 16, 64, 4))
 WIDE = (
-    (16, 16, 16, 4, 0), (16, 32, 16, 4, 0), (32, 32, 32, 4, 0), (32, 64, 32, 4, 0), (32, 32, 32, 4, 1),
-    (64, 32, 32, 4, 1), (64, 64, 32, 8, 1), (128, 64, 16, 8, 1),
+    (16, 16, 16, 4), (16, 32, 16, 4), (32, 32, 32, 4), (32, 64, 32, 4), (64, 32, 32, 4), (64, 64, 32, 8),
 )  # fmt: skip
 
 
 def configs(m: int, n: int, k: int) -> list[Config]:
     """The configurations to try for an (m, n) product over k: no empty share of k, splits only of few tiles."""
     found = []
-    for height, width, depth, warps, with_dot in NARROW if n <= 16 else WIDE:
+    for height, width, depth, warps in NARROW if n <= 16 else WIDE:
         tiles, steps = blocks(m, height) * blocks(n, width), min(blocks(k, depth), MOST_SHARES)
         if depth > max(2 * k, 16):  # mostly padding
             continue
         for split in sorted({share for share in (1, 2, 4, 8, steps) if share <= steps}):
             if split == 1 or tiles * split <= MOST_PROGRAMS:
-                sizes = {
-                    "BLOCK_M": height, "BLOCK_N": width, "BLOCK_K": depth, "SPLIT_K": split, "WITH_DOT": with_dot,
-                }  # fmt: skip
+                sizes = {"BLOCK_M": height, "BLOCK_N": width, "BLOCK_K": depth, "SPLIT_K": split}
                 found.append(Config(tuple(sizes.items()), warps, 3))
     return found
 

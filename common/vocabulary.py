@@ -16,5 +16,5 @@ STAGE_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 
 MOST_LETTERS = 44  # of the words for what a rung changes: a figure has no room for more
 
-Group = Literal["reference", "cpu", "ladder", "beyond", "memory", "data", "shapes", "devices"]
+Group = Literal["reference", "cpu", "ladder", "beyond", "memory", "data", "shapes", "languages", "devices"]
 """Which table a stage stands in: `ladder` is the six classic rungs, `beyond` every rung above them."""

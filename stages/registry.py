@@ -72,12 +72,16 @@ SOURCES = (
     "stages.data.r4_resident_f32:STAGE",
     "stages.data.r5_resident_u8:STAGE",
     "stages.shapes.r1_tuned:STAGE",
+    "stages.languages.r1_triton_head:STAGE",
+    "stages.languages.r1_triton_update:STAGE",
+    "stages.languages.r1_triton_skinny:STAGE",
+    "stages.languages.torch_op:STAGE",
 )
 
 TIE = 0.1  # of likeness, from 0 to 1
 
 # Ablations vary a choice that the ladder holds fixed; `all` does not include them.
-ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
+ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages")
 GROUPS: dict[str, tuple[Group, ...]] = {
     "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
     "ladder": ("ladder",),
@@ -86,6 +90,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "memory": ("memory",),
     "data": ("data",),
     "shapes": ("shapes",),
+    "languages": ("languages",),
 }
 
 
@@ -139,9 +144,9 @@ def rung(name: str) -> Stage:
 def select(words: Iterable[str], entries: dict[str, Entry], *, has_gpu: bool = False) -> list[Entry]:
     """The stages that the words of `--stages` select, in ladder order.
 
-    A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `cpu`, `memory`, `data`, `shapes`.
-    The last three are ablations, which `all` omits. On a machine that has a GPU it omits `cpu` as well. Raises
-    UsageError for an unknown id, with the nearest.
+    A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `cpu`, `memory`, `data`, `shapes`,
+    `languages`. The last four are ablations, which `all` omits. On a machine that has a GPU it omits `cpu` as well.
+    Raises UsageError for an unknown id, with the nearest.
     """
     order = list(entries)
     chosen: set[str] = set()

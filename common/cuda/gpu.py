@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from common.cuda import dependent_launch
 from common.cuda.autotune import Trials, sweep
 from common.cuda.compile import Macros, cached_cubin, source_key
 from common.cuda.step_memory import StepAllocator, Tensor
+from common.cuda.triton_code import TritonKernel
 from common.errors import MisfitError
 
 Grid = int | tuple[int, ...]
@@ -80,22 +81,27 @@ class Kernel:
 
 
 class Gpu:
-    """The first visible GPU, with one stream for all work; `beside` opens parallel streams."""
+    """The first visible GPU, with one stream for all work; `beside` opens parallel streams.
+
+    The stream is a new one, or a library's, given by its handle.
+    """
 
     kind: Literal["cpu", "gpu"] = "gpu"
     detail = ""
     keeps_columns = False
 
-    def __init__(self) -> None:
+    def __init__(self, stream: int | None = None) -> None:
         self._device = Device(0)
         self._device.set_current()
         self.name: str = self._device.name
         self.has_clusters: bool = self._device.compute_capability.major >= 9
+        self.capability = int(self._device.arch)  # 90 for sm_90
         # "a" enables features of this architecture alone, such as wgmma; a cubin is not portable anyway.
         self._architecture = f"sm_{self._device.arch}{'a' if self._device.arch == '90' else ''}"
         self.chain: dependent_launch.Chain | None = None
         self._branches: dict[int, Any] = {}
-        self._enqueue_on(cupy.cuda.Stream(non_blocking=True))
+        own = cupy.cuda.Stream(non_blocking=True) if stream is None else cupy.cuda.ExternalStream(stream)
+        self._enqueue_on(own)
         self._programs: dict[tuple[Path, Macros], Any] = {}
         self._shared_bytes: dict[tuple[Path, Macros, str], int] = {}  # largest request for each kernel
         properties = self._device.properties
@@ -177,6 +183,18 @@ class Gpu:
             dependent = cache(lambda early: load().early() if early else load())
         return Kernel(code, self, dependent, **shape)
 
+    def loaded(self, cubin: bytes, name: str, shared_bytes: int = 0) -> Kernel:
+        """A kernel from another compiler's machine code; MisfitError if a block cannot have its shared memory."""
+        code = ObjectCode.from_cubin(cubin, name=name).get_kernel(name)
+        if shared_bytes:
+            most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._ask_for(code, most, shared_bytes, f"{shared_bytes:,} bytes of shared memory a block")
+        return Kernel(code, self, shmem_size=shared_bytes)
+
+    def triton(self, function: Any, constants: Mapping[str, Any], warps: int, stages: int) -> TritonKernel:
+        """A `triton.jit` function with these constants, warps of a program and stages of a loop's pipeline."""
+        return TritonKernel(self, function, constants, warps, stages)
+
     def _ask_for(self, code: Any, attribute: Any, value: int, what: str) -> None:
         (status,) = driver.cuKernelSetAttribute(attribute, value, code.handle, driver.CUdevice(self._device.device_id))
         if status != driver.CUresult.CUDA_SUCCESS:
@@ -214,6 +232,10 @@ class Gpu:
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
         """Uninitialised device memory."""
         return cupy.empty(shape, dtype)
+
+    def view(self, tensor: Any) -> Any:
+        """Another library's tensor as an array: the same memory."""
+        return cupy.asarray(tensor)
 
     def upload(self, host: NDArray[Any]) -> Any:
         """Copy a host array to the device."""

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
-    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "jax", "numba", "scipy",
+    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "jax", "numba", "scipy",
 )  # fmt: skip
 
 
@@ -110,6 +110,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     ),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
     "torch-cuda": ((_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
+    "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
     "gpu": ((_no_device,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),

@@ -23,8 +23,9 @@ BLOCKS: dict[Group, str] = {
     "memory": "Ablations: memory",
     "data": "Ablations: data path",
     "shapes": "Ablations: launch shapes",
+    "languages": "Ablations: languages",
 }
-ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes")
+ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages")
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
 MARKS = (

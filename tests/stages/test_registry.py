@@ -122,10 +122,11 @@ def test_two_stages_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ("all", [n for n, e in ENTRIES.items() if e.stage.group not in ("memory", "data", "shapes")]),
+        ("all", [n for n, e in ENTRIES.items() if e.stage.group not in ("memory", "data", "shapes", "languages")]),
         ("memory", ["alloc-cudamalloc", "alloc-async", "alloc-pool", "alloc-arena"]),
         ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
         ("shapes", ["tuned"]),
+        ("languages", ["triton-head", "triton-update", "triton-skinny", "torch-op"]),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", [n for n, e in ENTRIES.items() if e.stage.group == "reference"]),
         ("cublas,numpy", ["numpy", "cublas"]),

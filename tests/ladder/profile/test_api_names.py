@@ -11,6 +11,7 @@ from ladder.profile.kernel_kinds import declared, kind_of
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, kernels_in
 
 CPU_KERNELS = KERNELS_FOLDER.parent / "cpu" / "kernels"
+TRITON_KERNELS = KERNELS_FOLDER.parent / "languages" / "triton_kernels.py"
 
 
 @pytest.mark.parametrize(
@@ -53,8 +54,10 @@ def test_every_kernel_of_ours_declares_its_kind() -> None:
     on_cpu = {
         name for file in CPU_KERNELS.glob("*.py") for name in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())
     }
+    in_triton = set(re.findall(r"@triton.jit\ndef (triton_\w+)", TRITON_KERNELS.read_text()))
     assert on_cpu
-    assert set(declared()) == on_gpu | on_cpu
+    assert in_triton
+    assert set(declared()) == on_gpu | on_cpu | in_triton
     assert (kind_of("tile_product_split"), kind_of("cluster_mlp"), kind_of("spread")) == ("gemm", "fused", "gemm")
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 import tempfile
 import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +24,7 @@ from common.blas import limit_blas_threads
 from common.data.dataset import Dataset, Split, load_dataset
 from common.errors import UsageError
 from common.problem import Problem
+from ladder.processes import seed_server
 from ladder.records.run import Results, Settings, StageResult
 from ladder.run import runner
 from ladder.run.preflight import describe_problem
@@ -87,7 +90,16 @@ def judged(problem: Problem, data: Dataset, sources: list[str]) -> list[StageRes
     with tempfile.TemporaryDirectory() as folder:
         results = Results("2026-01-01T00:00:00+00:00", "grid", {}, describe_problem(problem, data), settings, [])
         entries = [load_entry(source) for source in sources]
-        return runner.Runner(results, entries, data, problem, Path(folder)).run(Watcher()).stages
+        return runner.Runner(results, entries, data, problem, Path(folder), salt=problem.seed).run(Watcher()).stages
+
+
+def draw_again_from(seed: int) -> None:
+    """Give a stage's process seeds that follow from this one, so that a run can be repeated."""
+    drawn = Random(seed)
+    vars(seed_server)["secrets"] = SimpleNamespace(
+        token_hex=secrets.token_hex, token_bytes=drawn.randbytes, randbits=drawn.getrandbits, randbelow=drawn.randrange,
+        SystemRandom=lambda: drawn,
+    )  # fmt: skip
 
 
 def _tell(line: str) -> None:
@@ -116,6 +128,7 @@ def main(arguments: list[str]) -> int:
             *(SOFTMAX_ONLY if not problem.hidden and not problem.validate_every else ()),
             *(JAX if random.random() < JAX_SHARE else ()),
         ]
+        draw_again_from(problem.seed)
         try:
             stages = judged(problem, data.first(images, TEST_IMAGES), sources)
         except UsageError as error:

@@ -29,6 +29,7 @@ from ladder.records.run import Results, Settings, StageResult
 from ladder.run import runner
 from ladder.run.preflight import describe_problem
 from ladder.run.stage_run import TIME_CHECKS
+from stages.references import thread_trials
 from stages.registry import load_entry
 from tests.ladder.harness import NUMPY, Watcher
 from tests.ladder.in_process import judge_in_this_process
@@ -116,6 +117,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     random, digits = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
     judge_in_this_process(SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
+    vars(runner)["measure_cpu_limits"] = lambda *_: None  # times are not judged
+    vars(thread_trials)["usable_cores"] = lambda: 1
     limit_blas_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores
     runs, failed, not_judged = Counter[str](), Counter[str](), Counter[str]()

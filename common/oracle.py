@@ -148,13 +148,11 @@ class Oracle:
         doutput = self._factor(doutput / len(labels))
 
         for layer in reversed(range(len(weights))):
-            dweight = self._product(xp.swapaxes(inputs[layer], -1, -2), doutput)
-            dbias = self._column_sums(doutput)
+            below = doutput
             if layer > 0:
-                doutput = self._factor(self._product(doutput, xp.swapaxes(weights[layer], -1, -2)) * passing[layer - 1])
-            dweight *= self.problem.learning_rate
-            self._subtract(self.weights[layer], dweight)
-            self._subtract(self.biases[layer], self.problem.learning_rate * dbias)
+                below = self._factor(self._product(doutput, xp.swapaxes(weights[layer], -1, -2)) * passing[layer - 1])
+            self._update(layer, inputs[layer], doutput)
+            doutput = below
         of_labels = xp.where(is_label, shifted, 0.0).sum(axis=-1)
         log_sums = xp.log(sums[..., 0])
         loss = log_sums.sum(axis=-1) - of_labels.sum(axis=-1)
@@ -183,6 +181,13 @@ class Oracle:
         """The sums (N,) of (M, N)."""
         sums: FloatArray = terms.sum(axis=-2)
         return sums
+
+    def _update(self, layer: int, inputs: FloatArray, doutput: FloatArray) -> None:
+        """Update a layer from its inputs (M, I) and the gradient of its outputs (M, O)."""
+        dweight = self._product(self.xp.swapaxes(inputs, -1, -2), doutput)
+        dweight *= self.problem.learning_rate
+        self._subtract(self.weights[layer], dweight)
+        self._subtract(self.biases[layer], self.problem.learning_rate * self._column_sums(doutput))
 
     def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
         """Update a tensor in place."""

@@ -26,7 +26,7 @@ from ladder.records.run import CANNOT_DECIDE, ORACLE_ENDED, Check, Precision
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS, beyond_rounding
 from ladder.verify.distances import apart, params_error
 from ladder.verify.oracle_runs import OracleRun
-from ladder.verify.short_runs import Errors, ShortRun, largest
+from ladder.verify.short_runs import Errors, ShortRun, draws_of, largest
 
 SAFETY = 4.0  # times the largest error of the controls
 FROM_ZERO_SAFETY = 2.0  # where rounding alone differs: a control repeats the errors of a GPU's rungs to two digits
@@ -241,7 +241,8 @@ def from_zero_run(problem: Problem, images: NDArray[np.uint8], labels: NDArray[n
     steps = problem.steps(len(images))
     if not problem.is_logistic:
         problem, images = replace(problem, inputs=1, hidden=()), np.zeros((len(images), 1), np.uint8)
-    return ShortRun(problem, steps, zero_params(problem), images, labels, draws=FROM_ZERO_STEPS // steps)
+    draws = min(draws_of(steps), FROM_ZERO_STEPS // steps)
+    return ShortRun(problem, steps, zero_params(problem), images, labels, draws=draws)
 
 
 def _tensors(

@@ -15,12 +15,13 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.chunks import in_chunks
 from ladder.records.run import Precision
-from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Draw, Rounding, beyond_rounding
+from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Draw, InOrder, Rounding, are_alike, beyond_rounding
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
 # Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
 # runs in float16 were beyond the limit.
 COARSE_DRAWS = 64
+BLOCKS = (1, 4, 16, 64, 256, 1024)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
 STACKED = 1 << 18  # parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache
@@ -142,7 +143,10 @@ class ShortRun:
             work = parameters * self.images * self.epochs
             draws = min(self._most_draws(precision), DRAWN_PARAMETERS // parameters, DRAWN_WORK // work)
             draws = max(FEWEST_DRAWS, draws)
-            seen = list(self._control_errors([Draw(ROUNDINGS[precision], number) for number in range(draws)]))
+            seen = [
+                *self._control_errors([Draw(ROUNDINGS[precision], number) for number in range(draws)]),
+                *self._errors_in_order(ROUNDINGS[precision].bits),
+            ]
             self._spreads[precision] = Errors(
                 {name: largest(one.tensors[name] for one in seen) for name in seen[0].tensors},
                 largest(one.scale for one in seen),
@@ -165,11 +169,20 @@ class ShortRun:
             for draw, network, seen in zip(some, control.networks(), metrics, strict=True):
                 yield self.errors(network, seen, draw.rounding.bits)
 
+    def _errors_in_order(self, bits: int) -> Iterator[Errors]:
+        """The errors of sums in order, if images of a batch are alike."""
+        size = self.problem.batch_size
+        if not are_alike(self._images[:size]):
+            return
+        for block in (images for images in BLOCKS if images < size):
+            for begins_with_parameter in (False, True):
+                run = InOrder(self.problem, self.initial, block, begins_with_parameter=begins_with_parameter)
+                (seen,) = self._trained(run)
+                yield self.errors(Network(run.weights, run.biases), seen, bits)
+
     def _most_draws(self, precision: Precision) -> int:
-        is_long = self.batches * self.epochs > LONG_STEPS
-        if self._draws is None and is_long and precision != "float32":
-            return COARSE_DRAWS
-        most = MOST_DRAWS // 2 if is_long else MOST_DRAWS
+        steps = self.batches * self.epochs
+        most = draws_of(steps) if steps <= LONG_STEPS or precision == "float32" else COARSE_DRAWS
         return most if self._draws is None else min(self._draws, most)
 
     def _tensors(self, updated: Params | Network) -> Iterator[tuple[str, tuple[FloatArray, FloatArray, FloatArray]]]:
@@ -181,6 +194,11 @@ class ShortRun:
             ):
                 before, after, target = (tensor[index] for tensor in tensors)
                 yield f"{kind}[{index}]", (before, after, target)
+
+
+def draws_of(steps: int) -> int:
+    """As many draws as say enough of a run of so many steps in float32."""
+    return MOST_DRAWS if steps <= LONG_STEPS else MOST_DRAWS // 2
 
 
 def largest(errors: Iterable[float]) -> float:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
 import sys
 import tempfile
 import time
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,10 +24,12 @@ from common.blas import limit_blas_threads
 from common.data.dataset import Dataset, Split, load_dataset
 from common.errors import UsageError
 from common.problem import Problem
+from ladder.processes import seed_server
 from ladder.records.run import Results, Settings, StageResult
 from ladder.run import runner
 from ladder.run.preflight import describe_problem
 from ladder.run.stage_run import TIME_CHECKS
+from stages.references import thread_trials
 from stages.registry import load_entry
 from tests.ladder.harness import NUMPY, Watcher
 from tests.ladder.in_process import judge_in_this_process
@@ -87,7 +91,16 @@ def judged(problem: Problem, data: Dataset, sources: list[str]) -> list[StageRes
     with tempfile.TemporaryDirectory() as folder:
         results = Results("2026-01-01T00:00:00+00:00", "grid", {}, describe_problem(problem, data), settings, [])
         entries = [load_entry(source) for source in sources]
-        return runner.Runner(results, entries, data, problem, Path(folder)).run(Watcher()).stages
+        return runner.Runner(results, entries, data, problem, Path(folder), salt=problem.seed).run(Watcher()).stages
+
+
+def draw_again_from(seed: int) -> None:
+    """Give a stage's process seeds that follow from this one, so that a run can be repeated."""
+    drawn = Random(seed)
+    vars(seed_server)["secrets"] = SimpleNamespace(
+        token_hex=secrets.token_hex, token_bytes=drawn.randbytes, randbits=drawn.getrandbits, randbelow=drawn.randrange,
+        SystemRandom=lambda: drawn,
+    )  # fmt: skip
 
 
 def _tell(line: str) -> None:
@@ -104,6 +117,8 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     random, digits = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
     judge_in_this_process(SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
+    vars(runner)["measure_cpu_limits"] = lambda *_: None  # times are not judged
+    vars(thread_trials)["usable_cores"] = lambda: 1
     limit_blas_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores
     runs, failed, not_judged = Counter[str](), Counter[str](), Counter[str]()
@@ -116,6 +131,7 @@ def main(arguments: list[str]) -> int:
             *(SOFTMAX_ONLY if not problem.hidden and not problem.validate_every else ()),
             *(JAX if random.random() < JAX_SHARE else ()),
         ]
+        draw_again_from(problem.seed)
         try:
             stages = judged(problem, data.first(images, TEST_IMAGES), sources)
         except UsageError as error:

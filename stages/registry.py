@@ -33,6 +33,7 @@ SOURCES = (
     "stages.cpu.r6_one_call:STAGE",
     "stages.cpu.r7_tiles:STAGE",
     "stages.cpu.r8_bytes:STAGE",
+    "stages.cpu.r9_fleet:STAGE",
     "stages.cpu.r9_cores:STAGE",
     "stages.cpu.r10_resident:STAGE",
     "stages.cpu.r10_wide_tiles:STAGE",

@@ -14,6 +14,7 @@ from common.problem import Problem
 from common.trainer import Trainer
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision, Regime
+from stages.engine.fleet import FleetLaunch, FleetTrainer
 from stages.engine.in_a_row import InARow
 from stages.engine.recipe import Choice, Part, PartUse, Recipe, Traits, changes
 from stages.engine.step import RecipeTrainer
@@ -152,8 +153,11 @@ class Stage:
         words: str = "",
     ) -> Stage:
         """A stage that trains by a recipe, on the GPU unless another place is given."""
+        is_fleet = issubclass(recipe.launch, FleetLaunch)
+        trainer = FleetTrainer if is_fleet else RecipeTrainer
+
         def build(problem: Problem, train: Split) -> Trainer:
-            return RecipeTrainer(recipe, problem, train, place.device())
+            return trainer(recipe, problem, train, place.device())
 
         needs = recipe.needs if place is GPU else place.needs
         return cls(
@@ -170,6 +174,7 @@ class Stage:
             words=words,
             regime=recipe.launch.regime if place is GPU else "CPU",
             parts=recipe.in_words,
+            is_fleet=is_fleet,
         )
 
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from common.cpu.cores import usable_cores
 from stages.cpu import r8_bytes
 from stages.engine.fleet import FleetLaunch
-from stages.engine.recipe import RunStep
+from stages.engine.recipe import Recipe
+from stages.engine.step import Step
 from stages.engine.workspace import Setup
 
 if TYPE_CHECKING:
@@ -33,14 +34,14 @@ class CoreForEach(FleetLaunch):
 
     needs = ()
 
-    def __init__(self, setups: Sequence[Setup], steps: Sequence[RunStep]) -> None:
+    def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:
         from common.cpu.host import Team  # late, since Numba is slow to import and may be missing
 
         self._device = setups[0].device
         threads = self._device.threads = self.lanes(len(setups))
         self._team = Team(threads)
         self._batches = [setup.tensors.batches for setup in setups[:threads]]
-        self._steps = [steps[thread::threads] for thread in range(threads)]
+        self._steps = [[Step(recipe, setup) for setup in setups[thread::threads]] for thread in range(threads)]
         self._lists = {due: list(map(self._recorded, range(threads), repeat(due))) for due in (False, True)}
 
     @classmethod

@@ -11,8 +11,7 @@ from numpy.typing import DTypeLike
 from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
-from stages.engine.recipe import Launch, Recipe, RunStep
-from stages.engine.step import Step
+from stages.engine.recipe import Launch, Recipe
 from stages.engine.workspace import (
     Array,
     Device,
@@ -26,12 +25,12 @@ from stages.engine.workspace import (
 
 
 class FleetLaunch(Launch):
-    """How the steps of several networks reach the device; made from the set-up and the step of each.
+    """How the steps of several networks reach the device; made from the set-up of each and the recipe of their steps.
 
     All parameters lie in memory one network after the other, and so do all totals.
     """
 
-    def __init__(self, setups: Sequence[Setup], steps: Sequence[RunStep]) -> None: ...
+    def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None: ...
 
     @classmethod
     def lanes(cls, networks: int) -> int:  # noqa: ARG003
@@ -43,7 +42,8 @@ class FleetTrainer:
     """The trainer of a recipe with a `FleetLaunch`."""
 
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
-        check_sizes(problem, steps := problem.steps(len(train.images)))
+        steps = problem.steps(len(train.images))
+        check_sizes(problem, steps)
         self._device, self._images = device, steps * problem.batch_size
         memory, count = recipe.memory(device), problem.networks
         assert issubclass(recipe.launch, FleetLaunch)
@@ -57,10 +57,7 @@ class FleetTrainer:
             tensors.totals = self._totals[network]
             self._setups.append(Setup(problem.alone(network), device, tensors))
         self._due = recipe.metrics(self._setups[0]).due
-        steps_of = [Step(recipe, setup) for setup in self._setups]
-        for setup, step in zip(self._setups, steps_of, strict=True):
-            step(*next(iter(setup.tensors.batches)), with_totals=True)  # loads and tunes now, not in the timed run
-        self._launch = recipe.launch(self._setups, steps_of)
+        self._launch = recipe.launch(self._setups, recipe)
         self._last: EpochMetrics | None = None
         self.detail = device.detail
         self.device: Literal["cpu", "gpu"] = device.kind

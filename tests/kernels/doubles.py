@@ -214,25 +214,28 @@ def persistent_cluster(
     weight: Array,
     bias: Array,
     totals: Array,
+    learning_rates: Array,
     steps: int,
     pairs: int,
     tiles: int,
     inputs: int,
     classes: int,
+    stride: int,
     number: int,
-    learning_rate: float,
     with_totals: int,
 ) -> Outputs:
     weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
-    for batch, wanted in zip(images, labels, strict=True):
-        x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
-        x = x[:, :inputs]
-        logits = x @ weight + bias
-        if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, len(x), classes)["totals"]
-        dlogits = (softmax(logits, logits, len(x), classes)["probs"] - np.eye(classes)[wanted]) / len(x)
-        weight -= learning_rate * x.T @ dlogits
-        bias -= learning_rate * dlogits.sum(axis=0)
+    for index, learning_rate in enumerate(learning_rates):
+        own, own_bias = weight[index, :inputs], bias[index, :classes]
+        for batch, wanted in zip(images, labels, strict=True):
+            x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
+            x = x[:, :inputs]
+            logits = x @ own + own_bias
+            if with_totals:
+                totals[index] = softmax_xent_totals(logits, wanted, totals[index], len(x), classes)["totals"]
+            dlogits = (softmax(logits, logits, len(x), classes)["probs"] - np.eye(classes)[wanted]) / len(x)
+            own -= learning_rate * x.T @ dlogits
+            own_bias -= learning_rate * dlogits.sum(axis=0)
     return {"weight": weight, "bias": bias, "totals": totals}
 
 

@@ -1,0 +1,65 @@
+"""Fleet cluster: a cluster of multiprocessors for each of several networks, as many as the chip holds.
+
+Why: `persistent-cluster` trains on 16 multiprocessors of 132. A sweep trains its networks in a row, and each run makes
+the products of neighbouring batches anew, which depend on the data alone.
+
+Change: launch. One kernel has a cluster for each network. Clusters do not wait for each other, so that the GPU starts
+the next one where one has ended. The products are made once an epoch for all networks: beside the training where there
+is room, else by all multiprocessors before it. Each network has, bit for bit, the parameters that it has alone.
+
+Expect: softmax regressions in batches of 128 on an H100, which holds seven clusters. Six train beside their products:
+1.2 us a step of all, 0.20 a network-step. Seven fill the chip, and their products come first, 0.12 us: 1.3 us, 0.19 a
+network-step. Sixty-four take ten turns: 11.5 us, 0.18 a network-step. JAX's `vmap` took 16.2 for seven and 28.7 for
+sixty-four in a trial.
+
+Found: not measured yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from common.cost import Arithmetic
+from common.errors import MisfitError
+from common.problem import Problem
+from common.vocabulary import Regime
+from stages.engine.fleet import FleetLaunch
+from stages.engine.misfit import closest_rung, with_closest
+from stages.engine.recipe import Recipe
+from stages.engine.workspace import Setup
+from stages.persistent import r1_persistent_cluster
+from stages.persistent.r1_persistent_cluster import ClusterEpoch, ClusterRegression, regression_misfit
+
+CLOSEST = "persistent-cluster"  # which trains them in a row
+
+
+class ClusterForEach(FleetLaunch):
+    """An epoch of several softmax regressions, each by a cluster; MisfitError for a GPU that does not fit."""
+
+    needs: ClassVar[tuple[str, ...]] = ClusterEpoch.needs
+    regime: ClassVar[Regime] = "one kernel"
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = ClusterEpoch.arithmetic
+
+    def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:  # noqa: ARG002
+        first = setups[0]
+        if reason := self.misfit(first.problem, len(first.tensors.batches)):
+            raise MisfitError(reason)
+        with closest_rung(CLOSEST):
+            self._train = ClusterRegression(first, [setup.problem.learning_rate for setup in setups])
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
+        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
+        if problem.hidden:
+            return with_closest("Needs networks without hidden layers.", CLOSEST)
+        return with_closest(regression_misfit(problem, steps), "jax-vmap")
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of all networks' epochs."""
+        self._train(with_metrics)
+
+
+STAGE = r1_persistent_cluster.STAGE.climb(
+    "fleet-cluster", "A cluster a network", words="a cluster for each of several networks", launch=ClusterForEach
+)

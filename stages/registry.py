@@ -24,6 +24,7 @@ SOURCES = (
     "stages.references.jax_scan:STAGE",
     "stages.references.jax_scan_bf16:STAGE",
     "stages.references.numpy_stacked:STAGE",
+    "stages.references.torch_stacked:STAGE",
     "stages.references.jax_vmap:STAGE",
     "stages.cpu.r1_loops:STAGE",
     "stages.cpu.r2_blas:STAGE",

@@ -1,4 +1,4 @@
-"""NumPy stacked: all networks of a fleet on the CPU, in products over stacks.
+"""NumPy stacked: several networks on the CPU, in products over stacks.
 
 Why: a loop over networks calls NumPy for each. All of them see the same images, so their first layers are one product
 with their columns side by side.

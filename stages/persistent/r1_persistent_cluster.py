@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -108,9 +108,10 @@ class ClusterRegression:
         stride = tensors.parameters.flat.size
         self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes, stride)
         require_shared_bytes(setup.device, SHARED_BYTES)
-        self._train = setup.kernel("cluster/persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
+        self._train = self._loaded(setup, 1)
+        if self._networks > require_cluster(self._train, THREADS, BLOCKS):
+            self._train = self._loaded(setup, 2)
         self._multiply_neighbours = setup.kernel("cluster/neighbour_grams.cu", "neighbour_grams", BLOCKS, GRAM_BYTES)
-        require_cluster(self._train, THREADS, BLOCKS)
         # Products of neighbouring batches run beside the training if the GPU has room for both, else before it.
         at_once = require_cluster(self._multiply_neighbours, GRAM_THREADS, BLOCKS)
         self._device, self._is_beside = setup.device, at_once > self._networks
@@ -128,6 +129,12 @@ class ClusterRegression:
             setup.device.zero(ready)
             free.record(setup.device.stream)  # after set-up, for which the second stream does not wait by itself
         self._epochs = 0
+
+    def _loaded(self, setup: Setup, at_a_time: int) -> Any:
+        """The training kernel, so many of whose blocks fit a multiprocessor."""
+        macros = (("BLOCKS_A_MULTIPROCESSOR", str(at_a_time)),) if at_a_time > 1 else ()
+        shared_bytes, file = SHARED_BYTES // at_a_time, "cluster/persistent_cluster.cu"
+        return setup.kernel(file, "persistent_cluster", BLOCKS, shared_bytes, macros=macros)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order.

@@ -50,7 +50,7 @@
 //   beside it. A neighbour_grams with another number may run beside it on other grams and flags.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const int* labels,
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_A_MULTIPROCESSOR) persistent_cluster(const uint4* images, const int* labels,
                                                                           const uint4* grams, const int* ready,
                                                                           float* weight, float* bias, double* totals,
                                                                           const float* learning_rates, int steps,

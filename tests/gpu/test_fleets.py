@@ -13,13 +13,20 @@ from tests.stages.engine.test_step import random_split
 pytestmark = pytest.mark.gpu
 
 
+FIVE = (0.02, 0.05, 0.1, 0.2, 0.4)
+
+
 @pytest.mark.parametrize(
-    ("networks", "rates"), [(2, ()), (5, (0.02, 0.05, 0.1, 0.2, 0.4)), (7, ()), (9, ()), (40, ())], ids=str
+    ("hidden", "networks", "rates"),
+    [((), 2, ()), ((), 5, FIVE), ((), 7, ()), ((), 9, ()), ((), 40, ()), ((33,), 5, FIVE), ((40, 24, 9), 9, ())],
+    ids=str,
 )
-def test_each_network_has_the_bits_that_it_has_alone(networks: int, rates: tuple[float, ...]) -> None:
+def test_each_network_has_the_bits_that_it_has_alone(
+    hidden: tuple[int, ...], networks: int, rates: tuple[float, ...]
+) -> None:
     if reason := missing(r2_fleet_cluster.STAGE.needs):
         pytest.skip(reason)
-    problem = Problem(49, 10, batch_size=32, networks=networks, learning_rates=rates, metrics_every=2)
+    problem = Problem(49, 10, hidden, batch_size=32, networks=networks, learning_rates=rates, metrics_every=2)
     split = random_split(20 * 32, inputs=49, classes=10)
     trainer = r2_fleet_cluster.STAGE.build(problem, split)
     trainer.load_params(initial_params(problem, 5))

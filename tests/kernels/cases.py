@@ -698,8 +698,11 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
             bias[...] = random.choice([-4, 4], bias.shape)
         labels = random.integers(0, classes, (steps, batch), np.int32)
         args: Args = {"images": matrices(HostDevice(), list(pixels), plan.tiles), "labels": labels}
-        args |= {"parameters": memory.flat, "totals": np.array([12.5, 3.0])}
-        args |= {"steps": steps, "learning_rate": rate, "with_totals": with_totals}
+        networks = 2 if len(hidden) == 2 else 1
+        rates = np.array([rate, rate / 2][:networks], np.float32)
+        parameters = np.stack([memory.flat, -memory.flat][:networks])
+        args |= {"parameters": parameters, "totals": np.array([[12.5, 3.0]] * networks), "learning_rates": rates}
+        args |= {"steps": steps, "n": memory.flat.size, "with_totals": with_totals}
         args |= {"plan": np.array(plan.numbers(memory.weight_begins, memory.bias_begins))}  # for the double
         # Terms are rounded to 2^-22 of outputs of about four in every layer, which mostly averages out; weights this
         # small do not enlarge it from layer to layer. An update is a mean over images. Tensor cores do not round its
@@ -712,7 +715,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
-        case = Case("cluster_mlp", (1,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
+        case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
         yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
 

@@ -244,18 +244,20 @@ def cluster_mlp(
     labels: Labels,
     parameters: Array,
     totals: Array,
+    learning_rates: Array,
     steps: int,
-    learning_rate: float,
+    n: int,
     with_totals: int,
     plan: Labels,
 ) -> Outputs:
     parameters, totals = parameters.copy(), totals.copy()
-    weights, biases = network(plan, parameters)
-    for batch, wanted in zip(images, labels, strict=True):
-        x = batch.transpose(1, 2, 0, 3).reshape(8 * batch.shape[1], -1).astype(np.float64)
-        logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
-        if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
+    for index, learning_rate in enumerate(learning_rates):
+        weights, biases = network(plan, parameters[index])
+        for batch, wanted in zip(images, labels, strict=True):
+            x = batch.transpose(1, 2, 0, 3).reshape(8 * batch.shape[1], -1).astype(np.float64)
+            logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
+            if with_totals:
+                totals[index] = softmax_xent_totals(logits, wanted, totals[index], *logits.shape)["totals"]
     return {"parameters": parameters, "totals": totals}
 
 

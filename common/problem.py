@@ -6,7 +6,8 @@ process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from common.errors import UsageError
 
 Float32Array = NDArray[np.float32]
+SEED_BITS = 128  # of a run's number; above them stands a network's
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Params:
-    """A network's parameters on the host, one entry a layer: weights (I, O) and biases (O,), float32."""
+    """A network's parameters on the host, one entry a layer: weights (I, O) and biases (O,), float32.
+
+    Of several networks each tensor is a stack: weights (K, I, O) and biases (K, O).
+    """
 
     weights: tuple[Float32Array, ...]
     biases: tuple[Float32Array, ...]
@@ -45,6 +50,21 @@ class Params:
             named[f"bias[{index}]"] = bias
         return named
 
+    def apart(self) -> list[Params]:
+        """The networks of a stack, each as views."""
+        return [
+            Params(*tensors)
+            for tensors in zip(zip(*self.weights, strict=True), zip(*self.biases, strict=True), strict=True)
+        ]
+
+    @classmethod
+    def stacked(cls, networks: Sequence[Params]) -> Params:
+        """The stack of these networks, as copies."""
+        return cls(
+            tuple(np.stack(layer) for layer in zip(*(one.weights for one in networks), strict=True)),
+            tuple(np.stack(layer) for layer in zip(*(one.biases for one in networks), strict=True)),
+        )
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -52,6 +72,9 @@ class Problem:
 
     Stages with sparse metrics compute them in every `metrics_every`-th epoch. All stages evaluate the test images,
     inside the timer, after every `validate_every`-th epoch; 0 means never. Raises UsageError for impossible sizes.
+
+    `networks` of these sizes train on the same batches, each from parameters of its own and, if there are
+    `learning_rates`, at its own rate.
     """
 
     inputs: int
@@ -63,6 +86,8 @@ class Problem:
     seed: int = 0
     metrics_every: int = 10
     validate_every: int = 0
+    networks: int = 1
+    learning_rates: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         whole = {
@@ -71,6 +96,7 @@ class Problem:
             "inputs": self.inputs,
             "classes": self.classes,
             "metrics every": self.metrics_every,
+            "networks": self.networks,
         }
         for name, value in whole.items():
             if value < 1:
@@ -81,10 +107,25 @@ class Problem:
         for width in self.hidden:
             if width < 1:
                 raise UsageError(f"hidden layer of {width}: a layer has 1 unit or more, as in 256 or 128,128,128")
-        if not 0 < self.learning_rate < float("inf"):
-            raise UsageError(f"learning rate {self.learning_rate}: must be a positive number, such as 0.1")
+        for rate in (self.learning_rate, *self.learning_rates):
+            if not 0 < rate < float("inf"):
+                raise UsageError(f"learning rate {rate}: must be a positive number, such as 0.1")
+        if self.learning_rates and len(self.learning_rates) != self.networks:
+            raise UsageError(
+                f"networks {self.networks}: there are {len(self.learning_rates)} learning rates, one a network; leave "
+                "out one of the two"
+            )
         if self.seed < 0:
             raise UsageError(f"seed {self.seed}: must be 0 or more")
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The learning rate of each network."""
+        return self.learning_rates or (self.learning_rate,) * self.networks
+
+    def alone(self, network: int) -> Problem:
+        """The problem of one network, counted from 0, by itself."""
+        return replace(self, networks=1, learning_rates=(), learning_rate=self.rates[network])
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -118,8 +159,12 @@ class Problem:
 def initial_params(problem: Problem, run: int) -> Params:
     """Initial parameters of run number `run`, a pure function of the seed and that number.
 
-    Weights are uniform in +-1/sqrt(fan_in), as in PyTorch's `nn.Linear`; biases are zero.
+    Weights are uniform in +-1/sqrt(fan_in), as in PyTorch's `nn.Linear`; biases are zero. Of several networks, each has
+    those that it would have alone in the run of its `network_run`.
     """
+    if problem.networks > 1:
+        numbers = range(problem.networks)
+        return Params.stacked([initial_params(problem.alone(k), network_run(run, k)) for k in numbers])
     random = np.random.default_rng((problem.seed, run))
     weights = []
     for layer in problem.layers:
@@ -131,12 +176,18 @@ def initial_params(problem: Problem, run: int) -> Params:
     return Params(tuple(weights), tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers))
 
 
+def network_run(run: int, network: int) -> int:
+    """The run in which a network, counted from 0, would have the same initial parameters alone."""
+    return run + (network << SEED_BITS)
+
+
 def zero_params(problem: Problem) -> Params:
     """All parameters zero, from which even a deep network trains predictably.
 
     Hidden layers pass nothing on in either direction, so only the last biases learn, from every label.
     """
-    return Params(
+    one = Params(
         tuple(np.zeros((layer.fan_in, layer.fan_out), np.float32) for layer in problem.layers),
         tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers),
     )
+    return one if problem.networks == 1 else Params.stacked([one] * problem.networks)

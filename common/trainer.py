@@ -16,10 +16,21 @@ from common.problem import Params
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """Mean cross-entropy and accuracy (0 to 1): over one training epoch, or over the test images."""
+    """Mean cross-entropy and accuracy (0 to 1): over one training epoch, or over the test images.
+
+    Of several networks, the means over them, and those of each.
+    """
 
     mean_loss: float
     accuracy: float
+    networks: tuple[EpochMetrics, ...] = ()
+
+    @classmethod
+    def over(cls, networks: Sequence[EpochMetrics]) -> EpochMetrics:
+        """The metrics of several networks."""
+        count = len(networks)
+        loss, accuracy = sum(one.mean_loss for one in networks), sum(one.accuracy for one in networks)
+        return cls(loss / count, accuracy / count, tuple(networks))
 
 
 def mean_of(parts: Sequence[tuple[EpochMetrics, int]]) -> EpochMetrics:
@@ -32,7 +43,7 @@ def mean_of(parts: Sequence[tuple[EpochMetrics, int]]) -> EpochMetrics:
 
 
 class Trainer(Protocol):
-    """Trains one problem on one data split."""
+    """Trains one problem on one data split; parameters and metrics of several networks are theirs together."""
 
     detail: str
     """Text beside the stage's title in reports, for example `CPU, 2 BLAS threads`; may be empty."""

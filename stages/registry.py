@@ -23,6 +23,9 @@ SOURCES = (
     "stages.references.torch_graph:AMP",
     "stages.references.jax_scan:STAGE",
     "stages.references.jax_scan_bf16:STAGE",
+    "stages.references.numpy_stacked:STAGE",
+    "stages.references.torch_stacked:STAGE",
+    "stages.references.jax_vmap:STAGE",
     "stages.cpu.r1_loops:STAGE",
     "stages.cpu.r2_blas:STAGE",
     "stages.cpu.r3_sparse_metrics:STAGE",
@@ -31,6 +34,7 @@ SOURCES = (
     "stages.cpu.r6_one_call:STAGE",
     "stages.cpu.r7_tiles:STAGE",
     "stages.cpu.r8_bytes:STAGE",
+    "stages.cpu.r9_fleet:STAGE",
     "stages.cpu.r9_cores:STAGE",
     "stages.cpu.r10_resident:STAGE",
     "stages.cpu.r10_wide_tiles:STAGE",
@@ -62,6 +66,7 @@ SOURCES = (
     "stages.persistent.r2_grid_bf16:STAGE",
     "stages.persistent.r1_persistent_cluster:STAGE",
     "stages.persistent.r2_cluster_fp16:STAGE",
+    "stages.persistent.r2_fleet_cluster:STAGE",
     "stages.memory.r1_alloc_cudamalloc:STAGE",
     "stages.memory.r2_alloc_async:STAGE",
     "stages.memory.r3_alloc_pool:STAGE",
@@ -141,25 +146,28 @@ def rung(name: str) -> Stage:
     return find(name).stage
 
 
-def select(words: Iterable[str], entries: dict[str, Entry], *, has_gpu: bool = False) -> list[Entry]:
+def select(words: Iterable[str], entries: dict[str, Entry], *, has_gpu: bool = False, networks: int = 1) -> list[Entry]:
     """The stages that the words of `--stages` select, in ladder order.
 
     A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `cpu`, `memory`, `data`, `shapes`,
-    `languages`. The last four are ablations, which `all` omits. On a machine that has a GPU it omits `cpu` as well.
-    Raises UsageError for an unknown id, with the nearest.
+    `languages`. The last four are ablations, which `all` omits. On a machine that has a GPU it omits `cpu` as well. For
+    one network, groups and ranges omit the stages that train several. Raises UsageError for an unknown id, with the
+    nearest.
     """
+    fleets = {name for name, entry in entries.items() if entry.stage.is_fleet and networks == 1}
     order = list(entries)
     chosen: set[str] = set()
     for word in words:
         if word in GROUPS:
             left_out = GROUPS["cpu"] if word == "all" and has_gpu else ()
-            chosen.update(name for name, e in entries.items() if e.stage.group in {*GROUPS[word]} - {*left_out})
+            named = {name for name, e in entries.items() if e.stage.group in {*GROUPS[word]} - {*left_out}}
+            chosen |= named - fleets
         elif ".." in word:
             first, _, last = word.partition("..")
             begin, end = (order.index(_known(name, entries)) for name in (first, last))
             if begin > end:
                 raise UsageError(f"stages {word}: {first} comes after {last}; write {last}..{first}")
-            chosen.update(order[begin : end + 1])
+            chosen |= {*order[begin : end + 1]} - fleets
         else:
             chosen.add(_known(word, entries))
     return [entry for name, entry in entries.items() if name in chosen]

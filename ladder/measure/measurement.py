@@ -82,6 +82,7 @@ PROFILED_S = 0.5  # of epochs; if all of a sample take longer, one is profiled
 LATE_S = 5.0  # after which a late epoch begins, even if fewer epochs were made than drawn; a busy host needs as long
 SLOW_S = 0.5  # an epoch on a few batches; a stage that takes longer makes no late one
 FEWEST_COUNTED, MOST_COUNTED = 40, 120  # steps of the epoch whose kernels and reads are counted
+IN_A_ROW = "it trains one network at a time; profile a run of one"
 WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its time stamps
 
 
@@ -122,15 +123,17 @@ class Measurement:
         on_gpu, counts = self._trainer.device == "gpu", self._job.counts
         wants_profile = self._job.profile == ("cupti" if on_gpu else "stamps")
         unprofiled = on_gpu and (wants_profile or counts) and not cupti.available()
+        in_a_row = self._job.problem.networks > 1 and not self._stage.is_fleet
+        why = "cupti-python is not installed" if unprofiled else IN_A_ROW if in_a_row and wants_profile else ""
         result = msgspec.structs.replace(
             self._timed() if self._job.is_timed else self._untimed(),
             first_updates=first_updates,
             late=self._late,
             curve=curve,
             no_curve=no_curve,
-            unprofiled="cupti-python is not installed" if unprofiled else "",
+            unprofiled=why,
         )
-        if (wants_profile and not unprofiled) or counts:
+        if (wants_profile and not why) or counts:
             # A profiler can end the process: the result without a profile is on disk by then.
             write_result(self._folder, msgspec.structs.replace(result, profiling=True))
             try:
@@ -168,7 +171,7 @@ class Measurement:
         """Build the trainer, and what it needs for validation."""
         grant_turns_by(self._await_turn)
         begin = self._clock()
-        self._trainer = self._stage.build(self._job.problem, self._data.train)
+        self._trainer = self._stage.trainer(self._job.problem, self._data.train)
         self._validation = prepared_validation(self._trainer, self._job.problem, self._data.test)
         self._fence()
         self._prepare_s = self._clock() - begin - self._waited_s
@@ -243,7 +246,7 @@ class Measurement:
     def _first_update(self, batches: int) -> FirstUpdate:
         """Short runs of a new trainer on a split of this many batches, each from parameters of its own."""
         job = self._job
-        trainer = self._stage.build(job.problem, self._data.train.first(batches * job.problem.batch_size))
+        trainer = self._stage.trainer(job.problem, self._data.train.first(batches * job.problem.batch_size))
 
         def shared(number: int) -> Params:
             return self._params_from(self._seeds.shared(number + batches))
@@ -366,7 +369,7 @@ class Measurement:
         profile = summarise(trace, sample.weights, steps, "stamps" if on_cpu else "cupti", step_us, shape)
         if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
             profile = msgspec.structs.replace(profile, first_calls=first_calls(stage, job, self._data.train))
-        return with_bytes(profile, job.problem) if stage.recipe else profile
+        return with_bytes(profile, job.problem) if stage.recipe and job.problem.networks == 1 else profile
 
     def _counts(self) -> Counts | None:
         """What a new trainer does in an epoch whose length no stage foresees, if there are as many images."""
@@ -442,7 +445,7 @@ def first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:
     trainer: list[Trainer] = []
 
     def prepare() -> None:
-        trainer.append(stage.build(job.problem, train))
+        trainer.append(stage.trainer(job.problem, train))
         trainer[0].load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
         fence()
 

@@ -184,8 +184,9 @@ def load_params(path: Path, problem: Problem) -> Params:
         if file.read(1):
             raise ValueError(f"{path.name}: more than the parameters of {layers} layers")
     params = Params(tuple(tensors[:layers]), tuple(tensors[layers:]))
+    stacked = (problem.networks,) if problem.networks > 1 else ()
     for layer, weight, bias in zip(problem.layers, params.weights, params.biases, strict=True):
-        if weight.shape != (layer.fan_in, layer.fan_out) or bias.shape != (layer.fan_out,):
+        if weight.shape != (*stacked, layer.fan_in, layer.fan_out) or bias.shape != (*stacked, layer.fan_out):
             raise ValueError(f"parameters of shapes {weight.shape} and {bias.shape}")
         if weight.dtype != np.float32 or bias.dtype != np.float32:
             raise ValueError(f"parameters of {weight.dtype} and {bias.dtype}, not float32")

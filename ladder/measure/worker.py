@@ -87,7 +87,7 @@ def run_under_nsys(job: Job) -> JobResult:
     stage = load_entry(job.source).stage
     data = Dataset.load_saved(Path(job.dataset), with_test=job.problem.validate_every > 0)
     import_packages(stage.needs)
-    trainer = stage.build(job.problem, data.train)
+    trainer = stage.trainer(job.problem, data.train)
     validation = prepared_validation(trainer, job.problem, data.test)
     trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
     profiled = Profiled(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
@@ -106,7 +106,7 @@ def warm_compile_cache(job: Job) -> JobResult:
         compiled_s = _prepare_ahead(stage, job, data) if stage.compiles_within is not None else 0.0
         with (stage.first_updates_within or nullcontext)():
             for batches in job.first_updates:
-                trainer = stage.build(job.problem, data.train.first(batches * job.problem.batch_size))
+                trainer = stage.trainer(job.problem, data.train.first(batches * job.problem.batch_size))
                 trainer.load_params(initial_params(job.problem, COLD_RUN))
                 trainer.run_epoch(0)
                 wait_of(trainer)()
@@ -121,7 +121,7 @@ def warm_compile_cache(job: Job) -> JobResult:
 def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:
     """Prepare the trainer of the timed runs and train an epoch of each kind; returns the seconds of preparing."""
     begin = time.perf_counter()
-    trainer = stage.build(job.problem, data.train)
+    trainer = stage.trainer(job.problem, data.train)
     validation = prepared_validation(trainer, job.problem, data.test)
     fence()
     compiled_s = time.perf_counter() - begin

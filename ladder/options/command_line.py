@@ -41,6 +41,10 @@ STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for m
 HIDDEN: Option = ("--hidden", "N,...", "widths of the hidden layers (none)")
 BATCH_SIZE: Option = ("--batch-size", "N", "images a step (128)")
 LEARNING_RATE: Option = ("--learning-rate", "X", "of plain SGD (0.1)")
+NETWORKS: tuple[Option, ...] = (
+    ("--networks", "K", "networks that train on the same batches (1)"),
+    ("--learning-rates", "X,Y", "the same, a network at each rate"),
+)
 SEED: Option = ("--seed", "N", "of the initial parameters and the image order (0)")
 METRICS_EVERY: Option = ("--metrics-every", "N", "epochs between sparse metrics (10)")
 MAX_STEPS: Option = ("--max-steps", "N", "cut each epoch to its first N steps")
@@ -70,11 +74,9 @@ MEASURING: tuple[Option, ...] = (
     TIMEOUT,
     REMEASURE,
     ("--precision", "P%", "add rounds until 95% intervals are this narrow"),
-    ("--time-cap", "S", "seconds after which --precision stops (600)"),
     ("--at-once", "N", "processes side by side: checks, but no times (1)"),
     ("--lock-clocks", "MHZ", "hold the GPU's clock; needs an administrator"),
 )
-NSYS_STAGES: Option = ("--nsys-stages", "STAGES", "the stages that nsys profiles (all that passed)")
 CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps; 0: never (0)")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
 DRY_RUN: Option = ("--dry-run", None, "say what would run and for how long; run nothing")
@@ -85,6 +87,8 @@ CSV: Option = ("--csv", None, "print the table's rows as CSV")
 SELDOM: tuple[Option, ...] = (
     ("--warmups", "N", ""),
     ("--budget-total", "S", ""),
+    ("--time-cap", "S", ""),
+    ("--nsys-stages", "STAGES", ""),
     ("--prepare-at-once", "N", ""),
     ("--fresh-limits", None, ""),
 )
@@ -252,11 +256,10 @@ COMMANDS: dict[str, FrontDoor] = {
         "train, verify and time stages; the default",
         "[run] [OPTIONS]",
         {
-            "what to run (defaults in brackets)": (STAGES, STAGE_FILE, RESUME, *TRAINING),
+            "what to run (defaults in brackets)": (STAGES, STAGE_FILE, RESUME, *NETWORKS, *TRAINING),
             "how to measure": MEASURING,
             "output": (
-                ("--profile", "TOOL,...", "nsys, cupti, stamps, auto, none (cupti,stamps)"), NSYS_STAGES, CURVES, OUT,
-                DRY_RUN,
+                ("--profile", "TOOL,...", "nsys, cupti, stamps, auto, none (cupti,stamps)"), CURVES, OUT, DRY_RUN,
             ),
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
@@ -269,7 +272,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to check (defaults in brackets)": (
                 ("FILE", None, "a stage of your own, or the name of one in `list`"),
-                HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
+                *NETWORKS, HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
             ),
             "how to grade": (("--rubric", "FILE", "TOML of points by check, and limits of counts: examples/lab"),),
             "output": (JSON, CSV),
@@ -290,13 +293,12 @@ COMMANDS: dict[str, FrontDoor] = {
             ),
             "how to measure": (
                 ("--tool", "TOOL,...", "nsys, cupti, stamps (CPU), auto (nsys where found)"),
-                NSYS_STAGES,
             ),
             "output": (OUT,),
         },
         ("profile cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, DRY_RUN, ("--profile", "TOOL,...", "")),
+        (*NETWORKS, *MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, DRY_RUN, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FINITE = sys.float_info.max
 LARGEST = 10**15  # every JSON reader keeps such a number exactly
 MOST_EPOCHS = 1_000_000
+MOST_NETWORKS = 1024
 MOST_SECONDS = 10_000_000  # four months; the system's timers hold little more
 RECORDED = {  # options whose name in a results file has the unit
     "budget": "budget_s", "budget_total": "budget_total_s", "timeout": "timeout_s", "time_cap": "time_cap_s",
@@ -37,7 +38,8 @@ def read_names(value: Any) -> Any:
     return [name for word in value.split(",") if (name := word.strip())] if isinstance(value, str) else value
 
 
-def _read_layers(value: Any) -> Any:
+def read_numbers(value: Any) -> Any:
+    """`0.1,0.3` as a list of texts, a number as a list of it; a list as it is."""
     if isinstance(value, str):
         return value.split(",")
     return value if isinstance(value, list | tuple) else [value]
@@ -87,7 +89,16 @@ Threshold = Annotated[
 Layers = Annotated[
     tuple[Annotated[int, Meta(ge=1)], ...],
     Meta(
-        description="a layer's size such as 256, or a list of sizes such as 128,128,128", extra={"read": _read_layers}
+        description="a layer's size such as 256, or a list of sizes such as 128,128,128", extra={"read": read_numbers}
+    ),
+]
+Networks = Annotated[int, Meta(ge=1, le=MOST_NETWORKS, description=f"a whole number from 1 to {MOST_NETWORKS:,}")]
+LearningRates = Annotated[
+    tuple[Annotated[float, Meta(gt=0, le=FINITE)], ...],
+    Meta(
+        max_length=MOST_NETWORKS,
+        description="positive numbers, one for each network, such as 0.03,0.1,0.3",
+        extra={"read": read_numbers},
     ),
 ]
 Names = Annotated[
@@ -118,6 +129,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     seed: Whole = 0
     metrics_every: Size = 10
     validate_every: Whole = 0
+    networks: Networks = 1
+    learning_rates: LearningRates = ()
     max_steps: Size | None = None
     data_dir: FilePath | None = None
     rounds: Runs = 2
@@ -140,12 +153,20 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.time_cap is not None and self.precision is None:
             raise UsageError(f"--time-cap {self.time_cap:g}: limits the rounds that --precision adds; add --precision")
+        for option, asked in {"--validate-every": self.validate_every, "--curve-steps": self.curve_steps}.items():
+            if asked and self.trained_networks > 1:
+                raise UsageError(f"{option} {asked}: follows one network; leave it out with several")
         of_times = {"--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks}
         for option, asked in of_times.items():
             if self.at_once > 1 and asked:
                 raise UsageError(
                     f"--at-once {self.at_once}: measures no times, which {option} needs; leave one of them out"
                 )
+
+    @property
+    def trained_networks(self) -> int:
+        """How many networks train: as many as there are learning rates, if those are given."""
+        return self.networks if self.networks > 1 else max(1, len(self.learning_rates))
 
     @property
     def profilers(self) -> tuple[Tool, ...]:
@@ -171,7 +192,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         from common.problem import Problem  # late, since NumPy is slow to import and most commands need none
 
         own = {name: value for name, value in self._values().items() if name in Problem.__dataclass_fields__}
-        return Problem(inputs=inputs, classes=classes, **own)
+        return Problem(inputs=inputs, classes=classes, **{**own, "networks": self.trained_networks})
 
     def settings(self, nsys_stages: list[str] | None) -> Settings:
         """How to measure, as a results file keeps it."""

@@ -190,6 +190,7 @@ class Metrics(msgspec.Struct, frozen=True):
     final_loss: float | None  # mean training loss of the last epoch that computed it
     loss_curve: list[LossPoint]
     validation: list[LossPoint] = []  # on the test images after these epochs, as the stage itself computed it
+    networks: list[float | None] = []  # each one's test accuracy, where several trained; the rest is their mean
 
 
 class CurvePoint(msgspec.Struct, frozen=True):
@@ -303,6 +304,8 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     metrics_every: Count
     max_steps: Count | None = None  # an epoch was cut to this many steps; null: all images
     validate_every: Whole = 0  # epochs between validations on the test images, inside the timer; 0: never
+    networks: Count = 1  # that train on the same batches; a step is one of all of them
+    learning_rates: list[Annotated[float, msgspec.Meta(gt=0)]] = []  # of each network; empty: all have the one above
 
     @property
     def network(self) -> str:

@@ -28,7 +28,8 @@ from ladder.processes.worker_process import first_printed
 from ladder.records.check import Checked
 from ladder.run.data import DownloadObserver
 from ladder.run.entries import entry_of
-from ladder.run.judge import TRAINED, Judge, drawn_salt
+from ladder.run.judge import TRAINED, drawn_salt
+from ladder.run.jury import judge_of
 from ladder.run.preflight import cannot_run, describe_problem, posed
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
@@ -90,7 +91,7 @@ class Checker:
         self._scratch, self._logs, self._timeout_s, self._note = scratch, logs, timeout_s, note
         # The stage and the oracle share the cores; BLAS beside another process waits in each small product.
         self._threads = max(1, cores_usable() // 2)
-        self._judge = Judge(problem, dataset, drawn_salt(), 0, timed=False)
+        self._judge = judge_of(problem, dataset, drawn_salt(), 0, timed=False)
         dataset.save(scratch / "dataset")
         with limit_blas_threads(self._threads):
             self._judge.train_start(scratch)
@@ -103,7 +104,9 @@ class Checker:
         entry, name = stage_run.entry, f"{stage_run.name}.check"
         job = short_runs_job(entry.source, self._problem, self._steps, self._scratch / "dataset")
         job = msgspec.structs.replace(job, counts=limits is not None)
-        with SeedServer(lambda run: self._judge.number(0, run), 4 * parameters(self._problem)) as seeds:
+        with SeedServer(
+            lambda run: self._judge.number(0, run), 4 * parameters(self._problem) * self._problem.networks
+        ) as seeds:
             jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
             pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
             with pool as workers, limit_blas_threads(self._threads):
@@ -197,7 +200,7 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
     with blamed_on(asked.file):
         if reason := stage.misfit(problem, steps):
             raise UsageError(f"{name}: does not take this problem: {reason}")
-    with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem)) as scratch:
+    with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem) * problem.networks) as scratch:
         checker = Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note)
         ended = checker.check(stage_run, rubric.limits if rubric is not None else NO_LIMITS)
         result = stage_run.result()

@@ -21,6 +21,7 @@ class Planned(NamedTuple):
     """A run as it would be, on data as large as MNIST."""
 
     network: str
+    networks: int
     batch_size: int
     stages: list[str]  # those that would run
     reasons: dict[str, str]  # why each of the others would not
@@ -34,7 +35,8 @@ def planned(asked: Run, runs: Path) -> Planned:
     """The stages and times of a run; UsageError as the run itself would raise it before it looks for its data."""
     entries, own = all_entries(asked.stage_file)
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
-    chosen = select(options.stages, dict(entries), has_gpu=missing(("gpu",)) is None)
+    has_gpu = missing(("gpu",)) is None
+    chosen = select(options.stages, dict(entries), has_gpu=has_gpu, networks=options.trained_networks)
     problem = options.problem(INPUTS, CLASSES)
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
     reasons = {one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen}
@@ -44,21 +46,23 @@ def planned(asked: Run, runs: Path) -> Planned:
     in_all_s = options.seconds_in_all
     return Planned(
         network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
+        networks=problem.networks,
         batch_size=problem.batch_size,
         stages=stages,
         reasons={name: why for name, why in reasons.items() if why},
         rounds=options.rounds,
         timed_s=min(len(stages) * each_s, in_all_s if in_all_s is not None else float("inf")),
         each_s=each_s,
-        earlier=_earlier(runs, list(problem.hidden), problem.batch_size),
+        earlier=_earlier(runs, (list(problem.hidden), problem.batch_size, problem.networks)),
     )
 
 
-def _earlier(runs: Path, hidden: list[int], batch_size: int) -> tuple[Path, float, int] | None:
-    """The newest run in a folder that has this network and batch, with its seconds and its passed stages."""
+def _earlier(runs: Path, wanted: tuple[list[int], int, int]) -> tuple[Path, float, int] | None:
+    """The newest run in a folder with these hidden layers, batch and networks, its seconds, and its passed stages."""
     for path in sorted(runs.glob("*/results.json"), key=lambda path: path.stat().st_mtime, reverse=True):
         with suppress(ResultsError):
             run = load(path)
-            if (run.problem.hidden, run.problem.batch_size) == (hidden, batch_size) and run.seconds > 0:
+            problem = run.problem
+            if (problem.hidden, problem.batch_size, problem.networks) == wanted and run.seconds > 0:
                 return path.parent, run.seconds, sum(stage.status == "passed" for stage in run.stages)
     return None

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import secrets
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from common.data.dataset import Dataset
 from common.errors import UsageError
-from common.problem import Params, Problem, initial_params
+from common.problem import Params, Problem, initial_params, network_run
+from common.trainer import EpochMetrics
 from ladder.measure.protocol import (
     FIRST_UPDATE_RUN,
     REPEATED_EPOCHS,
@@ -45,7 +47,7 @@ from ladder.verify.gates import (
     verify_validation,
     verify_whole_images,
 )
-from ladder.verify.oracle_runs import EpochSpread, OracleRun, compute_all, trained_params
+from ladder.verify.oracle_runs import Computed, EpochSpread, OracleRun, compute_all, trained_params
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
 from ladder.verify.short_runs import ShortRun
 
@@ -56,6 +58,16 @@ SALT_BITS = 62  # too many to be tried out
 LATE_DRAWS, LATE_DRAWN_WORK = 4, 8_000_000_000
 TRAINED = "trained.npy"
 INCOMPLETE = "its result is incomplete"
+Spreads = dict[Precision, list[EpochSpread]]
+
+
+class Judged(NamedTuple):
+    """The checks of what a process left, and the accuracy on the test images; of several networks the mean's."""
+
+    checks: list[Check]
+    accuracy: float
+    networks: Sequence[float] = ()
+    """The accuracy of each, if they are several."""
 
 
 def drawn_salt() -> int:
@@ -66,15 +78,21 @@ def drawn_salt() -> int:
 class Judge:
     """The float64 runs that all stages of one run share, each trained once, and the checks against them."""
 
-    def __init__(self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool):
-        """`timed` says whether clocks are judged: side by side, processes slow each other down."""
-        self._problem = problem
+    def __init__(
+        self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool, network: int = 0
+    ):
+        """`timed` says whether clocks are judged: side by side, processes slow each other down.
+
+        Of a problem with several networks, one is judged as if it had trained alone.
+        """
+        self._whole, self._network = problem, network
+        self.problem = self._problem = problem.alone(network)
         self._dataset = dataset
         self._salt = salt
         self._curve_steps = curve_steps
         self._timed = timed
         self._oracles: dict[int, OracleRun] = {}  # by run number
-        self._spreads: dict[Precision, list[EpochSpread]] = {}  # of the controls
+        self._spreads: Spreads = {}  # of the controls
         self._short_runs: dict[object, ShortRun] = {}
 
     @property
@@ -84,7 +102,7 @@ class Judge:
 
     def number(self, round_: int, run: int) -> int:
         """The number of a run that all stages of a round share, for `initial_params`."""
-        return salted_number(self._salt, run_number(round_, run))
+        return network_run(salted_number(self._salt, run_number(round_, run)), self._network)
 
     def untrained(self, rounds: Iterable[int]) -> list[int]:
         """The run numbers of these rounds that no oracle has trained."""
@@ -94,13 +112,20 @@ class Judge:
         """Train the oracle for these run numbers; the controls of the first call, in `precisions`, serve all rounds."""
         first, dataset = not self._oracles, scratch / "dataset"
         arguments = (self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps)
-        self._computed = found = compute_all(*arguments, precisions if first else set(), trained=first)
-        if found.trained is not None:
+        found = compute_all(*arguments, precisions if first else set(), trained=first)
+        if first:
             self._spreads = found.runs[untrained[0]].spreads
-            self._start_from(found.trained, scratch)
-        for oracle in found.runs.values():
-            oracle.spreads = self._spreads
-        self._oracles |= found.runs
+        self.adopt(found, untrained, self._spreads)
+        if found.trained is not None:
+            self.start_from(found.trained)
+            self.save_start(scratch)
+
+    def adopt(self, found: Computed, runs: Iterable[int], spreads: Spreads) -> None:
+        """Judge by these of the computed runs, and by these controls."""
+        self._computed = found
+        for run in runs:
+            self._oracles[run] = found.runs[run]
+            self._oracles[run].spreads = spreads
 
     def train_start(self, scratch: Path) -> None:
         """Train the parameters that later updates are judged from, and leave them beside the data set.
@@ -108,14 +133,20 @@ class Judge:
         Raises UsageError if training diverges.
         """
         with np.errstate(all="ignore"):  # divergence is reported in one line
-            self._start_from(trained_params(self._problem, scratch / "dataset"), scratch)
+            self.start_from(trained_params(self._problem, scratch / "dataset"))
+        self.save_start(scratch)
 
-    def _start_from(self, trained: Params, scratch: Path) -> None:
+    def start_from(self, trained: Params) -> None:
+        """Judge later updates from these parameters; UsageError unless they are finite."""
         if not all(np.isfinite(tensor).all() for tensor in trained.tensors().values()):
             rate = f"learning rate {self._problem.learning_rate:g}"
             raise UsageError(f"{rate}: training diverges in float32; choose a smaller one")
-        self._trained = trained
-        save_params(scratch / TRAINED, trained)
+        self.trained = trained
+
+    def save_start(self, scratch: Path) -> None:
+        """Leave the parameters that later updates are judged from beside the data set, once for each network."""
+        count = self._whole.networks
+        save_params(scratch / TRAINED, self.trained if count == 1 else Params.stacked([self.trained] * count))
 
     def train_short_runs(self, precision: Precision, job: Job) -> None:
         """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""
@@ -131,28 +162,27 @@ class Judge:
         recorded = self._oracles[self.number(0, 0)].curve if self._curve_steps else None
         return OracleRecord(accuracy, curve, recorded, self._computed.device, self._computed.not_on_gpu)
 
-    def judge(
-        self, precision: Precision, job: Job, result: JobResult, attempt: Attempt, folder: Path
-    ) -> tuple[list[Check], float]:
+    def judge(self, precision: Precision, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> Judged:
         """The checks of what a process left in a folder, and its test accuracy.
 
         Raises OSError or ValueError if that is incomplete.
         """
         problem, train, test = self._problem, self._dataset.train, self._dataset.test
         checks = self.judge_short_runs(precision, job, result, folder)
+        result = self._own(result)
         if result.plan is None or result.process is None or not attempt.kept:
             raise ValueError(INCOMPLETE)
         if self._timed:
             checks.insert(0, verify_timer(result.share_outside, statistics.median(result.process.runs_s)))
             checks.append(verify_clock(result.process, attempt.stamped_s))
             checks.append(verify_judged_time(result.process, attempt.kept[0]))
-        final = load_params(folder / run_file(attempt.kept[0]), problem)
+        final = self._left(folder, run_file(attempt.kept[0]))
         oracle = self._oracles[self.number(job.round, 0)]
         evaluated, epochs = evaluate_final(final, test.images, test.labels), result.plan.epochs
         accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
         checks += verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
         checks += verify_validation(problem, precision, epochs, result.validations, oracle, evaluated, len(test.images))
-        ends = [self._run_end(attempt.seeds[run], load_params(folder / run_file(run), problem)) for run in attempt.kept]
+        ends = [self._run_end(attempt.seeds[run], self._left(folder, run_file(run))) for run in attempt.kept]
         displacements = {number: end.displacement for number, end in enumerate(ends)}
         checks += verify_displacements(
             precision, displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle
@@ -161,7 +191,7 @@ class Judge:
         initial = initial_params(problem, self.number(job.round, 0))
         checks += verify_kept_bits(precision, final)
         checks += verify_path(problem, precision, epochs, initial, final, oracle)
-        return checks, accuracy
+        return Judged(checks, accuracy)
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
         """Check the first updates, the repeated ones, those of trained parameters, and the epoch from zeros.
@@ -170,8 +200,9 @@ class Judge:
         """
 
         def left(name: str) -> Params:
-            return load_params(folder / f"{name}.npy", self._problem)
+            return self._left(folder, f"{name}.npy")
 
+        result = self._own(result)
         if [first.batches for first in result.first_updates] != job.first_updates:
             raise ValueError(INCOMPLETE)
         checks = []
@@ -222,7 +253,7 @@ class Judge:
         if batches in job.repeated:
             runs["repeated"] = numbered(REPEATED_RUN, REPEATED_EPOCHS)
         if job.trained and batches == job.repeated[0]:
-            runs["trained"] = self._short_run(TRAINED, batches, lambda: self._trained)
+            runs["trained"] = self._short_run(TRAINED, batches, lambda: self.trained)
         return runs
 
     def _from_zeros(self) -> ShortRun:
@@ -243,4 +274,35 @@ class Judge:
 
     def _run_end(self, seed: int, final: Params) -> RunEnd:
         """What a timed run that began from this seed has come to."""
-        return RunEnd.of(initial_params(self._problem, seed), final, self._dataset.test)
+        initial = initial_params(self._problem, network_run(seed, self._network))
+        return RunEnd.of(initial, final, self._dataset.test)
+
+    def _left(self, folder: Path, name: str) -> Params:
+        """The network's parameters in a file that a process left."""
+        left = load_params(folder / name, self._whole)
+        return left if self._whole.networks == 1 else left.apart()[self._network]
+
+    def _own(self, result: JobResult) -> JobResult:
+        """The result with the network's own metrics; ValueError unless there are as many as networks."""
+        if self._whole.networks == 1:
+            return result
+
+        def of_one(seen: EpochMetrics) -> EpochMetrics:
+            if len(seen.networks) != self._whole.networks:
+                raise ValueError(f"metrics of {len(seen.networks)} networks, not {self._whole.networks}")
+            return seen.networks[self._network]
+
+        def of_any(seen: EpochMetrics | None) -> EpochMetrics | None:
+            return None if seen is None else of_one(seen)
+
+        replace = msgspec.structs.replace
+        return replace(
+            result,
+            first_updates=[
+                replace(one, metrics=of_any(one.metrics), repeated=of_any(one.repeated), trained=of_any(one.trained))
+                for one in result.first_updates
+            ],
+            late=[replace(one, metrics=of_any(one.metrics)) for one in result.late],
+            from_zero=of_any(result.from_zero),
+            metrics={epoch: of_one(seen) for epoch, seen in result.metrics.items()},
+        )

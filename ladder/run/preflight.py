@@ -61,7 +61,7 @@ def check_fits(problem: Problem, dataset: Dataset) -> None:
             f"batch size {problem.batch_size}: {dataset.name} has {images} training images; choose {images} or fewer"
         )
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if parameters(problem) * ORACLE_BYTES > memory:
+    if parameters(problem) * problem.networks * ORACLE_BYTES > memory:
         raise UsageError(
             f"hidden {','.join(map(str, problem.hidden))}: the float64 oracle of {parameters(problem):,} parameters "
             f"does not fit into {memory >> 30} GiB of memory; choose smaller layers"
@@ -74,7 +74,7 @@ def _gpu_needed_mib(problem: Problem, images: int) -> float:
     Every stage holds the images, the parameters with their gradients, and the activations with theirs.
     """
     units = sum(layer.fan_out for layer in problem.layers)
-    numbers = images * problem.inputs + 2 * parameters(problem) + 2 * problem.batch_size * units
+    numbers = images * problem.inputs + problem.networks * 2 * (parameters(problem) + problem.batch_size * units)
     return numbers * 4 / 2**20 + CONTEXT_MIB
 
 
@@ -106,5 +106,5 @@ def describe_problem(problem: Problem, dataset: Dataset, max_steps: int | None =
         train_images=len(dataset.train.images),
         test_images=len(dataset.test.images),
         max_steps=max_steps,
-        **{**asdict(problem), "hidden": list(problem.hidden)},
+        **{**asdict(problem), "hidden": list(problem.hidden), "learning_rates": list(problem.learning_rates)},
     )

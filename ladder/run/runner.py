@@ -21,6 +21,7 @@ import numpy as np
 
 from common.blas import limit_blas_threads, worthwhile_threads
 from common.cache import cache_folder
+from common.cost import parameters
 from common.cpu.cores import cores_allowed
 from common.data.dataset import Dataset
 from common.files import naming
@@ -58,7 +59,8 @@ from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
-from ladder.run.judge import Judge, drawn_salt
+from ladder.run.judge import drawn_salt
+from ladder.run.jury import judge_of
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
@@ -134,7 +136,7 @@ class Runner:
         self._gpu = GpuMonitor()
         self._side_by_side = self._most_side_by_side()
         timed = results.settings.at_once == 1
-        self._judge = Judge(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
+        self._judge = judge_of(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
         self._requested_plan = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._density = float(np.mean(dataset.train.images > 0))
@@ -142,7 +144,8 @@ class Runner:
         self._suspects: set[str] = set()  # jobs that ran while the shared data changed
         self._began = time.monotonic() - results.seconds
         self._took_s = dict(results.took_s)
-        expected = expected_here(problem, self._steps, (results.environment.get("gpu") or {}).get("name"))
+        gpu = (results.environment.get("gpu") or {}).get("name")
+        expected = expected_here(problem, self._steps, gpu) if problem.networks == 1 else {}
         self._stage_runs = [
             StageRun(entry, self._steps, known.get(entry.stage.name), expected.get(entry.stage.name))
             for entry in entries
@@ -262,10 +265,14 @@ class Runner:
     @property
     def scratch_bytes(self) -> int:
         """Bytes that the data set takes, and the parameters that processes leave at once."""
-        parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in self._problem.layers)
         # After the first updates, up to two more short runs each, the epoch from zeros, and the timed runs.
         kept = 3 * len(FIRST_BATCHES) + 1 + self._settings.repeats
-        return self._dataset.nbytes + kept * 4 * parameters * self._settings.at_once
+        return self._dataset.nbytes + kept * self._parameter_bytes * self._settings.at_once
+
+    @property
+    def _parameter_bytes(self) -> int:
+        """Bytes of all networks' parameters."""
+        return 4 * parameters(self._problem) * self._problem.networks
 
     def _most_side_by_side(self) -> int:
         """How many stages prepare side by side: as many as the run asks for, or as the GPU and the host have room for.
@@ -584,8 +591,7 @@ class Runner:
 
     def _seed_server(self, round_: int, *, held: bool = False) -> SeedServer:
         """The server of the seeds of one stage's runs in a round."""
-        parameters = sum((layer.fan_in + 1) * layer.fan_out for layer in self._problem.layers)
-        return SeedServer(lambda run: self._judge.number(round_, run), 4 * parameters, held=held)
+        return SeedServer(lambda run: self._judge.number(round_, run), self._parameter_bytes, held=held)
 
     def _record(
         self, stage_run: StageRun, job: Job, finished: FinishedJob, attempt: Attempt, observer: RunObserver
@@ -683,7 +689,8 @@ class Runner:
             stage_run.set_unprofiled("nsys", str(error))
             text = f"nsys: {error}"
         else:
-            stage_run.add_profile(with_bytes(profile, self._problem) if stage_run.entry.stage.traits else profile)
+            has_bytes = stage_run.entry.stage.traits and self._problem.networks == 1
+            stage_run.add_profile(with_bytes(profile, self._problem) if has_bytes else profile)
             self._check_speed(stage_run)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
@@ -720,11 +727,12 @@ class Runner:
         # BLAS's threads stay awake for a while, beside the next stage that is measured.
         with limit_blas_threads(worthwhile_threads(self._problem.multiplications, cores_usable())):
             began = time.monotonic()
-            checks, accuracy = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
+            judged = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
         assert result.process is not None  # else it could not be judged
         result.process.took_s["checking"] = time.monotonic() - began
         stage_run.printed = first_printed(self._places(stage_run, job.round, folder)[1])
-        stage_run.add_process(result, checks, accuracy, shortened=result.plan != self._requested_plan)
+        shortened = result.plan != self._requested_plan
+        stage_run.add_process(result, judged.checks, judged.accuracy, shortened=shortened, networks=judged.networks)
         if result.device == "gpu" and self._results.environment.get("gpu"):
             self._check_speed(stage_run)
         else:  # whatever device it names
@@ -733,15 +741,19 @@ class Runner:
     def _check_speed(self, stage_run: StageRun) -> None:
         """Compare a stage's time with its bounds on this GPU."""
         if (limits := self._results.limits) is not None:
-            stage = stage_run.entry.stage
-            stage_run.check_speed(bounds_of(limits, stage, self._problem, self._steps, stage_run.profile))
+            stage, alone = stage_run.entry.stage, self._problem.alone(0)
+            bounds = bounds_of(limits, stage, alone, self._steps, stage_run.profile)
+            if self._problem.networks == 1:
+                stage_run.check_speed(bounds)
+            elif bounds is not None:  # several take no less time than one; the rest is of one network's design
+                stage_run.check_time(bounds.cheat_limit_us)
 
     def _check_speed_on_cpu(self, stage_run: StageRun, detail: str) -> None:
         """Compare a stage's time with the cheat limit; a rung on the CPU gets the floor of its design as well."""
         limits, problem = self._results.cpu_limits, self._problem
         # By affinity alone: a step is shorter than the period over which a control group's quota holds.
         cheat_limit_us = cpu_cheat_limit(problem, cores_allowed(), self._density)
-        if limits is None or not stage_run.is_on_cpu:
+        if limits is None or not stage_run.is_on_cpu or problem.networks > 1:
             stage_run.check_time(cheat_limit_us)
             return
         floor = cpu_limits.floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -226,8 +226,19 @@ class StageRun:
         """Record why a process crashed; the stage keeps its earlier processes but gets no time."""
         self.status, self.reason = "crashed", reason
 
-    def add_process(self, result: JobResult, checks: list[Check], accuracy: float, *, shortened: bool) -> None:
-        """Add the result of one process and its checks; `accuracy` is on the test images, by the harness."""
+    def add_process(
+        self,
+        result: JobResult,
+        checks: list[Check],
+        accuracy: float,
+        *,
+        shortened: bool,
+        networks: Sequence[float] = (),
+    ) -> None:
+        """Add the result of one process and its checks; `accuracy` is on the test images, by the harness.
+
+        Of several networks it is the mean, and `networks` has that of each.
+        """
         assert result.plan is not None
         assert result.process is not None
         self._before_latest = self._checks, self.status, self.reason
@@ -246,7 +257,11 @@ class StageRun:
             self._curve, self._no_curve = result.curve, result.no_curve
         curve = _points(result.metrics)
         self._metrics = Metrics(
-            _finite(accuracy), curve[-1].loss if curve else None, curve, _points(result.validations)
+            _finite(accuracy),
+            curve[-1].loss if curve else None,
+            curve,
+            _points(result.validations),
+            list(map(_finite, networks)),
         )
         self._add_checks(checks)
 

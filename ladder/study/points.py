@@ -38,6 +38,8 @@ def options_at(point: Point, entries: Mapping[str, Entry], data_dir: Path | None
         given["data_dir"] = data_dir
     try:
         options = RunOptions(**given)
+        if options.trained_networks > 1:
+            raise UsageError(f"networks {options.trained_networks}: a study trains one at each point; use run")
         options.problem()
         chosen = _chosen(point, options.stages, entries)
     except UsageError as error:

@@ -41,7 +41,8 @@ def comparison(results: Results, recorded: Results | None) -> Comparison | None:
 def compared_problem(results: Results) -> list[str | int | None]:
     """What two runs must share for their times to compare."""
     problem = results.problem
-    return [problem.network, problem.batch_size, problem.dataset, problem.max_steps, problem.validate_every]
+    several = [problem.networks] if problem.networks > 1 else []
+    return [problem.network, problem.batch_size, problem.dataset, problem.max_steps, problem.validate_every, *several]
 
 
 def spans(results: Results) -> dict[str, list[list[str | float]]]:

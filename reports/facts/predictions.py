@@ -117,6 +117,8 @@ def _here(stage: StageResult, results: Results) -> Prediction | None:
     except ValueError:  # a user's own words: they are shown, not judged
         return None
     problem = results.problem
+    if problem.networks > 1:  # predictions are of one
+        return None
     wanted = problem.network, problem.batch_size
     return next((one for one in known if (one.network, one.batch) == wanted), None)
 

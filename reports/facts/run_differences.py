@@ -21,7 +21,7 @@ MACHINE = (
     ("number of BLAS threads", ("blas", "threads")),
     ("Python", ("python",)),
 )
-PROBLEM = ("learning_rate", "epochs", "seed", "metrics_every", "validate_every", "dataset_sha256")
+PROBLEM = ("learning_rate", "learning_rates", "epochs", "seed", "metrics_every", "validate_every", "dataset_sha256")
 
 
 def cannot_compare(base: Results, new: Results) -> str:
@@ -29,6 +29,7 @@ def cannot_compare(base: Results, new: Results) -> str:
     for quantity, then, now in (
         ("networks", base.problem.network, new.problem.network),
         ("batch sizes", base.problem.batch_size, new.problem.batch_size),
+        ("numbers of networks", base.problem.networks, new.problem.networks),
     ):
         if then != now:
             return f"different {quantity} ({then}, {now}); name runs of one problem"

@@ -9,7 +9,7 @@ import statistics
 from dataclasses import dataclass
 
 from ladder.records.exactness import precision_class
-from ladder.records.run import Group, Precision, Results, Spread, StageResult, Status, Timing
+from ladder.records.run import Group, Precision, ProblemRecord, Results, Spread, StageResult, Status, Timing
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
 from reports.facts.ratios import NOISE, Ratio
@@ -70,7 +70,9 @@ class Row:
     verdict: str  # `passed`, `passed, 4 checks not made`, or `failed: ` and the reason
     checks_not_made: int  # checks for which the oracle was too slow
     epoch_s: Spread | None
-    step_us: float | None
+    step_us: float | None  # of all networks
+    network_us: float | None  # a network's share of a step; None where one trains
+    learned_best: str  # `0.3, 92.41%`: which of several networks, and its accuracy
     step_cycles: float | None  # of the SM clock after the timed runs
     launches_per_step: float | None  # kernels or graphs that the host launches
     times_floor: float | None  # the time divided by the floor of the stage's design
@@ -169,9 +171,16 @@ def heading(results: Results, *, explained: bool = False) -> str:
     validation = f", {validated(results)}{' in the times' * explained}" if problem.validate_every else ""
     return (
         f"{problem.network}{f' ({kind})' * explained} on {dataset_name(results)}, batch {problem.batch_size}, "
-        f"learning rate {problem.learning_rate:g}, {numbers.count(problem.epochs, 'epoch')}"
+        f"{trained(problem)}, {numbers.count(problem.epochs, 'epoch')}"
         f"{steps}, seed {problem.seed}{validation}"
     )
+
+
+def trained(problem: ProblemRecord) -> str:
+    """What trains: `learning rate 0.1`, or `3 networks, learning rates 0.03, 0.1, 0.3`."""
+    rates = ", ".join(f"{rate:g}" for rate in problem.learning_rates or [problem.learning_rate])
+    several = f"{problem.networks} networks, " if problem.networks > 1 else ""
+    return f"{several}learning rate{'s' if problem.learning_rates else ''} {rates}"
 
 
 def validated(results: Results) -> str:
@@ -252,6 +261,8 @@ def _row_of_stage(
         checks_not_made=stage.not_made,
         epoch_s=timing.epoch_s if timing else None,
         step_us=median_us(stage),
+        network_us=network_us(stage, results.problem),
+        learned_best=_learned_best(stage, results.problem) if timing else "",
         step_cycles=step_cycles(stage),
         launches_per_step=profile.launches_per_step if profile else None,
         times_floor=_times(stage, bounds.design_floor_us if bounds else None),
@@ -267,6 +278,22 @@ def _row_of_stage(
         throttled=timing is not None and timing.throttled,
         disturbed=disturbed_mark(stage) if timing else "",
     )
+
+
+def network_us(stage: StageResult, problem: ProblemRecord) -> float | None:
+    """A network's share of a step's time; None where one trains alone, or without a time."""
+    us = median_us(stage)
+    return us / problem.networks if us is not None and problem.networks > 1 else None
+
+
+def _learned_best(stage: StageResult, problem: ProblemRecord) -> str:
+    """The most accurate network, by its learning rate or its number, with its accuracy; empty if one trained."""
+    seen = [one if one is not None else -1.0 for one in stage.metrics.networks] if stage.metrics else []
+    if len(seen) != problem.networks or problem.networks == 1:
+        return ""
+    best = max(range(len(seen)), key=seen.__getitem__)
+    name = f"rate {problem.learning_rates[best]:g}" if problem.learning_rates else f"number {best + 1}"
+    return f"{name}, {numbers.percent(stage.metrics.networks[best] if stage.metrics else None)}"
 
 
 def disturbed_in_words(stage: StageResult) -> str:

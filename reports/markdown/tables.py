@@ -22,7 +22,11 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "x of the fastest reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
     "Checked": lambda row: cell(row.verdict),
 }
-IN_WORDS = {"Stage", "From", "Checked"}  # aligned left; numbers are aligned right
+OF_SEVERAL: dict[str, Callable[[Row], str]] = {
+    "us a network-step": lambda row: numbers.microseconds(row.network_us),
+    "Learned best": lambda row: cell(row.learned_best),
+}  # where several networks train
+IN_WORDS = {"Stage", "From", "Checked", "Learned best"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
     "loss_distance.svg": "Distance of each loss curve from the float64 oracle's, and its limit",
@@ -40,12 +44,13 @@ KEPT = ("ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 def stage_table(shown: Iterable[Row]) -> str:
     """The table of stages; references and ablations stand under headings."""
-    lines: list[list[str]] = []
+    shown, lines = list(shown), list[list[str]]()
+    columns = COLUMNS | (OF_SEVERAL if any(row.network_us is not None for row in shown) else {})
     for block, members in groupby(shown, key=lambda row: row.block):
         if block:
-            lines.append([f"*{block}*"] + [""] * (len(COLUMNS) - 1))
-        lines += [[text(row) for text in COLUMNS.values()] for row in members]
-    return table(list(COLUMNS), lines, right=[name not in IN_WORDS for name in COLUMNS])
+            lines.append([f"*{block}*"] + [""] * (len(columns) - 1))
+        lines += [[text(row) for text in columns.values()] for row in members]
+    return table(list(columns), lines, right=[name not in IN_WORDS for name in columns])
 
 
 def _brief_lead(lead: Lead | None) -> str:

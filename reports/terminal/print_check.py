@@ -11,6 +11,7 @@ from ladder.records.check import Checked
 from ladder.records.program import PROGRAM
 from ladder.records.run import Check
 from reports.facts import numbers
+from reports.facts.run_table import trained
 from reports.terminal.console_layout import Column, print_table, say, standard
 
 PASSED = {"yes": "green", "no": "bold red", "not judged": "yellow"}
@@ -21,7 +22,7 @@ def print_check(found: Checked, console: Console | None = None) -> None:
     console = standard(console)
     problem = found.problem
     data = problem.dataset if problem.is_mnist else f"{problem.dataset} (not MNIST)"
-    training = f"batch {problem.batch_size}, learning rate {problem.learning_rate:g}"
+    training = f"batch {problem.batch_size}, {trained(problem)}"
     say(console, f"{found.name}, {numbers.precision(found.precision)}: {problem.network} on {data}, {training}", "bold")
     console.print()
     if found.checks:

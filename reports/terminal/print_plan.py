@@ -12,15 +12,16 @@ from reports.terminal.console_layout import say, say_titled, standard
 
 
 def print_plan(
-    plan: tuple[str, int, Sequence[str], Mapping[str, str], int, float, float, tuple[Path, float, int] | None],
+    plan: tuple[str, int, int, Sequence[str], Mapping[str, str], int, float, float, tuple[Path, float, int] | None],
     console: Console | None = None,
 ) -> None:
     """Print a plan as `ladder.run.dry_run` makes it."""
     console = standard(console)
-    network, batch_size, stages, reasons, rounds, timed_s, each_s, earlier = plan
+    network, networks, batch_size, stages, reasons, rounds, timed_s, each_s, earlier = plan
     asked = numbers.count(len(stages) + len(reasons), "stage")
     whole = f"{len(stages)} of {asked}, each in at most {numbers.count(rounds, 'round')}"
-    say(console, f"{network}, batch {batch_size}: {whole}. Nothing was measured.", "bold")
+    trained = f"{network}, {networks} networks" if networks > 1 else network
+    say(console, f"{trained}, batch {batch_size}: {whole}. Nothing was measured.", "bold")
     say_titled(console, "Would run", f"{numbers.listing(stages)}.")
     for why in dict.fromkeys(reasons.values()):
         say_titled(

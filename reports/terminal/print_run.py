@@ -102,6 +102,8 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
         column("from", [row.parent for row in shown], 4, left=True, style="dim"),
         column("us/step", [numbers.microseconds(row.step_us) for row in shown], 0, style="bold"),
         starred,
+        column("us a net-\nwork-step", [_of_several(row.network_us) for row in shown], 0),
+        column("learned best", [row.learned_best for row in shown], 2, left=True),
         column(FROM, [_ratio(row.versus_parent, about) for row in shown], 1),
         column(BEST, [_versus_best(row, about) for row in shown], 5),
         Column("checked", checked, 3, styles=styles, wider=Column("checked", in_words, 7, styles=styles)),
@@ -135,6 +137,11 @@ def _checked(row: Row, stage: StageResult, in_words: bool) -> str:
     open_ones = row.status == "passed" and any(check.is_undecided for check in stage.checks)
     not_made = row.verdict.removeprefix(row.status) if in_words else f" -{row.checks_not_made}"
     return f"{UNDECIDED if open_ones else row.status}{not_made if row.checks_not_made else ''}"
+
+
+def _of_several(us: float | None) -> str:
+    """A network's share of a step; empty where one trains, so that no column shows it."""
+    return numbers.microseconds(us) if us is not None else ""
 
 
 def _ratio(ratio: Ratio | None, about: str = "") -> str:

@@ -23,7 +23,7 @@ def _row_data(row: Row) -> dict[str, Any]:
     plain = (
         "name", "title", "precision", "is_reference", "status", "verdict", "checks_not_made", "epoch_s", "step_us",
         "launches_per_step", "times_floor", "times_cheat_limit", "gpu_memory_mib", "prepare_s", "test_accuracy",
-        "throttled",
+        "throttled", "network_us", "learned_best",
     )  # fmt: skip
     parent, lead = row.versus_parent, row.lead
     return {

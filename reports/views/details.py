@@ -194,7 +194,9 @@ def _problem(results: Results) -> Iterator[tuple[str, str]]:
     yield "Data", f"{dataset_name(results)}, {problem.dataset_source}"
     yield "Images", f"{problem.train_images:,} for training, {problem.test_images:,} for testing"
     yield "Batch", f"{problem.batch_size}"
-    yield "Learning rate", f"{problem.learning_rate:g}"
+    if problem.networks > 1:
+        yield "Networks", f"{problem.networks}, on the same batches"
+    yield "Learning rate", ", ".join(f"{rate:g}" for rate in problem.learning_rates or [problem.learning_rate])
     yield "Epochs", f"{problem.epochs}; sparse metrics every {problem.metrics_every}"
     if problem.validate_every:
         yield "Validation", f"on the test images {validated(results).removeprefix('validation ')}, in the times"

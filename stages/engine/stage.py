@@ -14,6 +14,8 @@ from common.problem import Problem
 from common.trainer import Trainer
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision, Regime
+from stages.engine.fleet import FleetLaunch, FleetTrainer
+from stages.engine.in_a_row import InARow
 from stages.engine.recipe import Choice, Part, PartUse, Recipe, Traits, changes
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Device
@@ -61,6 +63,8 @@ class Stage:
     `first_updates_within` is for a stage whose timed trainer cannot be compiled ahead. It separates the cache of the
     trainers on a few batches, which are checked and never timed. They are always built and trained within it.
 
+    `is_fleet` is for a stage that trains several networks at once, and does not take one alone.
+
     `words` say what a rung changes, or what a reference is, in at most `MOST_LETTERS` letters; empty: its title does.
     """
 
@@ -79,6 +83,7 @@ class Stage:
     words: str = ""
     regime: Regime | None = None  # None without a recipe
     parts: tuple[PartUse, ...] = ()  # of the recipe
+    is_fleet: bool = False
 
     @property
     def traits(self) -> Traits | None:
@@ -87,9 +92,17 @@ class Stage:
 
     def misfit(self, problem: Problem, steps: int) -> str | None:
         """Why the stage cannot train this problem with this many steps an epoch, and what to try; None if it can."""
+        if self.is_fleet and problem.networks == 1:
+            return "trains several networks at once; add --networks or --learning-rates"
         if self.recipe is not None:
             return next(filter(None, (part.misfit(problem, steps) for part in self.recipe.parts().values())), None)
         return self.build.misfit(problem, steps) if isinstance(self.build, SelectiveBuild) else None
+
+    def trainer(self, problem: Problem, train: Split) -> Trainer:
+        """A trainer of all networks of the problem; raises the stage's own errors."""
+        if problem.networks == 1 or self.is_fleet:
+            return self.build(problem, train)
+        return InARow(self.build, problem, train)
 
     def exchanges(self, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
         """How often a step waits for other blocks inside a kernel, on a GPU of this size; part of the stage's floor."""
@@ -140,9 +153,11 @@ class Stage:
         words: str = "",
     ) -> Stage:
         """A stage that trains by a recipe, on the GPU unless another place is given."""
+        is_fleet = issubclass(recipe.launch, FleetLaunch)
+        trainer = FleetTrainer if is_fleet else RecipeTrainer
 
         def build(problem: Problem, train: Split) -> Trainer:
-            return RecipeTrainer(recipe, problem, train, place.device())
+            return trainer(recipe, problem, train, place.device())
 
         needs = recipe.needs if place is GPU else place.needs
         return cls(
@@ -159,6 +174,7 @@ class Stage:
             words=words,
             regime=recipe.launch.regime if place is GPU else "CPU",
             parts=recipe.in_words,
+            is_fleet=is_fleet,
         )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.misfit import require_cluster
-from stages.engine.parts import float32, int32
+from stages.engine.parts import int32
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 
 BLOCKS, WARPS, LANES = 16, 16, 32  # mlp_plan.cuh
@@ -35,10 +35,15 @@ EXACT, ROUNDED = 2, 1
 
 
 class ClusterMlp:
-    """An epoch of a network with hidden layers by one cluster; MisfitError if no plan fits this GPU."""
+    """An epoch of a network with hidden layers by a cluster for each network; MisfitError if no plan fits this GPU.
 
-    def __init__(self, setup: Setup, halves: int = EXACT) -> None:
+    Of several networks, which share the batches, `setup` is the first one's. Their parameters lie one after the other,
+    and so do their totals.
+    """
+
+    def __init__(self, setup: Setup, halves: int = EXACT, learning_rates: Sequence[float] = ()) -> None:
         problem, tensors = setup.problem, setup.tensors
+        rates = np.array(learning_rates or [problem.learning_rate], np.float32)
         plan = plan_for(problem, halves, setup.device.block_shared_bytes)
         if plan is None:
             raise MisfitError(_too_large(problem, setup.device.block_shared_bytes))
@@ -49,12 +54,13 @@ class ClusterMlp:
         labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
         for own, (_, batch) in zip(labels, tensors.batches, strict=True):
             own[...] = batch
-        self._arguments = (images, labels, tensors.parameters.flat, tensors.totals)
-        self._steps, self._learning_rate = int32(len(tensors.batches)), float32(problem.learning_rate)
+        parameters = tensors.parameters.flat
+        self._arguments = (images, labels, parameters, tensors.totals, setup.device.upload(rates))
+        self._networks, self._sizes = len(rates), (int32(len(tensors.batches)), int32(parameters.size))
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
-        self._train(1, THREADS, *self._arguments, self._steps, self._learning_rate, int32(with_metrics))
+        self._train(self._networks, THREADS, *self._arguments, *self._sizes, int32(with_metrics))
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
-from stages.engine.parts import float32, int32
+from stages.engine.parts import int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
 from stages.persistent import cluster_plan
@@ -72,7 +72,9 @@ class ClusterEpoch(r6_cuda_graph.EpochByItself):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        reason = cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else _misfit(problem, steps)
+        reason = (
+            cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else regression_misfit(problem, steps)
+        )
         return with_closest(reason, CLOSEST)
 
     @classmethod
@@ -91,20 +93,29 @@ class ClusterEpoch(r6_cuda_graph.EpochByItself):
 
 
 class ClusterRegression:
-    """An epoch of softmax regression by one cluster; MisfitError for a GPU that does not fit."""
+    """An epoch of softmax regression by a cluster for each network; MisfitError for a GPU that does not fit.
 
-    def __init__(self, setup: Setup) -> None:
+    Of several networks, which share the batches, `setup` is the first one's. Their parameters lie one after the other,
+    and so do their totals.
+    """
+
+    def __init__(self, setup: Setup, learning_rates: Sequence[float] = ()) -> None:
         problem, tensors = setup.problem, setup.tensors
+        rates = np.array(learning_rates or [problem.learning_rate], np.float32)
         self._steps, self._pairs, self._tiles = len(tensors.batches), *fragment_counts(problem)
-        self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals)
-        self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes)
-        self._learning_rate = float32(problem.learning_rate)
+        self._networks, self._learning_rates = len(rates), setup.device.upload(rates)
+        self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals, self._learning_rates)
+        stride = tensors.parameters.flat.size
+        self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes, stride)
         require_shared_bytes(setup.device, SHARED_BYTES)
-        self._train = setup.kernel("cluster/persistent_cluster.cu", "persistent_cluster", BLOCKS, SHARED_BYTES)
+        self._train = self._loaded(setup, 1)
+        if self._networks > require_cluster(self._train, THREADS, BLOCKS):
+            self._train = self._loaded(setup, 2)
         self._multiply_neighbours = setup.kernel("cluster/neighbour_grams.cu", "neighbour_grams", BLOCKS, GRAM_BYTES)
-        require_cluster(self._train, THREADS, BLOCKS)
         # Products of neighbouring batches run beside the training if the GPU has room for both, else before it.
-        self._device, self._others = setup.device, require_cluster(self._multiply_neighbours, GRAM_THREADS, BLOCKS) - 1
+        at_once = require_cluster(self._multiply_neighbours, GRAM_THREADS, BLOCKS)
+        self._device, self._is_beside = setup.device, at_once > self._networks
+        self._gram_clusters = at_once - self._networks if self._is_beside else at_once
         self._images = fragments(setup.device, [images for images, _ in tensors.batches])
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
@@ -119,6 +130,12 @@ class ClusterRegression:
             free.record(setup.device.stream)  # after set-up, for which the second stream does not wait by itself
         self._epochs = 0
 
+    def _loaded(self, setup: Setup, at_a_time: int) -> Any:
+        """The training kernel, so many of whose blocks fit a multiprocessor."""
+        macros = (("BLOCKS_A_MULTIPROCESSOR", str(at_a_time)),) if at_a_time > 1 else ()
+        shared_bytes, file = SHARED_BYTES // at_a_time, "cluster/persistent_cluster.cu"
+        return setup.kernel(file, "persistent_cluster", BLOCKS, shared_bytes, macros=macros)
+
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order.
 
@@ -129,15 +146,15 @@ class ClusterRegression:
         self._epochs += 1
         number, parity = np.int32(self._epochs), self._epochs % 2
         products, free = self._products[parity], self._free[parity]
-        with self._device.beside(0, after=free) if self._others else nullcontext():
+        with self._device.beside(0, after=free) if self._is_beside else nullcontext():
             sizes = map(int32, (self._steps, self._pairs, self._tiles))
-            self._multiply_neighbours(max(self._others, 1), GRAM_THREADS, self._images, *products, *sizes, number)
-        data, flags = (self._images, self._labels, *products), (number, self._learning_rate, int32(with_metrics))
-        self._train(1, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
+            self._multiply_neighbours(self._gram_clusters, GRAM_THREADS, self._images, *products, *sizes, number)
+        data, flags = (self._images, self._labels, *products), (number, int32(with_metrics))
+        self._train(self._networks, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
         free.record(self._device.stream)
 
 
-def _misfit(problem: Problem, steps: int) -> str:
+def regression_misfit(problem: Problem, steps: int) -> str:
     """Why softmax regression does not fit the cluster, as a sentence; empty if it fits."""
     if problem.batch_size % EDGE or problem.batch_size > MOST_IMAGES:
         return f"Batch size {problem.batch_size} is not a multiple of {EDGE} up to {MOST_IMAGES}."

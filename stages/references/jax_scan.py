@@ -96,7 +96,7 @@ class JaxScanTrainer:
         variant: Variant | None = None,
     ) -> None:
         jax = self._jax = _imported()
-        again = partial(JaxScanTrainer, name=name, product=product, images=images, variant=variant)
+        again = partial(type(self), name=name, product=product, images=images, variant=variant)
         on_cpu = use_fastest_threads(problem, again)
         self._problem = problem
         self.device: Literal["cpu", "gpu"] = "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
@@ -116,9 +116,7 @@ class JaxScanTrainer:
         self._images = self._uploaded(seen.pixels().reshape(self._steps, batch, problem.inputs))
         self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch))
         self.load_params(zero_params(problem))
-        epoch = jax.jit(
-            _epoch(problem, product, variant.unroll), static_argnames="with_totals", donate_argnames="layers"
-        )
+        epoch = jax.jit(self._written(product, variant.unroll), static_argnames="with_totals", donate_argnames="layers")
 
         if self.device == "gpu":  # XLA times products while it compiles, and keeps its choices on disk
             shared_choice("compiled in its turn", _await_turn)
@@ -151,9 +149,16 @@ class JaxScanTrainer:
         self._layers, totals = self._epochs[due](self._layers, self._images, self._labels)
         self._last = None
         if due:
-            loss_sum, correct = (np.asarray(total) for total in totals)
-            seen = self._steps * self._problem.batch_size
-            self._last = EpochMetrics(float(loss_sum) / self._steps, int(correct) / seen)
+            loss_sum, correct = (np.asarray(total, np.float64) for total in totals)
+            self._last = self._metrics(loss_sum / self._steps, correct / (self._steps * self._problem.batch_size))
+
+    def _written(self, product: Product, unroll: int) -> Any:
+        """The epoch as a pure function of layers, images, labels and `with_totals`."""
+        return epoch_of(self._problem, product, unroll)
+
+    def _metrics(self, loss: Any, accuracy: Any) -> EpochMetrics:
+        """From the totals' means."""
+        return EpochMetrics(float(loss), float(accuracy))
 
     def wait(self) -> None:
         """Return when all epochs have finished: XLA may launch them from its own threads."""
@@ -228,10 +233,15 @@ def _evaluation(problem: Problem, product: Product) -> Any:
     return evaluate
 
 
-def _epoch(problem: Problem, product: Product, unroll: int) -> Any:
-    """The epoch as a pure function of layers [(I, O), (O,)], images (steps, B, I) and labels (steps, B)."""
+def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None) -> Any:
+    """The epoch as a pure function of layers [(I, O), (O,)], images (steps, B, I) and labels (steps, B).
+
+    Without a `rate`, the problem's.
+    """
     import jax
     import jax.numpy as jnp
+
+    rate = problem.learning_rate if rate is None else rate
 
     def loss_and_logits(layers: Any, images: Any, labels: Any) -> Any:
         losses, logits = _losses_and_logits(problem, product, layers, images, labels)
@@ -240,7 +250,7 @@ def _epoch(problem: Problem, product: Product, unroll: int) -> Any:
     def epoch(layers: Any, images: Any, labels: Any, *, with_totals: bool) -> Any:
         def step(layers: Any, batch: Any) -> Any:
             (loss, logits), gradients = jax.value_and_grad(loss_and_logits, has_aux=True)(layers, *batch)
-            updated = jax.tree.map(lambda old, gradient: old - problem.learning_rate * gradient, layers, gradients)
+            updated = jax.tree.map(lambda old, gradient: old - rate * gradient, layers, gradients)
             return updated, (loss, (logits.argmax(axis=1) == batch[1]).sum()) if with_totals else None
 
         layers, seen = jax.lax.scan(step, layers, (images, labels), unroll=unroll)

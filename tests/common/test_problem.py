@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from common.problem import Problem, initial_params
+from common.errors import UsageError
+from common.problem import Problem, initial_params, network_run
 
 
 def test_weights_are_uniform_and_biases_zero() -> None:
@@ -25,3 +27,23 @@ def test_every_run_and_every_seed_has_its_own() -> None:
     ]
     assert len(set(drawn)) == 3
     assert drawn[0] == drawn[3]
+
+
+def test_several_networks_have_what_each_would_have_alone() -> None:
+    problem = Problem(inputs=5, classes=3, hidden=(4,), networks=3, learning_rates=(0.1, 0.2, 0.3))
+    stacked = initial_params(problem, 7)
+    assert [tensor.shape for tensor in stacked.tensors().values()] == [(3, 5, 4), (3, 4), (3, 4, 3), (3, 3)]
+    for network, own in enumerate(stacked.apart()):
+        alone = problem.alone(network)
+        assert alone == Problem(inputs=5, classes=3, hidden=(4,), learning_rate=problem.learning_rates[network])
+        wanted = initial_params(alone, network_run(7, network))
+        for name, tensor in wanted.tensors().items():
+            np.testing.assert_array_equal(own.tensors()[name], tensor)
+    assert network_run(7, 0) == 7
+    assert not np.array_equal(stacked.weights[0][0], stacked.weights[0][1])
+
+
+def test_rates_are_as_many_as_networks() -> None:
+    with pytest.raises(UsageError, match="networks 2: there are 3 learning rates"):
+        Problem(inputs=4, classes=2, networks=2, learning_rates=(0.1, 0.2, 0.3))
+    assert Problem(inputs=4, classes=2, networks=2, learning_rate=0.5).rates == (0.5, 0.5)

@@ -25,7 +25,10 @@ pytestmark = pytest.mark.gpu
 STAGES = [
     entry
     for entry in load_all().values()
-    if entry.stage.needs and "torch-cuda" not in entry.stage.needs and entry.stage.group != "cpu"
+    if entry.stage.needs
+    and "torch-cuda" not in entry.stage.needs
+    and entry.stage.group != "cpu"
+    and not entry.stage.is_fleet
 ]
 RUNGS = [entry for entry in STAGES if entry.stage.recipe is not None]
 SIZES = [((), 128), ((), 7), ((33,), 32), ((17, 5, 9), 31), ((256,), 128), ((64,), 1)]

@@ -639,28 +639,31 @@ def neighbour_grams(random: Generator) -> Iterator[Case]:
 
 
 def persistent_cluster(random: Generator) -> Iterator[Case]:
-    sizes = [(1, 16, 1, 1), (2, 16, 16, 2), (5, 48, 33, 9), (4, 128, 784, 10), (3, 112, 1023, 16)]
-    sizes += [(19, 32, 40, 10)]  # more than twice as many steps as batches in the ring
-    for (steps, batch, inputs, classes), with_totals in itertools.product(sizes, (0, 1)):
+    sizes = [(1, 16, 1, 1, 1), (2, 16, 16, 2, 3), (5, 48, 33, 9, 1), (4, 128, 784, 10, 1), (3, 112, 1023, 16, 1)]
+    sizes += [(19, 32, 40, 10, 2)]  # more than twice as many steps as batches in the ring
+    for (steps, batch, inputs, classes, networks), with_totals in itertools.product(sizes, (0, 1)):
         pixels = _pixels(random, (steps, batch, inputs))
         images = fragments(HostDevice(), list(pixels))
         tiles, pairs = images.shape[1:3]
         grams = np.full((max(steps - 1, 1), 2 * pairs, pairs, 32, 8), np.nan, np.float16)
         grams[: steps - 1] = cluster_model.neighbour_grams(images)
         labels = random.integers(0, classes, (steps, batch), np.int32)
-        weight, bias = _normal(random, (inputs, classes)) / np.float32(8), _normal(random, (classes,))
+        stride = (inputs + 1) * classes  # from network to network, here in an array for weights and one for biases
+        weight = _normal(random, (networks, inputs + 1, classes)) / np.float32(8)
+        bias = _normal(random, (networks, stride))
+        rates = np.array([0.125, 0.0625, 0.5][:networks], np.float32)
         args: Args = {"images": images, "labels": labels, "grams": grams, "ready": np.full(len(grams), 7, np.int32)}
-        args |= {"weight": weight, "bias": bias, "totals": np.array([12.5, 3.0]), "steps": steps}
-        args |= {"pairs": pairs, "tiles": tiles, "inputs": inputs, "classes": classes, "number": 7}
-        args |= {"learning_rate": 0.125, "with_totals": with_totals}
+        args |= {"weight": weight, "bias": bias, "totals": np.array([[12.5, 3.0]] * networks)}
+        args |= {"learning_rates": rates, "steps": steps, "pairs": pairs, "tiles": tiles, "inputs": inputs}
+        args |= {"classes": classes, "stride": stride, "number": 7, "with_totals": with_totals}
         # A probability's relative error is its logit's absolute one: the rounding of its terms, 2^-22 each, most of
         # which averages out. An update is a mean over images.
-        logit = 16 * UNIT * float((pixels @ np.abs(weight) + np.abs(bias)).max())
-        moved = steps * (0.125 * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + np.abs(bias).max())))
+        logit = 16 * UNIT * float((pixels @ np.abs(weight[:, None, :inputs]) + np.abs(bias).max()).max())
+        moved = steps * (float(rates.max()) * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + np.abs(bias).max())))
         totals = np.array([steps * batch * 2 * (logit + moved), 0.0])
         yield Case(
             "persistent_cluster",
-            (1,),
+            (networks,),
             (CLUSTER_THREADS,),
             args,
             {"weight": moved, "bias": moved, "totals": totals},
@@ -700,8 +703,11 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
             bias[...] = random.choice([-4, 4], bias.shape)
         labels = random.integers(0, classes, (steps, batch), np.int32)
         args: Args = {"images": matrices(HostDevice(), list(pixels), plan.tiles), "labels": labels}
-        args |= {"parameters": memory.flat, "totals": np.array([12.5, 3.0])}
-        args |= {"steps": steps, "learning_rate": rate, "with_totals": with_totals}
+        networks = 2 if len(hidden) == 2 else 1
+        rates = np.array([rate, rate / 2][:networks], np.float32)
+        parameters = np.stack([memory.flat, -memory.flat][:networks])
+        args |= {"parameters": parameters, "totals": np.array([[12.5, 3.0]] * networks), "learning_rates": rates}
+        args |= {"steps": steps, "n": memory.flat.size, "with_totals": with_totals}
         args |= {"plan": np.array(plan.numbers(memory.weight_begins, memory.bias_begins))}  # for the double
         # Terms are rounded to 2^-22 of outputs of about four in every layer, which mostly averages out; weights this
         # small do not enlarge it from layer to layer. An update is a mean over images. Tensor cores do not round its
@@ -714,7 +720,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
-        case = Case("cluster_mlp", (1,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
+        case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
         yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
 

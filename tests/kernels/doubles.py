@@ -214,25 +214,28 @@ def persistent_cluster(
     weight: Array,
     bias: Array,
     totals: Array,
+    learning_rates: Array,
     steps: int,
     pairs: int,
     tiles: int,
     inputs: int,
     classes: int,
+    stride: int,
     number: int,
-    learning_rate: float,
     with_totals: int,
 ) -> Outputs:
     weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
-    for batch, wanted in zip(images, labels, strict=True):
-        x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
-        x = x[:, :inputs]
-        logits = x @ weight + bias
-        if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, len(x), classes)["totals"]
-        dlogits = (softmax(logits, logits, len(x), classes)["probs"] - np.eye(classes)[wanted]) / len(x)
-        weight -= learning_rate * x.T @ dlogits
-        bias -= learning_rate * dlogits.sum(axis=0)
+    for index, learning_rate in enumerate(learning_rates):
+        own, own_bias = weight[index, :inputs], bias[index, :classes]
+        for batch, wanted in zip(images, labels, strict=True):
+            x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
+            x = x[:, :inputs]
+            logits = x @ own + own_bias
+            if with_totals:
+                totals[index] = softmax_xent_totals(logits, wanted, totals[index], len(x), classes)["totals"]
+            dlogits = (softmax(logits, logits, len(x), classes)["probs"] - np.eye(classes)[wanted]) / len(x)
+            own -= learning_rate * x.T @ dlogits
+            own_bias -= learning_rate * dlogits.sum(axis=0)
     return {"weight": weight, "bias": bias, "totals": totals}
 
 
@@ -241,18 +244,20 @@ def cluster_mlp(
     labels: Labels,
     parameters: Array,
     totals: Array,
+    learning_rates: Array,
     steps: int,
-    learning_rate: float,
+    n: int,
     with_totals: int,
     plan: Labels,
 ) -> Outputs:
     parameters, totals = parameters.copy(), totals.copy()
-    weights, biases = network(plan, parameters)
-    for batch, wanted in zip(images, labels, strict=True):
-        x = batch.transpose(1, 2, 0, 3).reshape(8 * batch.shape[1], -1).astype(np.float64)
-        logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
-        if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
+    for index, learning_rate in enumerate(learning_rates):
+        weights, biases = network(plan, parameters[index])
+        for batch, wanted in zip(images, labels, strict=True):
+            x = batch.transpose(1, 2, 0, 3).reshape(8 * batch.shape[1], -1).astype(np.float64)
+            logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
+            if with_totals:
+                totals[index] = softmax_xent_totals(logits, wanted, totals[index], *logits.shape)["totals"]
     return {"parameters": parameters, "totals": totals}
 
 

@@ -18,6 +18,8 @@ from stages.engine.stage import Doc
 from stages.registry import SOURCES, load_all, select
 
 ENTRIES = load_all()
+OF_ONE = {name: entry for name, entry in ENTRIES.items() if not entry.stage.is_fleet}
+REFERENCES = [name for name, entry in OF_ONE.items() if entry.stage.group == "reference"]
 RUNGS = [entry for entry in ENTRIES.values() if entry.stage.recipe is not None]
 
 
@@ -122,24 +124,33 @@ def test_two_stages_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ("all", [n for n, e in ENTRIES.items() if e.stage.group not in ("memory", "data", "shapes", "languages")]),
+        ("all", [n for n, e in OF_ONE.items() if e.stage.group not in ("memory", "data", "shapes", "languages")]),
         ("memory", ["alloc-cudamalloc", "alloc-async", "alloc-pool", "alloc-arena"]),
         ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
         ("shapes", ["tuned"]),
         ("languages", ["triton-head", "triton-update", "triton-skinny", "torch-op"]),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
-        ("references", [n for n, e in ENTRIES.items() if e.stage.group == "reference"]),
+        ("references", REFERENCES),
         ("cublas,numpy", ["numpy", "cublas"]),
         ("naive..cublas", ["naive", "async", "cublas"]),
-        ("references,naive", [n for n, e in ENTRIES.items() if e.stage.group == "reference"] + ["naive"]),
+        ("references,naive", [*REFERENCES, "naive"]),
+        ("numpy-stacked,naive", ["numpy-stacked", "naive"]),
     ],
 )
 def test_selection_is_in_ladder_order(wanted: str, expected: list[str]) -> None:
     assert [entry.stage.name for entry in select(wanted.split(","), ENTRIES)] == expected
 
 
+def test_of_several_networks_groups_and_ranges_include_their_stages() -> None:
+    fleets = ENTRIES.keys() - OF_ONE.keys()
+    assert {"numpy-stacked", "cpu-fleet", "fleet-cluster"} <= fleets
+    found = {networks: {e.stage.name for e in select(["all"], ENTRIES, networks=networks)} for networks in (1, 2)}
+    assert found[2] - found[1] == fleets
+    assert "cpu-fleet" in [e.stage.name for e in select(["cpu-bytes..cpu-cores"], ENTRIES, networks=2)]
+
+
 def test_beside_a_gpu_the_cpus_rungs_are_selected_by_name_alone() -> None:
-    on_cpu = {name for name, entry in ENTRIES.items() if entry.stage.group == "cpu"}
+    on_cpu = {name for name, entry in OF_ONE.items() if entry.stage.group == "cpu"}
     everything = {entry.stage.name for entry in select(["all"], ENTRIES)}
     assert {entry.stage.name for entry in select(["all"], ENTRIES, has_gpu=True)} == everything - on_cpu
     assert {entry.stage.name for entry in select(["all", "cpu"], ENTRIES, has_gpu=True)} == everything

@@ -1,4 +1,4 @@
-// A network with hidden layers: a whole epoch in one launch of one thread-block cluster.
+// A network with hidden layers: a whole epoch in one launch, by one thread-block cluster for each of several networks.
 //
 // Who holds what. A chunk is eight units, eight images or eight features; a pair is two chunks of images, a tile two of
 // features. Chunk c of a hidden layer belongs to block c % 16, in its slot c / 16. Classes have no owner: every block has
@@ -33,22 +33,24 @@
 // those rows are other units.
 #include "cluster/mlp_epoch.cuh"
 
-// cluster_mlp: a whole epoch of a network with one to four hidden layers, in one cluster. In each step weight -=
-// learning_rate * x^T doutput, biases likewise.
+// cluster_mlp: a whole epoch of a network with one to four hidden layers, in one cluster for each of K networks. In each
+// step weight -= learning_rate * x^T doutput, biases likewise.
 //   images      (steps, 2 group_tiles, 2 pairs, 8, 8)  f16  in: matrices of 8 images by 8 features, those of the same
 //               features side by side; zeros beyond the batch and the last feature
 //   labels      (steps, batch)  i32  in, each 0 <= label < classes
-//   parameters  (n,)            f32  in, out: weights (I, O) and biases (O,) of all layers, as PLAN places them
-//   totals      (2,)            f64  in, out: grows by the summed loss and the number right, if with_totals
+//   parameters  (K, n)          f32  in, out: weights (I, O) and biases (O,) of all layers, as PLAN places them
+//   totals      (K, 2)          f64  in, out: grow by the summed loss and the number right, if with_totals
+//   learning_rates  (K,)        f32  in: of the networks, each for the mean over a batch
 // Kind:   fused.
-// Launch: one cluster of BLOCKS blocks of THREADS, with the dynamic shared memory that PLAN says; the kernel is compiled for
-//   PLAN. learning_rate for the mean over a batch.
+// Launch: K clusters of BLOCKS blocks of THREADS, with the dynamic shared memory that PLAN says; the kernel is compiled for
+//   PLAN. Clusters need not run at once: none waits for another.
 // Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,
 //   doutput that of the summed loss; with one half also parts of sums < 65,504.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
-                                                                     float* parameters, double* totals, int steps,
-                                                                     float learning_rate, int with_totals) {
+                                                                     float* parameters, double* totals,
+                                                                     const float* learning_rates, int steps, int n,
+                                                                     int with_totals) {
     extern __shared__ __align__(128) uint4 memory[];  // bulk copies write whole 128-byte lines
     __shared__ Barriers barriers;
     __shared__ Totals own_totals;
@@ -59,7 +61,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     if (threadIdx.x < HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
     fence_proxy_async();
     __syncthreads();
-    MlpEpoch epoch(block, images, labels, steps, learning_rate);
+    const int network = blockIdx.x / BLOCKS;
+    parameters += network * n, totals += 2 * network;
+    MlpEpoch epoch(block, images, labels, steps, learning_rates[network]);
     epoch.copy_parameters(parameters, [](float& own, float& stored, float scale) { own = scale * stored; });
     if (threadIdx.x == 0) epoch.begin();
     barrier_cluster();  // before the first message: every block must have begun

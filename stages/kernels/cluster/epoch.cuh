@@ -14,7 +14,10 @@ constexpr int THREADS = (TOTALS_WARP + 1) * WARP;
 #ifndef LANES_ARRIVE  // lanes of each warp that report a batch as read
 #define LANES_ARRIVE 1  // racecheck needs 32: it does not see that __syncwarp orders the other lanes
 #endif
-constexpr int STAGES = 8;  // batches in the ring: one at work, the others in flight
+#ifndef BLOCKS_A_MULTIPROCESSOR  // two hide each other's waits, and each has half of the memory and registers
+#define BLOCKS_A_MULTIPROCESSOR 1
+#endif
+constexpr int STAGES = BLOCKS_A_MULTIPROCESSOR == 1 ? 8 : 3;  // batches in the ring: one at work, the others in flight
 enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // barrier names; the last two plus the step's parity
 
 // Scales before a number is split, so that the lower half is seldom too small for a float16.
@@ -57,7 +60,7 @@ struct Shared {
 };
 
 // Dynamic shared memory of a block (stages/persistent/r1_persistent_cluster.py).
-constexpr int SHARED_BYTES = 212 * 1024;
+constexpr int SHARED_BYTES = 212 * 1024 / BLOCKS_A_MULTIPROCESSOR;
 static_assert(sizeof(Shared) <= SHARED_BYTES);
 
 // A lane's place in a Columns of another block, as addresses for st_async, with the barrier beside it.

@@ -1,4 +1,4 @@
-// Softmax regression: a whole epoch in one launch of one thread-block cluster.
+// Softmax regression: a whole epoch in one launch, by one thread-block cluster for each network.
 //
 // Who holds what. Sixteen features are a tile (the bias is one more feature, whose pixel is always 1), and sixteen images
 // are a pair. 784 features are 50 tiles; block b owns tiles b*50/16 up to the next block's first, and images 8b to 8b+7.
@@ -33,33 +33,36 @@
 #include "cluster/head_warp.cuh"
 #include "cluster/totals_warp.cuh"
 
-// persistent_cluster: a whole epoch of softmax regression, in one cluster. In each step weight -= learning_rate * x^T dlogits,
-// the bias likewise.
+// persistent_cluster: a whole epoch of softmax regression, in one cluster for each of K networks. In each step
+// weight -= learning_rate * x^T dlogits, the bias likewise.
 //   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
 //             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
 //   grams     (steps - 1, 2 P, P, 32)    f16  in: neighbour_grams writes them, before this launch or beside it
 //   ready     (steps - 1,)               i32  in: becomes `number` once the grams of that step can be read
-//   weight    (inputs, classes)          f32  in, out
-//   bias      (classes,)                 f32  in, out
-//   totals    (2,)                       f64  in, out: grows by the summed loss and the number right, if with_totals
+//   weight    (inputs, classes)          f32  in, out: the first network's; the next one's lies `stride` numbers further on
+//   bias      (classes,)                 f32  in, out: likewise
+//   totals    (K, 2)                     f64  in, out: grow by the summed loss and the number right, if with_totals
+//   learning_rates  (K,)                 f32  in: of the networks, each for the mean over a batch
 // Kind:   fused.
-// Launch: one cluster of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, a batch has 16 pairs images;
-//   learning_rate for the mean over a batch. neighbour_grams with the same number must have run before, or have room to run
+// Launch: K clusters of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, a batch has 16 pairs images. Clusters
+//   need not run at once: none waits for another. neighbour_grams with the same number must have run before, or have room to run
 //   beside it. A neighbour_grams with another number may run beside it on other grams and flags.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) persistent_cluster(const uint4* images, const int* labels,
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_A_MULTIPROCESSOR) persistent_cluster(const uint4* images, const int* labels,
                                                                           const uint4* grams, const int* ready,
                                                                           float* weight, float* bias, double* totals,
-                                                                          int steps, int pairs, int tiles, int inputs,
-                                                                          int classes, int number,
-                                                                          float learning_rate, int with_totals) {
+                                                                          const float* learning_rates, int steps,
+                                                                          int pairs, int tiles, int inputs, int classes,
+                                                                          int stride, int number, int with_totals) {
     extern __shared__ __align__(128) uint4 memory[];  // bulk copies write whole 128-byte lines
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const Classes rows(classes);
+    const int network = blockIdx.x / BLOCKS;
+    weight += network * stride, bias += network * stride, totals += 2 * network;
     const EpochArguments epoch = {images, grams, labels, ready,  weight, bias,         steps,
-                         pairs,  tiles, inputs, number, learning_rate};
+                         pairs,  tiles, inputs, number, learning_rates[network]};
     // Products cover the full sizes: missing pixels, grams and dlogits must be zeros.
     for (int i = threadIdx.x; i < sizeof(Shared) / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
     fence_proxy_async();

@@ -32,7 +32,7 @@ def completed(line: str, folder: Path) -> list[str]:
         ("--stages cudn", {"cudnn-softmax"}),
         ("--stages naive..cudn", {"naive..cudnn-softmax"}),
         ("run --stages numpy,cudn", {"numpy,cudnn-softmax"}),
-        ("--learn", {"--learning-rate"}),
+        ("--learn", {"--learning-rate", "--learning-rates"}),
         ("compare --form", {"--format"}),
         ("compare --format m", {"markdown"}),
         ("profile --tool nsys,cu", {"nsys,cupti"}),

@@ -18,11 +18,12 @@ pytest.importorskip("scipy", reason="SciPy is not installed")
 from common.cpu import host
 from common.data.dataset import Split
 from common.oracle import Oracle
-from common.problem import Params, Problem, initial_params
-from stages.cpu import r9_cores, r10_resident
+from common.problem import Params, Problem, initial_params, network_run
+from stages.cpu import r9_cores, r9_fleet, r10_resident
 from stages.registry import load_all
 
 RUNGS = {name: entry.stage for name, entry in load_all().items() if entry.stage.group == "cpu"}
+ALONE = [name for name, stage in RUNGS.items() if not stage.is_fleet]
 NETWORKS = [
     Problem(784, 10, metrics_every=1),
     Problem(784, 10, (20,), batch_size=31, metrics_every=1),
@@ -65,7 +66,7 @@ def trained(name: str, problem: Problem, epochs: int = 2) -> tuple[Params, list[
 @pytest.mark.parametrize("problem", NETWORKS, ids=lambda p: f"{p.inputs}-{p.hidden}-{p.classes}x{p.batch_size}")
 @pytest.mark.parametrize(
     ("name", "threads"),
-    [(name, threads) for name in RUNGS for threads in (NUMBERS_OF_THREADS if name in THREADED else [1])],
+    [(name, threads) for name in ALONE for threads in (NUMBERS_OF_THREADS if name in THREADED else [1])],
 )
 def test_two_epochs_agree_with_float64(
     name: str, threads: int, problem: Problem, monkeypatch: pytest.MonkeyPatch
@@ -76,7 +77,7 @@ def test_two_epochs_agree_with_float64(
     compare_two_epochs(name, problem)
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", ALONE)
 def test_the_smallest_networks_agree_with_float64(name: str) -> None:
     """A matrix of one row or column has strides that say nothing, and libraries refuse some of them."""
     networks = [(), *((width,) for width in (1, 2, 3, 4, 17)), (1, 2), (3, 1)]
@@ -143,3 +144,25 @@ def test_no_kernel_leaves_its_arrays() -> None:
     environment = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_DISABLE_JIT": "0", "PATH": "", "NUMBA_CACHE_DIR": "/dev/null"}
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("hidden", [(), (20,)])
+def test_networks_of_a_fleet_have_the_bits_that_each_has_alone(
+    threads: int, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(r9_fleet, "usable_cores", lambda: threads)
+    problem = Problem(50, 7, hidden, batch_size=12, networks=4, learning_rates=(0.1, 0.2, 0.3, 0.4), metrics_every=1)
+    trainer = RUNGS["cpu-fleet"].build(problem, split(problem))
+    trainer.load_params(initial_params(problem, 0))
+    trainer.run_epoch(0)
+    seen = trainer.last_metrics()
+    assert seen is not None
+    for network, own in enumerate(trainer.read_params().apart()):
+        alone = problem.alone(network)
+        single = RUNGS["cpu-bytes"].build(alone, split(problem))
+        single.load_params(initial_params(alone, network_run(0, network)))
+        single.run_epoch(0)
+        assert seen.networks[network] == single.last_metrics()
+        for name, tensor in single.read_params().tensors().items():
+            np.testing.assert_array_equal(own.tensors()[name], tensor)

@@ -128,6 +128,35 @@ def test_products_wait_for_set_up_and_the_training_that_read_their_buffer(cluste
     assert device.races() == [("neighbour_grams", "persistent_cluster")] * (epochs if clusters > 1 else 0)
 
 
+@pytest.mark.parametrize(
+    ("networks", "clusters", "grams", "is_beside"),
+    [(2, 5, 3, True), (4, 5, 1, True), (5, 5, 5, False), (9, 5, 5, False)],
+)
+def test_products_of_a_fleet_take_the_clusters_that_its_training_leaves(
+    networks: int, clusters: int, grams: int, is_beside: bool
+) -> None:
+    grids: list[tuple[str, int]] = []
+
+    class Counts(Room):
+        def kernel(self, source: Path, name: str, **shape: Any) -> Callable[..., None]:
+            launch = super().kernel(source, name, **shape)
+
+            def counted(grid: int, block: int, *arguments: Any) -> None:
+                grids.append((name, grid))
+                launch(grid, block, *arguments)
+
+            counted.clusters_at_once = lambda block: self.clusters  # type: ignore[attr-defined]
+            return counted
+
+    device, problem = Counts(clusters=clusters), Problem(inputs=9, classes=3, batch_size=16)
+    rates = [0.1] * networks
+    train_epoch = ClusterRegression(set_up(RECIPE, problem, random_split(48, 9, 3), device), rates)
+    for _ in range(2):
+        train_epoch(with_metrics=False)
+    assert grids == [("neighbour_grams", grams), ("persistent_cluster", networks)] * 2
+    assert bool(device.races()) == is_beside
+
+
 def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
     random = np.random.default_rng(0)
     batch = random.integers(0, 256, (32, 21)).astype(np.float32) / 256

@@ -1,0 +1,139 @@
+"""The judges of several networks that train together: each judges one network, by an oracle of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import fmean
+
+import msgspec
+
+from common.data.dataset import Dataset
+from common.oracle import evaluate_all
+from common.problem import SEED_BITS, Params, Problem, initial_params, network_run
+from ladder.measure.protocol import Job, JobResult, load_params, run_file
+from ladder.processes.seed_server import Attempt
+from ladder.records.run import Check, OracleRecord, Precision
+from ladder.run.judge import ORACLE_BUDGET_S, Judge, Judged, Spreads
+from ladder.verify.gates import worst_of
+from ladder.verify.networks import verify_networks
+from ladder.verify.oracle_runs import compute_all
+from ladder.verify.other_runs import RunEnd
+
+MOST_JUDGED = 4  # networks; of more, the first, the last, and two that are drawn anew in every round
+
+
+class Jury:
+    """A judge of a problem with several networks. Which are judged follows from the salt: no stage knows it."""
+
+    def __init__(self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool):
+        self._problem, self._dataset, self._salt, self._curve_steps = problem, dataset, salt, curve_steps
+        self._judge_of = partial(Judge, problem, dataset, salt, curve_steps)
+        self._first = self._judge_of(timed=timed)
+        self._judges = {0: self._first}
+        self._spreads: dict[Problem, Spreads] = {}
+        self._trained: Params | None = None
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether any oracle is trained."""
+        return self._first.has_trained
+
+    def number(self, round_: int, run: int) -> int:
+        """The number of a run that all stages of a round share, for `initial_params`."""
+        return self._first.number(round_, run)
+
+    def judged(self, round_: int) -> list[int]:
+        """The networks that are judged in a round."""
+        count = self._problem.networks
+        if count <= MOST_JUDGED:
+            return list(range(count))
+        return [0, *sorted(Random(f"{self._salt} {round_}").sample(range(1, count - 1), MOST_JUDGED - 2)), count - 1]
+
+    def untrained(self, rounds: Iterable[int]) -> list[int]:
+        """The run numbers of these rounds that no oracle has trained, for each of their networks."""
+        return [run for round_ in rounds for judge in self._of(round_) for run in judge.untrained([round_])]
+
+    def train(self, untrained: list[int], scratch: Path, precisions: set[Precision]) -> None:
+        """Train the oracles for these run numbers: those of one learning rate together, with their controls once."""
+        groups: dict[Problem, list[int]] = {}
+        for run in untrained:
+            groups.setdefault(self._judges[run >> SEED_BITS].problem, []).append(run)
+        for problem, runs in groups.items():
+            first, budget_s = problem not in self._spreads, ORACLE_BUDGET_S / len(groups)
+            arguments = (problem, scratch / "dataset", runs, budget_s, self._curve_steps)
+            found = compute_all(*arguments, precisions if first else set(), trained=self._trained is None)
+            spreads = self._spreads.setdefault(problem, found.runs[runs[0]].spreads)
+            for run in runs:
+                self._judges[run >> SEED_BITS].adopt(found, [run], spreads)
+            if found.trained is not None:
+                self._start_from(found.trained)
+                self._first.save_start(scratch)
+
+    def train_start(self, scratch: Path) -> None:
+        """Train the parameters that later updates of every network are judged from, as the first network's judge."""
+        self._first.train_start(scratch)
+        self._start_from(self._first.trained)
+
+    def _start_from(self, trained: Params) -> None:
+        self._trained = trained
+        for judge in self._judges.values():
+            judge.start_from(trained)
+
+    def train_short_runs(self, precision: Precision, job: Job) -> None:
+        """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""
+        for judge in self._of(job.round):
+            judge.train_short_runs(precision, job)
+
+    def record(self, round_: int) -> OracleRecord:
+        """What the first network's oracle came to."""
+        return self._first.record(round_)
+
+    def judge(self, precision: Precision, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> Judged:
+        """The checks of what a process left in a folder, and each network's test accuracy.
+
+        Raises OSError or ValueError if that is incomplete.
+        """
+        found = [one.judge(precision, job, result, attempt, folder).checks for one in self._of(job.round)]
+        kept, test = attempt.kept[0], self._dataset.test
+        final = load_params(folder / run_file(kept), self._problem)
+        ends = [
+            RunEnd.of(
+                initial_params(self._problem.alone(network), network_run(attempt.seeds[kept], network)), own, test
+            )
+            for network, own in enumerate(final.apart())
+        ]
+        checks = self._merged(job.round, found) + verify_networks(self._problem, ends, self.judged(job.round))
+        accuracies = [one.accuracy for one in evaluate_all(final.weights, final.biases, test.images, test.labels)]
+        return Judged(checks, fmean(accuracies), accuracies)
+
+    def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
+        """The worst checks of the networks' short runs; raises OSError or ValueError if the files are incomplete."""
+        found = [one.judge_short_runs(precision, job, result, folder) for one in self._of(job.round)]
+        return self._merged(job.round, found)
+
+    def _of(self, round_: int) -> list[Judge]:
+        """The judges of a round."""
+        for network in self.judged(round_):
+            if network not in self._judges:
+                judge = self._judges[network] = self._judge_of(timed=False, network=network)
+                if self._trained is not None:
+                    judge.start_from(self._trained)
+        return [self._judges[network] for network in self.judged(round_)]
+
+    def _merged(self, round_: int, found: Sequence[Sequence[Check]]) -> list[Check]:
+        """The worst check of each name, with its network."""
+        named = [
+            msgspec.structs.replace(one, note=f"network {network}{f'; {one.note}' if one.note else ''}")
+            for network, checks in zip(self.judged(round_), found, strict=True)
+            for one in checks
+        ]
+        return worst_of(named)
+
+
+def judge_of(problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool) -> Judge | Jury:
+    """The judge of a problem, or the jury of its networks."""
+    made = Judge if problem.networks == 1 else Jury
+    return made(problem, dataset, salt, curve_steps, timed=timed)

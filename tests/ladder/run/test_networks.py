@@ -1,0 +1,99 @@
+"""Runs of several networks: each is judged by itself, and all of them are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from common.problem import Problem
+from ladder.records.run import Results, StageResult, load
+from ladder.run.jury import Jury
+from ladder.verify.networks import LOSS_CHECK, OWN_CHECK
+from reports.facts.run_table import heading, rows
+from tests.cheats.networks import UNJUDGED
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
+from tests.ladder.in_process import judge_in_this_process
+
+STACKED = "stages.references.numpy_stacked:STAGE"
+SALT = 1
+MANY = small_problem(networks=8, learning_rate=0.3)
+
+
+@pytest.fixture(autouse=True)
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_this_process(monkeypatch)
+
+
+def ran(folder: Path, problem: Problem, *sources: str) -> Results:
+    return prepare(folder, *sources, problem=problem, salt=SALT).run(Watcher())
+
+
+def failed(stage: StageResult) -> set[str]:
+    return {one.what for one in stage.checks if not one.passed}
+
+
+def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
+    problem = small_problem(networks=3, learning_rates=(0.05, 0.1, 0.3), hidden=(16,))
+    results = ran(tmp_path, problem, STACKED, NUMPY)
+    assert load(tmp_path).problem == results.problem
+    assert results.problem.learning_rates == [0.05, 0.1, 0.3]
+    assert heading(results).startswith(
+        "36-16-4 on noise (not MNIST), batch 32, 3 networks, learning rates 0.05, 0.1, 0.3"
+    )
+    for stage, row in zip(results.stages, rows(results), strict=True):
+        assert (stage.status, stage.reason) == ("passed", None)
+        assert stage.metrics is not None
+        assert len(stage.metrics.networks) == 3
+        assert row.learned_best.startswith("rate 0.3, ")
+        assert row.step_us == pytest.approx(3 * row.network_us)
+    assert [stage.detail.endswith("3 in a row") for stage in results.stages] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "what"),
+    [("COPIES", MANY, OWN_CHECK), ("LEAVES_ONE_OUT", MANY, LOSS_CHECK)],
+)
+def test_a_network_that_is_not_judged_has_to_be_trained(tmp_path: Path, name: str, problem: Problem, what: str) -> None:
+    assert UNJUDGED not in Jury(problem, small_dataset(), SALT, 0, timed=False).judged(0)
+    (stage,) = ran(tmp_path, problem, f"tests.cheats.networks:{name}").stages
+    assert stage.status == "failed"
+    assert failed(stage) == {what}
+
+
+def test_each_network_has_its_own_rate(tmp_path: Path) -> None:
+    rates = small_problem(networks=2, learning_rates=(0.1, 0.3))
+    (stage,) = ran(tmp_path, rates, "tests.cheats.networks:AT_ONE_RATE").stages
+    assert stage.status == "failed"
+    wrong = next(one for one in stage.checks if one.what == "first update, scale")
+    assert not wrong.passed
+    assert wrong.note.startswith("network 1")
+    assert wrong.factor == pytest.approx(1 / 3, rel=1e-3)
+
+
+def test_each_network_tells_its_own_metrics(tmp_path: Path) -> None:
+    (stage,) = ran(tmp_path, MANY, "tests.cheats.networks:TELLS_MEANS").stages
+    assert (stage.status, stage.reason) == (
+        "crashed",
+        "its parameters cannot be checked: metrics of 0 networks, not 8; see logs/tellsmeans.1.log",
+    )
+
+
+def test_two_of_many_are_drawn_by_the_salt_and_the_round() -> None:
+    drawn = {
+        (salt, round_): tuple(Jury(MANY, small_dataset(), salt, 0, timed=False).judged(round_))
+        for salt in range(4)
+        for round_ in range(4)
+    }
+    assert all(len({*networks}) == 4 and {0, 7} < {*networks} for networks in drawn.values())
+    assert len({*drawn.values()}) > 4
+    few = small_problem(networks=4)
+    assert Jury(few, small_dataset(), SALT, 0, timed=False).judged(0) == [0, 1, 2, 3]
+
+
+def test_other_networks_are_drawn_with_oracles_of_their_own(tmp_path: Path) -> None:
+    runner = prepare(tmp_path, STACKED, problem=MANY, salt=SALT, rounds=2)
+    (stage,) = runner.run(Watcher()).stages
+    assert (stage.status, len(stage.processes)) == ("passed", 2)
+    assert np.isfinite(stage.metrics.networks).all() if stage.metrics else False

@@ -35,7 +35,13 @@ from stages.shapes.launch_shapes import Product, Shape
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
 from stages.streamed.last_layer_head import THREADS as LAST_LAYER_THREADS
 from stages.streamed.last_layer_head import shared_bytes
+from stages.streamed.r3_ring_bf16 import BFloat16Ring
+from stages.streamed.r3_streamed_ring import ExactRing
+from stages.streamed.ring_gemm import BACK_BYTES as RING_BACK_BYTES
+from stages.streamed.ring_gemm import FORWARD_BYTES as RING_FORWARD_BYTES
+from stages.streamed.ring_gemm import TEAM_WARPS
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
+from stages.streamed.weight_panels import TILE, to_panels
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
 from tests.kernels.halves import halves_of, scaled_down, sum_of_halves
@@ -205,9 +211,13 @@ tile_product_split = partial(_tile_products, "tile_product_split", bits=22)
 tile_product_u8 = partial(_tile_products, "tile_product_u8", bits=22)
 
 
-def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
+FORWARD_SIZES = [(1, 4, 4), (32, 64, 64), (31, 68, 40), (32, 132, 72), (9, 200, 128), (17, 320, 68)]
+BACK_SIZES = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (16, 31, 80), (32, 40, 208), (17, 65, 160), (9, 150, 80)]
+Sizes = list[tuple[int, int, int]]  # batch, fan_in, fan_out
+
+
+def _forward_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> Iterator[Case]:
     """A layer forward: outputs and batches as large as a tile, smaller and larger."""
-    sizes = [(1, 4, 4), (32, 64, 64), (31, 68, 40), (32, 132, 72), (9, 200, 128), (17, 320, 68)]
     for i, (batch, fan_in, fan_out) in enumerate(sizes):
         inputs, weights = _normal(random, (batch, fan_in)), _normal(random, (fan_in, fan_out))
         bias, mask_bytes = _normal(random, (fan_out,)), mask_shape(batch, fan_out)[1]
@@ -236,13 +246,12 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
                 yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=FORWARD_BYTES)
 
 
-streamed_forward_bf16 = partial(_ways_forward, "streamed_forward_bf16", bits=8)
-streamed_forward_split = partial(_ways_forward, "streamed_forward_split", bits=22)
+streamed_forward_bf16 = partial(_forward_cases, "streamed_forward_bf16", bits=8, sizes=FORWARD_SIZES)
+streamed_forward_split = partial(_forward_cases, "streamed_forward_split", bits=22, sizes=FORWARD_SIZES)
 
 
-def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
+def _back_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> Iterator[Case]:
     """A layer backward: inputs and batches as large as a tile, smaller and larger."""
-    sizes = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (16, 31, 80), (32, 40, 208), (17, 65, 160), (9, 150, 80)]
     for (batch, fan_in, fan_out), needed in itertools.product(sizes, (True, False)):
         inputs, doutputs = _normal(random, (batch, fan_in)), _normal(random, (batch, fan_out))
         weights, bias = _normal(random, (fan_in, fan_out)), _normal(random, (fan_out,))
@@ -266,8 +275,55 @@ def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
                 yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=back_bytes(groups))
 
 
-streamed_back_bf16 = partial(_ways_back, "streamed_back_bf16", bits=8)
-streamed_back_split = partial(_ways_back, "streamed_back_split", bits=22)
+streamed_back_bf16 = partial(_back_cases, "streamed_back_bf16", bits=8, sizes=BACK_SIZES)
+streamed_back_split = partial(_back_cases, "streamed_back_split", bits=22, sizes=BACK_SIZES)
+
+
+RING_SIZES = [(1, 16, 64), (32, 64, 64), (31, 80, 128), (17, 208, 640), (9, 1168, 64)]  # the last two fill a ring twice
+
+
+def _rings_forward(kernel: str, random: Generator, bits: int, teams: int) -> Iterator[Case]:
+    """As streamed kernels, with weights in panels, and blocks that need not be a cluster's."""
+    for case in _forward_cases(kernel, random, bits, RING_SIZES):
+        args = {name: arg for name, arg in case.args.items() if name != "kept"}
+        args["weights"] = to_panels(np.asarray(args["weights"]))
+        fan_in, fan_out = args["weights"].shape
+        if case.cluster is None or case.cluster <= _blocks(fan_in, TILE):
+            yield replace(
+                case,
+                args=args,
+                grid=(1, fan_out // TILE),
+                block=(WARP * (teams * TEAM_WARPS + 1),),
+                shared_bytes=RING_FORWARD_BYTES,
+            )
+
+
+ring_forward_split = partial(_rings_forward, "ring_forward_split", bits=22, teams=ExactRing.teams[0])
+ring_forward_bf16 = partial(_rings_forward, "ring_forward_bf16", bits=8, teams=BFloat16Ring.teams[0])
+
+
+def _rings_back(kernel: str, random: Generator, bits: int, teams: int) -> Iterator[Case]:
+    """As streamed kernels, likewise."""
+    for case in _back_cases(kernel, random, bits, RING_SIZES):
+        args = {name: arg for name, arg in case.args.items() if name not in ("groups", "kept")}
+        bounds = {**case.bounds, "weights": to_panels(np.asarray(case.bounds["weights"]))}
+        args["weights"] = to_panels(np.asarray(args["weights"]))
+        fan_in, fan_out = args["weights"].shape
+        split = min(case.cluster or 1, fan_out // TILE)
+        is_cluster = split > 1 and args["mask_bytes"]
+        yield replace(
+            case,
+            args=args,
+            bounds=bounds,
+            grid=(1 if is_cluster else split, _blocks(fan_in, TILE)),
+            block=(WARP * (teams * TEAM_WARPS + 2),),
+            cluster=split if is_cluster else None,
+            shared_bytes=RING_BACK_BYTES,
+        )
+
+
+ring_back_split = partial(_rings_back, "ring_back_split", bits=22, teams=ExactRing.teams[1])
+ring_back_bf16 = partial(_rings_back, "ring_back_bf16", bits=8, teams=BFloat16Ring.teams[1])
 
 
 def add_bias(random: Generator) -> Iterator[Case]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
+from stages.streamed.weight_panels import from_panels, to_panels
 from tests.kernels.halves import scaled_down, sum_of_halves
 from tests.kernels.networks import network, network_step
 from tests.stages.persistent import cluster_model
@@ -122,6 +123,46 @@ def streamed_back_split(
 
 
 streamed_back_bf16 = streamed_back_split
+
+
+def ring_forward_split(
+    inputs: Array,
+    weights: Array,
+    out: Array,
+    bias: Array,
+    mask: NDArray[np.uint8],
+    batch: int,
+    fan_in: int,
+    fan_out: int,
+    mask_bytes: int,
+    fusion: int,
+) -> Outputs:
+    sizes = (batch, fan_in, fan_out, mask_bytes, fusion, 0)
+    return streamed_forward_split(inputs, from_panels(weights), out, bias, mask, *sizes)
+
+
+ring_forward_bf16 = ring_forward_split
+
+
+def ring_back_split(
+    inputs: Array,
+    doutputs: Array,
+    weights: Array,
+    bias: Array,
+    dinputs: Array,
+    mask: NDArray[np.uint8],
+    batch: int,
+    fan_in: int,
+    fan_out: int,
+    mask_bytes: int,
+    learning_rate: float,
+) -> Outputs:
+    sizes = (batch, fan_in, fan_out, mask_bytes, 0, 0, learning_rate)
+    found = streamed_back_split(inputs, doutputs, from_panels(weights), bias, dinputs, mask, *sizes)
+    return {**found, "weights": to_panels(found["weights"])}
+
+
+ring_back_bf16 = ring_back_split
 
 
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:

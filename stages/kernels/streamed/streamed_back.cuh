@@ -83,6 +83,21 @@ struct OwnInputs {
     }
 };
 
+// A lane's weights in a piece of the ring, from where they are read; they are written to memory.
+struct PieceWeights {
+    const float* piece;  // of the lane's first
+    float* memory;
+    int fan_out, rows_there;
+    unsigned long long policy;
+
+    __device__ void read(float (&to)[4], int i) const { copy_run<4>(to, piece + 8 * i * WIDER); }
+
+    // In place of an assignment, which the compiler splits.
+    __device__ void write(int i, float4 updated) const {
+        if (8 * i < rows_there) st_global_cg_v4(memory + 8 * i * fan_out, updated, policy);
+    }
+};
+
 // A warp's share: sums of the inputs' gradient, if NEEDED, and the update of its weights.
 template <class Arithmetic, bool NEEDED>
 class WayBack {
@@ -92,11 +107,13 @@ class WayBack {
     __device__ WayBack(const BackLayer& layer, const OwnInputs<Arithmetic>& inputs, int first_input)
         : layer(layer), inputs(inputs), first_input(first_input), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4) {}
 
-    // Takes K_STEP columns from `begin` on: doutputs in `rows`, the group's weights in `own`. Stores them with that policy.
-    __device__ void take(const float* rows, const float* own, int begin, unsigned long long policy) {
+    // Takes K_STEP columns from `begin` on: doutputs in `rows`, the lane's weights in `own`, which reads and writes the four
+    // of input 8i + g.
+    template <class Own>
+    __device__ void take(const float* rows, const Own& own, int begin) {
         float weights[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], own + (8 * i + g) * WIDER + 4 * t);
+        for (int i = 0; i < 4; ++i) own.read(weights[i], i);
         if (NEEDED || first_input == 0) {
             float left[4][4];
 #pragma unroll
@@ -105,7 +122,7 @@ class WayBack {
             if constexpr (NEEDED) {
                 typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
                 factors.take(left, weights);
-                factors.multiply_into(sums);
+                add_product<Arithmetic>(factors, sums);
             }
         }
         float gradient[2][2][2][2] = {};
@@ -127,14 +144,11 @@ class WayBack {
             }
         }
         const float rate = layer.learning_rate;
-        float* at = layer.weights + (first_input + g) * layer.sizes.fan_out + begin + 4 * t;
 #pragma unroll
-        for (int i = 0; i < 4; ++i, at += 8 * layer.sizes.fan_out) {
+        for (int i = 0; i < 4; ++i) {
             const auto& of_row = gradient[i / 2][i % 2];
-            const float4 updated = {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
-                                    weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]};
-            // In place of an assignment, which the compiler splits.
-            if (first_input + 8 * i + g < layer.sizes.fan_in) st_global_cg_v4(at, updated, policy);
+            own.write(i, {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
+                          weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]});
         }
     }
 
@@ -178,9 +192,11 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     inputs[group].load(layer, tile.first_col + group * OWN, part);
     WayBack<Arithmetic, NEEDED> back(layer, inputs[group], tile.first_col + group * OWN);
     stream.run([&](const float* piece, int from) {
-        const int at = part * K_STEP;
-        const float* own = piece + MOST_ROWS * PITCH + group * OWN * WIDER;
-        if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at, policy_of(from));
+        const int at = part * K_STEP, input = tile.first_col + group * OWN + g;
+        const float* own = piece + MOST_ROWS * PITCH + (group * OWN + g) * WIDER + at + 4 * t;
+        float* memory = layer.weights + input * sizes.fan_out + from + at + 4 * t;
+        const PieceWeights weights = {own, memory, sizes.fan_out, sizes.fan_in - input, policy_of(from)};
+        if (from + at < sizes.fan_out) back.take(piece + at, weights, from + at);
     });
     if constexpr (!NEEDED) return;
 #pragma unroll

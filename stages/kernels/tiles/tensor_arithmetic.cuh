@@ -43,7 +43,7 @@ __device__ inline void multiply_fragments(float (&sums)[ROWS][COLS][2], Multiply
 }
 
 struct BFloat16 {
-    static constexpr bool SCALED = false;
+    static constexpr bool SCALED = false, SUMS_ARE_ROUNDED = false;
 
     template <int ROWS, int COLS>
     struct Factors : Pairs<ROWS, COLS> {
@@ -134,7 +134,7 @@ struct Tf32 {
 // as pixels have, a is its own high part.
 template <bool A_IS_SHORT>
 struct TwoTf32 {
-    static constexpr bool SCALED = false;
+    static constexpr bool SCALED = false, SUMS_ARE_ROUNDED = true;
 
     template <int ROWS, int COLS>
     struct Factors {

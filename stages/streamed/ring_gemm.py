@@ -21,19 +21,24 @@ from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, STEP, WARP
 # ring.cuh
 TEAM_WARPS = 8
 SLOTS = 8
-BARRIERS = 3 * SLOTS + 1
 FORWARD_PITCH = TILE + 16
 
 
-def ring_bytes(factor_pitch: int) -> int:
+def ring_bytes(factor_pitch: int, weight_bytes: int = 4, slots: int = SLOTS) -> int:
     """Shared memory of a ring, in bytes; a slot has a tile and a factor's rows, which are as many floats apart."""
-    used = SLOTS * 4 * (TILE * TILE + MOST_ROWS * factor_pitch) + 8 * BARRIERS
+    used = slots * (weight_bytes * TILE * TILE + 4 * MOST_ROWS * factor_pitch) + 8 * (3 * slots + 1)
     return blocks(used, 128) * 128
 
 
 FORWARD_BYTES = ring_bytes(FORWARD_PITCH)
+FORWARD_PLANES_BYTES = ring_bytes(FORWARD_PITCH, 2, 12)
 BACK_BYTES = ring_bytes(PITCH) + HELD * MOST_ROWS * TILE
 """Shared memory of a block, in bytes; backward with the inputs as factors."""
+
+
+def panels_of(units: int) -> tuple[int, int, int]:
+    """Shape of a batch's outputs in panels."""
+    return blocks(units, TILE), MOST_ROWS, FORWARD_PITCH
 
 
 class RingGemm(StreamedGemm):
@@ -44,6 +49,8 @@ class RingGemm(StreamedGemm):
     """A file and its two kernels: forward, backward."""
     teams: ClassVar[tuple[int, int]]
     """Of a block forward and backward."""
+    weight_type: ClassVar[Any] = np.float32  # of the kernels' argument
+    forward_bytes: ClassVar[int] = FORWARD_BYTES  # of shared memory
     below: ClassVar[str]  # the closest rung for any network
 
     def __init__(self, setup: Setup) -> None:
@@ -51,7 +58,7 @@ class RingGemm(StreamedGemm):
         if reason := self.misfit(problem, len(setup.tensors.batches)):
             raise MisfitError(reason)
         with closest_rung(self.below):
-            require_shared_bytes(device, max(FORWARD_BYTES, BACK_BYTES))
+            require_shared_bytes(device, max(self.forward_bytes, BACK_BYTES))
         super().__init__(setup)
         file, forward, back = self.ring
         self._ring_forward = lru_cache(partial(setup.kernel, file, forward))
@@ -60,6 +67,11 @@ class RingGemm(StreamedGemm):
         self._ring_trials = device.trials(f"{file} {tile_source_hash(file, __file__)}")
         self._ring_chosen: dict[tuple[Any, ...], int] = {}
         self._in_panels = {id(weights) for weights in setup.tensors.weights[:-1]}
+        self._panels: dict[int, Array] = {}  # of outputs that are the next layer's inputs
+        for output in setup.tensors.outputs[:-2]:
+            panels = self._panels[id(output)] = device.empty(panels_of(output.shape[1]), np.float32)
+            device.zero(panels)
+        self._no_panels = device.empty(panels_of(0), np.float32)
         self._zero, self._no_byte = device.zero, device.empty((1, 0), np.uint8)
         self._no_dinputs = device.empty((1,), np.float32)
         self._awaited: Product | None = None  # the gradient of a layer's inputs, until its update is asked for
@@ -148,11 +160,14 @@ class RingGemm(StreamedGemm):
         fusion = spec.fusion
         assert fusion is not None
         rows, outputs = out.shape
-        kernel = self._ring_forward(split if split > 1 else None, FORWARD_BYTES)
+        kernel = self._ring_forward(split if split > 1 else None, self.forward_bytes)
         mask = self._no_mask if fusion.mask is None else fusion.mask
-        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind])
+        given, left = self._panels.get(id(a)), self._panels.get(id(out))
+        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], given is not None, left is not None)
+        inputs = (a, self._no_panels if given is None else given)
         threads = WARP * (self.teams[0] * TEAM_WARPS + 1)
-        kernel((1, outputs // TILE), threads, a, b, out, fusion.bias, mask, *map(int32, sizes))
+        written = (out, self._no_panels if left is None else left)
+        kernel((1, outputs // TILE), threads, *inputs, b.view(self.weight_type), *written, fusion.bias, mask, *map(int32, sizes))
 
     def _back_by(
         self,
@@ -172,5 +187,5 @@ class RingGemm(StreamedGemm):
         sizes = (inputs.shape[0], *weights.shape, mask.shape[-1])
         grid = (1 if is_cluster else split, blocks(weights.shape[0], TILE))
         threads = WARP * (self.teams[1] * TEAM_WARPS + 2)
-        arrays = (inputs, doutputs, weights, bias, dinputs, mask)
+        arrays = (inputs, doutputs, weights.view(self.weight_type), bias, dinputs, mask)
         kernel(grid, threads, *arrays, *map(int32, sizes), float32(rate))

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
-from stages.streamed.weight_panels import from_panels, to_panels
 from tests.kernels.halves import scaled_down, sum_of_halves
 from tests.kernels.networks import network, network_step
 from tests.stages.persistent import cluster_model
@@ -127,8 +126,10 @@ streamed_back_bf16 = streamed_back_split
 
 def ring_forward_split(
     inputs: Array,
+    input_panels: Array,
     weights: Array,
     out: Array,
+    output_panels: Array,
     bias: Array,
     mask: NDArray[np.uint8],
     batch: int,
@@ -136,9 +137,18 @@ def ring_forward_split(
     fan_out: int,
     mask_bytes: int,
     fusion: int,
+    are_in_panels: int,
+    into_panels: int,
+    plain: Array,
 ) -> Outputs:
+    if are_in_panels:
+        inputs = input_panels[:, :batch, :64].swapaxes(0, 1).reshape(batch, -1)[:, :fan_in]
     sizes = (batch, fan_in, fan_out, mask_bytes, fusion, 0)
-    return streamed_forward_split(inputs, from_panels(weights), out, bias, mask, *sizes)
+    found = streamed_forward_split(inputs, plain, out, bias, mask, *sizes)
+    panels = output_panels.copy()
+    if into_panels:
+        panels[:, :batch, :64] = found["out"].reshape(batch, -1, 64).swapaxes(0, 1)
+    return {**found, "output_panels": panels}
 
 
 ring_forward_bf16 = ring_forward_split
@@ -156,13 +166,23 @@ def ring_back_split(
     fan_out: int,
     mask_bytes: int,
     learning_rate: float,
+    plain: Array,
 ) -> Outputs:
     sizes = (batch, fan_in, fan_out, mask_bytes, 0, 0, learning_rate)
-    found = streamed_back_split(inputs, doutputs, from_panels(weights), bias, dinputs, mask, *sizes)
-    return {**found, "weights": to_panels(found["weights"])}
+    return streamed_back_split(inputs, doutputs, plain, bias, dinputs, mask, *sizes)
 
 
 ring_back_bf16 = ring_back_split
+
+
+def ring_forward_planes(planes: NDArray[np.uint32], **args: Any) -> Outputs:
+    return ring_forward_split(weights=args["plain"], **args)
+
+
+def ring_back_planes(planes: NDArray[np.uint32], **args: Any) -> Outputs:
+    found = ring_back_split(weights=args["plain"], **args)
+    found["planes"] = found.pop("weights")
+    return found
 
 
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:

@@ -24,25 +24,28 @@
 
 constexpr int TILE = 64;          // rows and columns
 constexpr int TEAM_WARPS = 8;     // that take a tile together
-constexpr int RING_SLOTS = 8;
 
 __device__ inline int place_bits(int row) { return row % 2 * 4 ^ row / 4 % 4 * 2; }
 
-// FACTOR_PITCH: floats between rows of the other factor.
-template <int FACTOR_PITCH>
+// FACTOR_PITCH_: floats between rows of the other factor. A tile comes into the ring in planes, of so many bytes a weight.
+template <int FACTOR_PITCH_, int PLANE_BYTES_, int PLANES_>
 struct alignas(128) Slot {
-    float weights[TILE * TILE], factor[MOST_ROWS * FACTOR_PITCH];
+    static constexpr int FACTOR_PITCH = FACTOR_PITCH_, PLANE_BYTES = PLANE_BYTES_, PLANES = PLANES_;
+    static constexpr int PLANE_FLOATS = TILE * TILE * PLANE_BYTES / 4;
+    float weights[PLANES * PLANE_FLOATS], factor[MOST_ROWS * FACTOR_PITCH];
 };
 
-template <int FACTOR_PITCH>
+template <class SlotType, int COUNT>
 struct alignas(128) Ring {
-    Slot<FACTOR_PITCH> slots[RING_SLOTS];
-    Barrier full[RING_SLOTS], done[RING_SLOTS], empty[RING_SLOTS], ready;
+    static constexpr int SLOTS = COUNT;
+    using OneSlot = SlotType;
+    OneSlot slots[SLOTS];
+    Barrier full[SLOTS], done[SLOTS], empty[SLOTS], ready;
 
     // Call it with all threads before others use the ring.
     __device__ void begin(bool is_stored) {
         if (threadIdx.x == 0) {
-            for (int s = 0; s < RING_SLOTS; ++s) {
+            for (int s = 0; s < SLOTS; ++s) {
                 mbarrier_init(full[s], 1 + WARP);
                 mbarrier_init(done[s], TEAM_WARPS);
                 mbarrier_init(empty[s], is_stored ? 1 : TEAM_WARPS);
@@ -64,7 +67,7 @@ struct Circle {
 
 struct RingLayer {
     float* weights;
-    const float* factor;  // (batch, `stride`)
+    const float *factor, *panels;  // (batch, `stride`); or in panels of 64 columns, as it comes into a slot
     int batch, fan_in, stride;
 
     __device__ int rows(int row_tile) const { return min(TILE, fan_in - row_tile * TILE); }
@@ -78,26 +81,41 @@ struct Place {
 };
 
 // Fills slots, by one warp. The other factor's columns are the tile's rows, or its columns. Rows beyond the batch become zeros.
-template <int FACTOR_PITCH, class PlaceOf>
-__device__ inline void fetch_tiles(Ring<FACTOR_PITCH>& ring, const RingLayer& layer, const Circle& circle, bool by_rows,
-                                   PlaceOf place_of) {
-    constexpr int QUADS = TILE / 4, APART = WARP / QUADS;
+template <class Ring, class PlaceOf>
+__device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, bool by_rows, PlaceOf place_of) {
+    using Tiles = typename Ring::OneSlot;
+    constexpr int QUADS = TILE / 4, APART = WARP / QUADS, PITCH_TO = Tiles::FACTOR_PITCH;
+    constexpr int FACTOR_BYTES = 4 * MOST_ROWS * PITCH_TO;
     const int lane = threadIdx.x % WARP, count = circle.count(), col = lane % QUADS * 4, first = lane / QUADS;
     for (int n = 0; n < count; ++n) {
-        const int s = n % RING_SLOTS;
-        if (n >= RING_SLOTS) mbarrier_wait_parity(ring.empty[s], (n / RING_SLOTS - 1) % 2);
+        const int s = n % Ring::SLOTS;
+        if (n >= Ring::SLOTS) mbarrier_wait_parity(ring.empty[s], (n / Ring::SLOTS - 1) % 2);
         const Place place = place_of(circle.tile(n));
-        const int rows = layer.rows(place.row_tile), bytes = 4 * TILE * rows;
+        const int rows = layer.rows(place.row_tile), piece = by_rows ? place.row_tile : place.panel;
         if (lane == 0) {
-            mbarrier_arrive_expect_tx(ring.full[s], bytes);
-            cp_async_bulk(ring.slots[s].weights, ring.full[s], layer.tile(place.row_tile, place.panel), bytes);
+            const int bytes = Tiles::PLANE_BYTES * TILE * rows;
+            const float* tile = layer.tile(place.row_tile, place.panel);
+            mbarrier_arrive_expect_tx(ring.full[s], Tiles::PLANES * bytes + (layer.panels ? FACTOR_BYTES : 0));
+#pragma unroll
+            for (int i = 0; i < Tiles::PLANES; ++i) {
+                float* to = ring.slots[s].weights + i * Tiles::PLANE_FLOATS;
+                cp_async_bulk(to, ring.full[s], tile + i * (bytes / 4), bytes);
+            }
+            if (layer.panels) {
+                const float* from = layer.panels + piece * MOST_ROWS * PITCH_TO;
+                cp_async_bulk(ring.slots[s].factor, ring.full[s], from, FACTOR_BYTES);
+            }
         }
-        const float* from = layer.factor + first * layer.stride + TILE * (by_rows ? place.row_tile : place.panel) + col;
-        float* to = ring.slots[s].factor + first * FACTOR_PITCH + col;
+        if (layer.panels) {
+            mbarrier_arrive(ring.full[s]);
+            continue;
+        }
+        const float* from = layer.factor + first * layer.stride + TILE * piece + col;
+        float* to = ring.slots[s].factor + first * PITCH_TO + col;
         const int left = !by_rows || col < rows ? layer.batch - first : 0;
 #pragma unroll
         for (int row = 0; row < MOST_ROWS; row += APART, from += APART * layer.stride) {
-            cp_async_16(to + row * FACTOR_PITCH, from, row < left);
+            cp_async_16(to + row * PITCH_TO, from, row < left);
         }
         cp_async_mbarrier_arrive(ring.full[s]);
     }
@@ -106,27 +124,32 @@ __device__ inline void fetch_tiles(Ring<FACTOR_PITCH>& ring, const RingLayer& la
 // Copies updated tiles to memory, by one thread.
 template <class Ring, class PlaceOf>
 __device__ inline void store_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, PlaceOf place_of) {
+    using Tiles = typename Ring::OneSlot;
     const int count = circle.count();
     for (int n = 0; n < count; ++n) {
-        const int s = n % RING_SLOTS;
-        mbarrier_wait_parity(ring.done[s], n / RING_SLOTS % 2);
+        const int s = n % Ring::SLOTS;
+        mbarrier_wait_parity(ring.done[s], n / Ring::SLOTS % 2);
         const Place place = place_of(circle.tile(n));
-        cp_async_bulk_store(layer.tile(place.row_tile, place.panel), ring.slots[s].weights,
-                            4 * TILE * layer.rows(place.row_tile));
+        const int bytes = Tiles::PLANE_BYTES * TILE * layer.rows(place.row_tile);
+        float* tile = layer.tile(place.row_tile, place.panel);
+#pragma unroll
+        for (int i = 0; i < Tiles::PLANES; ++i) {
+            cp_async_bulk_store(tile + i * (bytes / 4), ring.slots[s].weights + i * Tiles::PLANE_FLOATS, bytes);
+        }
         cp_async_bulk_commit_group();
         cp_async_bulk_wait_group_read<1>();
-        if (n > 0) mbarrier_arrive(ring.empty[(n - 1) % RING_SLOTS]);
+        if (n > 0) mbarrier_arrive(ring.empty[(n - 1) % Ring::SLOTS]);
     }
     cp_async_bulk_wait_all();
 }
 
 // Calls take(slot, tile) for each of a team's tiles, by its warps.
 template <int TEAMS, class Ring, class Take>
-__device__ inline void take_tiles(Ring& ring, Barrier (&left)[RING_SLOTS], const Circle& circle, Take take) {
+__device__ inline void take_tiles(Ring& ring, Barrier* left, const Circle& circle, Take take) {
     const int team = threadIdx.x / (TEAM_WARPS * WARP), count = circle.count();
     for (int n = team; n < count; n += TEAMS) {
-        const int s = n % RING_SLOTS;
-        mbarrier_wait_parity(ring.full[s], n / RING_SLOTS % 2);
+        const int s = n % Ring::SLOTS;
+        mbarrier_wait_parity(ring.full[s], n / Ring::SLOTS % 2);
         take(ring.slots[s], circle.tile(n));
         __syncwarp();
         if (threadIdx.x % WARP == 0) mbarrier_arrive(left[s]);

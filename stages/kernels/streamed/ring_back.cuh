@@ -10,13 +10,14 @@
 #pragma once
 #include "streamed/ring.cuh"
 
-constexpr int GROUPS = TILE / OWN;
+constexpr int GROUPS = TILE / OWN, BACK_SLOTS = 8;
 
-// A lane's weights in a slot.
-struct SlotWeights {
+// A lane's float32 weights in a slot.
+struct FloatWeights {
+    static constexpr int PLANES = 1;
     float *even, *odd;  // of its first input, by place_bits of 8i + g
 
-    __device__ SlotWeights(float* tile, int group, int part, int g, int t) {
+    __device__ FloatWeights(float* tile, int group, int part, int g, int t) {
         float* row = tile + (group * OWN + g) * TILE;
         even = row + 4 * (part * 4 + t ^ place_bits(g)), odd = row + 4 * (part * 4 + t ^ place_bits(8 + g));
     }
@@ -25,18 +26,19 @@ struct SlotWeights {
     __device__ void write(int i, float4 updated) const { *reinterpret_cast<float4*>(at(i)) = updated; }
 };
 
-template <class Arithmetic, int TEAMS, bool NEEDED>
+template <class Arithmetic, class Weights, int TEAMS, bool NEEDED>
 __device__ inline void ring_back(const BackLayer& layer, const Product<float>& product, float* memory) {
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const int group = warp % GROUPS, part = warp % TEAM_WARPS / GROUPS, team = warp / TEAM_WARPS;
     const LayerSizes& sizes = layer.sizes;
     const int row_tile = blockIdx.y, panels = sizes.fan_out / TILE;
-    auto& ring = *reinterpret_cast<Ring<PITCH>*>(memory);
+    using TileSlot = Slot<PITCH, 4 / Weights::PLANES, Weights::PLANES>;
+    auto& ring = *reinterpret_cast<Ring<TileSlot, BACK_SLOTS>*>(memory);
     auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(&ring + 1);
     griddepcontrol_launch_dependents();
     griddepcontrol_wait();
     ring.begin(true);
-    const RingLayer tiles = {layer.weights, layer.doutputs, sizes.batch, sizes.fan_in, sizes.fan_out};
+    const RingLayer tiles = {layer.weights, layer.doutputs, nullptr, sizes.batch, sizes.fan_in, sizes.fan_out};
     const Circle circle = {panels, row_tile % panels, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
     const auto place_of = [&](int tile) { return Place{row_tile, tile}; };
     const int first_input = row_tile * TILE + group * OWN;
@@ -48,8 +50,8 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
             if (threadIdx.x % WARP == 0) mbarrier_arrive(ring.ready);
         }
         mbarrier_wait_parity(ring.ready, 0);  // the inputs are there
-        take_tiles<TEAMS>(ring, ring.done, circle, [&](Slot<PITCH>& slot, int panel) {
-            const SlotWeights weights(slot.weights, group, part, g, t);
+        take_tiles<TEAMS>(ring, ring.done, circle, [&](TileSlot& slot, int panel) {
+            const Weights weights(slot.weights, group, part, g, t);
             back.take(slot.factor + part * K_STEP, weights, panel * TILE + part * K_STEP);
             fence_proxy_async();
         });
@@ -74,8 +76,8 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     Outputs<float>(product, tile).write(memory, TEAMS * PARTS);
 }
 
-template <class Arithmetic, int TEAMS>
+template <class Arithmetic, class Weights, int TEAMS>
 __device__ inline void ring_back(const BackLayer& layer, const Product<float>& product, float* memory) {
-    product.mask_bytes > 0 ? ring_back<Arithmetic, TEAMS, true>(layer, product, memory)
-                           : ring_back<Arithmetic, TEAMS, false>(layer, product, memory);
+    product.mask_bytes > 0 ? ring_back<Arithmetic, Weights, TEAMS, true>(layer, product, memory)
+                           : ring_back<Arithmetic, Weights, TEAMS, false>(layer, product, memory);
 }

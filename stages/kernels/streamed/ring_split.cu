@@ -29,15 +29,17 @@ extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back_split(
     const BackLayer layer = {inputs, doutputs, weights, bias, {batch, fan_in, fan_out}, learning_rate, 0};
     const Product<float> product = {doutputs, weights, dinputs, bias, const_cast<unsigned char*>(mask), batch, fan_in, fan_out,
                                     mask_bytes, RELU_BACKWARD, 1.0f, 0.0f, 1.0f};
-    ring_back<TwoTf32<false>, BACK_TEAMS>(layer, product, memory);
+    ring_back<TwoTf32<false>, FloatWeights, BACK_TEAMS>(layer, product, memory);
 }
 
 // ring_forward_split: a layer forward. out = inputs @ weights + bias, with ReLU if fusion is 2, without if it is 1.
-//   inputs    (batch, fan_in)      f32  in
-//   weights   (fan_in, fan_out)    f32  in; in panels
-//   out       (batch, fan_out)     f32  out
-//   bias      (fan_out,)           f32  in
-//   mask      (batch, mask_bytes)  u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
+//   inputs         (batch, fan_in)                   f32  in; not read if are_in_panels is not 0
+//   input_panels   (fan_in / 64 rounded up, 32, 80)  f32  in; the same in panels, zeros beyond the batch
+//   weights        (fan_in, fan_out)                 f32  in; in panels
+//   out            (batch, fan_out)                  f32  out
+//   output_panels  (fan_out / 64, 32, 80)            f32  out; the same in panels, not written if into_panels is 0
+//   bias           (fan_out,)                        f32  in
+//   mask           (batch, mask_bytes)               u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
 // Kind:   gemm.
 // Launch: grid (blocks, tiles of 64 outputs), the blocks of a column a cluster; 8 FORWARD_TEAMS + 1 warps; shared memory 213,248
 //   bytes.
@@ -45,10 +47,11 @@ extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back_split(
 //   16 bytes and under 2^30 elements.
 // Order:  each warp adds its share of inputs in the order of the circle, then warps and blocks in order; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(FORWARD_THREADS, 1) ring_forward_split(
-    const float* inputs, const float* weights, float* out, const float* bias, unsigned char* mask, int batch, int fan_in,
-    int fan_out, int mask_bytes, int fusion) {
+    const float* inputs, const float* input_panels, const float* weights, float* out, float* output_panels, const float* bias,
+    unsigned char* mask, int batch, int fan_in, int fan_out, int mask_bytes, int fusion, int are_in_panels, int into_panels) {
     extern __shared__ __align__(128) float memory[];
     const Product<float> product = {inputs, weights, out, const_cast<float*>(bias), mask, batch, fan_out, fan_in,
                                     mask_bytes, fusion, 1.0f, 0.0f, 1.0f};
-    ring_forward<TwoTf32<false>, FORWARD_TEAMS>(product, memory);
+    ring_forward<TwoTf32<false>, FloatTile, FORWARD_TEAMS>(product, are_in_panels ? input_panels : nullptr,
+                                              into_panels ? output_panels : nullptr, memory);
 }

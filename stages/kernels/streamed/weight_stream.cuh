@@ -17,20 +17,6 @@ constexpr int WIDER = WIDTH + 16;   // the same for quads of neighbouring rows
 constexpr int PATCH = 128;          // rows and columns of weights that L2 keeps or evicts together
 constexpr int PATCHES = 16;         // along a diagonal, after which the pattern repeats
 
-// Adds the product of two factors. Tensor cores cut off the bits that a sum has no place for: over thousands of outputs that made
-// a gradient too small by 4e-6. So exact products are added up outside of them.
-template <class Arithmetic, class Factors>
-__device__ inline void add_product(const Factors& factors, float (&sums)[4][4][2]) {
-    if constexpr (Arithmetic::SUMS_ARE_ROUNDED) {
-        float product[4][4][2] = {};
-        factors.multiply_into(product);
-#pragma unroll
-        for (int i = 0; i < 32; ++i) sums[i / 8][i / 2 % 4][i % 2] += product[i / 8][i / 2 % 4][i % 2];
-    } else {
-        factors.multiply_into(sums);
-    }
-}
-
 // The layer's inputs are (batch, fan_in), its weights (fan_in, fan_out).
 struct LayerSizes {
     int batch, fan_in, fan_out;

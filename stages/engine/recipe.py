@@ -16,7 +16,7 @@ from numpy.typing import DTypeLike
 from common.cost import Arithmetic, Exchanges, Weights
 from common.cuda.epilogue import Fusion
 from common.data.dataset import Split
-from common.problem import Problem
+from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from common.vocabulary import Precision as Precision
 from common.vocabulary import Regime
@@ -100,6 +100,16 @@ class Gemm(Part, ABC):
     """Whether one kernel may read a layer's weights once for its backward pass and its update."""
 
     def __init__(self, setup: Setup) -> None: ...
+
+    @classmethod
+    def packed(cls, params: Params) -> Params:
+        """Parameters on the host as its kernels keep them in memory, in the same shapes."""
+        return params
+
+    @classmethod
+    def unpacked(cls, params: Params) -> Params:
+        """The inverse of `packed`."""
+        return params
 
     @abstractmethod
     def __call__(

@@ -128,7 +128,7 @@ class RecipeTrainer:
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters."""
-        load_params(self._setup, params)
+        load_params(self._setup, self._recipe.gemm.packed(params))
 
     def run_epoch(self, epoch: int) -> None:
         """Train on every full batch once, in order."""
@@ -160,7 +160,7 @@ class RecipeTrainer:
 
     def read_params(self) -> Params:
         """The current parameters."""
-        return read_params(self._setup)
+        return self._recipe.gemm.unpacked(read_params(self._setup))
 
     def close(self) -> None:
         """Release the memory."""

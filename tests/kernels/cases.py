@@ -35,7 +35,14 @@ from stages.shapes.launch_shapes import Product, Shape
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
 from stages.streamed.last_layer_head import THREADS as LAST_LAYER_THREADS
 from stages.streamed.last_layer_head import shared_bytes
+from stages.streamed.r3_ring_bf16 import BFloat16Ring
+from stages.streamed.r3_streamed_ring import ExactRing
+from stages.streamed.r4_ring_planes import PlanesRing
+from stages.streamed.ring_gemm import BACK_BYTES as RING_BACK_BYTES
+from stages.streamed.ring_gemm import FORWARD_BYTES as RING_FORWARD_BYTES
+from stages.streamed.ring_gemm import TEAM_WARPS, panels_of
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
+from stages.streamed.weight_panels import TILE, from_panels, from_planes, to_panels, to_planes
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
 from tests.kernels.halves import halves_of, scaled_down, sum_of_halves
@@ -205,9 +212,13 @@ tile_product_split = partial(_tile_products, "tile_product_split", bits=22)
 tile_product_u8 = partial(_tile_products, "tile_product_u8", bits=22)
 
 
-def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
+FORWARD_SIZES = [(1, 4, 4), (32, 64, 64), (31, 68, 40), (32, 132, 72), (9, 200, 128), (17, 320, 68)]
+BACK_SIZES = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (16, 31, 80), (32, 40, 208), (17, 65, 160), (9, 150, 80)]
+Sizes = list[tuple[int, int, int]]  # batch, fan_in, fan_out
+
+
+def _forward_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> Iterator[Case]:
     """A layer forward: outputs and batches as large as a tile, smaller and larger."""
-    sizes = [(1, 4, 4), (32, 64, 64), (31, 68, 40), (32, 132, 72), (9, 200, 128), (17, 320, 68)]
     for i, (batch, fan_in, fan_out) in enumerate(sizes):
         inputs, weights = _normal(random, (batch, fan_in)), _normal(random, (fan_in, fan_out))
         bias, mask_bytes = _normal(random, (fan_out,)), mask_shape(batch, fan_out)[1]
@@ -236,13 +247,12 @@ def _ways_forward(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
                 yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=FORWARD_BYTES)
 
 
-streamed_forward_bf16 = partial(_ways_forward, "streamed_forward_bf16", bits=8)
-streamed_forward_split = partial(_ways_forward, "streamed_forward_split", bits=22)
+streamed_forward_bf16 = partial(_forward_cases, "streamed_forward_bf16", bits=8, sizes=FORWARD_SIZES)
+streamed_forward_split = partial(_forward_cases, "streamed_forward_split", bits=22, sizes=FORWARD_SIZES)
 
 
-def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
+def _back_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> Iterator[Case]:
     """A layer backward: inputs and batches as large as a tile, smaller and larger."""
-    sizes = [(1, 1, 16), (32, 32, 16), (31, 33, 48), (16, 31, 80), (32, 40, 208), (17, 65, 160), (9, 150, 80)]
     for (batch, fan_in, fan_out), needed in itertools.product(sizes, (True, False)):
         inputs, doutputs = _normal(random, (batch, fan_in)), _normal(random, (batch, fan_out))
         weights, bias = _normal(random, (fan_in, fan_out)), _normal(random, (fan_out,))
@@ -266,8 +276,94 @@ def _ways_back(kernel: str, random: Generator, bits: int) -> Iterator[Case]:
                 yield Case(kernel, grid, block, args, bounds, cluster, shared_bytes=back_bytes(groups))
 
 
-streamed_back_bf16 = partial(_ways_back, "streamed_back_bf16", bits=8)
-streamed_back_split = partial(_ways_back, "streamed_back_split", bits=22)
+streamed_back_bf16 = partial(_back_cases, "streamed_back_bf16", bits=8, sizes=BACK_SIZES)
+streamed_back_split = partial(_back_cases, "streamed_back_split", bits=22, sizes=BACK_SIZES)
+
+
+Packed = tuple[str, Callable[[Array], Array], Callable[[Array], Array]]  # an argument, into its order, and out of it
+
+
+RING_SIZES = [(1, 16, 64), (32, 64, 64), (31, 80, 128), (17, 208, 640), (9, 1168, 64)]  # the last two fill a ring twice
+
+
+def _rings_forward(
+    kernel: str, random: Generator, bits: int, teams: int, packed: Packed, bytes_of_ring: int = RING_FORWARD_BYTES
+) -> Iterator[Case]:
+    """As streamed kernels, with weights in panels or planes, and inputs and outputs in panels by turns."""
+    name, to_memory, _ = packed
+    for i, case in enumerate(_forward_cases(kernel, random, bits, RING_SIZES)):
+        inputs, weights = np.asarray(case.args["inputs"]), np.asarray(case.args["weights"])
+        (batch, fan_in), fan_out = inputs.shape, weights.shape[1]
+        panels = np.zeros(panels_of(fan_in), np.float32)
+        wide = np.zeros((batch, len(panels) * TILE), np.float32)
+        wide[:, :fan_in] = inputs
+        panels[:, :batch, :TILE] = wide.reshape(batch, -1, TILE).swapaxes(0, 1)
+        args: Args = {"inputs": inputs, "input_panels": panels, name: to_memory(weights), "out": case.args["out"]}
+        args |= {"output_panels": _poison(panels_of(fan_out)), "bias": case.args["bias"], "mask": case.args["mask"]}
+        args |= {key: arg for key, arg in case.args.items() if key not in (*args, "weights", "kept")}
+        args |= {"are_in_panels": i % 2, "into_panels": i // 2 % 2}
+        of_panels = np.zeros(panels_of(fan_out))
+        of_panels[:, :batch, :TILE] = np.asarray(case.bounds["out"]).reshape(batch, -1, TILE).swapaxes(0, 1)
+        if case.cluster is None or case.cluster <= _blocks(fan_in, TILE):
+            yield replace(
+                case,
+                args=args,
+                bounds={**case.bounds, "output_panels": of_panels},
+                grid=(1, fan_out // TILE),
+                block=(WARP * (teams * TEAM_WARPS + 1),),
+                shared_bytes=bytes_of_ring,
+                besides={"plain": weights.astype(np.float64)},
+            )
+
+
+def _rings_back(kernel: str, random: Generator, bits: int, teams: int, packed: Packed) -> Iterator[Case]:
+    """As streamed kernels, likewise; the blocks of a row are no cluster where they have nothing to add up."""
+    name, to_memory, from_memory = packed
+    for case in _back_cases(kernel, random, bits, RING_SIZES):
+        weights = np.asarray(case.args["weights"])
+        fan_in, fan_out = weights.shape
+        args = {
+            name if key == "weights" else key: to_memory(weights) if key == "weights" else arg
+            for key, arg in case.args.items()
+            if key not in ("groups", "kept")
+        }
+        split = min(case.cluster or 1, fan_out // TILE)
+        is_cluster = split > 1 and args["mask_bytes"]
+        yield replace(
+            case,
+            args=args,
+            bounds={name if key == "weights" else key: bound for key, bound in case.bounds.items()},
+            grid=(1 if is_cluster else split, _blocks(fan_in, TILE)),
+            block=(WARP * (teams * TEAM_WARPS + 2),),
+            cluster=split if is_cluster else None,
+            shared_bytes=RING_BACK_BYTES,
+            besides={"plain": weights.astype(np.float64)},
+            readings={name: from_memory},
+        )
+
+
+def _into_planes(weights: Array) -> Array:
+    return to_planes(weights).view(np.uint32)
+
+
+def _out_of_planes(planes: Array) -> Array:
+    return from_planes(planes.view(np.float32))
+
+
+PANELS, PLANES = ("weights", to_panels, from_panels), ("planes", _into_planes, _out_of_planes)
+ring_forward_split = partial(_rings_forward, "ring_forward_split", bits=22, teams=ExactRing.teams[0], packed=PANELS)
+ring_forward_bf16 = partial(_rings_forward, "ring_forward_bf16", bits=8, teams=BFloat16Ring.teams[0], packed=PANELS)
+ring_forward_planes = partial(
+    _rings_forward,
+    "ring_forward_planes",
+    bits=8,
+    teams=PlanesRing.teams[0],
+    packed=PLANES,
+    bytes_of_ring=PlanesRing.forward_bytes,
+)
+ring_back_split = partial(_rings_back, "ring_back_split", bits=22, teams=ExactRing.teams[1], packed=PANELS)
+ring_back_bf16 = partial(_rings_back, "ring_back_bf16", bits=8, teams=BFloat16Ring.teams[1], packed=PANELS)
+ring_back_planes = partial(_rings_back, "ring_back_planes", bits=8, teams=PlanesRing.teams[1], packed=PLANES)
 
 
 def add_bias(random: Generator) -> Iterator[Case]:

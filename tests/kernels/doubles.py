@@ -124,6 +124,67 @@ def streamed_back_split(
 streamed_back_bf16 = streamed_back_split
 
 
+def ring_forward_split(
+    inputs: Array,
+    input_panels: Array,
+    weights: Array,
+    out: Array,
+    output_panels: Array,
+    bias: Array,
+    mask: NDArray[np.uint8],
+    batch: int,
+    fan_in: int,
+    fan_out: int,
+    mask_bytes: int,
+    fusion: int,
+    are_in_panels: int,
+    into_panels: int,
+    plain: Array,
+) -> Outputs:
+    if are_in_panels:
+        inputs = input_panels[:, :batch, :64].swapaxes(0, 1).reshape(batch, -1)[:, :fan_in]
+    sizes = (batch, fan_in, fan_out, mask_bytes, fusion, 0)
+    found = streamed_forward_split(inputs, plain, out, bias, mask, *sizes)
+    panels = output_panels.copy()
+    if into_panels:
+        panels[:, :batch, :64] = found["out"].reshape(batch, -1, 64).swapaxes(0, 1)
+    return {**found, "output_panels": panels}
+
+
+ring_forward_bf16 = ring_forward_split
+
+
+def ring_back_split(
+    inputs: Array,
+    doutputs: Array,
+    weights: Array,
+    bias: Array,
+    dinputs: Array,
+    mask: NDArray[np.uint8],
+    batch: int,
+    fan_in: int,
+    fan_out: int,
+    mask_bytes: int,
+    learning_rate: float,
+    plain: Array,
+) -> Outputs:
+    sizes = (batch, fan_in, fan_out, mask_bytes, 0, 0, learning_rate)
+    return streamed_back_split(inputs, doutputs, plain, bias, dinputs, mask, *sizes)
+
+
+ring_back_bf16 = ring_back_split
+
+
+def ring_forward_planes(planes: NDArray[np.uint32], **args: Any) -> Outputs:
+    return ring_forward_split(weights=args["plain"], **args)
+
+
+def ring_back_planes(planes: NDArray[np.uint32], **args: Any) -> Outputs:
+    found = ring_back_split(weights=args["plain"], **args)
+    found["planes"] = found.pop("weights")
+    return found
+
+
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
     return {"output": output + bias}
 

@@ -1,4 +1,5 @@
-// Copies of whole runs into shared memory by the copy engine, and the barriers that tell when they are there. Needs sm_90.
+// Copies of whole runs into shared memory and back by the copy engine, and the barriers that tell when they are there. Needs
+// sm_90.
 //
 // Runs of 16 KB come into a multiprocessor faster than copies of 16 bytes a thread (docs/notebook/large-batch.md). (PTX ISA:
 // mbarrier, cp.async.bulk.)
@@ -25,6 +26,11 @@ __device__ inline void mbarrier_arrive(Barrier& barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(&barrier)) : "memory");
 }
 
+// Arrives once all copies of this thread by cp_async_16 so far are there (async_copies.cuh).
+__device__ inline void cp_async_mbarrier_arrive(Barrier& barrier) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(&barrier)) : "memory");
+}
+
 // Makes the barriers of this thread visible to the other blocks.
 __device__ inline void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 
@@ -45,3 +51,25 @@ __device__ inline void cp_async_bulk(void* to, Barrier& barrier, const void* fro
                  "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier))
                  : "memory");
 }
+
+// Orders this thread's writes to shared memory before later copies by the copy engine.
+__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Starts a copy of `bytes`, a multiple of 16, from this block's shared memory into memory, asynchronously.
+__device__ inline void cp_async_bulk_store(void* to, const void* from, int bytes) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
+// Closes a group: this thread's copies into memory since the last call.
+__device__ inline void cp_async_bulk_commit_group() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Waits until this thread's groups but the YOUNGEST last ones have been read from shared memory.
+template <int YOUNGEST>
+__device__ inline void cp_async_bulk_wait_group_read() {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(YOUNGEST) : "memory");
+}
+
+// Waits until all groups of this thread are in memory.
+__device__ inline void cp_async_bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }

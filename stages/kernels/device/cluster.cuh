@@ -34,9 +34,6 @@ __device__ inline void st_async(unsigned address, unsigned barrier, uint4 bytes)
                  : "memory");
 }
 
-// Orders this thread's writes to shared memory before later copies by the copy engine.
-__device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 // Publishes the writes of this block so far to all threads of the GPU that wait for this value of the flag.
 __device__ inline void raise_flag(int* flag, int value) {
     asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");

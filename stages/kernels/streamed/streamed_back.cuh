@@ -46,7 +46,7 @@ struct alignas(16) Quad {
 // A group's inputs as left factors, which every piece needs again: for each 16 rows of the batch, what each lane holds.
 template <class Arithmetic>
 struct OwnInputs {
-    static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // a lane's four inputs in two rounds: all four at once take more registers
+    static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // a lane's four inputs, two at a time
     static_assert(STEPS * HALVES == PARTS, "each warp of a group loads one");
     using Factors = typename Arithmetic::template Factors<2, 2>;
 
@@ -73,13 +73,28 @@ struct OwnInputs {
         }
     }
 
-    __device__ void read(Factors& factors, int s, int half) const {
+    __device__ void read(typename Arithmetic::template Factors<4, 2>& factors, int s) const {
 #pragma unroll
-        for (int i = 0; i < Factors::QUADS_OF_A; ++i) {
-            const Quad quad = quads[s][half][i][threadIdx.x % WARP];
+        for (int i = 0; i < HALVES * Factors::QUADS_OF_A; ++i) {
+            const Quad quad = quads[s][i % HALVES][i / HALVES][threadIdx.x % WARP];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) factors.quad_of_a(i)[e] = quad.words[e];
+            for (int e = 0; e < 4; ++e) factors.quad_of_rows(i % HALVES, i / HALVES)[e] = quad.words[e];
         }
+    }
+};
+
+// A lane's weights in a piece of the ring, from where they are read; they are written to memory.
+struct PieceWeights {
+    const float* piece;  // of the lane's first
+    float* memory;
+    int fan_out, rows_there;
+    unsigned long long policy;
+
+    __device__ void read(float (&to)[4], int i) const { copy_run<4>(to, piece + 8 * i * WIDER); }
+
+    // In place of an assignment, which the compiler splits.
+    __device__ void write(int i, float4 updated) const {
+        if (8 * i < rows_there) st_global_cg_v4(memory + 8 * i * fan_out, updated, policy);
     }
 };
 
@@ -92,11 +107,13 @@ class WayBack {
     __device__ WayBack(const BackLayer& layer, const OwnInputs<Arithmetic>& inputs, int first_input)
         : layer(layer), inputs(inputs), first_input(first_input), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4) {}
 
-    // Takes K_STEP columns from `begin` on: doutputs in `rows`, the group's weights in `own`. Stores them with that policy.
-    __device__ void take(const float* rows, const float* own, int begin, unsigned long long policy) {
+    // Takes K_STEP columns from `begin` on: doutputs in `rows`, the lane's weights in `own`, which reads and writes the four
+    // of input 8i + g.
+    template <class Own>
+    __device__ void take(const float* rows, const Own& own, int begin) {
         float weights[4][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) copy_run<4>(weights[i], own + (8 * i + g) * WIDER + 4 * t);
+        for (int i = 0; i < 4; ++i) own.read(weights[i], i);
         if (NEEDED || first_input == 0) {
             float left[4][4];
 #pragma unroll
@@ -105,10 +122,10 @@ class WayBack {
             if constexpr (NEEDED) {
                 typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
                 factors.take(left, weights);
-                factors.multiply_into(sums);
+                factors.add_to(sums);
             }
         }
-        float gradient[2][2][2][2] = {};
+        float gradient[4][2][2] = {};
 #pragma unroll
         for (int s = 0; s < MOST_ROWS / K_STEP; ++s) {
             float right[2][4];
@@ -118,23 +135,17 @@ class WayBack {
                 copy_run<2>(pair, rows + (16 * s + row_of_16(t, e)) * PITCH + 2 * g);
                 right[0][e] = pair[0], right[1][e] = pair[1];
             }
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                typename OwnInputs<Arithmetic>::Factors factors(nullptr, 0, g, t);
-                inputs.read(factors, s, half);
-                factors.take_b(right);
-                factors.multiply_into(gradient[half]);
-            }
+            typename Arithmetic::template Factors<4, 2> factors(nullptr, 0, g, t);
+            inputs.read(factors, s);
+            factors.take_b(right);
+            factors.multiply_in_turn(gradient);
         }
         const float rate = layer.learning_rate;
-        float* at = layer.weights + (first_input + g) * layer.sizes.fan_out + begin + 4 * t;
 #pragma unroll
-        for (int i = 0; i < 4; ++i, at += 8 * layer.sizes.fan_out) {
-            const auto& of_row = gradient[i / 2][i % 2];
-            const float4 updated = {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
-                                    weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]};
-            // In place of an assignment, which the compiler splits.
-            if (first_input + 8 * i + g < layer.sizes.fan_in) st_global_cg_v4(at, updated, policy);
+        for (int i = 0; i < 4; ++i) {
+            const auto& of_row = gradient[i];
+            own.write(i, {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
+                          weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]});
         }
     }
 
@@ -178,9 +189,11 @@ __device__ inline void streamed_back(const BackLayer& layer, const Product<float
     inputs[group].load(layer, tile.first_col + group * OWN, part);
     WayBack<Arithmetic, NEEDED> back(layer, inputs[group], tile.first_col + group * OWN);
     stream.run([&](const float* piece, int from) {
-        const int at = part * K_STEP;
-        const float* own = piece + MOST_ROWS * PITCH + group * OWN * WIDER;
-        if (from + at < sizes.fan_out) back.take(piece + at, own + at, from + at, policy_of(from));
+        const int at = part * K_STEP, input = tile.first_col + group * OWN + g;
+        const float* own = piece + MOST_ROWS * PITCH + (group * OWN + g) * WIDER + at + 4 * t;
+        float* memory = layer.weights + input * sizes.fan_out + from + at + 4 * t;
+        const PieceWeights weights = {own, memory, sizes.fan_out, sizes.fan_in - input, policy_of(from)};
+        if (from + at < sizes.fan_out) back.take(piece + at, weights, from + at);
     });
     if constexpr (!NEEDED) return;
 #pragma unroll

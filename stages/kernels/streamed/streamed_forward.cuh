@@ -53,7 +53,7 @@ __device__ inline void streamed_forward(const Product<float>& product, int kept,
         }
         typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
         factors.take(left, right);
-        factors.multiply_into(sums);
+        factors.add_to(sums);
     });
 #pragma unroll
     for (int i = 0; i < 4; ++i) {

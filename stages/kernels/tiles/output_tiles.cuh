@@ -266,9 +266,9 @@ __device__ inline float4 read_besides(const Product<Number>& product, int row, i
 
 __device__ inline float cut_off(float value) { return value <= 0.0f ? 0.0f : value; }  // a NaN stays one
 
-// Writes a quad of outputs. The whole warp must call it, each two lanes with eight neighbours of a row.
+// Writes a quad of outputs and returns it. The whole warp must call it, each two lanes with eight neighbours of a row.
 template <class Number>
-__device__ inline void write_out(const Product<Number>& product, int row, int col, float4 sum, float4 besides,
+__device__ inline float4 write_out(const Product<Number>& product, int row, int col, float4 sum, float4 besides,
                                  bool wide) {
     const float alpha = product.alpha, beta = product.beta;
     const int left = product.n - col;
@@ -291,6 +291,7 @@ __device__ inline void write_out(const Product<Number>& product, int row, int co
     }
     if (inside) write_quad(product.out + row * product.n + col, value, left, wide);
     if (product.fusion == BIAS_ROW && row == product.m && left > 0) write_quad(product.bias + col, value, left, wide);
+    return value;
 }
 
 // Leaves one warp's sums of a tile of 8 ROWS by 8 COLS outputs in shared memory, where the block adds them up.
@@ -358,6 +359,10 @@ __device__ inline float4 sum_of_blocks(const float* own, int blocks) {
     return sum;
 }
 
+struct NowhereElse {
+    __device__ void operator()(int, int, float4) const {}
+};
+
 // Finishes a tile's outputs from its sums. Each block of the cluster finishes some, in whole warps of quads.
 template <class Number>
 class Outputs {
@@ -378,8 +383,9 @@ class Outputs {
         }
     }
 
-    // `shared` has the sums of `warps` warps, one tile after the other.
-    __device__ void write(float* shared, int warps) const {
+    // `shared` has the sums of `warps` warps, one tile after the other. also(row, col, quad) takes each quad of outputs.
+    template <class Also = NowhereElse>
+    __device__ void write(float* shared, int warps, Also also = {}) const {
         const int threads = blockDim.x, blocks = cluster_nctarank();
         const int apart = tile.height * tile.stride();  // the sums of two warps
         if (blocks > 1) {
@@ -396,7 +402,7 @@ class Outputs {
             const int row = tile.first_row + tile.row(quad), col = tile.first_col + tile.col(quad);
             const float4 besides =
                 round == 0 ? ahead[0] : round == 1 ? ahead[1] : read_besides(product, row, col, wide);
-            write_out(product, row, col, sum, besides, wide);
+            also(row, col, write_out(product, row, col, sum, besides, wide));
         }
         if (blocks > 1) barrier_cluster_aligned();  // no block ends while another reads from it
     }

@@ -60,11 +60,17 @@ struct BFloat16 {
         __device__ void take_b(const float (&from_b)[COLS][4]) { this->convert_b(from_b, cvt_bf16x2); }
         __device__ unsigned (&quad_of_a(int i))[4] { return this->a[i]; }
 
+        // The quad of the 16 rows of a that are two rows' by themselves.
+        __device__ unsigned (&quad_of_rows(int rows, int))[4] { return this->a[rows]; }
+
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
                 mma_m16n8k16_bf16(c, this->a[i], this->b[j][0], this->b[j][1]);
             });
         }
+
+        __device__ void multiply_in_turn(float (&sums)[ROWS][COLS][2]) const { multiply_into(sums); }
+        __device__ void add_to(float (&sums)[ROWS][COLS][2]) const { multiply_into(sums); }
     };
 };
 
@@ -173,10 +179,39 @@ struct TwoTf32 {
             return (i < ROWS ? high : low).a[i / (ROWS / 2) % 2][i % (ROWS / 2)];
         }
 
+        __device__ unsigned (&quad_of_rows(int rows, int i))[4] { return (i < 2 ? high : low).a[i % 2][rows]; }
+
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             high.multiply_into(sums, low);
             if constexpr (!A_IS_SHORT) low.multiply_into(sums, high);
             high.multiply_into(sums);
+        }
+
+        // The same in another order: no product waits for the one before it.
+        __device__ void multiply_in_turn(float (&sums)[ROWS][COLS][2]) const {
+#pragma unroll
+            for (int part = A_IS_SHORT; part < 3; ++part) {
+#pragma unroll
+                for (int e = 0; e < 2; ++e) {
+                    const auto& of_a = part == 0 ? low : high;
+                    const auto& of_b = part == 1 ? low : high;
+                    multiply_fragments<ROWS, COLS>(sums, [&](float (&c)[4], int i, int j) {
+                        mma_m16n8k8_tf32(c, of_a.a[e][i], of_b.b[e][j][0], of_b.b[e][j][1]);
+                    });
+                }
+            }
+        }
+
+        // The same, but adds the product to the sums outside of the tensor cores, which cut off the bits that a sum has no place
+        // for: over thousands of numbers that made gradients too small by 4e-6.
+        __device__ void add_to(float (&sums)[ROWS][COLS][2]) const {
+            float product[ROWS][COLS][2] = {};
+            multiply_in_turn(product);
+#pragma unroll
+            for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+                for (int j = 0; j < COLS; ++j) sums[i][j][0] += product[i][j][0], sums[i][j][1] += product[i][j][1];
+            }
         }
     };
 };

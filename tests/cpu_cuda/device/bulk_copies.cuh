@@ -1,4 +1,5 @@
-// In place of stages/kernels/device/bulk_copies.cuh: a copy arrives when a thread waits for its barrier, not before.
+// In place of stages/kernels/device/bulk_copies.cuh: a copy arrives when a thread waits for its barrier, not before; a copy
+// into memory reads its source when its thread waits for its group, so that an overwrite too early shows.
 #pragma once
 
 #include <vector>
@@ -22,6 +23,30 @@ struct BulkCopy {
     int bytes;
 };
 inline std::vector<BulkCopy> bulk_copies;  // under way
+
+// A copy into memory by a thread, which its block's shared memory and its index name.
+struct BulkStore {
+    const void* block;
+    unsigned thread;
+    int groups;  // closed since, its own among them
+    void* to;
+    const void* from;
+    int bytes;
+    bool is_own() const { return block == dynamic_shared && thread == threadIdx.x; }
+};
+inline std::vector<BulkStore> bulk_stores;  // under way
+
+inline void finish_stores(int youngest) {
+    for (std::size_t i = 0; i < bulk_stores.size();) {
+        const BulkStore store = bulk_stores[i];
+        if (store.is_own() && store.groups > youngest) {
+            std::memcpy(store.to, store.from, store.bytes);
+            bulk_stores.erase(bulk_stores.begin() + i);
+        } else {
+            ++i;
+        }
+    }
+}
 
 inline Phase phase_of(const Barrier& barrier) {
     Phase phase;
@@ -62,6 +87,12 @@ inline void mbarrier_arrive(Barrier& barrier) {
     cpu_cuda::keep(barrier, phase);
 }
 
+inline void cp_async_mbarrier_arrive(Barrier& barrier) {
+    cpu_cuda::cp_async_commit_group();
+    cpu_cuda::cp_async_wait_group(0);
+    mbarrier_arrive(barrier);
+}
+
 inline void mbarrier_arrive_expect_tx(Barrier& barrier, int bytes) {
     cpu_cuda::Phase phase = cpu_cuda::phase_of(barrier);
     --phase.missing;
@@ -85,3 +116,23 @@ inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int byte
     std::memset(to, 0xff, bytes);
     cpu_cuda::bulk_copies.push_back({&barrier, to, from, bytes});
 }
+
+inline void fence_proxy_async() {}
+
+inline void cp_async_bulk_store(void* to, const void* from, int bytes) {
+    for (const void* end : {static_cast<const void*>(to), from}) {
+        if (reinterpret_cast<std::uintptr_t>(end) % 16 || bytes % 16) __builtin_trap();  // misaligned
+    }
+    cpu_cuda::bulk_stores.push_back({cpu_cuda::dynamic_shared, threadIdx.x, 0, to, from, bytes});
+}
+
+inline void cp_async_bulk_commit_group() {
+    for (cpu_cuda::BulkStore& store : cpu_cuda::bulk_stores) store.groups += store.is_own();
+}
+
+template <int YOUNGEST>
+inline void cp_async_bulk_wait_group_read() {
+    cpu_cuda::finish_stores(YOUNGEST);
+}
+
+inline void cp_async_bulk_wait_all() { cpu_cuda::finish_stores(0); }

@@ -1,0 +1,157 @@
+// A layer's weights in their own order in memory, tile after tile, and the ring of tiles through which the copy engine moves
+// them: one copy a tile, into shared memory and, updated, back.
+//
+// Who does what in a block:
+//
+//   teams of 8 warps   a tile each, in turn: they wait for its slot to be full, multiply, and leave it
+//   the fetching warp  fills a slot with the next tile, by one copy, and with the other factor's share of it, 16 bytes a lane:
+//                      a copy by the copy engine takes 64 cycles, however short it is
+//   the storing warp   backward only: copies a slot's updated tile to memory; then the slot is empty
+//
+// No warp waits for all others before the end. Tiles are ahead by as many as there are slots.
+//
+// In memory the layer's outputs form panels of 64 columns, one after the other. A panel has its rows in order, 64 numbers each,
+// so that any of its rows in a run are a run of memory. In row i the quad q of four numbers stands at q ^ place_bits(i): of
+// eight lanes that read a quad at a time, forward (four rows of two columns) or backward (two rows), none hits another's bank.
+//
+// A block, or a cluster, takes a circle of tiles, its blocks in turn: forward a panel, backward a row of tiles. Forward, panel p
+// begins after its tile p and ends with it; backward, row r begins with panel r. So each pass begins with the tiles where the
+// one before ended: those that are still in L2.
+#pragma once
+#include "device/async_copies.cuh"
+#include "device/bulk_copies.cuh"
+#include "streamed/streamed_back.cuh"
+
+constexpr int TILE = 64;          // rows and columns
+constexpr int TEAM_WARPS = 8;     // that take a tile together
+
+__device__ inline int place_bits(int row) { return row % 2 * 4 ^ row / 4 % 4 * 2; }
+
+// FACTOR_PITCH_: floats between rows of the other factor. A tile comes into the ring in planes, of so many bytes a weight.
+template <int FACTOR_PITCH_, int PLANE_BYTES_, int PLANES_>
+struct alignas(128) Slot {
+    static constexpr int FACTOR_PITCH = FACTOR_PITCH_, PLANE_BYTES = PLANE_BYTES_, PLANES = PLANES_;
+    static constexpr int PLANE_FLOATS = TILE * TILE * PLANE_BYTES / 4;
+    float weights[PLANES * PLANE_FLOATS], factor[MOST_ROWS * FACTOR_PITCH];
+};
+
+template <class SlotType, int COUNT>
+struct alignas(128) Ring {
+    static constexpr int SLOTS = COUNT;
+    using OneSlot = SlotType;
+    OneSlot slots[SLOTS];
+    Barrier full[SLOTS], done[SLOTS], empty[SLOTS], ready;
+
+    // Call it with all threads before others use the ring.
+    __device__ void begin(bool is_stored) {
+        if (threadIdx.x == 0) {
+            for (int s = 0; s < SLOTS; ++s) {
+                mbarrier_init(full[s], 1 + WARP);
+                mbarrier_init(done[s], TEAM_WARPS);
+                mbarrier_init(empty[s], is_stored ? 1 : TEAM_WARPS);
+            }
+            mbarrier_init(ready, TEAM_WARPS);
+            fence_mbarrier_init();
+        }
+        __syncthreads();
+    }
+};
+
+// The tiles of a block: a circle of `length`, from `first` on, that `blocks` blocks take in turn.
+struct Circle {
+    int length, first, rank, blocks;
+
+    __device__ int count() const { return (length - rank + blocks - 1) / blocks; }
+    __device__ int tile(int n) const { return (first + rank + n * blocks) % length; }
+};
+
+struct RingLayer {
+    float* weights;
+    const float *factor, *panels;  // (batch, `stride`); or in panels of 64 columns, as it comes into a slot
+    int batch, fan_in, stride;
+
+    __device__ int rows(int row_tile) const { return min(TILE, fan_in - row_tile * TILE); }
+    __device__ float* tile(int row_tile, int panel) const {
+        return weights + (static_cast<long long>(panel) * fan_in + row_tile * TILE) * TILE;
+    }
+};
+
+struct Place {
+    int row_tile, panel;
+};
+
+// Fills slots, by one warp. The other factor's columns are the tile's rows, or its columns. Rows beyond the batch become zeros.
+template <class Ring, class PlaceOf>
+__device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, bool by_rows, PlaceOf place_of) {
+    using Tiles = typename Ring::OneSlot;
+    constexpr int QUADS = TILE / 4, APART = WARP / QUADS, PITCH_TO = Tiles::FACTOR_PITCH;
+    constexpr int FACTOR_BYTES = 4 * MOST_ROWS * PITCH_TO;
+    const int lane = threadIdx.x % WARP, count = circle.count(), col = lane % QUADS * 4, first = lane / QUADS;
+    for (int n = 0; n < count; ++n) {
+        const int s = n % Ring::SLOTS;
+        if (n >= Ring::SLOTS) mbarrier_wait_parity(ring.empty[s], (n / Ring::SLOTS - 1) % 2);
+        const Place place = place_of(circle.tile(n));
+        const int rows = layer.rows(place.row_tile), piece = by_rows ? place.row_tile : place.panel;
+        if (lane == 0) {
+            const int bytes = Tiles::PLANE_BYTES * TILE * rows;
+            const float* tile = layer.tile(place.row_tile, place.panel);
+            mbarrier_arrive_expect_tx(ring.full[s], Tiles::PLANES * bytes + (layer.panels ? FACTOR_BYTES : 0));
+#pragma unroll
+            for (int i = 0; i < Tiles::PLANES; ++i) {
+                float* to = ring.slots[s].weights + i * Tiles::PLANE_FLOATS;
+                cp_async_bulk(to, ring.full[s], tile + i * (bytes / 4), bytes);
+            }
+            if (layer.panels) {
+                const float* from = layer.panels + piece * MOST_ROWS * PITCH_TO;
+                cp_async_bulk(ring.slots[s].factor, ring.full[s], from, FACTOR_BYTES);
+            }
+        }
+        if (layer.panels) {
+            mbarrier_arrive(ring.full[s]);
+            continue;
+        }
+        const float* from = layer.factor + first * layer.stride + TILE * piece + col;
+        float* to = ring.slots[s].factor + first * PITCH_TO + col;
+        const int left = !by_rows || col < rows ? layer.batch - first : 0;
+#pragma unroll
+        for (int row = 0; row < MOST_ROWS; row += APART, from += APART * layer.stride) {
+            cp_async_16(to + row * PITCH_TO, from, row < left);
+        }
+        cp_async_mbarrier_arrive(ring.full[s]);
+    }
+}
+
+// Copies updated tiles to memory, by one thread.
+template <class Ring, class PlaceOf>
+__device__ inline void store_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, PlaceOf place_of) {
+    using Tiles = typename Ring::OneSlot;
+    const int count = circle.count();
+    for (int n = 0; n < count; ++n) {
+        const int s = n % Ring::SLOTS;
+        mbarrier_wait_parity(ring.done[s], n / Ring::SLOTS % 2);
+        const Place place = place_of(circle.tile(n));
+        const int bytes = Tiles::PLANE_BYTES * TILE * layer.rows(place.row_tile);
+        float* tile = layer.tile(place.row_tile, place.panel);
+#pragma unroll
+        for (int i = 0; i < Tiles::PLANES; ++i) {
+            cp_async_bulk_store(tile + i * (bytes / 4), ring.slots[s].weights + i * Tiles::PLANE_FLOATS, bytes);
+        }
+        cp_async_bulk_commit_group();
+        cp_async_bulk_wait_group_read<1>();
+        if (n > 0) mbarrier_arrive(ring.empty[(n - 1) % Ring::SLOTS]);
+    }
+    cp_async_bulk_wait_all();
+}
+
+// Calls take(slot, tile) for each of a team's tiles, by its warps.
+template <int TEAMS, class Ring, class Take>
+__device__ inline void take_tiles(Ring& ring, Barrier* left, const Circle& circle, Take take) {
+    const int team = threadIdx.x / (TEAM_WARPS * WARP), count = circle.count();
+    for (int n = team; n < count; n += TEAMS) {
+        const int s = n % Ring::SLOTS;
+        mbarrier_wait_parity(ring.full[s], n / Ring::SLOTS % 2);
+        take(ring.slots[s], circle.tile(n));
+        __syncwarp();
+        if (threadIdx.x % WARP == 0) mbarrier_arrive(left[s]);
+    }
+}

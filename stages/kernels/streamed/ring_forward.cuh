@@ -1,0 +1,81 @@
+// A layer's forward product through a ring of tiles (ring.cuh).
+//
+// Who holds what:
+//
+//   a block, or a cluster   a panel of 64 outputs of all rows; the blocks of a cluster take turns at its tiles of 64 inputs
+//   a warp of a team        of each tile 16 inputs by 32 outputs: share warp / 2, side warp % 2
+//   a lane (g, t)           inputs 4t to 4t + 3 of 16; outputs 4g to 4g + 3 of 32
+//
+// Inputs come row by row, or in panels of 64, (panels, 32, INPUTS_PITCH): a panel by one copy. Outputs are written row by row,
+// and for the next layer in panels, too. At the end the sums are added up over warps and teams, then over the blocks of the cluster.
+#pragma once
+#include "streamed/ring.cuh"
+
+constexpr int INPUTS_PITCH = TILE + 16;  // floats: no bank twice for quads of neighbouring rows
+constexpr int SHARES = TILE / K_STEP, SIDES = TILE / OWN;
+
+// A tile of float32 weights, as a right factor.
+struct FloatTile {
+    static constexpr int BYTES = 4, SLOTS = 8;
+
+    template <class Factors>
+    static __device__ void take(Factors& factors, const float* tile, int first, int cols, int g, int t) {
+        float right[4][4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+            float run[4];
+            copy_run<4>(run, tile + (first + 4 * t + e) * TILE + 4 * (cols / 4 + g ^ place_bits(4 * t + e)));
+#pragma unroll
+            for (int j = 0; j < 4; ++j) right[j][e] = run[j];
+        }
+        factors.take_b(right);
+    }
+};
+
+template <class Arithmetic, class Tile, int TEAMS>
+__device__ inline void ring_forward(const Product<float>& product, const float* input_panels, float* output_panels,
+                                    float* memory) {
+    const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    const int side = warp % SIDES, share = warp % TEAM_WARPS / SIDES, team = warp / TEAM_WARPS;
+    const int panel = blockIdx.y, row_tiles = (product.k + TILE - 1) / TILE;
+    using TileSlot = Slot<INPUTS_PITCH, Tile::BYTES, 1>;
+    auto& ring = *reinterpret_cast<Ring<TileSlot, Tile::SLOTS>*>(memory);
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
+    ring.begin(false);
+    const RingLayer layer = {const_cast<float*>(product.b), product.a, input_panels, product.m, product.k, product.k};
+    const Circle circle = {row_tiles, (panel + 1) % row_tiles, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+    float sums[4][4][2] = {};
+    if (team < TEAMS) {
+        take_tiles<TEAMS>(ring, ring.empty, circle, [&](const TileSlot& slot, int row_tile) {
+            if (share * K_STEP >= layer.rows(row_tile)) return;
+            float left[4][4];
+            const float* inputs = slot.factor + g * INPUTS_PITCH + share * K_STEP + 4 * t;
+#pragma unroll
+            for (int i = 0; i < 4; ++i) copy_run<4>(left[i], inputs + 8 * i * INPUTS_PITCH);
+            typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
+            factors.take_a(left);
+            Tile::take(factors, slot.weights, share * K_STEP, side * OWN, g, t);
+            factors.add_to(sums);
+        });
+    } else if (warp == TEAMS * TEAM_WARPS) {
+        fetch_tiles(ring, layer, circle, true, [&](int tile) { return Place{tile, panel}; });
+    }
+    __syncthreads();  // all tiles have been read
+    const OutputTile tile = {0, panel * TILE, MOST_ROWS, 4};
+    if (team < TEAMS) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float* row = memory + ((team * SHARES + share) * tile.height + 8 * i + g) * tile.stride() + side * OWN;
+            float run[8];
+#pragma unroll
+            for (int j = 0; j < 8; ++j) run[j] = sums[i][j % 4][j / 4];
+            store_run<8>(row + 8 * t, run);
+        }
+    }
+    __syncthreads();
+    Outputs<float>(product, tile).write(memory, TEAMS * SHARES, [&](int row, int col, float4 quad) {
+        float* to = output_panels + (panel * MOST_ROWS + row) * INPUTS_PITCH + col - tile.first_col;
+        if (output_panels != nullptr && row < product.m) *reinterpret_cast<float4*>(to) = quad;
+    });
+}

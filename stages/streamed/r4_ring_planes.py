@@ -1,0 +1,49 @@
+"""Ring of planes, bfloat16: weights as a plane of bfloat16 and one of remainders; the forward pass reads one plane.
+
+Why: ring-bf16 reads 4 bytes of a weight forward, rounds them to bfloat16, and never uses the other two.
+
+Change: gemm. A float32's bits are split in two numbers of 16 bits: (bits + 0x8000) >> 16, which is a bfloat16, and the
+low 16 bits as a signed remainder. Together they are the float32, bit for bit. A tile of 16 KB has both planes, one
+after the other. Forward copies the first one alone, and shifts nothing but its pairs; backward copies, joins, updates
+and splits both. So a step moves 10 bytes a parameter instead of 12.
+
+Expect: in a trial of rings without products two layers of 4,096 took 116 us instead of 133 on an H100: 15 to 20 us less
+a step than ring-bf16.
+
+Predict: on H100: 784-4096x3-10, batch 32: 14 to 21 us less than ring-bf16.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from common.problem import Params
+from stages.streamed import r3_ring_bf16
+from stages.streamed.r3_ring_bf16 import BFloat16Ring
+from stages.streamed.ring_gemm import FORWARD_PLANES_BYTES
+from stages.streamed.weight_panels import from_planes, to_planes
+
+
+class PlanesRing(BFloat16Ring):
+    """Products through a ring in bfloat16, with weights in two planes."""
+
+    ring: ClassVar[tuple[str, str, str]] = ("streamed/ring_planes.cu", "ring_forward_planes", "ring_back_planes")
+    weight_type: ClassVar[Any] = np.uint32
+    forward_bytes: ClassVar[int] = FORWARD_PLANES_BYTES
+
+    @classmethod
+    def packed(cls, params: Params) -> Params:
+        """Parameters with the weights of hidden layers in planes."""
+        return Params((*map(to_planes, params.weights[:-1]), params.weights[-1]), params.biases)
+
+    @classmethod
+    def unpacked(cls, params: Params) -> Params:
+        """The inverse of `packed`."""
+        return Params((*map(from_planes, params.weights[:-1]), params.weights[-1]), params.biases)
+
+
+STAGE = r3_ring_bf16.STAGE.climb(
+    "ring-planes", "Ring of planes of weights", words="the forward pass reads half of a weight", gemm=PlanesRing
+)

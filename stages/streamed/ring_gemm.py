@@ -1,0 +1,191 @@
+"""Products of hidden layers through a ring of tiles that the copy engine moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from common.errors import MisfitError
+from common.problem import Params, Problem
+from stages.engine.misfit import closest_rung, require_shared_bytes, with_closest
+from stages.engine.parts import blocks, float32, int32
+from stages.engine.workspace import Array, Setup
+from stages.streamed.streamed_gemm import HELD, MOST_ROWS, PITCH, Product, StreamedGemm
+from stages.streamed.weight_panels import TILE, from_panels, to_panels
+from stages.tiles.tile_gemm import ProductSpec, tile_source_hash
+from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, STEP, WARP
+
+# ring.cuh
+TEAM_WARPS = 8
+SLOTS = 8
+FORWARD_PITCH = TILE + 16
+
+
+def ring_bytes(factor_pitch: int, weight_bytes: int = 4, slots: int = SLOTS) -> int:
+    """Shared memory of a ring, in bytes; a slot has a tile and a factor's rows, which are as many floats apart."""
+    used = slots * (weight_bytes * TILE * TILE + 4 * MOST_ROWS * factor_pitch) + 8 * (3 * slots + 1)
+    return blocks(used, 128) * 128
+
+
+FORWARD_BYTES = ring_bytes(FORWARD_PITCH)
+FORWARD_PLANES_BYTES = ring_bytes(FORWARD_PITCH, 2, 12)
+BACK_BYTES = ring_bytes(PITCH) + HELD * MOST_ROWS * TILE
+"""Shared memory of a block, in bytes; backward with the inputs as factors."""
+
+
+def panels_of(units: int) -> tuple[int, int, int]:
+    """Shape of a batch's outputs in panels."""
+    return blocks(units, TILE), MOST_ROWS, FORWARD_PITCH
+
+
+class RingGemm(StreamedGemm):
+    """The rung below's products, but all those of hidden layers by ring kernels, with weights in their own order."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_90")
+    ring: ClassVar[tuple[str, str, str]]
+    """A file and its two kernels: forward, backward."""
+    teams: ClassVar[tuple[int, int]]
+    """Of a block forward and backward."""
+    weight_type: ClassVar[Any] = np.float32  # of the kernels' argument
+    forward_bytes: ClassVar[int] = FORWARD_BYTES  # of shared memory
+    below: ClassVar[str]  # the closest rung for any network
+
+    def __init__(self, setup: Setup) -> None:
+        problem, device = setup.problem, setup.device
+        if reason := self.misfit(problem, len(setup.tensors.batches)):
+            raise MisfitError(reason)
+        with closest_rung(self.below):
+            require_shared_bytes(device, max(self.forward_bytes, BACK_BYTES))
+        super().__init__(setup)
+        file, forward, back = self.ring
+        self._ring_forward = lru_cache(partial(setup.kernel, file, forward))
+        self._ring_back = lru_cache(partial(setup.kernel, file, back))
+        self._most_blocks = 2 * device.multiprocessors
+        self._ring_trials = device.trials(f"{file} {tile_source_hash(file, __file__)}")
+        self._ring_chosen: dict[tuple[Any, ...], int] = {}
+        self._in_panels = {id(weights) for weights in setup.tensors.weights[:-1]}
+        self._panels: dict[int, Array] = {}  # of outputs that are the next layer's inputs
+        for output in setup.tensors.outputs[:-2]:
+            panels = self._panels[id(output)] = device.empty(panels_of(output.shape[1]), np.float32)
+            device.zero(panels)
+        self._no_panels = device.empty(panels_of(0), np.float32)
+        self._zero, self._no_byte = device.zero, device.empty((1, 0), np.uint8)
+        self._no_dinputs = device.empty((1,), np.float32)
+        self._awaited: Product | None = None  # the gradient of a layer's inputs, until its update is asked for
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
+        """Why a problem does not fit the tiles, and the closest rung; empty if it fits."""
+        reason, wrong = "", [units for units in problem.hidden if units % TILE]
+        if not problem.hidden:
+            reason = "Needs at least one hidden layer."
+        elif problem.batch_size > MOST_ROWS:
+            reason = f"Batch size {problem.batch_size:,} exceeds the limit of {MOST_ROWS}."
+        elif problem.inputs % STEP:
+            reason = f"{problem.inputs:,} inputs are not a multiple of {STEP}."
+        elif wrong:
+            reason = f"{wrong[0]:,} hidden units are not a multiple of {TILE}."
+        return with_closest(reason, cls.below)
+
+    @classmethod
+    def packed(cls, params: Params) -> Params:
+        """Parameters with the weights of hidden layers in panels."""
+        return Params((*map(to_panels, params.weights[:-1]), params.weights[-1]), params.biases)
+
+    @classmethod
+    def unpacked(cls, params: Params) -> Params:
+        """The inverse of `packed`."""
+        return Params((*map(from_panels, params.weights[:-1]), params.weights[-1]), params.biases)
+
+    def _multiply(self, a: Array, b: Array, out: Array, spec: ProductSpec) -> None:
+        awaited = self._awaited
+        if awaited is not None and id(out) == id(awaited[1]):
+            self._awaited = None
+            self._update(awaited, (a, b, out, spec))
+            return
+        self.flush()
+        if id(out) in self._in_panels:
+            self._update(None, (a, b, out, spec))
+        elif id(b) not in self._in_panels:
+            super()._multiply(a, b, out, spec)
+        elif spec.trans_b:
+            self._awaited = (a, b, out, spec)
+        else:
+            forward = partial(self._forward_by, a, b, out, spec)
+            forward(self._split(("forward", *b.shape), *b.shape, lambda: forward))
+
+    def flush(self) -> None:
+        """Enqueue an awaited gradient of a layer's inputs, with an update by 0."""
+        super().flush()
+        awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            doutputs, weights, dinputs, _ = awaited
+            unused, bias = self._empty(dinputs.shape, np.float32), self._empty(doutputs.shape[1:], np.float32)
+            for array in (unused, bias):
+                self._zero(array)
+            self._back_by(awaited, unused, doutputs, weights, bias, 0.0, 1)
+
+    def _update(self, back: Product | None, update: Product) -> None:
+        inputs, doutputs, weights, spec = update
+        assert spec.fusion is not None
+
+        def run(weights: Array, bias: Array, split: int) -> None:
+            self._back_by(back, inputs, doutputs, weights, bias, -spec.alpha, split)
+
+        def on_copies() -> Callable[[int], None]:
+            return partial(run, weights.copy(), spec.fusion.bias.copy())  # type: ignore[union-attr]
+
+        key = ("update" if back is None else "back", *weights.shape)
+        run(weights, spec.fusion.bias, self._split(key, weights.shape[1], weights.shape[0], on_copies))
+
+    def _split(
+        self, key: tuple[str, int, int], shared: int, own: int, trial: Callable[[], Callable[[int], None]]
+    ) -> int:
+        """The fastest number of blocks to divide `shared` rows or columns, for `own` columns or rows in all."""
+        split = self._ring_chosen.get(key)
+        if split is None:
+            tiles, pieces = blocks(own, TILE), blocks(shared, TILE)
+            splits = [n for n in CLUSTERS if n == 1 or n <= min(pieces, self._most_blocks // tiles)]
+            enqueue = trial()
+            timed = [partial(enqueue, n) for n in splits]
+            for call in timed:
+                call()  # loads its kernel
+            split = self._ring_chosen[key] = splits[self._ring_trials.fastest(str(key), timed)]
+        return split
+
+    def _forward_by(self, a: Array, b: Array, out: Array, spec: ProductSpec, split: int) -> None:
+        fusion = spec.fusion
+        assert fusion is not None
+        rows, outputs = out.shape
+        kernel = self._ring_forward(split if split > 1 else None, self.forward_bytes)
+        mask = self._no_mask if fusion.mask is None else fusion.mask
+        given, left = self._panels.get(id(a)), self._panels.get(id(out))
+        sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], given is not None, left is not None)
+        inputs = (a, self._no_panels if given is None else given)
+        threads = WARP * (self.teams[0] * TEAM_WARPS + 1)
+        written = (out, self._no_panels if left is None else left)
+        kernel((1, outputs // TILE), threads, *inputs, b.view(self.weight_type), *written, fusion.bias, mask, *map(int32, sizes))
+
+    def _back_by(
+        self,
+        back: Product | None,
+        inputs: Array,
+        doutputs: Array,
+        weights: Array,
+        bias: Array,
+        rate: float,
+        split: int,
+    ) -> None:
+        """The blocks of a row are a cluster only where they have gradients to add up."""
+        is_cluster = back is not None and split > 1
+        kernel = self._ring_back(split if is_cluster else None, BACK_BYTES)
+        mask = self._no_byte if back is None else back[3].fusion.mask  # type: ignore[union-attr]
+        dinputs = self._no_dinputs if back is None else back[2]
+        sizes = (inputs.shape[0], *weights.shape, mask.shape[-1])
+        grid = (1 if is_cluster else split, blocks(weights.shape[0], TILE))
+        threads = WARP * (self.teams[1] * TEAM_WARPS + 2)
+        arrays = (inputs, doutputs, weights.view(self.weight_type), bias, dinputs, mask)
+        kernel(grid, threads, *arrays, *map(int32, sizes), float32(rate))

@@ -401,7 +401,9 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
                 ("--launch", "US", "of a launch from Python there, as `limits` measures it"),
             ),
-            "output": (("--measure", None, "time the stages that decide, on this GPU; takes options of run"), JSON, CSV),
+            "output": (
+                ("--measure", None, "time the stages that decide, on this GPU; takes options of run"), JSON, CSV,
+            ),
         },
         ("advise --hidden 300,100 --batch-size 100", "advise --hidden 256 --gpu \"RTX 4090\""),
         _advise,

@@ -34,8 +34,8 @@ from stages.references.torch_graph import Variant, compiled_epoch
 from stages.references.torch_step import (
     compile_steps,
     evaluation_steps,
-    mixed,
     linear_or_sum,
+    mixed,
     steps_with_fused_update,
     train_steps,
 )

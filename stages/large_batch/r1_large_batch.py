@@ -10,7 +10,7 @@ ReLU and goes through the last layer, softmax and back, sixteen images at a time
 its gradient by the images, in as many parts of the batch as measured fastest. A last kernel adds up these parts and the
 head's small gradients, updates all parameters and writes the halves of the weights. With several hidden layers the one
 kernel takes images through all of them and back, with their weights in shared memory, and cuBLASLt multiplies all their
-weight gradients at once, a fifth kernel.
+weight gradients at once, a fifth kernel on a branch of the graph beside the first layer's gradient.
 
 Expect: 784-256-10 in batches of 8,192: 13 us for the first product, 8 for the head, 15 for the weight gradient, 3 for
 the update, 39 us instead of 260. 20 us at 2,048 and 13.5 at 512, where each kernel takes 2 to 4 us. 784-128x3-10 at
@@ -24,7 +24,8 @@ the update 3.1. The head was too slow by 3.5, since two blocks shared the regist
 has them, and alone the head takes 9.6, 4.7 instead of 5.6 at 2,048 and 4.0 instead of 5.1 at 512. Whole steps with it
 took 45.0, 21.5 and 15.8 us in a trial on an H100. At 512 latency decides: a step of 128 images took 14.3. 784-128x3-10
 at 8,192 took 58.3 us in that trial, and 59.3 in a verified run of one process, where cuda-graph took 301. The estimate
-is exceeded by 58 %: the kernel for all layers takes 22.6 instead of 12 (docs/notebook/large-batch.md).
+was exceeded by 58 %: the kernel for all layers took 22.6 instead of 12. Since the copy engine and the branch, trials
+take 57.2 us (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

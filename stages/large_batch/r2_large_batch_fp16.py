@@ -15,8 +15,8 @@ estimates. At 512 the four kernels take 3.6, 3.3, 3.4 and 2.5 us, all of the ste
 11.9. So latency bounds them, not arithmetic or bytes. Of four nodes with a block on every multiprocessor 5.6 us are
 the time between kernels. A step much below 12 us needs fewer kernels. 784-128x3-10 at 8,192 took 36.5 us in a
 trial on an H100, and 37.7 in a verified run of one process; in that sitting `streamed-bf16` took 152 in a trial. The
-estimate is exceeded by 22 %, though the five kernels alone take 31.2. At 256 images they take 18.2 us, and lose to
-`grid-bf16` with 14.9 (docs/notebook/large-batch.md).
+estimate was exceeded by 22 %, though the five kernels alone took 31.2. At 256 images they took 18.2 us, and lost to
+`grid-bf16` with 14.9. Since the branch, trials take 35.4 and 16.2 us (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which variant a reference builds with: the one that was fastest on this GPU for this network and batch.
 
-`choices.json` holds the winners of `python -m tools.tune_references`. Another network takes the nearest one's. On a
-GPU that the file does not name, and on the CPU, every reference builds with its default.
+`choices.json` holds the winners of `python -m tools.tune_references`. Another network takes the nearest one's,
+unless it is far from all. Otherwise, on a GPU that the file does not name, and on the CPU, a reference builds with its
+default.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from common.problem import Problem
 
 FILE = Path(__file__).with_name("choices.json")
 SHOWN = "stages/references/choices.json"
+MOST_DISTANT = 3.0  # a factor of eight in the batch, or in parameters; see `distance`
 TUNE = "run python -m tools.tune_references"
 
 
@@ -50,11 +52,12 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def choose(stage: str, problem: Problem, gpu: str, variants: Collection[str]) -> str | None:
-    """The name of the variant for this problem; None if the file has no choice for this stage on this GPU.
+    """The name of the variant for this problem; None if the file has no choice near it for this stage on this GPU.
 
     Raises UsageError for a malformed file and for a variant that the stage does not have.
     """
-    known = [choice for choice in read() if (choice.stage, choice.gpu) == (stage, gpu)]
+    own = [choice for choice in read() if (choice.stage, choice.gpu) == (stage, gpu)]
+    known = [choice for choice in own if distance(choice.problem, problem) <= MOST_DISTANT]
     if not known:
         return None
     nearest = min(known, key=lambda choice: distance(choice.problem, problem))

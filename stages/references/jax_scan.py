@@ -40,6 +40,7 @@ from stages.references.choices import choose
 from stages.references.jax_threads import use_fastest_threads
 
 LIBRARIES = {"xla_gpu_enable_triton_gemm": False}
+SMALL = {"xla_gpu_graph_min_graph_size": 1}
 COMMANDS = {"xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CONDITIONAL,WHILE"}
 Product = Callable[[Any, Any], Any]
 """Inputs (B, I) and weight (I, O), both float32 or narrower, to float32 outputs (B, O)."""
@@ -63,6 +64,8 @@ VARIANTS = {
     "unroll 16, products by libraries": Variant(16, LIBRARIES),
     "unroll 4, products by libraries": Variant(4, LIBRARIES),
     "unroll 1, products by libraries": Variant(1, LIBRARIES),
+    "unroll 16, small graphs": Variant(16, SMALL),
+    "unroll 16, small graphs, products by libraries": Variant(16, SMALL | LIBRARIES),
     "unroll 8, command buffers": Variant(8, COMMANDS),
     "unroll 1, command buffers": Variant(1, COMMANDS),
 }

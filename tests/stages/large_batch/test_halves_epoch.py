@@ -94,6 +94,29 @@ def test_first_updates_are_the_oracle_s(
     assert device.dependents == (2 * (1 + 3 * 2) if epoch is ByNumpyDependent else 0)
 
 
+@requires_compiler
+def test_the_update_waits_for_the_further_layers_branch(shim: Shim) -> None:
+    events: list[str] = []
+
+    class Logging(BitsDevice):
+        def beside(self, branch: int, after: Any = None) -> Any:
+            events.append("beside")
+            return super().beside(branch, after)
+
+        def join(self) -> None:
+            events.append("join")
+
+        def _launch(self, name: str, *args: Any, **how: Any) -> None:
+            events.append(name)
+            super()._launch(name, *args, **how)
+
+    problem = Problem(inputs=5, classes=3, hidden=(4, 3), batch_size=8)
+    trainer = RecipeTrainer(replace(RECIPE, launch=ByNumpy), problem, random_split(16, 5, 3), Logging(shim))
+    events.clear()
+    trainer.run_epoch(0)
+    assert events == ["update_all"] + 2 * ["hidden_layers", "beside", "join", "update_all"]
+
+
 @pytest.mark.parametrize(
     ("problem", "reason"),
     [

@@ -54,6 +54,12 @@ def test_another_network_takes_the_choice_of_the_nearest(hidden: tuple[int, ...]
     assert choose("jax-scan", Problem(784, 10, hidden, batch_size=batch), "NVIDIA H200", NAMES) == wanted
 
 
+def test_a_network_far_from_all_choices_takes_none() -> None:
+    keep([choice(LARGE_BATCH, "slow")])
+    for hidden, batch in (((256,), 512), ((), 8192), ((256,) * 5, 8192)):
+        assert choose("jax-scan", Problem(784, 10, hidden, batch_size=batch), "NVIDIA H200", NAMES) is None
+
+
 def test_a_new_choice_replaces_the_one_of_the_same_network_and_leaves_the_others(file: Path) -> None:
     keep([choice(WIDE, "wide"), choice(LOGISTIC, "slow"), choice(LOGISTIC, "slow", gpu="NVIDIA A100")])
     keep([choice(LOGISTIC, "fast")])

@@ -12,6 +12,9 @@ Expect: the time of `fused-bias`, since a graph holds the same kernels and no tr
 `torch-graph`'s for softmax regression, and for a hidden layer of 256.
 
 Predict: on H100: 784-10, batch 128: 1 x of fused-bias; 784-256-10, batch 128: 1 x of fused-bias.
+
+Found: recorded on an H100: 9.22 us for 784-10 and 23.2 for 784-256-10, as `fused-bias` (9.24 and 23.2). `torch-graph`
+takes 11.0 and 31.8, so a PyTorch user gains 1.19 and 1.37 times.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from common.cuda.epilogue import Fusion, mask_shape
 from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
-from stages.engine.parts import blocks, float32, int32
+from stages.engine.parts import blocks, int32
 from stages.engine.recipe import FusingGemm
 from stages.engine.stage import Stage
 from stages.engine.workspace import Setup
@@ -54,14 +57,14 @@ class Kernels:
         """Outputs (B, O); with a mask, which it writes, after ReLU."""
         out = inputs.new_empty((inputs.shape[0], weight.shape[1]))
         fusion = self._fusion("bias" if mask is None else "relu_bias", bias, mask)
-        self._gemm.fused(*map(self._view, (inputs, weight, out)), fusion)
+        self._gemm.fused(self._view(inputs), self._view(weight), self._view(out), fusion)
         return out
 
     def linear_backward(self, doutput: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
         """The gradient of a layer's inputs (B, I), cut off where their ReLU was."""
         out = doutput.new_empty((doutput.shape[0], weight.shape[0]))
         fusion = self._fusion("relu_backward", None, mask)
-        self._gemm.fused(*map(self._view, (doutput, weight, out)), fusion, trans_b=True)
+        self._gemm.fused(self._view(doutput), self._view(weight), self._view(out), fusion, trans_b=True)
         return out
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, totals: Tensor, with_totals: bool) -> Tensor:
@@ -76,8 +79,8 @@ class Kernels:
     def update(self, inputs: Tensor, doutput: Tensor, weight: Tensor, bias: Tensor, rate: float) -> None:
         """One step of SGD for a layer, in place."""
         fusion = self._fusion("bias_row", bias, None)
-        views = map(self._view, (inputs, doutput, weight))
-        self._gemm.fused(*views, fusion, trans_a=True, alpha=-float(float32(rate)), beta=1.0)
+        left, right, out = map(self._view, (inputs, doutput, weight))
+        self._gemm.fused(left, right, out, fusion, trans_a=True, alpha=-rate, beta=1.0)
 
 
 SCHEMAS = {

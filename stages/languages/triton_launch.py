@@ -6,7 +6,7 @@ would time the same configurations by its own clock, in every process anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def trials(setup: Setup) -> Any:
     return setup.device.trials(f"Triton {triton.__version__} {source_hash(folder.glob('*.py'))[:16]}")
 
 
-def fastest(setup: Setup, purpose: str, candidates: list[Callable[[], None]]) -> int:
+def fastest(setup: Setup, purpose: str, candidates: Sequence[Callable[[], None]]) -> int:
     """The index of the fastest of these repeatable candidates."""
     for candidate in candidates:
         candidate()  # compiles

@@ -47,7 +47,8 @@ class TritonProducts:
 
     def cuts(self, out: Array, k: int) -> list[Config]:
         """The configurations to try for a product out (m, n) over k."""
-        return configs(*out.shape, k)
+        m, n = out.shape
+        return configs(m, n, k)
 
     def __call__(
         self,

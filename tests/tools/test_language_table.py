@@ -1,0 +1,60 @@
+"""The table of languages is the one that the records and the sources give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stages.registry import load_all
+from tools.language_table import OPERATIONS, PAGE, RECORDS, TRITON, compile_times, lines, main, table, with_table
+
+FOLDERS = [file.parent for file in sorted(RECORDS.glob("*/compile.json"))]
+
+
+def test_the_page_has_today_s_table() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert with_table(text) == text, "run python -m tools.language_table"
+
+
+def test_a_page_without_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="no <!-- languages:begin"):
+        with_table("# Nothing\n")
+
+
+def test_twins_change_the_same_part_of_the_same_parent() -> None:
+    stages = {name: entry.stage for name, entry in load_all().items()}
+    for kernels in OPERATIONS.values():
+        named = [stages[kernel.rung] for kernel in kernels if kernel.name]
+        assert len({stage.below for stage in named}) <= 1
+        assert len({(stage.changed or "").partition(":")[0] for stage in named}) <= 1
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_missing_time_is_an_error_and_no_empty_cell(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "784-10").mkdir()
+    (tmp_path / "compile.json").write_text((folder / "compile.json").read_text())
+    with pytest.raises(ValueError, match="no run has times of fused-head, triton-head"):
+        list(table(tmp_path))
+
+
+def test_lines_are_code_alone() -> None:
+    by_name = {kernel.name: lines(kernel) for kernels in OPERATIONS.values() for kernel in kernels if kernel.name}
+    whole = len(TRITON.read_text(encoding="utf-8").splitlines())
+    assert all(10 < count < whole for name, count in by_name.items() if name.startswith("triton"))
+    assert 30 < by_name["softmax_xent"] < 70 < by_name["tile_product_f32"]
+
+
+def test_compilation_is_measured_in_new_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(command: list[str], **how: object) -> bytes:
+        asked.append(command[-1])
+        return b"2.0" if asked.count(command[-1]) == 1 else b"0.5"
+
+    monkeypatch.setattr("tools.language_table.subprocess.check_output", answer)
+    assert main(["--compile", str(tmp_path / "compile.json")]) == 0
+    told = json.loads((tmp_path / "compile.json").read_text())
+    assert told == {name: {"cold_s": 2.0, "warm_s": 0.5} for name in dict.fromkeys(asked)}
+    assert compile_times().keys() == told.keys()

@@ -1,0 +1,201 @@
+"""The price of a language, from records: `python -m tools.language_table` writes the table of docs/languages.md.
+
+`--compile FILE` first measures, for an H100, what the kernels cost to compile; no GPU is needed. Times are of the runs
+below results/languages/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from common.files import atomic_write
+from common.source_hash import cuda_form
+from ladder.records.run import Results, load
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "languages.md"
+RECORDS = ROOT / "results" / "languages"
+KERNELS = ROOT / "stages" / "kernels"
+TRITON = ROOT / "stages" / "languages" / "triton_kernels.py"
+BEGIN, END = "<!-- languages:begin (python -m tools.language_table) -->\n", "<!-- languages:end -->\n"
+
+
+class Kernel(NamedTuple):
+    """One part of a rung in one language."""
+
+    rung: str
+    language: str
+    name: str
+    files: tuple[str, ...]  # of its code; a file of several kernels is searched for the name
+
+
+TILES = ("tiles/tile_f32.cu", "tiles/output_tiles.cuh")
+OPERATIONS: dict[str, tuple[Kernel, ...]] = {
+    "softmax, loss and gradient": (
+        Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax.cu",)),
+        Kernel("triton-head", "Triton", "triton_softmax_xent", ()),
+    ),
+    "products, with bias and ReLU": (
+        Kernel("skinny-gemm", "CUDA C++", "tile_product_f32", TILES),
+        Kernel("triton-skinny", "Triton", "triton_product", ("finish",)),
+    ),
+    "weight gradient and update": (
+        Kernel("fused-bias", "CUDA C++", "tile_product_f32", TILES),
+        Kernel("triton-update", "Triton", "triton_update", ()),
+    ),
+    "a whole step": (
+        Kernel("fused-bias", "CUDA C++, our engine", "", ()),
+        Kernel("torch-op", "CUDA C++, in PyTorch", "", ()),
+    ),
+    "the same, of another run": (Kernel("torch-graph", "PyTorch, compiled", "", ()),),
+}
+# One configuration of each kernel, for a batch of 128 and 784 inputs: kinds of arguments, constants, warps.
+F32, P32 = ("fp32", False), ("*fp32", True)
+HEAD = {"ROWS": 128, "CLASSES": 10, "WITH_TOTALS": 0, "BLOCK_ROWS": 16, "BLOCK_CLASSES": 16}
+UPDATE = {"BATCH": 128, "INPUTS": 784, "OUTPUTS": 10, "BLOCK_INPUTS": 8, "BLOCK_OUTPUTS": 16, "BLOCK_BATCH": 32}
+PRODUCT = {"M": 128, "N": 10, "K": 784, "TRANS_A": 0, "TRANS_B": 0, "ADDS": 0, "FUSION": 1, "MASK_BYTES": 16,
+           "BLOCK_M": 8, "BLOCK_N": 16, "BLOCK_K": 64, "SPLIT_K": 8}  # fmt: skip
+CONFIGURED = {
+    "triton_softmax_xent": ((P32, ("*i32", True), P32, ("*fp64", True)), HEAD),
+    "triton_update": ((P32, P32, P32, P32, F32), UPDATE),
+    "triton_product": ((P32, P32, P32, P32, ("*u8", True), P32, ("*i32", True), F32, F32), PRODUCT),
+}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure compilation, or write the table; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tools.language_table", description=__doc__.partition("\n")[0])
+    parser.add_argument("--compile", type=Path, metavar="FILE", help="measure compilation, and write it here")
+    parser.add_argument("--one", metavar="KERNEL", help=argparse.SUPPRESS)  # in a process of its own: print its seconds
+    options = parser.parse_args(argv)
+    if options.one:
+        print(json.dumps(_seconds(options.one)))
+    elif options.compile:
+        options.compile.write_text(json.dumps(compile_times(), indent=1) + "\n")
+    else:
+        atomic_write(PAGE, with_table(PAGE.read_text(encoding="utf-8")).encode())
+    return 0
+
+
+def compile_times() -> dict[str, dict[str, float]]:
+    """Seconds to have each kernel's machine code: cold, and from the cache on disk; each in a new process."""
+    found: dict[str, dict[str, float]] = {}
+    for kernel in {one.name: one for pair in OPERATIONS.values() for one in pair if one.name}.values():
+        with tempfile.TemporaryDirectory() as cache:
+            command = [sys.executable, "-m", "tools.language_table", "--one", kernel.name]
+            cold, warm = (
+                json.loads(subprocess.check_output(command, cwd=ROOT, env={**os.environ, "LADDER_CACHE_DIR": cache}))
+                for _ in range(2)
+            )
+        found[kernel.name] = {"cold_s": cold, "warm_s": warm}
+    return found
+
+
+def _seconds(name: str) -> float:
+    """Seconds from source to machine code here; imports are not counted."""
+    if name in CONFIGURED:
+        from common.cuda.triton_code import compile_triton
+        from stages.languages import triton_kernels
+
+        kinds, constants = CONFIGURED[name]
+        begin = time.perf_counter()
+        compile_triton(getattr(triton_kernels, name), kinds, constants, 4, 3, 90)
+        return time.perf_counter() - begin
+    from common.cuda.compile import cached_cubin, nvrtc_version
+
+    nvrtc_version()  # loads the library
+    files = next(one.files for pair in OPERATIONS.values() for one in pair if one.name == name)
+    begin = time.perf_counter()
+    cached_cubin(KERNELS / files[0], "sm_90a")
+    return time.perf_counter() - begin
+
+
+def lines(kernel: Kernel) -> int:
+    """Lines of code, without comments, docstrings and blank lines."""
+    if kernel.language == "Triton":
+        text = TRITON.read_text(encoding="utf-8")
+        functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        return sum(_python_lines(text, node) for node in functions if node.name in (kernel.name, *kernel.files))
+    texts = [(KERNELS / file).read_text(encoding="utf-8") for file in kernel.files]
+    if len(texts) == 1:  # a file of several kernels
+        texts = [texts[0].partition(f" {kernel.name}(")[2].partition("\n}\n")[0] + "\n}"]
+    return sum(len(cuda_form(text).splitlines()) for text in texts)
+
+
+def _python_lines(text: str, function: ast.FunctionDef) -> int:
+    docstring = function.body[0] if ast.get_docstring(function) else None
+    left_out = range(docstring.lineno, (docstring.end_lineno or 0) + 1) if docstring else range(0)
+    own = enumerate(text.splitlines()[: function.end_lineno], 1)
+    code = [line.strip() for number, line in own if number >= function.lineno and number not in left_out]
+    return sum(bool(line) and not line.startswith("#") for line in code)
+
+
+class Measured(NamedTuple):
+    """A rung in a run."""
+
+    step_us: float
+    registers: list[int]  # of a thread, of each kernel of the given name
+
+
+def measured(runs: Iterable[Results], rungs: Iterable[str], kernel: Kernel) -> Measured:
+    """A kernel's rung in the last run that timed all these rungs, so that they are compared in one run.
+
+    Raises ValueError if there is none.
+    """
+    for run in sorted(runs, key=lambda run: run.created, reverse=True):
+        timed = {stage.name: stage for stage in run.stages if stage.timing is not None}
+        if not timed.keys() >= set(rungs):
+            continue
+        stage = timed[kernel.rung]
+        assert stage.timing is not None
+        uses = [use for profile in stage.profiles for use in profile.kernels if use.name == kernel.name]
+        return Measured(stage.timing.step_us, sorted({use.registers for use in uses}))
+    raise ValueError(f"no run has times of {', '.join(rungs)}")
+
+
+def table(folder: Path) -> Iterator[str]:
+    """The table of one machine's records, line by line. A folder below it holds the runs of one network."""
+    networks = sorted(one for one in folder.iterdir() if one.is_dir())
+    runs = [[load(file) for file in sorted(one.rglob("results.json"))] for one in networks]
+    compiled = json.loads((folder / "compile.json").read_text(encoding="utf-8"))
+    yield f"| operation | language | {' | '.join(f'{one.name}, us a step' for one in networks)} | "
+    yield "registers | lines | compile cold, warm |\n"
+    yield "| --- " * (5 + len(networks)) + "|\n"
+    for operation, kernels in OPERATIONS.items():
+        rungs = [kernel.rung for kernel in kernels]
+        for kernel in kernels:
+            found = [measured(one, rungs, kernel) for one in runs]
+            times = [f"`{kernel.rung}` {one.step_us:.2f}" for one in found]
+            used = sorted({count for one in found for count in one.registers})
+            of_thread = f"{used[0]} to {used[-1]}" if len(used) > 1 else "".join(map(str, used))
+            cells = [operation if kernel is kernels[0] else "", kernel.language, *times, of_thread]
+            if kernel.name:
+                seconds = compiled[kernel.name]
+                cells += [str(lines(kernel)), f"{seconds['cold_s']:.2f} s, {1e3 * seconds['warm_s']:.1f} ms"]
+            else:
+                cells += ["", ""]
+            yield f"| {' | '.join(cells)} |\n"
+
+
+def with_table(text: str) -> str:
+    """The page with today's table between its markers; ValueError without markers."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
+    folders = sorted(file.parent for file in RECORDS.glob("*/compile.json"))
+    return "".join((before, begin, *(line for folder in folders for line in table(folder)), end, after))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -53,8 +53,8 @@ from ladder.verify.short_runs import ShortRun
 
 ORACLE_BUDGET_S = 60.0
 SALT_BITS = 62  # too many to be tried out
-# Controls of a whole epoch that begins late, at least, and their multiplications: a small network has as many as other
-# short runs. With 4 of bfloat16 for all, 3 of 2,400 correct epochs were beyond the limit.
+# Of a whole epoch that begins late: controls, at least, and their multiplications. A small network has as many as in
+# other short runs; with 4, a unit that flips early was in none of them.
 LATE_DRAWS, LATE_DRAWN_WORK = 4, 8_000_000_000
 TRAINED = "trained.npy"
 INCOMPLETE = "its result is incomplete"
@@ -73,6 +73,11 @@ class Judged(NamedTuple):
 def drawn_salt() -> int:
     """A new salt of the initial parameters."""
     return secrets.randbits(SALT_BITS)
+
+
+def late_draws(problem: Problem, batches: int) -> int:
+    """The most controls of an epoch of all batches that begins late: no two stages share them."""
+    return max(LATE_DRAWS, LATE_DRAWN_WORK // (batches * problem.multiplications))
 
 
 class Judge:
@@ -234,9 +239,7 @@ class Judge:
         self, precision: Precision, late: LateEpoch, left: Callable[[str], Params], *, of_all: bool
     ) -> list[Check]:
         """Check an epoch that begins late; no two stages share its first parameters."""
-        train, draws = self._dataset.train, None
-        if of_all:
-            draws = max(LATE_DRAWS, LATE_DRAWN_WORK // (late.batches * self._problem.multiplications))
+        train, draws = self._dataset.train, late_draws(self._problem, late.batches) if of_all else None
         begin, end = left(f"late-{late.batches}-begin"), left(f"late-{late.batches}")
         run = ShortRun(self._problem, late.batches, begin, train.images, train.labels, draws=draws)
         named, apart = ("late epoch", MLP_APART_FLOOR) if of_all else (f"late epoch of {late.batches} batches", 0.0)

@@ -32,7 +32,7 @@ ROUNDING_OF_EQUAL_SIGNS = 0.25
 # all biases, so nothing corrects it.
 PROBABILITY_ROUNDINGS = 2
 LEAST_UNIT = 1e-30  # of a parameter of zero: an update in such units still fits into float32
-ADDED_AT_ONCE = 1 << 20  # numbers, of several blocks' products
+ADDED_AT_ONCE = 7  # products: NumPy adds so few up one after the other, however they lie in memory
 NOISES = 1 << 16  # random numbers, used again and again: drawing more would take longer than training
 
 
@@ -208,9 +208,9 @@ class Control(Oracle):
 class InOrder(Oracle):
     """Training in float32 that adds a gradient up `block` images after `block` images, and rounds each such sum.
 
-    Roundings of different addends differ by chance, as a `Control` has it. Images that are alike have the same addends,
-    whose roundings are the same too, and add up: only the sum itself tells their size. A product may begin such a sum
-    with the parameter (`begins_with_parameter`), which is large, so that little of each addend is left.
+    Roundings of different addends differ by chance, as a `Control` has it. Equal addends are rounded alike as long as
+    their sum has the same exponent, so that these errors add up: only the sum itself tells their size. A product may
+    begin with the parameter (`begins_with_parameter`), which is large, so that little of each addend is left.
     """
 
     def __init__(self, problem: Problem, params: Params, block: int, *, begins_with_parameter: bool) -> None:
@@ -218,9 +218,8 @@ class InOrder(Oracle):
         self._block, self._begins_with_parameter = block, begins_with_parameter
 
     def _update(self, layer: int, inputs: FloatArray, doutput: FloatArray) -> None:
-        ones = np.ones((len(inputs), 1), np.float32)
+        rate, ones = np.float32(self.problem.learning_rate), np.ones((len(inputs), 1), np.float32)
         for tensor, factors in ((self.weights[layer], inputs), (self.biases[layer][None, :], ones)):
-            rate = np.float32(self.problem.learning_rate)
             if self._begins_with_parameter:
                 tensor[...] = self._added(tensor, factors, -rate * doutput)
             else:
@@ -228,24 +227,30 @@ class InOrder(Oracle):
 
     def _added(self, total: FloatArray, left: FloatArray, right: FloatArray) -> FloatArray:
         """The total (I, O), to which the products of (M, I) and (M, O) are added block by block."""
-        block, blocks = self._block, -(-len(left) // self._block)
-        at_once = max(1, ADDED_AT_ONCE // total.size)
-        for begin in range(0, blocks, at_once):
-            some = slice(begin * block, (begin + at_once) * block)
-            terms = np.matmul(_by_block(left[some], block).swapaxes(1, 2), _by_block(right[some], block))
-            terms[0] += total
-            total = np.add.accumulate(terms, axis=0)[-1]
-        return total
+        block, added = self._block, total.T
+        for begin in range(0, len(left), ADDED_AT_ONCE * block):
+            some = slice(begin, begin + ADDED_AT_ONCE * block)
+            rows, columns = _by_block(right[some], block).swapaxes(1, 2), _by_block(left[some], block)
+            terms = rows * columns if block == 1 else np.matmul(rows, columns)
+            terms[0] += added
+            added = terms.sum(axis=0)
+        return added.T
 
 
 def _by_block(rows: FloatArray, block: int) -> FloatArray:
     """Rows (M, N) as (blocks, block, N); rows of zeros, which change no sum, fill the last block."""
-    padded = np.pad(rows, ((0, -len(rows) % block), (0, 0)))
+    missing = -len(rows) % block
+    padded = np.pad(rows, ((0, missing), (0, 0))) if missing else rows
     return padded.reshape(-1, block, rows.shape[1])
 
 
-def are_alike(images: NDArray[np.uint8]) -> bool:
-    """Whether at most half of the images (N, I) differ from all before, so that roundings repeat."""
+def addends_repeat(params: Params, images: NDArray[np.uint8]) -> bool:
+    """Whether many images (N, I) of a batch add the same to a gradient.
+
+    At most half of them differ, or parameters of zero give all the same outputs.
+    """
+    if not any(tensor.any() for tensor in params.tensors().values()):
+        return True
     return 2 * len({image.tobytes() for image in images}) <= len(images)
 
 

@@ -52,6 +52,7 @@ FEWEST_COARSE = 2  # of an MLP in a lower precision: one alone may miss the unit
 TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that later updates are judged from
 NUMPY_ONLY = "LADDER_ORACLE=numpy"
 MOST_LETTERS = 200  # of a library's error
+Metric = Literal["accuracy", "mean_loss"]
 TensorLists = tuple[list[FloatArray], list[FloatArray]]
 
 
@@ -103,9 +104,9 @@ class OracleRun:
         spreads = self.spreads.get(precision, [])
         return spreads[min(epoch, len(spreads) - 1)] if spreads else EpochSpread()
 
-    def last_change(self, epoch: int) -> float:
-        """How much the accuracy changed in the last eighth of an epoch, from 0; zero if it has no parts."""
-        seen = eighths(self.parts[epoch]) if epoch < len(self.parts) else []
+    def last_change(self, epoch: int, of: Metric = "accuracy") -> float:
+        """How much a metric changed in the last eighth of an epoch, from 0; zero if it has no parts."""
+        seen = eighths(self.parts[epoch], of) if epoch < len(self.parts) else []
         return abs(seen[-1] - seen[-2]) if len(seen) > 1 else 0.0
 
 
@@ -197,9 +198,11 @@ def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
     return OracleEpoch(*(float(np.dot(shares, values)) for values in zip(*map(astuple, seen), strict=True)))
 
 
-def eighths(parts: Sequence[OracleEpoch]) -> list[float]:
-    """The accuracy in each eighth of an epoch, of which a curve may ask for more parts."""
-    return [float(np.mean(some)) for some in np.array_split([one.accuracy for one in parts], min(PARTS, len(parts)))]
+def eighths(parts: Sequence[OracleEpoch], of: Metric = "accuracy") -> list[float]:
+    """A metric in each eighth of an epoch, of which a curve may ask for more parts."""
+    return [
+        float(np.mean(some)) for some in np.array_split([getattr(one, of) for one in parts], min(PARTS, len(parts)))
+    ]
 
 
 def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun) -> list[EpochSpread]:

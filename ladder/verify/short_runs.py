@@ -15,13 +15,22 @@ from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.chunks import in_chunks
 from ladder.records.run import Precision
-from ladder.verify.control import LOWER_BITS, ROUNDINGS, Control, Draw, InOrder, Rounding, are_alike, beyond_rounding
+from ladder.verify.control import (
+    LOWER_BITS,
+    ROUNDINGS,
+    Control,
+    Draw,
+    InOrder,
+    Rounding,
+    addends_repeat,
+    beyond_rounding,
+)
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
 # Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
 # runs in float16 were beyond the limit.
 COARSE_DRAWS = 64
-BLOCKS = (1, 4, 16, 64, 256, 1024)  # images whose products are summed before a sum in order is rounded
+BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
 STACKED = 1 << 18  # parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache
@@ -170,9 +179,9 @@ class ShortRun:
                 yield self.errors(network, seen, draw.rounding.bits)
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:
-        """The errors of sums in order, if images of a batch are alike."""
+        """The errors of sums in order, if their addends repeat."""
         size = self.problem.batch_size
-        if not are_alike(self._images[:size]):
+        if not addends_repeat(self.initial, self._images[:size]):
             return
         for block in (images for images in BLOCKS if images < size):
             for begins_with_parameter in (False, True):

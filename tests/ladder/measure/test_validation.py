@@ -102,6 +102,17 @@ def test_invented_validations_are_caught_even_in_a_chaotic_network(
     assert failed(said, logistic=False) == caught
 
 
+@pytest.mark.parametrize(("accuracy", "hidden", "passes"), [(0.5, (8,), True), (0.95, (8,), False), (0.5, (), False)])
+def test_a_network_that_has_just_begun_may_be_a_step_ahead(
+    accuracy: float, hidden: tuple[int, ...], passes: bool
+) -> None:
+    problem = replace(small_problem(hidden=hidden), epochs=1, validate_every=1)
+    parts = [OracleEpoch(loss, accuracy) for loss in (1.2, 1.0, 0.9)]
+    oracle, own = OracleRun([OracleEpoch(1.0, accuracy)], [OracleEpoch(0.9, accuracy)], parts=[parts]), (0.81, accuracy)
+    checks = verify_validation(problem, "float32", 1, {0: EpochMetrics(*own)}, oracle, OracleEpoch(*own), IMAGES)
+    assert all(check.passed for check in checks) is passes
+
+
 def test_after_the_oracles_last_epoch_the_final_parameters_are_still_compared() -> None:
     said = TRUE | {2: EpochMetrics(0.1, 0.5)}
     assert failed(said, logistic=False, epochs=3) == {LOSS, ACCURACY}

@@ -20,9 +20,12 @@ from ladder.measure import protocol
 from ladder.measure.displacement import Displacement
 from ladder.measure.timing import Plan
 from ladder.records.run import Check, Precision, ResultsError, load
+from ladder.run.judge import late_draws
+from ladder.verify import short_runs
 from ladder.verify.control import ROUNDINGS, Control, Draw
 from ladder.verify.gates import (
     CURVES,
+    MLP_APART_FLOOR,
     VALIDATION_CURVES,
     check,
     from_zero_run,
@@ -312,6 +315,28 @@ def test_a_long_run_in_low_precision_has_draws_enough_to_meet_a_unit_that_flips_
         assert failed(verify_short_run("3 epochs", "float16", run, as_float32(stage), metrics)) == set()
 
 
+@pytest.mark.parametrize("draws", [4, None])
+def test_a_late_epoch_has_draws_enough_to_meet_a_unit_that_flips_early(draws: int | None) -> None:
+    """Four draws of tf32 miss it, and flag five correct stages of eight."""
+    problem, train = small_problem(hidden=(16,), batch_size=16, seed=4), small_dataset().train
+    order = np.random.default_rng(4).permutation(len(train.images))
+    images, labels, rounding = train.images[order], train.labels[order], ROUNDINGS["tf32"]
+    (begun,) = trained_by(Control(problem, initial_params(problem, 4), [Draw(rounding, 1001)]), images, labels)
+    batches = problem.steps(len(images))
+    run = ShortRun(problem, batches, begun, images, labels, draws=draws or late_draws(problem, batches))
+    flagged = [
+        bool(failed(verify_late_epoch("x", "tf32", run, 1, stage, None, MLP_APART_FLOOR)))
+        for stage in trained_by(Control(problem, begun, [Draw(rounding, 2000 + n) for n in range(8)]), images, labels)
+    ]
+    assert sum(flagged) == (5 if draws else 0)
+
+
+def trained_by(control: Control, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> list[Params]:
+    """The parameters of all draws after an epoch."""
+    control.run_epochs(images, labels)
+    return [Params(*map(tuple, network)) for network in control.networks()]
+
+
 class Rounded(Oracle):
     """An oracle whose products round their factors to `bits` bits.
 
@@ -579,6 +604,27 @@ def from_zero(batch_size: int, run: int, left_out: int = 0, hidden: tuple[int, .
     precision: Precision = {8: "bfloat16", 11: "float16", 22: "float32"}[bits]  # type: ignore[assignment]
     (one,) = verify_from_zero(precision, from_zero_run(problem, images, labels), as_float32(trained), None)
     return one
+
+
+@pytest.mark.parametrize("blocks", [short_runs.BLOCKS, ()])
+def test_equal_addends_which_are_rounded_alike_pass_from_zeros(
+    blocks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop over images of two classes, alike but for five shades; without sums in order, it has 4 times the limit."""
+    random, size = np.random.default_rng(1), 16_000
+    labels = random.integers(0, 2, size, dtype=np.uint8)
+    pixels = random.integers(0, 256, (2, 9))[labels] + random.integers(-2, 3, (size, 9))
+    images = np.clip(pixels, 0, 255).astype(np.uint8)
+    weights, biases = np.zeros((9, 2), np.float32), np.zeros(2, np.float32)
+    for image, label in zip(images.astype(np.float32) / np.float32(256), labels, strict=True):
+        error = (np.float32(0.5) - np.eye(2, dtype=np.float32)[label]) / np.float32(size)
+        weights -= np.outer(image, error)
+        biases -= error
+    monkeypatch.setattr(short_runs, "BLOCKS", blocks)
+    run = from_zero_run(Problem(9, 2, (), size, 0.1), images, labels)
+    for factor, passes in ((1.0, bool(blocks)), (1.001, False)):
+        trained = Params((weights * np.float32(0.1 * factor),), (biases * np.float32(0.1),))
+        assert (failed(verify_from_zero("float32", run, trained, None)) == set()) is passes
 
 
 @pytest.mark.parametrize("bits", [8, 11, 22])

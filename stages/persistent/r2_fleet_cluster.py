@@ -13,9 +13,9 @@ network-step. Sixty-four take ten turns: 11.5 us, 0.18 a network-step. JAX's `vm
 sixty-four in a trial. Seven of 784-128-128-128-10 in batches of 32 take as long as one, 6.5 us, 0.93 a network-step,
 where `vmap` took 55; sixty-four take ten turns, 65 us.
 
-Found: on an H100, as expected: six softmax regressions take 1.18 us a step of all, and one alone as long; seven 1.33, in
-the same run 8.35 in a row by `persistent-cluster` and 15.2 by `jax-vmap`; sixty-four 11.3. With two clusters on the same
-multiprocessors, each with half of the memory and registers, sixty-four take 9.29, 0.145 a network-step.
+Found: on an H100, as expected: six softmax regressions take 1.18 us a step of all, and one alone as long; seven 1.33,
+in the same run 8.35 in a row by `persistent-cluster` and 15.2 by `jax-vmap`; sixty-four 11.3. With two clusters on the
+same multiprocessors, each with half of the memory and registers, sixty-four take 9.29, 0.145 a network-step.
 """
 
 from __future__ import annotations

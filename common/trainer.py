@@ -7,7 +7,7 @@ runs from the fence before the first `run_epoch` to the fence after the last, wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from common.data.dataset import Split
@@ -23,14 +23,14 @@ class EpochMetrics:
 
     mean_loss: float
     accuracy: float
-    networks: tuple[EpochMetrics, ...] = ()
+    networks: tuple[EpochMetrics, ...] = field(default=(), kw_only=True)
 
     @classmethod
     def over(cls, networks: Sequence[EpochMetrics]) -> EpochMetrics:
         """The metrics of several networks."""
         count = len(networks)
         loss, accuracy = sum(one.mean_loss for one in networks), sum(one.accuracy for one in networks)
-        return cls(loss / count, accuracy / count, tuple(networks))
+        return cls(loss / count, accuracy / count, networks=tuple(networks))
 
 
 def mean_of(parts: Sequence[tuple[EpochMetrics, int]]) -> EpochMetrics:

@@ -37,7 +37,7 @@ def fetched_metrics(seen: EpochMetrics) -> EpochMetrics:
     """Loss and accuracy as Python's floats. Raises ContractError for anything that is not a number."""
     try:
         networks = tuple(map(fetched_metrics, getattr(seen, "networks", ())))
-        return EpochMetrics(float(seen.mean_loss), float(seen.accuracy), networks)
+        return EpochMetrics(float(seen.mean_loss), float(seen.accuracy), networks=networks)
     except (AttributeError, TypeError, ValueError) as error:
         kinds = f"{_kind(getattr(seen, 'mean_loss', seen))} and {_kind(getattr(seen, 'accuracy', seen))}"
         raise ContractError(f"metrics of {kinds}: return EpochMetrics of two numbers") from error

@@ -153,9 +153,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.time_cap is not None and self.precision is None:
             raise UsageError(f"--time-cap {self.time_cap:g}: limits the rounds that --precision adds; add --precision")
-        for option, asked in {"--validate-every": self.validate_every, "--curve-steps": self.curve_steps}.items():
-            if asked and self.trained_networks > 1:
-                raise UsageError(f"{option} {asked}: follows one network; leave it out with several")
+        of_one = {"--validate-every": self.validate_every, "--curve-steps": self.curve_steps}
+        for option, every in of_one.items():
+            if every and self.trained_networks > 1:
+                raise UsageError(f"{option} {every}: follows one network; leave it out with several")
         of_times = {"--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks}
         for option, asked in of_times.items():
             if self.at_once > 1 and asked:

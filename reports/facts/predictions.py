@@ -4,9 +4,9 @@ A stage's docstring tells its predictions in a paragraph `Predict`, written from
 
     Predict: on H200: 784-10, batch 128: 15 to 20 us; 784-128x3-10, batch 32: 2 to 3 x of cudnn-softmax.
 
-A prediction is a step's time in `us`, a difference in `us less than STAGE` or `us more than STAGE`, or a factor in
-`x of STAGE`. Nothing is judged on another GPU, for another network or batch, or without a time of `STAGE`. `on CPU: `
-is for a rung on any CPU, and `on CPU with 2 cores: ` for as many usable cores.
+A prediction is a step's time in `us`, a difference in `us less than STAGE` or `us more than STAGE`, or a factor in `x
+of STAGE`. `7 of 784-10` is for seven networks. Nothing is judged on another GPU, for another network or batch, or
+without a time of `STAGE`. `on CPU: ` is for a rung on any CPU, and `on CPU with 2 cores: ` for as many usable cores.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ NEAR_TIME = 0.10
 NEAR_FACTOR = 0.05
 NEAR_DIFFERENCE = 0.25  # of two times, so it carries the errors of both
 ENTRY = re.compile(
+    r"(?:(?P<count>\d+) of )?"
     r"(?P<networks>[\dx, and-]+), batch (?P<batch>\d+): (?:(?P<most>at most )|(?P<low>[\d.]+) to )?(?P<high>[\d.]+) "
     r"(?:us(?: (?P<way>less|more) than (?P<base>[\w-]+))?|x of (?P<of>[\w-]+))"
 )
@@ -45,6 +46,7 @@ class Prediction:
     of: str  # the stage that it is compared with; empty for a time
     is_factor: bool = False
     is_less: bool = False  # less than `of`, in us; otherwise more
+    count: int = 1  # of networks that train
 
     @property
     def near(self) -> float:
@@ -86,7 +88,7 @@ def predictions(text: str) -> list[Prediction]:
             found.append(
                 Prediction(
                     expanded(network.strip()), int(parts["batch"]), gpu["gpu"] if gpu else "", said, low, high, of,
-                    is_factor=bool(parts["of"]), is_less=parts["way"] == "less",
+                    is_factor=bool(parts["of"]), is_less=parts["way"] == "less", count=int(parts["count"] or 1),
                 )
             )  # fmt: skip
     return found
@@ -117,10 +119,8 @@ def _here(stage: StageResult, results: Results) -> Prediction | None:
     except ValueError:  # a user's own words: they are shown, not judged
         return None
     problem = results.problem
-    if problem.networks > 1:  # predictions are of one
-        return None
-    wanted = problem.network, problem.batch_size
-    return next((one for one in known if (one.network, one.batch) == wanted), None)
+    wanted = problem.network, problem.batch_size, problem.networks
+    return next((one for one in known if (one.network, one.batch, one.count) == wanted), None)
 
 
 def judge(stage: StageResult, results: Results) -> Judgement | None:

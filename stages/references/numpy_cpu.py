@@ -17,7 +17,7 @@ softmax regression with both threads and 81 with one, but 365 with both and 245 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Literal
 
@@ -27,7 +27,7 @@ from common.blas import blas_description, blas_threads, limit_blas_threads
 from common.cpu.cores import usable_cores
 from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem, initial_params
-from common.trainer import EpochMetrics
+from common.trainer import EpochMetrics, Trainer
 from stages.engine.stage import Stage
 from stages.references.thread_trials import epoch_steps_s, fastest_count, random_split, thread_counts
 
@@ -150,17 +150,22 @@ class NumpyTrainer:
 
 def build(problem: Problem, train: Split) -> NumpyTrainer:
     """A trainer in a process whose BLAS has the fastest number of threads."""
-    if (threads := _quickest(problem)) is not None:
-        limit_blas_threads(threads)
+    use_fastest_threads(problem, NumpyTrainer)
     return NumpyTrainer(problem, train)
 
 
+def use_fastest_threads(problem: Problem, trainer: Callable[[Problem, Split], Trainer]) -> None:
+    """Give BLAS the number of threads with which these trainers have the fastest step."""
+    if (threads := _quickest(problem, trainer)) is not None:
+        limit_blas_threads(threads)
+
+
 @cache
-def _quickest(problem: Problem) -> int | None:
+def _quickest(problem: Problem, made: Callable[[Problem, Split], Trainer]) -> int | None:
     """The number of threads, of 1, 2, 4, ... and all usable, with the fastest step; None without threadpoolctl."""
     if (loaded := blas_threads()) is None:
         return None
-    trainer = NumpyTrainer(problem, random_split(problem, 1))
+    trainer = made(problem, random_split(problem, 1))
     trainer.load_params(initial_params(problem, 0))
 
     def steps_s(count: int) -> list[float]:

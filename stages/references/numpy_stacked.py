@@ -4,7 +4,7 @@ Why: a loop over networks calls NumPy for each. All of them see the same images,
 with their columns side by side.
 
 Change: none; it is a reference, not a rung. The first layer's weights lie side by side, the other layers are stacks
-that `np.matmul` multiplies one by one. Float32, buffers allocated once, NumPy's threads as they are.
+that `np.matmul` multiplies one by one. Float32, buffers allocated once, the fastest number of threads, as `numpy`.
 
 Expect: seven softmax regressions take two to three times as long as one.
 """
@@ -21,6 +21,7 @@ from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics
 from stages.engine.stage import Stage
+from stages.references.numpy_cpu import use_fastest_threads
 
 Labels = NDArray[np.intp]
 Float64Array = NDArray[np.float64]
@@ -134,4 +135,10 @@ class StackedTrainer:
         """Nothing to release."""
 
 
-STAGE = Stage("numpy-stacked", "NumPy, networks stacked", "reference", "float32", (), StackedTrainer, is_fleet=True)
+def build(problem: Problem, train: Split) -> StackedTrainer:
+    """A trainer in a process whose BLAS has the fastest number of threads."""
+    use_fastest_threads(problem, StackedTrainer)
+    return StackedTrainer(problem, train)
+
+
+STAGE = Stage("numpy-stacked", "NumPy, networks stacked", "reference", "float32", (), build, is_fleet=True)

@@ -79,9 +79,9 @@ def test_a_problem_is_accepted_or_refused_in_one_line(whole: dict[str, int], rat
     seed, others = whole["seed"], [whole[name] for name in ("batch_size", "epochs", "metrics_every")]
     possible = min([*others, *hidden]) >= 1 and seed >= 0 and 0 < rate < math.inf
     if possible:
-        problem = Problem(9, 3, tuple(hidden), learning_rate=rate, **whole)
+        problem = Problem(9, 3, tuple(hidden), learning_rate=rate, **whole)  # type: ignore[arg-type]
         assert len(problem.layers) == len(hidden) + 1
         return
     with pytest.raises(UsageError) as refused:
-        Problem(9, 3, tuple(hidden), learning_rate=rate, **whole)
+        Problem(9, 3, tuple(hidden), learning_rate=rate, **whole)  # type: ignore[arg-type]
     assert "\n" not in str(refused.value)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from common.problem import Problem
@@ -47,7 +46,8 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
         assert stage.metrics is not None
         assert len(stage.metrics.networks) == 3
         assert row.learned_best.startswith("rate 0.3, ")
-        assert row.step_us == pytest.approx(3 * row.network_us)
+        assert row.step_us is not None
+        assert row.network_us == pytest.approx(row.step_us / 3)
     assert [stage.detail.endswith("3 in a row") for stage in results.stages] == [False, True]
 
 
@@ -96,4 +96,5 @@ def test_other_networks_are_drawn_with_oracles_of_their_own(tmp_path: Path) -> N
     runner = prepare(tmp_path, STACKED, problem=MANY, salt=SALT, rounds=2)
     (stage,) = runner.run(Watcher()).stages
     assert (stage.status, len(stage.processes)) == ("passed", 2)
-    assert np.isfinite(stage.metrics.networks).all() if stage.metrics else False
+    assert stage.metrics is not None
+    assert None not in stage.metrics.networks

@@ -119,3 +119,13 @@ def test_a_prediction_is_recorded_and_older_runs_have_none() -> None:
     assert doc.predict == ""
     run = sample.replace_stage(sample.results(), "async", doc=doc)
     assert prediction(next(stage for stage in run.stages if stage.name == "async"), run) is None
+
+
+def test_a_prediction_for_several_networks_is_judged_in_runs_of_as_many() -> None:
+    (one,) = predictions("7 of 784-128x3-10, batch 32: 6.5 us.")
+    assert (one.count, one.network, one.batch, one.low) == (7, "784-128-128-128-10", 32, 6.5)
+    for text, is_judged in ((f"{HERE}: 10 us", (True, False)), (f"7 of {HERE}: 10 us", (False, True))):
+        run = run_with(text)
+        several = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, networks=7))
+        stage = next(stage for stage in run.stages if stage.name == "async")
+        assert (judge(stage, run) is not None, judge(stage, several) is not None) == is_judged

@@ -77,13 +77,13 @@ def test_the_first_updates_have_a_folder_of_their_own_and_find_it_again(cache: P
 
 def test_on_a_gpu_the_variant_is_the_choice_for_it_or_the_default(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unrolled: list[int] = []
-    epoch = jax_scan._epoch
+    epoch = jax_scan.epoch_of
 
     def seen(*given: Any) -> Any:
         unrolled.append(given[-1])
         return epoch(*given)
 
-    monkeypatch.setattr(jax_scan, "_epoch", seen)
+    monkeypatch.setattr(jax_scan, "epoch_of", seen)
     monkeypatch.setattr(choices, "FILE", cache.with_name("choices.json"))
 
     def built() -> JaxScanTrainer:

@@ -123,7 +123,7 @@ def test_every_product_of_jax_in_bfloat16_has_bfloat16_factors_and_a_float32_sum
     ]
     images, labels = jnp.zeros((2, 8, 49), jnp.bfloat16), jnp.zeros((2, 8), int)
     for product, factors in ((jax_scan_bf16.bfloat16_product, "bf16"), (jax_scan.float32_product, "f32")):
-        epoch = jax.jit(jax_scan._epoch(problem_of(hidden, 8), product, 1), static_argnames="with_totals")
+        epoch = jax.jit(jax_scan.epoch_of(problem_of(hidden, 8), product, 1), static_argnames="with_totals")
         given = images if factors == "bf16" else images.astype(jnp.float32)
         text = epoch.lower(layers, given, labels, with_totals=True).as_text()
         products = re.findall(

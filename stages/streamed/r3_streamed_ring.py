@@ -29,7 +29,7 @@ class ExactRing(RingGemm, ExactStreamed):
     """Products through a ring with two tf32 parts a factor."""
 
     ring: ClassVar[tuple[str, str, str]] = ("streamed/ring_split.cu", "ring_forward_split", "ring_back_split")
-    teams: ClassVar[tuple[int, int]] = (1, 1)
+    teams: ClassVar[tuple[int, int]] = (1, 2)
     below: ClassVar[str] = "last-layer"
 
 

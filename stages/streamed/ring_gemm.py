@@ -26,7 +26,7 @@ FORWARD_PITCH = TILE + 16
 
 def ring_bytes(factor_pitch: int, weight_bytes: int = 4, slots: int = SLOTS) -> int:
     """Shared memory of a ring, in bytes; a slot has a tile and a factor's rows, which are as many floats apart."""
-    used = slots * (weight_bytes * TILE * TILE + 4 * MOST_ROWS * factor_pitch) + 8 * (3 * slots + 1)
+    used = slots * (weight_bytes * TILE * TILE + 4 * MOST_ROWS * factor_pitch) + 8 * (4 * slots + 1)
     return blocks(used, 128) * 128
 
 

@@ -60,9 +60,6 @@ struct BFloat16 {
         __device__ void take_b(const float (&from_b)[COLS][4]) { this->convert_b(from_b, cvt_bf16x2); }
         __device__ unsigned (&quad_of_a(int i))[4] { return this->a[i]; }
 
-        // The quad of the 16 rows of a that are two rows' by themselves.
-        __device__ unsigned (&quad_of_rows(int rows, int))[4] { return this->a[rows]; }
-
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
                 mma_m16n8k16_bf16(c, this->a[i], this->b[j][0], this->b[j][1]);
@@ -178,8 +175,6 @@ struct TwoTf32 {
         __device__ unsigned (&quad_of_a(int i))[4] {
             return (i < ROWS ? high : low).a[i / (ROWS / 2) % 2][i % (ROWS / 2)];
         }
-
-        __device__ unsigned (&quad_of_rows(int rows, int i))[4] { return (i < 2 ? high : low).a[i % 2][rows]; }
 
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             high.multiply_into(sums, low);

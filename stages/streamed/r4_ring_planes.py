@@ -29,6 +29,7 @@ from stages.streamed.weight_panels import from_planes, to_planes
 class PlanesRing(BFloat16Ring):
     """Products through a ring in bfloat16, with weights in two planes."""
 
+    has_planes: ClassVar[bool] = True
     ring: ClassVar[tuple[str, str, str]] = ("streamed/ring_planes.cu", "ring_forward_planes", "ring_back_planes")
     weight_type: ClassVar[Any] = np.uint32
     forward_bytes: ClassVar[int] = FORWARD_PLANES_BYTES

@@ -4,13 +4,15 @@
 //
 //   a block, or a cluster   a row of tiles: 64 inputs, in two groups; its blocks take turns at panels of 64 outputs
 //   a warp of a team        of each tile 32 inputs by 16 outputs: group warp % 2, part warp % 8 / 2
+//   the same, divided       the first team: 16 inputs by 32 outputs, for the inputs' gradient alone; the second as above, for
+//                           the update alone. A warp that does both with exact products has registers for one team only
 //   shared memory           the ring, and the block's inputs as factors
 //
 // A warp puts its updated weights where they were; the copy engine stores the tile.
 #pragma once
 #include "streamed/ring.cuh"
 
-constexpr int GROUPS = TILE / OWN, BACK_SLOTS = 8, TEAMS = 2;
+constexpr int GROUPS = TILE / OWN, BACK_SLOTS = 8, BACK_TEAMS = 2;
 
 // A lane's float32 weights in a slot.
 struct FloatWeights {
@@ -98,14 +100,14 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     if (BY_OTHERS && team == 0) {
         take_tiles(ring, ring.read, circle, 0, 1,
                    [&](TileSlot& slot, int, int, int) { of_inputs.template take<Weights>(slot); });
-    } else if (team < TEAMS) {
+    } else if (team < BACK_TEAMS) {
         if (team == BY_OTHERS) {
             inputs[group].load(layer, first_input, part);
             __syncwarp();
             if (threadIdx.x % WARP == 0) mbarrier_arrive(ring.ready);
         }
         mbarrier_wait_parity(ring.ready, 0);  // the inputs are there
-        const int first = BY_OTHERS ? 0 : team, further = BY_OTHERS ? 1 : TEAMS;
+        const int first = BY_OTHERS ? 0 : team, further = BY_OTHERS ? 1 : BACK_TEAMS;
         take_tiles(ring, ring.done, circle, first, further, [&](TileSlot& slot, int panel, int s, int parity) {
             const Weights weights(slot.weights, group, part, g, t);
             const float* rows = slot.factor + part * K_STEP;
@@ -116,7 +118,7 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
             }
             fence_proxy_async();
         });
-    } else if (warp == TEAMS * TEAM_WARPS) {
+    } else if (warp == BACK_TEAMS * TEAM_WARPS) {
         fetch_tiles(ring, tiles, circle, false, place_of);
     } else if (threadIdx.x % WARP == 0) {
         store_tiles(ring, tiles, circle, place_of);
@@ -126,7 +128,7 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     const OutputTile tile = {0, row_tile * TILE, MOST_ROWS, 4};
     if constexpr (ARE_DIVIDED) {
         if (team == 0) of_inputs.keep(memory, tile);
-    } else if (team < TEAMS) {
+    } else if (team < BACK_TEAMS) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int row_of_sums = (team * PARTS + part) * tile.height + 8 * i + row_of_8(g);
@@ -136,7 +138,7 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
         }
     }
     __syncthreads();
-    Outputs<float>(product, tile).write(memory, ARE_DIVIDED ? 2 : TEAMS * PARTS);
+    Outputs<float>(product, tile).write(memory, ARE_DIVIDED ? 2 : BACK_TEAMS * PARTS);
 }
 
 template <class Arithmetic, class Weights, bool ARE_DIVIDED>

@@ -5,7 +5,7 @@
 #include "streamed/ring_forward.cuh"
 
 constexpr int FORWARD_TEAMS = 1;
-constexpr int BACK_THREADS = (TEAMS * TEAM_WARPS + 2) * WARP, FORWARD_THREADS = (FORWARD_TEAMS * TEAM_WARPS + 1) * WARP;
+constexpr int BACK_THREADS = (BACK_TEAMS * TEAM_WARPS + 2) * WARP, FORWARD_THREADS = (FORWARD_TEAMS * TEAM_WARPS + 1) * WARP;
 
 // ring_back_split: a layer's backward pass and update in one pass over its weights. dinputs = doutputs @ weights^T where the mask
 // is set, else 0; then weights -= learning_rate * inputs^T @ doutputs and bias -= learning_rate * (column sums of doutputs).
@@ -18,7 +18,7 @@ constexpr int BACK_THREADS = (TEAMS * TEAM_WARPS + 2) * WARP, FORWARD_THREADS = 
 // With mask_bytes = 0 dinputs are neither computed nor written.
 // Kind:   gemm.
 // Launch: grid (blocks, tiles of 64 inputs), the blocks of a row a cluster, or without dinputs alone; 18 warps;
-//   shared memory 221,440 bytes.
+//   shared memory 221,568 bytes.
 // Needs:  sm_90; batch <= 32, fan_in a multiple of 16, fan_out of 64, blocks <= fan_out / 64, each matrix aligned to 16 bytes
 //   and under 2^30 elements.
 // Order:  each warp adds its share of outputs in the order of the circle, then warps and blocks in order; repeats bit for bit.
@@ -41,8 +41,8 @@ extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back_split(
 //   bias           (fan_out,)                        f32  in
 //   mask           (batch, mask_bytes)               u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
 // Kind:   gemm.
-// Launch: grid (blocks, tiles of 64 outputs), the blocks of a column a cluster; 8 FORWARD_TEAMS + 1 warps; shared memory 213,248
-//   bytes.
+// Launch: grid (blocks, tiles of 64 outputs), the blocks of a column a cluster; 8 FORWARD_TEAMS + 1 warps; shared memory
+//   213,376 bytes.
 // Needs:  sm_90; batch <= 32, fan_in a multiple of 16, fan_out of 64, blocks <= fan_in / 64 rounded up, each matrix aligned to
 //   16 bytes and under 2^30 elements.
 // Order:  each warp adds its share of inputs in the order of the circle, then warps and blocks in order; repeats bit for bit.

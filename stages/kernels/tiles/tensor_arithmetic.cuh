@@ -198,7 +198,7 @@ struct TwoTf32 {
         }
 
         // The same, but adds the product to the sums outside of the tensor cores, which cut off the bits that a sum has no place
-        // for: over thousands of numbers that made gradients too small by 4e-6.
+        // for.
         __device__ void add_to(float (&sums)[ROWS][COLS][2]) const {
             float product[ROWS][COLS][2] = {};
             multiply_in_turn(product);

@@ -19,13 +19,13 @@ from common.vocabulary import Precision as Precision
 
 Kind = Literal["gemm", "layer", "softmax", "update"]
 Unit = Precision  # the hardware that multiplies, by the format of its factors
-Weights = Literal["gradients", "updated", "streamed", "kept"]
+Weights = Literal["gradients", "updated", "streamed", "planes", "kept"]
 """The transfers of the weights in a step.
 
 `gradients`: read forward and backward, their gradients written and read, updated in a pass of its own. `updated`: read
 forward and backward, then updated by the product that computes their gradient. `streamed`: the same, but the backward
-pass and the update share one reading. `kept`: as `streamed`, and only what exceeds the chip's shared memory and
-registers.
+pass and the update share one reading. `planes`: as `streamed`, and the forward pass reads half of each weight. `kept`:
+as `streamed`, and only what exceeds the chip's shared memory and registers.
 """
 
 FLOAT_BYTES = 4  # bytes of a float32, and of a label
@@ -259,6 +259,8 @@ def weight_transfers(problem: Problem, design: Design, rates: Rates) -> list[flo
     held = rates.l2_size + (rates.on_chip_size if design.weights == "kept" else 0)
     every = FLOAT_BYTES * parameters(problem)
     passes = [every] * (6 if design.weights == "gradients" else 3)
+    if design.weights == "planes":
+        passes[0] //= 2
     if design.last_layer is not None:  # its kernel reads the weights once for both passes
         last = problem.layers[-1]
         passes[1] -= FLOAT_BYTES * last.fan_in * last.fan_out
@@ -291,10 +293,10 @@ def _layer_traffic(problem: Problem, index: int, design: Design) -> float:
     inputs = (1 if is_first else FLOAT_BYTES) * problem.batch_size * layer.fan_in
     if is_last and design.last_layer is not None:
         return 2 * inputs + 2 * weights  # read once for all; the inputs' gradient and the weights are written
-    forward = inputs + weights + outputs
+    forward = inputs + weights // (2 if design.weights == "planes" else 1) + outputs
     backward = 0 if is_first else outputs + weights + inputs
-    update = inputs + outputs + {"gradients": 4, "updated": 2, "streamed": 2, "kept": 2}[design.weights] * weights
-    shared = outputs + weights if design.weights == "streamed" and not is_first else 0
+    update = inputs + outputs + (4 if design.weights == "gradients" else 2) * weights
+    shared = outputs + weights if design.weights in ("streamed", "planes") and not is_first else 0
     return forward + backward + update - shared
 
 

@@ -13,7 +13,7 @@ from common.cost import FLOAT_BYTES, Weights, operations, parameters
 from common.problem import Problem
 
 Level = Literal["L1", "L2", "L3", "memory"]
-PASSES: Mapping[Weights, int] = {"gradients": 5, "updated": 3, "streamed": 3, "kept": 3}
+PASSES: Mapping[Weights, int] = {"gradients": 5, "updated": 3, "streamed": 3, "planes": 3, "kept": 3}
 """Over the weights in a step: read forward, then read and written by the update; gradients are written and read."""
 
 

@@ -23,7 +23,7 @@ python=.venv/bin/python
 
 # First without a tool: this compiles the kernels, and a plain failure is not mistaken for a finding.
 tests=(-q -x -p no:cacheprovider tests/gpu/test_kernels.py tests/gpu/test_primitive_kernels.py
-    tests/gpu/test_streamed.py tests/gpu/test_last_layer.py)  # the last two launch clusters of blocks
+    tests/gpu/test_streamed.py tests/gpu/test_ring.py tests/gpu/test_last_layer.py)  # these launch clusters of blocks
 "$python" -m pytest "${tests[@]}"
 
 log=$(mktemp)

@@ -99,6 +99,9 @@ class Gemm(Part, ABC):
     shares_backward_pass: ClassVar[bool] = False
     """Whether one kernel may read a layer's weights once for its backward pass and its update."""
 
+    has_planes: ClassVar[bool] = False
+    """Whether its forward pass reads half of a weight's bytes."""
+
     def __init__(self, setup: Setup) -> None: ...
 
     @classmethod
@@ -335,6 +338,8 @@ class Recipe:
             return self.launch.weights
         if self.update.stores_gradients:
             return "gradients"
+        if self.gemm.has_planes:
+            return "planes"
         return "streamed" if self.gemm.shares_backward_pass else "updated"
 
     @property

@@ -18,15 +18,16 @@ from stages.streamed.weight_panels import TILE, from_panels, to_panels
 from stages.tiles.tile_gemm import ProductSpec, tile_source_hash
 from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, STEP, WARP
 
-# ring.cuh
+# ring.cuh, ring_back.cuh and ring_forward.cuh
 TEAM_WARPS = 8
+BACK_TEAMS = 2
 SLOTS = 8
 FORWARD_PITCH = TILE + 16
 
 
 def ring_bytes(factor_pitch: int, weight_bytes: int = 4, slots: int = SLOTS) -> int:
     """Shared memory of a ring, in bytes; a slot has a tile and a factor's rows, which are as many floats apart."""
-    used = slots * (weight_bytes * TILE * TILE + 4 * MOST_ROWS * factor_pitch) + 8 * (3 * slots + 1)
+    used = slots * (weight_bytes * TILE * TILE + 4 * MOST_ROWS * factor_pitch) + 8 * (4 * slots + 1)
     return blocks(used, 128) * 128
 
 
@@ -47,8 +48,7 @@ class RingGemm(StreamedGemm):
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_90")
     ring: ClassVar[tuple[str, str, str]]
     """A file and its two kernels: forward, backward."""
-    teams: ClassVar[tuple[int, int]]
-    """Of a block forward and backward."""
+    forward_teams: ClassVar[int]
     weight_type: ClassVar[Any] = np.float32  # of the kernels' argument
     forward_bytes: ClassVar[int] = FORWARD_BYTES  # of shared memory
     below: ClassVar[str]  # the closest rung for any network
@@ -165,9 +165,10 @@ class RingGemm(StreamedGemm):
         given, left = self._panels.get(id(a)), self._panels.get(id(out))
         sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], given is not None, left is not None)
         inputs = (a, self._no_panels if given is None else given)
-        threads = WARP * (self.teams[0] * TEAM_WARPS + 1)
+        threads = WARP * (self.forward_teams * TEAM_WARPS + 1)
         written = (out, self._no_panels if left is None else left)
-        kernel((1, outputs // TILE), threads, *inputs, b.view(self.weight_type), *written, fusion.bias, mask, *map(int32, sizes))
+        arrays = (*inputs, b.view(self.weight_type), *written, fusion.bias, mask)
+        kernel((1, outputs // TILE), threads, *arrays, *map(int32, sizes))
 
     def _back_by(
         self,
@@ -186,6 +187,6 @@ class RingGemm(StreamedGemm):
         dinputs = self._no_dinputs if back is None else back[2]
         sizes = (inputs.shape[0], *weights.shape, mask.shape[-1])
         grid = (1 if is_cluster else split, blocks(weights.shape[0], TILE))
-        threads = WARP * (self.teams[1] * TEAM_WARPS + 2)
+        threads = WARP * (BACK_TEAMS * TEAM_WARPS + 2)
         arrays = (inputs, doutputs, weights.view(self.weight_type), bias, dinputs, mask)
         kernel(grid, threads, *arrays, *map(int32, sizes), float32(rate))

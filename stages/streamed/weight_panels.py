@@ -1,4 +1,4 @@
-"""A layer's weights in the orders of stages/kernels/streamed: in panels (ring.cuh), or these in planes (weight_planes.cuh)."""
+"""A layer's weights in panels, in the order of ring.cuh, or in the planes of weight_planes.cuh."""
 
 from __future__ import annotations
 
@@ -30,9 +30,7 @@ def to_planes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
     planes = [
         _into(half.astype(np.uint16), UNIT, _unit_bits) for half in (bits + np.uint32(0x8000) >> 16, bits & 0xFFFF)
     ]
-    tiles = [
-        plane[:, row : row + TILE].reshape(len(plane), -1) for row in range(0, fan_in, TILE) for plane in planes
-    ]
+    tiles = [plane[:, row : row + TILE].reshape(len(plane), -1) for row in range(0, fan_in, TILE) for plane in planes]
     return np.concatenate(tiles, axis=1).view(np.float32).reshape(fan_in, fan_out)
 
 

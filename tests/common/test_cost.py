@@ -157,6 +157,8 @@ def test_fused_kernels_cost_their_nodes_their_bytes_or_all_arithmetic() -> None:
 
 def test_streamed_weights_are_read_once_for_both_uses() -> None:
     updated, streamed = (cost.traffic(MLP, Design(5, 1, weights=weights), RATES) for weights in ("updated", "streamed"))
+    planes = cost.traffic(MLP, Design(5, 1, weights="planes"), RATES)
+    assert streamed - planes == 4 * (4 * 6 + 6 * 3 + (MLP.inputs * 4)) / 2, "half of the weights, forward"
     assert updated - streamed == 4 * (4 * 6 + 6 * 3) + 4 * 5 * (6 + 3)  # weights and gradients of both hidden inputs
     head = Design(5, 1, weights="streamed", last_layer=Arithmetic("float32"))
     # The last layer: inputs and weights read once, the inputs' gradient and the weights written.
@@ -170,6 +172,8 @@ def test_each_pass_over_the_weights_costs_what_does_not_stay() -> None:
     passes = {weights: cost.weight_transfers(LOGISTIC, Design(5, 1, weights=weights), rates)
               for weights in ("gradients", "updated", "streamed", "kept")}  # fmt: skip
     assert passes == {"gradients": [12] * 6, "updated": [12] * 3, "streamed": [12] * 3, "kept": [7] * 3}
+    roomless = dataclasses.replace(rates, l2_size=4)
+    assert cost.weight_transfers(LOGISTIC, Design(5, 1, weights="planes"), roomless) == [12, 28, 28]
     design = Design(kernels=3, launches=1, arithmetic=FLOAT16, weights="streamed")
     assert cost.kernels_floor(LOGISTIC, design, rates) == pytest.approx(3.6)
     # Of the MLP's hidden weights, 96 and 72 bytes, a second reading finds 20 bytes in L2.

@@ -83,6 +83,7 @@ def test_every_split_is_right_and_always_the_same(
             alone = gpu.upload(packed)
             multiply._back_by(None, x, d, alone, gpu.upload(bias), RATE, split)
             assert gpu.download(alone).tobytes() == gpu.download(w).tobytes(), split
-            results.append([gpu.download(dinputs), gemm.unpacked(Params((gpu.download(w), last), ())).weights[0], gpu.download(b), found])
+            updated = gemm.unpacked(Params((gpu.download(w), last), ())).weights[0]
+            results.append([gpu.download(dinputs), updated, gpu.download(b), found])
         assert_right(f"backward {split}", [run[:3] for run in results], expected, bounds)
         assert results[0][3].tobytes() == results[1][3].tobytes()

@@ -39,8 +39,8 @@ from stages.streamed.r3_ring_bf16 import BFloat16Ring
 from stages.streamed.r3_streamed_ring import ExactRing
 from stages.streamed.r4_ring_planes import PlanesRing
 from stages.streamed.ring_gemm import BACK_BYTES as RING_BACK_BYTES
+from stages.streamed.ring_gemm import BACK_TEAMS, TEAM_WARPS, panels_of
 from stages.streamed.ring_gemm import FORWARD_BYTES as RING_FORWARD_BYTES
-from stages.streamed.ring_gemm import TEAM_WARPS, panels_of
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
 from stages.streamed.weight_panels import TILE, from_panels, from_planes, to_panels, to_planes
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
@@ -316,7 +316,7 @@ def _rings_forward(
             )
 
 
-def _rings_back(kernel: str, random: Generator, bits: int, teams: int, packed: Packed) -> Iterator[Case]:
+def _rings_back(kernel: str, random: Generator, bits: int, packed: Packed) -> Iterator[Case]:
     """As streamed kernels, likewise; the blocks of a row are no cluster where they have nothing to add up."""
     name, to_memory, from_memory = packed
     for case in _back_cases(kernel, random, bits, RING_SIZES):
@@ -334,7 +334,7 @@ def _rings_back(kernel: str, random: Generator, bits: int, teams: int, packed: P
             args=args,
             bounds={name if key == "weights" else key: bound for key, bound in case.bounds.items()},
             grid=(1 if is_cluster else split, _blocks(fan_in, TILE)),
-            block=(WARP * (teams * TEAM_WARPS + 2),),
+            block=(WARP * (BACK_TEAMS * TEAM_WARPS + 2),),
             cluster=split if is_cluster else None,
             shared_bytes=RING_BACK_BYTES,
             besides={"plain": weights.astype(np.float64)},
@@ -351,19 +351,23 @@ def _out_of_planes(planes: Array) -> Array:
 
 
 PANELS, PLANES = ("weights", to_panels, from_panels), ("planes", _into_planes, _out_of_planes)
-ring_forward_split = partial(_rings_forward, "ring_forward_split", bits=22, teams=ExactRing.teams[0], packed=PANELS)
-ring_forward_bf16 = partial(_rings_forward, "ring_forward_bf16", bits=8, teams=BFloat16Ring.teams[0], packed=PANELS)
+ring_forward_split = partial(
+    _rings_forward, "ring_forward_split", bits=22, teams=ExactRing.forward_teams, packed=PANELS
+)
+ring_forward_bf16 = partial(
+    _rings_forward, "ring_forward_bf16", bits=8, teams=BFloat16Ring.forward_teams, packed=PANELS
+)
 ring_forward_planes = partial(
     _rings_forward,
     "ring_forward_planes",
     bits=8,
-    teams=PlanesRing.teams[0],
+    teams=PlanesRing.forward_teams,
     packed=PLANES,
     bytes_of_ring=PlanesRing.forward_bytes,
 )
-ring_back_split = partial(_rings_back, "ring_back_split", bits=22, teams=ExactRing.teams[1], packed=PANELS)
-ring_back_bf16 = partial(_rings_back, "ring_back_bf16", bits=8, teams=BFloat16Ring.teams[1], packed=PANELS)
-ring_back_planes = partial(_rings_back, "ring_back_planes", bits=8, teams=PlanesRing.teams[1], packed=PLANES)
+ring_back_split = partial(_rings_back, "ring_back_split", bits=22, packed=PANELS)
+ring_back_bf16 = partial(_rings_back, "ring_back_bf16", bits=8, packed=PANELS)
+ring_back_planes = partial(_rings_back, "ring_back_planes", bits=8, packed=PLANES)
 
 
 def add_bias(random: Generator) -> Iterator[Case]:

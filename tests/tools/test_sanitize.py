@@ -47,7 +47,9 @@ def test_every_tool_watches_the_kernels_tests_and_the_first_run_is_plain(tree: P
     assert plain.startswith("nothing watches: -m pytest")
     assert all(
         line.startswith(f"{tool} watches: -m pytest")
-        and line.endswith("test_primitive_kernels.py tests/gpu/test_streamed.py tests/gpu/test_last_layer.py")
+        and line.endswith(
+            "test_primitive_kernels.py tests/gpu/test_streamed.py tests/gpu/test_ring.py tests/gpu/test_last_layer.py"
+        )
         for tool, line in zip(TOOLS, watched, strict=True)
     )
     assert [line for line in done.stdout.splitlines() if "clean" in line and "NOT" not in line][3].startswith(

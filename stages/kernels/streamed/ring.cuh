@@ -40,13 +40,14 @@ struct alignas(128) Ring {
     static constexpr int SLOTS = COUNT;
     using OneSlot = SlotType;
     OneSlot slots[SLOTS];
-    Barrier full[SLOTS], done[SLOTS], empty[SLOTS], ready;
+    Barrier full[SLOTS], read[SLOTS], done[SLOTS], empty[SLOTS], ready;
 
     // Call it with all threads before others use the ring.
     __device__ void begin(bool is_stored) {
         if (threadIdx.x == 0) {
             for (int s = 0; s < SLOTS; ++s) {
                 mbarrier_init(full[s], 1 + WARP);
+                mbarrier_init(read[s], TEAM_WARPS);
                 mbarrier_init(done[s], TEAM_WARPS);
                 mbarrier_init(empty[s], is_stored ? 1 : TEAM_WARPS);
             }
@@ -61,8 +62,15 @@ struct alignas(128) Ring {
 struct Circle {
     int length, first, rank, blocks;
 
-    __device__ int count() const { return (length - rank + blocks - 1) / blocks; }
+    __device__ bool has(int n) const { return rank + n * blocks < length; }
     __device__ int tile(int n) const { return (first + rank + n * blocks) % length; }
+
+    // The tile that comes `further` turns after this one; it divides nothing.
+    __device__ int after(int tile, int further = 1) const {
+        tile += further * blocks;
+        while (tile >= length) tile -= length;
+        return tile;
+    }
 };
 
 struct RingLayer {
@@ -86,20 +94,20 @@ __device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Cir
     using Tiles = typename Ring::OneSlot;
     constexpr int QUADS = TILE / 4, APART = WARP / QUADS, PITCH_TO = Tiles::FACTOR_PITCH;
     constexpr int FACTOR_BYTES = 4 * MOST_ROWS * PITCH_TO;
-    const int lane = threadIdx.x % WARP, count = circle.count(), col = lane % QUADS * 4, first = lane / QUADS;
-    for (int n = 0; n < count; ++n) {
+    const int lane = threadIdx.x % WARP, col = lane % QUADS * 4, first = lane / QUADS;
+    for (int n = 0, tile = circle.tile(0); circle.has(n); ++n, tile = circle.after(tile)) {
         const int s = n % Ring::SLOTS;
         if (n >= Ring::SLOTS) mbarrier_wait_parity(ring.empty[s], (n / Ring::SLOTS - 1) % 2);
-        const Place place = place_of(circle.tile(n));
+        const Place place = place_of(tile);
         const int rows = layer.rows(place.row_tile), piece = by_rows ? place.row_tile : place.panel;
         if (lane == 0) {
             const int bytes = Tiles::PLANE_BYTES * TILE * rows;
-            const float* tile = layer.tile(place.row_tile, place.panel);
+            const float* weights = layer.tile(place.row_tile, place.panel);
             mbarrier_arrive_expect_tx(ring.full[s], Tiles::PLANES * bytes + (layer.panels ? FACTOR_BYTES : 0));
 #pragma unroll
             for (int i = 0; i < Tiles::PLANES; ++i) {
                 float* to = ring.slots[s].weights + i * Tiles::PLANE_FLOATS;
-                cp_async_bulk(to, ring.full[s], tile + i * (bytes / 4), bytes);
+                cp_async_bulk(to, ring.full[s], weights + i * (bytes / 4), bytes);
             }
             if (layer.panels) {
                 const float* from = layer.panels + piece * MOST_ROWS * PITCH_TO;
@@ -125,16 +133,15 @@ __device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Cir
 template <class Ring, class PlaceOf>
 __device__ inline void store_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, PlaceOf place_of) {
     using Tiles = typename Ring::OneSlot;
-    const int count = circle.count();
-    for (int n = 0; n < count; ++n) {
+    for (int n = 0, tile = circle.tile(0); circle.has(n); ++n, tile = circle.after(tile)) {
         const int s = n % Ring::SLOTS;
         mbarrier_wait_parity(ring.done[s], n / Ring::SLOTS % 2);
-        const Place place = place_of(circle.tile(n));
+        const Place place = place_of(tile);
         const int bytes = Tiles::PLANE_BYTES * TILE * layer.rows(place.row_tile);
-        float* tile = layer.tile(place.row_tile, place.panel);
+        float* weights = layer.tile(place.row_tile, place.panel);
 #pragma unroll
         for (int i = 0; i < Tiles::PLANES; ++i) {
-            cp_async_bulk_store(tile + i * (bytes / 4), ring.slots[s].weights + i * Tiles::PLANE_FLOATS, bytes);
+            cp_async_bulk_store(weights + i * (bytes / 4), ring.slots[s].weights + i * Tiles::PLANE_FLOATS, bytes);
         }
         cp_async_bulk_commit_group();
         cp_async_bulk_wait_group_read<1>();
@@ -143,14 +150,13 @@ __device__ inline void store_tiles(Ring& ring, const RingLayer& layer, const Cir
     cp_async_bulk_wait_all();
 }
 
-// Calls take(slot, tile) for each of a team's tiles, by its warps.
-template <int TEAMS, class Ring, class Take>
-__device__ inline void take_tiles(Ring& ring, Barrier* left, const Circle& circle, Take take) {
-    const int team = threadIdx.x / (TEAM_WARPS * WARP), count = circle.count();
-    for (int n = team; n < count; n += TEAMS) {
-        const int s = n % Ring::SLOTS;
-        mbarrier_wait_parity(ring.full[s], n / Ring::SLOTS % 2);
-        take(ring.slots[s], circle.tile(n));
+// Calls take(slot, tile, s, parity) for every further-th tile from the first on, by a team's warps. s is the slot's number.
+template <class Ring, class Take>
+__device__ inline void take_tiles(Ring& ring, Barrier* left, const Circle& circle, int first, int further, Take take) {
+    for (int n = first, tile = circle.tile(n); circle.has(n); n += further, tile = circle.after(tile, further)) {
+        const int s = n % Ring::SLOTS, parity = n / Ring::SLOTS % 2;
+        mbarrier_wait_parity(ring.full[s], parity);
+        take(ring.slots[s], tile, s, parity);
         __syncwarp();
         if (threadIdx.x % WARP == 0) mbarrier_arrive(left[s]);
     }

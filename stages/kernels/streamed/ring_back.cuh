@@ -4,13 +4,15 @@
 //
 //   a block, or a cluster   a row of tiles: 64 inputs, in two groups; its blocks take turns at panels of 64 outputs
 //   a warp of a team        of each tile 32 inputs by 16 outputs: group warp % 2, part warp % 8 / 2
+//   the same, divided       the first team: 16 inputs by 32 outputs, for the inputs' gradient alone; the second as above, for
+//                           the update alone. A warp that does both with exact products has registers for one team only
 //   shared memory           the ring, and the block's inputs as factors
 //
 // A warp puts its updated weights where they were; the copy engine stores the tile.
 #pragma once
 #include "streamed/ring.cuh"
 
-constexpr int GROUPS = TILE / OWN, BACK_SLOTS = 8;
+constexpr int GROUPS = TILE / OWN, BACK_SLOTS = 8, BACK_TEAMS = 2;
 
 // A lane's float32 weights in a slot.
 struct FloatWeights {
@@ -26,8 +28,59 @@ struct FloatWeights {
     __device__ void write(int i, float4 updated) const { *reinterpret_cast<float4*>(at(i)) = updated; }
 };
 
-template <class Arithmetic, class Weights, int TEAMS, bool NEEDED>
+// Weights that another team still reads until the barrier's phase is over.
+template <class Weights>
+struct ReadByOthers {
+    const Weights& weights;
+    Barrier& read_by_others;
+    int parity;
+
+    __device__ void read(float (&to)[4], int i) const { weights.read(to, i); }
+    __device__ void write(int i, float4 updated) const {
+        if (i == 0) mbarrier_wait_parity(read_by_others, parity);
+        weights.write(i, updated);
+    }
+};
+
+// A warp's share of the gradient of a tile's inputs: 16 inputs, by half of the tile's outputs.
+template <class Arithmetic>
+struct InputGradients {
+    float sums[4][2][2] = {};
+    const int quarter, half, g, t;
+
+    template <class Weights, class TileSlot>
+    __device__ void take(TileSlot& slot) {
+#pragma unroll 1  // both at once take more registers
+        for (int step = 0; step < 2; ++step) {
+            const int part = 2 * half + step;
+            float left[4][4], right[2][4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                copy_run<4>(left[i], slot.factor + (8 * i + row_of_8(g)) * PITCH + part * K_STEP + 4 * t);
+            }
+            const Weights weights(slot.weights + quarter % 2 * 16 * TILE / Weights::PLANES, quarter / 2, part, g, t);
+#pragma unroll
+            for (int j = 0; j < 2; ++j) weights.read(right[j], j);
+            typename Arithmetic::template Factors<4, 2> factors(nullptr, 0, g, t);
+            factors.take(left, right);
+            factors.add_to(sums);
+        }
+    }
+
+    __device__ void keep(float* memory, const OutputTile& tile) const {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            float* row = memory + (half * tile.height + 8 * i + row_of_8(g)) * tile.stride() + quarter * 16;
+#pragma unroll
+            for (int j = 0; j < 2; ++j) store_run<2>(row + 8 * j + 2 * t, sums[i][j]);
+        }
+    }
+};
+
+// With ARE_DIVIDED one team computes the gradient of the inputs, the other the update; else teams take turns at tiles.
+template <class Arithmetic, class Weights, bool ARE_DIVIDED, bool NEEDED>
 __device__ inline void ring_back(const BackLayer& layer, const Product<float>& product, float* memory) {
+    constexpr bool BY_OTHERS = ARE_DIVIDED && NEEDED;
     const int warp = threadIdx.x / WARP, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const int group = warp % GROUPS, part = warp % TEAM_WARPS / GROUPS, team = warp / TEAM_WARPS;
     const LayerSizes& sizes = layer.sizes;
@@ -42,20 +95,30 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     const Circle circle = {panels, row_tile % panels, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
     const auto place_of = [&](int tile) { return Place{row_tile, tile}; };
     const int first_input = row_tile * TILE + group * OWN;
-    WayBack<Arithmetic, NEEDED> back(layer, inputs[group], first_input);
-    if (team < TEAMS) {
-        if (team == 0) {
+    WayBack<Arithmetic, NEEDED && !ARE_DIVIDED> back(layer, inputs[group], first_input);
+    InputGradients<Arithmetic> of_inputs = {{}, warp % TEAM_WARPS / 2, warp % 2, g, t};
+    if (BY_OTHERS && team == 0) {
+        take_tiles(ring, ring.read, circle, 0, 1,
+                   [&](TileSlot& slot, int, int, int) { of_inputs.template take<Weights>(slot); });
+    } else if (team < BACK_TEAMS) {
+        if (team == BY_OTHERS) {
             inputs[group].load(layer, first_input, part);
             __syncwarp();
             if (threadIdx.x % WARP == 0) mbarrier_arrive(ring.ready);
         }
         mbarrier_wait_parity(ring.ready, 0);  // the inputs are there
-        take_tiles<TEAMS>(ring, ring.done, circle, [&](TileSlot& slot, int panel) {
+        const int first = BY_OTHERS ? 0 : team, further = BY_OTHERS ? 1 : BACK_TEAMS;
+        take_tiles(ring, ring.done, circle, first, further, [&](TileSlot& slot, int panel, int s, int parity) {
             const Weights weights(slot.weights, group, part, g, t);
-            back.take(slot.factor + part * K_STEP, weights, panel * TILE + part * K_STEP);
+            const float* rows = slot.factor + part * K_STEP;
+            if constexpr (BY_OTHERS) {
+                back.take(rows, ReadByOthers<Weights>{weights, ring.read[s], parity}, panel * TILE + part * K_STEP);
+            } else {
+                back.take(rows, weights, panel * TILE + part * K_STEP);
+            }
             fence_proxy_async();
         });
-    } else if (warp == TEAMS * TEAM_WARPS) {
+    } else if (warp == BACK_TEAMS * TEAM_WARPS) {
         fetch_tiles(ring, tiles, circle, false, place_of);
     } else if (threadIdx.x % WARP == 0) {
         store_tiles(ring, tiles, circle, place_of);
@@ -63,7 +126,9 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     if constexpr (!NEEDED) return;
     __syncthreads();  // all tiles have been read
     const OutputTile tile = {0, row_tile * TILE, MOST_ROWS, 4};
-    if (team < TEAMS) {
+    if constexpr (ARE_DIVIDED) {
+        if (team == 0) of_inputs.keep(memory, tile);
+    } else if (team < BACK_TEAMS) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
             const int row_of_sums = (team * PARTS + part) * tile.height + 8 * i + row_of_8(g);
@@ -73,11 +138,11 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
         }
     }
     __syncthreads();
-    Outputs<float>(product, tile).write(memory, TEAMS * PARTS);
+    Outputs<float>(product, tile).write(memory, ARE_DIVIDED ? 2 : BACK_TEAMS * PARTS);
 }
 
-template <class Arithmetic, class Weights, int TEAMS>
+template <class Arithmetic, class Weights, bool ARE_DIVIDED>
 __device__ inline void ring_back(const BackLayer& layer, const Product<float>& product, float* memory) {
-    product.mask_bytes > 0 ? ring_back<Arithmetic, Weights, TEAMS, true>(layer, product, memory)
-                           : ring_back<Arithmetic, Weights, TEAMS, false>(layer, product, memory);
+    product.mask_bytes > 0 ? ring_back<Arithmetic, Weights, ARE_DIVIDED, true>(layer, product, memory)
+                           : ring_back<Arithmetic, Weights, ARE_DIVIDED, false>(layer, product, memory);
 }

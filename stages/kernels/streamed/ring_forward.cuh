@@ -47,7 +47,7 @@ __device__ inline void ring_forward(const Product<float>& product, const float* 
     const Circle circle = {row_tiles, (panel + 1) % row_tiles, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
     float sums[4][4][2] = {};
     if (team < TEAMS) {
-        take_tiles<TEAMS>(ring, ring.empty, circle, [&](const TileSlot& slot, int row_tile) {
+        take_tiles(ring, ring.empty, circle, team, TEAMS, [&](const TileSlot& slot, int row_tile, int, int) {
             if (share * K_STEP >= layer.rows(row_tile)) return;
             float left[4][4];
             const float* inputs = slot.factor + g * INPUTS_PITCH + share * K_STEP + 4 * t;

@@ -4,7 +4,7 @@
 #include "streamed/ring_back.cuh"
 #include "streamed/ring_forward.cuh"
 
-constexpr int BACK_TEAMS = 1, FORWARD_TEAMS = 1;
+constexpr int FORWARD_TEAMS = 1;
 constexpr int BACK_THREADS = (BACK_TEAMS * TEAM_WARPS + 2) * WARP, FORWARD_THREADS = (FORWARD_TEAMS * TEAM_WARPS + 1) * WARP;
 
 // ring_back_split: a layer's backward pass and update in one pass over its weights. dinputs = doutputs @ weights^T where the mask
@@ -17,8 +17,8 @@ constexpr int BACK_THREADS = (BACK_TEAMS * TEAM_WARPS + 2) * WARP, FORWARD_THREA
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
 // With mask_bytes = 0 dinputs are neither computed nor written.
 // Kind:   gemm.
-// Launch: grid (blocks, tiles of 64 inputs), the blocks of a row a cluster, or without dinputs alone; 8 BACK_TEAMS + 2 warps;
-//   shared memory 221,440 bytes.
+// Launch: grid (blocks, tiles of 64 inputs), the blocks of a row a cluster, or without dinputs alone; 18 warps;
+//   shared memory 221,568 bytes.
 // Needs:  sm_90; batch <= 32, fan_in a multiple of 16, fan_out of 64, blocks <= fan_out / 64, each matrix aligned to 16 bytes
 //   and under 2^30 elements.
 // Order:  each warp adds its share of outputs in the order of the circle, then warps and blocks in order; repeats bit for bit.
@@ -29,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back_split(
     const BackLayer layer = {inputs, doutputs, weights, bias, {batch, fan_in, fan_out}, learning_rate, 0};
     const Product<float> product = {doutputs, weights, dinputs, bias, const_cast<unsigned char*>(mask), batch, fan_in, fan_out,
                                     mask_bytes, RELU_BACKWARD, 1.0f, 0.0f, 1.0f};
-    ring_back<TwoTf32<false>, FloatWeights, BACK_TEAMS>(layer, product, memory);
+    ring_back<TwoTf32<false>, FloatWeights, true>(layer, product, memory);
 }
 
 // ring_forward_split: a layer forward. out = inputs @ weights + bias, with ReLU if fusion is 2, without if it is 1.
@@ -41,8 +41,8 @@ extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back_split(
 //   bias           (fan_out,)                        f32  in
 //   mask           (batch, mask_bytes)               u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
 // Kind:   gemm.
-// Launch: grid (blocks, tiles of 64 outputs), the blocks of a column a cluster; 8 FORWARD_TEAMS + 1 warps; shared memory 213,248
-//   bytes.
+// Launch: grid (blocks, tiles of 64 outputs), the blocks of a column a cluster; 8 FORWARD_TEAMS + 1 warps; shared memory
+//   213,376 bytes.
 // Needs:  sm_90; batch <= 32, fan_in a multiple of 16, fan_out of 64, blocks <= fan_in / 64 rounded up, each matrix aligned to
 //   16 bytes and under 2^30 elements.
 // Order:  each warp adds its share of inputs in the order of the circle, then warps and blocks in order; repeats bit for bit.

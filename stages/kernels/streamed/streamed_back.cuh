@@ -46,7 +46,7 @@ struct alignas(16) Quad {
 // A group's inputs as left factors, which every piece needs again: for each 16 rows of the batch, what each lane holds.
 template <class Arithmetic>
 struct OwnInputs {
-    static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // a lane's four inputs, two at a time
+    static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // a lane's four inputs in two rounds: all four at once take more registers
     static_assert(STEPS * HALVES == PARTS, "each warp of a group loads one");
     using Factors = typename Arithmetic::template Factors<2, 2>;
 
@@ -73,12 +73,12 @@ struct OwnInputs {
         }
     }
 
-    __device__ void read(typename Arithmetic::template Factors<4, 2>& factors, int s) const {
+    __device__ void read(Factors& factors, int s, int half) const {
 #pragma unroll
-        for (int i = 0; i < HALVES * Factors::QUADS_OF_A; ++i) {
-            const Quad quad = quads[s][i % HALVES][i / HALVES][threadIdx.x % WARP];
+        for (int i = 0; i < Factors::QUADS_OF_A; ++i) {
+            const Quad quad = quads[s][half][i][threadIdx.x % WARP];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) factors.quad_of_rows(i % HALVES, i / HALVES)[e] = quad.words[e];
+            for (int e = 0; e < 4; ++e) factors.quad_of_a(i)[e] = quad.words[e];
         }
     }
 };
@@ -125,7 +125,7 @@ class WayBack {
                 factors.add_to(sums);
             }
         }
-        float gradient[4][2][2] = {};
+        float gradient[2][2][2][2] = {};
 #pragma unroll
         for (int s = 0; s < MOST_ROWS / K_STEP; ++s) {
             float right[2][4];
@@ -135,15 +135,18 @@ class WayBack {
                 copy_run<2>(pair, rows + (16 * s + row_of_16(t, e)) * PITCH + 2 * g);
                 right[0][e] = pair[0], right[1][e] = pair[1];
             }
-            typename Arithmetic::template Factors<4, 2> factors(nullptr, 0, g, t);
-            inputs.read(factors, s);
+            typename OwnInputs<Arithmetic>::Factors factors(nullptr, 0, g, t);
             factors.take_b(right);
-            factors.multiply_in_turn(gradient);
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                inputs.read(factors, s, half);
+                factors.multiply_in_turn(gradient[half]);
+            }
         }
         const float rate = layer.learning_rate;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const auto& of_row = gradient[i];
+            const auto& of_row = gradient[i / 2][i % 2];
             own.write(i, {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
                           weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]});
         }

@@ -60,9 +60,6 @@ struct BFloat16 {
         __device__ void take_b(const float (&from_b)[COLS][4]) { this->convert_b(from_b, cvt_bf16x2); }
         __device__ unsigned (&quad_of_a(int i))[4] { return this->a[i]; }
 
-        // The quad of the 16 rows of a that are two rows' by themselves.
-        __device__ unsigned (&quad_of_rows(int rows, int))[4] { return this->a[rows]; }
-
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             multiply_fragments<ROWS, COLS>(sums, [this](float (&c)[4], int i, int j) {
                 mma_m16n8k16_bf16(c, this->a[i], this->b[j][0], this->b[j][1]);
@@ -179,8 +176,6 @@ struct TwoTf32 {
             return (i < ROWS ? high : low).a[i / (ROWS / 2) % 2][i % (ROWS / 2)];
         }
 
-        __device__ unsigned (&quad_of_rows(int rows, int i))[4] { return (i < 2 ? high : low).a[i % 2][rows]; }
-
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
             high.multiply_into(sums, low);
             if constexpr (!A_IS_SHORT) low.multiply_into(sums, high);
@@ -203,7 +198,7 @@ struct TwoTf32 {
         }
 
         // The same, but adds the product to the sums outside of the tensor cores, which cut off the bits that a sum has no place
-        // for: over thousands of numbers that made gradients too small by 4e-6.
+        // for.
         __device__ void add_to(float (&sums)[ROWS][COLS][2]) const {
             float product[ROWS][COLS][2] = {};
             multiply_in_turn(product);

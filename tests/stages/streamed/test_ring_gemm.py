@@ -43,7 +43,8 @@ def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
 @RINGS
 def test_it_trains_as_the_oracle_does_and_returns_what_it_was_given(gemm: type[RingGemm], device: ShimDevice) -> None:
     split = random_split(2 * 5, PROBLEM.inputs, PROBLEM.classes)
-    trainer = RecipeTrainer(replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias), PROBLEM, split, device)
+    recipe = replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias)
+    trainer = RecipeTrainer(recipe, PROBLEM, split, device)
     given = initial_params(PROBLEM, 3)
     trainer.load_params(given)
     kept = trainer.read_params()

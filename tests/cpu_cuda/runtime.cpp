@@ -33,7 +33,7 @@ namespace {
 
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
-constexpr std::size_t STACKS_BYTES = std::size_t{1} << 30;  // as executor.cpp has it
+constexpr std::size_t STACKS_BYTES = std::size_t{4} << 30;  // as executor.cpp has it
 constexpr std::size_t COPY_BYTES = 16;
 constexpr std::size_t REPORT_BYTES = 4096;  // and
 constexpr int FAULT = 3;                    // as executor.py has them
@@ -65,8 +65,9 @@ struct Thread {
 
 std::mt19937 random_order;
 std::vector<Thread> threads;
-std::vector<unsigned> order;  // of threads
+std::vector<unsigned> order;  // of the threads that can run
 std::vector<std::size_t> block_order;
+std::vector<char> is_active;  // of each block: whether a thread of it may be able to run
 char* stacks;          // STACK_BYTES for each thread
 std::size_t block_shared_bytes;
 ucontext_t beginning;  // of whichever thread begins
@@ -149,9 +150,13 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
 // Runs every thread that can run until it waits or ends; false if there was none.
 bool run_ready_threads() {
     bool any = false;
+    order.clear();
+    for (unsigned i = 0; i < threads.size(); ++i) {
+        if (!is_active[i / threads_per_block()]) i += threads_per_block() - 1;
+        else if (threads[i].state == State::ready) order.push_back(i);
+    }
     std::shuffle(order.begin(), order.end(), random_order);
     for (unsigned i : order) {
-        if (threads[i].state != State::ready) continue;
         any = true;
         running = &threads[i];
         threadIdx = running->index;
@@ -202,6 +207,7 @@ void exchange(Thread* warp, int lanes, unsigned group) {
 void release_warps() {
     const unsigned size = threads_per_block();
     for (std::size_t all = 0; all < threads.size(); all += size) {
+        if (!is_active[all / size]) continue;
         for (std::size_t first = 0; first < size; first += warpSize) {
             Thread* warp = &threads[all + first];
             const int lanes = static_cast<int>(std::min<std::size_t>(warpSize, size - first));
@@ -211,6 +217,8 @@ void release_warps() {
                 if (has_met(warp, lanes, warp[lane], group)) exchange(warp, lanes, group);
             }
         }
+        const auto can_run = [](const Thread& thread) { return thread.state == State::ready; };
+        is_active[all / size] = std::any_of(&threads[all], &threads[all] + size, can_run);
     }
 }
 
@@ -244,6 +252,7 @@ bool release_barrier(Thread* block) {
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state == State::at_barrier) block[i].state = State::ready;
     }
+    is_active[(block - threads.data()) / threads_per_block()] = true;
     return !places.empty();
 }
 
@@ -254,6 +263,7 @@ bool wake(Thread* block) {
         block[i].state = State::ready;
         any = true;
     }
+    if (any) is_active[(block - threads.data()) / threads_per_block()] = true;
     return any;
 }
 
@@ -283,7 +293,10 @@ bool release_meeting() {
 // Called when no thread can run: opens one block's barrier, or wakes its sleeping threads, or opens a cluster's barrier; false
 // if there was none. Blocks keep their turn for a while, so that one runs far ahead of the others.
 bool release_blocks() {
-    if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
+    if (random_order() % 16 == 0) {
+        std::shuffle(block_order.begin(), block_order.end(), random_order);
+        if (release_meeting()) return true;  // or another cluster that polls would keep the turn
+    }
     for (std::size_t block : block_order) {
         Thread* first = &threads[block * threads_per_block()];
         if (release_barrier(first) || wake(first)) return true;
@@ -306,6 +319,7 @@ bool end_previous() {
     for (Thread& thread : threads) {
         if (thread.state == State::before_previous) thread.state = State::ready;
     }
+    is_active.assign(is_active.size(), true);
     set_previous_runs(false);
     return true;
 }
@@ -316,8 +330,7 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
-    order.resize(threads.size());
-    std::iota(order.begin(), order.end(), 0u);
+    is_active.assign(blocks.size(), true);
     block_order.resize(blocks.size());
     std::iota(block_order.begin(), block_order.end(), std::size_t{0});
     start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);

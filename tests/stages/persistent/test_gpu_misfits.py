@@ -123,7 +123,7 @@ def test_without_a_cluster_the_stage_is_skipped_with_the_reason(gpu: FakeGpu, pr
 
 
 def test_products_run_before_the_training_where_one_cluster_fits() -> None:
-    beside = {gpu.clusters: make(ClusterEpoch, gpu, SOFTMAX)._train._others for gpu in (SM_90, SM_90_ONE)}
+    beside = {gpu.clusters: make(ClusterEpoch, gpu, SOFTMAX)._train._grams._others for gpu in (SM_90, SM_90_ONE)}
     assert beside == {6: 5, 1: 0}
 
 

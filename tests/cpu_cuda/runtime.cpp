@@ -55,7 +55,7 @@ struct Thread {
     State state;
     // Where it waits, for which lanes, and what it exchanges there.
     const char* what;
-    int line;
+    int line, woken_at;  // the second: of the last sleep
     unsigned mask;
     int source;
     std::uint64_t sent, received;
@@ -67,6 +67,8 @@ std::mt19937 random_order;
 std::vector<Thread> threads;
 std::vector<unsigned> order;  // of the threads that can run
 std::vector<std::size_t> block_order;
+unsigned long moves;                     // of any thread, other than from a sleep back into it
+std::vector<unsigned long> polled_after;  // moves, when a block's sleepers were last woken
 std::vector<char> is_active;  // of each block: whether a thread of it may be able to run
 char* stacks;          // STACK_BYTES for each thread
 std::size_t block_shared_bytes;
@@ -109,6 +111,7 @@ void back_to_scheduler() {
 void run_fibre() {
     kernel(arguments);
     running->state = State::done;
+    ++moves;
     back_to_scheduler();
 }
 
@@ -124,7 +127,9 @@ void switch_to_running() {
 
 void wait(State state, const char* what, int line) {
     Thread* self = running;
+    if (state != State::asleep || line != self->woken_at) ++moves;
     self->state = state;
+    self->woken_at = 0;
     self->what = what;
     self->line = line;
     back_to_scheduler();
@@ -144,6 +149,7 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
         thread.dynamic_shared = dynamic_shared + all / size * shared_bytes;
         thread.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
         thread.has_begun = false;
+        thread.woken_at = 0;
     }
 }
 
@@ -211,10 +217,15 @@ void release_warps() {
         for (std::size_t first = 0; first < size; first += warpSize) {
             Thread* warp = &threads[all + first];
             const int lanes = static_cast<int>(std::min<std::size_t>(warpSize, size - first));
+            const Thread* in_vain = nullptr;  // a lane that waits on; most lanes wait for the same as the one before
             for (int lane = 0; lane < lanes; ++lane) {
-                if (!waits_in_warp(warp[lane])) continue;
-                const unsigned group = awaited(warp, lanes, warp[lane]);
-                if (has_met(warp, lanes, warp[lane], group)) exchange(warp, lanes, group);
+                const Thread& own = warp[lane];
+                if (!waits_in_warp(own)) continue;
+                const bool same = in_vain && own.state == in_vain->state && own.line == in_vain->line;
+                if (same && own.mask == in_vain->mask && own.mask == ~0u) continue;
+                const unsigned group = awaited(warp, lanes, own);
+                if (has_met(warp, lanes, own, group)) exchange(warp, lanes, group);
+                else in_vain = &own;
             }
         }
         const auto can_run = [](const Thread& thread) { return thread.state == State::ready; };
@@ -261,6 +272,7 @@ bool wake(Thread* block) {
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state != State::asleep) continue;
         block[i].state = State::ready;
+        block[i].woken_at = block[i].line;
         any = true;
     }
     if (any) is_active[(block - threads.data()) / threads_per_block()] = true;
@@ -291,17 +303,21 @@ bool release_meeting() {
 }
 
 // Called when no thread can run: opens one block's barrier, or wakes its sleeping threads, or opens a cluster's barrier; false
-// if there was none. Blocks keep their turn for a while, so that one runs far ahead of the others.
+// if there was none. Blocks keep their turn for a while, so that one runs far ahead of the others. Sleepers that have polled
+// in vain since a thread last moved come last.
 bool release_blocks() {
-    if (random_order() % 16 == 0) {
-        std::shuffle(block_order.begin(), block_order.end(), random_order);
-        if (release_meeting()) return true;  // or another cluster that polls would keep the turn
+    if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
+    if (random_order() % 16 == 0 && release_meeting()) return true;  // or another cluster that polls would keep the turn
+    for (bool in_vain : {false, true}) {
+        for (std::size_t block : block_order) {
+            if ((polled_after[block] == moves) != in_vain) continue;
+            polled_after[block] = moves;
+            Thread* first = &threads[block * threads_per_block()];
+            if (release_barrier(first) || wake(first)) return true;
+        }
+        if (release_meeting()) return true;
     }
-    for (std::size_t block : block_order) {
-        Thread* first = &threads[block * threads_per_block()];
-        if (release_barrier(first) || wake(first)) return true;
-    }
-    return release_meeting();
+    return false;
 }
 
 // Ends the kernel before a dependent launch, when no thread can run; false if the threads did not wait for it. All must wait
@@ -331,6 +347,8 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
     is_active.assign(blocks.size(), true);
+    moves = 1;
+    polled_after.assign(blocks.size(), 0);
     block_order.resize(blocks.size());
     std::iota(block_order.begin(), block_order.end(), std::size_t{0});
     start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);

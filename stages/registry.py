@@ -70,6 +70,8 @@ SOURCES = (
     "stages.persistent.r1_persistent_cluster:STAGE",
     "stages.persistent.r2_cluster_fp16:STAGE",
     "stages.persistent.r2_fleet_cluster:STAGE",
+    "stages.persistent.r2_cluster_ahead:STAGE",
+    "stages.persistent.r3_cluster_ahead_fp16:STAGE",
     "stages.memory.r1_alloc_cudamalloc:STAGE",
     "stages.memory.r2_alloc_async:STAGE",
     "stages.memory.r3_alloc_pool:STAGE",

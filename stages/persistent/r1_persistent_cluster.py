@@ -111,16 +111,42 @@ class ClusterRegression:
         self._train = self._loaded(setup, 1)
         if self._networks > require_cluster(self._train, THREADS, BLOCKS):
             self._train = self._loaded(setup, 2)
-        self._multiply_neighbours = setup.kernel("cluster/neighbour_grams.cu", "neighbour_grams", BLOCKS, GRAM_BYTES)
-        # Products of neighbouring batches run beside the training if the GPU has room for both, else before it.
-        at_once = require_cluster(self._multiply_neighbours, GRAM_THREADS, BLOCKS)
-        self._device, self._is_beside = setup.device, at_once > self._networks
-        self._gram_clusters = at_once - self._networks if self._is_beside else at_once
         self._images = fragments(setup.device, [images for images, _ in tensors.batches])
+        self._grams = NeighbourGrams(setup, self._images, BLOCKS, self._networks)
         self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
             own[...] = labels
-        shape = (max(self._steps - 1, 1), 2 * self._pairs, self._pairs, LANES, 8)
+
+    def _loaded(self, setup: Setup, at_a_time: int) -> Any:
+        """The training kernel, so many of whose blocks fit a multiprocessor."""
+        macros = (("BLOCKS_A_MULTIPROCESSOR", str(at_a_time)),) if at_a_time > 1 else ()
+        shared_bytes, file = SHARED_BYTES // at_a_time, "cluster/persistent_cluster.cu"
+        return setup.kernel(file, "persistent_cluster", BLOCKS, shared_bytes, macros=macros)
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order."""
+        products = self._grams.begin()
+        data, flags = (self._images, self._labels, *products), (self._grams.number, int32(with_metrics))
+        self._train(self._networks, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
+        self._grams.end()
+
+
+class NeighbourGrams:
+    """Products of each batch with the one before it, made anew for every epoch.
+
+    They are made beside the training if the GPU has room for both, else before it. `clusters` of so many `blocks` train.
+    """
+
+    def __init__(self, setup: Setup, images: Array, blocks: int, clusters: int, halves: int = 2) -> None:
+        macros = (("GRAM_HALVES", str(halves)),) if halves != 2 else ()  # noqa: PLR2004
+        file = "cluster/neighbour_grams.cu"
+        self._multiply = setup.kernel(file, "neighbour_grams", blocks, GRAM_BYTES, macros=macros)
+        self._device, self._images = setup.device, images
+        at_once = require_cluster(self._multiply, GRAM_THREADS, blocks)
+        self._is_beside = at_once > clusters
+        self._clusters = at_once - clusters if self._is_beside else at_once
+        self._steps, self._tiles, self._pairs = images.shape[:3]
+        shape = (max(self._steps - 1, 1), 2 * self._pairs, self._pairs, LANES, 4 * halves)
         # By an epoch's parity: products with a flag a step, and the event that frees their memory.
         empty = setup.device.empty
         self._products = [(empty(shape, np.float16), empty(shape[:1], np.int32)) for _ in range(2)]
@@ -130,28 +156,29 @@ class ClusterRegression:
             free.record(setup.device.stream)  # after set-up, for which the second stream does not wait by itself
         self._epochs = 0
 
-    def _loaded(self, setup: Setup, at_a_time: int) -> Any:
-        """The training kernel, so many of whose blocks fit a multiprocessor."""
-        macros = (("BLOCKS_A_MULTIPROCESSOR", str(at_a_time)),) if at_a_time > 1 else ()
-        shared_bytes, file = SHARED_BYTES // at_a_time, "cluster/persistent_cluster.cu"
-        return setup.kernel(file, "persistent_cluster", BLOCKS, shared_bytes, macros=macros)
+    @property
+    def number(self) -> np.int32:
+        """The value of this epoch's flags."""
+        return np.int32(self._epochs)
 
-    def __call__(self, with_metrics: bool) -> None:
-        """Enqueue every step of an epoch, in order.
+    def begin(self) -> tuple[Array, Array]:
+        """Enqueue the next epoch's products; returns them and their flags.
 
         The products wait only for the training two epochs ago. The host runs epochs ahead of the GPU, unless it has
         waited for totals, so they run beside the previous epoch's training. The training waits for the flag of each
         step and ends after all products: the streams need no join.
         """
         self._epochs += 1
-        number, parity = np.int32(self._epochs), self._epochs % 2
+        parity = self._epochs % 2
         products, free = self._products[parity], self._free[parity]
         with self._device.beside(0, after=free) if self._is_beside else nullcontext():
             sizes = map(int32, (self._steps, self._pairs, self._tiles))
-            self._multiply_neighbours(self._gram_clusters, GRAM_THREADS, self._images, *products, *sizes, number)
-        data, flags = (self._images, self._labels, *products), (number, int32(with_metrics))
-        self._train(self._networks, THREADS, *data, *self._parameters, *map(int32, self._sizes), *flags)
-        free.record(self._device.stream)
+            self._multiply(self._clusters, GRAM_THREADS, self._images, *products, *sizes, self.number)
+        return products
+
+    def end(self) -> None:
+        """The epoch's training, which has read the products, is enqueued."""
+        self._free[self._epochs % 2].record(self._device.stream)
 
 
 def regression_misfit(problem: Problem, steps: int) -> str:
@@ -172,18 +199,18 @@ def fragment_counts(problem: Problem) -> tuple[int, int]:
     return problem.batch_size // EDGE, -(-(problem.inputs + 1) // EDGE)
 
 
-def fragments(device: Device, batches: Sequence[Array]) -> Array:
+def fragments(device: Device, batches: Sequence[Array], pairs: int = 0, tiles: int = 0) -> Array:
     """Batches of images (B, I) as matrices of 16 images by 16 features, each as four of 8 by 8.
 
-    Returns float16 (steps, tiles, B / 16, 2, 2, 8, 8). After the last feature come the bias's pixel, 1, and zeros to
-    fill the last tile.
+    Returns float16 (steps, tiles, pairs, 2, 2, 8, 8), padded with zeros, by default up to the next sixteen. After the
+    last feature comes the bias's pixel, 1.
     """
     steps, (batch, inputs) = len(batches), batches[0].shape
-    tiles = -(-(inputs + 1) // EDGE)
-    images = device.empty((steps, batch, tiles * EDGE), np.float16)
+    tiles, pairs = tiles or -(-(inputs + 1) // EDGE), pairs or -(-batch // EDGE)
+    images = device.empty((steps, pairs * EDGE, tiles * EDGE), np.float16)
     images[...] = 0
     for own, pixels in zip(images, batches, strict=True):
-        own[:, :inputs] = pixels
+        own[:batch, :inputs] = pixels
     images[:, :, inputs] = 1
     split = images.reshape(steps, -1, 2, TILE, tiles, 2, TILE).transpose(0, 4, 1, 2, 5, 3, 6)
     matrices = device.empty(split.shape, np.float16)

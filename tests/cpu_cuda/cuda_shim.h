@@ -41,9 +41,17 @@ struct alignas(16) float4 {
 struct alignas(16) int4 {
     int x, y, z, w;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
 template <class T>
 T min(T a, T b) {
@@ -170,5 +178,9 @@ template <class T>
 void __stcg(T* address, T value) {
     *address = value;
 }
+
+inline float __expf(float x) { return expf(x); }
+inline float __fdividef(float a, float b) { return a / b; }
+inline int __ffs(unsigned bits) { return __builtin_ffs(bits); }
 
 inline void __nanosleep(unsigned, int line = __builtin_LINE()) { cpu_cuda::sleep(line); }

@@ -16,7 +16,7 @@
 
 namespace {
 
-constexpr std::size_t STACKS_BYTES = std::size_t{1} << 30;  // of addresses, for a launch's threads; as runtime.cpp has it
+constexpr std::size_t STACKS_BYTES = std::size_t{4} << 30;  // of addresses, for a launch's threads; as runtime.cpp has it
 
 struct Request {
     std::string library, kernel;

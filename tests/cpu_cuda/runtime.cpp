@@ -33,7 +33,7 @@ namespace {
 
 constexpr unsigned char POISON = 0xFF;  // NaN as float and double, -1 as int
 constexpr std::size_t STACK_BYTES = 64 * 1024;
-constexpr std::size_t STACKS_BYTES = std::size_t{1} << 30;  // as executor.cpp has it
+constexpr std::size_t STACKS_BYTES = std::size_t{4} << 30;  // as executor.cpp has it
 constexpr std::size_t COPY_BYTES = 16;
 constexpr std::size_t REPORT_BYTES = 4096;  // and
 constexpr int FAULT = 3;                    // as executor.py has them
@@ -55,7 +55,7 @@ struct Thread {
     State state;
     // Where it waits, for which lanes, and what it exchanges there.
     const char* what;
-    int line;
+    int line, woken_at;  // the second: of the last sleep
     unsigned mask;
     int source;
     std::uint64_t sent, received;
@@ -65,8 +65,11 @@ struct Thread {
 
 std::mt19937 random_order;
 std::vector<Thread> threads;
-std::vector<unsigned> order;  // of threads
+std::vector<unsigned> order;  // of the threads that can run
 std::vector<std::size_t> block_order;
+unsigned long moves;                     // of any thread, other than from a sleep back into it
+std::vector<unsigned long> polled_after;  // moves, when a block's sleepers were last woken
+std::vector<char> is_active;  // of each block: whether a thread of it may be able to run
 char* stacks;          // STACK_BYTES for each thread
 std::size_t block_shared_bytes;
 ucontext_t beginning;  // of whichever thread begins
@@ -108,6 +111,7 @@ void back_to_scheduler() {
 void run_fibre() {
     kernel(arguments);
     running->state = State::done;
+    ++moves;
     back_to_scheduler();
 }
 
@@ -123,7 +127,9 @@ void switch_to_running() {
 
 void wait(State state, const char* what, int line) {
     Thread* self = running;
+    if (state != State::asleep || line != self->woken_at) ++moves;
     self->state = state;
+    self->woken_at = 0;
     self->what = what;
     self->line = line;
     back_to_scheduler();
@@ -143,15 +149,20 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
         thread.dynamic_shared = dynamic_shared + all / size * shared_bytes;
         thread.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
         thread.has_begun = false;
+        thread.woken_at = 0;
     }
 }
 
 // Runs every thread that can run until it waits or ends; false if there was none.
 bool run_ready_threads() {
     bool any = false;
+    order.clear();
+    for (unsigned i = 0; i < threads.size(); ++i) {
+        if (!is_active[i / threads_per_block()]) i += threads_per_block() - 1;
+        else if (threads[i].state == State::ready) order.push_back(i);
+    }
     std::shuffle(order.begin(), order.end(), random_order);
     for (unsigned i : order) {
-        if (threads[i].state != State::ready) continue;
         any = true;
         running = &threads[i];
         threadIdx = running->index;
@@ -202,15 +213,23 @@ void exchange(Thread* warp, int lanes, unsigned group) {
 void release_warps() {
     const unsigned size = threads_per_block();
     for (std::size_t all = 0; all < threads.size(); all += size) {
+        if (!is_active[all / size]) continue;
         for (std::size_t first = 0; first < size; first += warpSize) {
             Thread* warp = &threads[all + first];
             const int lanes = static_cast<int>(std::min<std::size_t>(warpSize, size - first));
+            const Thread* in_vain = nullptr;  // a lane that waits on; most lanes wait for the same as the one before
             for (int lane = 0; lane < lanes; ++lane) {
-                if (!waits_in_warp(warp[lane])) continue;
-                const unsigned group = awaited(warp, lanes, warp[lane]);
-                if (has_met(warp, lanes, warp[lane], group)) exchange(warp, lanes, group);
+                const Thread& own = warp[lane];
+                if (!waits_in_warp(own)) continue;
+                const bool same = in_vain && own.state == in_vain->state && own.line == in_vain->line;
+                if (same && own.mask == in_vain->mask && own.mask == ~0u) continue;
+                const unsigned group = awaited(warp, lanes, own);
+                if (has_met(warp, lanes, own, group)) exchange(warp, lanes, group);
+                else in_vain = &own;
             }
         }
+        const auto can_run = [](const Thread& thread) { return thread.state == State::ready; };
+        is_active[all / size] = std::any_of(&threads[all], &threads[all] + size, can_run);
     }
 }
 
@@ -244,6 +263,7 @@ bool release_barrier(Thread* block) {
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state == State::at_barrier) block[i].state = State::ready;
     }
+    is_active[(block - threads.data()) / threads_per_block()] = true;
     return !places.empty();
 }
 
@@ -252,8 +272,10 @@ bool wake(Thread* block) {
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state != State::asleep) continue;
         block[i].state = State::ready;
+        block[i].woken_at = block[i].line;
         any = true;
     }
+    if (any) is_active[(block - threads.data()) / threads_per_block()] = true;
     return any;
 }
 
@@ -281,14 +303,21 @@ bool release_meeting() {
 }
 
 // Called when no thread can run: opens one block's barrier, or wakes its sleeping threads, or opens a cluster's barrier; false
-// if there was none. Blocks keep their turn for a while, so that one runs far ahead of the others.
+// if there was none. Blocks keep their turn for a while, so that one runs far ahead of the others. Sleepers that have polled
+// in vain since a thread last moved come last.
 bool release_blocks() {
     if (random_order() % 16 == 0) std::shuffle(block_order.begin(), block_order.end(), random_order);
-    for (std::size_t block : block_order) {
-        Thread* first = &threads[block * threads_per_block()];
-        if (release_barrier(first) || wake(first)) return true;
+    if (random_order() % 16 == 0 && release_meeting()) return true;  // or another cluster that polls would keep the turn
+    for (bool in_vain : {false, true}) {
+        for (std::size_t block : block_order) {
+            if ((polled_after[block] == moves) != in_vain) continue;
+            polled_after[block] = moves;
+            Thread* first = &threads[block * threads_per_block()];
+            if (release_barrier(first) || wake(first)) return true;
+        }
+        if (release_meeting()) return true;
     }
-    return release_meeting();
+    return false;
 }
 
 // Ends the kernel before a dependent launch, when no thread can run; false if the threads did not wait for it. All must wait
@@ -306,6 +335,7 @@ bool end_previous() {
     for (Thread& thread : threads) {
         if (thread.state == State::before_previous) thread.state = State::ready;
     }
+    is_active.assign(is_active.size(), true);
     set_previous_runs(false);
     return true;
 }
@@ -316,8 +346,9 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
-    order.resize(threads.size());
-    std::iota(order.begin(), order.end(), 0u);
+    is_active.assign(blocks.size(), true);
+    moves = 1;
+    polled_after.assign(blocks.size(), 0);
     block_order.resize(blocks.size());
     std::iota(block_order.begin(), block_order.end(), std::size_t{0});
     start_threads(blocks, static_cast<char*>(dynamic_shared), shared_bytes);

@@ -67,7 +67,7 @@ class Toolchain:
 
     @cached_property
     def _runtime(self) -> Path:
-        return self._made("runtime.o", [*FLAGS, "-c", str(HERE / "runtime.cpp")])
+        return self._made("runtime.o", [*FLAGS, "-O2", "-c", str(HERE / "runtime.cpp")])
 
     @cached_property
     def _header(self) -> Path:

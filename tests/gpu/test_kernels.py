@@ -15,7 +15,8 @@ from tests.kernels.cases import Case, all_cases
 
 pytestmark = pytest.mark.gpu
 
-FOR_TOOLS = {("persistent_cluster", "racecheck"): (("LANES_ARRIVE", "32"),)}  # see epoch.cuh
+ALL_ARRIVE = (("LANES_ARRIVE", "32"),)  # see epoch.cuh
+FOR_TOOLS = {(name, "racecheck"): ALL_ARRIVE for name in ("persistent_cluster", "cluster_ahead")}
 SCALARS: dict[str, Any] = {"int": np.int32, "float": np.float32, "double": np.float64}
 
 

@@ -24,6 +24,8 @@ from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, PAD, UPDATE_THREADS, WEIGHT_SCALE, Layout
+from stages.persistent.ahead_plan import CLUSTERS, SHARES, AheadPlan
+from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.grid_plan import ALL_PARTS, make_plan
@@ -822,6 +824,47 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
         case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
         yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
+
+
+def cluster_ahead(random: Generator) -> Iterator[Case]:
+    # Steps, inputs, units, classes, batch. Clusters of 4, 8 and 16; more steps than stages and slots; units and images
+    # that fill no block.
+    sizes = [(1, 1, 1, 1, 1), (7, 40, 50, 10, 27), (3, 200, 128, 16, 64), (2, 784, 256, 10, 128), (11, 130, 250, 9, 33)]
+    for (steps, inputs, units, classes, batch), halves, with_totals in itertools.product(
+        sizes, (EXACT, ROUNDED), (0, 1)
+    ):
+        problem = Problem(inputs=inputs, classes=classes, hidden=(units,), batch_size=batch)
+        plan = AheadPlan(problem, halves)
+        pixels = _pixels(random, (steps, batch, inputs))
+        images = fragments(HostDevice(), list(pixels), plan.pairs, plan.slice_tiles * SHARES)
+        shape = (max(steps - 1, 1), 2 * plan.pairs, plan.pairs, 32)
+        grams = np.full((*shape, 2, 4), np.nan, np.float16)
+        grams[: steps - 1] = cluster_model.neighbour_grams(images).reshape(-1, *shape[1:], 2, 4)
+        labels = np.full((steps, EDGE * plan.pairs), classes, np.int32)
+        labels[:, :batch] = random.integers(0, classes, (steps, batch), np.int32)
+        weights = _normal(random, (inputs, units)) / np.float32(4 * np.sqrt(inputs))
+        last_weights = _normal(random, (units, classes)) / np.float32(4 * np.sqrt(units))
+        # Units that are always on or always off: rounding would decide about one at its ReLU's corner.
+        bias, last_bias = random.choice(np.array([-4, 4], np.float32), units), _normal(random, (classes,))
+        args: Args = {"images": images.view(np.uint16), "labels": labels}
+        args |= {"grams": np.ascontiguousarray(grams[..., :halves, :]).view(np.uint16)}
+        args |= {"ready": np.full(len(grams), 7, np.int32), "weights": weights, "bias": bias}
+        args |= {"last_weights": last_weights, "last_bias": last_bias, "totals": np.array([12.5, 3.0])}
+        args |= {name: np.zeros(words, np.uint32) for name, words in zip(("products", "doutputs"), plan.mailbox_words)}
+        rate = np.float32(1 / (16 * units * batch))
+        args |= {"steps": steps, "inputs": inputs, "units": units, "batch": batch, "number": 7, "begun": 0}
+        args |= {"rate": float(rate), "with_totals": with_totals}
+        # As for cluster_mlp, of two layers.
+        error = 2 * 16 * UNIT + 4 * batch * UNIT
+        if halves == ROUNDED:
+            error += 2 * 16 * HALF_UNIT
+        bounds: dict[str, Array | float] = {
+            "totals": np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
+        }
+        for name in ("weights", "bias", "last_weights", "last_bias"):
+            bounds[name] = steps * (rate * batch * error + UNIT * np.abs(args[name]))
+        case = Case("cluster_ahead", (CLUSTERS,), (AHEAD_THREADS,), args, bounds, plan.blocks, plan.shared_bytes)
+        yield replace(case, macros=plan.macros, besides={"pixels": pixels})
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:

@@ -322,6 +322,39 @@ def cluster_mlp(
     return {"parameters": parameters, "totals": totals}
 
 
+def cluster_ahead(
+    pixels: Array,
+    images: Bits,
+    labels: Labels,
+    grams: Bits,
+    ready: Labels,
+    weights: Array,
+    bias: Array,
+    last_weights: Array,
+    last_bias: Array,
+    totals: Array,
+    products: NDArray[np.uint32],
+    doutputs: NDArray[np.uint32],
+    steps: int,
+    inputs: int,
+    units: int,
+    batch: int,
+    number: int,
+    begun: int,
+    rate: float,
+    with_totals: int,
+) -> Outputs:
+    matrices, biases = [weights.copy(), last_weights.copy()], [bias.copy(), last_bias.copy()]
+    totals = totals.copy()
+    for x, wanted in zip(pixels.astype(np.float64), labels[:, :batch], strict=True):
+        logits = network_step(matrices, biases, x, wanted, rate * batch)
+        if with_totals:
+            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
+    (weights, last_weights), (bias, last_bias) = matrices, biases
+    names = ("weights", "bias", "last_weights", "last_bias", "totals")
+    return dict(zip(names, (weights, bias, last_weights, last_bias, totals), strict=True))
+
+
 def persistent_grid(
     plan: GridPlan,
     images: Array,

@@ -1,6 +1,10 @@
 #include "device/cluster.cuh"
 #include "cluster/fragments.cuh"
 
+#ifndef GRAM_HALVES
+#define GRAM_HALVES 2  // or 1: the upper halves alone
+#endif
+
 // neighbour_grams: a block takes whole steps, one in gridDim.x. Its eight warps cover a step's P x P fragments of 16 x 16:
 // warp w has WARP_ROWS rows from w / 2 and WARP_COLUMNS columns from w % 2. Features stream through shared memory in a ring.
 // stages/persistent/r1_persistent_cluster.py launches GRAM_THREADS threads with GRAM_BYTES of shared memory.
@@ -38,8 +42,8 @@ __device__ inline void multiply(const uint4* before, const uint4* after, int fir
     }
 }
 
-// Writes this lane's sums, in halves.
-__device__ inline void store(uint4* grams, int first_pair, int first_column, int pairs,
+// Writes this lane's sums, in halves, into the grams of a step, which begin at `first`.
+__device__ inline void store(uint4* grams, int first, int first_pair, int first_column, int pairs,
                              const float (&sums)[WARP_ROWS][WARP_COLUMNS][2][4]) {
 #pragma unroll
     for (int i = 0; i < WARP_ROWS; ++i) {
@@ -49,11 +53,11 @@ __device__ inline void store(uint4* grams, int first_pair, int first_column, int
 #pragma unroll
             for (int half = 0; half < 2; ++half) {  // of the sixteen rows
                 const float(&even)[4] = sums[i][j][0], (&odd)[4] = sums[i][j][1];
-                const Halves first = halves_of(even[2 * half], even[2 * half + 1]);
-                const Halves second = halves_of(odd[2 * half], odd[2 * half + 1]);
-                const int owner = 2 * (first_pair + i) + half;
-                grams[(owner * pairs + first_column + j) * WARP] =
-                    make_uint4(first.high, second.high, first.low, second.low);
+                const Halves one = halves_of(even[2 * half], even[2 * half + 1]);
+                const Halves two = halves_of(odd[2 * half], odd[2 * half + 1]);
+                const int owner = 2 * (first_pair + i) + half, at = first + (owner * pairs + first_column + j) * WARP;
+                if constexpr (GRAM_HALVES == 2) grams[at] = make_uint4(one.high, two.high, one.low, two.low);
+                else reinterpret_cast<uint2*>(grams)[at] = make_uint2(one.high, two.high);
             }
         }
     }
@@ -63,7 +67,7 @@ __device__ inline void store(uint4* grams, int first_pair, int first_column, int
 // halves, laid out as right factors for persistent_cluster.
 //   images  (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8
 //   grams   (steps - 1, 2 P, P, 32)        f16  out: eight numbers a lane, its share of two right factors: 16 images
-//           of the earlier batch by 8 of the later, high halves before low ones
+//           of the earlier batch by 8 of the later, high halves before low ones; or four
 //   ready   (steps - 1,)                   i32  out: `epoch`, once the grams of that step can be read
 // Kind:   gemm.
 // Launch: any grid, block GRAM_THREADS with GRAM_BYTES; P = pairs.
@@ -111,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(GRAM_THREADS, 1) neighbour_grams(co
             __syncthreads();  // all warps have read the chunk that the next fetch overwrites
             if (threadIdx.x == 0) fetch_chunk(chunk + STAGES);
         }
-        if (has_products) store(grams + step * 2 * pairs * row + lane, first_pair, first_column, pairs, sums);
+        if (has_products) store(grams, step * 2 * pairs * row + lane, first_pair, first_column, pairs, sums);
         __syncthreads();
         if (threadIdx.x == 0) raise_flag(ready + step, epoch);
     }

@@ -5,7 +5,7 @@
 // mbarrier, st.async, cp.async.bulk.)
 #pragma once
 #include "device/blocks_together.cuh"
-#include "device/bulk_copies.cuh"
+#include "device/messages.cuh"
 
 // The address, for this block, of the place in the block of that rank that `own` has here.
 __device__ inline unsigned mapa(unsigned own, int rank) {
@@ -39,15 +39,6 @@ __device__ inline void raise_flag(int* flag, int value) {
     asm volatile("fence.acq_rel.gpu;\nst.release.gpu.global.s32 [%0], %1;" ::"l"(flag), "r"(value) : "memory");
 }
 
-// Waits for that value; the writes before the flag can then be read, also by the copy engine.
-__device__ inline void wait_for_flag(const int* flag, int value) {
-    int seen;
-    do {
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
-    } while (seen != value);
-    asm volatile("fence.proxy.async;" ::: "memory");
-}
-
 __device__ inline void st_shared_cluster(unsigned address, double value) {
     asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(address), "d"(value) : "memory");
 }
@@ -66,13 +57,7 @@ __device__ inline void barrier_cluster_arrive_relaxed() {
 }
 __device__ inline void barrier_cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 
-// A barrier of some warps of a block, `threads` threads in all, that call it at the same place. `id` names it; 0 is
-// __syncthreads.
-__device__ inline void bar_sync(int id, int threads) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// The same for warps that call it at different places of the kernel. (PTX ISA: bar is barrier.aligned.)
+// As bar_sync, for warps that call it at different places of the kernel. (PTX ISA: bar is barrier.aligned.)
 __device__ inline void barrier_sync(int id, int threads) {
     asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

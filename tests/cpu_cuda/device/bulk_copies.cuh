@@ -19,8 +19,9 @@ static_assert(sizeof(Phase) == sizeof(Barrier));
 struct BulkCopy {
     Barrier* barrier;
     void* to;
-    const void* from;
+    const void* from;  // null for a message, which has its bytes with it
     int bytes;
+    char bytes_sent[16];
 };
 inline std::vector<BulkCopy> bulk_copies;  // under way
 
@@ -64,7 +65,7 @@ inline void take_in_copies(Barrier& barrier) {
         const BulkCopy copy = bulk_copies[i];
         if (copy.barrier != &barrier) continue;
         bulk_copies.erase(bulk_copies.begin() + i);
-        std::memcpy(copy.to, copy.from, copy.bytes);
+        std::memcpy(copy.to, copy.from ? copy.from : copy.bytes_sent, copy.bytes);
         Phase phase = phase_of(barrier);
         phase.bytes -= copy.bytes;
         keep(barrier, phase);

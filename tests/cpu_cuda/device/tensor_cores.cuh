@@ -55,9 +55,9 @@ struct Fragment {
 // of which there are K / 8. K is 8 or 16.
 template <int K, class Read>
 void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Read number, int line) {
-    static Fragment held[64][32][32];  // of each block's warps, since blocks may run at once
+    static Fragment held[128][32][32];  // of each block's warps, since blocks may run at once
     const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    Fragment(&warp)[32] = held[(blockIdx.x + gridDim.x * blockIdx.y) % 64][thread / 32];
+    Fragment(&warp)[32] = held[(blockIdx.x + gridDim.x * blockIdx.y) % 128][thread / 32];
     const int own = lane(), per_register = K / 8;
     warp[own] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
     __syncwarp(~0u, line);
@@ -106,4 +106,11 @@ void ldmatrix(unsigned (&to)[COUNT], const unsigned short* row, int line = __bui
         const unsigned short *first = row_of(8 * i + (TRANSPOSED ? 2 * t : g)), *second = row_of(8 * i + 2 * t + 1);
         to[i] = TRANSPOSED ? first[g] | second[g] << 16 : first[2 * t] | first[2 * t + 1] << 16;
     }
+}
+
+template <bool TRANSPOSED>
+uint4 ldmatrix(const void* row, int line = __builtin_LINE()) {
+    unsigned four[4];
+    ldmatrix<TRANSPOSED>(four, static_cast<const unsigned short*>(row), line);
+    return {four[0], four[1], four[2], four[3]};
 }

@@ -1,0 +1,66 @@
+"""What fits the clusters of cluster-ahead, and the order of its launches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from common.errors import MisfitError
+from common.problem import Problem
+from stages.persistent.ahead_plan import MOST_SHARED_BYTES, AheadPlan
+from stages.persistent.r2_cluster_ahead import AheadEpoch
+from stages.persistent.r3_cluster_ahead_fp16 import Float16Ahead
+from tests.stages.persistent.test_gpu_misfits import HIDDEN, SM_90, SM_90_NONE, SM_90_ONE, SM_120, FakeGpu, make
+
+
+def problem(**changed: Any) -> Problem:
+    return Problem(**({"inputs": 784, "classes": 10, "hidden": (256,), "batch_size": 128} | changed))
+
+
+@pytest.mark.parametrize(
+    ("units", "batch", "blocks"), [(1, 1, 4), (64, 32, 4), (65, 32, 8), (64, 33, 8), (129, 1, 16), (256, 128, 16)]
+)
+def test_the_cluster_is_the_smallest_with_room_for_units_and_images(units: int, batch: int, blocks: int) -> None:
+    plan = AheadPlan(problem(hidden=(units,), batch_size=batch))
+    assert plan.blocks == blocks
+    assert plan.shared_bytes <= MOST_SHARED_BYTES
+
+
+@pytest.mark.parametrize(
+    ("changed", "steps", "reason"),
+    [
+        ({}, 469, ""),
+        ({"batch_size": 1, "hidden": (10,)}, 469, ""),
+        ({"hidden": ()}, 1, "Needs one hidden layer; the network has 0."),
+        ({"hidden": (9, 9)}, 1, "Needs one hidden layer; the network has 2."),
+        ({"hidden": (257,)}, 1, "257 units exceed the limit of 256."),
+        ({"batch_size": 129}, 1, "Batch size 129 exceeds the limit of 128."),
+        ({"classes": 17}, 1, "17 classes exceed the limit of 16."),
+        ({"inputs": 1100}, 1, "1100 inputs do not fit the shared memory of 4 blocks."),
+        ({"batch_size": 1}, 60_000, "60,000 steps exceed the limit of 1,073,741,824 numbers."),
+    ],
+)
+def test_a_misfit_says_why_and_names_the_closest_rung(changed: dict[str, Any], steps: int, reason: str) -> None:
+    for part, closest in ((AheadEpoch, "persistent-cluster"), (Float16Ahead, "cluster-fp16")):
+        wanted = f"{reason} Closest rung here: `{closest}`." if reason else ""
+        assert part.misfit(problem(**changed), steps) == wanted
+
+
+@pytest.mark.parametrize(
+    ("gpu", "reason"),
+    [
+        (SM_90_ONE, "Needs 5 clusters of 16 blocks at once; this GPU runs 1."),
+        (SM_90_NONE, "This GPU cannot run a cluster of 16 blocks."),
+        (SM_120, "Needs 206,336 bytes of shared memory a block; this GPU has 101,376."),
+    ],
+    ids=["one", "none", "little memory"],
+)
+def test_a_gpu_with_too_little_room_is_told_so(gpu: FakeGpu, reason: str) -> None:
+    with pytest.raises(MisfitError) as told:
+        make(AheadEpoch, gpu, HIDDEN)
+    assert str(told.value) == f"{reason} Closest rung here: `persistent-cluster`."
+
+
+def test_grams_are_made_beside_the_training_where_a_sixth_cluster_fits() -> None:
+    assert make(AheadEpoch, SM_90, HIDDEN)._grams._others == 1

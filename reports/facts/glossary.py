@@ -11,7 +11,8 @@ TERMS: dict[str, str] = {
     "ladder": "all rungs together: a tree, because several rungs may climb from one. `--stages all` runs it, "
     "`--stages ladder` only its first six rungs on a GPU.",
     "reference": "the same training in NumPy, PyTorch or JAX, as its user would write it.",
-    "ablation": "a rung beside the ladder that varies what the ladder holds fixed: memory, data path, launch shapes.",
+    "ablation": "a rung beside the ladder that varies what the ladder fixes: memory, data path, launch shapes, "
+    "language.",
     "step": "one batch, forward, backward and update. An *epoch* is one pass over all images.",
     "us/step": "microseconds a step: the median over all runs, preparation not included.",
     "x of from": "how many times as fast as the rung that it climbs from; in brackets the range over processes, "

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.problem import Problem
+from ladder.options.run_options import from_record
 from ladder.records.run import Results, StageResult, load
 from ladder.run.jury import Jury
 from ladder.verify.networks import LOSS_CHECK, OWN_CHECK
@@ -38,6 +39,7 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
     results = ran(tmp_path, problem, STACKED, NUMPY)
     assert load(tmp_path).problem == results.problem
     assert results.problem.learning_rates == [0.05, 0.1, 0.3]
+    assert from_record(results, tmp_path).problem(problem.inputs, problem.classes) == problem
     assert heading(results).startswith(
         "36-16-4 on noise (not MNIST), batch 32, 3 networks, learning rates 0.05, 0.1, 0.3"
     )

@@ -38,10 +38,8 @@ def options_at(point: Point, entries: Mapping[str, Entry], data_dir: Path | None
         given["data_dir"] = data_dir
     try:
         options = RunOptions(**given)
-        if options.trained_networks > 1:
-            raise UsageError(f"networks {options.trained_networks}: a study trains one at each point; use run")
         options.problem()
-        chosen = _chosen(point, options.stages, entries)
+        chosen = _chosen(point, options.stages, entries, options.trained_networks)
     except UsageError as error:
         raise UsageError(f"{point.name}: {error}") from error
     return msgspec.structs.replace(options, stages=tuple(entry.stage.name for entry in chosen))
@@ -110,8 +108,8 @@ def _jobs(options: RunOptions) -> int:
     return options.rounds * len(options.stages)
 
 
-def _chosen(point: Point, stages: Sequence[str], entries: Mapping[str, Entry]) -> list[Entry]:
-    chosen = select(stages, dict(entries), has_gpu=missing(("gpu",)) is None)
+def _chosen(point: Point, stages: Sequence[str], entries: Mapping[str, Entry], networks: int) -> list[Entry]:
+    chosen = select(stages, dict(entries), has_gpu=missing(("gpu",)) is None, networks=networks)
     precision = point.settings.get("precision")
     if precision is None:
         return chosen

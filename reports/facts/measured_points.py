@@ -84,10 +84,10 @@ def measured_points(runs: Mapping[str, Results], studies: Mapping[str, StudyResu
 
 
 def _point(run: Results, leads: tuple[PointLead, ...], study: str, name: str, address: str) -> MeasuredPoint | None:
-    """The point of a run; None for another kind of network, or without a rung that was timed on a GPU."""
+    """The point of a run; None for another kind of network, for several, or without a rung that was timed on a GPU."""
     problem = run.problem
     best = fastest(stage for stage in run.stages if stage.group != "reference")
-    if (problem.inputs, problem.classes) != ENDS or len(set(problem.hidden)) > 1:
+    if (problem.inputs, problem.classes) != ENDS or len(set(problem.hidden)) > 1 or problem.networks > 1:
         return None
     if best is None or best.device != "gpu":
         return None

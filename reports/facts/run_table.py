@@ -176,6 +176,11 @@ def heading(results: Results, *, explained: bool = False) -> str:
     )
 
 
+def named(problem: ProblemRecord) -> str:
+    """The network, or how many of it: `784-10`, `7 of 784-10`."""
+    return f"{problem.networks} of {problem.network}" if problem.networks > 1 else problem.network
+
+
 def trained(problem: ProblemRecord) -> str:
     """What trains: `learning rate 0.1`, or `3 networks, learning rates 0.03, 0.1, 0.3`."""
     rates = ", ".join(f"{rate:g}" for rate in problem.learning_rates or [problem.learning_rate])
@@ -294,6 +299,27 @@ def _learned_best(stage: StageResult, problem: ProblemRecord) -> str:
     best = max(range(len(seen)), key=seen.__getitem__)
     name = f"rate {problem.learning_rates[best]:g}" if problem.learning_rates else f"number {best + 1}"
     return f"{name}, {numbers.percent(stage.metrics.networks[best] if stage.metrics else None)}"
+
+
+def networks_in_words(results: Results) -> str:
+    """How times of several networks are told, and the accuracy at each learning rate; empty where one trains."""
+    if results.problem.networks == 1:
+        return ""
+    return " ".join(
+        filter(None, ("A step is one of all networks, a network-step one network's share of it.", _by_rate(results)))
+    )
+
+
+def _by_rate(results: Results) -> str:
+    """The test accuracy at each learning rate, by the fastest stage; empty without several rates."""
+    rates = results.problem.learning_rates
+    timed = [stage for stage in results.stages if median_us(stage) is not None and stage.metrics is not None]
+    if not rates or not timed:
+        return ""
+    fastest = min(timed, key=lambda stage: median_us(stage) or 0.0)
+    seen = fastest.metrics.networks if fastest.metrics is not None else []
+    told = [f"{rate:g} {numbers.percent(one)}" for rate, one in zip(rates, seen, strict=False)]
+    return f"Test accuracy by learning rate ({fastest.name}): {', '.join(told)}."
 
 
 def disturbed_in_words(stage: StageResult) -> str:

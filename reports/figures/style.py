@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ladder.records.profile import Kind
 from ladder.records.run import Results
 from reports.facts.provenance import gpu_name
-from reports.facts.run_table import dataset_name
+from reports.facts.run_table import dataset_name, named
 
 PIXELS = 830  # the width of a figure, about that of a README
 FONTS = "'DejaVu Sans',Verdana,Geneva,sans-serif"  # alike in width, so that text that fits in one fits in all
@@ -62,5 +62,5 @@ NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no 
 def subject(results: Results) -> str:
     """The problem and the GPU: `784-10, batch 128, MNIST, NVIDIA H200`."""
     problem = results.problem
-    parts = (problem.network, f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
+    parts = (named(problem), f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
     return ", ".join(part for part in parts if part)

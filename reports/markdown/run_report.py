@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.numbers import line
-from reports.facts.run_table import yardsticks
+from reports.facts.run_table import networks_in_words, yardsticks
 from reports.facts.warnings import NAMED_STAGES
 from reports.markdown.rung_section import rung_section
 from reports.markdown.tables import bullets, details, figure_links, stage_table, warning_box
@@ -37,7 +37,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *([] if figures else ["No stage was timed in this run, so there are no figures."]),
         line(f"{run.heading}; {run.provenance}"),
         stage_table([row for row in run.rows if row.status != "skipped"]),
-        " ".join(filter(None, (FEW_WORDS, yardsticks(results), run.marks, _skipped(run)))),
+        " ".join(filter(None, (FEW_WORDS, networks_in_words(results), yardsticks(results), run.marks, _skipped(run)))),
         *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
         REST,
         *(["## Rungs"] if rungs else []),

@@ -11,7 +11,7 @@ from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import Row, disturbed_in_words, heading
+from reports.facts.run_table import Row, disturbed_in_words, heading, networks_in_words
 from reports.facts.warnings import not_made_in_words
 from reports.terminal.conclusion import print_conclusion
 from reports.terminal.console_layout import STATUS_STYLE, Column, fitting, has_symbols, print_table, say, standard
@@ -56,6 +56,8 @@ def print_results(
         print_table(console, columns, _headings(shown))
         if how := _how_to_read(results, shown, fitting(columns, console.width)[0]):
             say(console, how, "dim")
+        if several := networks_in_words(results):
+            say(console, several)
         for sentence in not_made_in_words(results):
             say(console, sentence, "yellow")
     example = nearest_recorded(results, recorded) if recorded else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult, Status
 from reports.facts.provenance import gpu_name, provenance
-from reports.facts.run_table import MARKS, Row, heading, reason, rows, table_order
+from reports.facts.run_table import MARKS, Row, heading, named, reason, rows, table_order
 from reports.facts.verdict import verdict_sentences
 from reports.facts.warnings import notices
 
@@ -64,7 +64,7 @@ def run_view(results: Results) -> RunView:
     found = notices(results)
     return RunView(
         results=results,
-        title=f"{results.problem.network}, batch {results.problem.batch_size}, on {gpu_name(results) or 'a CPU'}",
+        title=f"{named(results.problem)}, batch {results.problem.batch_size}, on {gpu_name(results) or 'a CPU'}",
         heading=heading(results),
         provenance=provenance(results),
         sentences=verdict_sentences(results),

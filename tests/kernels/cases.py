@@ -770,7 +770,8 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
             args,
             {"weight": moved, "bias": moved, "totals": totals},
             BLOCKS,
-            SHARED_BYTES,
+            SHARED_BYTES // 2 if networks > 1 else SHARED_BYTES,
+            macros=(("BLOCKS_A_MULTIPROCESSOR", "2"),) if networks > 1 else (),
         )
 
 

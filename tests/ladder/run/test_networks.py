@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from common.problem import Problem
+from ladder.options.run_options import from_record
 from ladder.records.run import Results, StageResult, load
 from ladder.run.jury import Jury
 from ladder.verify.networks import LOSS_CHECK, OWN_CHECK
-from reports.facts.run_table import heading, rows
+from reports.facts.run_table import heading, networks_in_words, rows
+from reports.markdown.run_report import report
 from tests.cheats.networks import UNJUDGED
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 from tests.ladder.in_process import judge_in_this_process
@@ -38,9 +40,12 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
     results = ran(tmp_path, problem, STACKED, NUMPY)
     assert load(tmp_path).problem == results.problem
     assert results.problem.learning_rates == [0.05, 0.1, 0.3]
+    assert from_record(results, tmp_path).problem(problem.inputs, problem.classes) == problem
     assert heading(results).startswith(
         "36-16-4 on noise (not MNIST), batch 32, 3 networks, learning rates 0.05, 0.1, 0.3"
     )
+    assert "3 of 36-16-4, batch 32, on a CPU" in report(results, ())
+    assert "Test accuracy by learning rate (" in networks_in_words(results)
     for stage, row in zip(results.stages, rows(results), strict=True):
         assert (stage.status, stage.reason) == ("passed", None)
         assert stage.metrics is not None

@@ -9,7 +9,7 @@ import pytest
 from common.errors import UsageError
 from ladder.records.study import Published, Study
 from ladder.study.points import options_at
-from ladder.study.study_file import point_options, read_study, with_settings
+from ladder.study.study_file import point_options, read_study, varied_study, with_settings
 from stages.registry import load_all
 
 EXPERIMENTS = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
@@ -142,3 +142,10 @@ def test_every_experiment_has_valid_points(path: Path) -> None:
     assert study.question
     for point in study.points:
         assert options_at(point, load_all()).stages
+
+
+def test_a_study_of_the_number_of_networks_adds_the_stages_of_several() -> None:
+    study = varied_study({"networks": [1, 3]}, "command", "now")
+    found = [options_at(point, load_all()) for point in study.points]
+    assert [one.trained_networks for one in found] == [1, 3]
+    assert ["numpy-stacked" in one.stages for one in found] == [False, True]

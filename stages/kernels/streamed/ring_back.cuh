@@ -16,7 +16,7 @@ constexpr int GROUPS = TILE / OWN, BACK_SLOTS = 8, BACK_TEAMS = 2;
 
 // A lane's float32 weights in a slot.
 struct FloatWeights {
-    static constexpr int PLANES = 1;
+    static constexpr int PLANES = 1, FLIPS_AT_ONCE = 1;
     float *even, *odd;  // of its first input, by place_bits of 8i + g
 
     __device__ FloatWeights(float* tile, int group, int part, int g, int t) {
@@ -31,6 +31,7 @@ struct FloatWeights {
 // Weights that another team still reads until the barrier's phase is over.
 template <class Weights>
 struct ReadByOthers {
+    static constexpr int FLIPS_AT_ONCE = Weights::FLIPS_AT_ONCE;
     const Weights& weights;
     Barrier& read_by_others;
     int parity;

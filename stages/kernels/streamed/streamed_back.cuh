@@ -85,6 +85,7 @@ struct OwnInputs {
 
 // A lane's weights in a piece of the ring, from where they are read; they are written to memory.
 struct PieceWeights {
+    static constexpr int FLIPS_AT_ONCE = 3;
     const float* piece;  // of the lane's first
     float* memory;
     int fan_out, rows_there;
@@ -118,7 +119,7 @@ class WayBack {
             float left[4][4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (8 * i + row_of_8(g)) * PITCH + 4 * t);
-            if (first_input == 0) update_bias(left, begin);
+            if (first_input == 0) update_bias<Own::FLIPS_AT_ONCE>(left, begin);
             if constexpr (NEEDED) {
                 typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
                 factors.take(left, weights);
@@ -153,10 +154,13 @@ class WayBack {
     }
 
   private:
+    // Only the first blocks do it; how far its loop is unrolled decides whether the others have a register too few.
+    template <int FLIPS_AT_ONCE>
     __device__ void update_bias(const float (&of_rows)[4][4], int begin) const {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             float sum = (of_rows[0][e] + of_rows[1][e]) + (of_rows[2][e] + of_rows[3][e]);
+#pragma unroll FLIPS_AT_ONCE
             for (int flip = 4; flip < WARP; flip *= 2) sum += __shfl_xor_sync(~0u, sum, flip);
             if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * sum);  // no thread waits for it
         }

@@ -46,7 +46,7 @@ struct PlaneTile {
 
 // A lane's weights in a slot.
 struct PlaneWeights {
-    static constexpr int PLANES = 2;
+    static constexpr int PLANES = 2, FLIPS_AT_ONCE = 3;
     unsigned short *even, *odd;  // of its first input, by unit_bits of 8i + g
 
     __device__ PlaneWeights(float* tile, int group, int part, int g, int t) {

@@ -52,8 +52,8 @@ class AheadEpoch(r6_cuda_graph.EpochByItself):
         plan = ahead_plan.AheadPlan(problem, self.halves)
         with closest_rung(self.closest):
             require_shared_bytes(setup.device, plan.shared_bytes)
-            file, how = "cluster/cluster_ahead.cu", {"macros": plan.macros}
-            self._train = setup.kernel(file, "cluster_ahead", plan.blocks, plan.shared_bytes, **how)
+            file, macros = "cluster/cluster_ahead.cu", plan.macros
+            self._train = setup.kernel(file, "cluster_ahead", plan.blocks, plan.shared_bytes, macros=macros)
             at_once = require_cluster(self._train, ahead_plan.THREADS, plan.blocks)
             if at_once < ahead_plan.CLUSTERS:
                 needed = f"{ahead_plan.CLUSTERS} clusters of {plan.blocks} blocks"

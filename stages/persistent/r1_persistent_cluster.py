@@ -134,11 +134,12 @@ class ClusterRegression:
 class NeighbourGrams:
     """Products of each batch with the one before it, made anew for every epoch.
 
-    They are made beside the training if the GPU has room for both, else before it. `clusters` of so many `blocks` train.
+    They are made beside the training if the GPU has room for both, else before it. The training takes `clusters` of
+    `blocks`; `halves` are the float16 summands of a product.
     """
 
     def __init__(self, setup: Setup, images: Array, blocks: int, clusters: int, halves: int = 2) -> None:
-        macros = (("GRAM_HALVES", str(halves)),) if halves != 2 else ()  # noqa: PLR2004
+        macros = (("GRAM_HALVES", str(halves)),)
         file = "cluster/neighbour_grams.cu"
         self._multiply = setup.kernel(file, "neighbour_grams", blocks, GRAM_BYTES, macros=macros)
         self._device, self._images = setup.device, images

@@ -9,6 +9,9 @@ Expect: 2.0 to 2.2 us a step for 784-256-10 with batches of 128: a miniature wit
 1.77 to 1.89 us on an H100, and these should add 0.2 to 0.4.
 
 Predict: on H200: 784-256-10, batch 128: 2.1 us.
+
+Found: 2.31 us on an H100, 0.1 above the range, where cluster-fp16 takes 4.16. The miniature takes as long if its first
+layer computes for 3,000 cycles instead of 1,000 (docs/notebook/persistent-cluster-hidden.md).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import ClassVar
 
 from common.cost import Arithmetic
 from stages.engine.recipe import Precision
-from stages.persistent import ahead_plan, r2_cluster_ahead, r2_cluster_fp16
+from stages.persistent import ahead_plan, r2_cluster_ahead
 from stages.persistent.r2_cluster_ahead import AheadEpoch
 
 
@@ -27,7 +30,7 @@ class Float16Ahead(AheadEpoch):
     precision: ClassVar[Precision] = "float16"
     halves: ClassVar[int] = ahead_plan.ROUNDED
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16"),)
-    closest: ClassVar[str] = r2_cluster_fp16.STAGE.name
+    closest: ClassVar[str] = "cluster-fp16"
 
 
 STAGE = r2_cluster_ahead.STAGE.climb(

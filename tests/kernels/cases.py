@@ -24,7 +24,7 @@ from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, PAD, UPDATE_THREADS, WEIGHT_SCALE, Layout
-from stages.persistent.ahead_plan import CLUSTERS, SHARES, AheadPlan
+from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
@@ -80,6 +80,7 @@ class Case:
     cooperative: bool = False
     macros: tuple[tuple[str, str], ...] = ()  # for the compiler
     besides: dict[str, Any] = field(default_factory=dict)  # the double's; the kernel is compiled for them
+    on_gpu_alone: bool = False  # for the CPU it has too many threads
     readings: dict[str, Callable[[Array], Array]] = field(default_factory=dict)  # of outputs that are bits
 
     @property
@@ -828,12 +829,12 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
 
 
 def cluster_ahead(random: Generator) -> Iterator[Case]:
-    # Steps, inputs, units, classes, batch. Clusters of 4, 8 and 16; more steps than stages and slots; units and images
-    # that fill no block.
-    sizes = [(1, 1, 1, 1, 1), (7, 40, 50, 10, 27), (3, 200, 128, 16, 64), (2, 784, 256, 10, 128), (11, 130, 250, 9, 33)]
-    for (steps, inputs, units, classes, batch), halves, with_totals in itertools.product(
-        sizes, (EXACT, ROUNDED), (0, 1)
-    ):
+    # Steps, inputs, units, classes, batch, halves, totals. More steps than stages and slots; units and images that fill
+    # no block. The larger ones are clusters of 8 and 16.
+    sizes = [(1, 1, 1, 1, 1, EXACT, 1), (5, 40, 50, 10, 27, EXACT, 0), (5, 40, 50, 10, 27, ROUNDED, 1)]
+    large = [(3, 200, 128, 16, 64), (2, 784, 256, 10, 128), (11, 130, 250, 9, 33)]
+    sizes += [(*one, *more) for one in large for more in itertools.product((EXACT, ROUNDED), (0, 1))]
+    for steps, inputs, units, classes, batch, halves, with_totals in sizes:
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,), batch_size=batch)
         plan = AheadPlan(problem, halves)
         pixels = _pixels(random, (steps, batch, inputs))
@@ -851,7 +852,8 @@ def cluster_ahead(random: Generator) -> Iterator[Case]:
         args |= {"grams": np.ascontiguousarray(grams[..., :halves, :]).view(np.uint16)}
         args |= {"ready": np.full(len(grams), 7, np.int32), "weights": weights, "bias": bias}
         args |= {"last_weights": last_weights, "last_bias": last_bias, "totals": np.array([12.5, 3.0])}
-        args |= {name: np.zeros(words, np.uint32) for name, words in zip(("products", "doutputs"), plan.mailbox_words)}
+        products, doutputs = (np.zeros(words, np.uint32) for words in plan.mailbox_words)
+        args |= {"products": products, "doutputs": doutputs}
         rate = np.float32(1 / (16 * units * batch))
         args |= {"steps": steps, "inputs": inputs, "units": units, "batch": batch, "number": 7, "begun": 0}
         args |= {"rate": float(rate), "with_totals": with_totals}
@@ -865,7 +867,8 @@ def cluster_ahead(random: Generator) -> Iterator[Case]:
         for name in ("weights", "bias", "last_weights", "last_bias"):
             bounds[name] = steps * (rate * batch * error + UNIT * np.abs(args[name]))
         case = Case("cluster_ahead", (CLUSTERS,), (AHEAD_THREADS,), args, bounds, plan.blocks, plan.shared_bytes)
-        yield replace(case, macros=plan.macros, besides={"pixels": pixels})
+        is_large = plan.blocks > SIZES[0]
+        yield replace(case, macros=plan.macros, besides={"pixels": pixels}, on_gpu_alone=is_large)
 
 
 def persistent_grid(random: Generator) -> Iterator[Case]:

@@ -9,7 +9,7 @@ import pytest
 
 from common.cuda.dependent_launch import waits
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, executed_sources, kernels_in
-from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
+from tests.cpu_cuda.shim import LIMIT_S, KernelFault, Shim, Toolchain, requires_compiler
 from tests.kernels import doubles
 from tests.kernels.cases import Case, all_cases
 from tests.seeds import SEED
@@ -18,7 +18,13 @@ DEPENDENT = {source for source in cuda_files(KERNELS_FOLDER) if waits(source)}
 PLAIN = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.is_plain]
 
 # Of a kernel that is compiled for each case: those in which all defects below show, which are tried first.
-TELLING = {"last_layer": (8, 5, 4, 9), "hidden_head": (10, 4), "hidden_layers": (7, 8), "update_all": (12,)}
+TELLING = {
+    "last_layer": (8, 5, 4, 9),
+    "hidden_head": (10, 4),
+    "hidden_layers": (7, 8),
+    "update_all": (12,),
+    "cluster_ahead": (1,),
+}
 
 pytestmark = requires_compiler
 
@@ -40,6 +46,7 @@ def launch(shim: Shim, case: Case, order: int, *, dependent: bool = False) -> di
         seed=order,
         dependent=dependent,
         macros=case.macros,
+        limit_s=LIMIT_S if case.cluster is None else 5 * LIMIT_S,  # for the threads of several clusters
         **case.how,
     )
     return args
@@ -53,6 +60,8 @@ def assert_same_bits(first: dict[str, np.ndarray | float], other: dict[str, np.n
 @pytest.mark.parametrize("kernel", PLAIN, ids=lambda kernel: kernel.name)
 def test_kernel_does_what_its_double_does(kernel: Kernel, shim: Shim, random: np.random.Generator) -> None:
     for case in all_cases(kernel.name, random):
+        if case.on_gpu_alone:
+            continue
         assert list(case.args) == [parameter.name for parameter in kernel.parameters]
         first, second = launch(shim, case, order=1), launch(shim, case, order=2)
         assert case.mismatch(first) == ""
@@ -237,6 +246,12 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("update_all", "further_gradients + further * further_splits", "further_gradients + further"),
         ("update_all", "if (with_totals && blockIdx.x == 0", "if (blockIdx.x == 0"),
         ("update_all", "weight - rate *", "weight - 1.001f * rate *"),
+        ("cluster_ahead", "weights[i][n][j] -= epoch.rate", "weights[i][n][j] -= 1.001f * epoch.rate"),
+        ("cluster_ahead", "low_grams[n][i] + low_doutputs[n][i] * (1.0f / LOW)", "low_grams[n][i]"),
+        ("cluster_ahead", "image >= epoch.batch) dlogit", "false) dlogit"),
+        ("cluster_ahead", "        bar_sync(MEET, PAIRS * WARP);\n            send", "            send"),
+        ("cluster_ahead", "mbarrier_wait_parity(head.products_in, step % 2);", ""),
+        ("cluster_ahead", "weights[i] -= epoch.rate", "weights[i] -= 1.001f * epoch.rate"),
         ("sgd_update", "-= learning_rate", "+= learning_rate"),
         ("expand_pixels", "1.0f / 256.0f", "1.0f / 255.0f"),
         ("expand_pixels", "(pixels[i])", "(static_cast<signed char>(pixels[i]))"),
@@ -257,6 +272,6 @@ def test_a_kernel_made_wrong_is_caught(
         except KernelFault:
             return False
 
-    cases = [*all_cases(kernel, random)]
+    cases = [case for case in all_cases(kernel, random) if not case.on_gpu_alone]
     telling = [cases[at] for at in TELLING.get(kernel, ())]
     assert not all(is_right(case) for case in (*telling, *cases))

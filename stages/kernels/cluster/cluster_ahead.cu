@@ -27,15 +27,15 @@
 //   images        (steps, 4 T, P, 2, 2, 8, 8)  f16  in: as for neighbour_grams: the bias's pixel after the last feature, and
 //                 zeros up to 64 T features and 16 P images
 //   labels        (steps, 16 P)         i32  in, each 0 <= label < classes; any beyond the batch
-//   grams         (steps - 1, 2 P, P, 32)  f16  in: eight numbers a lane, or four if HALVES is 1: neighbour_grams writes them
+//   grams         (steps - 1, 2 P, P, 32, 4 H)  f16  in: neighbour_grams writes them; H = HALVES
 //   ready         (steps - 1,)          i32  in: becomes `number` once the grams of that step can be read
 //   weights       (inputs, units)       f32  in, out
 //   bias          (units,)              f32  in, out
 //   last_weights  (units, classes)      f32  in, out
 //   last_bias     (classes,)            f32  in, out
 //   totals        (2,)                  f64  in, out: grows by the summed loss and the number right, if with_totals
-//   products      (4, 2 P, P, 2, 32, 4) u32  in, out: mailboxes, zeros at first
-//   doutputs      (4, 2 P, P, HALVES, 32, 4)  u32  the same
+//   products      (4, 2 P, P, 2, 32, 4)  u32  in, out: mailboxes, zeros at first
+//   doutputs      (4, 2 P, P, H, 32, 4)  u32  in, out: the same
 // Kind:   fused.
 // Launch: five clusters of 2 P blocks of THREADS, all at once, with the larger of sizeof(Head) and sizeof(First) of shared
 //   memory; P = PAIRS, T = TILES; rate for the mean over a batch; `begun` steps have gone through the mailboxes before,

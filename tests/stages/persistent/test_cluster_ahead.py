@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tests.stages.persistent.test_gpu_misfits import HIDDEN, SM_90, SM_90_NONE, 
 
 
 def problem(**changed: Any) -> Problem:
-    return Problem(**({"inputs": 784, "classes": 10, "hidden": (256,), "batch_size": 128} | changed))
+    return replace(Problem(inputs=784, classes=10, hidden=(256,), batch_size=128), **changed)
 
 
 @pytest.mark.parametrize(

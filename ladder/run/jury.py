@@ -22,7 +22,7 @@ from ladder.verify.networks import verify_networks
 from ladder.verify.oracle_runs import compute_all
 from ladder.verify.other_runs import RunEnd
 
-MOST_JUDGED = 4  # networks; of more, the first, the last, and two that are drawn anew in every round
+MOST_JUDGED = 4  # networks; of more, those of the lowest and highest rate, and two that are drawn in every round
 
 
 class Jury:
@@ -30,8 +30,8 @@ class Jury:
 
     def __init__(self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool):
         self._problem, self._dataset, self._salt, self._curve_steps = problem, dataset, salt, curve_steps
-        self._judge_of = partial(Judge, problem, dataset, salt, curve_steps)
-        self._first = self._judge_of(timed=timed)
+        self._judge_of = partial(Judge, problem, dataset, salt, curve_steps, timed=timed)
+        self._first = self._judge_of()
         self._judges = {0: self._first}
         self._spreads: dict[Problem, Spreads] = {}
         self._trained: Params | None = None
@@ -39,7 +39,7 @@ class Jury:
     @property
     def has_trained(self) -> bool:
         """Whether any oracle is trained."""
-        return self._first.has_trained
+        return any(judge.has_trained for judge in self._judges.values())
 
     def number(self, round_: int, run: int) -> int:
         """The number of a run that all stages of a round share, for `initial_params`."""
@@ -47,10 +47,11 @@ class Jury:
 
     def judged(self, round_: int) -> list[int]:
         """The networks that are judged in a round."""
-        count = self._problem.networks
-        if count <= MOST_JUDGED:
-            return list(range(count))
-        return [0, *sorted(Random(f"{self._salt} {round_}").sample(range(1, count - 1), MOST_JUDGED - 2)), count - 1]
+        by_rate = sorted(range(self._problem.networks), key=self._problem.rates.__getitem__)
+        if len(by_rate) > MOST_JUDGED:
+            drawn = Random(f"{self._salt} {round_}").sample(by_rate[1:-1], MOST_JUDGED - 2)
+            by_rate = [by_rate[0], *drawn, by_rate[-1]]
+        return sorted(by_rate)
 
     def untrained(self, rounds: Iterable[int]) -> list[int]:
         """The run numbers of these rounds that no oracle has trained, for each of their networks."""
@@ -88,8 +89,8 @@ class Jury:
             judge.train_short_runs(precision, job)
 
     def record(self, round_: int) -> OracleRecord:
-        """What the first network's oracle came to."""
-        return self._first.record(round_)
+        """What the oracle of the first judged network came to."""
+        return self._of(round_)[0].record(round_)
 
     def judge(self, precision: Precision, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> Judged:
         """The checks of what a process left in a folder, and each network's test accuracy.
@@ -118,7 +119,7 @@ class Jury:
         """The judges of a round."""
         for network in self.judged(round_):
             if network not in self._judges:
-                judge = self._judges[network] = self._judge_of(timed=False, network=network)
+                judge = self._judges[network] = self._judge_of(network=network)
                 if self._trained is not None:
                     judge.start_from(self._trained)
         return [self._judges[network] for network in self.judged(round_)]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from common.problem import Problem
+from ladder.measure.displacement import Displacement
 from ladder.records.run import Check
 from ladder.verify.gates import check, worst_of
 from ladder.verify.other_runs import RunEnd, verify_losses
@@ -13,6 +14,7 @@ from ladder.verify.other_runs import RunEnd, verify_losses
 OWN_CHECK = "networks, share of their first parameters lost"
 LOSS_CHECK = "networks, loss won by the judged one's"
 OWN_SHORTFALL = 0.5  # of the least that a judged network retains; one with another's parameters retains nothing
+CHANCE = 1.0  # standard deviation by which an update may by chance point back along the first weights
 
 
 def verify_networks(problem: Problem, ends: Sequence[RunEnd], judged: Sequence[int]) -> list[Check]:
@@ -21,7 +23,7 @@ def verify_networks(problem: Problem, ends: Sequence[RunEnd], judged: Sequence[i
     `ends` are what all networks have come to, `judged` the numbers of those that the gates found right.
     """
     least = min(ends[network].displacement.retained for network in judged)
-    lost = max(_lost(end.displacement.retained, least) for end in ends)
+    lost = max(_lost(problem, end.displacement, least) for end in ends)
     checks = [check(OWN_CHECK, lost, OWN_SHORTFALL)]
     if not problem.learning_rates:
         first = ends[judged[0]]
@@ -32,6 +34,11 @@ def verify_networks(problem: Problem, ends: Sequence[RunEnd], judged: Sequence[i
     return checks
 
 
-def _lost(retained: float, least: float) -> float:
-    """How much less of its first parameters a network retains than the judged ones, as a share."""
-    return math.inf if math.isnan(retained) else max(0.0, 1.0 - retained / least) if least > 0 else 0.0
+def _lost(problem: Problem, moved: Displacement, least: float) -> float:
+    """How much less of its first weights a network retains than the judged ones, beyond chance, as a share."""
+    if math.isnan(moved.retained):
+        return math.inf
+    squared = sum(layer.fan_out for layer in problem.layers) / 3.0  # of the first weights, which are uniform
+    widest = max(1.0 / (3.0 * layer.fan_in) for layer in problem.layers)  # the variance of one of them
+    chance = CHANCE * moved.distance * math.sqrt(widest) / squared
+    return max(0.0, 1.0 - (moved.retained + chance) / least) if least > 0 else 0.0

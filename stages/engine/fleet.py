@@ -34,7 +34,7 @@ class FleetLaunch(Launch):
 
     @classmethod
     def lanes(cls, networks: int) -> int:  # noqa: ARG003
-        """How many copies of the batches there are: the networks of one lane, every so-manyth, share one."""
+        """How many copies of the batches there are; network k reads copy k modulo this."""
         return 1
 
 

@@ -65,7 +65,7 @@ class RingGemm(StreamedGemm):
         self._ring_back = lru_cache(partial(setup.kernel, file, back))
         self._most_blocks = 2 * device.multiprocessors
         self._ring_trials = device.trials(f"{file} {tile_source_hash(file, __file__)}")
-        self._ring_chosen: dict[tuple[Any, ...], int] = {}
+        self._ring_chosen: dict[tuple[str, int, int], int] = {}
         self._in_panels = {id(weights) for weights in setup.tensors.weights[:-1]}
         self._panels: dict[int, Array] = {}  # of outputs that are the next layer's inputs
         for output in setup.tensors.outputs[:-2]:
@@ -114,8 +114,8 @@ class RingGemm(StreamedGemm):
         elif spec.trans_b:
             self._awaited = (a, b, out, spec)
         else:
-            forward = partial(self._forward_by, a, b, out, spec)
-            forward(self._split(("forward", *b.shape), *b.shape, lambda: forward))
+            forward, (fan_in, fan_out) = partial(self._forward_by, a, b, out, spec), b.shape
+            forward(self._split("forward", fan_in, fan_out, lambda: forward))
 
     def flush(self) -> None:
         """Enqueue an awaited gradient of a layer's inputs, with an update by 0."""
@@ -138,13 +138,13 @@ class RingGemm(StreamedGemm):
         def on_copies() -> Callable[[int], None]:
             return partial(run, weights.copy(), spec.fusion.bias.copy())  # type: ignore[union-attr]
 
-        key = ("update" if back is None else "back", *weights.shape)
-        run(weights, spec.fusion.bias, self._split(key, weights.shape[1], weights.shape[0], on_copies))
+        fan_in, fan_out = weights.shape
+        split = self._split("update" if back is None else "back", fan_out, fan_in, on_copies)
+        run(weights, spec.fusion.bias, split)
 
-    def _split(
-        self, key: tuple[str, int, int], shared: int, own: int, trial: Callable[[], Callable[[int], None]]
-    ) -> int:
+    def _split(self, what: str, shared: int, own: int, trial: Callable[[], Callable[[int], None]]) -> int:
         """The fastest number of blocks to divide `shared` rows or columns, for `own` columns or rows in all."""
+        key = what, shared, own
         split = self._ring_chosen.get(key)
         if split is None:
             tiles, pieces = blocks(own, TILE), blocks(shared, TILE)

@@ -6,13 +6,13 @@
 
 // One thread that starts the copies of grams, each as soon as its stage is free.
 __device__ inline void fetch_grams(Head& head, const Epoch& epoch) {
-    constexpr int bytes = sizeof(head.grams[0]);
+    constexpr int bytes = sizeof(head.grams[0]), units = bytes / sizeof(GramUnit);
     for (int i = 0; i < epoch.steps - 1; ++i) {
         const int stage = i % GRAM_STAGES;
         if (i >= GRAM_STAGES) mbarrier_wait_parity(head.grams_read[stage], (i / GRAM_STAGES + 1) % 2);
         wait_for_flag(epoch.ready + i, epoch.number);
         mbarrier_arrive_expect_tx(head.grams_in[stage], bytes);
-        cp_async_bulk(head.grams[stage], head.grams_in[stage], epoch.grams + i * (bytes / static_cast<int>(sizeof(GramUnit))), bytes);
+        cp_async_bulk(head.grams[stage], head.grams_in[stage], epoch.grams + i * units, bytes);
     }
 }
 

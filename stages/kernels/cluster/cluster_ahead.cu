@@ -1,6 +1,7 @@
 // One hidden layer: a whole epoch in one launch of five thread-block clusters, the first layer one step ahead.
 //
-// Who holds what, for 784-256-10 and batches of 128. Sixteen features are a tile; the bias is one more feature, whose pixel is 1.
+// Who holds what, for 784-256-10 and batches of 128. Sixteen features are a tile; the bias is one more feature, whose pixel
+// is 1.
 //
 //   the head, 16 blocks      each 16 units, for all images; and 8 images, for all classes
 //     8 image warps          16 images each: outputs and their gradients; the softmax of one image
@@ -43,18 +44,19 @@
 // Needs:  sm_90; P in 2, 4, 8; batch <= 16 P; units <= 32 P; classes = CLASSES <= 16; inputs < 64 T; |weight| < 60,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const unsigned short* images,
-                                                                     const int* labels, const unsigned short* grams, const int* ready,
-                                                                     float* weights, float* bias, float* last_weights,
-                                                                     float* last_bias, double* totals,
-                                                                     unsigned* products, unsigned* doutputs, int steps,
-                                                                     int inputs, int units, int batch, int number,
-                                                                     int begun, float rate, int with_totals) {
+                                                                     const int* labels, const unsigned short* grams,
+                                                                     const int* ready, float* weights, float* bias,
+                                                                     float* last_weights, float* last_bias,
+                                                                     double* totals, unsigned* products,
+                                                                     unsigned* doutputs, int steps, int inputs,
+                                                                     int units, int batch, int number, int begun,
+                                                                     float rate, int with_totals) {
     extern __shared__ __align__(128) uint4 memory[];
     Head& head = *reinterpret_cast<Head*>(memory);
     First& first = *reinterpret_cast<First*>(memory);
-    const Epoch epoch = {reinterpret_cast<const uint4*>(images), labels, reinterpret_cast<const GramUnit*>(grams), ready, weights, bias, last_weights,
-                         last_bias, totals, reinterpret_cast<uint4*>(products), reinterpret_cast<uint4*>(doutputs), steps,
-                         inputs, units, batch, number, begun, rate};
+    const Epoch epoch = {reinterpret_cast<const uint4*>(images), labels, reinterpret_cast<const GramUnit*>(grams), ready,
+                         weights, bias, last_weights, last_bias, totals, reinterpret_cast<uint4*>(products),
+                         reinterpret_cast<uint4*>(doutputs), steps, inputs, units, batch, number, begun, rate};
     const int warp = threadIdx.x / WARP;
     const bool is_head = clusterid_x() == 0;
     if (threadIdx.x == 0 && is_head) {

@@ -1,4 +1,4 @@
-// Messages between blocks: to the shared memory of a cluster's other blocks, and through L2 to blocks of any cluster. Needs sm_90.
+// Messages between blocks: to the shared memory of a cluster's others, and through L2 to blocks of any cluster. Needs sm_90.
 //
 // Through L2 travel units of sixteen bytes, each a single access. The lowest bit of a unit's first word is a tag that says in
 // which round it was written, so that a unit needs no flag and no fence: a reader that sees the tag sees the unit. (PTX ISA:

@@ -23,7 +23,9 @@ from stages.cpu import r9_cores, r10_resident
 from stages.engine.parts import OneByOne
 from stages.registry import load_all
 
-RUNGS = {name: entry.stage for name, entry in load_all().items() if entry.stage.group == "cpu"}
+RUNGS = {
+    name: entry.stage for name, entry in load_all().items() if entry.stage.group == "cpu" and not entry.stage.is_fleet
+}
 THREADED = {name for name, stage in RUNGS.items() if stage.recipe and stage.recipe.launch not in (OneByOne, GraphEpoch)}
 STEPS, THREADS = 12, 2
 KINDS = {"gemm", "layer", "softmax", "update", "copy"}

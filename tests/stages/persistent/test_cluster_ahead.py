@@ -64,4 +64,5 @@ def test_a_gpu_with_too_little_room_is_told_so(gpu: FakeGpu, reason: str) -> Non
 
 
 def test_grams_are_made_beside_the_training_where_a_sixth_cluster_fits() -> None:
-    assert make(AheadEpoch, SM_90, HIDDEN)._grams._others == 1
+    grams = make(AheadEpoch, SM_90, HIDDEN)._grams
+    assert (grams._clusters, grams._is_beside) == (1, True)

@@ -841,6 +841,12 @@ def test_tables_can_be_had_as_csv(
     assert capsys.readouterr().err == "run_ladder.py: --json --csv: print one table; leave one of them out\n"
 
 
+def test_numbers_of_a_list_share_a_cell_of_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", "--gpu", "H200", "--csv"]) == 0
+    rows = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert {len(list(map(float, row["carried_us"].split()))) for row in rows} == {2}
+
+
 def test_json_and_csv_have_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", "earlier", "--json"]) == 0
     (stage,), (row,) = load(here / "earlier").stages, json.loads(capsys.readouterr().out)["stages"]

@@ -1,5 +1,5 @@
-// A layer's products through a ring of tiles of its weights, float32 in two parts of tf32. Weights are in the order of ring.cuh, other matrices
-// row-major, dense. Diagrams: ring.cuh, ring_back.cuh and ring_forward.cuh.
+// A layer's products through a ring of tiles of its weights, with each float32 in two parts of tf32. Weights are in the order of
+// ring.cuh, other matrices row-major, dense. Diagrams: ring.cuh, ring_back.cuh and ring_forward.cuh.
 #include "tiles/tensor_arithmetic.cuh"
 #include "streamed/ring_back.cuh"
 #include "streamed/ring_forward.cuh"

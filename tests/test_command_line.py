@@ -126,6 +126,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--learning-rate -1", "--learning-rate -1", "such as 0.1"),
         ("--networks 0", "--networks 0", "from 1 to 1,024"),
         ("--networks 3 --learning-rates 1,2", "networks 3: there are 2 learning rates", "leave out one of the two"),
+        ("--learning-rate 1 --learning-rates 1,2", "rate 1: --learning-rates names all", "leave one of them out"),
         ("--learning-rates 0.1,x", "--learning-rates 0.1,x", "one for each network, such as 0.03,0.1,0.3"),
         ("--networks 3 --validate-every 1", "--validate-every 1: follows one network", "leave it out with several"),
         ("--networks 3 --curve-steps 5", "--curve-steps 5: follows one network", "leave it out with several"),

@@ -25,6 +25,7 @@ FINITE = sys.float_info.max
 LARGEST = 10**15  # every JSON reader keeps such a number exactly
 MOST_EPOCHS = 1_000_000
 MOST_NETWORKS = 1024
+LEARNING_RATE = 0.1  # unless another is asked for
 MOST_SECONDS = 10_000_000  # four months; the system's timers hold little more
 RECORDED = {  # options whose name in a results file has the unit
     "budget": "budget_s", "budget_total": "budget_total_s", "timeout": "timeout_s", "time_cap": "time_cap_s",
@@ -124,7 +125,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     stages: Names = ("all",)
     hidden: Layers = ()
     batch_size: Size = 128
-    learning_rate: Rate = 0.1
+    learning_rate: Rate = LEARNING_RATE
     epochs: Epochs = 20
     seed: Whole = 0
     metrics_every: Size = 10
@@ -153,6 +154,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.time_cap is not None and self.precision is None:
             raise UsageError(f"--time-cap {self.time_cap:g}: limits the rounds that --precision adds; add --precision")
+        if self.learning_rates and self.learning_rate != LEARNING_RATE:
+            raise UsageError(
+                f"--learning-rate {self.learning_rate:g}: --learning-rates names all; leave one of them out"
+            )
         of_one = {"--validate-every": self.validate_every, "--curve-steps": self.curve_steps}
         for option, every in of_one.items():
             if every and self.trained_networks > 1:

@@ -15,6 +15,7 @@ TERMS: dict[str, str] = {
     "language.",
     "step": "one batch, forward, backward and update. An *epoch* is one pass over all images.",
     "us/step": "microseconds a step: the median over all runs, preparation not included.",
+    "network-step": "one network's share of a step in which several train (`--networks`): its time over their number.",
     "x of from": "how many times as fast as the rung that it climbs from; in brackets the range over processes, "
     "which is no confidence interval.",
     "within noise": "two recordings of one stage may differ as much, so the difference means nothing.",

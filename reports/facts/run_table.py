@@ -278,11 +278,16 @@ def _row_of_stage(
         gpu_memory_mib=timing.gpu_memory_mib if timing else None,
         prepare_s=timing.prepare_s if timing else None,
         test_accuracy=stage.metrics.test_accuracy if stage.metrics else None,
-        fewer_epochs=timing.epochs if timing and timing.epochs < results.problem.epochs else None,
+        fewer_epochs=_fewer_epochs(stage, results.problem),
         shortened=measured_runs(timing) if timing and timing.shortened else "",
         throttled=timing is not None and timing.throttled,
         disturbed=disturbed_mark(stage) if timing else "",
     )
+
+
+def _fewer_epochs(stage: StageResult, problem: ProblemRecord) -> int | None:
+    """The epochs that a stage trained, if fewer than the problem's; None without a time, too."""
+    return stage.timing.epochs if stage.timing and stage.timing.epochs < problem.epochs else None
 
 
 def network_us(stage: StageResult, problem: ProblemRecord) -> float | None:
@@ -292,13 +297,15 @@ def network_us(stage: StageResult, problem: ProblemRecord) -> float | None:
 
 
 def _learned_best(stage: StageResult, problem: ProblemRecord) -> str:
-    """The most accurate network, by its learning rate or its number, with its accuracy; empty if one trained."""
+    """The most accurate network, by its rate or number, with its accuracy and any lack of epochs; empty if one trained."""
     seen = [one if one is not None else -1.0 for one in stage.metrics.networks] if stage.metrics else []
     if len(seen) != problem.networks or problem.networks == 1:
         return ""
     best = max(range(len(seen)), key=seen.__getitem__)
     name = f"rate {problem.learning_rates[best]:g}" if problem.learning_rates else f"number {best + 1}"
-    return f"{name}, {numbers.percent(stage.metrics.networks[best] if stage.metrics else None)}"
+    fewer = _fewer_epochs(stage, problem)
+    after = "" if fewer is None else f" ({numbers.count(fewer, 'epoch')})"
+    return f"{name}, {numbers.percent(stage.metrics.networks[best] if stage.metrics else None)}{after}"
 
 
 def networks_in_words(results: Results) -> str:
@@ -311,15 +318,19 @@ def networks_in_words(results: Results) -> str:
 
 
 def _by_rate(results: Results) -> str:
-    """The test accuracy at each learning rate, by the fastest stage; empty without several rates."""
+    """The test accuracy at each learning rate, by the fastest stage that trained all epochs; empty without rates."""
     rates = results.problem.learning_rates
     timed = [stage for stage in results.stages if median_us(stage) is not None and stage.metrics is not None]
+    timed = [stage for stage in timed if _fewer_epochs(stage, results.problem) is None]
     if not rates or not timed:
         return ""
     fastest = min(timed, key=lambda stage: median_us(stage) or 0.0)
     seen = fastest.metrics.networks if fastest.metrics is not None else []
     told = [f"{rate:g} {numbers.percent(one)}" for rate, one in zip(rates, seen, strict=False)]
-    return f"Test accuracy by learning rate ({fastest.name}): {', '.join(told)}."
+    return (
+        f"Test accuracy by learning rate ({fastest.name}): {', '.join(told)}. Each rate has first parameters of its "
+        "own: close ones differ by chance."
+    )
 
 
 def disturbed_in_words(stage: StageResult) -> str:

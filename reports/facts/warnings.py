@@ -76,14 +76,14 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         for why, names in _grouped(named):
             yield Notice(f"{numbers.listing(names)} {status}: {why}")
     left_out = (
-        (f"{check.note}: {check.what}", stage.name)
+        (f'"{check.what}": {check.note[0].lower()}{check.note[1:]}', stage.name)
         for stage in results.stages
         if stage.status == "passed"
         for check in stage.checks
         if not check.judged and not check.is_not_made
     )
     for why, names in _grouped(left_out):
-        yield Notice(f"{numbers.listing(names)} passed without a check. {why[0].upper()}{why[1:]}.")
+        yield Notice(f"{numbers.listing(names)} passed without the check {why}.")
     yield from map(Notice, not_made_in_words(results))
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
     for why, names in _grouped(crashed):

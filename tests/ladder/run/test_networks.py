@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from common.problem import Problem
 from ladder.options.run_options import from_record
@@ -53,6 +54,10 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
         assert row.learned_best.startswith("rate 0.3, ")
         assert row.step_us is not None
         assert row.network_us == pytest.approx(row.step_us / 3)
+        assert stage.timing is not None
+        fewer = replace(stage, timing=replace(stage.timing, epochs=1))
+        assert rows(replace(results, stages=[fewer]))[0].learned_best.endswith("% (1 epoch)")
+        assert "by learning rate" not in networks_in_words(replace(results, stages=[fewer]))
     assert [stage.detail.endswith("3 in a row") for stage in results.stages] == [False, True]
 
 

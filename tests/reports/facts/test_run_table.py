@@ -217,7 +217,7 @@ def test_disturbed_processes_have_notices() -> None:
 def test_checks_that_were_not_judged_have_a_notice() -> None:
     open_one = Check("loss curve", None, 0.0, passed=True, judged=False, note="float32 cannot decide here")
     run = sample.replace_stage(sample.results(), "naive", checks=[open_one])
-    told = "naive passed without a check. Float32 cannot decide here: loss curve."
+    told = 'naive passed without the check "loss curve": float32 cannot decide here.'
     assert told in texts(run)
     assert told not in texts(sample.results())
 

@@ -297,7 +297,7 @@ def network_us(stage: StageResult, problem: ProblemRecord) -> float | None:
 
 
 def _learned_best(stage: StageResult, problem: ProblemRecord) -> str:
-    """The most accurate network, by its rate or number, with its accuracy and any lack of epochs; empty if one trained."""
+    """The most accurate network, by rate or number, its accuracy, and any lack of epochs; empty if one trained."""
     seen = [one if one is not None else -1.0 for one in stage.metrics.networks] if stage.metrics else []
     if len(seen) != problem.networks or problem.networks == 1:
         return ""

@@ -35,26 +35,38 @@ Given = dict[str, Any]
 Option = tuple[str, str | None, str]
 """An option or an argument, the name of its value (None for a switch), and its help."""
 
+
+def _with_default(name: str, value: str, text: str) -> Option:
+    """An option of `RunOptions`, with the default that it has there."""
+    default = getattr(RunOptions(), _field(name))
+    return name, value, f"{text} ({f'{default:g}' if default != () else 'none'})"
+
+
+def _field(name: str) -> str:
+    """An option as the fields of commands name it."""
+    return name.strip("-").replace("-", "_")
+
+
 STAGES: Option = ("--stages", "A,B..C", "names, all, ladder, references, cpu, memory, data...")
 FAIL_FAST: Option = ("--no-fail-fast", None, "measure the stage of a --stage-file even if it is wrong")
 STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for more")
-HIDDEN: Option = ("--hidden", "N,...", "widths of the hidden layers (none)")
-BATCH_SIZE: Option = ("--batch-size", "N", "images a step (128)")
-LEARNING_RATE: Option = ("--learning-rate", "X", "of plain SGD (0.1)")
+HIDDEN: Option = _with_default("--hidden", "N,...", "widths of the hidden layers")
+BATCH_SIZE: Option = _with_default("--batch-size", "N", "images a step")
+LEARNING_RATE: Option = _with_default("--learning-rate", "X", "of plain SGD")
 NETWORKS: tuple[Option, ...] = (
-    ("--networks", "K", "networks that train on the same batches (1)"),
+    _with_default("--networks", "K", "networks that train on the same batches"),
     ("--learning-rates", "X,Y", "the same, a network at each rate"),
 )
-SEED: Option = ("--seed", "N", "of the initial parameters and the image order (0)")
-METRICS_EVERY: Option = ("--metrics-every", "N", "epochs between sparse metrics (10)")
+SEED: Option = _with_default("--seed", "N", "of the initial parameters and the image order")
+METRICS_EVERY: Option = _with_default("--metrics-every", "N", "epochs between sparse metrics")
 MAX_STEPS: Option = ("--max-steps", "N", "cut each epoch to its first N steps")
 DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
-ROUNDS: Option = ("--rounds", "N", "fresh processes for each stage (2)")
-REPEATS: Option = ("--repeats", "N", "timed runs in each process (2)")
+ROUNDS: Option = _with_default("--rounds", "N", "fresh processes for each stage")
+REPEATS: Option = _with_default("--repeats", "N", "timed runs in each process")
 BUDGET: Option = ("--budget", "S", "seconds to measure a slow stage for (5; on a CPU 2)")
-TIMEOUT: Option = ("--timeout", "S", "seconds after which a process counts as hung (300)")
-REMEASURE: Option = ("--remeasure", "N", "new tries at most for a disturbed process (2)")
-EPOCHS: Option = ("--epochs", "N", "in each training run (20)")
+TIMEOUT: Option = _with_default("--timeout", "S", "seconds after which a process counts as hung")
+REMEASURE: Option = _with_default("--remeasure", "N", "new tries at most for a disturbed process")
+EPOCHS: Option = _with_default("--epochs", "N", "in each training run")
 TRAINING: tuple[Option, ...] = (
     HIDDEN,
     BATCH_SIZE,
@@ -62,7 +74,7 @@ TRAINING: tuple[Option, ...] = (
     EPOCHS,
     SEED,
     METRICS_EVERY,
-    ("--validate-every", "N", "epochs between timed validations; 0: none (0)"),
+    _with_default("--validate-every", "N", "epochs between timed validations; 0: none"),
     MAX_STEPS,
     DATA_DIR,
     ("--config", "FILE", "TOML with these options; the command line wins"),
@@ -74,10 +86,10 @@ MEASURING: tuple[Option, ...] = (
     TIMEOUT,
     REMEASURE,
     ("--precision", "P%", "add rounds until 95% intervals are this narrow"),
-    ("--at-once", "N", "processes side by side: checks, but no times (1)"),
+    _with_default("--at-once", "N", "processes side by side: checks, but no times"),
     ("--lock-clocks", "MHZ", "hold the GPU's clock; needs an administrator"),
 )
-CURVES: Option = ("--curve-steps", "N", "record loss and accuracy every N steps; 0: never (0)")
+CURVES: Option = _with_default("--curve-steps", "N", "record loss and accuracy every N steps; 0: never")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
 DRY_RUN: Option = ("--dry-run", None, "say what would run and for how long; run nothing")
 RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")

@@ -113,6 +113,13 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
             "--at-once 2: measures no times, which --lock-clocks needs",
             "leave one of them out",
         ),
+        (
+            "--at-once 2 --energy",
+            "--at-once 2: measures no times, which --energy needs",
+            "leave one of them out",
+        ),
+        ("--target-accuracy 0", "--target-accuracy 0", "such as 1%"),
+        ("--target-accuracy 92% --networks 2", "--target-accuracy 0.92", "leave it out with several"),
         ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
         ("--stages numpy,xyzzy", "stage 'xyzzy'", "see `run_ladder.py list`"),
         ("--stages cublas..naive", "cublas comes after naive", "write naive..cublas"),

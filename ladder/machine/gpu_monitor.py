@@ -104,6 +104,13 @@ class GpuMonitor:
         info = self._ask(self._nvml.nvmlDeviceGetMemoryInfo, self._handle)
         return info.used / 2**20 if info else None
 
+    def energy_j(self) -> float | None:
+        """The joules that the GPU has drawn since its driver was loaded; None if NVML does not count them."""
+        if self._handle is None:
+            return None
+        millijoules = self._ask(self._nvml.nvmlDeviceGetTotalEnergyConsumption, self._handle)
+        return None if millijoules is None else millijoules / 1000
+
     def takes_several_processes(self) -> bool:
         """Whether several processes may have a context on the GPU; False where NVML does not say."""
         if self._handle is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import secrets
 import statistics
@@ -32,6 +33,7 @@ from ladder.machine.host_monitor import HostMonitor
 from ladder.measure import fetched, protocol, seeds, timing
 from ladder.measure.counted import counted
 from ladder.measure.curves import record_curve
+from ladder.measure.energy import CounterError, energy_of
 from ladder.measure.fetched import fetched_params
 from ladder.measure.profiled import Profiled, sample_of
 from ladder.measure.protocol import (
@@ -115,6 +117,7 @@ class Measurement:
         self._first_epochs()
         if self._job.is_timed:
             self._timed_runs()
+            self._energy()
         self._late_epoch_of_all()
         self._metrics_from_zeros()
         first_updates = self._first_updates()
@@ -226,6 +229,23 @@ class Measurement:
         for run in kept:
             save_params(self._folder / run_file(run), self._reads[run].params)
         self._laps.end("measure")
+
+    def _energy(self) -> None:
+        """What the GPU draws while the trainer goes on from its last run: epochs like those, and not verified."""
+        self._drawn, self._not_drawn = None, ""
+        if not self._job.energy or self._trainer.device != "gpu":
+            return
+        epoch_s = statistics.median(run.seconds for run in self._runs) / self._plan.epochs
+        numbers = itertools.cycle(range(self._plan.epochs))
+
+        def train(epochs: int) -> None:
+            train_on(self._trainer, itertools.islice(numbers, epochs), self._fence, self._validation)
+
+        try:
+            self._drawn = energy_of(train, epoch_s, self._gpu.energy_j, self._clock)
+        except CounterError as error:
+            self._not_drawn = str(error)
+        self._laps.end("energy")
 
     def _after_run(self, number: int, run: Run) -> None:
         """Read the parameters of a warm-up or timed run at once, then the machine's state; check for tampering."""
@@ -346,6 +366,8 @@ class Measurement:
                 took_s=self._laps.seconds,
                 pace_s=pace_s,
                 pace_cores=pace_cores,
+                energy=self._drawn,
+                no_energy=self._not_drawn,
             ),
             metrics=judged.metrics,
             validations=judged.validations,

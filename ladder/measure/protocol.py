@@ -52,6 +52,7 @@ class Job(msgspec.Struct, frozen=True):
     late: list[int] = []  # those of `first_updates`, or all batches, whose trainer makes an epoch that begins late
     seeds: str = ""  # where to ask for the runs' seeds, see `ladder.measure.seeds`; no salt, which would tell them all
     curve_steps: int = 0  # steps between two points of the curves; 0 for no curves
+    energy: bool = False  # measure the energy of an epoch after the timed runs
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
     counts: bool = False  # count kernels and reads of the host at the end

@@ -118,12 +118,16 @@ def timed_run(
     return Run(ended - begin, on_gpu_s, metrics, begin - loading, validations, ended)
 
 
-def train_on(trainer: Trainer, epochs: Iterable[int], fence: Fence) -> EpochMetrics | None:
+def train_on(
+    trainer: Trainer, epochs: Iterable[int], fence: Fence, validation: Validation | None = None
+) -> EpochMetrics | None:
     """Train for epochs of these numbers from the parameters that the trainer has; returns the last one's metrics."""
     seen = None
     for epoch in epochs:
         trainer.run_epoch(epoch)
         seen = trainer.last_metrics()
+        if validation is not None and validation.due(epoch):
+            fetched_metrics(validation.validate())
     wait_of(trainer)()
     seen = None if seen is None else fetched_metrics(seen)
     fence()

@@ -103,6 +103,8 @@ SELDOM: tuple[Option, ...] = (
     ("--nsys-stages", "STAGES", ""),
     ("--prepare-at-once", "N", ""),
     ("--fresh-limits", None, ""),
+    ("--energy", None, ""),
+    ("--target-accuracy", "P%", ""),
 )
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
 WORDS = {  # by option: what completes its value; other values are names of files

@@ -150,6 +150,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     nsys_stages: Names | None = None
     fresh_limits: Flag = False
     curve_steps: Whole = 0
+    energy: Flag = False
+    target_accuracy: Interval | None = None
 
     def __post_init__(self) -> None:
         if self.time_cap is not None and self.precision is None:
@@ -158,11 +160,17 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"--learning-rate {self.learning_rate:g}: --learning-rates names all; leave one of them out"
             )
-        of_one = {"--validate-every": self.validate_every, "--curve-steps": self.curve_steps}
-        for option, every in of_one.items():
-            if every and self.trained_networks > 1:
-                raise UsageError(f"{option} {every}: follows one network; leave it out with several")
-        of_times = {"--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks}
+        of_one = {
+            "--validate-every": self.validate_every, "--curve-steps": self.curve_steps,
+            "--target-accuracy": self.target_accuracy,
+        }  # fmt: skip
+        for option, value in of_one.items():
+            if value and self.trained_networks > 1:
+                raise UsageError(f"{option} {value}: follows one network; leave it out with several")
+        of_times = {
+            "--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks,
+            "--energy": self.energy, "--target-accuracy": self.target_accuracy,
+        }  # fmt: skip
         for option, asked in of_times.items():
             if self.at_once > 1 and asked:
                 raise UsageError(
@@ -198,7 +206,10 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         from common.problem import Problem  # late, since NumPy is slow to import and most commands need none
 
         own = {name: value for name, value in self._values().items() if name in Problem.__dataclass_fields__}
-        return Problem(inputs=inputs, classes=classes, **{**own, "networks": self.trained_networks})
+        own["networks"] = self.trained_networks
+        if self.target_accuracy is not None:
+            own["validate_every"] = self.validate_every or 1
+        return Problem(inputs=inputs, classes=classes, **own)
 
     def settings(self, nsys_stages: list[str] | None) -> Settings:
         """How to measure, as a results file keeps it."""

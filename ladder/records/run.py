@@ -107,6 +107,15 @@ class HostState(msgspec.Struct, frozen=True):
     throttled_s: float = 0.0  # held back by the CPU quotas of its control groups, all cores together
 
 
+class Energy(msgspec.Struct, frozen=True):
+    """What the whole GPU drew, by NVML's counter, while a process trained on after its timed runs."""
+
+    joules: Amount  # an epoch, with the GPU's idle power and the validation that a timed epoch has
+    watts: Amount  # while training
+    idle_w: Amount  # without work, with the contexts of all waiting processes
+    seconds: Amount  # of training
+
+
 class Process(msgspec.Struct, frozen=True):
     """The measurements of one fresh process in one round."""
 
@@ -129,6 +138,8 @@ class Process(msgspec.Struct, frozen=True):
     took_s: dict[str, float] = {}  # its time by phase, and the runner's for "checking" it; only "measure" is timed
     stopped_s: Amount = 0.0  # for which a signal had stopped the process
     left_behind: list[str] = []  # processes and files that it left when it ended
+    energy: Energy | None = None  # if it was asked for, of the first round
+    no_energy: str = ""  # why it is missing
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -275,6 +286,11 @@ class StageResult(msgspec.Struct, frozen=True):
         return preferred(self.profiles)
 
     @property
+    def energy(self) -> Energy | None:
+        """What an epoch drew; None unless it was measured."""
+        return next((process.energy for process in self.processes if process.energy is not None), None)
+
+    @property
     def not_made(self) -> int:
         """The checks of a stage that passed for which the oracle was too slow."""
         return sum(check.is_not_made for check in self.checks) if self.status == "passed" else 0
@@ -327,6 +343,8 @@ class Settings(msgspec.Struct, frozen=True):
     time_cap_s: float = 600.0  # ... or until this time has passed
     salt: int = 0  # with the seed, it determines the judged runs' initial parameters; 0 until everything is measured
     curve_steps: int = 0  # steps between points of the curves; 0: none are recorded
+    energy: bool = False  # measure the energy of an epoch, in the first round
+    target_accuracy: Annotated[float, msgspec.Meta(gt=0, lt=1)] | None = None  # on test images, to tell the time to it
     at_once: int = 1  # stages' processes side by side; with more than one, nothing gets a time
     lock_clocks_mhz: Count | None = None  # locked SM clock of the GPU; null: not locked
     nsys_stages: list[str] | None = None  # stages to profile with nsys; null: all

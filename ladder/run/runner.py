@@ -174,6 +174,8 @@ class Runner:
             observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
         if skipped := {one.name: one.reason or "" for one in self._stage_runs if one.status == "skipped"}:
             observer.skip(skipped)
+        if self._settings.energy and self._gpu.energy_j() is None:
+            observer.note("--energy: there is no GPU here whose NVML counts energy; times are measured without it")
         for one in dict.fromkeys(one for _, one in todo):
             if one.expected and one.expected.remark:
                 observer.note(f"{one.name}: {one.expected.remark}")
@@ -709,6 +711,7 @@ class Runner:
             wanted=stage_run.plan or self._requested_plan,
             profile=tool if tool in self._settings.profile and stage_run.profile_s <= PROFILE_LIMIT_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
+            energy=self._settings.energy and round_ == 0,
             budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
         )
 

@@ -11,6 +11,7 @@ from reports.facts.profiles import timeline_name
 from reports.facts.run_table import rows
 from reports.facts.time_breakdown import chain
 from reports.figures.ablation_figures import ablation_figure
+from reports.figures.energy import energies, energy_figure
 from reports.figures.ladder import ladder
 from reports.figures.loss_curves import curves, has_curves
 from reports.figures.loss_distance import loss_distance, loss_distances
@@ -37,6 +38,8 @@ def drawings(results: Results) -> dict[str, Callable[[], str]]:
         found["waterfall.svg"] = partial(waterfall, results)
     if points(results):
         found["roofline.svg"] = partial(roofline, results)
+    if energies(results):
+        found["energy.svg"] = partial(energy_figure, results)
     ablations = {group: name for group, name in FIGURES.items() if ablation(results, group)}
     found |= {name: partial(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)

@@ -34,12 +34,13 @@ FIGURE_TITLES = {
     "timelines.svg": "Three steps of every stage on one time scale",
     "waterfall.svg": "The way to the fastest rung: what each rung on it changed, part by part",
     "roofline.svg": "The rate of each rung below the measured limits of the GPU, by its traffic",
+    "energy.svg": "Joules an epoch of each stage, and what the idle GPU draws in the same time",
     "memory.svg": "The parts of a step for each way to allocate its tensors",
     "data_path.svg": "The parts of a step for each way to bring its batch",
 }
 
 # Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
-KEPT = ("ladder", "loss_distance", "roofline", "step_time", "waterfall")
+KEPT = ("energy", "ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
 def stage_table(shown: Iterable[Row]) -> str:

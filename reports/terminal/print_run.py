@@ -9,6 +9,7 @@ from rich.console import Console
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
+from reports.facts.energy import how_to_read_energy, joules, to_accuracy, why_none
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import Row, disturbed_in_words, heading, networks_in_words
@@ -58,6 +59,8 @@ def print_results(
             say(console, how, "dim")
         if several := networks_in_words(results):
             say(console, several)
+        for sentence in filter(None, (how_to_read_energy(results), why_none(results))):
+            say(console, sentence, "dim")
         for sentence in not_made_in_words(results):
             say(console, sentence, "yellow")
     example = nearest_recorded(results, recorded) if recorded else None
@@ -86,7 +89,7 @@ def _headings(shown: list[Row]) -> dict[int, str]:
 
 def _columns(results: Results, shown: list[Row], console: Console) -> list[Column]:
     """Every column, in the order of the table; the rank tells which of them a narrow terminal keeps."""
-    stages = {stage.name: stage for stage in results.stages}
+    stages, target = {stage.name: stage for stage in results.stages}, results.settings.target_accuracy
     about = ABOUT[0] if has_symbols(console) else ABOUT[1]
     of_row = [remarks(row, stages[row.name]) for row in shown]
     full = Column("", [", ".join(found.values()) for found in of_row], 15, style="yellow")
@@ -111,6 +114,10 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
         Column("checked", checked, 3, styles=styles, wider=Column("checked", in_words, 7, styles=styles)),
         column("what it changes", [change_in_words(stages[row.name]) for row in shown], 6, left=True, style="dim"),
         column("best reference", [_best(row) for row in shown], 8, left=True, style="dim"),
+        column("J/epoch", [_joules(stages[row.name]) for row in shown], 2),
+        column(
+            f"to {numbers.percent(target)}" if target else "", [_reached(stages[row.name], target) for row in shown], 2
+        ),
         column("accuracy", [numbers.percent(row.test_accuracy) for row in shown], 9),
         column("ms/epoch\n(min-max)", [numbers.spread_milliseconds(row.epoch_s) for row in shown], 10),
         column("launches\na step", [numbers.per_step(row.launches_per_step) for row in shown], 11),
@@ -144,6 +151,17 @@ def _checked(row: Row, stage: StageResult, in_words: bool) -> str:
 def _of_several(us: float | None) -> str:
     """A network's share of a step; empty where one trains, so that no column shows it."""
     return numbers.microseconds(us) if us is not None else ""
+
+
+def _joules(stage: StageResult) -> str:
+    """An epoch's energy; empty where none was measured, so that no column shows it."""
+    return joules(stage.energy.joules) if stage.energy is not None else ""
+
+
+def _reached(stage: StageResult, target: float | None) -> str:
+    """The time to the accuracy that the run names; empty where it names none."""
+    reached = to_accuracy(stage, target)
+    return reached.text if reached else numbers.MISSING * (target is not None)
 
 
 def _ratio(ratio: Ratio | None, about: str = "") -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ladder.records.run import Results
+from ladder.records.run import Results, StageResult
+from reports.facts.energy import to_accuracy
 from reports.facts.run_table import Row
 from reports.facts.times import median_us
 from reports.terminal.explain import find
@@ -16,7 +17,14 @@ from reports.views.rung_view import rung_view
 def run_facts(results: Results) -> dict[str, Any]:
     """The problem, a row for every stage, and the notices; times are null for a stage without one."""
     run = run_view(results)
-    return {"problem": results.problem, "stages": [_row_data(row) for row in run.rows], "notices": run.notices}
+    stages = {stage.name: stage for stage in results.stages}
+    rows = [_row_data(row) | _energy_data(stages[row.name], results) for row in run.rows]
+    return {"problem": results.problem, "stages": rows, "notices": run.notices}
+
+
+def _energy_data(stage: StageResult, results: Results) -> dict[str, Any]:
+    """What an epoch draws, and the way to the accuracy that the run names; null unless measured."""
+    return {"energy": stage.energy, "to_accuracy": to_accuracy(stage, results.settings.target_accuracy)}
 
 
 def _row_data(row: Row) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from ladder.records.limits import CpuLimits, LimitsRecord
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
+from reports.facts.energy import has_energy, how_to_read_energy, joules, to_accuracy
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
 from reports.facts.run_table import BOUNDS, CYCLES, Row, caption, dataset_name, rows, validated
@@ -104,6 +105,7 @@ def details(results: Results) -> list[Section]:
     """Every section that the run has numbers for."""
     sections = [
         Section("All columns of the table", [all_columns(results)]),
+        Section("Energy, and time to an accuracy", list(_energy(results))),
         Section("Where a step's time goes", list(_parts(results))),
         Section("What each rung changed", list(_changes(results))),
         Section("Limits", [limits_grid(one) for one in (results.cpu_limits, results.limits) if one is not None]),
@@ -125,6 +127,28 @@ def all_columns(results: Results) -> Grid:
         unknown |= set() if known else columns
     header = [name for name in COLUMNS if name not in unknown]
     return Grid(header, [[COLUMNS[name](row) for name in header] for row in rows(results)], " ".join(how_to_read))
+
+
+def _energy(results: Results) -> Iterator[Grid]:
+    target = results.settings.target_accuracy
+    of_stage = {stage.name: (stage.energy, to_accuracy(stage, target)) for stage in results.stages}
+    header = ["Stage", "J/epoch", "W", "Idle W"] if has_energy(results) else ["Stage"]
+    header += [f"To {numbers.percent(target)}"] if target is not None else []
+    lines = []
+    for name, (drawn, reached) in of_stage.items():
+        if drawn is not None or reached is not None:
+            cells = (
+                [joules(drawn.joules), f"{drawn.watts:.0f}", f"{drawn.idle_w:.0f}"] if drawn else [numbers.MISSING] * 3
+            )
+            lines.append(
+                [
+                    name,
+                    *(cells if has_energy(results) else []),
+                    *([reached.text if reached else numbers.MISSING] if target else []),
+                ]
+            )
+    if lines:
+        yield Grid(header, lines, how_to_read_energy(results))
 
 
 def _parts(results: Results) -> Iterator[Grid]:

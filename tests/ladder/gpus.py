@@ -116,6 +116,9 @@ class FakeNvml(ModuleType):
     def nvmlDeviceGetPowerUsage(self, handle: str) -> int:  # noqa: N802
         return 123456
 
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: str) -> int:  # noqa: N802
+        return 5_000_250
+
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: str) -> int:  # noqa: N802
         return 700000
 

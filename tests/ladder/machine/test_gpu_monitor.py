@@ -109,6 +109,14 @@ def test_a_value_that_nvml_refuses_is_none(monkeypatch: pytest.MonkeyPatch) -> N
         assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": None, "max_sm_mhz": 1980}
 
 
+def test_energy_is_in_joules_and_none_where_nvml_does_not_count_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus.show(monkeypatch, H200)
+    for refused, joules in ((), 5000.25), (("nvmlDeviceGetTotalEnergyConsumption",), None):
+        FakeNvml(H200.pci_bus_id, refused=frozenset(refused)).install(monkeypatch)
+        with GpuMonitor() as monitor:
+            assert monitor.energy_j() == joules
+
+
 def test_without_a_gpu_nvml_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.hide(monkeypatch)
     nvml = FakeNvml()

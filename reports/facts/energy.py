@@ -1,0 +1,72 @@
+"""What a stage's training costs in energy, and how long it takes to a test accuracy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ladder.records.run import Results, StageResult
+from reports.facts import numbers
+
+READING = (
+    "J/epoch: what the whole GPU draws, idle power included, by NVML's counter over at least 5 s of epochs after the "
+    "timed runs. Idle: its power without work, in the same process."
+)
+TO_TARGET = (
+    "To {target}: epochs until the judged run's own validation on the test images reaches this accuracy, times the "
+    "measured epoch, validation included."
+)
+
+
+@dataclass(frozen=True)
+class ToAccuracy:
+    """The way to a test accuracy."""
+
+    epochs: int
+    seconds: float
+    joules: float | None  # None where energy was not measured
+
+    @property
+    def text(self) -> str:
+        """`5 epochs, 2.8 ms, 0.9 J`."""
+        took = f"{numbers.count(self.epochs, 'epoch')}, {short_time(self.seconds)}"
+        return took if self.joules is None else f"{took}, {joules(self.joules)}"
+
+
+def to_accuracy(stage: StageResult, target: float | None) -> ToAccuracy | None:
+    """How a stage gets to this share of right answers; None if its judged run does not, or did not validate."""
+    timing, metrics = stage.timing, stage.metrics
+    if target is None or timing is None or metrics is None:
+        return None
+    for point in metrics.validation:
+        if point.accuracy is not None and point.accuracy >= target:
+            drawn = None if stage.energy is None else point.epoch * stage.energy.joules
+            return ToAccuracy(point.epoch, point.epoch * timing.epoch_s.median, drawn)
+    return None
+
+
+def has_energy(results: Results) -> bool:
+    """Whether a stage's energy was measured."""
+    return any(stage.energy is not None for stage in results.stages)
+
+
+def how_to_read_energy(results: Results) -> str:
+    """What the columns of energy and of time to an accuracy mean, as far as the run has them."""
+    target = results.settings.target_accuracy
+    parts = [READING] if has_energy(results) else []
+    return " ".join([*parts, *([TO_TARGET.format(target=numbers.percent(target))] if target is not None else [])])
+
+
+def why_none(results: Results) -> str:
+    """Why a run that asked for energy has none; empty if it has some, or asked for none."""
+    found = (process.no_energy for stage in results.stages for process in stage.processes)
+    return "" if has_energy(results) else next(filter(None, found), "")
+
+
+def joules(value: float) -> str:
+    """`0.173 J`."""
+    return f"{value:,.3g} J"
+
+
+def short_time(seconds: float) -> str:
+    """`2.81 ms`, `1.23 s`."""
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"

@@ -1,0 +1,88 @@
+"""A run's figure of energy: joules an epoch of each rung, and what the idle GPU draws in the same time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ladder.records.run import Results, StageResult
+from reports.facts.energy import joules
+from reports.facts.headline_rungs import headline_rungs
+from reports.facts.launch_regimes import regime
+from reports.figures.canvas import Canvas
+from reports.figures.ladder import COLOURS
+from reports.figures.style import PIXELS, Colour, subject
+
+MOST_RUNGS = 15
+LEFT, RIGHT, TOP, ROW = 190, PIXELS - 170, 96, 22  # pixels: the axis, and a stage's height
+RADIUS = 4.5
+
+
+def energies(results: Results) -> list[StageResult]:
+    """The rungs of the front picture and the references whose energy is known, in the order of the table."""
+    rungs = {stage.name for stage in headline_rungs(results, MOST_RUNGS)}
+    shown = [stage for stage in results.stages if stage.name in rungs or stage.group == "reference"]
+    return [stage for stage in shown if stage.energy is not None and stage.timing is not None]
+
+
+def energy_figure(results: Results) -> str:
+    """The figure as SVG text; at least one stage's energy must be known."""
+    return drawn(results).svg()
+
+
+def drawn(results: Results) -> Canvas:
+    """The drawing."""
+    stages = energies(results)
+    title = headline(stages)
+    bottom = TOP + ROW * len(stages)
+    canvas = Canvas(PIXELS, bottom + 62, f"{title}: {subject(results)}", _description(stages))
+    canvas.text(12, 24, title, look="bold large")
+    canvas.text(12, 44, subject(results), "faint")
+    canvas.text(12, 70, "joules an epoch of the whole GPU, log scale", "faint", look="small")
+    values = [value for stage in stages for value in (_drawn(stage), _idle(stage)) if value > 0]
+    low, high = min(values) / 1.3, max(values) * 1.3
+
+    def x(value: float) -> float:
+        return LEFT + (RIGHT - LEFT) * math.log(max(value, low) / low) / math.log(high / low)
+
+    for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1):
+        at = x(10.0**power)
+        canvas.line([(at, TOP - 8), (at, bottom)], "grid")
+        canvas.text(at, bottom + 16, joules(10.0**power), "faint", anchor="middle", look="small")
+    for number, stage in enumerate(stages):
+        y = TOP + ROW * (number + 0.5)
+        colour = _colour(stage)
+        canvas.text(LEFT - 12, y + 4, stage.name, anchor="end", look="mono")
+        canvas.line([(x(_idle(stage)), y), (x(_drawn(stage)), y)], colour)
+        canvas.dot(x(_idle(stage)), y, RADIUS, colour, hollow=True)
+        canvas.dot(x(_drawn(stage)), y, RADIUS, colour)
+        assert stage.energy is not None
+        canvas.text(RIGHT + 14, y + 4, f"{joules(_drawn(stage))}, {stage.energy.watts:.0f} W", look="small")
+    words = "Dot: drawn while training. Ring: what the GPU draws without work in the same time."
+    canvas.text(12, bottom + 46, words, "faint", look="small")
+    return canvas
+
+
+def headline(stages: Sequence[StageResult]) -> str:
+    """The most frugal stage, and the share of its energy that an idle GPU would draw."""
+    best = min(stages, key=_drawn)
+    return f"{best.name}: {joules(_drawn(best))} an epoch, {_idle(best) / _drawn(best):.0%} of it idle power"
+
+
+def _description(stages: Sequence[StageResult]) -> str:
+    return ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages) + "."
+
+
+def _colour(stage: StageResult) -> Colour:
+    return "reference" if stage.group == "reference" else COLOURS[regime(stage)]
+
+
+def _drawn(stage: StageResult) -> float:
+    assert stage.energy is not None
+    return stage.energy.joules
+
+
+def _idle(stage: StageResult) -> float:
+    """Joules of the idle GPU in the time of an epoch, as the loop that measured it took it."""
+    assert stage.energy is not None
+    return stage.energy.idle_w * stage.energy.joules / stage.energy.watts

@@ -1,0 +1,79 @@
+"""What a run tells of energy, and of the time to an accuracy."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from ladder.records.run import Energy, LossPoint, Results
+from reports.facts.energy import has_energy, how_to_read_energy, to_accuracy, why_none
+from reports.figures.energy import energies, energy_figure, headline
+from reports.terminal.run_json import run_facts
+from reports.views.details import details
+from tests.reports import sample
+from tests.reports.figures.svg import assert_texts_apart, words
+
+DRAWN = Energy(joules=0.4, watts=300.0, idle_w=120.0, seconds=5.1)
+TARGET = 0.9
+
+
+def measured() -> Results:
+    """A run whose `async` and `cublas` were measured, and reach 90% after the third epoch and never."""
+    run = sample.results()
+    settings = msgspec.structs.replace(run.settings, energy=True, target_accuracy=TARGET)
+    for name, best in (("async", 0.93), ("cublas", 0.89)):
+        stage = next(stage for stage in run.stages if stage.name == name)
+        first, *others = stage.processes
+        assert stage.metrics is not None
+        points = [LossPoint(epoch, 0.3, best - 0.1 / epoch) for epoch in range(1, 6)]
+        run = sample.replace_stage(
+            run,
+            name,
+            processes=[msgspec.structs.replace(first, energy=DRAWN), *others],
+            metrics=msgspec.structs.replace(stage.metrics, validation=points),
+        )
+    return msgspec.structs.replace(run, settings=settings)
+
+
+def test_the_way_to_an_accuracy_is_epochs_times_an_epoch() -> None:
+    run = measured()
+    stages = {stage.name: stage for stage in run.stages}
+    found = to_accuracy(stages["async"], TARGET)
+    assert found is not None
+    timing = stages["async"].timing
+    assert timing is not None
+    assert (found.epochs, found.seconds) == (4, 4 * timing.epoch_s.median)
+    assert found.joules == pytest.approx(4 * DRAWN.joules)
+    assert found.text.startswith("4 epochs, ")
+    assert found.text.endswith(", 1.6 J")
+    assert to_accuracy(stages["cublas"], TARGET) is None
+    assert to_accuracy(stages["naive"], TARGET) is None  # it did not validate
+    assert to_accuracy(stages["async"], None) is None
+
+
+def test_tables_have_energy_where_it_was_measured() -> None:
+    run = measured()
+    (grid,) = next(one.grids for one in details(run) if one.title.startswith("Energy"))
+    assert list(grid.header) == ["Stage", "J/epoch", "W", "Idle W", "To 90.00%"]
+    assert [line[0] for line in grid.lines] == ["async", "cublas"]
+    assert list(grid.lines[1][1:]) == ["0.4 J", "300", "120", "-"]
+    assert "90.00%" in how_to_read_energy(run)
+    facts = {stage["name"]: stage for stage in run_facts(run)["stages"]}
+    assert (facts["async"]["energy"], facts["naive"]["energy"]) == (DRAWN, None)
+
+
+def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:
+    run = sample.results()
+    assert not any(one.title.startswith("Energy") for one in details(run))
+    assert (has_energy(run), how_to_read_energy(run), why_none(run), energies(run)) == (False, "", "", [])
+    (first, *others) = next(stage for stage in run.stages if stage.name == "async").processes
+    asked = msgspec.structs.replace(first, no_energy="it stands still")
+    assert why_none(sample.replace_stage(run, "async", processes=[asked, *others])) == "it stands still"
+
+
+def test_the_figure_names_the_most_frugal_stage() -> None:
+    run = measured()
+    assert headline(energies(run)) == "async: 0.4 J an epoch, 40% of it idle power"
+    drawing = energy_figure(run)
+    assert {"async", "cublas", "0.4 J, 300 W"} <= set(words(drawing))
+    assert_texts_apart(drawing)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -153,11 +155,13 @@ class Judge:
         count = self._whole.networks
         save_params(scratch / TRAINED, self.trained if count == 1 else Params.stacked([self.trained] * count))
 
-    def train_short_runs(self, precision: Precision, job: Job) -> None:
-        """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""
+    def train_short_runs(self, precisions: Collection[Precision], job: Job, at_once: int = 1) -> None:
+        """Train what `judge_short_runs` compares with, ahead of the job's result: `at_once` sets of controls a time."""
         runs = [run for batches in job.first_updates for run in self._oracles_of(job, batches).values()]
-        for run in (*runs, self._from_zeros()):
-            run.spread(precision)
+        sets = itertools.product((*runs, self._from_zeros()), precisions)
+        with ThreadPoolExecutor(at_once) as pool:
+            for trained in [pool.submit(run.spread, precision) for run, precision in sets]:
+                trained.result()
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of a round came to, for the results file; its curve by steps is that of the first round."""

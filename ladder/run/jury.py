@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -83,10 +83,10 @@ class Jury:
         for judge in self._judges.values():
             judge.start_from(trained)
 
-    def train_short_runs(self, precision: Precision, job: Job) -> None:
+    def train_short_runs(self, precisions: Collection[Precision], job: Job, at_once: int = 1) -> None:
         """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""
         for judge in self._of(job.round):
-            judge.train_short_runs(precision, job)
+            judge.train_short_runs(precisions, job, at_once)
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of the first judged network came to."""

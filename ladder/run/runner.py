@@ -496,13 +496,15 @@ class Runner:
 
         Inside the context a thread trains all that does not start from trained parameters.
         """
-        first = {one.entry.stage.precision: one for one in reversed(self._stage_runs) if one.needs_round(0)}
-        jobs = {precision: self._job(one, 0, scratch / "dataset") for precision, one in first.items()}
-        threads = worthwhile_threads(self._problem.multiplications, max(1, cores_usable() // CORES_TO_SHARE))
+        first = [one for one in self._stage_runs if one.needs_round(0)]
+        precisions = list(dict.fromkeys(one.entry.stage.precision for one in first))
+        share = max(1, cores_usable() // CORES_TO_SHARE)
+        threads = worthwhile_threads(self._problem.multiplications, share)
 
         def train(**changes: object) -> None:
-            for precision, job in jobs.items():
-                self._judge.train_short_runs(precision, msgspec.structs.replace(job, **changes))
+            if first:
+                job = msgspec.structs.replace(self._job(first[0], 0, scratch / "dataset"), **changes)
+                self._judge.train_short_runs(precisions, job, share // threads)
 
         def ahead() -> None:
             with suppress(Exception):  # it is raised again below

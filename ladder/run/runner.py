@@ -64,6 +64,7 @@ from ladder.run.jury import judge_of
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
+from ladder.run.sources import Disk
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
 from stages.registry import Entry
@@ -146,8 +147,9 @@ class Runner:
         self._took_s = dict(results.took_s)
         gpu = (results.environment.get("gpu") or {}).get("name")
         expected = expected_here(problem, self._steps, gpu) if problem.networks == 1 else {}
+        disk = Disk()
         self._stage_runs = [
-            StageRun(entry, self._steps, known.get(entry.stage.name), expected.get(entry.stage.name))
+            StageRun(entry, self._steps, known.get(entry.stage.name), expected.get(entry.stage.name), disk)
             for entry in entries
         ]
 

@@ -30,7 +30,7 @@ from ladder.run.lock import alone_in
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, cut, describe_problem, posed
 from ladder.run.runner import Runner
-from ladder.run.sources import code_of
+from ladder.run.sources import Disk, code_of
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
@@ -189,11 +189,12 @@ def _without_dirt(found: object) -> object:
 
 def _recorded_stages(results: Results, entries: Mapping[str, Entry], folder: Path) -> list[Entry]:
     """The stages of a recorded run; UsageError for one that is gone or whose code has changed."""
+    disk = Disk()
     for stage in results.stages:
         if stage.name not in entries:
             way_out = "start anew, or give its --stage-file"
             raise UsageError(f"{folder}: measured {stage.name}, which this version does not have; {way_out}")
-        if stage.processes and stage.code not in (None, code_of(entries[stage.name].source)):
+        if stage.processes and stage.code not in (None, code_of(entries[stage.name].source, disk)):
             raise UsageError(f"{folder}: the code of {stage.name} has changed since it was measured; start anew")
     return [entries[stage.name] for stage in results.stages]
 

@@ -10,6 +10,7 @@ are recorded in the environment, the harness by its commit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 from common.source_hash import source_hash
@@ -21,13 +22,21 @@ SCHEME = 2  # runs before version 0.2 have scheme 1, which hashed bytes and path
 
 
 class Disk(Mapping[str, str]):
-    """The texts of files on disk by their paths: relative to the project, or absolute."""
+    """The texts of files on disk by their paths, relative to the project or absolute; each is looked at once."""
+
+    def __init__(self) -> None:
+        self._found: dict[object, bool] = {}
+        self._texts: dict[str, str] = {}
 
     def __contains__(self, path: object) -> bool:
-        return (ROOT / str(path)).is_file()
+        if path not in self._found:
+            self._found[path] = (ROOT / str(path)).is_file()
+        return self._found[path]
 
     def __getitem__(self, path: str) -> str:
-        return (ROOT / path).read_text(encoding="utf-8")
+        if path not in self._texts:
+            self._texts[path] = (ROOT / path).read_text(encoding="utf-8")
+        return self._texts[path]
 
     def __iter__(self) -> Iterator[str]:
         raise TypeError("a file is asked for by its path")
@@ -36,23 +45,32 @@ class Disk(Mapping[str, str]):
         raise TypeError("a file is asked for by its path")
 
 
-def code_of(source: str) -> StageCode:
-    """The hashes of a stage, given as `module:attribute` or `/file.py:STAGE`; raises OSError if a file is missing."""
-    modules, kernels, tables = _files_of(source)
-    return StageCode(source_hash(tables | modules), source_hash(kernels) if kernels else None, scheme=SCHEME)
-
-
 class CodeWatch:
     """The files of a stage's code as they were, to tell later whether one has changed."""
 
-    def __init__(self, source: str) -> None:
-        self._seen = {file: (_stamp(file), source_hash([file])) for file in set().union(*_files_of(source))}
+    def __init__(self, source: str, disk: Disk | None = None) -> None:
+        """`source` is `module:attribute` or `/file.py:STAGE`; raises OSError if a file is missing.
+
+        Stages that share a `disk` share what was read from it.
+        """
+        name = source.rpartition(":")[0]
+        path = name if "/" in name else f"{name.replace('.', '/')}.py"
+        found = source_walk.code_of(path, Disk() if disk is None else disk)
+        modules, kernels, tables = ({ROOT / file for file in files} for files in found)
+        self._seen = {file: (stamp := _stamp(file), _hash(file, stamp)) for file in modules | kernels | tables}
+        self.code = StageCode(source_hash(tables | modules), source_hash(kernels) if kernels else None, scheme=SCHEME)
+        """The hashes of the stage."""
 
     def changed(self) -> list[str]:
         """The names of the files whose code is not what it was; a new comment or a new date is no change."""
         return sorted(
             file.name for file, (stamp, was) in self._seen.items() if _stamp(file) != stamp and not _is(file, was)
         )
+
+
+def code_of(source: str, disk: Disk | None = None) -> StageCode:
+    """The hashes of a stage; its argument and what it raises are those of `CodeWatch`."""
+    return CodeWatch(source, disk).code
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:
@@ -64,17 +82,14 @@ def _stamp(file: Path) -> tuple[int, ...] | None:
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
+@lru_cache(maxsize=4096)
+def _hash(file: Path, stamp: tuple[int, ...] | None) -> str:  # noqa: ARG001
+    return source_hash([file])
+
+
 def _is(file: Path, hashed: str) -> bool:
     """Whether the file's code has this hash; no if it is gone or no Python any longer."""
     try:
         return source_hash([file]) == hashed
     except (OSError, ValueError, SyntaxError):
         return False
-
-
-def _files_of(source: str) -> tuple[set[Path], set[Path], set[Path]]:
-    """The modules, compiled files and tables of a stage's code."""
-    name = source.rpartition(":")[0]
-    path = name if "/" in name else f"{name.replace('.', '/')}.py"
-    modules, compiled, tables = ({ROOT / file for file in files} for files in source_walk.code_of(path, Disk()))
-    return modules, compiled, tables

@@ -32,7 +32,7 @@ from ladder.records.run import (
     preferred,
 )
 from ladder.records.statistics import Interval, median_interval
-from ladder.run.sources import CodeWatch, code_of
+from ladder.run.sources import CodeWatch, Disk
 from ladder.verify.advice import advice_on, is_of_first_update, lead
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
@@ -51,7 +51,9 @@ class StageRun:
         steps_per_epoch: int,
         known: StageResult | None = None,
         expected: Expected | None = None,
+        disk: Disk | None = None,
     ) -> None:
+        """Stages that share a `disk` share what they read of their code."""
         self.entry = entry
         self.expected = expected
         self.status: Status | None = None
@@ -61,7 +63,8 @@ class StageRun:
         self.processes: list[Process] = []
         self.set_aside: list[Process] = []
         self._attempts: list[Process] = []  # that passed their checks, in this run of the program
-        self._code, self._watch = code_of(entry.source), CodeWatch(entry.source)
+        self._watch = CodeWatch(entry.source, disk)
+        self._code = self._watch.code
         self._steps = steps_per_epoch
         self._latest = JobResult()
         self._checks: list[Check] = []

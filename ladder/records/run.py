@@ -32,7 +32,7 @@ EARLIER_WORDS: dict[str, dict[str, str]] = msgspec.json.decode(
     Path(__file__).with_name("earlier_words.json").read_bytes()
 )  # of rungs in files from before they recorded their own; never added to
 JUDGED = ("error", "loss", "final_loss")  # a stage that computes nonsense may have any of these
-EXTREME = re.compile(rb"\de[+-]?\d{3}|\d{100}")  # a text without this has no number beyond them
+EXTREME = re.compile(rb"[\[,:]\s*-?\d[\d.]*[eE][+-]?\d{3}|\d{100}")  # a text without this has no number beyond them
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Count = Annotated[int, msgspec.Meta(ge=1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 from rich.console import Console
@@ -28,13 +29,20 @@ def nearest_recorded(results: Results, recorded: Path) -> tuple[Path, Results] |
     """
     if not lacks_gpu(results):
         return None
+    files = tuple((path, path.stat().st_mtime_ns) for path in sorted(recorded.glob("*/*/results.json")))
+    return min(_runs_on_gpus(files), key=lambda one: _distance(results.problem, one[1].problem), default=None)
+
+
+@lru_cache(maxsize=1)
+def _runs_on_gpus(files: tuple[tuple[Path, int], ...]) -> list[tuple[Path, Results]]:
+    """Those of these files, with the times of their last change, that can be read, by their folders."""
     found = []
-    for path in sorted(recorded.glob("*/*/results.json")):
+    for path, _ in files:
         with suppress(ResultsError):
             run = load(path)
             if gpu_name(run):
                 found.append((path.parent, run))
-    return min(found, key=lambda one: _distance(results.problem, one[1].problem), default=None)
+    return found
 
 
 def _distance(own: ProblemRecord, other: ProblemRecord) -> tuple[bool, int, float]:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import struct
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.data.idx_folder import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS
-
-
-def idx_bytes(array: NDArray[np.uint8]) -> bytes:
-    return struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *array.shape) + array.tobytes()
+from tools.random_pixels import idx_bytes
 
 
 def quartet_arrays(

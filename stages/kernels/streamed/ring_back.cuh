@@ -89,9 +89,8 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     using TileSlot = Slot<PITCH, 4 / Weights::PLANES, Weights::PLANES>;
     auto& ring = *reinterpret_cast<Ring<TileSlot, BACK_SLOTS>*>(memory);
     auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(&ring + 1);
-    griddepcontrol_launch_dependents();
-    griddepcontrol_wait();
     ring.begin(true);
+    if (warp != BACK_TEAMS * TEAM_WARPS) wait_and_launch();
     const RingLayer tiles = {layer.weights, layer.doutputs, nullptr, sizes.batch, sizes.fan_in, sizes.fan_out};
     const Circle circle = {panels, row_tile % panels, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
     const auto place_of = [&](int tile) { return Place{row_tile, tile}; };
@@ -120,7 +119,7 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
             fence_proxy_async();
         });
     } else if (warp == BACK_TEAMS * TEAM_WARPS) {
-        fetch_tiles(ring, tiles, circle, false, place_of);
+        fetch_tiles(ring, tiles, circle, false, true, place_of);
     } else if (threadIdx.x % WARP == 0) {
         store_tiles(ring, tiles, circle, place_of);
     }

@@ -58,7 +58,6 @@ SOURCES = (
     "stages.streamed.r1_streamed:STAGE",
     "stages.streamed.r2_last_layer:STAGE",
     "stages.streamed.r3_streamed_ring:STAGE",
-    "stages.streamed.r4_ring_dependent:STAGE",
     "stages.streamed.r1_streamed_bf16:STAGE",
     "stages.streamed.r2_last_layer_bf16:STAGE",
     "stages.streamed.r3_ring_bf16:STAGE",

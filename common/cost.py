@@ -128,6 +128,7 @@ class Rates:
     l2_size: int  # bytes
     on_chip_size: int  # bytes: shared memory and registers of all multiprocessors
     multiprocessors: int
+    reading_bytes: float | None = None  # from memory, without a write; None: as `memory_bytes`
     cluster_hop_us: float | None = None  # None without clusters or measurement
     grid_barrier_us: float | None = None
     dependent_node_us: float | None = None  # `node_us` with dependent launch
@@ -236,7 +237,9 @@ def kernels_floor(problem: Problem, design: Design, rates: Rates) -> float:
     computing = [computing_floor(problem, operation, design, rates) for operation in step]
     if design.is_fused(step):
         through_l2 = traffic(problem, design, rates) / rates.l2_bytes
-        from_memory = sum(weight_transfers(problem, design, rates)) / rates.memory_bytes
+        forward, *others = weight_transfers(problem, design, rates)
+        reading_bytes = max(rates.reading_bytes or 0.0, rates.memory_bytes)
+        from_memory = forward / reading_bytes + sum(others) / rates.memory_bytes
         return max(design.kernels * node_us, sum(computing), through_l2, from_memory)
     each = (max(node_us, rates.moving_us(op.bytes), us) for op, us in zip(step, computing, strict=True))
     return sum(each) + (design.kernels - len(step)) * node_us
@@ -251,7 +254,7 @@ def computing_floor(problem: Problem, operation: Operation, design: Design, rate
 
 
 def weight_transfers(problem: Problem, design: Design, rates: Rates) -> list[float]:
-    """Bytes from or to memory of each pass over the parameters in a step.
+    """Bytes from or to memory of each pass over the parameters in a step; the first alone only reads.
 
     Of a pass over all layers, L2 can hold its own size since the pass before. A layer that is read once more right
     after its backward pass may be in L2 whole. The backward pass skips the first layer, whose update reads it instead.

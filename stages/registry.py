@@ -62,6 +62,7 @@ SOURCES = (
     "stages.streamed.r2_last_layer_bf16:STAGE",
     "stages.streamed.r3_ring_bf16:STAGE",
     "stages.streamed.r4_ring_planes:STAGE",
+    "stages.streamed.r5_planes_dependent:STAGE",
     "stages.large_batch.r1_large_batch:STAGE",
     "stages.large_batch.r2_large_batch_fp16:STAGE",
     "stages.large_batch.r3_large_batch_dependent:STAGE",

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-import cupy
-
 from common.cuda.tuning_cache import Choices, first_fastest
 from common.turn import await_turn
 
@@ -29,10 +27,14 @@ class Capturing(Protocol):
 
 
 class Trials:
-    """Choices about one subject, shared by all trainers and processes: the judged kernels are the timed ones."""
+    """Choices about one subject, shared by all trainers and processes: the judged kernels are the timed ones.
 
-    def __init__(self, gpu: Capturing, subject: str) -> None:
+    `before` each timed launch something else may be enqueued, such as a flush of L2; its own time does not count.
+    """
+
+    def __init__(self, gpu: Capturing, subject: str, before: Enqueue | None = None) -> None:
         self._gpu = gpu
+        self._before = before
         self._choices = Choices(subject)
 
     def fastest(self, purpose: str, candidates: Sequence[Enqueue]) -> int:
@@ -46,9 +48,22 @@ class Trials:
             self._choices.reload()  # a process whose turn came before may have needed the same choice
             best = self._choices.get(purpose)
         if best is None or not 0 <= best < len(candidates):
-            best = first_fastest(seconds(self._gpu, candidates))
+            best = first_fastest(self._seconds(candidates))
             self._choices.keep(purpose, best)
         return best
+
+    def _seconds(self, candidates: Sequence[Enqueue]) -> list[float]:
+        before = self._before
+        if before is None:
+            return seconds(self._gpu, candidates)
+
+        def both(candidate: Enqueue) -> None:
+            before()
+            candidate()
+
+        before()  # its first call may allocate memory, which none may while it is captured
+        own_s, *all_s = seconds(self._gpu, [before, *(partial(both, candidate) for candidate in candidates)])
+        return [max(time - own_s, 0.0) for time in all_s]
 
 
 def seconds(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[float]:
@@ -69,6 +84,7 @@ def sweep(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[list[float]]:
 
 def samples(gpu: Capturing, candidates: Sequence[Enqueue], launches: Sequence[int], turns: int) -> list[list[float]]:
     """Seconds per launch of each candidate, `launches` in a row on the device; in turns, so clocks favour none."""
+    import cupy
 
     def several(enqueue: Enqueue, count: int) -> None:
         for _ in range(count):

@@ -7,6 +7,10 @@ then seen its predecessor complete, and so on back to the first. If one kernel d
 predecessor still ran; the next kernel would read or overwrite memory too early. A kernel may let the next one start
 at any time, best at once: the next one only takes its place and waits.
 
+A ring of weight tiles (stages/kernels/streamed/ring.cuh) copies weights before it waits. Each ring lets the next kernel
+start only after its own wait, so of the kernels before it at most two may still run, and these write no weights of its
+layer. Where the kernel before does, in the first layer forward, the ring waits first.
+
 In a `Chain` an edge is programmatic only between two such kernels on one stream, where the second depends on the first
 alone. Edges from or to library kernels, memsets, copies and joins of branches are ordinary: they wait for the whole
 kernel, and a wait behind them returns at once.

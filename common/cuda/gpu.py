@@ -108,6 +108,7 @@ class Gpu:
         self.multiprocessors: int = properties.multiprocessor_count
         self.block_shared_bytes: int = properties.max_shared_memory_per_block_optin  # opt-in maximum
         self.l2_bytes: int = properties.l2_cache_size
+        self._beyond_l2: Any = None
 
     def _enqueue_on(self, stream: Any) -> None:
         stream.use()
@@ -200,9 +201,15 @@ class Gpu:
         if status != driver.CUresult.CUDA_SUCCESS:
             raise MisfitError(f"This GPU refuses {what} ({status.name}).")
 
-    def trials(self, subject: str) -> Trials:
-        """Trials of candidates on this GPU, with choices stored under this subject."""
-        return Trials(self, f"{subject} on {self.name}")
+    def trials(self, subject: str, *, are_cold: bool = False) -> Trials:
+        """Trials of candidates on this GPU, with choices stored under this subject; if cold, each finds L2 flushed."""
+        return Trials(self, f"{subject} on {self.name}", self._flush_l2 if are_cold else None)
+
+    def _flush_l2(self) -> None:
+        """Enqueue a fill of memory twice as large as L2."""
+        if self._beyond_l2 is None:
+            self._beyond_l2 = self.empty((2 * self.l2_bytes,), np.uint8)
+        self.zero(self._beyond_l2)
 
     def samples(self, candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
         """Seconds per launch of each candidate, in several turns. Call each once before; all must be repeatable."""

@@ -134,3 +134,30 @@ extern "C" __global__ void read_repeatedly(const uint4* data, unsigned* sink, in
     }
     if (sum == 1) *sink = sum;
 }
+
+// update_repeatedly: as read_repeatedly, but each number that was read is stored where it was, one larger.
+//   data  (count,)   4 u32  in, out; count 16-byte elements, a multiple of all threads
+// Launch: 1-D, any.
+// Needs:  any architecture; count a multiple of the grid's threads, at least READS_AT_ONCE for each, and below 2^31 less than the
+//   threads; batches >= 0.
+// Order:  each number by one thread; repeats bit for bit.
+extern "C" __global__ void update_repeatedly(uint4* data, int count, int batches) {
+    const int first = blockIdx.x * blockDim.x + threadIdx.x;
+    const int stride = gridDim.x * blockDim.x;
+    int at = first, to = first;
+    for (int batch = 0; batch < batches; ++batch) {
+        uint4 read[READS_AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < READS_AT_ONCE; ++i) {
+            read[i] = __ldcg(data + at);
+            at += stride;
+            if (at >= count) at = first;
+        }
+#pragma unroll
+        for (int i = 0; i < READS_AT_ONCE; ++i) {
+            __stcg(data + to, make_uint4(read[i].x + 1, read[i].y + 1, read[i].z + 1, read[i].w + 1));
+            to += stride;
+            if (to >= count) to = first;
+        }
+    }
+}

@@ -57,6 +57,7 @@ class Primitives:
         shared, registers = properties.max_shared_memory_per_multiprocessor, properties.max_registers_per_multiprocessor
         self.on_chip_bytes: int = self.multiprocessors * (shared + 4 * registers)
         self.block_shared_bytes = self._gpu.block_shared_bytes
+        self._beyond_l2 = max(16 * self.l2_bytes, 256 << 20)  # bytes
         cubin = cached_cubin(SOURCE, f"sm_{self._device.arch}")
         self._program = ObjectCode.from_cubin(cubin.code, name=SOURCE.name)
         self._empty = self._gpu.kernel(SOURCE, "empty")
@@ -133,16 +134,28 @@ class Primitives:
 
     def memory_copy(self) -> list[float]:
         """The driver's copy of memory far larger than L2, in GB/s, bytes read plus bytes written."""
-        size = max(16 * self.l2_bytes, 256 << 20)
+        size = self._beyond_l2
         source, target = (cupy.empty(size, np.uint8) for _ in range(2))
         source.data.memset_async(PATTERN, size, self._gpu.stream)
         times = self._device_us(lambda: target.data.copy_from_device_async(source.data, size, self._gpu.stream))
         return [2 * size / us / 1e3 for us in times]
 
+    def memory_read(self) -> list[float]:
+        """Reads of memory far larger than L2 by all multiprocessors, in GB/s."""
+        return self._batches(*self._reader(self._beyond_l2))
+
+    def memory_update(self) -> list[float]:
+        """The same memory read, and stored in place, in GB/s, bytes read plus bytes written."""
+        update, bytes_a_batch = self._reader(self._beyond_l2, updates=True)
+        return self._batches(update, 2 * bytes_a_batch)
+
     def l2_read(self) -> list[float]:
         """Repeated reads of a third of L2 by all multiprocessors, past their L1, in GB/s."""
-        read, bytes_a_batch = self._reader()
-        return [bytes_a_batch / us / 1e3 for us in self._round_us(read, MIN_READ_BYTES // bytes_a_batch)]
+        return self._batches(*self._reader(self.l2_bytes // 3))
+
+    def _batches(self, enqueue: Callable[[np.int32], None], bytes_a_batch: int) -> list[float]:
+        """GB/s of batches."""
+        return [bytes_a_batch / us / 1e3 for us in self._round_us(enqueue, MIN_READ_BYTES // bytes_a_batch)]
 
     def product(self, precision: Precision) -> list[float]:
         """A large matrix product in this precision, in TFLOP/s; needs cuBLASLt."""
@@ -154,7 +167,7 @@ class Primitives:
 
     def _warm_up(self) -> None:
         """Load the GPU until its clocks rise."""
-        read, bytes_a_batch = self._reader()
+        read, bytes_a_batch = self._reader(self.l2_bytes // 3)
         self._keep_busy(lambda: read(np.int32(MIN_READ_BYTES // bytes_a_batch)))
 
     def _keep_busy(self, enqueue: Callable[[], None]) -> None:
@@ -164,17 +177,19 @@ class Primitives:
             enqueue()
             self._gpu.stream.synchronize()
 
-    def _reader(self) -> tuple[Callable[[np.int32], None], int]:
-        """A function that enqueues a number of batches of reads, and the bytes of one batch."""
+    def _reader(self, size: int, *, updates: bool = False) -> tuple[Callable[[np.int32], None], int]:
+        """A function that enqueues batches of reads, or updates, of so many bytes; and the bytes of one batch."""
         blocks = READ_BLOCKS * self.multiprocessors
         stride = blocks * READ_THREADS
-        count = max(self.l2_bytes // 3 // (stride * READ_BYTES), 1) * stride
+        count = max(size // (stride * READ_BYTES), 1) * stride
         data, sink = cupy.empty(count * READ_BYTES, np.uint8), cupy.empty(1, np.uint32)
         data.data.memset_async(PATTERN, data.nbytes, self._gpu.stream)
-        kernel = self._kernel("read_repeatedly", blocks, threads=READ_THREADS)
+        arrays = (data,) if updates else (data, sink)
+        name = "update_repeatedly" if updates else "read_repeatedly"
+        kernel = self._kernel(name, blocks, threads=READ_THREADS)
 
         def read(batches: np.int32) -> None:
-            kernel(data.data.ptr, sink.data.ptr, np.int32(count), batches)
+            kernel(*(array.data.ptr for array in arrays), np.int32(count), batches)
 
         return read, stride * READ_BYTES * READS_AT_ONCE
 

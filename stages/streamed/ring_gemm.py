@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from stages.streamed.weight_panels import TILE, from_panels, to_panels
 from stages.tiles.tile_gemm import ProductSpec, tile_source_hash
 from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, STEP, WARP
 
+FILE = "streamed/ring.cu"
 # ring.cuh, ring_back.cuh and ring_forward.cuh
 TEAM_WARPS = 8
 BACK_TEAMS = 2
@@ -46,10 +47,8 @@ class RingGemm(StreamedGemm):
     """The rung below's products, but all those of hidden layers by ring kernels, with weights in their own order."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_90")
-    ring: ClassVar[tuple[str, str, str]]
-    """A file and its two kernels: forward, backward."""
+    macros: ClassVar[tuple[tuple[str, str], ...]] = ()  # of ring.cu
     forward_teams: ClassVar[int]
-    weight_type: ClassVar[Any] = np.float32  # of the kernels' argument
     forward_bytes: ClassVar[int] = FORWARD_BYTES  # of shared memory
     below: ClassVar[str]  # the closest rung for any network
 
@@ -60,11 +59,12 @@ class RingGemm(StreamedGemm):
         with closest_rung(self.below):
             require_shared_bytes(device, max(self.forward_bytes, BACK_BYTES))
         super().__init__(setup)
-        file, forward, back = self.ring
-        self._ring_forward = lru_cache(partial(setup.kernel, file, forward))
-        self._ring_back = lru_cache(partial(setup.kernel, file, back))
+        self._ring_forward = lru_cache(partial(setup.kernel, FILE, "ring_forward", macros=self.macros))
+        self._ring_back = lru_cache(partial(setup.kernel, FILE, "ring_back", macros=self.macros))
         self._most_blocks = 2 * device.multiprocessors
-        self._ring_trials = device.trials(f"{file} {tile_source_hash(file, __file__)}")
+        self._ring_trials = device.trials(
+            f"{FILE} {self.macros} {tile_source_hash(FILE, __file__)}", are_cold=self._are_cold
+        )
         self._ring_chosen: dict[tuple[str, int, int], int] = {}
         self._in_panels = {id(weights) for weights in setup.tensors.weights[:-1]}
         self._panels: dict[int, Array] = {}  # of outputs that are the next layer's inputs
@@ -167,7 +167,7 @@ class RingGemm(StreamedGemm):
         inputs = (a, self._no_panels if given is None else given)
         threads = WARP * (self.forward_teams * TEAM_WARPS + 1)
         written = (out, self._no_panels if left is None else left)
-        arrays = (*inputs, b.view(self.weight_type), *written, fusion.bias, mask)
+        arrays = (*inputs, b, *written, fusion.bias, mask)
         kernel((1, outputs // TILE), threads, *arrays, *map(int32, sizes))
 
     def _back_by(
@@ -188,5 +188,5 @@ class RingGemm(StreamedGemm):
         sizes = (inputs.shape[0], *weights.shape, mask.shape[-1])
         grid = (1 if is_cluster else split, blocks(weights.shape[0], TILE))
         threads = WARP * (BACK_TEAMS * TEAM_WARPS + 2)
-        arrays = (inputs, doutputs, weights.view(self.weight_type), bias, dinputs, mask)
+        arrays = (inputs, doutputs, weights, bias, dinputs, mask)
         kernel(grid, threads, *arrays, *map(int32, sizes), float32(rate))

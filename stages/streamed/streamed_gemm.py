@@ -51,8 +51,10 @@ class StreamedGemm(TileGemm):
         self._l2_patches = min(PATCHES, int(PATCHES * KEPT_SHARE * setup.device.l2_bytes) // weights)
         self._shared_limit = setup.device.block_shared_bytes
         self._with_clusters = setup.device.has_clusters
+        self._are_cold = weights > setup.device.l2_bytes  # when their turn comes, no weights of the layer are in L2
         self._streamed_trials = setup.device.trials(
-            f"{file} {tile_source_hash(file, __file__)} kept {self._l2_patches} or {self._made}"
+            f"{file} {tile_source_hash(file, __file__)} kept {self._l2_patches} or {self._made}",
+            are_cold=self._are_cold,
         )
         self._chosen_backward: dict[tuple[int, ...], BackwardCandidate] = {}
         self._withheld: Product | None = None

@@ -155,6 +155,15 @@ def test_fused_kernels_cost_their_nodes_their_bytes_or_all_arithmetic() -> None:
     assert cost.traffic(LOGISTIC, whole, fast) == 15
 
 
+def test_a_pass_that_only_reads_counts_at_the_rate_of_reads() -> None:
+    design = Design(kernels=3, launches=1, arithmetic=FLOAT16, weights="streamed")
+    slow = dataclasses.replace(RATES, memory_bytes=0.1, l2_size=0)
+    as_copies = cost.kernels_floor(MLP, design, slow)
+    faster = cost.kernels_floor(MLP, design, dataclasses.replace(slow, reading_bytes=0.2))
+    assert faster == pytest.approx(as_copies * (1 / 2 + 2) / 3)
+    assert cost.kernels_floor(MLP, design, dataclasses.replace(slow, reading_bytes=0.05)) == as_copies
+
+
 def test_streamed_weights_are_read_once_for_both_uses() -> None:
     updated, streamed = (cost.traffic(MLP, Design(5, 1, weights=weights), RATES) for weights in ("updated", "streamed"))
     planes = cost.traffic(MLP, Design(5, 1, weights="planes"), RATES)

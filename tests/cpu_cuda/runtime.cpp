@@ -321,19 +321,23 @@ bool release_blocks() {
 }
 
 // Ends the kernel before a dependent launch, when no thread can run; false if the threads did not wait for it. All must wait
-// for it or have ended: a thread at a barrier would go on to touch tensors that it has not waited for.
+// for it or have ended: a thread at a barrier would go on to touch tensors that it has not waited for. A block that meets as
+// a whole before it waits goes on first.
 bool end_previous() {
     if (!previous_runs) return false;
-    bool any = false, all = true;
-    for (Thread& thread : threads) {
-        any |= thread.state == State::before_previous;
-        all &= thread.state == State::before_previous || thread.state == State::done;
-    }
-    if (!all && any) fail(nullptr, "some threads wait for the kernel before, others for threads");
+    const auto waits = [](const Thread& thread) { return thread.state == State::before_previous; };
+    const auto can_end = [&](const Thread& thread) { return waits(thread) || thread.state == State::done; };
+    const bool any = std::any_of(threads.begin(), threads.end(), waits);
+    const bool all = std::all_of(threads.begin(), threads.end(), can_end);
     if (!any && all) fail(nullptr, "ended without waiting for the kernel before");
     if (!any) return false;
+    for (std::size_t first = 0; !all && first < threads.size(); first += threads_per_block()) {
+        Thread* block = &threads[first];
+        if (std::none_of(block, block + threads_per_block(), waits) && release_barrier(block)) return true;
+    }
+    if (!all) fail(nullptr, "some threads wait for the kernel before, others for threads");
     for (Thread& thread : threads) {
-        if (thread.state == State::before_previous) thread.state = State::ready;
+        if (waits(thread)) thread.state = State::ready;
     }
     is_active.assign(is_active.size(), true);
     set_previous_runs(false);

@@ -55,6 +55,15 @@ def test_a_kernel_that_does_not_is_caught(plant: Plant, body: str, reason: str) 
     run(plant, body, dependent=False)  # as an ordinary launch it shows nothing
 
 
+def test_a_block_may_meet_while_another_waits(plant: Plant) -> None:
+    x, y = np.arange(128, dtype=np.float32), np.zeros(128, np.float32)
+    body = "if (blockIdx.x == 0) __syncthreads(); griddepcontrol_wait(); y[i] = x[i];"
+    plant(f"{HEAD} const int i = blockIdx.x * 64 + threadIdx.x; {body} }}").launch(
+        "f", 1, 64, x, y, dependent=True, cluster=2
+    )
+    np.testing.assert_array_equal(y, x)
+
+
 def test_what_it_faulted_on_can_be_read_again(plant: Plant) -> None:
     shim = plant(f"{HEAD} if (y[0] == 0) griddepcontrol_wait(); y[0] = x[0]; }}")
     with pytest.raises(KernelFault, match="touched before"):

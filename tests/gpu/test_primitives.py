@@ -48,6 +48,8 @@ def test_samples_are_positive_and_in_order(record: LimitsRecord) -> None:
         ("block_barrier", "l2_load"),
         ("l2_load", "grid_barrier"),
         ("memory_copy", "l2_read"),
+        ("memory_update", "memory_read"),
+        ("memory_read", "l2_read"),
         ("gemm_float32", "gemm_float16"),
         ("gemm_tf32", "gemm_float16"),
     ],

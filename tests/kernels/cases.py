@@ -21,7 +21,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from common.cuda.epilogue import mask_shape
-from common.problem import Problem, initial_params
+from common.problem import Params, Problem, initial_params
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, PAD, UPDATE_THREADS, WEIGHT_SCALE, Layout
 from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
@@ -41,10 +41,9 @@ from stages.streamed.r3_ring_bf16 import BFloat16Ring
 from stages.streamed.r3_streamed_ring import ExactRing
 from stages.streamed.r4_ring_planes import PlanesRing
 from stages.streamed.ring_gemm import BACK_BYTES as RING_BACK_BYTES
-from stages.streamed.ring_gemm import BACK_TEAMS, TEAM_WARPS, panels_of
-from stages.streamed.ring_gemm import FORWARD_BYTES as RING_FORWARD_BYTES
+from stages.streamed.ring_gemm import BACK_TEAMS, TEAM_WARPS, RingGemm, panels_of
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
-from stages.streamed.weight_panels import TILE, from_panels, from_planes, to_panels, to_planes
+from stages.streamed.weight_panels import TILE
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
 from tests.kernels.halves import halves_of, scaled_down, sum_of_halves
@@ -283,94 +282,69 @@ streamed_back_bf16 = partial(_back_cases, "streamed_back_bf16", bits=8, sizes=BA
 streamed_back_split = partial(_back_cases, "streamed_back_split", bits=22, sizes=BACK_SIZES)
 
 
-Packed = tuple[str, Callable[[Array], Array], Callable[[Array], Array]]  # an argument, into its order, and out of it
-
-
 RING_SIZES = [(1, 16, 64), (32, 64, 64), (31, 80, 128), (17, 208, 640), (9, 1168, 64)]  # the last two fill a ring twice
+RINGS = ((ExactRing, 22), (BFloat16Ring, 8), (PlanesRing, 8))  # and the bits of their factors
 
 
-def _rings_forward(
-    kernel: str, random: Generator, bits: int, teams: int, packed: Packed, bytes_of_ring: int = RING_FORWARD_BYTES
-) -> Iterator[Case]:
-    """As streamed kernels, with weights in panels or planes, and inputs and outputs in panels by turns."""
-    name, to_memory, _ = packed
-    for i, case in enumerate(_forward_cases(kernel, random, bits, RING_SIZES)):
-        inputs, weights = np.asarray(case.args["inputs"]), np.asarray(case.args["weights"])
-        (batch, fan_in), fan_out = inputs.shape, weights.shape[1]
-        panels = np.zeros(panels_of(fan_in), np.float32)
-        wide = np.zeros((batch, len(panels) * TILE), np.float32)
-        wide[:, :fan_in] = inputs
-        panels[:, :batch, :TILE] = wide.reshape(batch, -1, TILE).swapaxes(0, 1)
-        args: Args = {"inputs": inputs, "input_panels": panels, name: to_memory(weights), "out": case.args["out"]}
-        args |= {"output_panels": _poison(panels_of(fan_out)), "bias": case.args["bias"], "mask": case.args["mask"]}
-        args |= {key: arg for key, arg in case.args.items() if key not in (*args, "weights", "kept")}
-        args |= {"are_in_panels": i % 2, "into_panels": i // 2 % 2}
-        of_panels = np.zeros(panels_of(fan_out))
-        of_panels[:, :batch, :TILE] = np.asarray(case.bounds["out"]).reshape(batch, -1, TILE).swapaxes(0, 1)
-        if case.cluster is None or case.cluster <= _blocks(fan_in, TILE):
+def _packed(ring: type[RingGemm], weights: Array) -> Array:
+    return ring.packed(Params((weights, weights), ())).weights[0]
+
+
+def _unpacked(ring: type[RingGemm], memory: Array) -> Array:
+    return ring.unpacked(Params((memory, memory), ())).weights[0]
+
+
+def ring_forward(random: Generator) -> Iterator[Case]:
+    """As streamed kernels, with weights in their own order, and inputs and outputs in panels by turns."""
+    for ring, bits in RINGS:
+        for i, case in enumerate(_forward_cases("ring_forward", random, bits, RING_SIZES)):
+            inputs, weights = np.asarray(case.args["inputs"]), np.asarray(case.args["weights"])
+            (batch, fan_in), fan_out = inputs.shape, weights.shape[1]
+            panels = np.zeros(panels_of(fan_in), np.float32)
+            wide = np.zeros((batch, len(panels) * TILE), np.float32)
+            wide[:, :fan_in] = inputs
+            panels[:, :batch, :TILE] = wide.reshape(batch, -1, TILE).swapaxes(0, 1)
+            memory = _packed(ring, weights)
+            args: Args = {"inputs": inputs, "input_panels": panels, "weights": memory, "out": case.args["out"]}
+            args |= {"output_panels": _poison(panels_of(fan_out)), "bias": case.args["bias"], "mask": case.args["mask"]}
+            args |= {key: arg for key, arg in case.args.items() if key not in (*args, "kept")}
+            args |= {"are_in_panels": i % 2, "into_panels": i // 2 % 2}
+            of_panels = np.zeros(panels_of(fan_out))
+            of_panels[:, :batch, :TILE] = np.asarray(case.bounds["out"]).reshape(batch, -1, TILE).swapaxes(0, 1)
+            if case.cluster is None or case.cluster <= _blocks(fan_in, TILE):
+                yield replace(
+                    case,
+                    args=args,
+                    bounds={**case.bounds, "output_panels": of_panels},
+                    grid=(1, fan_out // TILE),
+                    block=(WARP * (ring.forward_teams * TEAM_WARPS + 1),),
+                    shared_bytes=ring.forward_bytes,
+                    macros=ring.macros,
+                    besides={"plain": weights.astype(np.float64)},
+                )
+
+
+def ring_back(random: Generator) -> Iterator[Case]:
+    """As streamed kernels, likewise; the blocks of a row are no cluster where they have nothing to add up."""
+    for ring, bits in RINGS:
+        for case in _back_cases("ring_back", random, bits, RING_SIZES):
+            weights = np.asarray(case.args["weights"])
+            fan_in, fan_out = weights.shape
+            args = {key: arg for key, arg in case.args.items() if key not in ("groups", "kept")}
+            args["weights"] = _packed(ring, weights)
+            split = min(case.cluster or 1, fan_out // TILE)
+            is_cluster = split > 1 and args["mask_bytes"]
             yield replace(
                 case,
                 args=args,
-                bounds={**case.bounds, "output_panels": of_panels},
-                grid=(1, fan_out // TILE),
-                block=(WARP * (teams * TEAM_WARPS + 1),),
-                shared_bytes=bytes_of_ring,
+                grid=(1 if is_cluster else split, _blocks(fan_in, TILE)),
+                block=(WARP * (BACK_TEAMS * TEAM_WARPS + 2),),
+                cluster=split if is_cluster else None,
+                shared_bytes=RING_BACK_BYTES,
+                macros=ring.macros,
                 besides={"plain": weights.astype(np.float64)},
+                readings={"weights": partial(_unpacked, ring)},
             )
-
-
-def _rings_back(kernel: str, random: Generator, bits: int, packed: Packed) -> Iterator[Case]:
-    """As streamed kernels, likewise; the blocks of a row are no cluster where they have nothing to add up."""
-    name, to_memory, from_memory = packed
-    for case in _back_cases(kernel, random, bits, RING_SIZES):
-        weights = np.asarray(case.args["weights"])
-        fan_in, fan_out = weights.shape
-        args = {
-            name if key == "weights" else key: to_memory(weights) if key == "weights" else arg
-            for key, arg in case.args.items()
-            if key not in ("groups", "kept")
-        }
-        split = min(case.cluster or 1, fan_out // TILE)
-        is_cluster = split > 1 and args["mask_bytes"]
-        yield replace(
-            case,
-            args=args,
-            bounds={name if key == "weights" else key: bound for key, bound in case.bounds.items()},
-            grid=(1 if is_cluster else split, _blocks(fan_in, TILE)),
-            block=(WARP * (BACK_TEAMS * TEAM_WARPS + 2),),
-            cluster=split if is_cluster else None,
-            shared_bytes=RING_BACK_BYTES,
-            besides={"plain": weights.astype(np.float64)},
-            readings={name: from_memory},
-        )
-
-
-def _into_planes(weights: Array) -> Array:
-    return to_planes(weights).view(np.uint32)
-
-
-def _out_of_planes(planes: Array) -> Array:
-    return from_planes(planes.view(np.float32))
-
-
-PANELS, PLANES = ("weights", to_panels, from_panels), ("planes", _into_planes, _out_of_planes)
-ring_forward_split = partial(
-    _rings_forward, "ring_forward_split", bits=22, teams=ExactRing.forward_teams, packed=PANELS
-)
-ring_forward_bf16 = partial(
-    _rings_forward, "ring_forward_bf16", bits=8, teams=BFloat16Ring.forward_teams, packed=PANELS
-)
-ring_forward_planes = partial(
-    _rings_forward,
-    "ring_forward_planes",
-    bits=8,
-    teams=PlanesRing.forward_teams,
-    packed=PLANES,
-    bytes_of_ring=PlanesRing.forward_bytes,
-)
-ring_back_split = partial(_rings_back, "ring_back_split", bits=22, packed=PANELS)
-ring_back_bf16 = partial(_rings_back, "ring_back_bf16", bits=8, packed=PANELS)
-ring_back_planes = partial(_rings_back, "ring_back_planes", bits=8, packed=PLANES)
 
 
 def add_bias(random: Generator) -> Iterator[Case]:
@@ -995,7 +969,10 @@ def _exp_error(logits: NDArray[np.float32]) -> float:
 
 def _widened(arg: Array | Scalar) -> Array | Scalar:
     """float32 arrays as float64; labels and scalars as they are."""
-    return arg.astype(np.float64) if isinstance(arg, np.ndarray) and arg.dtype == np.float32 else arg
+    if not isinstance(arg, np.ndarray) or arg.dtype != np.float32:
+        return arg
+    with np.errstate(invalid="ignore"):  # two planes of weights may look like a NaN
+        return arg.astype(np.float64)
 
 
 def _wide(args: Args) -> dict[str, Any]:

@@ -124,7 +124,7 @@ def streamed_back_split(
 streamed_back_bf16 = streamed_back_split
 
 
-def ring_forward_split(
+def ring_forward(
     inputs: Array,
     input_panels: Array,
     weights: Array,
@@ -151,10 +151,7 @@ def ring_forward_split(
     return {**found, "output_panels": panels}
 
 
-ring_forward_bf16 = ring_forward_split
-
-
-def ring_back_split(
+def ring_back(
     inputs: Array,
     doutputs: Array,
     weights: Array,
@@ -170,19 +167,6 @@ def ring_back_split(
 ) -> Outputs:
     sizes = (batch, fan_in, fan_out, mask_bytes, 0, 0, learning_rate)
     return streamed_back_split(inputs, doutputs, plain, bias, dinputs, mask, *sizes)
-
-
-ring_back_bf16 = ring_back_split
-
-
-def ring_forward_planes(planes: NDArray[np.uint32], **args: Any) -> Outputs:
-    return ring_forward_split(weights=args["plain"], **args)
-
-
-def ring_back_planes(planes: NDArray[np.uint32], **args: Any) -> Outputs:
-    found = ring_back_split(weights=args["plain"], **args)
-    found["planes"] = found.pop("weights")
-    return found
 
 
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:

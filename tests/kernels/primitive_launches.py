@@ -32,6 +32,7 @@ def launch_of(kernel: str, random: Generator) -> Launch:
     value = random.integers(0, 1 << 31, BLOCKS * THREADS, dtype=np.uint32)
     data = np.zeros((2 * READS_AT_ONCE * BLOCKS * THREADS, 4), np.uint32)  # two rounds of reads, then again
     data[THREADS + 1, 2] = 1  # the sum of one thread makes it write
+    first_half = (np.arange(len(data)) < len(data) // 2).astype(np.uint32)[:, None]  # is updated twice by three batches
     order = random.permutation(1000).astype(np.uint32)
     following = np.empty_like(order)
     following[order] = np.roll(order, -1)
@@ -53,6 +54,9 @@ def launch_of(kernel: str, random: Generator) -> Launch:
         ),
         "read_repeatedly": Launch(
             args={"data": data, "sink": _words(0), "count": len(data), "batches": 2}, left={"sink": _words(1)}
+        ),
+        "update_repeatedly": Launch(
+            args={"data": data, "count": len(data), "batches": 3}, left={"data": data + first_half + np.uint32(1)}
         ),
     }
     if kernel not in launches:

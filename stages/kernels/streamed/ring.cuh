@@ -20,6 +20,7 @@
 #pragma once
 #include "device/async_copies.cuh"
 #include "device/bulk_copies.cuh"
+#include "device/dependent.cuh"
 #include "streamed/streamed_back.cuh"
 
 constexpr int TILE = 64;          // rows and columns
@@ -88,9 +89,39 @@ struct Place {
     int row_tile, panel;
 };
 
+// Waits for the kernel before, then lets the next one start: so when that one starts, the kernel before this one is complete.
+__device__ inline void wait_and_launch() {
+    griddepcontrol_wait();
+    griddepcontrol_launch_dependents();
+}
+
+// Starts the copy of a tile into a slot, by one thread.
+template <class Ring>
+__device__ inline void fetch_weights(Ring& ring, const RingLayer& layer, Place place, int s) {
+    using Tiles = typename Ring::OneSlot;
+    constexpr int FACTOR_BYTES = 4 * MOST_ROWS * Tiles::FACTOR_PITCH;
+    const int bytes = Tiles::PLANE_BYTES * TILE * layer.rows(place.row_tile);
+    const float* weights = layer.tile(place.row_tile, place.panel);
+    mbarrier_arrive_expect_tx(ring.full[s], Tiles::PLANES * bytes + (layer.panels ? FACTOR_BYTES : 0));
+#pragma unroll
+    for (int i = 0; i < Tiles::PLANES; ++i) {
+        float* to = ring.slots[s].weights + i * Tiles::PLANE_FLOATS;
+        cp_async_bulk(to, ring.full[s], weights + i * (bytes / 4), bytes);
+    }
+}
+
 // Fills slots, by one warp. The other factor's columns are the tile's rows, or its columns. Rows beyond the batch become zeros.
+// If the kernel before writes none of the layer's weights, the first ones are on their way while it still runs.
 template <class Ring, class PlaceOf>
-__device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, bool by_rows, PlaceOf place_of) {
+__device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, bool by_rows, bool are_old,
+                                   PlaceOf place_of) {
+    const bool comes_early = STARTS_EARLY && are_old;
+    if (comes_early && threadIdx.x % WARP == 0) {
+        for (int n = 0, tile = circle.tile(0); n < Ring::SLOTS && circle.has(n); ++n, tile = circle.after(tile)) {
+            fetch_weights(ring, layer, place_of(tile), n);
+        }
+    }
+    wait_and_launch();
     using Tiles = typename Ring::OneSlot;
     constexpr int QUADS = TILE / 4, APART = WARP / QUADS, PITCH_TO = Tiles::FACTOR_PITCH;
     constexpr int FACTOR_BYTES = 4 * MOST_ROWS * PITCH_TO;
@@ -101,14 +132,7 @@ __device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Cir
         const Place place = place_of(tile);
         const int rows = layer.rows(place.row_tile), piece = by_rows ? place.row_tile : place.panel;
         if (lane == 0) {
-            const int bytes = Tiles::PLANE_BYTES * TILE * rows;
-            const float* weights = layer.tile(place.row_tile, place.panel);
-            mbarrier_arrive_expect_tx(ring.full[s], Tiles::PLANES * bytes + (layer.panels ? FACTOR_BYTES : 0));
-#pragma unroll
-            for (int i = 0; i < Tiles::PLANES; ++i) {
-                float* to = ring.slots[s].weights + i * Tiles::PLANE_FLOATS;
-                cp_async_bulk(to, ring.full[s], weights + i * (bytes / 4), bytes);
-            }
+            if (!comes_early || n >= Ring::SLOTS) fetch_weights(ring, layer, place, s);
             if (layer.panels) {
                 const float* from = layer.panels + piece * MOST_ROWS * PITCH_TO;
                 cp_async_bulk(ring.slots[s].factor, ring.full[s], from, FACTOR_BYTES);

@@ -4,8 +4,8 @@
 //
 //   a block, or a cluster   a row of tiles: 64 inputs, in two groups; its blocks take turns at panels of 64 outputs
 //   a warp of a team        of each tile 32 inputs by 16 outputs: group warp % 2, part warp % 8 / 2
-//   the same, divided       the first team: 16 inputs by 32 outputs, for the inputs' gradient alone; the second as above, for
-//                           the update alone. A warp that does both with exact products has registers for one team only
+//   the same, divided       for the inputs' gradient 16 inputs by 32 outputs, then for the update as above: with exact products
+//                           a warp that does both at once would have registers for one team only
 //   shared memory           the ring, and the block's inputs as factors
 //
 // A warp puts its updated weights where they were; the copy engine stores the tile.
@@ -28,7 +28,7 @@ struct FloatWeights {
     __device__ void write(int i, float4 updated) const { *reinterpret_cast<float4*>(at(i)) = updated; }
 };
 
-// Weights that another team still reads until the barrier's phase is over.
+// Weights that other warps of the team still read until the barrier's phase is over.
 template <class Weights>
 struct ReadByOthers {
     static constexpr int FLIPS_AT_ONCE = Weights::FLIPS_AT_ONCE;
@@ -78,7 +78,7 @@ struct InputGradients {
     }
 };
 
-// With ARE_DIVIDED one team computes the gradient of the inputs, the other the update; else teams take turns at tiles.
+// Teams take turns at tiles. With ARE_DIVIDED their warps compute the gradient of the inputs and the update one after the other.
 template <class Arithmetic, class Weights, bool ARE_DIVIDED, bool NEEDED>
 __device__ inline void ring_back(const BackLayer& layer, const Product<float>& product, float* memory) {
     constexpr bool BY_OTHERS = ARE_DIVIDED && NEEDED;
@@ -89,27 +89,27 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     using TileSlot = Slot<PITCH, 4 / Weights::PLANES, Weights::PLANES>;
     auto& ring = *reinterpret_cast<Ring<TileSlot, BACK_SLOTS>*>(memory);
     auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(&ring + 1);
-    griddepcontrol_launch_dependents();
-    griddepcontrol_wait();
     ring.begin(true);
+    if (warp != BACK_TEAMS * TEAM_WARPS) wait_and_launch();
     const RingLayer tiles = {layer.weights, layer.doutputs, nullptr, sizes.batch, sizes.fan_in, sizes.fan_out};
     const Circle circle = {panels, row_tile % panels, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
     const auto place_of = [&](int tile) { return Place{row_tile, tile}; };
     const int first_input = row_tile * TILE + group * OWN;
     WayBack<Arithmetic, NEEDED && !ARE_DIVIDED> back(layer, inputs[group], first_input);
     InputGradients<Arithmetic> of_inputs = {{}, warp % TEAM_WARPS / 2, warp % 2, g, t};
-    if (BY_OTHERS && team == 0) {
-        take_tiles(ring, ring.read, circle, 0, 1,
-                   [&](TileSlot& slot, int, int, int) { of_inputs.template take<Weights>(slot); });
-    } else if (team < BACK_TEAMS) {
-        if (team == BY_OTHERS) {
+    if (team < BACK_TEAMS) {
+        if (team == 0) {
             inputs[group].load(layer, first_input, part);
             __syncwarp();
             if (threadIdx.x % WARP == 0) mbarrier_arrive(ring.ready);
         }
         mbarrier_wait_parity(ring.ready, 0);  // the inputs are there
-        const int first = BY_OTHERS ? 0 : team, further = BY_OTHERS ? 1 : BACK_TEAMS;
-        take_tiles(ring, ring.done, circle, first, further, [&](TileSlot& slot, int panel, int s, int parity) {
+        take_tiles(ring, ring.done, circle, team, BACK_TEAMS, [&](TileSlot& slot, int panel, int s, int parity) {
+            if constexpr (BY_OTHERS) {
+                of_inputs.template take<Weights>(slot);
+                __syncwarp();
+                if (threadIdx.x % WARP == 0) mbarrier_arrive(ring.read[s]);
+            }
             const Weights weights(slot.weights, group, part, g, t);
             const float* rows = slot.factor + part * K_STEP;
             if constexpr (BY_OTHERS) {
@@ -120,7 +120,7 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
             fence_proxy_async();
         });
     } else if (warp == BACK_TEAMS * TEAM_WARPS) {
-        fetch_tiles(ring, tiles, circle, false, place_of);
+        fetch_tiles(ring, tiles, circle, false, true, place_of);
     } else if (threadIdx.x % WARP == 0) {
         store_tiles(ring, tiles, circle, place_of);
     }
@@ -128,7 +128,7 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     __syncthreads();  // all tiles have been read
     const OutputTile tile = {0, row_tile * TILE, MOST_ROWS, 4};
     if constexpr (ARE_DIVIDED) {
-        if (team == 0) of_inputs.keep(memory, tile);
+        if (team < BACK_TEAMS) of_inputs.keep(memory + 2 * team * tile.height * tile.stride(), tile);
     } else if (team < BACK_TEAMS) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -139,7 +139,7 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
         }
     }
     __syncthreads();
-    Outputs<float>(product, tile).write(memory, ARE_DIVIDED ? 2 : BACK_TEAMS * PARTS);
+    Outputs<float>(product, tile).write(memory, BACK_TEAMS * (ARE_DIVIDED ? 2 : PARTS));
 }
 
 template <class Arithmetic, class Weights, bool ARE_DIVIDED>

@@ -40,13 +40,13 @@ __device__ inline void ring_forward(const Product<float>& product, const float* 
     const int panel = blockIdx.y, row_tiles = (product.k + TILE - 1) / TILE;
     using TileSlot = Slot<INPUTS_PITCH, Tile::BYTES, 1>;
     auto& ring = *reinterpret_cast<Ring<TileSlot, Tile::SLOTS>*>(memory);
-    griddepcontrol_launch_dependents();
-    griddepcontrol_wait();
     ring.begin(false);
     const RingLayer layer = {const_cast<float*>(product.b), product.a, input_panels, product.m, product.k, product.k};
     const Circle circle = {row_tiles, (panel + 1) % row_tiles, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
     float sums[4][4][2] = {};
+    const bool are_old = input_panels != nullptr;  // the first layer's weights were the last to be updated
     if (team < TEAMS) {
+        wait_and_launch();
         take_tiles(ring, ring.empty, circle, team, TEAMS, [&](const TileSlot& slot, int row_tile, int, int) {
             if (share * K_STEP >= layer.rows(row_tile)) return;
             float left[4][4];
@@ -59,7 +59,7 @@ __device__ inline void ring_forward(const Product<float>& product, const float* 
             factors.add_to(sums);
         });
     } else if (warp == TEAMS * TEAM_WARPS) {
-        fetch_tiles(ring, layer, circle, true, [&](int tile) { return Place{tile, panel}; });
+        fetch_tiles(ring, layer, circle, true, are_old, [&](int tile) { return Place{tile, panel}; });
     }
     __syncthreads();  // all tiles have been read
     const OutputTile tile = {0, panel * TILE, MOST_ROWS, 4};

@@ -113,8 +113,10 @@ class WayBack {
     template <class Own>
     __device__ void take(const float* rows, const Own& own, int begin) {
         float weights[4][4];
+        if constexpr (NEEDED) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) own.read(weights[i], i);
+            for (int i = 0; i < 4; ++i) own.read(weights[i], i);
+        }
         if (NEEDED || first_input == 0) {
             float left[4][4];
 #pragma unroll
@@ -147,6 +149,7 @@ class WayBack {
         const float rate = layer.learning_rate;
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
+            if constexpr (!NEEDED) own.read(weights[i], i);  // not before, since they take registers
             const auto& of_row = gradient[i / 2][i % 2];
             own.write(i, {weights[i][0] - rate * of_row[0][0], weights[i][1] - rate * of_row[1][0],
                           weights[i][2] - rate * of_row[0][1], weights[i][3] - rate * of_row[1][1]});

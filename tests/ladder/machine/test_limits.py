@@ -33,6 +33,8 @@ SAMPLES = {
     "cluster_hop": [0.25, 0.26, 0.24],
     "load_latency": [0.14, 0.15, 0.13],
     "memory_copy": [4300.0, 4200.0, 4250.0],
+    "memory_read": [4700.0, 4600.0, 4650.0],
+    "memory_update": [4350.0, 4250.0, 4280.0],
     "l2_read": [5900.0, 5800.0, 6000.0],
     "product": [700.0, 800.0, 750.0],
     "graph_node_after_two_streams": [1.15, 1.17, 1.16],

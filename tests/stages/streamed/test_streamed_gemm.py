@@ -44,7 +44,7 @@ def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
 def test_it_trains_as_the_oracle_does(
     gemm: type[StreamedGemm], place: int, device: ShimDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(place), raising=False)
+    monkeypatch.setattr(device, "trials", lambda subject, **how: ChosenBefore(place), raising=False)
     split = random_split(2 * 17, PROBLEM.inputs, PROBLEM.classes)
     recipe = replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias)
     assert_first_updates(RecipeTrainer(recipe, PROBLEM, split, device), PROBLEM, split, gemm.precision)
@@ -54,7 +54,7 @@ def test_it_trains_as_the_oracle_does(
 def test_a_withheld_product_comes_before_any_other(
     next_call: str, device: ShimDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device, "trials", lambda subject: ChosenBefore(0), raising=False)
+    monkeypatch.setattr(device, "trials", lambda subject, **how: ChosenBefore(0), raising=False)
     assert NAIVE.recipe is not None
     setup = set_up(NAIVE.recipe, PROBLEM, random_split(17, 20, 10), device)
     multiply, random = ExactStreamed(setup), np.random.default_rng(SEED)
@@ -76,13 +76,17 @@ def test_what_is_chosen_belongs_to_the_share_of_the_weights_that_stays_in_l2(
     device: ShimDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
+    cold: list[bool] = []
 
-    def trials(subject: str) -> ChosenBefore:
+    def trials(subject: str, *, are_cold: bool | None = None) -> ChosenBefore:
         asked.append(subject)
+        if are_cold is not None:
+            cold.append(are_cold)
         return ChosenBefore(0)
 
     monkeypatch.setattr(device, "trials", trials, raising=False)
     for l2_bytes in (60 << 20, 8 << 10, 0):  # the weights are 6,640 bytes
         device.l2_bytes = l2_bytes
         BFloat16Streamed(set_up(RECIPE, PROBLEM, random_split(17, PROBLEM.inputs, PROBLEM.classes), device))
+    assert cold == [False, False, True]  # L2 is flushed if the weights exceed it
     assert [found[1] for subject in asked if (found := re.search(r" kept (\d+) ", subject))] == ["16", "7", "0"]

@@ -220,7 +220,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("hidden_layers", "0x7fff7fffu & 0x80008000u", "0x7fff7fffu & 0x8000u"),
         ("hidden_layers", "    unsigned bits = 0;\n    __syncthreads();", "    unsigned bits = 0;"),
         ("hidden_layers", "    }\n    __syncthreads();\n    return bits;", "    }\n    return bits;"),
-        ("hidden_layers", "if (g + 8 * i >= rows) continue;", ""),
+        ("hidden_layers", "if (row >= batch) continue;", ""),
         ("hidden_layers", "is_upper ? own[i] : own[i + count], 4 * count", "own[i], 4 * count"),
         ("hidden_layers", "sums[g / 2 * 8 + 2 * t + g % 2] +=", "sums[g / 2 * 8 + 2 * t + g % 2] ="),
         ("hidden_layers", "logits[j] == wanted && class_of(j) < labels[i]", "false"),

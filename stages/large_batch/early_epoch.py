@@ -3,8 +3,8 @@
 `images_product` multiplies images by the first layer's weights. The head's kernel takes the sums to the loss and back.
 `update_by_products` multiplies to all gradients and updates every parameter.
 
-Each kernel starts before the one in front ends, and reads early what that one does not write: images, or what the kernel
-before it wrote. It may, since every kernel lets the next one start only after its own wait: when a kernel runs, all but
+Each kernel starts before the one in front ends, and reads early what that one does not write: images, or what earlier
+kernels wrote. It may, since every kernel lets the next one start only after its own wait: when a kernel runs, all but
 the one in front of it are complete.
 """
 

@@ -71,7 +71,7 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
         self._head = self.kernel(setup, layout.head, layout.head_macros(tensors.parameters), layout.head_bytes)
         self._tensors, self._device = tensors, device
         self._batches = [(self.images(pixels), labels) for pixels, labels in tensors.batches]
-        further, numbers = layout.further, layout.rows * layout.wide
+        further = layout.further
         self._weights = self._zeros(layout.features, layout.wide)
         self._further_weights = self._zeros(further, layout.halves, layout.width, layout.width + PAD)
         self._by_class = self._zeros(layout.halves, CLASSES, layout.width)
@@ -105,7 +105,9 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
         further_splits = layout.splits(MOST_FURTHER_SPLITS if layout.further else 1)
         gradients = device.empty((max(splits), layout.features, layout.wide), np.float32)
         further_gradients = device.empty((layout.further * max(further_splits), layout.wide, layout.wide), np.float32)
-        ways = [(gradients[:own], further_gradients[: layout.further * its]) for own in splits for its in further_splits]
+        ways = [
+            (gradients[:own], further_gradients[: layout.further * its]) for own in splits for its in further_splits
+        ]
         own, _ = self._batches[0]
         self._step_by(ways[0], *self._batches[0], with_totals=True)  # chooses the library's algorithms
         for way in ways:

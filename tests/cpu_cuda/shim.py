@@ -146,7 +146,9 @@ class Shim:
                 tensors[id(array)] = Guarded(array, memory, end)
                 end = tensors[id(array)].end
         shared = tensors.pop(id(shared_array))
-        early = {id(arg) for parameter, arg in zip(kernel.parameters, args, strict=True) if parameter.name in kernel.early}
+        early = {
+            id(arg) for parameter, arg in zip(kernel.parameters, args, strict=True) if parameter.name in kernel.early
+        }
         pages = [tensor.pages for key, tensor in tensors.items() if key not in early] if dependent else []
 
         values: list[NDArray[Any]] = [

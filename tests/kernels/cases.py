@@ -719,7 +719,8 @@ def _layout(is_late: bool) -> type[Layout]:
 def _sums(random: Generator, layout: Layout, units: int) -> Array:
     """The first layer's sums as a head takes them."""
     parts = 1 if isinstance(layout, EarlyLayout) else layout.halves
-    sums = np.zeros((layout.problem.batch_size, parts, layout.width), np.float32 if layout.halves == EXACT else np.float16)
+    number = np.float32 if layout.halves == EXACT else np.float16
+    sums = np.zeros((layout.problem.batch_size, parts, layout.width), number)
     sums[..., :units] = random.normal(0, 0.2, (*sums.shape[:-1], units))
     return sums.reshape(len(sums), -1)
 
@@ -781,8 +782,8 @@ def update_by_products(random: Generator) -> Iterator[Case]:
         args |= {"gradient_scale": 4.0, "rate": rate, "with_totals": i % 2}
 
         sizes_of: Args = {name: np.abs(args[name]) for name in ("partials", "parameters")}
-        sizes_of |= {"outputs": np.abs(bits[:further].view(np.float16)), "dsums": np.abs(bits[further:].view(np.float16))}
-        sizes_of |= {name: chunks_of(sizes_of[name].view(np.uint16)) for name in ("outputs", "dsums")}  # type: ignore[union-attr]
+        of_bits = chunks_of(np.abs(bits.view(np.float16)).view(np.uint16))
+        sizes_of |= {"outputs": of_bits[:further], "dsums": of_bits[further:]}
         still: Args = {"totals": np.zeros(2), "rate": -rate, "with_totals": 0}
         moved = doubles.update_by_products(layout, memory, **(args | sizes_of | still))  # type: ignore[arg-type]
         unit = (2 * (layout.rows + shares) + 8) * UNIT + (halves == EXACT) * 2.0**-21

@@ -574,7 +574,8 @@ def update_by_products(
     further = np.zeros((layout.further, low, width, low, width))
     for own, gradient in zip(further, others, strict=True):
         own[0, :, 0] = gradient
-    given = gradients.reshape(1, features, -1), further.reshape(-1, layout.wide, layout.wide)
+    given: list[Any] = [gradients.reshape(1, features, -1), further.reshape(-1, layout.wide, layout.wide)]
     given += partials, parameters, halves, further_halves, by_class, by_unit, biases, block_totals, totals
-    updated = update_all(layout, memory, *given, 1, 1, features, width, shares, rate, with_totals)
+    given += 1, 1, features, width, shares, rate, with_totals
+    updated = update_all(layout, memory, *given)
     return updated | {name: np.nan_to_num(updated[name]) for name in ("halves", "further_halves")}

@@ -12,12 +12,7 @@
 #ifndef UNITS
 #define UNITS 128
 #endif
-#ifndef IN
-#define IN 32
-#endif
-#ifndef OUT
-#define OUT 32
-#endif
+constexpr int IN = 32, OUT = 32;                                   // stages/large_batch/layout.py
 constexpr int A = IN / EDGE, O = OUT / EDGE, WIDE = UNITS / EDGE;  // chunks
 constexpr int LEFTS = FURTHER > 0 ? HALVES : 1;                    // halves of a left factor; an image has one
 constexpr int OWN = (2 * A * O + WARPS - 1) / WARPS;               // halves of chunks whose weights a warp updates
@@ -73,8 +68,8 @@ __device__ inline float shared_before(const float* parameters, int at) {
 //   totals        (2,)                                     f64  in, out
 // Kind:   update.
 // Launch: 1-D, THREADS threads a block; a block for each IN by OUT weights of each hidden layer, rounded up; dynamic shared
-//   memory for batch / 16 times LEFTS * A + HALVES * O chunks, and for WARPS * IN * OUT float32; compiled with LAYERS, UNITS, IN,
-//   OUT and FACTOR_HALVES.
+//   memory for batch / 16 times LEFTS * A + HALVES * O chunks, and for WARPS * IN * OUT float32; compiled with LAYERS, UNITS and
+//   FACTOR_HALVES.
 // Early:  images, parameters.
 // Needs:  sm_90; features >= inputs, a multiple of 16; UNITS a multiple of OUT, no less than all units; classes <= 16.
 // Order:  each sum in a fixed order; repeats bit for bit.

@@ -12,6 +12,12 @@ __device__ inline int place_in_chunk(int row, int column) {
     return (column % EDGE / 8 * 2 + row % EDGE / 8) * 64 + row % 8 * 8 + column % 8;
 }
 
+// Where number (row, column) of one half of a matrix (batch, width) lies: one column of chunks comes after the other.
+__device__ inline long long place_in_chunks(int half, int row, int column, int width, int batch) {
+    const int chunks = (batch + EDGE - 1) / EDGE;
+    return static_cast<long long>((half * (width / EDGE) + column / EDGE) * chunks + row / EDGE) * CHUNK + place_in_chunk(row, column);
+}
+
 // A chunk as a left factor; TRANSPOSED, its columns are the factor's rows.
 template <bool TRANSPOSED>
 __device__ inline void load_left(unsigned (&to)[4], const Number* chunk) {

@@ -137,9 +137,7 @@ __device__ inline void activate(Outputs& outputs, const int4 (&chunks)[2][CHUNKS
 
 // Where the first of a run's numbers lies.
 __device__ inline long long place_of(int half, int row, int unit, int batch) {
-    if constexpr (!EARLY) return static_cast<long long>(row) * WIDTH + half * UNITS + unit;
-    const int chunks = (batch + EDGE - 1) / EDGE;
-    return static_cast<long long>((half * (UNITS / EDGE) + unit / EDGE) * chunks + row / EDGE) * CHUNK + place_in_chunk(row, unit);
+    return EARLY ? place_in_chunks(half, row, unit, UNITS, batch) : static_cast<long long>(row) * WIDTH + half * UNITS + unit;
 }
 
 __device__ inline void write_run(unsigned short* to, const unsigned (&pairs)[PAIRS]) {
@@ -293,7 +291,8 @@ __device__ inline void write_gradients(Memory& memory, Gradients& gradients, flo
 //   block_totals  (blocks, 2)                           f64  out: summed cross-entropy and number correct, if with_totals
 // Kind:   fused.
 // Launch: 1-D, at most batch / 16 blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
-//   UNITS and FACTOR_HALVES.
+//   UNITS, FACTOR_HALVES and EARLY. If EARLY, sums are (batch, UNITS), and dsums in chunks, (HALVES, UNITS / 16, batch / 16, 256);
+//   other tensors are read before the wait.
 // Early:  hidden_bias, by_class, by_unit, bias, labels.
 // Needs:  sm_80; UNITS a multiple of 32, units <= UNITS <= 512; classes <= 16; gradient_scale a power of two.
 // Order:  each sum in a fixed order for the same number of blocks; repeats bit for bit.
@@ -306,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_head(const unsig
     const int own_row = threadIdx.x / CLASSES, own_class = threadIdx.x % CLASSES;
     const int apart = gridDim.x * ROWS;
     int first = blockIdx.x * ROWS;
-    if constexpr (!EARLY) griddepcontrol_wait();
+    if constexpr (!EARLY) { griddepcontrol_wait(); }
     Weights weights[OWN];
     float run_bias[OWN][RUN];
 #pragma unroll
@@ -322,7 +321,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_head(const unsig
     }
     const float own_bias = own_class < classes ? __ldcg(bias + own_class) : 0.0f;
     int label = first + own_row < batch ? labels[first + own_row] : 0;
-    if constexpr (EARLY) griddepcontrol_wait();
+    if constexpr (EARLY) { griddepcontrol_wait(); }
     griddepcontrol_launch_dependents();
     Sums next;
     fetch(next, sums, first, batch);

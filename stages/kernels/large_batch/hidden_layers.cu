@@ -183,7 +183,7 @@ __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
 
 // Writes a warp's numbers of a tile, whose rows begin with `first`, to a layer's numbers in memory, rows within the batch.
 __device__ inline void leave(const Tile& tile, Number* to, int unit, int first, int batch) {
-    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, column = unit + 8 * t, chunks = (batch + EDGE - 1) / EDGE;
+    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, column = unit + 8 * t;
     const Number* own = &tile.numbers[0][g][column];
 #pragma unroll
     for (int i = 0; i < 2 * EDGES; ++i) {
@@ -191,8 +191,7 @@ __device__ inline void leave(const Tile& tile, Number* to, int unit, int first, 
         if (row >= batch) continue;
         for (int half = 0; half < HALVES; ++half) {
             const long long place =
-                EARLY ? static_cast<long long>((half * (UNITS / EDGE) + column / EDGE) * chunks + row / EDGE) * CHUNK + place_in_chunk(row, column)
-                      : static_cast<long long>(row) * WIDTH + half * UNITS + column;
+                EARLY ? place_in_chunks(half, row, column, UNITS, batch) : static_cast<long long>(row) * WIDTH + half * UNITS + column;
             *reinterpret_cast<int4*>(to + place) = *reinterpret_cast<const int4*>(own + (half * ROWS + 8 * i) * STRIDE);
         }
     }
@@ -357,7 +356,8 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 //   block_totals  (blocks, 2)                        f64  out: summed cross-entropy and number correct, if with_totals
 // Kind:   fused.
 // Launch: 1-D, at most batch / ROWS blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
-//   UNITS, LAYERS, ROWS, TILES and FACTOR_HALVES.
+//   UNITS, LAYERS, ROWS, TILES, FACTOR_HALVES and EARLY. If EARLY, sums are (batch, UNITS), and outputs and dsums in chunks, (..,
+//   HALVES, UNITS / 16, batch / 16, 256); other tensors are read before the wait.
 // Early:  weights, last_weights, biases, labels.
 // Needs:  sm_80; FURTHER >= 1; ROWS 16 or 32; UNITS a multiple of 32 from 64 on, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.
 // Order:  each sum in a fixed order for the same number of blocks and tiles; repeats bit for bit.

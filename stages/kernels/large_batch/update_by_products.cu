@@ -56,7 +56,7 @@ __device__ inline float shared_before(const float* parameters, int at) {
 // float16. If with_totals, adds block_totals to totals. For a batch of 0 without shares it only writes the halves.
 //   images        (batch / 16, features / 16, 256)             u16  in: bits of float16, in chunks; batch rounded up
 //   outputs       (FURTHER, HALVES, UNITS / 16, batch / 16, 256)  u16  in: the same, times 16
-//   dsums         (LAST, HALVES, UNITS / 16, batch / 16, 256)  u16  in: the same, times a scale; zeros beyond the batch
+//   dsums         (LAST, HALVES, UNITS / 16, batch / 16, 256)  u16  in: the same, times gradient_scale; zeros beyond the batch
 //   partials      (shares, share)                          f32  in: of the last weights, their bias, the hidden biases
 //   parameters    (all,)                                   f32  in, out: by LAYERS
 //   halves        (HALVES, UNITS / 16, features / 16, 256)     u16  out: bits of float16, in chunks, where there are weights

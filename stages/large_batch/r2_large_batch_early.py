@@ -2,8 +2,8 @@
 
 Why: at 512 images large-batch takes 15.8 us, and 14.0 in float16, though a quarter of the images makes a step only a us
 or two shorter. Each of its four kernels brings its factors in after the one before has ended: a start of 1.4 us, a
-chain of loads, products and a store. Half of what they bring in has been there for long: images, or weights of the
-step before.
+chain of loads, products and a store. Half of what they bring in has been there for long: images, or weights of the step
+before.
 
 Change: launch. `images_product`, the head's kernel and `update_by_products` are programmatic dependents of each other.
 Each starts early and brings in all that the kernel in front does not write, and only then waits: images before the
@@ -16,9 +16,9 @@ Expect: on an H100 784-256-10 at 512 images 11 to 12 us instead of 15.8, and 784
 
 Predict: on H100: 784-256-10, batch 512: 11 to 12 us; 784-128x3-10, batch 256: 14 to 16 us.
 
-Found: in verified runs of one process on an H200, 14.1 us at 512 images and 15.4 in 784-128x3-10 at 256, where trials of
-large-batch took 15.9 and 20.7. So one estimate is missed by 18 % and the other is hit. A start takes 0.8 us instead of
-1.4, and images none; the rest is loads, products and stores, of which none dominates (docs/notebook/large-batch.md).
+Found: in verified runs of one process on an H200, 14.1 us at 512 images and 15.4 in 784-128x3-10 at 256, where trials
+of large-batch took 15.9 and 20.7. So one estimate is missed by 18 % and the other is hit. A start takes 0.8 us instead
+of 1.4, and images none; the rest is loads, products and stores, of which none dominates (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

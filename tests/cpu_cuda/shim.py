@@ -125,9 +125,9 @@ class Shim:
         """Run a kernel to its end; it writes into the arrays that are not const to it.
 
         Blocks run one after the other, or all at once if it is `cooperative`, or if they come in clusters of `cluster`,
-        which the grid counts then. If it is `dependent`, it has begun while
-        the kernel before it still runs: each block has to wait for that, before it touches any tensor that its comment
-        does not call early. The order of its threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
+        which the grid counts then. If it is `dependent`, it has begun while the kernel before it still runs: each block
+        has to wait for that, before it touches any tensor that its comment does not call early. The order of its
+        threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
         arguments that do not fit its signature.
         """
         kernel = self._kernels[name]

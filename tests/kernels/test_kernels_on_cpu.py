@@ -242,7 +242,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("update_all", "    __syncthreads();", ""),
         ("update_all", "by_class[(half * CLASSES + c)", "by_class[(half * CLASSES + c / 2)"),
         ("update_all", "by_unit[(half * width + unit)", "by_unit[(half * layer(LAST).inputs + unit)"),
-        ("update_all", "found.layer.bias + found.at] - by", "found.layer.bias + found.at] + by"),
+        ("update_all", "before - rate * sum", "before + rate * sum"),
         ("update_all", "biases[found.index * width", "biases[found.index * layer(0).units"),
         ("update_all", "found.at >= before", "found.at > before"),
         ("update_all", "further_gradients + further * further_splits", "further_gradients + further"),

@@ -66,6 +66,8 @@ SOURCES = (
     "stages.large_batch.r1_large_batch:STAGE",
     "stages.large_batch.r2_large_batch_fp16:STAGE",
     "stages.large_batch.r3_large_batch_dependent:STAGE",
+    "stages.large_batch.r2_large_batch_early:STAGE",
+    "stages.large_batch.r3_large_batch_early_fp16:STAGE",
     "stages.persistent.r1_persistent_grid:STAGE",
     "stages.persistent.r2_grid_bf16:STAGE",
     "stages.persistent.r1_persistent_cluster:STAGE",

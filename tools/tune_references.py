@@ -56,6 +56,8 @@ NETWORKS = (
     Problem(784, 10, (256,), batch_size=512),
     Problem(784, 10, (256,), batch_size=2048),
     Problem(784, 10, (256,), batch_size=8192),
+    Problem(784, 10, (128, 128, 128), batch_size=256),
+    Problem(784, 10, (128, 128, 128), batch_size=8192),
 )
 
 
@@ -214,8 +216,8 @@ def _serve(connection: Connection, measure: Measure) -> None:
         connection.send(said)
 
 
-def tune(stage: str, problem: Problem, gpu: str, ask: Ask) -> Choice | None:
-    """Try every variant and print a row for each; None if the default has no result to compare with."""
+def tune(stage: str, problem: Problem, gpu: str, ask: Ask, only: Collection[str] = ()) -> Choice | None:
+    """Try the default and every variant, or only some, and print a row for each; None if the default has no result."""
     tuned = TUNED[stage]
     results: dict[str, Result] = {}
 
@@ -226,7 +228,8 @@ def tune(stage: str, problem: Problem, gpu: str, ask: Ask) -> Choice | None:
             results[variant] = min(said, results.get(variant, said), key=lambda result: result.step_us)
 
     for variant in tuned.variants:
-        try_out(variant)
+        if not only or variant in (tuned.default, *only):
+            try_out(variant)
     if tuned.default not in results:
         return None
     name = winner(results, tuned.default)
@@ -252,12 +255,14 @@ def winner(results: Mapping[str, Result], default: str) -> str:
     return fastest if exact.get(fastest, usual.step_us) < (1 - GAIN) * usual.step_us else default
 
 
-def tune_all(stages: Collection[str], problems: Sequence[Problem], gpu: str, seconds: float) -> None:
+def tune_all(
+    stages: Collection[str], problems: Sequence[Problem], gpu: str, seconds: float, only: Collection[str] = ()
+) -> None:
     """Tune each stage on each network; every choice is kept as soon as it is made."""
     for stage in stages:
         apart = Apart(seconds)
         for problem in problems:
-            choice = tune(stage, problem, gpu, apart)
+            choice = tune(stage, problem, gpu, apart, only)
             if choice is None:
                 print(f"{stage:16} {network(problem):28} nothing kept: its default has no time", flush=True)
             else:
@@ -272,6 +277,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=f"Write {SHOWN} on this machine's GPU.")
     parser.add_argument("stages", nargs="*", metavar="stage", help=f"of {', '.join(TUNED)} (default: all)", default=[])
     parser.add_argument("--network", action="append", choices=named, metavar="N", help=f"of {', '.join(named)}")
+    variants = sorted({variant for tuned in TUNED.values() for variant in tuned.variants})
+    parser.add_argument(
+        "--variant", action="append", choices=variants, metavar="V", help="beside the default, try only V"
+    )
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for one variant (default: %(default)g)")
     options = parser.parse_args(arguments)
     unknown = [stage for stage in options.stages if stage not in TUNED]
@@ -284,7 +293,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError("no NVIDIA GPU here; the choices are of a GPU")
         read()  # a malformed file is told before hours of measuring
         problems = [named[name] for name in options.network or named]
-        tune_all(options.stages or list(TUNED), problems, devices()[0].name, options.seconds)
+        tune_all(options.stages or list(TUNED), problems, devices()[0].name, options.seconds, options.variant or ())
     except UsageError as error:
         print(f"tune_references: {error}", file=sys.stderr)
         return 2

@@ -5,7 +5,8 @@ of a programmatic edge is complete and its writes are visible. It guarantees not
 kernel of a chain waits before it touches memory, even if it reads nothing from its neighbour. A complete kernel has
 then seen its predecessor complete, and so on back to the first. If one kernel did not wait, it could finish while its
 predecessor still ran; the next kernel would read or overwrite memory too early. A kernel may let the next one start
-at any time, best at once: the next one only takes its place and waits.
+at any time, best at once: the next one only takes its place and waits. If it does so after its own wait, the next one
+may read early what kernels before it wrote (stages/large_batch/early_epoch.py).
 
 A ring of weight tiles (stages/kernels/streamed/ring.cuh) copies weights before it waits. Each ring lets the next kernel
 start only after its own wait, so of the kernels before it at most two may still run, and these write no weights of its

@@ -59,51 +59,60 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
     # high * high + high * low + low * high; a pixel is one half.
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 3, image_products=2),)
     weights: ClassVar[Weights | None] = "gradients"
+    layout: ClassVar[type[Layout]] = Layout
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
         if reason := self.misfit(problem, len(tensors.batches)):
             raise MisfitError(reason)
-        self._layout = layout = Layout(problem, self.halves, device.multiprocessors, device.block_shared_bytes)
+        self._layout = layout = self.layout(problem, self.halves, device.multiprocessors, device.block_shared_bytes)
         with closest_rung(r6_cuda_graph.STAGE.name):
-            require_shared_bytes(device, layout.head_bytes)
+            require_shared_bytes(device, layout.most_bytes)
         self._head = self.kernel(setup, layout.head, layout.head_macros(tensors.parameters), layout.head_bytes)
-        self._update = self.kernel(setup, "update_all", layout.update_macros(tensors.parameters))
-        self._product = self.product(setup)
         self._tensors, self._device = tensors, device
-        batch, steps, further = problem.batch_size, len(tensors.batches), layout.further
-
-        def zeros(*shape: int, dtype: DTypeLike = np.float16) -> Array:
-            array = device.empty(shape, dtype)
-            array[...] = 0
-            return array
-
-        images = zeros(steps * batch, layout.features)
-        self._batches = []
-        for step_number, (pixels, labels) in enumerate(tensors.batches):
-            own = images[step_number * batch : (step_number + 1) * batch]
-            own[:, : problem.inputs] = pixels
-            self._batches.append((own, labels))
-        self._weights = zeros(layout.features, layout.wide)
-        self._further_weights = zeros(further, layout.halves, layout.width, layout.width + PAD)
-        self._by_class = zeros(layout.halves, CLASSES, layout.width)
-        self._by_unit = zeros(layout.halves, layout.width, CLASSES)
-        self._biases = zeros(2 + further, layout.width, dtype=np.float32)
-        self._sums = device.empty((batch, layout.wide), np.float32 if layout.halves == EXACT else np.float16)
-        self._outputs = device.empty((further, batch, layout.wide), np.float16)
-        self._dsums = device.empty((1 + further, batch, layout.wide), np.float16)
+        self._batches = [(self.images(pixels), labels) for pixels, labels in tensors.batches]
+        further = layout.further
+        self._weights = self._zeros(layout.features, layout.wide)
+        self._further_weights = self._zeros(further, layout.halves, layout.width, layout.width + PAD)
+        self._by_class = self._zeros(layout.halves, CLASSES, layout.width)
+        self._by_unit = self._zeros(layout.halves, layout.width, CLASSES)
+        self._biases = self._zeros(2 + further, layout.width, dtype=np.float32)
+        self._sums = device.empty((layout.rows, layout.wide), np.float32 if layout.halves == EXACT else np.float16)
+        self._outputs = self._zeros(further, layout.rows, layout.wide)
+        self._dsums = self._zeros(1 + further, layout.rows, layout.wide)
         self._partials = device.empty((layout.head_blocks, layout.share), np.float32)
         self._block_totals = device.empty((layout.head_blocks, 2), np.float64)
-        splits, further_splits = layout.splits(MOST_SPLITS), layout.splits(MOST_FURTHER_SPLITS if further else 1)
+        self.prepare(setup)
+        self._replay = {due: device.capture(lambda due=due: self._epoch(due)) for due in (False, True)}
+
+    def _zeros(self, *shape: int, dtype: DTypeLike = np.float16) -> Array:
+        array = self._device.empty(shape, dtype)
+        array[...] = 0
+        return array
+
+    def images(self, pixels: Array) -> Array:
+        """The images of a batch (B, I) as the first product takes them."""
+        images = self._zeros(self._layout.rows, self._layout.features)
+        images[: len(pixels), : pixels.shape[1]] = pixels
+        return images
+
+    def prepare(self, setup: Setup) -> None:
+        """Make the products and the update, and choose the fastest way to multiply the gradients."""
+        layout, device = self._layout, setup.device
+        self._update = self.kernel(setup, "update_all", layout.update_macros(setup.tensors.parameters))
+        self._product = self.product(setup)
+        splits = layout.splits(MOST_SPLITS)
+        further_splits = layout.splits(MOST_FURTHER_SPLITS if layout.further else 1)
         gradients = device.empty((max(splits), layout.features, layout.wide), np.float32)
-        further_gradients = device.empty((further * max(further_splits), layout.wide, layout.wide), np.float32)
-        ways = [(gradients[:own], further_gradients[: further * its]) for own in splits for its in further_splits]
+        further_gradients = device.empty((layout.further * max(further_splits), layout.wide, layout.wide), np.float32)
+        ways = [
+            (gradients[:own], further_gradients[: layout.further * its]) for own in splits for its in further_splits
+        ]
         own, _ = self._batches[0]
         self._step_by(ways[0], *self._batches[0], with_totals=True)  # chooses the library's algorithms
         for way in ways:
             self._update_by(way, own)
         self._gradients = ways[self.fastest(setup, [partial(self._update_by, way, own) for way in ways])]
-        self._replay = {due: device.capture(lambda due=due: self._epoch(due)) for due in (False, True)}
 
     def kernel(self, setup: Setup, name: str, macros: Macros, shared_bytes: int = 0) -> Any:
         """A kernel of our own, by name."""
@@ -135,10 +144,18 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
 
     def _epoch(self, with_totals: bool) -> None:
         """Split the weights, which may be new, then train on every batch."""
+        self.split_weights()
+        for batch in self._batches:
+            self.step(*batch, with_totals)
+
+    def split_weights(self) -> None:
+        """Enqueue the weights' halves."""
         first, further = self._gradients
         self._enqueue_update((first[:0], further[:0]), shares=0, with_totals=False)
-        for batch in self._batches:
-            self._step_by(self._gradients, *batch, with_totals)
+
+    def step(self, images: Array, labels: Array, with_totals: bool) -> None:
+        """Enqueue a step on a batch."""
+        self._step_by(self._gradients, images, labels, with_totals)
 
     def _step_by(self, gradients: Gradients, images: Array, labels: Array, with_totals: bool) -> None:
         self._product(images, self._weights, self._sums, False, 1 / WEIGHT_SCALE)

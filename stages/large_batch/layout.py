@@ -15,8 +15,10 @@ EXACT, ROUNDED = 2, 1  # float16 summands of a number
 CLASSES, GROUP, PAD = 16, 32, 8
 HEAD_WARPS, MOST_UNITS = 8, 512
 MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 4, 16, 256
-# update_all.cu
-UPDATE_THREADS = 256
+# update_all.cu, images_product.cu and update_by_products.cu
+UPDATE_THREADS, EARLY_WARPS = 256, 8
+TILES = (16, 16), (32, 16), (32, 32), (64, 32)
+PART = 32  # inputs and units of a block of update_by_products
 
 # Most parts of a batch, of whose weight gradients update_all makes sums. Further layers have few tiles and need more.
 MOST_SPLITS, MOST_FURTHER_SPLITS = 4, 32
@@ -60,6 +62,16 @@ class Layout:
     def wide(self) -> int:
         """All halves of U numbers, padded."""
         return self.halves * self.width
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return self.problem.batch_size
+
+    @property
+    def most_bytes(self) -> int:
+        """The most shared memory of a block."""
+        return self.head_bytes
 
     @property
     def head(self) -> str:
@@ -150,3 +162,61 @@ class Layout:
         if not self.further:
             return halves, units
         return halves, layers, units, ("ROWS", str(self.head_rows)), ("TILES", str(self.head_tiles))
+
+
+@dataclass(frozen=True)
+class EarlyLayout(Layout):
+    """The same for kernels that start early: matrices in chunks of 16 by 16 numbers."""
+
+    @property
+    def rows(self) -> int:
+        """B, padded."""
+        return up(self.problem.batch_size, EDGE)
+
+    @property
+    def most_bytes(self) -> int:
+        """The most shared memory of a block of the three kernels."""
+        return max(self.head_bytes, self.product_bytes, self.part_bytes)
+
+    def head_macros(self, parameters: ParameterMemory) -> Macros:
+        """Macros of the head."""
+        return (*super().head_macros(parameters), ("EARLY", "1"))
+
+    @property
+    def product_tile(self) -> tuple[int, int]:
+        """Images and units of a block of images_product: the smallest for at most two blocks a multiprocessor."""
+        few = (tile for tile in TILES if -(-self.rows // tile[0]) * (self.width // tile[1]) <= 2 * self.multiprocessors)
+        return next(few, TILES[-1])
+
+    @property
+    def product_blocks(self) -> tuple[int, int]:
+        """Blocks of images_product."""
+        rows, columns = self.product_tile
+        return -(-self.rows // rows), self.width // columns
+
+    @property
+    def product_bytes(self) -> int:
+        """Shared memory of a block of images_product."""
+        rows, columns = self.product_tile
+        return max(2 * self.features * (rows + self.halves * columns), 4 * EARLY_WARPS * rows * columns)
+
+    @property
+    def product_macros(self) -> Macros:
+        """Macros of images_product."""
+        rows, columns = self.product_tile
+        return ("FACTOR_HALVES", str(self.halves)), ("ROWS", str(rows)), ("COLUMNS", str(columns))
+
+    @property
+    def part_blocks(self) -> int:
+        """Blocks of update_by_products, PART inputs by PART units each."""
+        return (-(-self.features // PART) + self.further * (self.width // PART)) * (self.width // PART)
+
+    @property
+    def part_bytes(self) -> int:
+        """Shared memory of a block of update_by_products."""
+        lefts = self.halves if self.further else 1
+        return max(2 * self.rows * PART * (lefts + self.halves), 4 * EARLY_WARPS * PART**2)
+
+    def part_macros(self, parameters: ParameterMemory) -> Macros:
+        """Macros of update_by_products."""
+        return (*self.update_macros(parameters), ("UNITS", str(self.width)))

@@ -22,10 +22,9 @@ Found: in a trial on an H200, 45.7 us at 8,192, 21.4 at 2,048 and 15.9 at 512, w
 estimates. At 8,192 the first product takes 13.0, the head 11.5, the weight gradient 13.9 in two parts of the batch and
 the update 3.1. The head was too slow by 3.5, since two blocks shared the registers of a multiprocessor. Now one block
 has them, and alone the head takes 9.6, 4.7 instead of 5.6 at 2,048 and 4.0 instead of 5.1 at 512. Whole steps with it
-took 45.0, 21.5 and 15.8 us in a trial on an H100. At 512 latency decides: a step of 128 images took 14.3. 784-128x3-10
-at 8,192 took 58.3 us in that trial, and 59.3 in a verified run of one process, where cuda-graph took 301. The estimate
-was exceeded by 58 %: the kernel for all layers took 22.6 instead of 12. Since the copy engine and the branch, trials
-take 57.2 us (docs/notebook/large-batch.md).
+took 44.0 us at 8,192 and 19.9 at 2,048 in verified runs of one process. At 512 latency decides: a step of 128 images
+took 14.3. 784-128x3-10 at 8,192 took 54.2 us in such a run, and 57.2 in a trial on an H100, 54 % above the estimate:
+the kernel for all layers takes 21.3 instead of 12 (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

@@ -53,6 +53,11 @@ class Kernel:
         return " ".join(match[1].split()) if match else ""
 
     @property
+    def early(self) -> frozenset[str]:
+        """Tensors that it may read before it waits for the kernel before it, by its `Early: images, labels.`"""
+        return frozenset(re.findall(r"\w+", self.section("Early")))
+
+    @property
     def minimum_arch(self) -> int:
         """The oldest architecture that runs it: 90 for `Needs: sm_90`, 0 for any."""
         match = re.match(r"sm_(\d+)", self.section("Needs"))

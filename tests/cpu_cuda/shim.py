@@ -125,8 +125,8 @@ class Shim:
         """Run a kernel to its end; it writes into the arrays that are not const to it.
 
         Blocks run one after the other, or all at once if it is `cooperative`, or if they come in clusters of `cluster`,
-        which the grid counts then. If it is `dependent`, it has begun while
-        the kernel before it still runs: each block has to wait for that, before it touches any tensor. The order of its
+        which the grid counts then. If it is `dependent`, it has begun while the kernel before it still runs: each block
+        has to wait for that, before it touches any tensor that its comment does not call early. The order of its
         threads and blocks follows from `seed`. Raises KernelFault for what a kernel must not do, and TypeError for
         arguments that do not fit its signature.
         """
@@ -146,7 +146,10 @@ class Shim:
                 tensors[id(array)] = Guarded(array, memory, end)
                 end = tensors[id(array)].end
         shared = tensors.pop(id(shared_array))
-        pages = [tensor.pages for tensor in tensors.values()] if dependent else []
+        early = {
+            id(arg) for parameter, arg in zip(kernel.parameters, args, strict=True) if parameter.name in kernel.early
+        }
+        pages = [tensor.pages for key, tensor in tensors.items() if key not in early] if dependent else []
 
         values: list[NDArray[Any]] = [
             np.full((), base + tensors[id(arg)].place, np.uint64)

@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from common.cuda.epilogue import mask_shape
 from common.problem import Params, Problem, initial_params
 from stages.engine.workspace import ParameterMemory
-from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, PAD, UPDATE_THREADS, WEIGHT_SCALE, Layout
+from stages.large_batch.layout import (
+    CLASSES,
+    EDGE,
+    OUTPUT_SCALE,
+    PAD,
+    UPDATE_THREADS,
+    WEIGHT_SCALE,
+    EarlyLayout,
+    Layout,
+)
 from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
@@ -46,7 +55,7 @@ from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, O
 from stages.streamed.weight_panels import TILE
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
-from tests.kernels.halves import halves_of, scaled_down, sum_of_halves
+from tests.kernels.halves import chunks_of, first_sums, from_chunks, halves_of, scaled_down, sum_of_halves
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent import cluster_model
 
@@ -500,11 +509,11 @@ def expand_pixels(random: Generator) -> Iterator[Case]:
 def hidden_head(random: Generator) -> Iterator[Case]:
     # Inputs do not matter; units, classes, batch, blocks.
     sizes = [(1, 1, 1, 1), (32, 2, 16, 1), (33, 10, 40, 2), (256, 10, 33, 3), (130, 16, 70, 2), (290, 9, 129, 4)]
+    sizes += [(130, 16, 70, 2), (290, 9, 39, 3)]  # early
     for (i, (units, classes, batch, blocks)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
         problem = Problem(1, classes, (units,), batch)
-        layout, memory = Layout(problem, halves), ParameterMemory(HostDevice().empty, problem)
-        sums = np.zeros((batch, layout.wide), np.float32 if halves == EXACT else np.float16)
-        sums.reshape(batch, halves, -1)[:, :, :units] = random.normal(0, 0.2, (batch, halves, units))
+        layout, memory = _layout(i < 6)(problem, halves), ParameterMemory(HostDevice().empty, problem)
+        sums = _sums(random, layout, units)
         # Units that are on or off for all images: rounding would decide about one at its ReLU's corner.
         hidden_bias = random.choice(np.array([2, -2], np.float32), units)
         weights = np.zeros((layout.width, CLASSES))
@@ -517,13 +526,13 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         scale = layout.gradient_scale
         args: Args = {"sums": sums.view(np.uint16), "hidden_bias": hidden_bias}
         args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit, "bias": bias}
-        args |= {"labels": labels, "dsums": np.full((batch, layout.wide), 0x7E00, np.uint16)}
+        args |= {"labels": labels, "dsums": _poisoned_halves(layout)}
         args |= {"partials": _poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
         args |= {"batch": batch, "units": units, "classes": classes, "gradient_scale": scale, "with_totals": i % 2}
 
-        rounding, single = _half_rounding(halves), halves == EXACT
+        rounding = _half_rounding(halves)
         weights = scaled_down(by_unit)[:units, :classes]
-        outputs = np.maximum(sum_of_halves(sums.view(np.uint16), halves, single)[:, :units] + hidden_bias, 0)
+        outputs = np.maximum(first_sums(layout, sums.view(np.uint16))[:, :units] + hidden_bias, 0)
         w = np.abs(weights)
         logits = outputs @ weights + bias
         off_powers = _exp_error(logits.astype(np.float32))
@@ -555,12 +564,12 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
     # Inputs do not matter; hidden units, classes, batch, blocks, shared memory of a block.
     sizes = [((1, 1), 1, 1, 1, 99), ((32, 64), 2, 32, 1, 99), ((33, 20), 10, 72, 2, 24), ((40, 64, 30), 10, 140, 1, 99)]
     sizes += [((130, 96), 16, 66, 3, 227), ((20, 20, 20, 20), 9, 200, 2, 130)]
+    sizes += [((33, 80), 10, 72, 2, 99), ((20, 40, 20), 9, 34, 2, 99)]  # early
     for (i, (hidden, classes, batch, blocks, room)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
         problem = Problem(1, classes, hidden, batch)
-        layout = Layout(problem, halves, block_shared_bytes=room << 10)
+        layout = _layout(i < 6)(problem, halves, block_shared_bytes=room << 10)
         memory = ParameterMemory(HostDevice().empty, problem)
-        sums = np.zeros((batch, layout.wide), np.float32 if halves == EXACT else np.float16)
-        sums.reshape(batch, halves, -1)[:, :, : hidden[0]] = random.normal(0, 0.2, (batch, halves, hidden[0]))
+        sums = _sums(random, layout, hidden[0])
         labels = _labels(random, batch, classes)
         # Units that are on or off for all images: rounding would decide about one at its ReLU's corner.
         biases = [random.choice(np.array([2, -2], np.float32), units) for units in hidden]
@@ -577,12 +586,12 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         for row, bias in zip(padded_biases, biases, strict=True):
             row[: len(bias)] = OUTPUT_SCALE * bias
         bits = [halves_of(each * WEIGHT_SCALE, halves) for each in (*padded, last)]
-        scale, shape = layout.gradient_scale, (batch, layout.wide)
+        scale = layout.gradient_scale
         padded = np.pad(np.stack(bits[:-1]), ((0, 0),) * 3 + ((0, PAD),), constant_values=0x7E00)  # rows end in NaN
         args: Args = {"sums": sums.view(np.uint16), "weights": padded, "last_weights": bits[-1]}
         args |= {"biases": padded_biases, "labels": labels}
-        args |= {"outputs": np.full((layout.further, *shape), 0x7E00, np.uint16)}
-        args |= {"dsums": np.full((1 + layout.further, *shape), 0x7E00, np.uint16)}
+        args |= {"outputs": _poisoned_halves(layout, layout.further)}
+        args |= {"dsums": _poisoned_halves(layout, 1 + layout.further)}
         args |= {"partials": _poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
         args |= {"batch": batch, "gradient_scale": scale, "with_totals": i % 2}
 
@@ -590,9 +599,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         weights = [scaled_down(each) for each in bits]
         wide_biases = [np.pad(bias, (0, layout.width - len(bias))) for bias in biases[:-1]]
         wide_biases.append(np.pad(biases[-1], (0, CLASSES - classes)))
-        total = np.pad(sum_of_halves(sums.view(np.uint16), halves, halves == EXACT), ((0, 0), (0, layout.width)))[
-            :, : layout.width
-        ]
+        total = first_sums(layout, sums.view(np.uint16))
         off = 8 * UNIT * (np.abs(total) + np.abs(wide_biases[0]))
         outputs, offs = [np.maximum(total + wide_biases[0], 0)], [off]
         for weight, bias in zip(weights, wide_biases[1:], strict=True):
@@ -679,22 +686,112 @@ def update_all(random: Generator) -> Iterator[Case]:
         yield _on_halves(case, layout, ("halves", "further_halves", "by_class", "by_unit"), memory=memory)
 
 
+def _layout(is_late: bool) -> type[Layout]:
+    return Layout if is_late else EarlyLayout
+
+
+def _sums(random: Generator, layout: Layout, units: int) -> Array:
+    """The first layer's sums as a head takes them."""
+    parts = 1 if isinstance(layout, EarlyLayout) else layout.halves
+    number = np.float32 if layout.halves == EXACT else np.float16
+    sums = np.zeros((layout.problem.batch_size, parts, layout.width), number)
+    sums[..., :units] = random.normal(0, 0.2, (*sums.shape[:-1], units))
+    return sums.reshape(len(sums), -1)
+
+
+def _poisoned_halves(layout: Layout, *matrices: int) -> Array:
+    """Halves of numbers (.., B, U) for a head to write: rows with halves beside each other, or chunks."""
+    early = layout.halves, layout.rows * layout.width // 256, 256
+    shape = early if isinstance(layout, EarlyLayout) else (layout.rows, layout.wide)
+    return np.full((*matrices, *shape), 0x7E00, np.uint16)
+
+
+def images_product(random: Generator) -> Iterator[Case]:
+    # Batch, inputs, units, multiprocessors, which choose the tile.
+    sizes = [(1, 1, 1, 1), (33, 40, 50, 3), (16, 129, 64, 2), (100, 300, 130, 1), (70, 16, 200, 132)]
+    for (batch, inputs, units, processors), halves in itertools.product(sizes, (EXACT, ROUNDED)):
+        layout = EarlyLayout(Problem(inputs, 10, (units,), batch), halves, processors)
+        images = np.zeros((layout.rows, layout.features), np.float16)
+        images[:batch, :inputs] = _pixels(random, (batch, inputs)) / np.float32(256)
+        weights = np.zeros((layout.features, layout.width))
+        weights[:inputs, :units] = _normal(random, (inputs, units))
+        bits, chunks = halves_of(weights * WEIGHT_SCALE, halves), chunks_of(images.view(np.uint16), by_columns=False)
+        args: Args = {"images": chunks.reshape(layout.rows // EDGE, -1, 256), "weights": chunks_of(bits)}
+        args |= {"sums": np.full((batch, layout.wide), 0x7E00, np.uint16)}
+        args |= {"batch": batch, "features": layout.features, "width": layout.width}
+        size = images[:batch].astype(np.float64) @ np.abs(weights)
+        bound = ((layout.features + 8) * UNIT + (halves == ROUNDED) * HALF_UNIT) * size + 2.0**-24
+        bound += 2 * _half_rounding(halves) * size
+        how: dict[str, Any] = {"shared_bytes": layout.product_bytes, "macros": layout.product_macros}
+        how["readings"] = {"sums": lambda bits, type_=np.float32 if halves == EXACT else np.float16: bits.view(type_)}
+        case = Case("images_product", layout.product_blocks, (UPDATE_THREADS,), args, {"sums": bound}, **how)
+        yield replace(case, besides={"layout": layout})
+
+
+def update_by_products(random: Generator) -> Iterator[Case]:
+    # Inputs, hidden units, classes, batch, shares.
+    sizes: list[tuple[int, tuple[int, ...], int, int, int]]
+    sizes = [(1, (1,), 1, 1, 1), (33, (66,), 10, 40, 3), (130, (32,), 16, 150, 9), (17, (7,), 3, 0, 0)]
+    sizes += [(20, (33, 7), 10, 33, 3), (49, (5, 70, 9), 4, 130, 17), (9, (8, 3), 2, 0, 0)]
+    rate = float(np.float32(2.0**-4))
+    for (i, (inputs, hidden, classes, batch, shares)), halves in itertools.product(enumerate(sizes), (EXACT, ROUNDED)):
+        layout = EarlyLayout(Problem(inputs, classes, hidden, max(batch, 1)), halves)
+        memory, width = ParameterMemory(HostDevice().empty, layout.problem), layout.width
+        images = np.zeros((layout.rows, layout.features), np.float16)
+        images[:batch, :inputs] = _pixels(random, (max(batch, 1), inputs))[:batch] / np.float32(256)
+        numbers = np.zeros((1 + 2 * layout.further, layout.rows, width))
+        numbers[:, :batch] = _normal(random, (len(numbers), batch, width))
+        bits = np.stack([halves_of(each, halves) for each in numbers])
+        further = layout.further
+        chunks = chunks_of(images.view(np.uint16), by_columns=False)
+        args: Args = {"images": chunks.reshape(layout.rows // EDGE, -1, 256), "outputs": chunks_of(bits[:further])}
+        args |= {"dsums": chunks_of(bits[further:]), "partials": _normal(random, (max(shares, 1), layout.share))}
+        args |= {"parameters": _normal(random, memory.flat.shape)}
+        args |= {"halves": np.zeros((halves, layout.features * width // 256, 256), np.uint16)}
+        args |= {"further_halves": np.zeros((further, halves, width, width + PAD), np.uint16)}
+        args |= {"by_class": np.full((halves, CLASSES, width), 0x7E00, np.uint16)}
+        args |= {"by_unit": np.full((halves, width, CLASSES), 0x7E00, np.uint16)}
+        args |= {"biases": _poison((further + 2, width)), "block_totals": random.random((max(shares, 1), 2))}
+        args |= {"totals": np.array([12.5, 3.0]), "batch": batch, "features": layout.features, "shares": shares}
+        args |= {"gradient_scale": 4.0, "rate": rate, "with_totals": i % 2}
+
+        sizes_of: Args = {name: np.abs(args[name]) for name in ("partials", "parameters")}
+        of_bits = chunks_of(np.abs(bits.view(np.float16)).view(np.uint16))
+        sizes_of |= {"outputs": of_bits[:further], "dsums": of_bits[further:]}
+        still: Args = {"totals": np.zeros(2), "rate": -rate, "with_totals": 0}
+        moved = doubles.update_by_products(layout, memory, **(args | sizes_of | still))  # type: ignore[arg-type]
+        unit = (2 * (layout.rows + shares) + 8) * UNIT + (halves == EXACT) * 2.0**-21
+        bounds: dict[str, Array | float] = {"parameters": unit * moved["parameters"], "totals": 1e-12 * shares}
+        for name in ("halves", "further_halves", "by_class", "by_unit"):
+            bounds[name] = (unit + 2 * _half_rounding(halves)) * np.nan_to_num(moved[name]) + 2.0**-24
+        bounds["biases"] = unit * np.nan_to_num(moved["biases"])
+        how: dict[str, Any] = {"shared_bytes": layout.part_bytes, "macros": layout.part_macros(memory)}
+        case = Case("update_by_products", (layout.part_blocks,), (UPDATE_THREADS,), args, bounds, **how)
+        case = _on_halves(case, layout, ("further_halves", "by_class", "by_unit"), memory=memory)
+        first = {"halves": lambda bits, rows=layout.features: _summed(from_chunks(bits, rows))}
+        yield replace(case, readings=case.readings | first)
+
+
+def _summed(bits: Array) -> Array:
+    """The numbers (.., I, O) of the bits of their halves (.., halves, I, O)."""
+    summed: Array = bits.view(np.float16).astype(np.float64).sum(axis=-3)
+    return summed
+
+
 def _on_halves(case: Case, layout: Layout, outputs: tuple[str, ...], **besides: Any) -> Case:
     """The case with outputs of halves read as their sums."""
 
     def beside(bits: Array) -> Array:
+        if isinstance(layout, EarlyLayout):
+            return _summed(from_chunks(bits, layout.rows)[..., : layout.problem.batch_size, :])
         rows = sum_of_halves(bits.reshape(-1, bits.shape[-1]), layout.halves)
         return rows.reshape(*bits.shape[:-1], layout.width)
 
-    def apart(bits: Array) -> Array:
-        number: Array = bits.view(np.float16).astype(np.float64).sum(axis=-3)
-        return number
-
     readings: dict[str, Callable[[Array], Array]] = {
-        name: beside if name in ("dsums", "halves", "outputs") else apart for name in outputs
+        name: beside if name in ("dsums", "halves", "outputs") else _summed for name in outputs
     }
     if "further_halves" in readings:
-        readings["further_halves"] = lambda bits: apart(bits[..., :-PAD])
+        readings["further_halves"] = lambda bits: _summed(bits[..., :-PAD])
     return replace(case, besides={"layout": layout, **besides}, readings=readings)
 
 

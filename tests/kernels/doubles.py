@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, PAD, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
-from tests.kernels.halves import scaled_down, sum_of_halves
+from tests.kernels.halves import first_sums, from_chunks, scaled_down
 from tests.kernels.networks import network, network_step
 from tests.stages.persistent import cluster_model
 
@@ -386,7 +386,7 @@ def hidden_head(
     with_totals: int,
 ) -> Outputs:
     weights = scaled_down(by_unit)[:units, :classes]
-    outputs = np.maximum(sum_of_halves(sums, layout.halves, single=layout.halves == 2)[:, :units] + hidden_bias, 0)
+    outputs = np.maximum(first_sums(layout, sums)[:, :units] + hidden_bias, 0)
     logits = outputs @ weights + bias
     dlogits = (softmax(logits, logits, batch, classes)["probs"] - np.eye(classes)[labels]) / batch
     gradient = np.where(outputs > 0, dlogits @ weights.T, 0)
@@ -416,7 +416,7 @@ def hidden_layers(
     added = [row[: layer.fan_out] for row, layer in zip(biases / OUTPUT_SCALE, layers, strict=True)]
     padded = [*scaled_down(weights[..., :-PAD]), scaled_down(last_weights)]
     matrices = [each[: layer.fan_in, : layer.fan_out] for each, layer in zip(padded, layers[1:], strict=True)]
-    first = sum_of_halves(sums, layout.halves, single=layout.halves == 2)[:, : layers[0].fan_out]
+    first = first_sums(layout, sums)[:, : layers[0].fan_out]
     passed = [np.maximum(first + added[0], 0)]
     for matrix, bias in zip(matrices[:-1], added[1:-1], strict=True):
         passed.append(np.maximum(passed[-1] @ matrix + bias, 0))
@@ -512,3 +512,54 @@ def update_all(
         "biases": new_biases,
         "totals": totals + with_totals * block_totals[:shares].sum(axis=0),
     }
+
+
+def images_product(
+    layout: Layout, images: Bits, weights: Bits, sums: Bits, batch: int, features: int, width: int
+) -> Outputs:
+    rows = from_chunks(images.reshape(-1, 256), layout.rows, by_columns=False).view(np.float16).astype(np.float64)
+    return {"sums": rows[:batch] @ scaled_down(from_chunks(weights, features))}
+
+
+def update_by_products(
+    layout: Layout,
+    memory: ParameterMemory,
+    images: Bits,
+    outputs: Bits,
+    dsums: Bits,
+    partials: Array,
+    parameters: Array,
+    halves: Bits,
+    further_halves: Bits,
+    by_class: Bits,
+    by_unit: Bits,
+    biases: Array,
+    block_totals: Array,
+    totals: Array,
+    batch: int,
+    features: int,
+    shares: int,
+    gradient_scale: float,
+    rate: float,
+    with_totals: int,
+) -> Outputs:
+    def summed(chunks: Bits) -> Array:
+        numbers: Array = from_chunks(chunks, layout.rows).view(np.float16).astype(np.float64).sum(axis=-3)
+        return numbers
+
+    lefts = [from_chunks(images.reshape(-1, 256), layout.rows, by_columns=False).view(np.float16).astype(np.float64)]
+    lefts += [each / OUTPUT_SCALE for each in summed(outputs)]
+    first, *others = [
+        (batch > 0) * left.T @ right / gradient_scale for left, right in zip(lefts, summed(dsums), strict=True)
+    ]
+    low, width = layout.halves, layout.width
+    gradients = np.zeros((1, features, low, width))
+    gradients[0, :, 0] = first
+    further = np.zeros((layout.further, low, width, low, width))
+    for own, gradient in zip(further, others, strict=True):
+        own[0, :, 0] = gradient
+    given: list[Any] = [gradients.reshape(1, features, -1), further.reshape(-1, layout.wide, layout.wide)]
+    given += partials, parameters, halves, further_halves, by_class, by_unit, biases, block_totals, totals
+    given += 1, 1, features, width, shares, rate, with_totals
+    updated = update_all(layout, memory, *given)
+    return updated | {name: np.nan_to_num(updated[name]) for name in ("halves", "further_halves")}

@@ -1,6 +1,7 @@
 // Programmatic dependent launch, compiled in by DEPENDENT_LAUNCH; without it, and before sm_90, both functions are empty.
 //
-// Every kernel of a file that includes this calls both before it touches memory, but for rings of weights (common/cuda/dependent_launch.py says why).
+// Every kernel of a file that includes this calls both, and touches no memory before the second but what its comment calls early
+// (common/cuda/dependent_launch.py says why).
 #pragma once
 
 // Whether a kernel may start while the one before runs.

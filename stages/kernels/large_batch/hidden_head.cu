@@ -19,11 +19,14 @@
 //   a warp  --shared-->  itself             outputs, transposed for the weight gradients   | barrier of the warp
 //   registers  -------->  memory            dsums of the tile; after the last tile the block's share of the other gradients
 
-#include "large_batch/halves.cuh"
+#include "large_batch/chunks.cuh"
 #include "device/dependent.cuh"
 
 #ifndef UNITS
 #define UNITS 32
+#endif
+#ifndef EARLY
+#define EARLY 0
 #endif
 constexpr int ROWS = EDGE;
 constexpr int CLASSES = 16;  // with padding
@@ -32,7 +35,8 @@ constexpr int RUN = 8, PAIRS = RUN / 2, GROUP = 4 * RUN;
 constexpr int GROUPS = UNITS / GROUP, OWN = (GROUPS + WARPS - 1) / WARPS;
 constexpr int SHARES = GROUPS < WARPS ? GROUPS : WARPS;           // warps with units
 constexpr int WIDTH = HALVES * UNITS;                             // numbers of a row in memory
-constexpr int CHUNKS = HALVES * HALVES;                           // of sixteen bytes: a run's float16 sums, or two float32
+constexpr int SUMS = EARLY ? 1 : HALVES;                          // that add up to one
+constexpr int CHUNKS = HALVES * SUMS;                             // of sixteen bytes: a run's float16 sums, or float32
 constexpr int STRIDE = UNITS + 8, CLASS_STRIDE = CLASSES + 8;     // of rows in shared memory: no bank conflicts
 constexpr float LOWEST = -3.4e38f;
 constexpr unsigned ALL_LANES = 0xffffffffu;
@@ -63,8 +67,8 @@ struct Weights {
         const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
         for (int half = 0; half < HALVES; ++half) {
             for (int i = 0; i < 2; ++i) {
-                of_classes[half][i] = *reinterpret_cast<const int4*>(
-                    by_class + (half * CLASSES + g + 8 * i) * UNITS + GROUP * group + RUN * t);
+                of_classes[half][i] = __ldcg(reinterpret_cast<const int4*>(
+                    by_class + (half * CLASSES + g + 8 * i) * UNITS + GROUP * group + RUN * t));
             }
         }
     }
@@ -74,7 +78,7 @@ struct Weights {
         for (int half = 0; half < HALVES; ++half) {
             for (int j = 0; j < PAIRS; ++j) {
                 const int unit = GROUP * group + RUN * (g / 2) + 2 * j + g % 2;
-                of_units[half][j] = *reinterpret_cast<const float2*>(by_unit + (half * UNITS + unit) * CLASSES + 4 * t);
+                of_units[half][j] = __ldcg(reinterpret_cast<const float2*>(by_unit + (half * UNITS + unit) * CLASSES + 4 * t));
             }
         }
     }
@@ -95,7 +99,7 @@ __device__ inline void fetch(Sums& next, const unsigned short* sums, int first, 
                 const int at = HALVES == 1 ? unit : 2 * (chunk / 2 * UNITS + unit) + RUN * (chunk % 2);
                 next.chunks[own][i][chunk] =
                     row < batch && group_of(own) < GROUPS
-                        ? *reinterpret_cast<const int4*>(sums + static_cast<long long>(row) * WIDTH * HALVES + at)
+                        ? *reinterpret_cast<const int4*>(sums + static_cast<long long>(row) * WIDTH * SUMS + at)
                         : make_int4(0, 0, 0, 0);
             }
         }
@@ -116,7 +120,8 @@ __device__ inline void activate(Outputs& outputs, const int4 (&chunks)[2][CHUNKS
             z[0] = cvt_f32_f16x2(first.x), z[1] = cvt_f32_f16x2(first.y);
             z[2] = cvt_f32_f16x2(first.z), z[3] = cvt_f32_f16x2(first.w);
         } else {
-            const int4 low = chunks[i][2 % CHUNKS], low_second = chunks[i][3 % CHUNKS];
+            const int4 none = {};
+            const int4 low = SUMS == 1 ? none : chunks[i][2 % CHUNKS], low_second = SUMS == 1 ? none : chunks[i][3 % CHUNKS];
             z[0] = float32_sum(first.x, first.y, low.x, low.y), z[1] = float32_sum(first.z, first.w, low.z, low.w);
             z[2] = float32_sum(second.x, second.y, low_second.x, low_second.y);
             z[3] = float32_sum(second.z, second.w, low_second.z, low_second.w);
@@ -128,6 +133,11 @@ __device__ inline void activate(Outputs& outputs, const int4 (&chunks)[2][CHUNKS
             for (int half = 0; half < HALVES; ++half) outputs.pairs[half][i][pair] = halves[half];
         }
     }
+}
+
+// Where the first of a run's numbers lies.
+__device__ inline long long place_of(int half, int row, int unit, int batch) {
+    return EARLY ? place_in_chunks(half, row, unit, UNITS, batch) : static_cast<long long>(row) * WIDTH + half * UNITS + unit;
 }
 
 __device__ inline void write_run(unsigned short* to, const unsigned (&pairs)[PAIRS]) {
@@ -234,7 +244,7 @@ __device__ inline void multiply_back(const Memory& memory, const Outputs& output
         const int row = first + g + 8 * i;
         if (row >= batch) continue;
         for (int half = 0; half < HALVES; ++half) {
-            write_run(dsums + static_cast<long long>(row) * WIDTH + half * UNITS + GROUP * group + RUN * t, found[half][i]);
+            write_run(dsums + place_of(half, row, GROUP * group + RUN * t, batch), found[half][i]);
         }
     }
 }
@@ -281,38 +291,45 @@ __device__ inline void write_gradients(Memory& memory, Gradients& gradients, flo
 //   block_totals  (blocks, 2)                           f64  out: summed cross-entropy and number correct, if with_totals
 // Kind:   fused.
 // Launch: 1-D, at most batch / 16 blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
-//   UNITS and FACTOR_HALVES.
+//   UNITS, FACTOR_HALVES and EARLY. If EARLY, sums are (batch, UNITS), and dsums in chunks, (HALVES, UNITS / 16, batch / 16, 256);
+//   other tensors are read before the wait.
+// Early:  hidden_bias, by_class, by_unit, bias, labels.
 // Needs:  sm_80; UNITS a multiple of 32, units <= UNITS <= 512; classes <= 16; gradient_scale a power of two.
 // Order:  each sum in a fixed order for the same number of blocks; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_head(const unsigned short* sums, const float* hidden_bias, const unsigned short* by_class,
                 const unsigned short* by_unit, const float* bias, const int* labels, unsigned short* dsums, float* partials,
                 double* block_totals, int batch, int units, int classes, float gradient_scale, int with_totals) {
-    griddepcontrol_launch_dependents();
-    griddepcontrol_wait();
     extern __shared__ float4 dynamic[];
     Memory& memory = *reinterpret_cast<Memory*>(dynamic);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     const int own_row = threadIdx.x / CLASSES, own_class = threadIdx.x % CLASSES;
     const int apart = gridDim.x * ROWS;
     int first = blockIdx.x * ROWS;
-    Sums next;
-    fetch(next, sums, first, batch);
-    int label = first + own_row < batch ? labels[first + own_row] : 0;
+    if constexpr (!EARLY) { griddepcontrol_wait(); }
+    Weights weights[OWN];
     float run_bias[OWN][RUN];
 #pragma unroll
     for (int own = 0; own < OWN; ++own) {
+        if (EARLY && group_of(own) < GROUPS) {
+            weights[own].load_classes(by_class, group_of(own));
+            weights[own].load_units(by_unit, group_of(own));
+        }
         for (int i = 0; i < RUN; ++i) {
             const int unit = GROUP * group_of(own) + RUN * t + i;
-            run_bias[own][i] = unit < units ? hidden_bias[unit] : 0.0f;
+            run_bias[own][i] = unit < units ? __ldcg(hidden_bias + unit) : 0.0f;
         }
     }
-    const float own_bias = own_class < classes ? bias[own_class] : 0.0f;
+    const float own_bias = own_class < classes ? __ldcg(bias + own_class) : 0.0f;
+    int label = first + own_row < batch ? labels[first + own_row] : 0;
+    if constexpr (EARLY) { griddepcontrol_wait(); }
+    griddepcontrol_launch_dependents();
+    Sums next;
+    fetch(next, sums, first, batch);
     const float factor = gradient_scale / static_cast<float>(batch);
     Gradients gradients = {};
     double loss = 0.0;
     int correct = 0;
     for (; first < batch; first += apart) {
-        Weights weights[OWN];
         Outputs outputs[OWN];
         float c[2][4] = {};
         __syncwarp();  // before it writes what all of its lanes have read
@@ -320,7 +337,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_head(const unsig
         for (int own = 0; own < OWN; ++own) {
             const int group = group_of(own);
             if (group >= GROUPS) continue;
-            weights[own].load_classes(by_class, group);
+            if (!EARLY) weights[own].load_classes(by_class, group);
             activate(outputs[own], next.chunks[own], run_bias[own]);
             for (int half = 0; half < HALVES; ++half) {
                 for (int i = 0; i < 2; ++i) {
@@ -341,7 +358,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_head(const unsig
         __syncthreads();
 #pragma unroll
         for (int own = 0; own < OWN; ++own) {
-            if (group_of(own) < GROUPS) weights[own].load_units(by_unit, group_of(own));
+            if (!EARLY && group_of(own) < GROUPS) weights[own].load_units(by_unit, group_of(own));
         }
         differentiate(memory, own_bias, own_label, first + own_row < batch, classes, factor, with_totals != 0,
                       gradients.of_bias, loss, correct);

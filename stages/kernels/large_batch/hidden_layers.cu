@@ -4,7 +4,7 @@
 // and back; every layer overwrites the tile. A warp has 32 units of every layer for one tile. All warps of a block meet before
 // and after tiles are overwritten. The library computes the weight gradients of all layers but the last.
 
-#include "large_batch/halves.cuh"
+#include "large_batch/chunks.cuh"
 #include "large_batch/network.cuh"
 #include "device/async_copies.cuh"
 #include "device/bulk_copies.cuh"
@@ -28,6 +28,9 @@
 #ifndef ROWS
 #define ROWS 16
 #endif
+#ifndef EARLY
+#define EARLY 0
+#endif
 constexpr int EDGES = ROWS / EDGE;
 constexpr int CLASSES = 16;                     // with padding
 constexpr int SLICE = 32, COLUMNS = SLICE / 8;  // units of a warp, in columns of eight
@@ -35,12 +38,12 @@ constexpr int PAIRS = 2 * EDGES * COLUMNS;      // of a lane's numbers
 constexpr int SLICES = UNITS / SLICE, WARPS = TILES * SLICES, THREADS = WARPS * WARP;
 constexpr int PAD = 8, STRIDE = UNITS + PAD, CLASS_STRIDE = CLASSES + PAD;  // of rows in shared memory: no bank conflicts
 constexpr int WIDTH = HALVES * UNITS;                                       // numbers of a row in memory
+constexpr int SUMS = EARLY ? 1 : HALVES;                                    // that add up to one
 constexpr int OWN = (UNITS / EDGE + WARPS - 1) / WARPS;  // of the last layer's weight gradients, by 16 units
 constexpr float LOWEST = -3.4e38f;
 constexpr unsigned ALL_LANES = 0xffffffffu;
 constexpr float SUM_SCALE = 1.0f / (OUTPUT_SCALE * WEIGHT_SCALE);
 
-using Number = unsigned short;
 using Sums = float[EDGES][COLUMNS][4];  // a warp's share of a tile, as c of products
 
 struct Tile {
@@ -91,22 +94,22 @@ __device__ inline void copy_weights(Number (&to)[HALVES][UNITS][STRIDE], Barrier
 // A warp's sums of the first layer as they are in memory: pairs of float16, or two float32 for each half.
 struct Fetched {
     unsigned rounded[2 * EDGES][COLUMNS];
-    float2 exact[2 * EDGES][COLUMNS][HALVES];
+    float2 exact[2 * EDGES][COLUMNS][SUMS];
 };
 
 // The sums of rows within the batch, else zeros; `sums` is the tile's first row.
 __device__ inline void fetch(Fetched& next, const Number* sums, int unit, int rows) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    sums += (g * WIDTH + unit + 2 * t) * HALVES;
+    sums += g * WIDTH * SUMS + (unit + 2 * t) * HALVES;
 #pragma unroll
     for (int i = 0; i < 2 * EDGES; ++i) {
         for (int column = 0; column < COLUMNS; ++column) {
-            const Number* own = sums + (8 * i * WIDTH + 8 * column) * HALVES;
+            const Number* own = sums + 8 * i * WIDTH * SUMS + 8 * column * HALVES;
             const bool is_there = g + 8 * i < rows;
             if constexpr (HALVES == 1) {
                 next.rounded[i][column] = is_there ? *reinterpret_cast<const unsigned*>(own) : 0;
             } else {
-                for (int half = 0; half < HALVES; ++half) {
+                for (int half = 0; half < SUMS; ++half) {
                     const auto* two = reinterpret_cast<const float2*>(own + half * 2 * UNITS);
                     next.exact[i][column][half] = is_there ? *two : make_float2(0.0f, 0.0f);
                 }
@@ -123,8 +126,10 @@ __device__ inline void take(Sums& c, const Fetched& fetched) {
             if constexpr (HALVES == 1) {
                 sum = cvt_f32_f16x2(fetched.rounded[i][column]);
             } else {
-                const float2 high = fetched.exact[i][column][0], low = fetched.exact[i][column][1];
-                sum = make_float2(high.x + low.x, high.y + low.y);
+                sum = fetched.exact[i][column][0];
+                if constexpr (SUMS == 2) {
+                    sum.x += fetched.exact[i][column][SUMS - 1].x, sum.y += fetched.exact[i][column][SUMS - 1].y;
+                }
             }
             c[i / 2][column][i % 2 * 2] = sum.x, c[i / 2][column][i % 2 * 2 + 1] = sum.y;
         }
@@ -176,17 +181,18 @@ __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
     return bits;
 }
 
-// Writes a warp's numbers of a tile to memory, rows within the batch.
-__device__ inline void leave(const Tile& tile, Number* to, int unit, int rows) {
-    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
-    const Number* own = &tile.numbers[0][g][unit + 8 * t];
-    to += g * WIDTH + unit + 8 * t;
+// Writes a warp's numbers of a tile, whose rows begin with `first`, to a layer's numbers in memory, rows within the batch.
+__device__ inline void leave(const Tile& tile, Number* to, int unit, int first, int batch) {
+    const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, column = unit + 8 * t;
+    const Number* own = &tile.numbers[0][g][column];
 #pragma unroll
     for (int i = 0; i < 2 * EDGES; ++i) {
-        if (g + 8 * i >= rows) continue;
+        const int row = first + g + 8 * i;
+        if (row >= batch) continue;
         for (int half = 0; half < HALVES; ++half) {
-            *reinterpret_cast<int4*>(to + 8 * i * WIDTH + half * UNITS) =
-                *reinterpret_cast<const int4*>(own + (half * ROWS + 8 * i) * STRIDE);
+            const long long place =
+                EARLY ? place_in_chunks(half, row, column, UNITS, batch) : static_cast<long long>(row) * WIDTH + half * UNITS + column;
+            *reinterpret_cast<int4*>(to + place) = *reinterpret_cast<const int4*>(own + (half * ROWS + 8 * i) * STRIDE);
         }
     }
 }
@@ -350,14 +356,14 @@ __device__ inline void write_share(const Memory& memory, const float (&gradients
 //   block_totals  (blocks, 2)                        f64  out: summed cross-entropy and number correct, if with_totals
 // Kind:   fused.
 // Launch: 1-D, at most batch / ROWS blocks, rounded up, of THREADS threads; sizeof(Memory) dynamic shared memory; compiled with
-//   UNITS, LAYERS, ROWS, TILES and FACTOR_HALVES.
+//   UNITS, LAYERS, ROWS, TILES, FACTOR_HALVES and EARLY. If EARLY, sums are (batch, UNITS), and outputs and dsums in chunks, (..,
+//   HALVES, UNITS / 16, batch / 16, 256); other tensors are read before the wait.
+// Early:  weights, last_weights, biases, labels.
 // Needs:  sm_80; FURTHER >= 1; ROWS 16 or 32; UNITS a multiple of 32 from 64 on, all hidden units <= UNITS <= 256; classes <= 16; gradient_scale a power of two.
 // Order:  each sum in a fixed order for the same number of blocks and tiles; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const unsigned short* sums, const unsigned short* weights, const unsigned short* last_weights,
                 const float* biases, const int* labels, unsigned short* outputs, unsigned short* dsums, float* partials,
                 double* block_totals, int batch, float gradient_scale, int with_totals) {
-    griddepcontrol_launch_dependents();
-    griddepcontrol_wait();
     extern __shared__ float4 dynamic[];
     Memory& memory = *reinterpret_cast<Memory*>(dynamic);
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4;
@@ -366,7 +372,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     const int apart = gridDim.x * ROWS;  // of a block's tiles
     int first = (blockIdx.x + warp / SLICES * gridDim.x) * ROWS;
     Fetched next;
-    fetch(next, sums + static_cast<long long>(first) * WIDTH * HALVES, unit, batch - first);
+    if constexpr (!EARLY) {
+        griddepcontrol_wait();
+        fetch(next, sums + static_cast<long long>(first) * WIDTH * SUMS, unit, batch - first);
+    }
     copy_rows<LAST + 1, 4 * UNITS>(memory.biases, sizeof memory.biases[0], biases);
     cp_async_commit_group();
     if constexpr (BY_ENGINE) {
@@ -381,6 +390,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
     }
     copy_rows<HALVES * UNITS, 2 * CLASSES>(memory.last_weights, 2 * CLASS_STRIDE, last_weights);
     cp_async_commit_group();
+    if constexpr (EARLY) {
+        griddepcontrol_wait();
+        fetch(next, sums + static_cast<long long>(first) * WIDTH * SUMS, unit, batch - first);
+    }
+    griddepcontrol_launch_dependents();
     int share = layer(LAST).inputs * layer(LAST).units;
 #pragma unroll
     for (int l = 0; l <= LAST; ++l) {
@@ -388,12 +402,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
         share += layer(l).units;
     }
     const float factor = gradient_scale / static_cast<float>(batch);
-    const long long layer_apart = static_cast<long long>(batch) * WIDTH;
+    const long long layer_apart = static_cast<long long>(EARLY ? (batch + EDGE - 1) / EDGE * EDGE : batch) * WIDTH;
     float gradients[OWN][2][4] = {};
     Totals totals = {};
     for (int round = blockIdx.x * ROWS; round < batch; round += TILES * apart, first += TILES * apart) {
         const int rows = batch - first;  // zero or less: a tile without images
-        const long long place = static_cast<long long>(first) * WIDTH;
         int own_labels[2];  // of a sixteen of rows, if it has one
         for (int i = 0; i < 2; ++i) {
             const int row = EDGE * slice + g + 8 * i;
@@ -407,7 +420,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
         tile.passed[0][slice][lane] = overwrite(tile, c, unit);
 #pragma unroll 1
         for (int l = 0; l < FURTHER; ++l) {
-            leave(tile, outputs + l * layer_apart + place, unit, rows);
+            leave(tile, outputs + l * layer_apart, unit, first, batch);
             if (l == 0) {
                 cp_async_wait_group<FURTHER>();
                 __syncthreads();  // by threads, too
@@ -425,14 +438,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) hidden_layers(const uns
             differentiate(tile, logits[0], bias, own_labels, EDGE * slice, rows, factor, with_totals != 0, totals);
         }
         __syncthreads();
-        fetch(next, sums + (place + static_cast<long long>(TILES) * apart * WIDTH) * HALVES, unit, rows - TILES * apart);
+        fetch(next, sums + (first + static_cast<long long>(TILES) * apart) * WIDTH * SUMS, unit, rows - TILES * apart);
         add_weight_gradients(gradients, memory);
         multiply<true>(c, tile.dlogits, memory.last_weights, 0, unit);
 #pragma unroll 1
         for (int l = FURTHER;; --l) {
             pass_back(c, tile.passed[l][slice][lane], &tile.bias_gradients[l][unit]);
             overwrite(tile, c, unit);
-            leave(tile, dsums + l * layer_apart + place, unit, rows);
+            leave(tile, dsums + l * layer_apart, unit, first, batch);
             if (l == 0) break;
             multiply<true>(c, tile.numbers, memory.weights[l - 1], 0, unit);
         }

@@ -1,100 +1,7 @@
 // The update of every parameter of a large batch's step, and the weights as halves for the next step's products.
 
-#include "large_batch/halves.cuh"
-#include "large_batch/network.cuh"
+#include "large_batch/shares.cuh"
 #include "device/dependent.cuh"
-
-constexpr int CLASSES = 16;  // of the head
-constexpr int PAD = 8;       // of rows of hidden_layers' weights
-constexpr int WARPS = 8, THREADS = WARPS * WARP;
-
-// A number of several layers: the `at`-th of layer `index`.
-struct Found {
-    Layer layer;
-    int index, at;
-};
-
-// Number `at` of all hidden layers, of which each has `count(layer)` numbers.
-template <class Count>
-__device__ inline Found find(int at, Count count) {
-    Found found = {layer(0), 0, at};
-#pragma unroll
-    for (int l = 1; l < LAST; ++l) {
-        const int before = count(layer(l - 1));
-        if (found.index == l - 1 && found.at >= before) found = {layer(l), l, found.at - before};
-    }
-    return found;
-}
-
-// A sum over the hidden layers.
-template <class Count>
-__device__ inline int sum_of(Count count) {
-    int sum = 0;
-#pragma unroll
-    for (int l = 0; l < LAST; ++l) sum += count(layer(l));
-    return sum;
-}
-
-__device__ inline int units_of(const Layer& layer) { return layer.units; }
-__device__ inline int weights_of(const Layer& layer) { return layer.inputs * layer.units; }
-
-// The parameters whose gradients are in shares: the last layer's, then the hidden biases.
-struct Shared {
-    float *parameters, *biases;
-    unsigned short *by_class, *by_unit;
-    int width;
-
-    __device__ static int count() { return (layer(LAST).inputs + 1) * layer(LAST).units + sum_of(units_of); }
-
-    __device__ void move(int at, float by) const {
-        constexpr int classes = layer(LAST).units, last = layer(LAST).inputs * classes;
-        if (at >= last) {
-            const int bias = at - last;
-            const Found found = bias < classes ? Found{layer(LAST), LAST, bias} : find(bias - classes, units_of);
-            const float moved = parameters[found.layer.bias + found.at] - by;
-            parameters[found.layer.bias + found.at] = moved;
-            biases[found.index * width + found.at] = moved * OUTPUT_SCALE;
-        } else {
-            const int unit = at / classes, c = at % classes;
-            const float weight = parameters[layer(LAST).weights + at] - by;
-            parameters[layer(LAST).weights + at] = weight;
-            unsigned halves[HALVES];
-            split(halves, weight * WEIGHT_SCALE, 0.0f);
-            for (int half = 0; half < HALVES; ++half) {
-                by_class[(half * CLASSES + c) * width + unit] = halves[half];
-                by_unit[(half * width + unit) * CLASSES + c] = halves[half];
-            }
-        }
-    }
-};
-
-// Updates a lane's parameter from all shares of its gradient.
-__device__ inline void update_shared(const Shared& shared, const float* partials, int shares, float rate) {
-    __shared__ float sums[WARPS][WARP];
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, at = blockIdx.x * WARP + lane;
-    float sum = 0.0f;
-    if (at < Shared::count()) {
-#pragma unroll 8
-        for (int share = warp; share < shares; share += WARPS) sum += partials[static_cast<long long>(share) * Shared::count() + at];
-    }
-    sums[warp][lane] = sum;
-    __syncthreads();
-    if (warp == 0 && at < Shared::count()) {
-        for (int other = 1; other < WARPS; ++other) sum += sums[other][lane];
-        shared.move(at, rate * sum);
-    }
-}
-
-// Adds all shares to the epoch's totals, by one warp in a fixed order.
-__device__ inline void add_totals(const double* block_totals, int shares, double* totals) {
-    const int lane = threadIdx.x % WARP;
-    for (int which = 0; which < 2; ++which) {
-        double sum = 0.0;
-        for (int share = lane; share < shares; share += WARP) sum += block_totals[2 * share + which];
-        for (int flip = WARP / 2; flip > 0; flip /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, flip);
-        if (lane == 0) totals[which] += sum;
-    }
-}
 
 // Updates a weight by the sum of its gradients of all parts of a batch, each `apart` from the next, and writes its halves.
 // Halves lie beside each other in a row of gradients; of a further layer's inputs, they also lie below each other.
@@ -139,9 +46,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) update_all(const float* gr
                int shares, float rate, int with_totals) {
     griddepcontrol_launch_dependents();
     griddepcontrol_wait();
+    __shared__ float sums[WARPS][WARP];
     const int others = (Shared::count() + WARP - 1) / WARP;
     if (blockIdx.x < others) {
-        update_shared({parameters, biases, by_class, by_unit, width}, partials, shares, rate);
+        const int at = blockIdx.x * WARP + threadIdx.x % WARP;
+        const float before = at < Shared::count() ? parameters[Shared::place(at)] : 0.0f;
+        update_shared({parameters, biases, by_class, by_unit, width}, sums, at, before, partials, shares, rate);
         if (with_totals && blockIdx.x == 0 && threadIdx.x / WARP == 1) add_totals(block_totals, shares, totals);
         return;
     }

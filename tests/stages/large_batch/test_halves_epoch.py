@@ -14,10 +14,12 @@ import pytest
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.step import RecipeTrainer
+from stages.large_batch.early_epoch import EarlyEpoch
 from stages.large_batch.halves_epoch import HalvesEpoch, Product
 from stages.large_batch.layout import EXACT, ROUNDED, Layout
 from stages.large_batch.r2_large_batch_fp16 import Float16Epoch
 from stages.large_batch.r3_large_batch_dependent import DependentFloat16Epoch
+from stages.large_batch.r3_large_batch_early_fp16 import EarlyFloat16Epoch
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
 from tests.stages.engine.test_step import assert_first_updates, random_split
@@ -66,8 +68,8 @@ class BitsDevice(ShimDevice):
 
     def _launch(self, name: str, how: dict[str, Any], grid: Any, block: Any, *args: Any) -> None:
         seen = [arg.view(np.uint16) if isinstance(arg, np.ndarray) and arg.dtype == np.float16 else arg for arg in args]
-        if name.startswith("hidden_"):
-            seen[0] = seen[0].view(np.uint16)
+        if (sums := {"hidden_head": 0, "hidden_layers": 0, "images_product": 2}.get(name)) is not None:
+            seen[sums] = seen[sums].view(np.uint16)
         self.dependents += how.get("dependent", False)
         super()._launch(name, how, grid, block, *seen)
 
@@ -78,7 +80,7 @@ class BitsDevice(ShimDevice):
     [((35,), 64), ((16,), 40), ((1,), 1), ((300,), 33), ((35, 20), 64), ((8, 40, 8), 80), ((1, 1), 1), ((20,) * 5, 33)],
     ids=str,
 )
-@pytest.mark.parametrize("epoch", [ByNumpy, ByNumpyInFloat16, ByNumpyDependent])
+@pytest.mark.parametrize("epoch", [ByNumpy, ByNumpyInFloat16, ByNumpyDependent, EarlyEpoch, EarlyFloat16Epoch])
 def test_first_updates_are_the_oracle_s(
     epoch: type[HalvesEpoch], hidden: tuple[int, ...], batch: int, shim: Shim
 ) -> None:
@@ -91,7 +93,8 @@ def test_first_updates_are_the_oracle_s(
     device.dependents = 0
     for run, number in ((0, 1), (1, 0)):  # with totals and without, the second from other parameters
         assert_first_updates(trainer, problem, split, recipe.precision, run, number)
-    assert device.dependents == (2 * (1 + 3 * 2) if epoch is ByNumpyDependent else 0)
+    kernels = 2 if epoch is ByNumpyDependent else 3 if issubclass(epoch, EarlyEpoch) else None
+    assert device.dependents == (2 * (1 + 3 * kernels) if kernels else 0)
 
 
 @requires_compiler

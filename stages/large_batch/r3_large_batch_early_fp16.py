@@ -1,0 +1,39 @@
+"""Large batch, early kernels, float16: each number is one float16 instead of the sum of two.
+
+Why: two halves double what a kernel of large-batch-early brings in after its wait.
+
+Change: launch. The same kernels with one half a number.
+
+Expect: on an H100 784-256-10 at 512 images 8 to 9 us: the product 2.2, the head 2.7, the update 3. In 784-128x3-10 at
+256 images 11 us, where the layers take 5 and `grid-bf16` 14.9 in all.
+
+Predict: on H100: 784-256-10, batch 512: 8 to 9 us; 784-128x3-10, batch 256: 10 to 12 us.
+
+Found: in verified runs of one process on an H200, 11.0 us at 512 images, 22 % above the estimate, where
+large-batch-fp16 took 12.7 and jax-scan-bf16 31.1. 12.0 us in 784-128x3-10 at 256, where grid-bf16 took 15.0. Without
+the head a step of 512 would take 9.8, without product or update 8.4: each takes 1.1 to 2.5, of which 0.8 is a start. At
+128 images it takes 8.11 us and loses to grid-bf16's 5.69 (docs/notebook/large-batch.md).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from common.cost import Arithmetic
+from stages.engine.recipe import Precision
+from stages.large_batch import r2_large_batch_early
+from stages.large_batch.early_epoch import EarlyEpoch
+from stages.large_batch.layout import ROUNDED
+
+
+class EarlyFloat16Epoch(EarlyEpoch):
+    """An epoch in float16."""
+
+    precision: ClassVar[Precision | None] = "float16"
+    halves: ClassVar[int] = ROUNDED
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16"),)
+
+
+STAGE = r2_large_batch_early.STAGE.climb(
+    "large-batch-early-fp16", "Large batch, early, float16", words="the same in float16", launch=EarlyFloat16Epoch
+)

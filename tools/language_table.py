@@ -42,7 +42,7 @@ class Kernel(NamedTuple):
 TILES = ("tiles/tile_f32.cu", "tiles/output_tiles.cuh")
 OPERATIONS: dict[str, tuple[Kernel, ...]] = {
     "softmax, loss and gradient": (
-        Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax.cu",)),
+        Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax_xent.cu",)),
         Kernel("triton-head", "Triton", "triton_softmax_xent", ()),
     ),
     "products, with bias and ReLU": (

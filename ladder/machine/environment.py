@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
-    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "jax", "numba", "scipy",
+    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "jax", "tinygrad", "numba", "scipy",
 )  # fmt: skip
 
 
@@ -111,6 +111,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
     "torch-cuda": ((_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
     "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
+    "tinygrad": ((partial(_not_installed, "tinygrad", "tinygrad"),), ("tinygrad",)),
     "gpu": ((_no_device,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),
@@ -133,9 +134,10 @@ def missing(needs: Iterable[str]) -> str | None:
 def import_packages(needs: Iterable[str]) -> None:
     """Import the modules that a stage with these needs imports, so that its preparation time excludes imports.
 
-    PyTorch's compiler, which reads the name of its cache when imported, keeps its code beside ours.
+    PyTorch's compiler and tinygrad, which read the names of their caches when imported, keep their code beside ours.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
+    os.environ.setdefault("CACHEDB", str(cache_folder("tinygrad") / "cache.db"))
     for need in needs:
         for module in NEEDS[need][1] if need in NEEDS else ():
             importlib.import_module(module)

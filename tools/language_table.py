@@ -1,7 +1,7 @@
 """The price of a language, from records: `python -m tools.language_table` writes the table of docs/languages.md.
 
-`--compile FILE` first measures, for an H100, what the kernels cost to compile; no GPU is needed. Times are of the runs
-below results/languages/.
+It also draws their figure. `--compile FILE` first measures, for an H100, what the kernels cost to compile; no GPU is
+needed. Times are of the runs below results/languages/, on the machine that was measured last.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from common.files import atomic_write
 from common.source_hash import cuda_form
+from ladder.records.profile import Kind
 from ladder.records.run import Results, load
+from reports.facts.provenance import gpu_name
+from tools.language_figure import Bar, figure
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "languages.md"
@@ -59,6 +62,8 @@ OPERATIONS: dict[str, tuple[Kernel, ...]] = {
     ),
     "the same, of another run": (Kernel("torch-graph", "PyTorch, compiled", "", ()),),
 }
+KINDS: dict[str, set[Kind]] = {"softmax, loss and gradient": {"softmax"}}  # of an operation's kernels
+PRODUCTS: set[Kind] = {"gemm", "update"}  # of the others
 # One configuration of each kernel, for a batch of 128 and 784 inputs: kinds of arguments, constants, warps.
 F32, P32 = ("fp32", False), ("*fp32", True)
 HEAD = {"ROWS": 128, "CLASSES": 10, "WITH_TOTALS": 0, "BLOCK_ROWS": 16, "BLOCK_CLASSES": 16}
@@ -83,7 +88,8 @@ def main(argv: list[str] | None = None) -> int:
     elif options.compile:
         options.compile.write_text(json.dumps(compile_times(), indent=1) + "\n")
     else:
-        atomic_write(PAGE, with_table(PAGE.read_text(encoding="utf-8")).encode())
+        for path, text in written().items():
+            atomic_write(path, text.encode())
     return 0
 
 
@@ -143,40 +149,61 @@ def _python_lines(text: str, function: ast.FunctionDef) -> int:
 class Measured(NamedTuple):
     """A rung in a run."""
 
+    created: str
+    gpu: str
     step_us: float
+    kernels_us: float  # of a step, by the kernels of the operation's kinds
     registers: list[int]  # of a thread, of each kernel of the given name
 
 
-def measured(runs: Iterable[Results], rungs: Iterable[str], kernel: Kernel) -> Measured:
-    """A kernel's rung in the last run that timed all these rungs, so that they are compared in one run.
+def measured(runs: Iterable[Results], operation: str, kernel: Kernel) -> Measured:
+    """A kernel's rung in the last run that timed all rungs of the operation, so that they are compared in one run.
 
     Raises ValueError if there is none.
     """
+    rungs = [one.rung for one in OPERATIONS[operation]]
     for run in sorted(runs, key=lambda run: run.created, reverse=True):
         timed = {stage.name: stage for stage in run.stages if stage.timing is not None}
         if not timed.keys() >= set(rungs):
             continue
         stage = timed[kernel.rung]
         assert stage.timing is not None
-        uses = [use for profile in stage.profiles for use in profile.kernels if use.name == kernel.name]
-        return Measured(stage.timing.step_us, sorted({use.registers for use in uses}))
+        uses = [use for profile in stage.profiles for use in profile.kernels]
+        return Measured(
+            run.created,
+            gpu_name(run),
+            stage.timing.step_us,
+            sum(use.us_per_step for use in uses if use.kind in KINDS.get(operation, PRODUCTS)),
+            sorted({use.registers for use in uses if use.name == kernel.name}),
+        )
     raise ValueError(f"no run has times of {', '.join(rungs)}")
 
 
-def table(folder: Path) -> Iterator[str]:
-    """The table of one machine's records, line by line. A folder below it holds the runs of one network."""
+Found = dict[str, dict[tuple[str, Kernel], Measured]]
+
+
+def found_in(folder: Path) -> Found:
+    """What one machine's records hold, by network. A folder below it holds the runs of one network."""
     networks = sorted(one for one in folder.iterdir() if one.is_dir())
-    runs = [[load(file) for file in sorted(one.rglob("results.json"))] for one in networks]
-    compiled = json.loads((folder / "compile.json").read_text(encoding="utf-8"))
-    yield f"| operation | language | {' | '.join(f'{one.name}, us a step' for one in networks)} | "
+    runs = {one.name: [load(file) for file in sorted(one.rglob("results.json"))] for one in networks}
+    return {
+        name: {(of, kernel): measured(own, of, kernel) for of, kernels in OPERATIONS.items() for kernel in kernels}
+        for name, own in runs.items()
+    }
+
+
+def table(found: Found, compiled: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """The table of one machine's records and its times of compilation, line by line."""
+    yield f"| operation | language | {' | '.join(f'{name}, us a step' for name in found)} | "
     yield "registers | lines | compile cold, warm |\n"
-    yield "| --- " * (5 + len(networks)) + "|\n"
+    yield "| --- " * (5 + len(found)) + "|\n"
     for operation, kernels in OPERATIONS.items():
-        rungs = [kernel.rung for kernel in kernels]
         for kernel in kernels:
-            found = [measured(one, rungs, kernel) for one in runs]
-            times = [f"`{kernel.rung}` {one.step_us:.2f}" for one in found]
-            used = sorted({count for one in found for count in one.registers})
+            each = [network[operation, kernel] for network in found.values()]
+            times = [
+                f"`{kernel.rung}` {one.step_us:.2f}{f' ({one.kernels_us:.2f})' if kernel.name else ''}" for one in each
+            ]
+            used = sorted({count for one in each for count in one.registers})
             of_thread = f"{used[0]} to {used[-1]}" if len(used) > 1 else "".join(map(str, used))
             cells = [operation if kernel is kernels[0] else "", kernel.language, *times, of_thread]
             if kernel.name:
@@ -187,14 +214,25 @@ def table(folder: Path) -> Iterator[str]:
             yield f"| {' | '.join(cells)} |\n"
 
 
-def with_table(text: str) -> str:
-    """The page with today's table between its markers; ValueError without markers."""
+def written() -> dict[Path, str]:
+    """The page with today's table between its markers, and the figure; ValueError without markers."""
+    text = PAGE.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
-    folders = sorted(file.parent for file in RECORDS.glob("*/compile.json"))
-    return "".join((before, begin, *(line for folder in folders for line in table(folder)), end, after))
+    machines = {file.parent: found_in(file.parent) for file in RECORDS.glob("*/compile.json")}
+    folder, found = max(
+        machines.items(), key=lambda one: max(m.created for net in one[1].values() for m in net.values())
+    )
+    drawn, compiled = folder / "languages.svg", json.loads((folder / "compile.json").read_text(encoding="utf-8"))
+    bars = {
+        name: [Bar(of, kernel.language, kernel.rung, one.step_us) for (of, kernel), one in network.items()]
+        for name, network in found.items()
+    }
+    shown = f"![Microseconds a step by operation and language](../{drawn.relative_to(ROOT)})\n\n"
+    gpu = next(one.gpu for network in found.values() for one in network.values())
+    return {PAGE: "".join((before, begin, shown, *table(found, compiled), end, after)), drawn: figure(bars, gpu)}
 
 
 if __name__ == "__main__":

@@ -22,7 +22,18 @@ from markupsafe import Markup, escape
 from common.files import atomic_write
 from reports.explorer.highlight import lines as highlighted
 from reports.figures.canvas import page_rules
-from tools.language_table import CONFIGURED, KERNELS, OPERATIONS, RECORDS, ROOT, TRITON, Kernel
+from tools.language_table import (
+    CONFIGURED,
+    CUTE,
+    KERNELS,
+    OPERATIONS,
+    PYTHON,
+    RECORDS,
+    ROOT,
+    Kernel,
+    cute_code,
+    triton_code,
+)
 
 ARCH = 90
 RECORD, PAGE = "code.json", "code.html"
@@ -78,12 +89,9 @@ def recorded() -> dict[str, Any]:
 
 def _machine_code(kernel: Kernel) -> bytes:
     if kernel.name in CONFIGURED:
-        from common.cuda.triton_code import compile_triton
-        from stages.languages import triton_kernels
-
-        kinds, constants = CONFIGURED[kernel.name]
-        code: bytes = compile_triton(getattr(triton_kernels, kernel.name), kinds, constants, 4, 3, ARCH).asm["cubin"]
-        return code
+        return triton_code(kernel.name)
+    if kernel.name == CUTE:
+        return cute_code()
     from common.cuda.compile import compile_cubin
 
     return compile_cubin(KERNELS / kernel.files[0], f"sm_{ARCH}a", lineinfo=True).code
@@ -91,13 +99,14 @@ def _machine_code(kernel: Kernel) -> bytes:
 
 def _parts(kernel: Kernel) -> Iterator[tuple[Path, int, int]]:
     """The files of a kernel, with the first and last line of its code."""
-    if kernel.name not in CONFIGURED:
+    if kernel.language not in PYTHON:
         for file in kernel.files:
             yield KERNELS / file, 1, len((KERNELS / file).read_text(encoding="utf-8").splitlines())
         return
-    for node in ast.parse(TRITON.read_text(encoding="utf-8")).body:
+    file = PYTHON[kernel.language]
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name in (kernel.name, *kernel.files):
-            yield TRITON, node.lineno, node.end_lineno or node.lineno
+            yield file, node.lineno, node.end_lineno or node.lineno
 
 
 def instructions(text: str, kernel: str, own: Iterable[str]) -> dict[tuple[str, int], list[str]]:
@@ -106,9 +115,9 @@ def instructions(text: str, kernel: str, own: Iterable[str]) -> dict[tuple[str, 
     One of a library's line counts for the line of ours before it.
     """
     found: dict[tuple[str, int], list[str]] = {}
-    section = text.partition(f"\n.text.{kernel}:")[2].partition("\n.text.")[0]
+    section = re.search(rf"^\.text\.\w*{kernel}\w*:(.*?)(?=^\.text\.|\Z)", text, re.MULTILINE | re.DOTALL)
     place, names = None, set(own)
-    for line in section.splitlines():
+    for line in section[1].splitlines() if section else []:
         if at := PLACE.search(line):
             name = Path(at["path"]).name
             place = (name, int(at["line"])) if name in names else place
@@ -121,9 +130,9 @@ def page(record: dict[str, Any]) -> str:
     """The page of a record: for each operation its twins beside each other, a kernel of two operations once."""
     body = [
         "<h1>The price of a language, line by line</h1>",
-        "<p>CUDA C++ beside Triton, for the same operation of the same step. The number before a line counts the ",
+        "<p>CUDA C++ beside Python, for the same operation of the same step. The number before a line counts the ",
         "instructions of an H100 that it became; click on it to read them. A library's stand with the ",
-        "line before it. Triton's kernels are compiled for one case with constant sizes; ours hold every case. ",
+        "line before it. Python's kernels are compiled for one case with constant sizes; ours hold every case. ",
         '<a href="../../../docs/languages.md">What they cost, and why.</a></p>',
     ]
     shown: set[str] = set()

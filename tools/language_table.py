@@ -29,7 +29,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "languages.md"
 RECORDS = ROOT / "results" / "languages"
 KERNELS = ROOT / "stages" / "kernels"
-TRITON = ROOT / "stages" / "languages" / "triton_kernels.py"
+PYTHON = {  # the file of the kernels in these languages
+    "Triton": ROOT / "stages" / "languages" / "triton_kernels.py",
+    "CuTe DSL": ROOT / "stages" / "languages" / "cute_kernels.py",
+}
 BEGIN, END = "<!-- languages:begin (python -m tools.language_table) -->\n", "<!-- languages:end -->\n"
 
 
@@ -47,6 +50,7 @@ OPERATIONS: dict[str, tuple[Kernel, ...]] = {
     "softmax, loss and gradient": (
         Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax_xent.cu",)),
         Kernel("triton-head", "Triton", "triton_softmax_xent", ()),
+        Kernel("cute-head", "CuTe DSL", "cute_softmax_xent", ()),
     ),
     "products, with bias and ReLU": (
         Kernel("skinny-gemm", "CUDA C++", "tile_product_f32", TILES),
@@ -64,7 +68,8 @@ OPERATIONS: dict[str, tuple[Kernel, ...]] = {
 }
 KINDS: dict[str, set[Kind]] = {"softmax, loss and gradient": {"softmax"}}  # of an operation's kernels
 PRODUCTS: set[Kind] = {"gemm", "update"}  # of the others
-# One configuration of each kernel, for a batch of 128 and 784 inputs: kinds of arguments, constants, warps.
+CUTE = "cute_softmax_xent"
+# One configuration of each kernel in Triton, for a batch of 128 and 784 inputs: kinds of arguments, constants, warps.
 F32, P32 = ("fp32", False), ("*fp32", True)
 HEAD = {"ROWS": 128, "CLASSES": 10, "WITH_TOTALS": 0, "BLOCK_ROWS": 16, "BLOCK_CLASSES": 16}
 UPDATE = {"BATCH": 128, "INPUTS": 784, "OUTPUTS": 10, "BLOCK_INPUTS": 8, "BLOCK_OUTPUTS": 16, "BLOCK_BATCH": 32}
@@ -108,14 +113,16 @@ def compile_times() -> dict[str, dict[str, float]]:
 
 
 def _seconds(name: str) -> float:
-    """Seconds from source to machine code here; imports are not counted."""
+    """Seconds from source to machine code here; only CuTe DSL's import is counted, which its cache avoids."""
     if name in CONFIGURED:
-        from common.cuda.triton_code import compile_triton
-        from stages.languages import triton_kernels
+        from stages.languages import triton_kernels  # noqa: F401  # not counted
 
-        kinds, constants = CONFIGURED[name]
         begin = time.perf_counter()
-        compile_triton(getattr(triton_kernels, name), kinds, constants, 4, 3, 90)
+        triton_code(name)
+        return time.perf_counter() - begin
+    if name == CUTE:
+        begin = time.perf_counter()
+        cute_code()
         return time.perf_counter() - begin
     from common.cuda.compile import cached_cubin, nvrtc_version
 
@@ -126,10 +133,26 @@ def _seconds(name: str) -> float:
     return time.perf_counter() - begin
 
 
+def triton_code(name: str) -> bytes:
+    """The machine code of a kernel of CONFIGURED for an H100."""
+    from common.cuda.triton_code import compile_triton
+    from stages.languages import triton_kernels
+
+    code: bytes = compile_triton(getattr(triton_kernels, name), *CONFIGURED[name], 4, 3, 90).asm["cubin"]
+    return code
+
+
+def cute_code() -> bytes:
+    """The machine code of `cute-head` for an H100."""
+    from stages.languages.r1_cute_head import THREADS, head_code
+
+    return head_code(HEAD["ROWS"], HEAD["CLASSES"], THREADS, False, 90).cubin
+
+
 def lines(kernel: Kernel) -> int:
     """Lines of code, without comments, docstrings and blank lines."""
-    if kernel.language == "Triton":
-        text = TRITON.read_text(encoding="utf-8")
+    if kernel.language in PYTHON:
+        text = PYTHON[kernel.language].read_text(encoding="utf-8")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
         return sum(_python_lines(text, node) for node in functions if node.name in (kernel.name, *kernel.files))
     texts = [(KERNELS / file).read_text(encoding="utf-8") for file in kernel.files]

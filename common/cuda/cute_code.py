@@ -45,7 +45,7 @@ def compile_cute(
 
     with tempfile.TemporaryDirectory() as folder:
         architecture = f"sm_{capability}{'a' if capability >= 90 else ''}"
-        options = f"--keep-cubin --dump-dir {folder} --gpu-arch {architecture}"
+        options = f"--keep-cubin --generate-line-info --dump-dir {folder} --gpu-arch {architecture}"
         compiled = cute.compile(function, *arguments, options=options)
         (name,) = compiled.kernel_info
         code = CuteCode(bytes(compiled.artifacts.CUBIN), name)

@@ -9,7 +9,7 @@ import pytest
 
 from stages.registry import load_all
 from tools import language_table
-from tools.language_table import OPERATIONS, TRITON, compile_times, found_in, lines, main, written
+from tools.language_table import OPERATIONS, PYTHON, compile_times, found_in, lines, main, written
 
 
 def test_the_page_has_today_s_table_and_figure() -> None:
@@ -40,7 +40,7 @@ def test_a_missing_time_is_an_error_and_no_empty_cell(tmp_path: Path) -> None:
 
 def test_lines_are_code_alone() -> None:
     by_name = {kernel.name: lines(kernel) for kernels in OPERATIONS.values() for kernel in kernels if kernel.name}
-    whole = len(TRITON.read_text(encoding="utf-8").splitlines())
+    whole = len(PYTHON["Triton"].read_text(encoding="utf-8").splitlines())
     assert all(10 < count < whole for name, count in by_name.items() if name.startswith("triton"))
     assert 30 < by_name["softmax_xent"] < 70 < by_name["tile_product_f32"]
 

@@ -29,6 +29,7 @@ TRITON_KERNELS = KERNELS_FOLDER.parent / "languages" / "triton_kernels.py"
         ),
         ("void at::native::(anonymous namespace)::fill<at::Bar<float (*)(int)>, 4>(int, T2)", "fill"),
         ("void at::native::<unnamed>::fill_kernel<2>(int)", "fill_kernel"),
+        ("kernel_cutlass_cute_softmax_xent_tensorptrf32gmemo12810101_tensorptri32gmemo1281_0", "cute_softmax_xent"),
         ("_Znonsense", "_Znonsense"),
     ],
 )

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,8 @@ def recorded() -> dict[str, Any]:
             cubin.flush()
             text = subprocess.check_output(["nvdisasm", "-g", "-c", cubin.name], text=True, stderr=subprocess.DEVNULL)
         parts = list(_parts(kernel))
-        by_line = instructions(text, kernel.name, {path.name for path, _, _ in parts})
+        own = {(path.name, line) for path, first, last in parts for line in range(first, last + 1)}
+        by_line = instructions(text, kernel.name, own)
         found[kernel.name] = [
             {
                 "path": str(path.relative_to(ROOT)),
@@ -109,18 +110,18 @@ def _parts(kernel: Kernel) -> Iterator[tuple[Path, int, int]]:
             yield file, node.lineno, node.end_lineno or node.lineno
 
 
-def instructions(text: str, kernel: str, own: Iterable[str]) -> dict[tuple[str, int], list[str]]:
-    """From nvdisasm's text: a kernel's instructions, by the file and line of ours that they come from.
+def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dict[tuple[str, int], list[str]]:
+    """From nvdisasm's text: a kernel's instructions, by its own file and line that they come from.
 
-    One of a library's line counts for the line of ours before it.
+    One of another line, such as a library's, counts for the own line before it.
     """
     found: dict[tuple[str, int], list[str]] = {}
     section = re.search(rf"^\.text\.\w*{kernel}\w*:(.*?)(?=^\.text\.|\Z)", text, re.MULTILINE | re.DOTALL)
-    place, names = None, set(own)
+    place = None
     for line in section[1].splitlines() if section else []:
         if at := PLACE.search(line):
-            name = Path(at["path"]).name
-            place = (name, int(at["line"])) if name in names else place
+            seen = Path(at["path"]).name, int(at["line"])
+            place = seen if seen in own else place
         elif place and (instruction := INSTRUCTION.search(line)) and instruction[1] != "NOP":  # which fill the end
             found.setdefault(place, []).append(" ".join(instruction[1].split()))
     return found

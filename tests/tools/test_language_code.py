@@ -18,7 +18,7 @@ TEXT = """\
         /*0000*/                   LDC R1, c[0x0][0x28] ;
 \t//## File "/a/own.cu", line 3
         /*0010*/              @P0  FADD  R1, R2, R3 ;
-\t//## File "/usr/include/library.h", line 3 inlined at "/a/own.cu", line 3
+\t//## File "/usr/include/library.h", line 4
         /*0020*/                   MUFU.EX2 R5, R10 ;
 .L_x_1:
 \t//## File "/a/own.cu", line 4
@@ -30,11 +30,12 @@ TEXT = """\
 
 
 def test_an_instruction_stands_with_its_line_and_a_library_s_with_the_one_before() -> None:
-    assert instructions(TEXT, "mine", ["own.cu"]) == {
+    own = {("own.cu", line) for line in (3, 4)}
+    assert instructions(TEXT, "mine", own) == {
         ("own.cu", 3): ["@P0 FADD R1, R2, R3", "MUFU.EX2 R5, R10"],
         ("own.cu", 4): ["EXIT"],
     }
-    assert instructions(TEXT, "absent", ["own.cu"]) == {}
+    assert instructions(TEXT, "absent", own) == {}
 
 
 @pytest.mark.parametrize("record", sorted(RECORDS.glob(f"*/{RECORD}")), ids=lambda path: path.parent.name)

@@ -55,10 +55,11 @@ def test_every_kernel_of_ours_declares_its_kind() -> None:
     on_cpu = {
         name for file in CPU_KERNELS.glob("*.py") for name in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())
     }
-    in_triton = set(re.findall(r"@triton.jit\ndef (triton_\w+)", TRITON_KERNELS.read_text()))
+    in_python = set(re.findall(r"@triton.jit\ndef (triton_\w+)", TRITON_KERNELS.read_text()))
+    in_python |= set(re.findall(r"@cute.kernel\ndef (\w+)", TRITON_KERNELS.with_name("cute_kernels.py").read_text()))
     assert on_cpu
-    assert in_triton
-    assert set(declared()) == on_gpu | on_cpu | in_triton
+    assert len(in_python) == 4
+    assert set(declared()) == on_gpu | on_cpu | in_python
     assert (kind_of("tile_product_split"), kind_of("cluster_mlp"), kind_of("spread")) == ("gemm", "fused", "gemm")
 
 

@@ -104,10 +104,10 @@ def _parts(kernel: Kernel) -> Iterator[tuple[Path, int, int]]:
         for file in kernel.files:
             yield KERNELS / file, 1, len((KERNELS / file).read_text(encoding="utf-8").splitlines())
         return
-    file = PYTHON[kernel.language]
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+    source = PYTHON[kernel.language]
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.FunctionDef) and node.name in (kernel.name, *kernel.files):
-            yield file, node.lineno, node.end_lineno or node.lineno
+            yield source, node.lineno, node.end_lineno or node.lineno
 
 
 def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dict[tuple[str, int], list[str]]:

@@ -87,7 +87,6 @@ SOURCES = (
     "stages.languages.r1_triton_update:STAGE",
     "stages.languages.r1_triton_skinny:STAGE",
     "stages.languages.torch_op:STAGE",
-    "stages.references.tinygrad_jit:STAGE",
 )
 
 TIE = 0.1  # of likeness, from 0 to 1

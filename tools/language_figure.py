@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reports.figures.canvas import Canvas
 from reports.figures.style import PIXELS, Colour
 
-COLOURS: dict[str, Colour] = {"CUDA C++": "gemm", "Triton": "update", "PyTorch": "reference", "tinygrad": "softmax"}
+COLOURS: dict[str, Colour] = {"CUDA C++": "gemm", "Triton": "update", "PyTorch": "reference", "CuTe": "softmax"}
 TOP, ROW, GAP, HEAD, FOOT = 72, 22, 16, 26, 24  # pixels
 LEFT, RIGHT = 150, 740  # the axis; the longest bar's time stands on its right
 

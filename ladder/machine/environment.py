@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
     "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "nvidia-cutlass-dsl", "jax",
-    "tinygrad", "numba", "scipy",
+    "numba", "scipy",
 )  # fmt: skip
 
 
@@ -113,7 +113,6 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "torch-cuda": ((_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
     "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
     "cute": ((partial(_not_installed, "cutlass", "CuTe DSL"),), ()),  # slow to import; its code is kept on disk
-    "tinygrad": ((partial(_not_installed, "tinygrad", "tinygrad"),), ("tinygrad",)),
     "gpu": ((_no_device,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),
@@ -136,10 +135,9 @@ def missing(needs: Iterable[str]) -> str | None:
 def import_packages(needs: Iterable[str]) -> None:
     """Import the modules that a stage with these needs imports, so that its preparation time excludes imports.
 
-    PyTorch's compiler and tinygrad, which read the names of their caches when imported, keep their code beside ours.
+    PyTorch's compiler, which reads the name of its cache when imported, keeps its code beside ours.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
-    os.environ.setdefault("CACHEDB", str(cache_folder("tinygrad") / "cache.db"))
     for need in needs:
         for module in NEEDS[need][1] if need in NEEDS else ():
             importlib.import_module(module)

@@ -23,7 +23,6 @@ from stages.references import (
     choices,
     jax_scan,
     jax_scan_bf16,
-    tinygrad_jit,
     torch_dataloader,
     torch_eager,
     torch_graph,
@@ -85,18 +84,6 @@ def test_pytorch_gives_back_the_parameters_that_it_was_given() -> None:
         for name, tensor in initial.tensors().items():
             assert first.tensors()[name].tobytes() == tensor.tobytes()
             assert not np.shares_memory(first.tensors()[name], second.tensors()[name])
-
-
-@pytest.mark.parametrize(("hidden", "batch"), [((), 5), ((6, 4), 3)], ids=str)
-def test_tinygrad_in_whole_groups_and_a_rest(
-    hidden: tuple[int, ...], batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By its interpreter: a replay must train on its own group's batches, not on those that were captured."""
-    pytest.importorskip("tinygrad", reason="tinygrad is not installed")
-    monkeypatch.setenv("DEV", "PYTHON")
-    monkeypatch.setattr(tinygrad_jit, "TOGETHER", 2)
-    problem = Problem(inputs=7, classes=4, hidden=hidden, batch_size=batch, metrics_every=2)
-    assert_trains(partial(tinygrad_jit.TinygradTrainer, device="PYTHON", beam=0), problem)
 
 
 @pytest.mark.jax

@@ -113,7 +113,7 @@ def _parts(kernel: Kernel) -> Iterator[tuple[Path, int, int]]:
 def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dict[tuple[str, int], list[str]]:
     """From nvdisasm's text: a kernel's instructions, by its own file and line that they come from.
 
-    One of another line, such as a library's, counts for the own line before it.
+    One of another line, such as a library's, counts for the own line before it; a subroutine counts for none.
     """
     found: dict[tuple[str, int], list[str]] = {}
     section = re.search(rf"^\.text\.\w*{kernel}\w*:(.*?)(?=^\.text\.|\Z)", text, re.MULTILINE | re.DOTALL)
@@ -122,6 +122,8 @@ def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dic
         if at := PLACE.search(line):
             seen = Path(at["path"]).name, int(at["line"])
             place = seen if seen in own else place
+        elif line.startswith("$"):
+            place = None
         elif place and (instruction := INSTRUCTION.search(line)) and instruction[1] != "NOP":  # which fill the end
             found.setdefault(place, []).append(" ".join(instruction[1].split()))
     return found

@@ -1,7 +1,7 @@
 """The price of a language, from records: `python -m tools.language_table` writes the table of docs/languages.md.
 
-It also draws their figure. `--compile FILE` first measures, for an H100, what the kernels cost to compile; no GPU is
-needed. Times are of the runs below results/languages/, on the machine that was measured last.
+It also draws their figure. `--compile FILE` measures, for an H100, what the kernels cost to compile; no GPU is needed.
+Times are of the runs below results/languages/, on the machine that was measured last.
 """
 
 from __future__ import annotations
@@ -173,7 +173,6 @@ def _python_lines(text: str, function: ast.FunctionDef) -> int:
 class Measured(NamedTuple):
     """A rung in a run."""
 
-    created: str
     gpu: str
     step_us: float
     kernels_us: float  # of a step, by the kernels of the operation's kinds
@@ -194,7 +193,6 @@ def measured(runs: Iterable[Results], operation: str, kernel: Kernel) -> Measure
         assert stage.timing is not None
         uses = [use for profile in stage.profiles for use in profile.kernels]
         return Measured(
-            run.created,
             gpu_name(run),
             stage.timing.step_us,
             sum(use.us_per_step for use in uses if use.kind in KINDS.get(operation, PRODUCTS)),
@@ -207,13 +205,20 @@ Found = dict[str, dict[tuple[str, Kernel], Measured]]
 
 
 def found_in(folder: Path) -> Found:
-    """What one machine's records hold, by network. A folder below it holds the runs of one network."""
-    networks = sorted(one for one in folder.iterdir() if one.is_dir())
-    runs = {one.name: [load(file) for file in sorted(one.rglob("results.json"))] for one in networks}
-    return {
-        name: {(of, kernel): measured(own, of, kernel) for of, kernels in OPERATIONS.items() for kernel in kernels}
-        for name, own in runs.items()
-    }
+    """What one machine's records hold, by network: of its own runs, and of the reference's with the same problem."""
+    runs = [load(file) for file in sorted(folder.rglob("results.json"))]
+    reference = [load(file) for file in sorted((RECORDS.parent / "reference" / folder.name).glob("*/results.json"))]
+    found: Found = {}
+    for name in sorted({run.problem.network for run in runs}):
+        own = [run for run in runs if run.problem.network == name]
+        own += [run for run in reference if run.problem == own[0].problem]
+        found[name] = {(of, one): measured(own, of, one) for of, kernels in OPERATIONS.items() for one in kernels}
+    return found
+
+
+def newest() -> Path:
+    """The folder of the machine that was measured last."""
+    return max(RECORDS.glob("*/"), key=lambda folder: max(load(file).created for file in folder.rglob("results.json")))
 
 
 def table(found: Found, compiled: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
@@ -230,11 +235,10 @@ def table(found: Found, compiled: Mapping[str, Mapping[str, float]]) -> Iterator
             used = sorted({count for one in each for count in one.registers})
             of_thread = f"{used[0]} to {used[-1]}" if len(used) > 1 else "".join(map(str, used))
             cells = [operation if kernel is kernels[0] else "", kernel.language, *times, of_thread]
-            if kernel.name:
-                seconds = compiled[kernel.name]
+            if seconds := compiled.get(kernel.name):
                 cells += [str(lines(kernel)), f"{seconds['cold_s']:.2f} s, {1e3 * seconds['warm_s']:.1f} ms"]
             else:
-                cells += ["", ""]
+                cells += [str(lines(kernel)) if kernel.name else "", ""]
             yield f"| {' | '.join(cells)} |\n"
 
 
@@ -245,11 +249,9 @@ def written() -> dict[Path, str]:
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
-    machines = {file.parent: found_in(file.parent) for file in RECORDS.glob("*/compile.json")}
-    folder, found = max(
-        machines.items(), key=lambda one: max(m.created for net in one[1].values() for m in net.values())
-    )
-    drawn, compiled = folder / "languages.svg", json.loads((folder / "compile.json").read_text(encoding="utf-8"))
+    folder = newest()
+    found = found_in(folder)
+    drawn, compiled = folder / "languages.svg", json.loads((RECORDS / "compile.json").read_text(encoding="utf-8"))
     bars = {
         name: [Bar(of, kernel.language, kernel.rung, one.step_us) for (of, kernel), one in network.items()]
         for name, network in found.items()

@@ -24,6 +24,8 @@ TEXT = """\
 \t//## File "/a/own.cu", line 4
         /*0030*/                   EXIT ;
         /*0040*/                   NOP;
+$__internal_0_$__division:
+        /*0050*/                   RET.REL.NODEC R10 ;
 .text.further:
         /*0000*/                   EXIT ;
 """

@@ -136,7 +136,7 @@ def page(record: dict[str, Any]) -> str:
         "<p>CUDA C++ beside Python, for the same operation of the same step. The number before a line counts the ",
         "instructions of an H100 that it became; click on it to read them. A library's stand with the ",
         "line before it. Python's kernels are compiled for one case with constant sizes; ours hold every case. ",
-        '<a href="../../../docs/languages.md">What they cost, and why.</a></p>',
+        "docs/languages.md says what they cost, and why.</p>",
     ]
     shown: set[str] = set()
     for operation, kernels in OPERATIONS.items():

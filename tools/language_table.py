@@ -144,7 +144,7 @@ def triton_code(name: str) -> bytes:
 
 def cute_code() -> bytes:
     """The machine code of `cute-head` for an H100."""
-    from stages.fusion.r1_fused_head import THREADS
+    from stages.fusion.head_kernel import THREADS
     from stages.languages.r1_cute_head import head_code
 
     return head_code(HEAD["ROWS"], HEAD["CLASSES"], THREADS, False, 90).cubin

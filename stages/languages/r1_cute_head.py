@@ -25,7 +25,7 @@ from stages.classic import r6_cuda_graph
 from stages.engine.parts import blocks
 from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
-from stages.fusion.r1_fused_head import MOST_THREADS, THREADS, WARP, lanes
+from stages.fusion.head_kernel import MOST_THREADS, THREADS, WARP, lanes
 
 SOURCE = Path(__file__).with_name("cute_kernels.py")
 SHARED_BYTES = 1024  # of the block that adds up totals, at most

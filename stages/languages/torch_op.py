@@ -30,7 +30,7 @@ from common.trainer import Trainer
 from stages.engine.recipe import FusingGemm
 from stages.engine.stage import Stage
 from stages.engine.workspace import Setup
-from stages.fusion.r1_fused_head import HeadKernel
+from stages.fusion.head_kernel import HeadKernel
 from stages.references.torch_common import RunEpoch, Tensor, TorchSetup, TorchTrainer
 from stages.references.torch_graph import captured, use_one_stream
 from stages.tiles.r1_skinny_gemm import SkinnyGemm

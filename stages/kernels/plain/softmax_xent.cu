@@ -10,7 +10,7 @@
 
 constexpr int WARP = 32;
 constexpr unsigned ALL_LANES = 0xffffffffu;
-// The most warps of a block; with totals stages/fusion/r1_fused_head.py launches at most this many.
+// The most warps of a block; with totals stages/fusion/head_kernel.py launches at most this many.
 constexpr int HEAD_WARPS = 32;
 
 constexpr int ROWS = WARP / LANES;  // that a warp takes at once

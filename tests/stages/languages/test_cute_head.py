@@ -19,7 +19,7 @@ from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.environment import missing
 from stages.engine.workspace import Setup
-from stages.fusion.r1_fused_head import lanes
+from stages.fusion.head_kernel import lanes
 from stages.languages import r1_cute_head
 from stages.languages.r1_cute_head import SHARED_BYTES, STAGE, CuteHead
 

@@ -86,6 +86,7 @@ SOURCES = (
     "stages.data.r5_resident_u8:STAGE",
     "stages.shapes.r1_tuned:STAGE",
     "stages.languages.r1_triton_head:STAGE",
+    "stages.languages.r1_cute_head:STAGE",
     "stages.languages.r1_triton_update:STAGE",
     "stages.languages.r1_triton_skinny:STAGE",
     "stages.languages.torch_op:STAGE",

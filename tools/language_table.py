@@ -1,7 +1,7 @@
 """The price of a language, from records: `python -m tools.language_table` writes the table of docs/languages.md.
 
-`--compile FILE` first measures, for an H100, what the kernels cost to compile; no GPU is needed. Times are of the runs
-below results/languages/.
+It also draws their figure. `--compile FILE` measures, for an H100, what the kernels cost to compile; no GPU is needed.
+Times are of the runs below results/languages/, on the machine that was measured last.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from common.files import atomic_write
 from common.source_hash import cuda_form
+from ladder.records.profile import Kind
 from ladder.records.run import Results, load
+from reports.facts.provenance import gpu_name
+from tools.language_figure import Bar, figure
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "languages.md"
 RECORDS = ROOT / "results" / "languages"
 KERNELS = ROOT / "stages" / "kernels"
-TRITON = ROOT / "stages" / "languages" / "triton_kernels.py"
+PYTHON = {  # the file of the kernels in these languages
+    "Triton": ROOT / "stages" / "languages" / "triton_kernels.py",
+    "CuTe DSL": ROOT / "stages" / "languages" / "cute_kernels.py",
+}
 BEGIN, END = "<!-- languages:begin (python -m tools.language_table) -->\n", "<!-- languages:end -->\n"
 
 
@@ -42,8 +48,9 @@ class Kernel(NamedTuple):
 TILES = ("tiles/tile_f32.cu", "tiles/output_tiles.cuh")
 OPERATIONS: dict[str, tuple[Kernel, ...]] = {
     "softmax, loss and gradient": (
-        Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax.cu",)),
+        Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax_xent.cu",)),
         Kernel("triton-head", "Triton", "triton_softmax_xent", ()),
+        Kernel("cute-head", "CuTe DSL", "cute_softmax_xent", ()),
     ),
     "products, with bias and ReLU": (
         Kernel("skinny-gemm", "CUDA C++", "tile_product_f32", TILES),
@@ -59,7 +66,10 @@ OPERATIONS: dict[str, tuple[Kernel, ...]] = {
     ),
     "the same, of another run": (Kernel("torch-graph", "PyTorch, compiled", "", ()),),
 }
-# One configuration of each kernel, for a batch of 128 and 784 inputs: kinds of arguments, constants, warps.
+KINDS: dict[str, set[Kind]] = {"softmax, loss and gradient": {"softmax"}}  # of an operation's kernels
+PRODUCTS: set[Kind] = {"gemm", "update"}  # of the others
+CUTE = "cute_softmax_xent"
+# One configuration of each kernel in Triton, for a batch of 128 and 784 inputs: kinds of arguments, constants, warps.
 F32, P32 = ("fp32", False), ("*fp32", True)
 HEAD = {"ROWS": 128, "CLASSES": 10, "WITH_TOTALS": 0, "BLOCK_ROWS": 16, "BLOCK_CLASSES": 16}
 UPDATE = {"BATCH": 128, "INPUTS": 784, "OUTPUTS": 10, "BLOCK_INPUTS": 8, "BLOCK_OUTPUTS": 16, "BLOCK_BATCH": 32}
@@ -83,7 +93,8 @@ def main(argv: list[str] | None = None) -> int:
     elif options.compile:
         options.compile.write_text(json.dumps(compile_times(), indent=1) + "\n")
     else:
-        atomic_write(PAGE, with_table(PAGE.read_text(encoding="utf-8")).encode())
+        for path, text in written().items():
+            atomic_write(path, text.encode())
     return 0
 
 
@@ -102,14 +113,16 @@ def compile_times() -> dict[str, dict[str, float]]:
 
 
 def _seconds(name: str) -> float:
-    """Seconds from source to machine code here; imports are not counted."""
+    """Seconds from source to machine code here; only CuTe DSL's import is counted, which its cache avoids."""
     if name in CONFIGURED:
-        from common.cuda.triton_code import compile_triton
-        from stages.languages import triton_kernels
+        from stages.languages import triton_kernels  # noqa: F401  # not counted
 
-        kinds, constants = CONFIGURED[name]
         begin = time.perf_counter()
-        compile_triton(getattr(triton_kernels, name), kinds, constants, 4, 3, 90)
+        triton_code(name)
+        return time.perf_counter() - begin
+    if name == CUTE:
+        begin = time.perf_counter()
+        cute_code()
         return time.perf_counter() - begin
     from common.cuda.compile import cached_cubin, nvrtc_version
 
@@ -120,10 +133,27 @@ def _seconds(name: str) -> float:
     return time.perf_counter() - begin
 
 
+def triton_code(name: str) -> bytes:
+    """The machine code of a kernel of CONFIGURED for an H100."""
+    from common.cuda.triton_code import compile_triton
+    from stages.languages import triton_kernels
+
+    code: bytes = compile_triton(getattr(triton_kernels, name), *CONFIGURED[name], 4, 3, 90).asm["cubin"]
+    return code
+
+
+def cute_code() -> bytes:
+    """The machine code of `cute-head` for an H100."""
+    from stages.fusion.head_kernel import THREADS
+    from stages.languages.r1_cute_head import head_code
+
+    return head_code(HEAD["ROWS"], HEAD["CLASSES"], THREADS, False, 90).cubin
+
+
 def lines(kernel: Kernel) -> int:
     """Lines of code, without comments, docstrings and blank lines."""
-    if kernel.language == "Triton":
-        text = TRITON.read_text(encoding="utf-8")
+    if kernel.language in PYTHON:
+        text = PYTHON[kernel.language].read_text(encoding="utf-8")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
         return sum(_python_lines(text, node) for node in functions if node.name in (kernel.name, *kernel.files))
     texts = [(KERNELS / file).read_text(encoding="utf-8") for file in kernel.files]
@@ -143,58 +173,92 @@ def _python_lines(text: str, function: ast.FunctionDef) -> int:
 class Measured(NamedTuple):
     """A rung in a run."""
 
+    gpu: str
     step_us: float
+    kernels_us: float  # of a step, by the kernels of the operation's kinds
     registers: list[int]  # of a thread, of each kernel of the given name
 
 
-def measured(runs: Iterable[Results], rungs: Iterable[str], kernel: Kernel) -> Measured:
-    """A kernel's rung in the last run that timed all these rungs, so that they are compared in one run.
+def measured(runs: Iterable[Results], operation: str, kernel: Kernel) -> Measured:
+    """A kernel's rung in the last run that timed all rungs of the operation, so that they are compared in one run.
 
     Raises ValueError if there is none.
     """
+    rungs = [one.rung for one in OPERATIONS[operation]]
     for run in sorted(runs, key=lambda run: run.created, reverse=True):
         timed = {stage.name: stage for stage in run.stages if stage.timing is not None}
         if not timed.keys() >= set(rungs):
             continue
         stage = timed[kernel.rung]
         assert stage.timing is not None
-        uses = [use for profile in stage.profiles for use in profile.kernels if use.name == kernel.name]
-        return Measured(stage.timing.step_us, sorted({use.registers for use in uses}))
+        uses = [use for profile in stage.profiles for use in profile.kernels]
+        return Measured(
+            gpu_name(run),
+            stage.timing.step_us,
+            sum(use.us_per_step for use in uses if use.kind in KINDS.get(operation, PRODUCTS)),
+            sorted({use.registers for use in uses if use.name == kernel.name}),
+        )
     raise ValueError(f"no run has times of {', '.join(rungs)}")
 
 
-def table(folder: Path) -> Iterator[str]:
-    """The table of one machine's records, line by line. A folder below it holds the runs of one network."""
-    networks = sorted(one for one in folder.iterdir() if one.is_dir())
-    runs = [[load(file) for file in sorted(one.rglob("results.json"))] for one in networks]
-    compiled = json.loads((folder / "compile.json").read_text(encoding="utf-8"))
-    yield f"| operation | language | {' | '.join(f'{one.name}, us a step' for one in networks)} | "
+Found = dict[str, dict[tuple[str, Kernel], Measured]]
+
+
+def found_in(folder: Path) -> Found:
+    """What one machine's records hold, by network: of its own runs, and of the reference's with the same problem."""
+    runs = [load(file) for file in sorted(folder.rglob("results.json"))]
+    reference = [load(file) for file in sorted((RECORDS.parent / "reference" / folder.name).glob("*/results.json"))]
+    found: Found = {}
+    for name in sorted({run.problem.network for run in runs}):
+        own = [run for run in runs if run.problem.network == name]
+        own += [run for run in reference if run.problem == own[0].problem]
+        found[name] = {(of, one): measured(own, of, one) for of, kernels in OPERATIONS.items() for one in kernels}
+    return found
+
+
+def newest() -> Path:
+    """The folder of the machine that was measured last."""
+    return max(RECORDS.glob("*/"), key=lambda folder: max(load(file).created for file in folder.rglob("results.json")))
+
+
+def table(found: Found, compiled: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """The table of one machine's records and its times of compilation, line by line."""
+    yield f"| operation | language | {' | '.join(f'{name}, us a step' for name in found)} | "
     yield "registers | lines | compile cold, warm |\n"
-    yield "| --- " * (5 + len(networks)) + "|\n"
+    yield "| --- " * (5 + len(found)) + "|\n"
     for operation, kernels in OPERATIONS.items():
-        rungs = [kernel.rung for kernel in kernels]
         for kernel in kernels:
-            found = [measured(one, rungs, kernel) for one in runs]
-            times = [f"`{kernel.rung}` {one.step_us:.2f}" for one in found]
-            used = sorted({count for one in found for count in one.registers})
+            each = [network[operation, kernel] for network in found.values()]
+            times = [
+                f"`{kernel.rung}` {one.step_us:.2f}{f' ({one.kernels_us:.2f})' if kernel.name else ''}" for one in each
+            ]
+            used = sorted({count for one in each for count in one.registers})
             of_thread = f"{used[0]} to {used[-1]}" if len(used) > 1 else "".join(map(str, used))
             cells = [operation if kernel is kernels[0] else "", kernel.language, *times, of_thread]
-            if kernel.name:
-                seconds = compiled[kernel.name]
+            if seconds := compiled.get(kernel.name):
                 cells += [str(lines(kernel)), f"{seconds['cold_s']:.2f} s, {1e3 * seconds['warm_s']:.1f} ms"]
             else:
-                cells += ["", ""]
+                cells += [str(lines(kernel)) if kernel.name else "", ""]
             yield f"| {' | '.join(cells)} |\n"
 
 
-def with_table(text: str) -> str:
-    """The page with today's table between its markers; ValueError without markers."""
+def written() -> dict[Path, str]:
+    """The page with today's table between its markers, and the figure; ValueError without markers."""
+    text = PAGE.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
-    folders = sorted(file.parent for file in RECORDS.glob("*/compile.json"))
-    return "".join((before, begin, *(line for folder in folders for line in table(folder)), end, after))
+    folder = newest()
+    found = found_in(folder)
+    drawn, compiled = folder / "languages.svg", json.loads((RECORDS / "compile.json").read_text(encoding="utf-8"))
+    bars = {
+        name: [Bar(of, kernel.language, kernel.rung, one.step_us) for (of, kernel), one in network.items()]
+        for name, network in found.items()
+    }
+    shown = f"![Microseconds a step by operation and language](../{drawn.relative_to(ROOT)})\n\n"
+    gpu = next(one.gpu for network in found.values() for one in network.values())
+    return {PAGE: "".join((before, begin, shown, *table(found, compiled), end, after)), drawn: figure(bars, gpu)}
 
 
 if __name__ == "__main__":

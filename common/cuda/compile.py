@@ -48,8 +48,8 @@ class CompileError(Exception):
 Macros = tuple[tuple[str, str], ...]  # names and their replacements
 
 
-def compile_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
-    """Compile one file for an architecture such as `sm_90`.
+def compile_cubin(source: Path, arch: str, macros: Macros = (), *, lineinfo: bool = False) -> Cubin:
+    """Compile one file for an architecture such as `sm_90`, if asked with the source line of each instruction.
 
     Raises CompileError for an error in the source; ImportError or RuntimeError without cuda.core or NVRTC.
     """
@@ -57,7 +57,8 @@ def compile_cubin(source: Path, arch: str, macros: Macros = ()) -> Cubin:
 
     log = io.StringIO()
     try:
-        options = ProgramOptions(name=str(source), arch=arch, define_macro=list(macros) or None, **_options(source))
+        how = {"define_macro": list(macros) or None, "lineinfo": lineinfo or None}
+        options = ProgramOptions(name=str(source), arch=arch, **how, **_options(source))
         program = Program(source.read_text(), "c++", options)
         code = program.compile("cubin", logs=log).code
     except Exception as error:

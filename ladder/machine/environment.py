@@ -31,7 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
-    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "jax", "numba", "scipy",
+    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "nvidia-cutlass-dsl", "jax",
+    "numba", "scipy",
 )  # fmt: skip
 
 
@@ -111,6 +112,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
     "torch-cuda": ((_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
     "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
+    "cute": ((partial(_not_installed, "cutlass", "CuTe DSL"),), ()),  # slow to import; its code is kept on disk
     "gpu": ((_no_device,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),

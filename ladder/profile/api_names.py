@@ -9,6 +9,7 @@ from functools import cache
 
 ALLOCATES = re.compile(r"[Aa]lloc|Free")
 ACTS = re.compile(rf"Launch|Memcpy|Memset|Synchronize|{ALLOCATES.pattern}")
+CUTE = re.compile(r"kernel_cutlass_(\w+?)_tensorptr")  # then shapes and constants
 WRAPPER = re.compile(r"\bcutlass\w*::(?:device_)?[Kk]ernel\w*<(?:\w+::)*(\w+)")
 
 
@@ -16,8 +17,11 @@ WRAPPER = re.compile(r"\bcutlass\w*::(?:device_)?[Kk]ernel\w*<(?:\w+::)*(\w+)")
 def short_name(name: str) -> str:
     """A kernel's name, mangled or not, without return type, namespaces, template arguments and parameters.
 
-    CUTLASS names all its kernels `Kernel2`; their template argument is returned instead.
+    CUTLASS names all its kernels `Kernel2`; their template argument is returned instead. CuTe DSL adds the arguments to
+    a name.
     """
+    if written := CUTE.match(name):
+        return written[1]
     full = demangled(name).replace("(anonymous namespace)::", "")
     if wrapped := WRAPPER.search(full):
         return wrapped[1]

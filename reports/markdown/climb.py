@@ -40,6 +40,7 @@ ENDING = ".md.j2"
 ESSAY = "essay.md.j2"  # beside the folder of the chapters
 EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
 FOLDER = "h200"  # of the recorded runs that the chapters tell of
+LANGUAGES = "languages"  # the folder of the runs in several languages, beside the reference's
 MAIN = "logistic"  # the run whose numbers need no name
 GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
 
@@ -296,6 +297,8 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     """Each chapter's page and the essay's, with what its template makes of the recorded runs; the figures' files."""
     files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
     runs = {path.parent.name: Run(load(path.parent), path.parent.name) for path in files}
+    for path in (reference.parent / LANGUAGES / FOLDER).glob("*/results.json"):
+        runs[f"{LANGUAGES} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
     templates = [*sorted((folder / TEMPLATES).glob(f"*{ENDING}")), *folder.parent.glob(ESSAY)]
     found = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))

@@ -17,6 +17,7 @@ Found: recorded on an H100: 9.19 us instead of `skinny-gemm`'s 10.6 for 784-10, 
 faster, where slower was expected. Its first product takes 3.1 us for our 4.1, through memory and an atomic; ours has 56
 blocks in clusters of seven, this one 128 in eight shares. A kernel compiled for one product has few instructions and
 registers (docs/languages.md). In 784-256-10 the trials leave no product to the library; ours leave it the large update.
+On an H200 8.38 us instead of 9.41, and 21.4 instead of 25.5.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ takes 11.0 and 31.8, so a PyTorch user gains 1.19 and 1.37 times.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -27,11 +27,10 @@ from common.cuda.epilogue import Fusion, mask_shape
 from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
-from stages.engine.parts import blocks, int32
 from stages.engine.recipe import FusingGemm
 from stages.engine.stage import Stage
 from stages.engine.workspace import Setup
-from stages.fusion.r1_fused_head import HEAD_WARPS, ROWS, WARP
+from stages.fusion.head_kernel import HeadKernel
 from stages.references.torch_common import RunEpoch, Tensor, TorchSetup, TorchTrainer
 from stages.references.torch_graph import captured, use_one_stream
 from stages.tiles.r1_skinny_gemm import SkinnyGemm
@@ -40,10 +39,10 @@ from stages.tiles.r1_skinny_gemm import SkinnyGemm
 class Kernels:
     """Our kernels on tensors of PyTorch: all contiguous, weights (I, O)."""
 
-    def __init__(self, device: Any, gemm: FusingGemm, head: Any) -> None:
+    def __init__(self, device: Any, gemm: FusingGemm, head: Callable[[int, int], Any]) -> None:
         self._view = device.view
         self._gemm = gemm
-        self._head = head
+        self._head = head  # for logits (rows, classes)
         self._fusions: dict[tuple[Any, ...], Fusion] = {}  # one object each: it is part of a product's identity
 
     def _fusion(self, kind: Any, bias: Tensor | None, mask: Tensor | None) -> Fusion:
@@ -69,11 +68,8 @@ class Kernels:
 
     def cross_entropy(self, logits: Tensor, labels: Tensor, totals: Tensor, with_totals: bool) -> Tensor:
         """The gradient of the mean loss (B, C); adds the summed loss and the number correct to the totals."""
-        rows, classes = logits.shape
-        out = logits.new_empty((rows, classes))
-        grid, warps = (1, HEAD_WARPS) if with_totals else (blocks(rows, ROWS), ROWS)
-        tensors = map(self._view, (logits, labels, out, totals))
-        self._head(grid, warps * WARP, *tensors, int32(rows), int32(classes), int32(with_totals))
+        out = logits.new_empty(logits.shape)
+        self._head(*logits.shape)(*map(self._view, (logits, labels, out, totals)), with_totals)
         return out
 
     def update(self, inputs: Tensor, doutput: Tensor, weight: Tensor, bias: Tensor, rate: float) -> None:
@@ -111,7 +107,7 @@ def _operations() -> Any:
 
     gpu = Gpu(torch.cuda.current_stream().cuda_stream)
     setup = Setup(Problem(inputs=1, classes=1), gpu, None)  # type: ignore[arg-type]  # float32 tiles ask for neither
-    return register(Kernels(gpu, SkinnyGemm(setup), setup.kernel("plain/softmax.cu", "softmax_xent")))
+    return register(Kernels(gpu, SkinnyGemm(setup), cache(partial(HeadKernel, setup))))
 
 
 def prepare(setup: TorchSetup, operations: Any = None) -> RunEpoch:

@@ -25,7 +25,7 @@ def triton_softmax_xent(
     ROWS: tl.constexpr, CLASSES: tl.constexpr, WITH_TOTALS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_CLASSES: tl.constexpr,
 ):  # fmt: skip
-    """softmax_xent of plain/softmax.cu: a program takes BLOCK_ROWS rows; with totals one program takes all of them."""
+    """plain/softmax_xent.cu: a program takes BLOCK_ROWS rows; with totals one program takes all of them."""
     classes = tl.arange(0, BLOCK_CLASSES)[None, :]
     loss = tl.zeros((BLOCK_ROWS,), tl.float64)
     correct = tl.zeros((BLOCK_ROWS,), tl.int32)

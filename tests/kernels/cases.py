@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from common.cuda.epilogue import mask_shape
 from common.problem import Params, Problem, initial_params
 from stages.engine.workspace import ParameterMemory
+from stages.fusion.head_kernel import lanes
 from stages.large_batch.layout import (
     CLASSES,
     EDGE,
@@ -419,7 +420,7 @@ def softmax_xent_totals(random: Generator) -> Iterator[Case]:
 
 
 def softmax_xent(random: Generator) -> Iterator[Case]:
-    sizes = [*_batches(HEAD_WARPS), (5, WARP - 1), (5, WARP), (5, WARP + 1)]
+    sizes = [*_batches(HEAD_WARPS), (139, 10), (5, WARP - 1), (5, WARP), (5, WARP + 1)]  # 139: block's second turn
     for (rows, classes), with_totals in itertools.product(sizes, (0, 1)):
         logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
         args: Args = {"logits": logits, "labels": labels, "dlogits": _poison((rows, classes))}
@@ -432,8 +433,9 @@ def softmax_xent(random: Generator) -> Iterator[Case]:
             "totals": np.array([with_totals * rows * 2 * _exp_error(logits), 0.0]),
         }
         warps = HEAD_WARPS if with_totals else 3
-        grid = 1 if with_totals else _blocks(rows, 2 * warps)  # so that warps take two rows here too
-        yield Case("softmax_xent", (grid,), (warps * WARP,), args, bounds)
+        grid = 1 if with_totals else _blocks(rows * lanes(classes), 2 * warps * WARP)  # warps take two turns here too
+        macros = (("CLASSES", str(classes)), ("LANES", str(lanes(classes))))
+        yield Case("softmax_xent", (grid,), (warps * WARP,), args, bounds, macros=macros)
 
 
 def last_layer(random: Generator) -> Iterator[Case]:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from stages.registry import load_all
-from tools.language_table import OPERATIONS, PAGE, RECORDS, TRITON, compile_times, lines, main, table, with_table
-
-FOLDERS = [file.parent for file in sorted(RECORDS.glob("*/compile.json"))]
-
-
-def test_the_page_has_today_s_table() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert with_table(text) == text, "run python -m tools.language_table"
+from tools import language_table
+from tools.language_table import OPERATIONS, PYTHON, RECORDS, compile_times, found_in, lines, main, written
 
 
-def test_a_page_without_markers_is_refused() -> None:
+def test_the_page_has_today_s_table_and_figure() -> None:
+    for path, text in written().items():
+        assert path.read_text(encoding="utf-8") == text, "run python -m tools.language_table"
+
+
+def test_a_page_without_markers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(language_table, "PAGE", tmp_path / "page.md")
+    (tmp_path / "page.md").write_text("# Nothing\n")
     with pytest.raises(ValueError, match="no <!-- languages:begin"):
-        with_table("# Nothing\n")
+        written()
 
 
 def test_twins_change_the_same_part_of_the_same_parent() -> None:
@@ -31,17 +33,15 @@ def test_twins_change_the_same_part_of_the_same_parent() -> None:
         assert len({(stage.changed or "").partition(":")[0] for stage in named}) <= 1
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_missing_time_is_an_error_and_no_empty_cell(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "784-10").mkdir()
-    (tmp_path / "compile.json").write_text((folder / "compile.json").read_text())
+def test_a_missing_time_is_an_error_and_no_empty_cell(tmp_path: Path) -> None:
+    shutil.copy(RECORDS.parent / "reference" / "h200" / "logistic" / "results.json", tmp_path)
     with pytest.raises(ValueError, match="no run has times of fused-head, triton-head"):
-        list(table(tmp_path))
+        found_in(tmp_path)
 
 
 def test_lines_are_code_alone() -> None:
     by_name = {kernel.name: lines(kernel) for kernels in OPERATIONS.values() for kernel in kernels if kernel.name}
-    whole = len(TRITON.read_text(encoding="utf-8").splitlines())
+    whole = len(PYTHON["Triton"].read_text(encoding="utf-8").splitlines())
     assert all(10 < count < whole for name, count in by_name.items() if name.startswith("triton"))
     assert 30 < by_name["softmax_xent"] < 70 < by_name["tile_product_f32"]
 

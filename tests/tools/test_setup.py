@@ -227,7 +227,8 @@ def test_every_extra_that_set_up_may_ask_for_is_in_pyproject() -> None:
     _, optional = setup.dependency_tables(ROOT / "pyproject.toml")
     asked = {"dev", "compile", "site", "cluster", "torch-cpu", "jax-cpu"}
     asked |= {extra for left, right in setup.CONFLICTS for extra in left | right}
-    assert asked == set(optional) - {"notebook", "triton"}  # which only some readers need, and which PyTorch brings
+    # Which only some readers need, and which PyTorch brings.
+    assert asked == set(optional) - {"notebook", "cute", "triton"}
 
 
 def test_the_dev_extra_brings_every_program_that_our_scripts_run() -> None:

@@ -29,6 +29,7 @@ TRITON_KERNELS = KERNELS_FOLDER.parent / "languages" / "triton_kernels.py"
         ),
         ("void at::native::(anonymous namespace)::fill<at::Bar<float (*)(int)>, 4>(int, T2)", "fill"),
         ("void at::native::<unnamed>::fill_kernel<2>(int)", "fill_kernel"),
+        ("kernel_cutlass_cute_softmax_xent_tensorptrf32gmemo12810101_tensorptri32gmemo1281_0", "cute_softmax_xent"),
         ("_Znonsense", "_Znonsense"),
     ],
 )
@@ -54,10 +55,11 @@ def test_every_kernel_of_ours_declares_its_kind() -> None:
     on_cpu = {
         name for file in CPU_KERNELS.glob("*.py") for name in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())
     }
-    in_triton = set(re.findall(r"@triton.jit\ndef (triton_\w+)", TRITON_KERNELS.read_text()))
+    in_python = set(re.findall(r"@triton.jit\ndef (triton_\w+)", TRITON_KERNELS.read_text()))
+    in_python |= set(re.findall(r"@cute.kernel\ndef (\w+)", TRITON_KERNELS.with_name("cute_kernels.py").read_text()))
     assert on_cpu
-    assert in_triton
-    assert set(declared()) == on_gpu | on_cpu | in_triton
+    assert len(in_python) == 4
+    assert set(declared()) == on_gpu | on_cpu | in_python
     assert (kind_of("tile_product_split"), kind_of("cluster_mlp"), kind_of("spread")) == ("gemm", "fused", "gemm")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 
 from common.problem import Problem
-from stages.fusion.r1_fused_head import ROWS, WARP
 from tests.stages.engine.test_step import assert_first_updates, random_split
 from tests.stages.numpy_parts import HostDevice, NumpyGemm
 
@@ -25,18 +25,18 @@ class View:
         return tensor.numpy()
 
 
-def head(grid: int, threads: int, z: Any, labels: Any, out: Any, totals: Any, *sizes: Any) -> None:
-    rows, classes, with_totals = map(int, sizes)
-    assert z.shape == (rows, classes) == out.shape
-    assert labels.dtype == np.int32
-    assert with_totals or grid * threads // WARP >= rows
-    assert grid == 1 if with_totals else threads == ROWS * WARP
-    shifted = z - z.max(axis=1, keepdims=True)
-    exponentials = np.exp(shifted)
-    out[...] = (exponentials / exponentials.sum(axis=1, keepdims=True) - np.eye(classes)[labels]) / rows
-    if with_totals:
-        totals[0] += (np.log(exponentials.sum(axis=1)) - shifted[np.arange(rows), labels]).sum()
-        totals[1] += (z.argmax(axis=1) == labels).sum()
+def head(rows: int, classes: int) -> Callable[..., None]:
+    def launch(z: Any, labels: Any, out: Any, totals: Any, with_totals: bool) -> None:
+        assert z.shape == (rows, classes) == out.shape
+        assert labels.dtype == np.int32
+        shifted = z - z.max(axis=1, keepdims=True)
+        exponentials = np.exp(shifted)
+        out[...] = (exponentials / exponentials.sum(axis=1, keepdims=True) - np.eye(classes)[labels]) / rows
+        if with_totals:
+            totals[0] += (np.log(exponentials.sum(axis=1)) - shifted[np.arange(rows), labels]).sum()
+            totals[1] += (z.argmax(axis=1) == labels).sum()
+
+    return launch
 
 
 @pytest.fixture(scope="module")

@@ -695,7 +695,8 @@ class Runner:
             stage_run.set_unprofiled("nsys", str(error))
             text = f"nsys: {error}"
         else:
-            has_bytes = stage_run.entry.stage.traits and self._problem.networks == 1
+            stage = stage_run.entry.stage
+            has_bytes = stage.traits and self._problem.networks == 1 and not stage.takes_gpus
             stage_run.add_profile(with_bytes(profile, self._problem) if has_bytes else profile)
             self._check_speed(stage_run)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"

@@ -134,6 +134,11 @@ class Problem:
         return replace(self, networks=1, learning_rates=(), learning_rate=self.rates[network])
 
     @property
+    def on_one_gpu(self) -> Problem:
+        """The problem of the GPU that has most images of a batch."""
+        return replace(self, gpus=1, batch_size=-(-self.batch_size // self.gpus))
+
+    @property
     def layers(self) -> tuple[Layer, ...]:
         """The layers from the pixels to the logits."""
         sizes = (self.inputs, *self.hidden, self.classes)

@@ -170,6 +170,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         for option, value in of_one.items():
             if value and self.trained_networks > 1:
                 raise UsageError(f"{option} {value}: follows one network; leave it out with several")
+        if self.energy and self.gpus > 1:
+            raise UsageError(f"--gpus {self.gpus}: --energy reads the counter of one GPU; leave one of them out")
         of_times = {
             "--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks,
             "--energy": self.energy, "--target-accuracy": self.target_accuracy,

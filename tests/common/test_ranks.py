@@ -16,7 +16,7 @@ import os, signal, sys, time
 from common.process_group import children
 from common.problem import Problem, initial_params
 from stages.engine.ranks import RanksTrainer
-from tests.stages.devices.test_ranks import build
+from tests.stages.devices.rank_parts import build
 from tests.stages.engine.test_step import random_split
 
 problem = Problem(5, 3, batch_size=4, gpus=3)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from multiprocessing import Pipe
 from threading import Thread
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -16,45 +14,9 @@ from common.errors import MisfitError
 from common.problem import Problem
 from common.ranks import Group, Others, RankError, serve
 from common.trainer import Trainer
-from stages.devices.rank_update import RankUpdate
 from stages.engine.ranks import RanksTrainer, share_of
-from stages.engine.recipe import Gemm
-from stages.engine.step import RecipeTrainer
-from stages.engine.workspace import Setup
+from tests.stages.devices.rank_parts import build
 from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
-from tests.stages.numpy_parts import RECIPE, HostDevice
-
-
-class GatheredUpdate(RankUpdate):
-    """The sum of all ranks' gradients by the pipes that they prepare with."""
-
-    needs: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, setup: Setup, gemm: Gemm) -> None:
-        super().__init__(setup, gemm)
-        self._rate = np.float32(setup.problem.learning_rate)
-
-    def __call__(self, layer: int, inputs: np.ndarray) -> None:
-        doutput = self._doutputs[layer]
-        self._gemm(inputs, doutput, self._gradients.weights[layer], trans_a=True)
-        self._gradients.biases[layer][...] = doutput.sum(axis=0)
-
-    def finish(self) -> None:
-        shares = self._group.gather(np.float32(self._share) * self._gradients.flat)
-        self._parameters -= self._rate * sum(shares[1:], start=shares[0])
-
-
-class RankDevice(HostDevice):
-    def __init__(self, group: Group) -> None:
-        super().__init__()
-        self.group = group
-
-    def kernel(self, *args: object, **how: object) -> None:
-        return None
-
-
-def build(group: Group, problem: Problem, train: Split) -> Trainer:
-    return RecipeTrainer(replace(RECIPE, update=GatheredUpdate), problem, train, RankDevice(group))
 
 
 def as_threads(ranks: int) -> Others:

@@ -75,6 +75,8 @@ class Problem:
 
     `networks` of these sizes train on the same batches, each from parameters of its own and, if there are
     `learning_rates`, at its own rate.
+
+    The stages that take several GPUs divide each batch among `gpus` of them; all others train on one.
     """
 
     inputs: int
@@ -88,6 +90,7 @@ class Problem:
     validate_every: int = 0
     networks: int = 1
     learning_rates: tuple[float, ...] = ()
+    gpus: int = 1
 
     def __post_init__(self) -> None:
         whole = {
@@ -97,6 +100,7 @@ class Problem:
             "classes": self.classes,
             "metrics every": self.metrics_every,
             "networks": self.networks,
+            "gpus": self.gpus,
         }
         for name, value in whole.items():
             if value < 1:
@@ -115,6 +119,8 @@ class Problem:
                 f"networks {self.networks}: there are {len(self.learning_rates)} learning rates, one a network; leave "
                 "out one of the two"
             )
+        if self.gpus > 1 and self.networks > 1:
+            raise UsageError(f"gpus {self.gpus}: divide one network's batches; leave it out with several networks")
         if self.seed < 0:
             raise UsageError(f"seed {self.seed}: must be 0 or more")
 
@@ -126,6 +132,11 @@ class Problem:
     def alone(self, network: int) -> Problem:
         """The problem of one network, counted from 0, by itself."""
         return replace(self, networks=1, learning_rates=(), learning_rate=self.rates[network])
+
+    @property
+    def on_one_gpu(self) -> Problem:
+        """The problem of the GPU that has most images of a batch."""
+        return replace(self, gpus=1, batch_size=-(-self.batch_size // self.gpus))
 
     @property
     def layers(self) -> tuple[Layer, ...]:

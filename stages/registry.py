@@ -90,12 +90,13 @@ SOURCES = (
     "stages.languages.r1_triton_update:STAGE",
     "stages.languages.r1_triton_skinny:STAGE",
     "stages.languages.torch_op:STAGE",
+    "stages.devices.r1_ddp_peer:STAGE",
 )
 
 TIE = 0.1  # of likeness, from 0 to 1
 
 # Ablations vary a choice that the ladder holds fixed; `all` does not include them.
-ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages")
+ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages", "devices")
 GROUPS: dict[str, tuple[Group, ...]] = {
     "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
     "ladder": ("ladder",),
@@ -105,6 +106,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "data": ("data",),
     "shapes": ("shapes",),
     "languages": ("languages",),
+    "devices": ("devices",),
 }
 
 
@@ -159,9 +161,9 @@ def select(words: Iterable[str], entries: dict[str, Entry], *, has_gpu: bool = F
     """The stages that the words of `--stages` select, in ladder order.
 
     A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `cpu`, `memory`, `data`, `shapes`,
-    `languages`. The last four are ablations, which `all` omits. On a machine that has a GPU it omits `cpu` as well. For
-    one network, groups and ranges omit the stages that train several. Raises UsageError for an unknown id, with the
-    nearest.
+    `languages`, `devices`. The last five are ablations, which `all` omits. On a machine that has a GPU it omits `cpu`
+    as well. For one network, groups and ranges omit the stages that train several. Raises UsageError for an unknown id,
+    with the nearest.
     """
     fleets = {name for name, entry in entries.items() if entry.stage.is_fleet and networks == 1}
     order = list(entries)

@@ -20,6 +20,7 @@ from common.cuda.compile import Macros, cached_cubin, source_key
 from common.cuda.step_memory import StepAllocator, Tensor
 from common.cuda.triton_code import TritonKernel
 from common.errors import MisfitError
+from common.ranks import Group
 
 Grid = int | tuple[int, ...]
 
@@ -81,17 +82,19 @@ class Kernel:
 
 
 class Gpu:
-    """The first visible GPU, with one stream for all work; `beside` opens parallel streams.
+    """A visible GPU, with one stream for all work; `beside` opens parallel streams.
 
-    The stream is a new one, or a library's, given by its handle.
+    The stream is a new one, or a library's, given by its handle. `group` is the ranks that train together, each on a
+    GPU of its own; None for a GPU that trains alone.
     """
 
     kind: Literal["cpu", "gpu"] = "gpu"
     detail = ""
     keeps_columns = False
 
-    def __init__(self, stream: int | None = None) -> None:
-        self._device = Device(0)
+    def __init__(self, stream: int | None = None, group: Group | None = None) -> None:
+        self.group = group
+        self._device = Device(group.rank if group else 0)
         self._device.set_current()
         self.name: str = self._device.name
         self.has_clusters: bool = self._device.compute_capability.major >= 9

@@ -16,11 +16,11 @@ from stages.engine.step import RecipeTrainer
 def counted(stage: Stage, problem: Problem, split: Split, fence: Callable[[], None]) -> Counts | None:
     """The counts of one epoch on these images (N, I) in which metrics are due.
 
-    None for a stage without a recipe, and of several networks.
+    None for a stage without a recipe, of several networks, and on several GPUs.
 
     Raises whatever the stage or CUPTI raises.
     """
-    if stage.recipe is None or problem.networks > 1:
+    if stage.recipe is None or problem.networks > 1 or stage.takes_gpus:
         return None
     device, reads = stage.place.device(), 0
     kind, download = type(device), type(device).download

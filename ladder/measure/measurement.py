@@ -391,7 +391,8 @@ class Measurement:
         profile = summarise(trace, sample.weights, steps, "stamps" if on_cpu else "cupti", step_us, shape)
         if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
             profile = msgspec.structs.replace(profile, first_calls=first_calls(stage, job, self._data.train))
-        return with_bytes(profile, job.problem) if stage.recipe and job.problem.networks == 1 else profile
+        has_bytes = stage.recipe and job.problem.networks == 1 and not stage.takes_gpus
+        return with_bytes(profile, job.problem) if has_bytes else profile
 
     def _counts(self) -> Counts | None:
         """What a new trainer does in an epoch whose length no stage foresees, if there are as many images."""

@@ -57,6 +57,7 @@ NETWORKS: tuple[Option, ...] = (
     _with_default("--networks", "K", "networks that train on the same batches"),
     ("--learning-rates", "X,Y", "the same, a network at each rate"),
 )
+GPUS: Option = _with_default("--gpus", "N", "GPUs that a stage of `devices` divides a batch among")
 SEED: Option = _with_default("--seed", "N", "of the initial parameters and the image order")
 METRICS_EVERY: Option = _with_default("--metrics-every", "N", "epochs between sparse metrics")
 MAX_STEPS: Option = ("--max-steps", "N", "cut each epoch to its first N steps")
@@ -102,6 +103,7 @@ SELDOM: tuple[Option, ...] = (
     ("--time-cap", "S", ""),
     ("--nsys-stages", "STAGES", ""),
     ("--prepare-at-once", "N", ""),
+    GPUS,
     ("--fresh-limits", None, ""),
     ("--energy", None, ""),
     ("--target-accuracy", "P%", ""),
@@ -286,7 +288,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to check (defaults in brackets)": (
                 ("FILE", None, "a stage of your own, or the name of one in `list`"),
-                *NETWORKS, HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
+                *NETWORKS, GPUS, HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
             ),
             "how to grade": (("--rubric", "FILE", "TOML of points by check, and limits of counts: examples/lab"),),
             "output": (JSON, CSV),

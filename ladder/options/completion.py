@@ -9,7 +9,7 @@ from typing import get_args
 from ladder.records.jobs import Engine
 from ladder.records.profile import Tool
 
-GROUPS = ("all", "ladder", "references", "cpu", "memory", "data", "shapes", "languages")
+GROUPS = ("all", "ladder", "references", "cpu", "memory", "data", "shapes", "languages", "devices")
 
 
 def complete(parser: Callable[[], argparse.ArgumentParser]) -> None:

@@ -25,6 +25,7 @@ FINITE = sys.float_info.max
 LARGEST = 10**15  # every JSON reader keeps such a number exactly
 MOST_EPOCHS = 1_000_000
 MOST_NETWORKS = 1024
+MOST_GPUS = 8  # of one host, each a neighbour of all others
 LEARNING_RATE = 0.1  # unless another is asked for
 MOST_SECONDS = 10_000_000  # four months; the system's timers hold little more
 RECORDED = {  # options whose name in a results file has the unit
@@ -94,6 +95,7 @@ Layers = Annotated[
     ),
 ]
 Networks = Annotated[int, Meta(ge=1, le=MOST_NETWORKS, description=f"a whole number from 1 to {MOST_NETWORKS:,}")]
+Gpus = Annotated[int, Meta(ge=1, le=MOST_GPUS, description=f"a whole number from 1 to {MOST_GPUS}")]
 LearningRates = Annotated[
     tuple[Annotated[float, Meta(gt=0, le=FINITE)], ...],
     Meta(
@@ -131,6 +133,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics_every: Size = 10
     validate_every: Whole = 0
     networks: Networks = 1
+    gpus: Gpus = 1
     learning_rates: LearningRates = ()
     max_steps: Size | None = None
     data_dir: FilePath | None = None
@@ -167,6 +170,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
         for option, value in of_one.items():
             if value and self.trained_networks > 1:
                 raise UsageError(f"{option} {value}: follows one network; leave it out with several")
+        if self.energy and self.gpus > 1:
+            raise UsageError(f"--gpus {self.gpus}: --energy reads the counter of one GPU; leave one of them out")
         of_times = {
             "--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks,
             "--energy": self.energy, "--target-accuracy": self.target_accuracy,

@@ -321,6 +321,7 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     max_steps: Count | None = None  # an epoch was cut to this many steps; null: all images
     validate_every: Whole = 0  # epochs between validations on the test images, inside the timer; 0: never
     networks: Count = 1  # that train on the same batches; a step is one of all of them
+    gpus: Count = 1  # that stages which take several divide a batch among
     learning_rates: list[Annotated[float, msgspec.Meta(gt=0)]] = []  # of each network; empty: all have the one above
 
     @property

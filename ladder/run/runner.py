@@ -695,7 +695,8 @@ class Runner:
             stage_run.set_unprofiled("nsys", str(error))
             text = f"nsys: {error}"
         else:
-            has_bytes = stage_run.entry.stage.traits and self._problem.networks == 1
+            stage = stage_run.entry.stage
+            has_bytes = stage.traits and self._problem.networks == 1 and not stage.takes_gpus
             stage_run.add_profile(with_bytes(profile, self._problem) if has_bytes else profile)
             self._check_speed(stage_run)
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
@@ -749,6 +750,8 @@ class Runner:
         """Compare a stage's time with its bounds on this GPU."""
         if (limits := self._results.limits) is not None:
             stage, alone = stage_run.entry.stage, self._problem.alone(0)
+            if stage.takes_gpus:
+                alone = alone.on_one_gpu
             bounds = bounds_of(limits, stage, alone, self._steps, stage_run.profile)
             if self._problem.networks == 1:
                 stage_run.check_speed(bounds)

@@ -38,7 +38,7 @@ Precision = Annotated[
 Tables = Annotated[list[dict[str, Any]], Meta(description="tables, each begun by [[where]] or [[published]]")]
 # In a study, `precision` selects stages by their precision; a study cannot set a run's interval.
 SETTINGS: Table = {**toml_file.SETTINGS, "precision": Precision}
-VARIED = ("hidden", "depth", "batch_size", "learning_rate", "precision", "epochs", "seed", "networks")
+VARIED = ("hidden", "depth", "batch_size", "learning_rate", "precision", "epochs", "seed", "networks", "gpus")
 KEYS: Table = {
     "title": Text,
     "question": Text,

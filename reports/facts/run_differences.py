@@ -30,6 +30,7 @@ def cannot_compare(base: Results, new: Results) -> str:
         ("networks", base.problem.network, new.problem.network),
         ("batch sizes", base.problem.batch_size, new.problem.batch_size),
         ("numbers of networks", base.problem.networks, new.problem.networks),
+        ("numbers of GPUs", base.problem.gpus, new.problem.gpus),
     ):
         if then != now:
             return f"different {quantity} ({then}, {now}); name runs of one problem"

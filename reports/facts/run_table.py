@@ -24,8 +24,9 @@ BLOCKS: dict[Group, str] = {
     "data": "Ablations: data path",
     "shapes": "Ablations: launch shapes",
     "languages": "Ablations: languages",
+    "devices": "Several GPUs",
 }
-ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages")
+ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages", "devices")
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
 MARKS = (

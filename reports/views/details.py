@@ -220,6 +220,8 @@ def _problem(results: Results) -> Iterator[tuple[str, str]]:
     yield "Batch", f"{problem.batch_size}"
     if problem.networks > 1:
         yield "Networks", f"{problem.networks}, on the same batches"
+    if problem.gpus > 1:
+        yield "GPUs", f"{problem.gpus}, which the stages of `devices` divide a batch among"
     yield "Learning rate", ", ".join(f"{rate:g}" for rate in problem.learning_rates or [problem.learning_rate])
     yield "Epochs", f"{problem.epochs}; sparse metrics every {problem.metrics_every}"
     if problem.validate_every:

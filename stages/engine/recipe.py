@@ -29,6 +29,9 @@ class Part:
     needs: ClassVar[tuple[str, ...]] = ("cuda",)
     """Requirements, in the words of `ladder.machine.environment.missing`; `()` for none."""
 
+    takes_gpus: ClassVar[bool] = False
+    """Whether it trains together with the same part on other GPUs, and does not take one alone."""
+
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Why the part cannot train this problem with this many steps an epoch, and what to try; empty if it can."""
@@ -346,6 +349,11 @@ class Recipe:
     def traits(self) -> Traits:
         """The properties that no profile shows."""
         return Traits(self.launch.are_dependents, self.arithmetic, self.last_layer, self.weights)
+
+    @property
+    def takes_gpus(self) -> bool:
+        """Whether a part trains together with others on other GPUs."""
+        return any(part.takes_gpus for part in self.parts().values())
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -6,16 +6,20 @@ import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, Unpack, cast, get_args, get_type_hints, runtime_checkable
 
 from common.cost import Exchanges
+from common.cuda.driver import devices
 from common.data.dataset import Split
 from common.problem import Problem
+from common.ranks import Group as Ranks
 from common.trainer import Trainer
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision, Regime
 from stages.engine.fleet import FleetLaunch, FleetTrainer
 from stages.engine.in_a_row import InARow
+from stages.engine.ranks import RanksTrainer
 from stages.engine.recipe import Choice, Part, PartUse, Recipe, Traits, changes
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Device
@@ -40,10 +44,14 @@ class Place:
     """In the words of `ladder.machine.environment.missing`."""
 
 
-def _gpu() -> Device:
+def _gpu(group: Ranks | None = None) -> Device:
     from common.cuda.gpu import Gpu  # here, so that a machine without CuPy can list the rungs
 
-    return cast(Device, Gpu())
+    return cast(Device, Gpu(group=group))
+
+
+def _train_on_a_rank(recipe: Recipe, group: Ranks, problem: Problem, train: Split) -> Trainer:
+    return RecipeTrainer(recipe, problem, train, _gpu(group))
 
 
 GPU = Place(_gpu, ("cuda",))
@@ -63,7 +71,8 @@ class Stage:
     `first_updates_within` is for a stage whose timed trainer cannot be compiled ahead. It separates the cache of the
     trainers on a few batches, which are checked and never timed. They are always built and trained within it.
 
-    `is_fleet` is for a stage that trains several networks at once, and does not take one alone.
+    `is_fleet` is for a stage that trains several networks at once, and does not take one alone. `takes_gpus` is for one
+    that divides each batch among several GPUs.
 
     `words` say what a rung changes, or what a reference is, in at most `MOST_LETTERS` letters; empty: its title does.
     """
@@ -84,6 +93,7 @@ class Stage:
     regime: Regime | None = None  # None without a recipe
     parts: tuple[PartUse, ...] = ()  # of the recipe
     is_fleet: bool = False
+    takes_gpus: bool = False
 
     @property
     def traits(self) -> Traits | None:
@@ -94,6 +104,8 @@ class Stage:
         """Why the stage cannot train this problem with this many steps an epoch, and what to try; None if it can."""
         if self.is_fleet and problem.networks == 1:
             return "trains several networks at once; add --networks or --learning-rates"
+        if self.takes_gpus and (reason := _too_few_gpus(problem)):
+            return reason
         if self.recipe is not None:
             return next(filter(None, (part.misfit(problem, steps) for part in self.recipe.parts().values())), None)
         return self.build.misfit(problem, steps) if isinstance(self.build, SelectiveBuild) else None
@@ -157,6 +169,8 @@ class Stage:
         trainer = FleetTrainer if is_fleet else RecipeTrainer
 
         def build(problem: Problem, train: Split) -> Trainer:
+            if recipe.takes_gpus:
+                return RanksTrainer(partial(_train_on_a_rank, recipe), problem, train)
             return trainer(recipe, problem, train, place.device())
 
         needs = recipe.needs if place is GPU else place.needs
@@ -175,7 +189,18 @@ class Stage:
             regime=recipe.launch.regime if place is GPU else "CPU",
             parts=recipe.in_words,
             is_fleet=is_fleet,
+            takes_gpus=recipe.takes_gpus,
         )
+
+
+def _too_few_gpus(problem: Problem) -> str:
+    """Why a stage cannot divide this problem's batches among GPUs here; empty if it can."""
+    found = len(devices())
+    if problem.gpus == 1:
+        return "divides each batch among several GPUs; add --gpus 2"
+    if found < problem.gpus:
+        return f"needs {problem.gpus} GPUs (--gpus); this machine shows {found or 'none'}"
+    return "" if problem.batch_size >= problem.gpus else f"a batch of {problem.batch_size} is fewer images than GPUs"
 
 
 _BASES: dict[str, type[Part]] = {name: get_args(hint)[0] for name, hint in get_type_hints(Recipe).items()}

@@ -43,6 +43,17 @@ def test_several_networks_have_what_each_would_have_alone() -> None:
     assert not np.array_equal(stacked.weights[0][0], stacked.weights[0][1])
 
 
+@pytest.mark.parametrize(("batch", "gpus", "most"), [(8, 1, 8), (8, 2, 4), (7, 2, 4), (7, 3, 3)])
+def test_a_gpu_has_its_share_of_a_batch(batch: int, gpus: int, most: int) -> None:
+    problem = Problem(5, 3, (4,), batch_size=batch, gpus=gpus)
+    assert problem.on_one_gpu == Problem(5, 3, (4,), batch_size=most)
+
+
+def test_several_gpus_train_one_network() -> None:
+    with pytest.raises(UsageError, match=r"^gpus 2: divide one network's batches; leave it out with several networks$"):
+        Problem(5, 3, gpus=2, networks=2)
+
+
 def test_rates_are_as_many_as_networks() -> None:
     with pytest.raises(UsageError, match="networks 2: there are 3 learning rates"):
         Problem(inputs=4, classes=2, networks=2, learning_rates=(0.1, 0.2, 0.3))

@@ -29,6 +29,7 @@ STAGES = [
     and "torch-cuda" not in entry.stage.needs
     and entry.stage.group != "cpu"
     and not entry.stage.is_fleet
+    and not entry.stage.takes_gpus
 ]
 RUNGS = [entry for entry in STAGES if entry.stage.recipe is not None]
 SIZES = [((), 128), ((), 7), ((33,), 32), ((17, 5, 9), 31), ((256,), 128), ((64,), 1)]

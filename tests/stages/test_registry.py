@@ -15,7 +15,7 @@ from stages.classic import r1_naive, r2_async_metrics, r3_cublas
 from stages.engine import parts
 from stages.engine.recipe import Choice, Recipe, changes
 from stages.engine.stage import Doc
-from stages.registry import SOURCES, load_all, select
+from stages.registry import ABLATIONS, SOURCES, load_all, select
 
 ENTRIES = load_all()
 OF_ONE = {name: entry for name, entry in ENTRIES.items() if not entry.stage.is_fleet}
@@ -124,11 +124,12 @@ def test_two_stages_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        ("all", [n for n, e in OF_ONE.items() if e.stage.group not in ("memory", "data", "shapes", "languages")]),
+        ("all", [n for n, e in OF_ONE.items() if e.stage.group not in ABLATIONS]),
         ("memory", ["alloc-cudamalloc", "alloc-async", "alloc-pool", "alloc-arena"]),
         ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
         ("shapes", ["tuned"]),
         ("languages", ["triton-head", "cute-head", "triton-update", "triton-skinny", "torch-op"]),
+        ("devices", ["ddp-peer"]),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", REFERENCES),
         ("cublas,numpy", ["numpy", "cublas"]),

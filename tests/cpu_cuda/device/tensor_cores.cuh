@@ -1,21 +1,6 @@
 // In place of stages/kernels/device/tensor_cores.cuh: the same instructions in C++, from PTX's tables of fragments.
 #pragma once
 
-inline float as_float(unsigned bits) {
-    float value;
-    std::memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-inline unsigned as_bits(float value) {
-    unsigned bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-inline float __uint_as_float(unsigned bits) { return as_float(bits); }
-inline unsigned __float_as_uint(float value) { return as_bits(value); }
-
 inline unsigned cvt_tf32(float value) { return as_bits(value) + 0x1000u & ~0x1fffu; }
 
 inline unsigned bfloat16_bits(float value) {

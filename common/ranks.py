@@ -1,0 +1,187 @@
+"""Ranks: processes that train together, each on a GPU of its own. Rank 0 is the stage's process, which starts the rest.
+
+A rank is told what to do over a pipe, and does it in the order that it is told. The ranks meet inside their kernels,
+and in `Group.gather` while they prepare.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from common.cuda.clock import fence
+from common.data.dataset import Split
+from common.errors import MisfitError
+from common.problem import Problem
+from common.process_group import die_with_parent
+from common.trainer import Trainer, wait_of
+
+ROOT = Path(__file__).parents[1]
+ANSWER_LIMIT_S = 100.0  # a rank compiles and tunes meanwhile
+GRACE_S = 3.0  # in which the stage may say by itself that a rank has ended
+
+
+class RankError(Exception):
+    """Another rank failed, has ended or does not answer."""
+
+
+@dataclass
+class Group:
+    """The ranks that train together, as one of them sees it; rank 0 is the first."""
+
+    rank: int
+    ranks: int
+    gather: Callable[[Any], list[Any]]
+    """Exchange a value with all ranks while preparing: returns every rank's, in order. All must call it."""
+    kept: dict[str, Any] = field(default_factory=dict)
+    """Parts keep here what all trainers of a process share, such as memory that other ranks have opened."""
+
+
+Build = Callable[[Group, Problem, Split], Trainer]
+"""Prepares a rank's trainer of its share of each batch. It can be pickled."""
+
+
+class Others:
+    """The ranks from 1 on, as rank 0 sees them."""
+
+    def __init__(self, links: Sequence[Connection]) -> None:
+        self.links = links
+        self.group = Group(0, 1 + len(links), self._gather)
+
+    def tell(self, *command: Any) -> None:
+        """Tell every rank the same; raises RankError if one has ended."""
+        told = pickle.dumps(command, pickle.HIGHEST_PROTOCOL)
+        for rank, link in enumerate(self.links, 1):
+            with _present(rank):
+                link.send_bytes(told)
+
+    def tell_each(self, *command: Any, own: Callable[[int], Any]) -> None:
+        """Tell every rank the command, with what is its own."""
+        for rank, link in enumerate(self.links, 1):
+            with _present(rank):
+                link.send((*command, *own(rank)))
+
+    def answers(self) -> list[Any]:
+        """The next answer of every rank; raises a rank's MisfitError, or RankError if it failed or does not answer."""
+        return [self._answer(rank, link) for rank, link in enumerate(self.links, 1)]
+
+    def _answer(self, rank: int, link: Connection) -> Any:
+        with _present(rank):
+            if not link.poll(ANSWER_LIMIT_S):
+                raise RankError(f"rank {rank} gave no answer within {ANSWER_LIMIT_S:g} s")
+            answer = link.recv()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def _gather(self, value: Any) -> list[Any]:
+        values = [value, *self.answers()]
+        self.tell(values)
+        return values
+
+
+@contextmanager
+def _present(rank: int) -> Iterator[None]:
+    """Inside, a broken connection means that the rank has ended."""
+    try:
+        yield
+    except (EOFError, OSError) as error:
+        raise RankError(f"rank {rank} has ended") from error
+
+
+_started: Others | None = None
+
+
+def start_others(ranks: int) -> Others:
+    """The other ranks of this process, started at the first call; they end with it.
+
+    If one ends before, so does this process: a kernel would wait for its messages without an end.
+    """
+    global _started
+    if _started is None:
+        links = []
+        for rank in range(1, ranks):
+            own, its = socket.socketpair()
+            command = [sys.executable, "-m", "common.ranks", *map(str, (its.fileno(), rank, ranks, os.getpid()))]
+            process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()])
+            its.close()
+            links.append(Connection(own.detach()))
+            Thread(target=_end_with, args=(rank, process), daemon=True).start()
+        _started = Others(links)
+    assert _started.group.ranks == ranks, "a process has one group"
+    return _started
+
+
+def _end_with(rank: int, process: subprocess.Popen[bytes]) -> None:
+    code = process.wait()
+    time.sleep(GRACE_S)
+    sys.stderr.write(f"rank {rank} has ended with exit code {code}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def serve(link: Connection, rank: int, ranks: int) -> None:
+    """Do what rank 0 says, until it hangs up. A failure is the answer that it reads next, and the last."""
+
+    def gather(value: Any) -> list[Any]:
+        link.send(value)
+        (values,) = link.recv()
+        assert isinstance(values, list)
+        return values
+
+    group = Group(rank, ranks, gather)
+    trainers: dict[int, Trainer] = {}
+    while True:
+        try:
+            received = link.recv_bytes()
+        except (EOFError, OSError):
+            return
+        try:
+            command, key, *given = pickle.loads(received)
+            if command == "build":
+                build, problem, split = given
+                trainers[key] = build(group, problem, split)
+                link.send(None)
+            elif command == "load":
+                trainers[key].load_params(*given)
+            elif command == "epoch":
+                trainers[key].run_epoch(*given)
+                if (seen := trainers[key].last_metrics()) is not None:
+                    link.send(seen)
+            elif command == "wait":
+                wait_of(trainers[key])()
+                fence()
+                link.send(None)
+            elif command == "read":
+                link.send(trainers[key].read_params())
+            elif command == "close":
+                trainers.pop(key).close()
+        except (EOFError, BrokenPipeError):
+            return  # rank 0 has ended, and says why
+        except Exception as error:
+            traceback.print_exc()
+            told = RankError(f"rank {rank}: {type(error).__name__}: {error}")
+            link.send(error if isinstance(error, MisfitError) else told)
+            return
+
+
+if __name__ == "__main__":
+    descriptor, its_rank, of_ranks, parent = map(int, sys.argv[1:])
+    die_with_parent(parent)
+    from common import ranks as this  # pickled commands know the module by its name
+
+    this.serve(Connection(descriptor), its_rank, of_ranks)
+    sys.stderr.flush()
+    os._exit(0)  # a library that crashes while it is torn down cannot change the exit code

@@ -1,0 +1,1 @@
+"""Several GPUs: each trains on its share of a batch."""

@@ -1,0 +1,64 @@
+"""Ranks as processes: they train together, and none outlives another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """
+import os, signal, sys, time
+from common.process_group import children
+from common.problem import Problem, initial_params
+from stages.engine.ranks import RanksTrainer
+from tests.stages.devices.rank_parts import build
+from tests.stages.engine.test_step import random_split
+
+problem = Problem(5, 3, batch_size=4, gpus=3)
+trainer = RanksTrainer(build, problem, random_split(8, 5, 3))
+trainer.load_params(initial_params(problem, 0))
+trainer.run_epoch(0)
+trainer.wait()
+others = sorted(children())
+own = trainer.read_params().weights[0]
+print(*others, all((own == one.weights[0]).all() for one in trainer.replicas()))
+sys.stdout.flush()
+"""
+
+
+def run(then: str) -> tuple[int, list[str], str]:
+    """The exit code, the words that the script printed, and its errors."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT + then], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout.split(), done.stderr
+
+
+def assert_ended(processes: list[str]) -> None:
+    ends = time.monotonic() + 20
+    while any(Path("/proc", process).exists() for process in processes):
+        assert time.monotonic() < ends, f"{processes} still run"
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "said"),
+    [
+        ("trainer.close()", 0, ""),
+        ("raise SystemExit(3)", 3, ""),
+        ("os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
+        ("os.kill(others[1], signal.SIGKILL); trainer.run_epoch(1)", 1, "common.ranks.RankError: rank 2 has ended"),
+        ("os.kill(others[0], signal.SIGKILL); time.sleep(50)", 1, "rank 1 has ended with exit code -9"),
+    ],
+    ids=["closed", "ended", "killed", "a-rank-killed", "a-rank-killed-while-this-one-waits"],
+)
+def test_no_rank_outlives_another(then: str, code: int, said: str) -> None:
+    ended, (*others, same), errors = run(then)
+    assert (ended, same, len(others)) == (code, "True", 2)
+    assert said in errors.splitlines() or not said
+    assert_ended(others)

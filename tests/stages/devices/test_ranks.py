@@ -1,0 +1,85 @@
+"""Ranks as threads on the CPU, with a stand-in for what adds up their gradients: together they train as one."""
+
+from __future__ import annotations
+
+from functools import partial
+from multiprocessing import Pipe
+from threading import Thread
+
+import numpy as np
+import pytest
+
+from common.data.dataset import Split
+from common.errors import MisfitError
+from common.problem import Problem
+from common.ranks import Group, Others, RankError, serve
+from common.trainer import Trainer
+from stages.engine.ranks import RanksTrainer, share_of
+from tests.stages.devices.rank_parts import build
+from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
+
+
+def as_threads(ranks: int) -> Others:
+    pipes = [Pipe() for _ in range(1, ranks)]
+    for rank, (_, its) in enumerate(pipes, 1):
+        Thread(target=serve, args=(its, rank, ranks), daemon=True).start()
+    return Others([own for own, _ in pipes])
+
+
+@pytest.mark.parametrize(("ranks", "batch"), [(1, 6), (2, 8), (2, 7), (2, 2), (3, 9), (3, 11), (3, 3)])
+@pytest.mark.parametrize("hidden", [(), (6, 4)], ids=str)
+def test_first_updates_are_those_of_one_gpu(ranks: int, batch: int, hidden: tuple[int, ...]) -> None:
+    problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=batch, metrics_every=2, gpus=ranks)
+    split = random_split(3 * batch + 1, 13, 3)
+    trainer = RanksTrainer(build, problem, split, as_threads)
+    for run, epoch in enumerate((1, 0, 1)):
+        assert_first_updates(trainer, problem, split, run=run, epoch=epoch)
+        trainer.wait()
+        first, *others = trainer.replicas()
+        assert len(others) == ranks - 1
+        for other in others:
+            pairs = zip(first.tensors().values(), other.tensors().values(), strict=True)
+            assert all((one == two).all() for one, two in pairs)
+    assert_validates(trainer, problem, random_split(2 * batch + 1, 13, 3, seed=1))
+
+
+@pytest.mark.parametrize(("batch", "ranks", "sizes"), [(8, 2, [4, 4]), (7, 3, [2, 2, 3]), (3, 3, [1, 1, 1])])
+def test_every_image_of_a_batch_has_one_rank(batch: int, ranks: int, sizes: list[int]) -> None:
+    problem, split = Problem(5, 3, batch_size=batch, gpus=ranks), random_split(4 * batch + 2, 5, 3)
+    shares = [share_of(problem, split, rank) for rank in range(ranks)]
+    assert [own.batch_size for own, _ in shares] == sizes
+    for step in range(4):
+        parts = [own.images[step * size : (step + 1) * size] for (_, own), size in zip(shares, sizes, strict=True)]
+        assert (np.concatenate(parts) == split.images[step * batch : (step + 1) * batch]).all()
+    assert {own.gpus for own, _ in shares} == {1}
+    assert all(own.steps(len(part.images)) == 4 for own, part in shares)
+
+
+def failing(error: Exception, at_rank: int, group: Group, problem: Problem, train: Split) -> Trainer:
+    if group.rank == at_rank:
+        raise error
+    return build(group, problem, train)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (ValueError("no memory"), RankError, "rank 1: ValueError: no memory"),
+        (MisfitError("Too large."), MisfitError, "Too large."),
+    ],
+)
+def test_a_rank_that_fails_says_why(error: Exception, kind: type[Exception], said: str) -> None:
+    problem = Problem(5, 3, batch_size=4, gpus=2)
+    with pytest.raises(kind, match=f"^{said}$"):
+        RanksTrainer(partial(failing, error, 1), problem, random_split(8, 5, 3), as_threads)
+
+
+def test_a_rank_that_has_ended_or_is_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, its = Pipe()
+    others = Others([own])
+    monkeypatch.setattr("common.ranks.ANSWER_LIMIT_S", 0.01)
+    with pytest.raises(RankError, match=r"^rank 1 gave no answer within 0.01 s$"):
+        others.answers()
+    its.close()
+    with pytest.raises(RankError, match=r"^rank 1 has ended$"):
+        others.answers()

@@ -24,6 +24,7 @@ from common.cuda.epilogue import mask_shape
 from common.problem import Problem, initial_params
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, EDGE, OUTPUT_SCALE, PAD, UPDATE_THREADS, WEIGHT_SCALE, Layout
+from stages.persistent import r3_fleet_columns
 from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
@@ -745,35 +746,68 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
     sizes = [(1, 16, 1, 1, 1), (2, 16, 16, 2, 3), (5, 48, 33, 9, 1), (4, 128, 784, 10, 1), (3, 112, 1023, 16, 1)]
     sizes += [(19, 32, 40, 10, 2)]  # more than twice as many steps as batches in the ring
     for (steps, batch, inputs, classes, networks), with_totals in itertools.product(sizes, (0, 1)):
-        pixels = _pixels(random, (steps, batch, inputs))
-        images = fragments(HostDevice(), list(pixels))
-        tiles, pairs = images.shape[1:3]
+        shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
+        tiles, pairs = shared["images"].shape[1:3]
         grams = np.full((max(steps - 1, 1), 2 * pairs, pairs, 32, 8), np.nan, np.float16)
-        grams[: steps - 1] = cluster_model.neighbour_grams(images)
-        labels = random.integers(0, classes, (steps, batch), np.int32)
-        stride = (inputs + 1) * classes  # from network to network, here in an array for weights and one for biases
-        weight = _normal(random, (networks, inputs + 1, classes)) / np.float32(8)
-        bias = _normal(random, (networks, stride))
-        rates = np.array([0.125, 0.0625, 0.5][:networks], np.float32)
-        args: Args = {"images": images, "labels": labels, "grams": grams, "ready": np.full(len(grams), 7, np.int32)}
-        args |= {"weight": weight, "bias": bias, "totals": np.array([[12.5, 3.0]] * networks)}
-        args |= {"learning_rates": rates, "steps": steps, "pairs": pairs, "tiles": tiles, "inputs": inputs}
-        args |= {"classes": classes, "stride": stride, "number": 7, "with_totals": with_totals}
-        # A probability's relative error is its logit's absolute one: the rounding of its terms, 2^-22 each, most of
-        # which averages out. An update is a mean over images.
-        logit = 16 * UNIT * float((pixels @ np.abs(weight[:, None, :inputs]) + np.abs(bias).max()).max())
-        moved = steps * (float(rates.max()) * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + np.abs(bias).max())))
-        totals = np.array([steps * batch * 2 * (logit + moved), 0.0])
+        grams[: steps - 1] = cluster_model.neighbour_grams(shared["images"])
+        args: Args = {"images": shared.pop("images"), "labels": shared.pop("labels"), "grams": grams}
+        args |= {"ready": np.full(len(grams), 7, np.int32), **shared, "steps": steps, "pairs": pairs, "tiles": tiles}
+        args |= {"inputs": inputs, "classes": classes, "stride": (inputs + 1) * classes, "number": 7}
         yield Case(
             "persistent_cluster",
             (networks,),
             (CLUSTER_THREADS,),
-            args,
-            {"weight": moved, "bias": moved, "totals": totals},
+            args | {"with_totals": with_totals},
+            bounds,
             BLOCKS,
             SHARED_BYTES // 2 if networks > 1 else SHARED_BYTES,
             macros=(("BLOCKS_A_MULTIPROCESSOR", "2"),) if networks > 1 else (),
         )
+
+
+def fleet_columns(random: Generator) -> Iterator[Case]:
+    # Steps, batch, inputs, classes, networks, of a cluster. One or no tile a warp and two; groups that networks share.
+    sizes = [(1, 16, 1, 1, 1, 1), (5, 48, 140, 10, 2, 3), (2, 128, 784, 10, 4, 3), (3, 112, 1023, 16, 1, 2)]
+    sizes += [(3, 32, 40, 3, 7, 8), (3, 80, 600, 10, 5, 5)]
+    for (steps, batch, inputs, classes, networks, of_cluster), with_totals in itertools.product(sizes, (0, 1)):
+        args, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
+        args |= {"images": args["images"].view(np.uint16), "steps": steps, "inputs": inputs}
+        args |= {"stride": (inputs + 1) * classes, "count": networks}
+        problem = Problem(inputs, classes, batch_size=batch)
+        yield Case(
+            "fleet_columns",
+            (-(-networks // of_cluster),),
+            (r3_fleet_columns.THREADS,),
+            args | {"with_totals": with_totals},
+            bounds,
+            r3_fleet_columns.BLOCKS,
+            r3_fleet_columns.shared_bytes(problem, of_cluster),
+            macros=r3_fleet_columns.macros(problem, of_cluster),
+            besides={"classes": classes},
+        )
+
+
+def _softmax_regressions(
+    random: Generator, steps: int, batch: int, inputs: int, classes: int, networks: int
+) -> tuple[dict[str, Array], dict[str, Array | float]]:
+    """Images, labels, parameters, totals and rates of networks that train on the same batches, and what they may err.
+
+    Weights and biases of a network lie (inputs + 1) * classes numbers after the previous one's, in an array each.
+    """
+    pixels = _pixels(random, (steps, batch, inputs))
+    weight = _normal(random, (networks, inputs + 1, classes)) / np.float32(8)
+    rates = np.array([0.125, 0.0625, 0.5, 0.25, 0.0, 0.03125, 0.375][:networks], np.float32)
+    labels = random.integers(0, classes, (steps, batch), np.int32)
+    args = {"images": fragments(HostDevice(), list(pixels)), "labels": labels}
+    args |= {"weight": weight, "bias": _normal(random, (networks, (inputs + 1) * classes))}
+    args |= {"totals": np.array([[12.5, 3.0]] * networks), "learning_rates": rates}
+    # A probability's relative error is its logit's absolute one: the rounding of its terms, 2^-22 each, most of which
+    # averages out. An update is a mean over images.
+    most = float(np.abs(args["bias"]).max())
+    logit = 16 * UNIT * float((pixels @ np.abs(weight[:, None, :inputs]) + most).max())
+    moved = steps * (float(rates.max()) * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + most)))
+    totals = np.array([steps * batch * 2 * (logit + moved), 0.0])
+    return args, {"weight": moved, "bias": moved, "totals": totals}
 
 
 def cluster_mlp(random: Generator) -> Iterator[Case]:

@@ -285,6 +285,24 @@ def persistent_cluster(
     number: int,
     with_totals: int,
 ) -> Outputs:
+    return _softmax_regressions(
+        images, labels, weight, bias, totals, learning_rates, steps, inputs, classes, stride, with_totals
+    )
+
+
+def _softmax_regressions(
+    images: Halves,
+    labels: Labels,
+    weight: Array,
+    bias: Array,
+    totals: Array,
+    learning_rates: Array,
+    steps: int,
+    inputs: int,
+    classes: int,
+    stride: int,
+    with_totals: int,
+) -> Outputs:
     weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
     for index, learning_rate in enumerate(learning_rates):
         own, own_bias = weight[index, :inputs], bias[index, :classes]
@@ -298,6 +316,11 @@ def persistent_cluster(
             own -= learning_rate * x.T @ dlogits
             own_bias -= learning_rate * dlogits.sum(axis=0)
     return {"weight": weight, "bias": bias, "totals": totals}
+
+
+def fleet_columns(images: Bits, count: int, classes: int, **args: Any) -> Outputs:
+    assert count == len(args["learning_rates"])
+    return _softmax_regressions(images.view(np.float16), classes=classes, **args)
 
 
 def cluster_mlp(

@@ -44,6 +44,7 @@ SOURCES = (
     "stages.classic.r4_sparse_metrics:STAGE",
     "stages.classic.r5_cudnn_softmax:STAGE",
     "stages.classic.r6_cuda_graph:STAGE",
+    "stages.fusion.r1_fleet_graph:STAGE",
     "stages.fusion.r1_fused_head:STAGE",
     "stages.fusion.r2_fused_update:STAGE",
     "stages.fusion.r3_fused_epilogue:STAGE",

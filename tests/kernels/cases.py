@@ -381,6 +381,14 @@ def add_bias(random: Generator) -> Iterator[Case]:
         yield _one_dimensional("add_bias", rows * cols, args, {"output": 2 * UNIT * np.abs(output + bias)})
 
 
+def add_biases(random: Generator) -> Iterator[Case]:
+    for networks, (rows, cols) in zip(itertools.cycle((1, 3)), _matrices(), strict=False):
+        output, bias = _normal(random, (networks, rows, cols)), _normal(random, (networks, cols + 2))
+        args: Args = {"output": output, "bias": bias, "rows": rows, "cols": cols, "stride": cols + 2}
+        bounds: dict[str, Array | float] = {"output": 2 * UNIT * np.abs(output + bias[:, None, :cols])}
+        yield Case("add_biases", (_blocks(rows * cols, BLOCK), networks), (BLOCK,), args, bounds)
+
+
 def relu(random: Generator) -> Iterator[Case]:
     for count in _counts():
         yield _one_dimensional("relu", count, {"output": _signed(random, count), "count": count}, {"output": 0.0})
@@ -418,22 +426,23 @@ def softmax(random: Generator) -> Iterator[Case]:
 
 
 def softmax_xent_backward(random: Generator) -> Iterator[Case]:
-    for rows, classes in _batches(BLOCK // 10):
-        probs = random.dirichlet(np.ones(classes), rows).astype(np.float32)
-        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": _poison((rows, classes))}
+    for networks, (rows, classes) in zip(itertools.cycle((1, 3)), _batches(BLOCK // 10), strict=False):
+        probs = random.dirichlet(np.ones(classes), (networks, rows)).astype(np.float32)
+        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": _poison(probs.shape)}
         args |= {"rows": rows, "classes": classes}
         bound = 4 * UNIT * np.abs(doubles.softmax_xent_backward(**_wide(args))["dlogits"])
-        yield _one_dimensional("softmax_xent_backward", rows * classes, args, {"dlogits": bound})
+        grid = (_blocks(rows * classes, BLOCK), networks)
+        yield Case("softmax_xent_backward", grid, (BLOCK,), args, {"dlogits": bound})
 
 
 def softmax_xent_totals(random: Generator) -> Iterator[Case]:
-    for rows, classes in _batches(TOTALS_THREADS):
-        logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
-        totals = np.array([1234.5, 678.0])  # of the steps before
+    for networks, (rows, classes) in zip(itertools.cycle((1, 3)), _batches(TOTALS_THREADS), strict=False):
+        logits = np.stack([_logits(random, rows, classes) for _ in range(networks)])
+        labels, totals = _labels(random, rows, classes), np.array([[1234.5, 678.0]] * networks)  # of the steps before
         args: Args = {"logits": logits, "labels": labels, "totals": totals, "rows": rows, "classes": classes}
         loss_bound = rows * 2 * _exp_error(logits)
         bounds: dict[str, Array | float] = {"totals": np.array([loss_bound, 0.0])}
-        yield Case("softmax_xent_totals", (1,), (TOTALS_THREADS,), args, bounds)
+        yield Case("softmax_xent_totals", (1, networks), (TOTALS_THREADS,), args, bounds)
 
 
 def softmax_xent(random: Generator) -> Iterator[Case]:
@@ -514,6 +523,15 @@ def sgd_update(random: Generator) -> Iterator[Case]:
         args: Args = {"param": param, "gradient": gradient, "learning_rate": rate, "count": count}
         bound = 2 * UNIT * (np.abs(param) + rate * np.abs(gradient))
         yield _one_dimensional("sgd_update", count, args, {"param": bound})
+
+
+def sgd_updates(random: Generator) -> Iterator[Case]:
+    for networks, count in zip(itertools.cycle((1, 3)), _counts(), strict=False):
+        param, gradient = _normal(random, (networks, count)), _normal(random, (networks, count))
+        rates = random.random(networks).astype(np.float32)
+        args: Args = {"param": param, "gradient": gradient, "learning_rates": rates, "count": count}
+        bounds: dict[str, Array | float] = {"param": 2 * UNIT * (np.abs(param) + np.abs(gradient))}
+        yield Case("sgd_updates", (_blocks(count, BLOCK), networks), (BLOCK,), args, bounds)
 
 
 def expand_pixels(random: Generator) -> Iterator[Case]:

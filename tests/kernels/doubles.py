@@ -189,6 +189,10 @@ def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
     return {"output": output + bias}
 
 
+def add_biases(output: Array, bias: Array, rows: int, cols: int, stride: int) -> Outputs:
+    return {"output": output + bias[:, None, :cols]}
+
+
 def relu(output: Array, count: int) -> Outputs:
     return {"output": np.maximum(output, 0)}
 
@@ -211,13 +215,13 @@ def softmax(logits: Array, probs: Array, rows: int, classes: int) -> Outputs:
 
 
 def softmax_xent_backward(probs: Array, labels: Labels, dlogits: Array, rows: int, classes: int) -> Outputs:
-    return {"dlogits": (probs - np.eye(classes)[labels]) / rows}
+    return {"dlogits": (probs - np.eye(classes)[labels]) / rows}  # of one network, or of several in one more axis
 
 
 def softmax_xent_totals(logits: Array, labels: Labels, totals: Array, rows: int, classes: int) -> Outputs:
-    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(rows), labels]
-    correct = logits.argmax(axis=1) == labels
-    return {"totals": totals + np.array([losses.sum(), correct.sum()])}
+    losses = np.log(np.exp(logits).sum(axis=-1)) - logits[..., np.arange(rows), labels]
+    correct = logits.argmax(axis=-1) == labels
+    return {"totals": totals + np.stack([losses.sum(axis=-1), correct.sum(axis=-1)], axis=-1)}
 
 
 def softmax_xent(
@@ -255,6 +259,10 @@ def last_layer(
 
 def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) -> Outputs:
     return {"param": param - learning_rate * gradient}
+
+
+def sgd_updates(param: Array, gradient: Array, learning_rates: Array, count: int) -> Outputs:
+    return {"param": param - learning_rates[:, None] * gradient}
 
 
 def expand_pixels(pixels: NDArray[np.uint8], images: Array, count: int) -> Outputs:

@@ -31,14 +31,22 @@ def test_each_network_of_fleet_cluster_has_the_bits_of_persistent_cluster(
 
 
 @pytest.mark.parametrize(
-    ("inputs", "batch_size", "networks", "rates"),
-    [(49, 32, 2, ()), (784, 128, 5, FIVE), (300, 80, 33, ()), (784, 128, 64, ()), (784, 128, 200, ())],
+    ("inputs", "hidden", "batch_size", "networks", "rates"),
+    [
+        (49, (), 32, 2, ()),
+        (784, (), 128, 5, FIVE),
+        (300, (), 80, 33, ()),
+        (784, (), 128, 64, ()),
+        (784, (), 128, 200, ()),
+        (49, (33,), 24, 5, FIVE),
+        (784, (128, 128, 128), 32, 20, ()),
+    ],
     ids=str,
 )
 def test_each_network_of_fleet_columns_has_the_bits_that_it_has_alone(
-    inputs: int, batch_size: int, networks: int, rates: tuple[float, ...]
+    inputs: int, hidden: tuple[int, ...], batch_size: int, networks: int, rates: tuple[float, ...]
 ) -> None:
-    problem = Problem(inputs, 10, (), batch_size, networks=networks, learning_rates=rates, metrics_every=2)
+    problem = Problem(inputs, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
     assert_bits_as_alone(r3_fleet_columns.STAGE, r3_fleet_columns.STAGE, problem)
 
 

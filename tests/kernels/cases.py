@@ -788,8 +788,8 @@ def fleet_columns(random: Generator) -> Iterator[Case]:
     sizes = [(1, 16, 1, 1, 1, 1), (5, 48, 140, 10, 2, 3), (2, 128, 784, 10, 4, 3), (3, 112, 1023, 16, 1, 2)]
     sizes += [(3, 32, 40, 3, 7, 8), (3, 80, 600, 10, 5, 5)]
     for (steps, batch, inputs, classes, networks, of_cluster), with_totals in itertools.product(sizes, (0, 1)):
-        args, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
-        args |= {"images": args["images"].view(np.uint16), "steps": steps, "inputs": inputs}
+        shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
+        args: Args = {**shared, "images": shared["images"].view(np.uint16), "steps": steps, "inputs": inputs}
         args |= {"stride": (inputs + 1) * classes, "count": networks}
         problem = Problem(inputs, classes, batch_size=batch)
         yield Case(
@@ -841,14 +841,16 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         (60, (20, 130), 10, 32, 1, 4, False),
         (784, (256, 256, 256), 10, 32, 8, 1, True),
     ]
+    in_eight_blocks = (60, (20, 130), 10, 40)
     for (inputs, hidden, classes, batch, split, ways, shares), halves, with_totals in itertools.product(
-        sizes, (EXACT, ROUNDED), (0, 1)
+        [*sizes, (*in_eight_blocks, 2, 1, False)], (EXACT, ROUNDED), (0, 1)
     ):
         # A step moves a logit by rate times the squares of its inputs, about sixteen each, times the mean of dlogits.
         # Were that more than one in all, the next step would enlarge a step's rounding by as much.
         steps, rate = 3, 1 / (16 * max(hidden))
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
-        plan = Plan(problem, split, ways, halves, shares)
+        blocks = 8 if (inputs, hidden, classes, batch) == in_eight_blocks else BLOCKS
+        plan = Plan(problem, split, ways, halves, shares, blocks)
         pixels = _pixels(random, (steps, batch, inputs))
         memory = ParameterMemory(HostDevice().empty, problem)
         memory.flat[...] = 0
@@ -876,7 +878,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
-        case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
+        case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, blocks, plan.shared_bytes)
         yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
 

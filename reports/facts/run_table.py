@@ -312,9 +312,10 @@ def networks_in_words(results: Results) -> str:
     """How times of several networks are told, and the accuracy at each learning rate; empty where one trains."""
     if results.problem.networks == 1:
         return ""
-    return " ".join(
-        filter(None, ("A step is one of all networks, a network-step one network's share of it.", _by_rate(results)))
+    told = (
+        "A step is one of all networks, a network-step one network's share; in a row, that is one network's time alone."
     )
+    return " ".join(filter(None, (told, _by_rate(results))))
 
 
 def _by_rate(results: Results) -> str:

@@ -78,7 +78,7 @@ def test_each_network_has_its_own_rate(tmp_path: Path) -> None:
     assert stage.status == "failed"
     wrong = next(one for one in stage.checks if one.what == "first update, scale")
     assert not wrong.passed
-    assert wrong.note.startswith("network 1")
+    assert wrong.note.startswith("network 2")
     assert wrong.factor == pytest.approx(1 / 3, rel=1e-3)
 
 

@@ -131,7 +131,7 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[L
         run = results.runs[point.name]
         rates = [limit.best for limit in run.limits.limits if limit.unit == "TFLOP/s"] if run.limits else []
         if rates:
-            least_us = product_operations(run.problem) / max(rates) / 1e6
+            least_us = product_operations(run.problem) / run.problem.networks / max(rates) / 1e6
             found.append((axis.place(point), Spread(least_us, least_us, least_us)))
     return [Line("products at the highest rate", "faint", found, dash="1 3")] if found else []
 

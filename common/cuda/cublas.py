@@ -29,7 +29,7 @@ CANDIDATES = 24
 ALIGNMENT = 256  # bytes, of CUDA's allocations
 
 Key = tuple[tuple[int, ...], tuple[int, ...], bool, bool, float, float, Fusion | None, str]
-"""Shapes of a and b, trans_a, trans_b, alpha, beta, fusion, formats of b, a and out."""
+"""Shapes of a and b, trans_a, trans_b, alpha, beta, fusion, formats of b, a and out, and of several how far apart."""
 
 FORMATS = {"f": CudaDataType.CUDA_R_32F, "e": CudaDataType.CUDA_R_16F}  # by NumPy's character
 
@@ -66,7 +66,8 @@ class Plan:
 class Matmul:
     """out (m, n) = alpha * op(a) @ op(b) + beta * out, then the fusion, if any.
 
-    Matrices are float32, or factors float16; three-dimensional arrays are as many products as their first dimension.
+    Matrices are float32, or factors float16; three-dimensional arrays are as many products as their first dimension,
+    along which they may be strided; then beta must be 0.
     cuBLASLt may round float32 factors to the precision `factors`; sums are float32. All algorithms are deterministic:
     none adds in the order of arrival.
     """
@@ -93,7 +94,10 @@ class Matmul:
         fusion: Fusion | None = None,
     ) -> None:
         """Enqueue the product; the first call with a shape times the algorithms."""
-        key = (a.shape, b.shape, trans_a, trans_b, alpha, beta, fusion, b.dtype.char + a.dtype.char + out.dtype.char)
+        formats = b.dtype.char + a.dtype.char + out.dtype.char
+        if len(out.shape) > 2:
+            formats += f" {[_apart(matrix) for matrix in (b, a, out)]}"
+        key = (a.shape, b.shape, trans_a, trans_b, alpha, beta, fusion, formats)
         plan = self._plans.get(key)
         if plan is None:
             plan = self._plans[key] = self._choose(a, b, out, key)
@@ -147,7 +151,7 @@ class Matmul:
             alpha_at, beta_at, algorithm_at = (value.ctypes.data for value in kept)
             plans.append(Plan(operation, layouts, alpha_at, beta_at, algorithm_at, kept))
         purpose = repr(key[:-2]) + (f" {fusion.kind}" if fusion else "") + (f" {formats}" if formats != "fff" else "")
-        scratch = cupy.zeros(out.shape, out.dtype)  # with beta, a trial would change out
+        scratch = cupy.zeros(out.shape, out.dtype) if beta else out  # with beta, a trial would change out
         return plans[self._trials.fastest(purpose, [partial(self._launch, plan, a, b, scratch) for plan in plans])]
 
     def _candidates(self, operation: int, layouts: tuple[int, ...], matrices: tuple[Any, ...]) -> list[Any]:
@@ -200,10 +204,16 @@ def _layout(matrix: Tensor | Any) -> int:
     for count in several:
         for name, value in (
             (names.BATCH_COUNT, np.array(count, np.int32)),
-            (names.STRIDED_BATCH_OFFSET, np.array(rows * cols, np.int64)),
+            (names.STRIDED_BATCH_OFFSET, np.array(_apart(matrix), np.int64)),
         ):
             cublasLt.matrix_layout_set_attribute(layout, name, value.ctypes.data, value.nbytes)
     return layout
+
+
+def _apart(matrices: Any) -> int:
+    """Elements from one of several matrices to the next; 0 if all are the same."""
+    apart: int = matrices.strides[0] // matrices.dtype.itemsize
+    return apart
 
 
 def _alignment(matrix: Tensor | Any) -> Any:

@@ -186,12 +186,13 @@ class Timing(msgspec.Struct, frozen=True):
         )
 
 
-class LossPoint(msgspec.Struct, frozen=True):
+class LossPoint(msgspec.Struct, frozen=True, omit_defaults=True):
     """Mean loss and accuracy of one epoch, counted from 1: of its training, or on the test images after it."""
 
     epoch: int
     loss: float | None
     accuracy: float | None
+    networks: list[float | None] = []  # each one's accuracy, where several trained; the rest is their mean
 
 
 class Metrics(msgspec.Struct, frozen=True):

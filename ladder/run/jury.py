@@ -127,7 +127,7 @@ class Jury:
     def _merged(self, round_: int, found: Sequence[Sequence[Check]]) -> list[Check]:
         """The worst check of each name, with its network."""
         named = [
-            msgspec.structs.replace(one, note=f"network {network}{f'; {one.note}' if one.note else ''}")
+            msgspec.structs.replace(one, note=f"network {network + 1}{f'; {one.note}' if one.note else ''}")
             for network, checks in zip(self.judged(round_), found, strict=True)
             for one in checks
         ]

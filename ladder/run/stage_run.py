@@ -387,7 +387,10 @@ class StageRun:
 
 
 def _points(seen: Mapping[int, EpochMetrics]) -> list[LossPoint]:
-    return [LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy)) for e, m in sorted(seen.items())]
+    return [
+        LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy), [_finite(one.accuracy) for one in m.networks])
+        for e, m in sorted(seen.items())
+    ]
 
 
 def _finite(value: float) -> float | None:

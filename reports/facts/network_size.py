@@ -10,9 +10,9 @@ FLOAT32_BYTES = 4
 
 
 def product_operations(problem: ProblemRecord) -> int:
-    """Multiplications and additions of a step's products; no gradient flows into the images."""
+    """Multiplications and additions of a step's products, of all networks; no gradient flows into the images."""
     layers = [outputs * inputs for inputs, outputs in _layers(problem)]
-    return 2 * problem.batch_size * (3 * sum(layers) - layers[0])
+    return problem.networks * 2 * problem.batch_size * (3 * sum(layers) - layers[0])
 
 
 def _layers(problem: ProblemRecord) -> list[tuple[int, int]]:

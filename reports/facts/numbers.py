@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from ladder.records.run import Precision, Spread
 
 MISSING = "-"
+BARS = "▁▂▃▄▅▆▇█"  # of rising height
 # Code, which stays; else what Markdown would read: a tag, a lone backtick, a fence, an address, a link but to files.
 MARKUP = re.compile(r"((?<!\\)`[^`]+`)|[<`]|^~|^\[(?=[^]]*\]:)|\](?=\((?!(?:https?://[^\s&<()]*|[\w./#%-]*)\)))")
 
@@ -38,6 +39,12 @@ def spread_milliseconds(spread: Spread | None) -> str:
 def microseconds(value: float | None) -> str:
     """Microseconds without the unit: `36.8`."""
     return MISSING if value is None else _digits(value)
+
+
+def bars(values: Sequence[float | None], low: float, high: float) -> str:
+    """Values as bars between two ends: `▁▃▇█`; a missing one as a dot."""
+    height = (len(BARS) - 1) / ((high - low) or 1.0)
+    return "".join("·" if value is None else BARS[round((value - low) * height)] for value in values)
 
 
 def cycles(value: float | None) -> str:

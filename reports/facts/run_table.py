@@ -6,6 +6,7 @@ Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into t
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ladder.records.exactness import precision_class
@@ -15,6 +16,7 @@ from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
 from reports.facts.ratios import NOISE, Ratio
 from reports.facts.times import median_us
 
+SHORTEST_PICTURE = 3  # epochs
 FOUND = "Found by the author, in recorded runs"  # the measurement that a stage's file tells
 
 # The blocks of a table below the ladder, in order, with their headings.
@@ -313,9 +315,10 @@ def networks_in_words(results: Results) -> str:
     """How times of several networks are told, and the accuracy at each learning rate; empty where one trains."""
     if results.problem.networks == 1:
         return ""
-    return " ".join(
-        filter(None, ("A step is one of all networks, a network-step one network's share of it.", _by_rate(results)))
+    told = (
+        "A step is one of all networks, a network-step one network's share; in a row, that is one network's time alone."
     )
+    return " ".join(filter(None, (told, _by_rate(results))))
 
 
 def _by_rate(results: Results) -> str:
@@ -330,8 +333,21 @@ def _by_rate(results: Results) -> str:
     told = [f"{rate:g} {numbers.percent(one)}" for rate, one in zip(rates, seen, strict=False)]
     return (
         f"Test accuracy by learning rate ({fastest.name}): {', '.join(told)}. Each rate has first parameters of its "
-        "own: close ones differ by chance."
+        f"own: close ones differ by chance.{_by_epoch(fastest, rates)}"
     )
+
+
+def _by_epoch(stage: StageResult, rates: Sequence[float]) -> str:
+    """A small picture of each rate's training accuracy by epoch; empty if fewer than three epochs computed it."""
+    points = [point for point in stage.metrics.loss_curve if point.networks] if stage.metrics else []
+    known = [one for point in points for one in point.networks if one is not None]
+    if len(points) < SHORTEST_PICTURE or not known:
+        return ""
+    low, high = min(known), max(known)
+    pictures = [numbers.bars(series, low, high) for series in zip(*(point.networks for point in points), strict=True)]
+    told = ", ".join(f"{rate:g} {picture}" for rate, picture in zip(rates, pictures, strict=False))
+    ends = f"from {numbers.percent(low)} to {numbers.percent(high)}"
+    return f" Training accuracy in epochs {points[0].epoch} to {points[-1].epoch}, {ends}: {told}."
 
 
 def disturbed_in_words(stage: StageResult) -> str:

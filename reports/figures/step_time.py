@@ -11,6 +11,7 @@ from ladder.records.run import Results, Spread, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.launch_regimes import HEADINGS, regime
+from reports.facts.network_size import product_operations
 from reports.facts.provenance import gpu_name
 from reports.facts.run_table import ABLATIONS, dataset_name, name_of
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, point_winners, setting, value_text
@@ -23,6 +24,7 @@ LEFT, RIGHT, LABELS = 66, 575, 596  # pixels: the axes, and the labels on their 
 TOP, GAP, BOTTOM, LABEL = 84, 44, 92, 14
 LETTER = 6.3  # pixels, of small text
 TIMES, LEADS = 270, 130  # pixels: the least height of a panel
+NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 LEAD_DASHES = {"float32": "", "tf32": "2 3", "bf16/fp16": "9 3"}  # by class of precision
 Scale = Callable[[float], float]
@@ -69,15 +71,19 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     times, leads = _times(results, axis, points, stages), _leads(results, axis, points)
+    step = "step"
+    if axis.key == NETWORKS:
+        step = "network-step"
+        times += _limit(results, axis, points)
     upper = max(TIMES, LABEL * len(times))
     lower = max(LEADS, LABEL * len(leads)) if leads else 0
     bottom = TOP + upper + (GAP + lower if leads else 0)
     run = results.runs[points[0].name]
     about = ", ".join(part for part in (where, _fixed(results, run), dataset_name(run), gpu_name(run)) if part)
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{results.study.title}: {about}", _description(times, leads))
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{results.study.title}: {about}", _description(step, times, leads))
     canvas.text(12, 24, results.study.title, look="bold large")
     canvas.text(12, 44, about, "faint")
-    _panel(canvas, times, TOP, upper, "us/step, log scale", axis, points)
+    _panel(canvas, times, TOP, upper, f"us/{step}, log scale", axis, points)
     if leads:
         _panel(
             canvas, leads, TOP + upper + GAP, lower, "lead of the fastest rung over the fastest reference", axis, points
@@ -93,7 +99,12 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: I
     found = []
     for stage in stages:
         asked = [(axis.place(point), results.at(point, stage.name)) for point in points]
-        spreads = [(place, step_us(one)) for place, one in asked if one is not None]
+        shares = [results.runs[point.name].problem.networks if axis.key == NETWORKS else 1 for point in points]
+        spreads = [
+            (place, _share(step_us(one), networks))
+            for (place, one), networks in zip(asked, shares, strict=True)
+            if one is not None
+        ]
         is_reference = stage.group == "reference"
         found.append(
             Line(
@@ -106,6 +117,23 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: I
             )
         )
     return found
+
+
+def _share(spread: Spread | None, networks: int) -> Spread | None:
+    """A network's share of a step's time."""
+    return Spread(spread.median / networks, spread.min / networks, spread.max / networks) if spread else None
+
+
+def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
+    """The time of a network's products at the GPU's highest rate, with all multiprocessors; none without limits."""
+    found: list[tuple[float, Spread | None]] = []
+    for point in points:
+        run = results.runs[point.name]
+        rates = [limit.best for limit in run.limits.limits if limit.unit == "TFLOP/s"] if run.limits else []
+        if rates:
+            least_us = product_operations(run.problem) / run.problem.networks / max(rates) / 1e6
+            found.append((axis.place(point), Spread(least_us, least_us, least_us)))
+    return [Line("products at the highest rate", "faint", found, dash="1 3")] if found else []
 
 
 def _fastest(run: Results) -> list[str]:
@@ -229,12 +257,12 @@ def _bottom(
     )
 
 
-def _description(times: Sequence[Line], leads: Sequence[Line]) -> str:
+def _description(step: str, times: Sequence[Line], leads: Sequence[Line]) -> str:
     """The figure in words, for a reader who cannot see it."""
     last = [f"{line.name} {numbers.microseconds(line.last[1])}" for line in times]
     ahead = [f"{line.name} {numbers.ratio(line.last[1])}" for line in leads]
     lead = f" Lead over the fastest reference there: {', '.join(ahead)}." if ahead else ""
-    return f"Microseconds a step at each stage's last point: {', '.join(last)}.{lead}"
+    return f"Microseconds a {step} at each stage's last point: {', '.join(last)}.{lead}"
 
 
 def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:

@@ -107,7 +107,7 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
         column("from", [row.parent for row in shown], 4, left=True, style="dim"),
         column("us/step", [numbers.microseconds(row.step_us) for row in shown], 0, style="bold"),
         starred,
-        column("us a net-\nwork-step", [_of_several(row.network_us) for row in shown], 0),
+        column("us a\nnetwork", [_of_several(row.network_us) for row in shown], 0),
         column("learned best", [row.learned_best for row in shown], 2, left=True),
         column(FROM, [_ratio(row.versus_parent, about) for row in shown], 1),
         column(BEST, [_versus_best(row, about) for row in shown], 5),

@@ -41,15 +41,17 @@ class ClusterMlp:
     and so do their totals.
     """
 
-    def __init__(self, setup: Setup, halves: int = EXACT, learning_rates: Sequence[float] = ()) -> None:
+    def __init__(
+        self, setup: Setup, halves: int = EXACT, learning_rates: Sequence[float] = (), blocks: int = BLOCKS
+    ) -> None:
         problem, tensors = setup.problem, setup.tensors
         rates = np.array(learning_rates or [problem.learning_rate], np.float32)
-        plan = plan_for(problem, halves, setup.device.block_shared_bytes)
+        plan = plan_for(problem, halves, setup.device.block_shared_bytes, blocks)
         if plan is None:
-            raise MisfitError(_too_large(problem, setup.device.block_shared_bytes))
+            raise MisfitError(_too_large(problem, setup.device.block_shared_bytes, blocks))
         macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
-        self._train = setup.kernel("cluster/cluster_mlp.cu", "cluster_mlp", BLOCKS, plan.shared_bytes, macros=macros)
-        require_cluster(self._train, THREADS, BLOCKS)
+        self._train = setup.kernel("cluster/cluster_mlp.cu", "cluster_mlp", blocks, plan.shared_bytes, macros=macros)
+        require_cluster(self._train, THREADS, blocks)
         images = matrices(setup.device, [images for images, _ in tensors.batches], plan.tiles)
         labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
         for own, (_, batch) in zip(labels, tensors.batches, strict=True):
@@ -72,6 +74,7 @@ class Plan:
     ways: int  # warps that share the features of a block
     halves: int = EXACT  # float16 summands of a number: two for float32's class, or one
     shares: bool = False  # logits use the memory of the first layer's exchange
+    blocks: int = BLOCKS  # of the cluster
 
     @property
     def pairs(self) -> int:
@@ -91,12 +94,12 @@ class Plan:
     @property
     def slots(self) -> list[int]:
         """Chunks of each hidden layer in a block."""
-        return [-(-width // (CHUNK * BLOCKS)) for width in self.problem.hidden]
+        return [-(-width // (CHUNK * self.blocks)) for width in self.problem.hidden]
 
     @property
     def chunks(self) -> list[int]:
         """Chunks of every layer."""
-        return [*(slots * BLOCKS for slots in self.slots), MOST_CLASSES // CHUNK]
+        return [*(slots * self.blocks for slots in self.slots), MOST_CLASSES // CHUNK]
 
     @property
     def hops(self) -> int:
@@ -119,7 +122,8 @@ class Plan:
     def macros(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> tuple[tuple[str, str], ...]:
         """The kernel's macros; the begins of parameters are those of `ParameterMemory`."""
         numbers = self.numbers(weight_begins, bias_begins)
-        return (("PLAN", ",".join(map(str, numbers))), ("FACTOR_HALVES", str(self.halves)))
+        plan = (("PLAN", ",".join(map(str, numbers))), ("FACTOR_HALVES", str(self.halves)))
+        return plan if self.blocks == BLOCKS else (*plan, ("BLOCKS_OF_CLUSTER", str(self.blocks)))
 
     def numbers(self, weight_begins: Sequence[int], bias_begins: Sequence[int]) -> list[int]:
         """The fields of struct Plan in mlp_plan.cuh; the begins of parameters are those of `ParameterMemory`."""
@@ -142,7 +146,7 @@ class Plan:
     def _logits_bytes(self) -> int:
         """Bytes of all senders' parts of the logits of a block's eight images."""
         part = 2 * self.halves * HALF_BYTES  # one sender's, both chunks of classes
-        return BLOCKS * (part + part // LANES)  # one lane's padding avoids bank conflicts
+        return self.blocks * (part + part // LANES)  # one lane's padding avoids bank conflicts
 
     def _sections(self) -> dict[str, list[int]]:
         """Sizes in bytes of the sections of a block's shared memory, in order."""
@@ -163,19 +167,21 @@ class Plan:
         }
 
 
-def plan_for(problem: Problem, halves: int = EXACT, shared_bytes: int = MOST_SHARED_BYTES) -> Plan | None:
+def plan_for(
+    problem: Problem, halves: int = EXACT, shared_bytes: int = MOST_SHARED_BYTES, blocks: int = BLOCKS
+) -> Plan | None:
     """The best plan that fits a cluster whose blocks have so much shared memory; None if none does."""
     most = shared_bytes - STATIC_BYTES
-    return next((plan for plan in plans(problem, halves) if plan.shared_bytes <= most), None)
+    return next((plan for plan in plans(problem, halves, blocks) if plan.shared_bytes <= most), None)
 
 
-def plans(problem: Problem, halves: int = EXACT) -> Iterator[Plan]:
+def plans(problem: Problem, halves: int = EXACT, blocks: int = BLOCKS) -> Iterator[Plan]:
     """Candidate plans, best first: features of a unit in as few blocks as possible.
 
     Plans whose logits share memory come last, also with fewer warps than there are.
     """
-    for shares, split in itertools.product((False, True), SPLITS):
-        plan = Plan(problem, split, 1, halves, shares)
+    for shares, split in itertools.product((False, True), (split for split in SPLITS if split <= blocks)):
+        plan = Plan(problem, split, 1, halves, shares, blocks)
         chunks, strips = plan.slots[0] * split, -(-plan.pairs // 2)
         tasks = (chunks // 2 if chunks % 2 == 0 else chunks) * strips  # of the first layer's products
         ways = [ways for ways in SPLITS if ways == 1 or (ways * tasks <= WARPS and ways <= plan.slice_tiles)]
@@ -186,24 +192,24 @@ def plans(problem: Problem, halves: int = EXACT) -> Iterator[Plan]:
             yield replace(plan, ways=ways[-1])
 
 
-def misfit(problem: Problem, steps: int, halves: int = EXACT) -> str:
+def misfit(problem: Problem, steps: int, halves: int = EXACT, blocks: int = BLOCKS) -> str:
     """Why a problem with hidden layers fits no GPU's cluster, as a sentence; empty if it fits one."""
     if len(problem.layers) > MOST_LAYERS:
         return f"{len(problem.hidden)} hidden layers ({_hidden(problem)}) exceed the limit of {MOST_LAYERS - 1}."
-    if problem.batch_size > MOST_IMAGES:
-        return f"Batch size {problem.batch_size} exceeds the limit of {MOST_IMAGES}."
+    if problem.batch_size > (most := MOST_IMAGES * blocks // BLOCKS):
+        return f"Batch size {problem.batch_size} exceeds the limit of {most}."
     if problem.classes > MOST_CLASSES:
         return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
-    plan = plan_for(problem, halves)
+    plan = plan_for(problem, halves, blocks=blocks)
     if plan is None:
-        return _too_large(problem, MOST_SHARED_BYTES)
+        return _too_large(problem, MOST_SHARED_BYTES, blocks)
     most = steps * plan.tiles * plan.pairs * EDGE * EDGE
     return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if most > MOST_ELEMENTS else ""
 
 
-def _too_large(problem: Problem, shared_bytes: int) -> str:
+def _too_large(problem: Problem, shared_bytes: int, blocks: int) -> str:
     layers = f"Hidden layers {_hidden(problem)} at batch size {problem.batch_size}"
-    return f"{layers} do not fit {BLOCKS} multiprocessors with {shared_bytes >> 10} KiB of shared memory each."
+    return f"{layers} do not fit {blocks} multiprocessors with {shared_bytes >> 10} KiB of shared memory each."
 
 
 def _hidden(problem: Problem) -> str:

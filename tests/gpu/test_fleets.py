@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from common.problem import Problem, initial_params, network_run
+from common.problem import Params, Problem, initial_params, network_run
+from common.trainer import EpochMetrics
 from ladder.machine.environment import missing
-from stages.persistent import r1_persistent_cluster, r2_fleet_cluster
+from stages.engine.stage import Stage
+from stages.persistent import r1_persistent_cluster, r2_fleet_cluster, r3_fleet_columns
 from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.gpu
@@ -21,14 +23,39 @@ FIVE = (0.02, 0.05, 0.1, 0.2, 0.4)
     [((), 2, ()), ((), 5, FIVE), ((), 7, ()), ((), 9, ()), ((), 40, ()), ((33,), 5, FIVE), ((40, 24, 9), 9, ())],
     ids=str,
 )
-def test_each_network_has_the_bits_that_it_has_alone(
+def test_each_network_of_fleet_cluster_has_the_bits_of_persistent_cluster(
     hidden: tuple[int, ...], networks: int, rates: tuple[float, ...]
 ) -> None:
-    if reason := missing(r2_fleet_cluster.STAGE.needs):
-        pytest.skip(reason)
     problem = Problem(49, 10, hidden, batch_size=32, networks=networks, learning_rates=rates, metrics_every=2)
-    split = random_split(20 * 32, inputs=49, classes=10)
-    trainer = r2_fleet_cluster.STAGE.build(problem, split)
+    assert_bits_as_alone(r2_fleet_cluster.STAGE, r1_persistent_cluster.STAGE, problem)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "batch_size", "networks", "rates"),
+    [
+        (49, (), 32, 2, ()),
+        (784, (), 128, 5, FIVE),
+        (300, (), 80, 33, ()),
+        (784, (), 128, 64, ()),
+        (784, (), 128, 200, ()),
+        (49, (33,), 24, 5, FIVE),
+        (784, (128, 128, 128), 32, 20, ()),
+    ],
+    ids=str,
+)
+def test_each_network_of_fleet_columns_has_the_bits_that_it_has_alone(
+    inputs: int, hidden: tuple[int, ...], batch_size: int, networks: int, rates: tuple[float, ...]
+) -> None:
+    problem = Problem(inputs, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
+    assert_bits_as_alone(r3_fleet_columns.STAGE, r3_fleet_columns.STAGE, problem)
+
+
+def assert_bits_as_alone(stage: Stage, of_one: Stage, problem: Problem) -> None:
+    """Train all networks, and some of them alone by a stage that is built for one."""
+    if reason := missing(stage.needs):
+        pytest.skip(reason)
+    split, networks = random_split(20 * problem.batch_size, problem.inputs, classes=10), problem.networks
+    trainer = stage.build(problem, split)
     trainer.load_params(initial_params(problem, 5))
     for epoch in range(4):
         trainer.run_epoch(epoch)
@@ -36,12 +63,15 @@ def test_each_network_has_the_bits_that_it_has_alone(
     assert seen is not None
     for network in {0, 1, networks // 2, networks - 1}:
         own = problem.alone(network)
-        alone = r1_persistent_cluster.STAGE.build(own, split)
-        alone.load_params(initial_params(own, network_run(5, network)))
+        alone = of_one.build(own, split)
+        params = initial_params(own, network_run(5, network))
+        alone.load_params(Params.stacked([params]) if of_one.is_fleet else params)
         for epoch in range(4):
             alone.run_epoch(epoch)
         for name, tensor in alone.read_params().tensors().items():
-            np.testing.assert_array_equal(found[network].tensors()[name], tensor)
-        assert seen.networks[network] == alone.last_metrics()
+            np.testing.assert_array_equal(found[network].tensors()[name].reshape(tensor.shape), tensor)
+        of_alone = alone.last_metrics()
+        assert of_alone is not None
+        assert seen.networks[network] == EpochMetrics(of_alone.mean_loss, of_alone.accuracy)
         alone.close()
     trainer.close()

@@ -34,6 +34,7 @@ from stages.large_batch.layout import (
     EarlyLayout,
     Layout,
 )
+from stages.persistent import r3_fleet_columns
 from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
@@ -364,6 +365,14 @@ def add_bias(random: Generator) -> Iterator[Case]:
         yield _one_dimensional("add_bias", rows * cols, args, {"output": 2 * UNIT * np.abs(output + bias)})
 
 
+def add_biases(random: Generator) -> Iterator[Case]:
+    for networks, (rows, cols) in zip(itertools.cycle((1, 3)), _matrices(), strict=False):
+        output, bias = _normal(random, (networks, rows, cols)), _normal(random, (networks, cols + 2))
+        args: Args = {"output": output, "bias": bias, "rows": rows, "cols": cols, "stride": cols + 2}
+        bounds: dict[str, Array | float] = {"output": 2 * UNIT * np.abs(output + bias[:, None, :cols])}
+        yield Case("add_biases", (_blocks(rows * cols, BLOCK), networks), (BLOCK,), args, bounds)
+
+
 def relu(random: Generator) -> Iterator[Case]:
     for count in _counts():
         yield _one_dimensional("relu", count, {"output": _signed(random, count), "count": count}, {"output": 0.0})
@@ -401,22 +410,23 @@ def softmax(random: Generator) -> Iterator[Case]:
 
 
 def softmax_xent_backward(random: Generator) -> Iterator[Case]:
-    for rows, classes in _batches(BLOCK // 10):
-        probs = random.dirichlet(np.ones(classes), rows).astype(np.float32)
-        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": _poison((rows, classes))}
+    for networks, (rows, classes) in zip(itertools.cycle((1, 3)), _batches(BLOCK // 10), strict=False):
+        probs = random.dirichlet(np.ones(classes), (networks, rows)).astype(np.float32)
+        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": _poison(probs.shape)}
         args |= {"rows": rows, "classes": classes}
         bound = 4 * UNIT * np.abs(doubles.softmax_xent_backward(**_wide(args))["dlogits"])
-        yield _one_dimensional("softmax_xent_backward", rows * classes, args, {"dlogits": bound})
+        grid = (_blocks(rows * classes, BLOCK), networks)
+        yield Case("softmax_xent_backward", grid, (BLOCK,), args, {"dlogits": bound})
 
 
 def softmax_xent_totals(random: Generator) -> Iterator[Case]:
-    for rows, classes in _batches(TOTALS_THREADS):
-        logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
-        totals = np.array([1234.5, 678.0])  # of the steps before
+    for networks, (rows, classes) in zip(itertools.cycle((1, 3)), _batches(TOTALS_THREADS), strict=False):
+        logits = np.stack([_logits(random, rows, classes) for _ in range(networks)])
+        labels, totals = _labels(random, rows, classes), np.array([[1234.5, 678.0]] * networks)  # of the steps before
         args: Args = {"logits": logits, "labels": labels, "totals": totals, "rows": rows, "classes": classes}
         loss_bound = rows * 2 * _exp_error(logits)
         bounds: dict[str, Array | float] = {"totals": np.array([loss_bound, 0.0])}
-        yield Case("softmax_xent_totals", (1,), (TOTALS_THREADS,), args, bounds)
+        yield Case("softmax_xent_totals", (1, networks), (TOTALS_THREADS,), args, bounds)
 
 
 def softmax_xent(random: Generator) -> Iterator[Case]:
@@ -521,6 +531,15 @@ def peer_update(random: Generator) -> Iterator[Case]:
         bounds: dict[str, Array | float] = {"param": 6 * UNIT * (np.abs(param) + rate * sizes)}
         bounds |= {"theirs": 0.0, "rounds": 0.0}
         yield Case("peer_update", (blocks,), (512,), args, bounds, macros=(("RANKS", str(ranks)),))
+
+
+def sgd_updates(random: Generator) -> Iterator[Case]:
+    for networks, count in zip(itertools.cycle((1, 3)), _counts(), strict=False):
+        param, gradient = _normal(random, (networks, count)), _normal(random, (networks, count))
+        rates = random.random(networks).astype(np.float32)
+        args: Args = {"param": param, "gradient": gradient, "learning_rates": rates, "count": count}
+        bounds: dict[str, Array | float] = {"param": 2 * UNIT * (np.abs(param) + np.abs(gradient))}
+        yield Case("sgd_updates", (_blocks(count, BLOCK), networks), (BLOCK,), args, bounds)
 
 
 def expand_pixels(random: Generator) -> Iterator[Case]:
@@ -841,35 +860,68 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
     sizes = [(1, 16, 1, 1, 1), (2, 16, 16, 2, 3), (5, 48, 33, 9, 1), (4, 128, 784, 10, 1), (3, 112, 1023, 16, 1)]
     sizes += [(19, 32, 40, 10, 2)]  # more than twice as many steps as batches in the ring
     for (steps, batch, inputs, classes, networks), with_totals in itertools.product(sizes, (0, 1)):
-        pixels = _pixels(random, (steps, batch, inputs))
-        images = fragments(HostDevice(), list(pixels))
-        tiles, pairs = images.shape[1:3]
+        shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
+        tiles, pairs = shared["images"].shape[1:3]
         grams = np.full((max(steps - 1, 1), 2 * pairs, pairs, 32, 8), np.nan, np.float16)
-        grams[: steps - 1] = cluster_model.neighbour_grams(images)
-        labels = random.integers(0, classes, (steps, batch), np.int32)
-        stride = (inputs + 1) * classes  # from network to network, here in an array for weights and one for biases
-        weight = _normal(random, (networks, inputs + 1, classes)) / np.float32(8)
-        bias = _normal(random, (networks, stride))
-        rates = np.array([0.125, 0.0625, 0.5][:networks], np.float32)
-        args: Args = {"images": images, "labels": labels, "grams": grams, "ready": np.full(len(grams), 7, np.int32)}
-        args |= {"weight": weight, "bias": bias, "totals": np.array([[12.5, 3.0]] * networks)}
-        args |= {"learning_rates": rates, "steps": steps, "pairs": pairs, "tiles": tiles, "inputs": inputs}
-        args |= {"classes": classes, "stride": stride, "number": 7, "with_totals": with_totals}
-        # A probability's relative error is its logit's absolute one: the rounding of its terms, 2^-22 each, most of
-        # which averages out. An update is a mean over images.
-        logit = 16 * UNIT * float((pixels @ np.abs(weight[:, None, :inputs]) + np.abs(bias).max()).max())
-        moved = steps * (float(rates.max()) * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + np.abs(bias).max())))
-        totals = np.array([steps * batch * 2 * (logit + moved), 0.0])
+        grams[: steps - 1] = cluster_model.neighbour_grams(shared["images"])
+        args: Args = {"images": shared.pop("images"), "labels": shared.pop("labels"), "grams": grams}
+        args |= {"ready": np.full(len(grams), 7, np.int32), **shared, "steps": steps, "pairs": pairs, "tiles": tiles}
+        args |= {"inputs": inputs, "classes": classes, "stride": (inputs + 1) * classes, "number": 7}
         yield Case(
             "persistent_cluster",
             (networks,),
             (CLUSTER_THREADS,),
-            args,
-            {"weight": moved, "bias": moved, "totals": totals},
+            args | {"with_totals": with_totals},
+            bounds,
             BLOCKS,
             SHARED_BYTES // 2 if networks > 1 else SHARED_BYTES,
             macros=(("BLOCKS_A_MULTIPROCESSOR", "2"),) if networks > 1 else (),
         )
+
+
+def fleet_columns(random: Generator) -> Iterator[Case]:
+    # Steps, batch, inputs, classes, networks, of a cluster. One or no tile a warp and two; groups that networks share.
+    sizes = [(1, 16, 1, 1, 1, 1), (5, 48, 140, 10, 2, 3), (2, 128, 784, 10, 4, 3), (3, 112, 1023, 16, 1, 2)]
+    sizes += [(3, 32, 40, 3, 7, 8), (3, 80, 600, 10, 5, 5)]
+    for (steps, batch, inputs, classes, networks, of_cluster), with_totals in itertools.product(sizes, (0, 1)):
+        shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
+        args: Args = {**shared, "images": shared["images"].view(np.uint16), "steps": steps, "inputs": inputs}
+        args |= {"stride": (inputs + 1) * classes, "count": networks}
+        problem = Problem(inputs, classes, batch_size=batch)
+        yield Case(
+            "fleet_columns",
+            (-(-networks // of_cluster),),
+            (r3_fleet_columns.THREADS,),
+            args | {"with_totals": with_totals},
+            bounds,
+            r3_fleet_columns.BLOCKS,
+            r3_fleet_columns.shared_bytes(problem, of_cluster),
+            macros=r3_fleet_columns.macros(problem, of_cluster),
+            besides={"classes": classes},
+        )
+
+
+def _softmax_regressions(
+    random: Generator, steps: int, batch: int, inputs: int, classes: int, networks: int
+) -> tuple[dict[str, Array], dict[str, Array | float]]:
+    """Images, labels, parameters, totals and rates of networks that train on the same batches, and what they may err.
+
+    Weights and biases of a network lie (inputs + 1) * classes numbers after the previous one's, in an array each.
+    """
+    pixels = _pixels(random, (steps, batch, inputs))
+    weight = _normal(random, (networks, inputs + 1, classes)) / np.float32(8)
+    rates = np.array([0.125, 0.0625, 0.5, 0.25, 0.0, 0.03125, 0.375][:networks], np.float32)
+    labels = random.integers(0, classes, (steps, batch), np.int32)
+    args = {"images": fragments(HostDevice(), list(pixels)), "labels": labels}
+    args |= {"weight": weight, "bias": _normal(random, (networks, (inputs + 1) * classes))}
+    args |= {"totals": np.array([[12.5, 3.0]] * networks), "learning_rates": rates}
+    # A probability's relative error is its logit's absolute one: the rounding of its terms, 2^-22 each, most of which
+    # averages out. An update is a mean over images.
+    most = float(np.abs(args["bias"]).max())
+    logit = 16 * UNIT * float((pixels @ np.abs(weight[:, None, :inputs]) + most).max())
+    moved = steps * (float(rates.max()) * logit + 4 * UNIT * (1 + float(np.abs(weight).max() + most)))
+    totals = np.array([steps * batch * 2 * (logit + moved), 0.0])
+    return args, {"weight": moved, "bias": moved, "totals": totals}
 
 
 def cluster_mlp(random: Generator) -> Iterator[Case]:
@@ -885,14 +937,16 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         (60, (20, 130), 10, 32, 1, 4, False),
         (784, (256, 256, 256), 10, 32, 8, 1, True),
     ]
+    in_eight_blocks = (60, (20, 130), 10, 40)
     for (inputs, hidden, classes, batch, split, ways, shares), halves, with_totals in itertools.product(
-        sizes, (EXACT, ROUNDED), (0, 1)
+        [*sizes, (*in_eight_blocks, 2, 1, False)], (EXACT, ROUNDED), (0, 1)
     ):
         # A step moves a logit by rate times the squares of its inputs, about sixteen each, times the mean of dlogits.
         # Were that more than one in all, the next step would enlarge a step's rounding by as much.
         steps, rate = 3, 1 / (16 * max(hidden))
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
-        plan = Plan(problem, split, ways, halves, shares)
+        blocks = 8 if (inputs, hidden, classes, batch) == in_eight_blocks else BLOCKS
+        plan = Plan(problem, split, ways, halves, shares, blocks)
         pixels = _pixels(random, (steps, batch, inputs))
         memory = ParameterMemory(HostDevice().empty, problem)
         memory.flat[...] = 0
@@ -920,7 +974,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
         moved = steps * (rate * error + UNIT * np.abs(memory.flat))
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
-        case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, BLOCKS, plan.shared_bytes)
+        case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, blocks, plan.shared_bytes)
         yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
 

@@ -173,6 +173,10 @@ def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
     return {"output": output + bias}
 
 
+def add_biases(output: Array, bias: Array, rows: int, cols: int, stride: int) -> Outputs:
+    return {"output": output + bias[:, None, :cols]}
+
+
 def relu(output: Array, count: int) -> Outputs:
     return {"output": np.maximum(output, 0)}
 
@@ -195,13 +199,13 @@ def softmax(logits: Array, probs: Array, rows: int, classes: int) -> Outputs:
 
 
 def softmax_xent_backward(probs: Array, labels: Labels, dlogits: Array, rows: int, classes: int) -> Outputs:
-    return {"dlogits": (probs - np.eye(classes)[labels]) / rows}
+    return {"dlogits": (probs - np.eye(classes)[labels]) / rows}  # of one network, or of several in one more axis
 
 
 def softmax_xent_totals(logits: Array, labels: Labels, totals: Array, rows: int, classes: int) -> Outputs:
-    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(rows), labels]
-    correct = logits.argmax(axis=1) == labels
-    return {"totals": totals + np.array([losses.sum(), correct.sum()])}
+    losses = np.log(np.exp(logits).sum(axis=-1)) - logits[..., np.arange(rows), labels]
+    correct = logits.argmax(axis=-1) == labels
+    return {"totals": totals + np.stack([losses.sum(axis=-1), correct.sum(axis=-1)], axis=-1)}
 
 
 def softmax_xent(
@@ -239,6 +243,10 @@ def last_layer(
 
 def sgd_update(param: Array, gradient: Array, learning_rate: float, count: int) -> Outputs:
     return {"param": param - learning_rate * gradient}
+
+
+def sgd_updates(param: Array, gradient: Array, learning_rates: Array, count: int) -> Outputs:
+    return {"param": param - learning_rates[:, None] * gradient}
 
 
 def peer_update(
@@ -290,6 +298,24 @@ def persistent_cluster(
     number: int,
     with_totals: int,
 ) -> Outputs:
+    return _softmax_regressions(
+        images, labels, weight, bias, totals, learning_rates, steps, inputs, classes, stride, with_totals
+    )
+
+
+def _softmax_regressions(
+    images: Halves,
+    labels: Labels,
+    weight: Array,
+    bias: Array,
+    totals: Array,
+    learning_rates: Array,
+    steps: int,
+    inputs: int,
+    classes: int,
+    stride: int,
+    with_totals: int,
+) -> Outputs:
     weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
     for index, learning_rate in enumerate(learning_rates):
         own, own_bias = weight[index, :inputs], bias[index, :classes]
@@ -303,6 +329,11 @@ def persistent_cluster(
             own -= learning_rate * x.T @ dlogits
             own_bias -= learning_rate * dlogits.sum(axis=0)
     return {"weight": weight, "bias": bias, "totals": totals}
+
+
+def fleet_columns(images: Bits, count: int, classes: int, **args: Any) -> Outputs:
+    assert count == len(args["learning_rates"])
+    return _softmax_regressions(images.view(np.float16), classes=classes, **args)
 
 
 def cluster_mlp(

@@ -4,7 +4,10 @@
 #include "cluster/matrices.cuh"
 #include "device/warpgroup.cuh"
 
-constexpr int BLOCKS = 16;  // of the cluster; more than 8 need the non-portable attribute
+#ifndef BLOCKS_OF_CLUSTER  // more than 8 need the non-portable attribute
+#define BLOCKS_OF_CLUSTER 16
+#endif
+constexpr int BLOCKS = BLOCKS_OF_CLUSTER;
 constexpr int WARPS = 16;   // of a block
 constexpr int THREADS = WARPS * WARP;
 constexpr int MOST_LAYERS = 5;

@@ -16,6 +16,20 @@ extern "C" __global__ void add_bias(float* output, const float* bias, int rows, 
     if (i < rows * cols) output[i] += bias[i % cols];
 }
 
+// add_biases: output[row][col] += bias[col], for several networks.
+//   output   (rows, cols)   f32  in, out: of the first network; those of the next ones follow
+//   bias     (cols,)        f32  in: of the first network; the next one's lies `stride` numbers further on
+// Kind:   layer.
+// Launch: grid x of at least rows * cols threads in all, y networks.
+// Needs:  any architecture; networks * rows * cols <= 2^30.
+// Order:  one addition an element; repeats bit for bit.
+extern "C" __global__ void add_biases(float* output, const float* bias, int rows, int cols, int stride) {
+    griddepcontrol_launch_dependents();
+    griddepcontrol_wait();
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < rows * cols) output[blockIdx.y * rows * cols + i] += bias[blockIdx.y * stride + i % cols];
+}
+
 // relu: output = max(output, 0), in place. A NaN stays a NaN, so a broken run shows.
 //   output   (count,)   f32  in, out
 // Kind:   layer.

@@ -29,11 +29,11 @@ extern "C" __global__ void softmax(const float* logits, float* probs, int rows, 
 }
 
 // softmax_xent_backward: dlogits = (probs - onehot(labels)) / rows, the gradient of the mean cross-entropy.
-//   probs    (rows, classes)   f32  in
+//   probs    (rows, classes)   f32  in: of the first network; those of the next ones follow, and see the same labels
 //   labels   (rows,)           i32  in, each 0 <= label < classes
-//   dlogits  (rows, classes)   f32  out
+//   dlogits  (rows, classes)   f32  out: likewise
 // Kind:   softmax.
-// Launch: 1-D, at least rows * classes threads in all.
+// Launch: grid x of at least rows * classes threads in all, y networks.
 // Needs:  any architecture; rows * classes <= 2^30.
 // Order:  elementwise; repeats bit for bit.
 extern "C" __global__ void softmax_xent_backward(const float* probs, const int* labels, float* dlogits, int rows,
@@ -43,18 +43,19 @@ extern "C" __global__ void softmax_xent_backward(const float* probs, const int* 
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= rows * classes) return;
     const float target = labels[i / classes] == i % classes ? 1.0f : 0.0f;
-    dlogits[i] = (probs[i] - target) / static_cast<float>(rows);
+    const int at = blockIdx.y * rows * classes + i;
+    dlogits[at] = (probs[at] - target) / static_cast<float>(rows);
 }
 
 constexpr int TOTALS_THREADS = 256;  // the one block of softmax_xent_totals; a power of two (stages/engine/parts.py)
 
 // softmax_xent_totals: totals[0] += the summed cross-entropy, totals[1] += the number of rows whose largest logit, the first of
 // equal ones, is their label's. The loss comes from the logits: log(probs) is infinite once a probability underflows.
-//   logits   (rows, classes)   f32  in
+//   logits   (rows, classes)   f32  in: of the first network; those of the next ones follow, and see the same labels
 //   labels   (rows,)           i32  in, each 0 <= label < classes
-//   totals   (2,)              f64  in, out; double, since an epoch adds up 60,000 losses
+//   totals   (2,)              f64  in, out: likewise; double, since an epoch adds up 60,000 losses
 // Kind:   softmax.
-// Launch: one block of TOTALS_THREADS threads, for any number of rows.
+// Launch: a block of TOTALS_THREADS threads for each network (grid y), for any number of rows.
 // Needs:  any architecture; rows * classes < 2^31.
 // Order:  each thread adds its rows in order, and the block adds its threads as a tree. No atomics: repeats bit for bit.
 extern "C" __global__ void softmax_xent_totals(const float* logits, const int* labels, double* totals, int rows,
@@ -67,7 +68,7 @@ extern "C" __global__ void softmax_xent_totals(const float* logits, const int* l
     double loss = 0.0;
     int correct = 0;
     for (int row = threadIdx.x; row < rows; row += TOTALS_THREADS) {
-        const float* z = logits + row * classes;
+        const float* z = logits + (blockIdx.y * rows + row) * classes;
         const int label = labels[row];
         int best = 0;
         for (int c = 1; c < classes; ++c) {
@@ -90,7 +91,7 @@ extern "C" __global__ void softmax_xent_totals(const float* logits, const int* l
         }
     }
     if (threadIdx.x == 0) {
-        totals[0] += losses[0];
-        totals[1] += corrects[0];
+        totals[2 * blockIdx.y] += losses[0];
+        totals[2 * blockIdx.y + 1] += corrects[0];
     }
 }

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from common.problem import Problem
 from ladder.options.run_options import from_record
-from ladder.records.run import Results, StageResult, load
+from ladder.records.run import LossPoint, Results, StageResult, load
 from ladder.run.jury import Jury
 from ladder.verify.networks import LOSS_CHECK, OWN_CHECK
 from reports.facts.run_table import heading, networks_in_words, rows
@@ -47,6 +47,11 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
     )
     assert "3 of 36-16-4, batch 32, on a CPU" in report(results, ())
     assert "Test accuracy by learning rate (" in networks_in_words(results)
+    assert "Training accuracy" not in networks_in_words(results)  # of two epochs
+    points = [LossPoint(epoch, 1.0, 0.5, [0.25, None, 0.25 * epoch]) for epoch in (1, 2, 4)]
+    curves = [replace(one, metrics=replace(one.metrics, loss_curve=points)) for one in results.stages if one.metrics]
+    told = networks_in_words(replace(results, stages=curves))
+    assert told.endswith("in epochs 1 to 4, from 25.00% to 100.00%: 0.05 ▁▁▁, 0.1 ···, 0.3 ▁▃█.")
     for stage, row in zip(results.stages, rows(results), strict=True):
         assert (stage.status, stage.reason) == ("passed", None)
         assert stage.metrics is not None
@@ -78,7 +83,7 @@ def test_each_network_has_its_own_rate(tmp_path: Path) -> None:
     assert stage.status == "failed"
     wrong = next(one for one in stage.checks if one.what == "first update, scale")
     assert not wrong.passed
-    assert wrong.note.startswith("network 1")
+    assert wrong.note.startswith("network 2")
     assert wrong.factor == pytest.approx(1 / 3, rel=1e-3)
 
 

@@ -5,12 +5,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from ladder.records.limits import Limit
+from ladder.records.study import Point
+from reports.facts import numbers
+from reports.facts.network_size import product_operations
 from reports.facts.study_points import StudyResults, load_results
+from reports.facts.times import median_us
 from reports.figures.step_time import axis_of, step_time
 from reports.figures.study_figures import study_figures
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts, words
-from tests.reports.sample import replace_stage
-from tests.reports.study_sample import study_results
+from tests.reports.sample import limits, replace_stage
+from tests.reports.study_sample import run_at, study, study_results
 
 RECORDED = sorted(path.parent for path in Path("results/reference").glob("*/studies/*/study.json"))
 
@@ -57,6 +62,24 @@ def test_a_time_that_was_taken_while_disturbed_is_a_ring() -> None:
     runs = {**results.runs, "hidden-64": replace_stage(at_64, "cublas", processes=disturbed)}
     before, after = (drawn(one).count('<circle class="f-paper') for one in (results, StudyResults(results.study, runs)))
     assert after == before + 1
+
+
+def test_over_networks_it_shows_a_network_s_share_and_the_products_at_the_highest_rate() -> None:
+    points = [Point(f"networks-{count}", {"networks": count}, {}, "measured") for count in (1, 4)]
+    rates = [Limit(f"gemm_{rate}", "a matrix product", "TFLOP/s", rate, rate, rate) for rate in (50.0, 600.0)]
+    run = msgspec.structs.replace(run_at(128), limits=msgspec.structs.replace(limits(), limits=rates))
+    runs = {
+        point.name: msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, networks=count))
+        for point, count in zip(points, (1, 4), strict=True)
+    }
+    results = StudyResults(study("networks", points), runs)
+    stage = results.at(points[1], "naive")
+    least_us = product_operations(run.problem) / 600.0 / 1e6
+    shown = words(drawn(results))
+    assert "us/network-step, log scale" in shown
+    assert f"naive  {numbers.microseconds(median_us(stage) / 4)}" in shown  # type: ignore[operator]
+    assert f"products at the highest rate  {numbers.microseconds(least_us)}" in shown
+    assert_texts_apart(drawn(results))
 
 
 def test_no_text_lies_on_another_or_outside() -> None:

@@ -1,0 +1,155 @@
+"""Fleet columns: small clusters, in each of which a few softmax regressions are columns of one product.
+
+Why: sixteen multiprocessors are many for a softmax regression. Most of a step of `fleet-cluster` is waiting for
+messages to all of them, every network reads the images anew, and sixty-four networks take five turns.
+
+Change: launch. A cluster has four multiprocessors, and trains as many networks as are needed for all to run at once.
+They see the same images, so that their classes are columns of one product, which fill its rows of eight better than
+one network's ten. Messages grow with a cluster's multiprocessors, and so fall to a quarter. No products of neighbouring
+batches are made: other networks' work fills the waits. No bit of a network's parameters depends on its neighbours. A
+network with hidden layers has eight multiprocessors for itself, if they hold it.
+
+Expect: on an H100, which holds thirty-one such clusters, the tensor cores need 1.35 us a step for sixty-four softmax
+regressions, three a cluster. Two exchanges of 0.35 us and the softmax come on top: 2.4 us a step of all, 0.04 a
+network-step, instead of 9.3. Thirty-one networks, one a cluster, take 1.6. So do seven, which stay `fleet-cluster`'s.
+
+Predict: on H100: 64 of 784-10, batch 128: 2.1 to 2.7 us; 31 of 784-10, batch 128: 1.4 to 1.8 us; 7 of 784-10,
+batch 128: 1.4 to 1.8 us.
+
+Found: missed, on an H200, in a trial: sixty-four softmax regressions take 4.42 us, 0.069 a network-step, where
+`fleet-cluster` takes 9.53. In a run with all checks they took 4.71, by `fleet-cluster` 9.95, by `jax-vmap` 30.3. The
+chip holds thirty clusters, so that thirty-one networks need two in some: 3.63. Seven take 2.71, by `fleet-cluster`
+1.33. Products take 2.4 us instead of 1.35, messages and softmax the other 2.0 (docs/notebook/fleets.md). For hidden
+layers nothing was predicted: sixty-four of 784-128-128-128-10 in batches of 32 take 41.3 us, in clusters of sixteen
+66.0. Seven take 8.54, and stay those clusters' (6.63).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from common.cost import Arithmetic
+from common.errors import MisfitError
+from common.problem import Problem
+from common.vocabulary import Regime
+from stages.engine.fleet import FleetLaunch
+from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
+from stages.engine.parts import int32
+from stages.engine.recipe import Recipe
+from stages.engine.workspace import Setup
+from stages.persistent import cluster_plan, r2_fleet_cluster
+from stages.persistent.cluster_plan import ClusterMlp
+from stages.persistent.r1_persistent_cluster import LANES, fragment_counts, fragments, regression_misfit
+
+BLOCKS, THREADS, STAGES = 4, 256, 2  # fleet_columns.cu
+MOST_NETWORKS, MOST_COLUMNS = 8, 56  # of a cluster: a warp for each, and enough registers
+HIDDEN_BLOCKS = 8  # of a network with hidden layers
+CLOSEST = "fleet-cluster"
+
+
+class SmallClusters(FleetLaunch):
+    """An epoch of several networks in small clusters; MisfitError for a GPU that does not fit."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    regime: ClassVar[Regime] = "one kernel"
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = r2_fleet_cluster.ClusterForEach.arithmetic
+
+    def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:  # noqa: ARG002
+        first = setups[0]
+        if reason := self.misfit(first.problem, len(first.tensors.batches)):
+            raise MisfitError(reason)
+        rates = [setup.problem.learning_rate for setup in setups]
+        with closest_rung(CLOSEST):
+            if first.problem.hidden:
+                self._train: Callable[[bool], None] = ClusterMlp(first, learning_rates=rates, blocks=HIDDEN_BLOCKS)
+            else:
+                self._train = ColumnsOfOneProduct(first, rates)
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
+        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
+        reason = (
+            cluster_plan.misfit(problem, steps, blocks=HIDDEN_BLOCKS)
+            if problem.hidden
+            else regression_misfit(problem, steps)
+        )
+        return with_closest(reason, CLOSEST)
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of all networks' epochs."""
+        self._train(with_metrics)
+
+
+class ColumnsOfOneProduct:
+    """An epoch of several softmax regressions, a few in each cluster; MisfitError for a GPU that does not fit.
+
+    `setup` is the first network's. Their parameters lie one after the other, and so do their totals.
+    """
+
+    def __init__(self, setup: Setup, learning_rates: Sequence[float]) -> None:
+        problem, tensors, count = setup.problem, setup.tensors, len(learning_rates)
+        most = networks_that_fit(problem, setup.device.block_shared_bytes)
+        require_shared_bytes(setup.device, shared_bytes(problem, most))
+        at_once = require_cluster(_kernel(setup, most), THREADS, BLOCKS)
+        turns = -(-count // (at_once * most))
+        networks = -(-count // (at_once * turns))
+        self._train = _kernel(setup, networks)
+        self._clusters = -(-count // networks)
+        labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
+        for own, (_, batch) in zip(labels, tensors.batches, strict=True):
+            own[...] = batch
+        images = fragments(setup.device, [images for images, _ in tensors.batches])
+        rates = setup.device.upload(np.array(learning_rates, np.float32))
+        sizes = (len(tensors.batches), problem.inputs, tensors.parameters.flat.size, count)
+        self._arguments = (images, labels, tensors.weights[0], tensors.biases[0], tensors.totals, rates)
+        self._sizes = tuple(map(int32, sizes))
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of all networks' epochs."""
+        self._train(self._clusters, THREADS, *self._arguments, *self._sizes, int32(with_metrics))
+
+
+def _kernel(setup: Setup, networks: int) -> Any:
+    """The kernel for so many networks a cluster."""
+    own, sizes = shared_bytes(setup.problem, networks), macros(setup.problem, networks)
+    return setup.kernel("cluster/fleet_columns.cu", "fleet_columns", BLOCKS, own, macros=sizes)
+
+
+def macros(problem: Problem, networks: int) -> tuple[tuple[str, str], ...]:
+    """What the kernel is compiled for."""
+    pairs, tiles = fragment_counts(problem)
+    sizes = (BLOCKS, networks, problem.classes, tiles, pairs, shared_bytes(problem, networks))
+    return (("SIZES", ",".join(map(str, sizes))),)
+
+
+def shared_bytes(problem: Problem, networks: int) -> int:
+    """Shared memory of a block that trains so many networks: struct Shared of fleet_columns.cu."""
+    pairs, tiles = fragment_counts(problem)
+    own_tiles, columns = -(-tiles // BLOCKS), 8 * -(-networks * problem.classes // 8)
+    images = STAGES * own_tiles * pairs * LANES * 16
+    weights = own_tiles * columns // 8 * LANES * 16
+    dlogits = 2 * pairs * 2 * columns * 16 + networks * 8 * problem.classes * 16
+    partial_logits = BLOCKS * 4 * (columns + 1) * 8 * 4
+    totals, barriers = networks * BLOCKS * 16, (STAGES + 3) * 8
+    return -(-(images + weights + dlogits + partial_logits + totals + barriers) // 128) * 128
+
+
+def networks_that_fit(problem: Problem, most_bytes: int) -> int:
+    """The most networks of a cluster whose blocks have so much shared memory; at least one."""
+    fitting = (
+        networks
+        for networks in range(1, min(MOST_NETWORKS, MOST_COLUMNS // problem.classes) + 1)
+        if shared_bytes(problem, networks) <= most_bytes
+    )
+    return max(fitting, default=1)
+
+
+STAGE = r2_fleet_cluster.STAGE.climb(
+    "fleet-columns",
+    "Networks as columns",
+    words="a few networks as columns, 4 multiprocessors",
+    launch=SmallClusters,
+)

@@ -144,7 +144,7 @@ def compare(command: commands.Compare) -> int:
     """Judge each stage between two runs, or show several runs side by side."""
     from reports.compare.gate import compare_runs
 
-    return compare_runs(command.runs, REFERENCE, command.format, command.threshold, command.strict)
+    return compare_runs(command.runs, REFERENCE, command.shown_as, command.threshold, command.strict)
 
 
 def explain(command: commands.Explain) -> int:

@@ -88,7 +88,7 @@ def measuring(asked: Advise, names: Iterable[str]) -> Run:
         raise UsageError("--measure: needs an NVIDIA GPU, and this machine has none; leave it out")
     options = msgspec.structs.replace(asked.options, stages=tuple(names))
     if options.budget is None and options.budget_total is None:
-        options = msgspec.structs.replace(options, budget_total=BUDGET_S, rounds=1, profile=())
+        options = msgspec.structs.replace(options, budget_total=BUDGET_S, rounds=1, profile=(), remeasure=0)
     return Run(options=options)
 
 

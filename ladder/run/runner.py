@@ -362,8 +362,12 @@ class Runner:
         return [one for one in self._stage_runs if one.needs_round(round_) and not self._is_left_out(one, round_)]
 
     def _quick_in(self, round_: int) -> list[StageRun]:
-        """Those of them that need no compiling first."""
-        return [one for one in self._missing_in(round_) if not self._needs_compiling(one)]
+        """Those of them that need no compiling first.
+
+        In a single round that prepares side by side none does: workers compile at once, and prepare only once.
+        """
+        compile_ahead = self._settings.rounds > 1 or self._side_by_side < FEWEST
+        return [one for one in self._missing_in(round_) if not (compile_ahead and self._needs_compiling(one))]
 
     def _is_left_out(self, stage_run: StageRun, round_: int) -> bool:
         """Whether a stage that was measured before is too far behind to be measured in this round as well."""

@@ -9,6 +9,7 @@ import pytest
 
 from ladder.processes import compilers, worker_process
 from ladder.records.run import Results, StageResult, load
+from ladder.run.runner import Runner
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 COMPILES = [f"tests.planted:{name}" for name in ("COMPILES", "COMPILES_TOO", "COMPILES_AS_WELL")]
@@ -73,6 +74,20 @@ def test_compilers_and_the_stages_after_them_are_forked_as_well(
     assert [(stage.status, len(stage.processes)) for stage in results.stages] == [("passed", 2)] * 4
     assert len(compiled(tmp_path)) == 3
     assert started == []
+
+
+def test_in_a_single_round_a_stage_that_prepares_beside_others_compiles_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
+    monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: stage_run.name != "numpy")
+    _, *stages, _ = prepare(tmp_path, NUMPY, *COMPILES, "tests.planted:MARKS").run(Watcher()).stages
+    assert compiled(tmp_path) == {}
+    for stage in stages:
+        assert [did for did, _, _ in builds(tmp_path, f"{stage.name}.1")] == ["compiled", "found", "found", "found"]
+        assert stage.compiled_s is None
+        assert stage.timing is not None
+        assert stage.timing.prepare_s > 0.5
 
 
 def test_another_run_finds_compiled_stages_in_the_cache_and_compiles_nothing_ahead(tmp_path: Path) -> None:

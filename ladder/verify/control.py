@@ -160,10 +160,11 @@ class Control(Oracle):
 
     def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
         if self._loses_small_updates is not False:
-            # An image's update below half a unit in the last place is lost, alike for all images.
+            # An image's update below half a unit in the last place is lost, alike for all images. Each draw has a
+            # smaller unit: with one for all, by chance none of them changed a loss.
             xp, size = self.xp, self.xp.abs(parameters)
             unit = self.problem.batch_size * (xp.nextafter(size, np.float32(np.inf)) - size)
-            unit = xp.maximum(unit, LEAST_UNIT)
+            unit = xp.maximum(unit / _fitting(self._grid, size), LEAST_UNIT)
             is_small = xp.abs(update) < 1e6 * unit
             rounded = xp.where(is_small, xp.rint(update / unit) * unit, update)
             update = self._choose(self._loses_small_updates, lambda: rounded, update)

@@ -40,7 +40,7 @@ GUESS = (
 )
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
-BUDGET_S = 20.0  # of all stages together, for `--measure`
+BUDGET_S = 10.0  # of all stages together, for `--measure`
 
 
 def outlooks(asked: Advise) -> Outlooks:

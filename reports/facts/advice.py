@@ -44,8 +44,9 @@ SENTENCES = {
     "range": "Nine in ten should lie within the range.",
     "model": "~: by a model of recorded runs{others}. On networks left out of it, the median errors of these stages "
     "are {median} and those of nine in ten within {most}; the range widens away from recorded networks{and_gpu}.",
-    "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, "
-    "and eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
+    "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, and "
+    "eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
+    "DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
     "short": ": hardly worth a change, unless you train often",
 }
 

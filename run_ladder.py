@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
     except (UsageError, ResultsError, ReportError) as error:
         return _refuse(str(error))
     except ModuleNotFoundError as missing:
-        return _refuse(f"{missing.name} is not installed; run `make ladder`, or activate .venv")
+        return _refuse(f"{missing.name} is not installed; run `make setup`, then activate .venv")
     except BrokenPipeError:  # the reader, such as `head`, has what it wants
         return drop_output()
     except (OSError, MemoryError, RuntimeError) as error:
@@ -144,7 +144,7 @@ def compare(command: commands.Compare) -> int:
     """Judge each stage between two runs, or show several runs side by side."""
     from reports.compare.gate import compare_runs
 
-    return compare_runs(command.runs, REFERENCE, command.format, command.threshold, command.strict)
+    return compare_runs(command.runs, REFERENCE, command.shown_as, command.threshold, command.strict)
 
 
 def explain(command: commands.Explain) -> int:

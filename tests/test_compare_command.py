@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -98,7 +99,7 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
         ("base same --threshold -1%", "--threshold: expected one argument; see run_ladder.py compare --help"),
         ("base same --threshold=-1%", "--threshold -1%: must be a share from 0% to below 100%, such as 2%"),
         ("base same --threshold nan", "--threshold nan: must be a share from 0% to below 100%, such as 2%"),
-        ("base same --format xml", "--format xml: must be text, markdown or json"),
+        ("base same --format xml", "--format xml: must be text, markdown, json or csv"),
         ("", "the following arguments are required: RUN; see run_ladder.py compare --help"),
     ],
 )
@@ -117,6 +118,25 @@ def test_a_gate_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "base", "slower", "--format", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["exit_code"], found["stages"][0]["verdict"]) == (1, "SLOWER")
+
+
+@pytest.mark.parametrize(
+    ("names", "rows"),
+    [
+        (["base", "slower"], [("naive", None, "SLOWER")]),
+        (
+            ["base", "same", "slower"],
+            [("naive", "base", ""), ("naive", "same", "SAME"), ("naive", "slower", "SLOWER")],
+        ),
+    ],
+)
+def test_a_spreadsheet_reads_csv(
+    names: list[str], rows: list[tuple[str, str | None, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compare", *names, "--csv"]) == (1 if len(names) == 2 else 0)
+    found = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert [(row["name"], row.get("run"), row["verdict"]) for row in found] == rows
+    assert all(float(row["ratio"]) > 1 for row in found if row["verdict"])
 
 
 def test_recorded_runs_are_compared_by_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -373,10 +373,10 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--threshold", "P%", "a regression is slower by more than this (2%)"),
                 ("--strict", None, "exit with 2 unless a regression is ruled out everywhere"),
             ),
-            "output": (("--format", "FORMAT", "text, markdown or json (text)"), JSON),
+            "output": (("--format", "FORMAT", "text, markdown, json or csv (text)"), JSON, CSV),
         },
         ("compare runs/before runs/after", "compare reference:h200 runs/mine --threshold 5%"),
-        lambda given: _made(Compare, {**given, "format": "json"} if given.pop("json", False) else given),
+        lambda given: _made(Compare, given),
         (),
         "Each stage is FASTER, SLOWER, the SAME or AMBIGUOUS. Three or more runs are\n"
         "shown side by side, and studies point by point. Exit status: 0 no regression,\n"

@@ -30,7 +30,7 @@ from ladder.records.jobs import Engine
 StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Python file")]
 RunName = Annotated[str, Meta(min_length=1, description="the name of a file or folder")]
 RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file or folder")]
-Format = Annotated[Literal["text", "markdown", "json"], Meta(description="text, markdown or json")]
+Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description="text, markdown, json or csv")]
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
 
@@ -198,7 +198,7 @@ class Open(Command, frozen=True, kw_only=True):
     run: FilePath | None = None
 
 
-class Compare(Command, frozen=True, kw_only=True):
+class Compare(Tabled, frozen=True, kw_only=True):
     """`compare`: two runs as a gate, or several runs or studies side by side."""
 
     name: ClassVar[str] = "compare"
@@ -206,6 +206,11 @@ class Compare(Command, frozen=True, kw_only=True):
     threshold: Threshold | None = None
     format: Format = "text"
     strict: Flag = False
+
+    @property
+    def shown_as(self) -> Literal["text", "markdown", "json", "csv"]:
+        """The format, or the chosen form for other programs."""
+        return self.format if self.form == "table" else self.form
 
 
 class Explain(Tabled, frozen=True, kw_only=True):

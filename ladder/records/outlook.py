@@ -42,6 +42,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     gpu: str
     recorded_gpu: str
     host: str  # the processor whose launches the recorded times have
+    eager_differs: float  # times, between recordings of one network
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     no_gpu: bool  # the GPU is assumed: none was named, and this machine has none
     guess: str  # how the times were carried over from the recorded GPU; empty if it is the same

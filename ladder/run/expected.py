@@ -62,6 +62,15 @@ class Costs(msgspec.Struct, frozen=True):
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     rungs: dict[str, RungCost]
 
+    @property
+    def eager_differs(self) -> float:
+        """How many times as long an eager step took in one recording as in another of the same network, at most."""
+        found: dict[tuple[tuple[int, ...], int], list[float]] = {}
+        for run in self.runs.values():
+            if us := run.us.get("torch-eager"):
+                found.setdefault((tuple(run.hidden), run.batch_size), []).append(us)
+        return max((max(us) / min(us) for us in found.values()), default=1.0)
+
 
 @functools.cache
 def recorded_costs() -> Costs:

@@ -40,7 +40,7 @@ GUESS = (
 )
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
-BUDGET_S = 20.0  # of all stages together, for `--measure`
+BUDGET_S = 10.0  # of all stages together, for `--measure`
 
 
 def outlooks(asked: Advise) -> Outlooks:
@@ -69,6 +69,7 @@ def outlooks(asked: Advise) -> Outlooks:
         gpu=costs.gpu if is_recorded else chip.name,
         recorded_gpu=costs.gpu,
         host=costs.host,
+        eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
         guess="" if is_recorded else _guess(chip, costs),
@@ -88,7 +89,7 @@ def measuring(asked: Advise, names: Iterable[str]) -> Run:
         raise UsageError("--measure: needs an NVIDIA GPU, and this machine has none; leave it out")
     options = msgspec.structs.replace(asked.options, stages=tuple(names))
     if options.budget is None and options.budget_total is None:
-        options = msgspec.structs.replace(options, budget_total=BUDGET_S, rounds=1, profile=())
+        options = msgspec.structs.replace(options, budget_total=BUDGET_S, rounds=1, profile=(), remeasure=0)
     return Run(options=options)
 
 
@@ -213,6 +214,7 @@ def model_facts() -> dict[str, Any]:
         "chips": chips,
         "wider": costs.wider,
         "host": costs.host,
+        "eager_differs": costs.eager_differs,
         "dataloader": costs.dataloader,
         "largest": {term: costs.largest[term] for term in network_terms(Problem(INPUTS, CLASSES))},
         "small_batch": SMALL_BATCH,

@@ -225,6 +225,7 @@ class Runner:
         """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
         stage_runs = [one for one in self._stage_runs if any(one in self._missing_in(round_) for round_ in rounds)]
         self._measure_missing_cpu_limits(stage_runs, scratch, observer)
+        beside: Compilers | None = None
         with ExitStack() as begun:
             held = begun.enter_context(closing(self._held_workers(observer)))
             importing = {
@@ -233,6 +234,8 @@ class Runner:
             }
             for round_ in list(importing)[:1]:  # beside the oracle, which takes as long
                 self._prepare_next(held, round_, self._quick_in(round_), scratch, importing[round_])
+                if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
+                    beside = begun.enter_context(self._compilers(scratch, observer, importing[round_]))
             with self._short_runs_trained(scratch) if held.at_once else nullcontext():
                 self._train_oracles(range(self._settings.rounds), scratch, observer)
             oracle = self._judge.record(self._settings.rounds - 1)
@@ -240,6 +243,8 @@ class Runner:
             with self._timing_activity("importing libraries"):
                 for fork_servers in importing.values():
                     fork_servers.wait()
+            if beside is not None:
+                self._await_compiled(beside, observer)
             for round_ in rounds:
                 with importing.get(round_) or self._fork_servers(round_, self._missing_in(round_)) as fork_servers:
                     if behind := [one.name for one in self._stage_runs if self._is_left_out(one, round_)]:
@@ -248,23 +253,32 @@ class Runner:
                     self._run_round(round_, quick, scratch, observer, fork_servers=fork_servers, held=held)
                     self._measure_missing_gpu_limits(stage_runs, scratch, observer)
                     rest = [one for one in self._missing_in(round_) if one not in quick]
-                    self._compile(scratch, observer, fork_servers)
+                    with self._compilers(scratch, observer, fork_servers) as compilers:
+                        self._await_compiled(compilers, observer)
                     self._run_round(round_, rest, scratch, observer, fork_servers=fork_servers, held=held)
 
-    def _compile(self, scratch: Path, observer: RunObserver, fork_servers: ForkServers) -> None:
-        """Compile the stages that take long, side by side; not beside the oracle, whose time limits verification."""
+    @property
+    def _compiles_beside(self) -> bool:
+        """Whether stages compile while they prepare, as in a single round, which compiles nothing for a later one."""
+        return self._settings.rounds == 1 and self._side_by_side >= FEWEST
+
+    def _compilers(self, scratch: Path, observer: RunObserver, fork_servers: ForkServers) -> Compilers:
+        """What compiles the stages that take long, side by side."""
         jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
         needs = {one.name: one.entry.stage.needs for one in self._stage_runs}
 
         def fork_server_of(name: str) -> ForkServer | None:
             return fork_servers.for_needs(needs[name])
 
-        with Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note, fork_server_of) as compilers:
-            if compilers.names:
-                observer.step(f"compiling {len(compilers.names)} of the stages")
-                with self._timing_activity("compiling"):
-                    compiled = compilers.wait()
-                self.record_compile_times(compiled)
+        return Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note, fork_server_of)
+
+    def _await_compiled(self, compilers: Compilers, observer: RunObserver) -> None:
+        """Wait for all compilers; nothing may be measured beside them."""
+        if compilers.names:
+            observer.step(f"compiling {len(compilers.names)} of the stages")
+            with self._timing_activity("compiling"):
+                compiled = compilers.wait()
+            self.record_compile_times(compiled)
 
     @property
     def scratch_bytes(self) -> int:
@@ -363,7 +377,8 @@ class Runner:
 
     def _quick_in(self, round_: int) -> list[StageRun]:
         """Those of them that need no compiling first."""
-        return [one for one in self._missing_in(round_) if not self._needs_compiling(one)]
+        missing = self._missing_in(round_)
+        return missing if self._compiles_beside else [one for one in missing if not self._needs_compiling(one)]
 
     def _is_left_out(self, stage_run: StageRun, round_: int) -> bool:
         """Whether a stage that was measured before is too far behind to be measured in this round as well."""

@@ -87,6 +87,7 @@ class Control(Oracle):
         bits = ROUNDINGS["float32"].bits
         losing = [draw.rounding.bits == bits and draw.number % 4 == 3 for draw in draws]
         self._loses_small_updates = self._flags(losing)
+        self._unit_lost = self._each(2.0 ** -np.random.default_rng(n).random() if n > 3 else 1.0 for _, n in draws)
         # In a short run at every step, in a long one at every eighth, for the time's sake.
         self._every, self._steps = 1 if self._rounds_sums or problem.batch_size == 1 else 8, 0
         more = ROUNDING_OF_A_SUM * ((problem.batch_size - 1) * self._every) ** 0.5
@@ -160,10 +161,11 @@ class Control(Oracle):
 
     def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
         if self._loses_small_updates is not False:
-            # An image's update below half a unit in the last place is lost, alike for all images.
+            # An image's update below half a unit in the last place is lost, alike for all images. Only the first such
+            # draw has the whole unit: with one for all, by chance none of them changed a loss.
             xp, size = self.xp, self.xp.abs(parameters)
             unit = self.problem.batch_size * (xp.nextafter(size, np.float32(np.inf)) - size)
-            unit = xp.maximum(unit, LEAST_UNIT)
+            unit = xp.maximum(unit * _fitting(self._unit_lost, size), LEAST_UNIT)
             is_small = xp.abs(update) < 1e6 * unit
             rounded = xp.where(is_small, xp.rint(update / unit) * unit, update)
             update = self._choose(self._loses_small_updates, lambda: rounded, update)

@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from common.allocator import keep_freed_memory
 from common.blas import limit_blas_threads, worthwhile_threads
@@ -38,7 +39,7 @@ from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement
 from ladder.records.run import Curve, Precision
 from ladder.verify.agreement import verify_agreement
-from ladder.verify.control import ROUNDINGS, Control, Draw
+from ladder.verify.control import FLOAT32_ROUNDING, ROUNDINGS, Control, Draw, addends_repeat
 from ladder.verify.distances import apart, params_error
 
 LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
@@ -235,6 +236,24 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
     return spreads
 
 
+def spread_of_equal_addends(problem: Problem, run: int, oracle: OracleRun, steps: int) -> list[EpochSpread]:
+    """How far sums that begin with the parameter may carry a run, after each epoch of so many steps.
+
+    Each of a batch's images then rounds it by half a unit in the last place, at most, and equal ones round alike.
+    """
+    initial, still = initial_params(problem, run), EpochSpread(apart=math.nan, params=math.nan, way=math.nan)
+    spreads = []
+    for epoch, ends in enumerate(oracle.params):
+        if ends is None:
+            spreads.append(still)
+            continue
+        rounded = (epoch + 1) * steps * problem.batch_size * float(FLOAT32_ROUNDING)
+        nothing = Network(*([np.zeros_like(tensor) for tensor in tensors] for tensors in ends))
+        by_way = rounded * apart(initial, nothing, ends)  # ||W_ref|| by the way
+        spreads.append(EpochSpread(apart=by_way, params=rounded, way=by_way))
+    return spreads
+
+
 def _rms(differences: Sequence[float]) -> float:
     return float(np.sqrt(np.mean(np.square(differences))))
 
@@ -275,7 +294,8 @@ def compute_all(
     The first of them has controls in these precisions. A GPU that fails leaves all to the cores. Raises UsageError if
     training diverges in float64, if the host runs out of memory, or if the GPU and NumPy disagree.
     """
-    tasks = planned(problem, Dataset.load_saved(dataset), runs, precisions)
+    data = Dataset.load_saved(dataset)
+    tasks = planned(problem, data, runs, precisions)
     not_on_gpu = why_not_on_gpu()
     if not not_on_gpu:
         job = partial(compute_on_gpu, problem, dataset, tasks, budget_s, curve_steps, trained)
@@ -303,7 +323,7 @@ def compute_all(
             raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; {way_out}") from error
         params = found.pop() if trained else None
         done = {task: run for group in found for task, run in group.items()}
-    by_run = assembled(problem, {task: done[task] for task in tasks})
+    by_run = assembled(problem, {task: done[task] for task in tasks}, data.train.images)
     return Computed(by_run, params, "cpu" if not_on_gpu else "gpu", not_on_gpu)
 
 
@@ -401,8 +421,8 @@ def _fewest_controls(problem: Problem, precision: Precision, precisions: Collect
     return FEWEST_COARSE if not problem.is_logistic and precision != "float32" and alike < FEWEST_COARSE else 1
 
 
-def assembled(problem: Problem, done: Mapping[Task, OracleRun]) -> dict[int, OracleRun]:
-    """The oracle's runs with what the controls say; raises UsageError if training diverges."""
+def assembled(problem: Problem, done: Mapping[Task, OracleRun], images: NDArray[np.uint8]) -> dict[int, OracleRun]:
+    """The oracle's runs with what the controls say, and equal images (N, I); UsageError if training diverges."""
     if how := _divergence(problem, done):
         raise UsageError(f"learning rate {problem.learning_rate:g}: training diverges {how}; choose a smaller one")
     oracles = {task.run: one for task, one in done.items() if task.precision is None}
@@ -411,6 +431,9 @@ def assembled(problem: Problem, done: Mapping[Task, OracleRun]) -> dict[int, Ora
         for task, one in done.items()
         if task.precision is not None
     ]
+    if addends_repeat(initial_params(problem, min(oracles)), images[: problem.batch_size]):
+        bits, steps = ROUNDINGS["float32"].bits, problem.steps(len(images))
+        seen += [(bits, spread_of_equal_addends(problem, run, one, steps)) for run, one in oracles.items()]
     spreads = {
         one: largest_spreads([spread for bits, spread in seen if bits >= rounding.bits])
         for one, rounding in ROUNDINGS.items()

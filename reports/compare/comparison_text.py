@@ -1,9 +1,9 @@
-"""Comparisons of runs as text for the terminal, as markdown and as JSON."""
+"""Comparisons of runs as text for the terminal, as markdown, as JSON and as CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -16,9 +16,10 @@ from reports.facts import numbers
 from reports.facts.numbers import line
 from reports.facts.two_runs import Comparison, StageVerdict, Verdict, how_to_read
 from reports.markdown.tables import bullets, cell, table
+from reports.terminal.as_json import print_rows
 from reports.terminal.console_layout import Column, plain_table, print_table, say, standard, wide_enough
 
-Form = Literal["text", "markdown", "json"]
+Form = Literal["text", "markdown", "json", "csv"]
 STYLES: dict[Verdict, str] = {"FASTER": "green", "SLOWER": "red", "SAME": "", "AMBIGUOUS": "yellow"}
 HEADER = ("stage", "verdict", "new / base", "interval", "base us/step", "new us/step", "processes")
 WIDE = 100  # a ratio from here on is shown without decimals
@@ -32,6 +33,8 @@ def print_comparison(found: Comparison | Machines | Studies, form: Form, console
         console = console or Console(highlight=False)
         raw = msgspec.json.format(msgspec.json.encode(found), indent=2)
         console.print(Text(raw.decode()), soft_wrap=True)
+    elif form == "csv":
+        print_rows(_rows_of_csv(found))
     elif form == "markdown":
         console = console or Console(highlight=False)
         text = markdown_of_two(found) if isinstance(found, Comparison) else markdown_of_many(found)
@@ -40,6 +43,19 @@ def print_comparison(found: Comparison | Machines | Studies, form: Form, console
         _print_two(found, standard(console))
     else:
         _print_many(found, wide_enough(console))
+
+
+def _rows_of_csv(found: Comparison | Machines | Studies) -> list[dict[str, Any]]:
+    """A row for each stage of two runs; of several, or of studies' points, one for each stage in each run."""
+    if isinstance(found, Comparison):
+        return [msgspec.to_builtins(stage) for stage in found.stages]
+    parts = [({}, found)] if isinstance(found, Machines) else [({"point": p.point}, p.machines) for p in found.points]
+    return [
+        {**point, "name": row.name, "run": run, "machine": machine, **msgspec.to_builtins(cell)}
+        for point, several in parts
+        for row in several.rows
+        for run, machine, cell in zip(several.runs, several.machines, row.cells, strict=True)
+    ]
 
 
 def markdown_of_two(found: Comparison) -> str:

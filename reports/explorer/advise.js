@@ -169,8 +169,8 @@ const advice = (() => {
     const percent = (share) => `${number(100 * share, 0)}%`, known = stages.filter((one) => !one.isRecorded);
     const span = (key) => { const errors = known.map(({name}) => model.stages[name][key]); return [...new Set([Math.min(...errors), Math.max(...errors)].map(percent))].join(" to "); };
     const given = {median: span("median"), most: span("most"), others: known.length < stages.length ? ", other times are recorded" : "", and_gpu: chip.name === model.chip ? "" : " and on a GPU without recorded runs"};
-    const [least, most] = model.dataloader.map((end) => end.toFixed(1));
-    return [filled("range"), ...(known.length ? [filled("model", given)] : []), filled("host", {host: model.host, least, most})].join(" ");
+    const [differ, least, most] = [model.eager_differs, ...model.dataloader].map((times) => times.toFixed(1));
+    return [filled("range"), ...(known.length ? [filled("model", given)] : []), filled("host", {host: model.host, differ, least, most})].join(" ");
   }
 
   const guess = (chip) => chip.name === model.chip ? "" : filled("guess", {gpu: model.gpu, memory: number(chip.memory_gb_s, 0), clock: number(chip.clock_mhz, 0), multiprocessors: chip.multiprocessors, launch: model.launch_us, others: ""});

@@ -44,8 +44,9 @@ SENTENCES = {
     "range": "Nine in ten should lie within the range.",
     "model": "~: by a model of recorded runs{others}. On networks left out of it, the median errors of these stages "
     "are {median} and those of nine in ten within {most}; the range widens away from recorded networks{and_gpu}.",
-    "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer. "
-    "Data are on the device: with a DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
+    "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, and "
+    "eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
+    "DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
     "short": ": hardly worth a change, unless you train often",
 }
 
@@ -229,8 +230,8 @@ def notes(outlooks: Outlooks) -> list[str]:
     shares = {name: [numbers.rough_share(share) for share in sorted(of)] for name, of in errors.items()}
     ranges = {name: " to ".join(dict.fromkeys((of[0], of[-1]))) for name, of in shares.items() if of}
     of_model = _filled("model", others=others, and_gpu=and_gpu, **ranges) if by_model else ""
-    least, most = (f"{end:.1f}" for end in outlooks.dataloader)
-    host = _filled("host", host=outlooks.host, least=least, most=most)
+    differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
+    host = _filled("host", host=outlooks.host, differ=differ, least=least, most=most)
     return [" ".join(filter(None, (_filled("range"), of_model))), host]
 
 

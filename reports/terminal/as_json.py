@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -33,6 +33,11 @@ def print_csv(data: Any) -> None:
         rows = [{"point": point, **row} for point, run in plain["runs"].items() for row in run["stages"]]
     else:
         rows = plain if isinstance(plain, list) else next(plain[name] for name in ROWS if name in plain)
+    print_rows(rows)
+
+
+def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
+    """Print plain rows as CSV, with a column for each number of any of them."""
     flat = [dict(_columns(row)) for row in rows]
     columns = list(dict.fromkeys(name for row in flat for name in row))
     writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
@@ -46,7 +51,7 @@ def _columns(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, An
         if isinstance(value, dict):
             yield from _columns(value, f"{before}{name}_")
         elif isinstance(value, list):
-            yield before + name, " ".join(map(str, value))
+            yield before + name, ("; " if isinstance(next(iter(value), 0), str) else " ").join(map(str, value))
         elif value is not None:
             yield before + name, value
 

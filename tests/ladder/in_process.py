@@ -42,10 +42,11 @@ def trained_here(
     problem: Problem, dataset: Path, runs: Any, budget_s: float, curve_steps: int, precisions: Any, *, trained: bool
 ) -> Computed:
     """Train the oracle and its controls, in place of `compute_all`."""
-    done = dict[Task, OracleRun]()
-    for group in grouped(problem, planned(problem, Dataset.load_saved(dataset), runs, precisions), cores=1):
+    done, data = dict[Task, OracleRun](), Dataset.load_saved(dataset)
+    for group in grouped(problem, planned(problem, data, runs, precisions), cores=1):
         done |= compute(problem, dataset, group, budget_s, curve_steps)
-    return Computed(assembled(problem, done), trained_params(problem, dataset) if trained else None)
+    found = assembled(problem, done, data.train.images)
+    return Computed(found, trained_params(problem, dataset) if trained else None)
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from ladder.processes import compilers, worker_process
 from ladder.records.run import Results, StageResult, load
+from ladder.run.runner import Runner
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 COMPILES = [f"tests.planted:{name}" for name in ("COMPILES", "COMPILES_TOO", "COMPILES_AS_WELL")]
@@ -73,6 +75,31 @@ def test_compilers_and_the_stages_after_them_are_forked_as_well(
     assert [(stage.status, len(stage.processes)) for stage in results.stages] == [("passed", 2)] * 4
     assert len(compiled(tmp_path)) == 3
     assert started == []
+
+
+def test_in_a_single_round_stages_compile_while_they_prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait, logs = compilers.Compilers.wait, [tmp_path / "logs" / f"{name}.1.log" for name in ("compiles", "marks")]
+    monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
+    monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: stage_run.name != "numpy")
+
+    def wait_for_both(self: compilers.Compilers) -> dict[str, float]:
+        deadline = time.monotonic() + 60
+        while not all(log.exists() and log.read_text() for log in logs) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append([log.exists() for log in logs])
+        return wait(self)
+
+    seen: list[list[bool]] = []
+    monkeypatch.setattr(compilers.Compilers, "wait", wait_for_both)
+    _, *stages, _ = prepare(tmp_path, NUMPY, *COMPILES, "tests.planted:MARKS").run(Watcher()).stages
+    assert seen == [[True, True]]
+    ended = max(builds(tmp_path, f"{stage.name}.compiling")[0][2] for stage in stages)
+    for stage in stages:
+        assert stage.status == "passed"
+        _, *in_turn = builds(tmp_path, f"{stage.name}.1")
+        assert {did for did, _, _ in in_turn} == {"found"}
+        assert min(begin for _, begin, _ in in_turn) > ended
+        assert stage.compiled_s is not None
 
 
 def test_another_run_finds_compiled_stages_in_the_cache_and_compiles_nothing_ahead(tmp_path: Path) -> None:

@@ -331,6 +331,18 @@ def test_a_late_epoch_has_draws_enough_to_meet_a_unit_that_flips_early(draws: in
     assert sum(flagged) == (5 if draws else 0)
 
 
+def test_draws_that_lose_small_updates_lose_different_ones() -> None:
+    """One error for all of them may happen to change no loss; a correct stage's, with another error, was refused."""
+    problem = small_problem(batch_size=256, learning_rate=1e-3)
+    train, params = small_dataset().train, initial_params(problem, 0)
+    exact, control = Oracle(problem, params), Control(problem, params, [Draw(ROUNDINGS["float32"], n) for n in (3, 7)])
+    exact.run_epochs(train.images[:256], train.labels[:256])
+    one, other = (
+        ends.weights[0] - exact.weights[0] for ends in trained_by(control, train.images[:256], train.labels[:256])
+    )
+    assert np.linalg.norm(one - other) > 0.3 * np.linalg.norm(one)
+
+
 def trained_by(control: Control, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> list[Params]:
     """The parameters of all draws after an epoch."""
     control.run_epochs(images, labels)

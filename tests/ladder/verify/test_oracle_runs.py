@@ -37,6 +37,7 @@ from ladder.verify.oracle_runs import (
 from tests.common.strict_arrays import StrictArray, StrictModule
 from tests.ladder.harness import small_dataset, small_problem
 
+IMAGES = np.arange(256, dtype=np.uint8).reshape(-1, 1)  # no two alike
 LONG = 1_000_000  # epochs, so that a precision has no more controls than it needs
 
 
@@ -94,11 +95,23 @@ def test_a_precision_parts_no_less_than_a_finer_one(tmp_path: Path) -> None:
     assert kept is not None
     for weight in kept[0]:
         weight += 1.0
-    oracle = assembled(problem, done)[0]
+    oracle = assembled(problem, done, IMAGES)[0]
     met = oracle.spread("tf32", 0).apart
     assert met > 1.0
     assert oracle.spread("float16", 0).apart == oracle.spread("bfloat16", 0).apart == met
     assert oracle.spread("float32", 0).apart < 0.01
+
+
+def test_equal_images_may_carry_a_run_as_far_as_each_rounds_the_parameters(tmp_path: Path) -> None:
+    problem = small_problem(hidden=(16,), batch_size=16, epochs=2, learning_rate=1e-4)
+    small_dataset().save(tmp_path / "data")
+    done = alone(problem, tmp_path / "data", [Task(0), Task(0, "float32")])
+    differing, equal = (assembled(problem, done, images)[0].spreads["float32"] for images in (IMAGES, IMAGES * 0))
+    rounded = problem.steps(len(IMAGES)) * problem.batch_size * 2.0**-24
+    for epoch, (narrow, wide) in enumerate(zip(differing, equal, strict=True), 1):
+        assert wide.params == pytest.approx(epoch * rounded)
+        assert wide.apart == wide.way > 10 * narrow.apart
+        assert wide.loss == narrow.loss
 
 
 def test_a_control_whose_time_ended_counts_on_with_its_last_distance() -> None:
@@ -111,10 +124,10 @@ def test_training_that_exceeds_float32_alone_is_refused_as_that(tmp_path: Path) 
     small_dataset().save(tmp_path / "data")
     done = alone(problem, tmp_path / "data", tasks)
     done[tasks[2]].epochs = [OracleEpoch(math.nan, 0.1)]  # a bfloat16 stage may still fail where float32 can train
-    assert assembled(problem, done)
+    assert assembled(problem, done, IMAGES)
     done[tasks[1]].epochs = [OracleEpoch(math.nan, 0.1)]
     with pytest.raises(UsageError, match=r"learning rate 0\.1: training diverges in float32; choose a smaller one"):
-        assembled(problem, done)
+        assembled(problem, done, IMAGES)
 
 
 def test_a_large_loss_of_a_few_steps_is_no_divergence(tmp_path: Path) -> None:
@@ -124,7 +137,7 @@ def test_a_large_loss_of_a_few_steps_is_no_divergence(tmp_path: Path) -> None:
     done = alone(problem, tmp_path / "data", list(map(Task, runs)))
     ends = [min(done[Task(run)].epochs[-1].mean_loss, done[Task(run)].tested[-1].mean_loss) for run in runs]
     assert max(ends) > 2 * math.log(problem.classes)
-    assert len(assembled(problem, done)) == len(runs)
+    assert len(assembled(problem, done, IMAGES)) == len(runs)
 
 
 @pytest.mark.parametrize(("accuracy", "refused"), [(0.25, True), (0.32, True), (0.33, False), (0.6, False)])
@@ -133,9 +146,9 @@ def test_a_large_loss_with_the_answers_of_a_guess_is_one(tmp_path: Path, accurac
     done = {Task(0): OracleRun([end], [end], [None])}
     if refused:
         with pytest.raises(UsageError, match=r"even in float64, to a loss of 9 \(a guess has 1\.39\)"):
-            assembled(small_problem(epochs=1), done)
+            assembled(small_problem(epochs=1), done, IMAGES)
     else:
-        assert assembled(small_problem(epochs=1), done)
+        assert assembled(small_problem(epochs=1), done, IMAGES)
 
 
 class UnsendableError(MemoryError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,6 +116,12 @@ def test_a_folder_of_studies_stands_for_all_of_them(
     for names in (["runs"], ["runs/a100", "runs/h100"]):
         assert main(["compare", *names, "--format", "markdown"]) == 0
         assert "| *hidden 128* | *async* | *naive* |" in capsys.readouterr().out
+    assert main(["compare", "runs", "--csv"]) == 0
+    first, second = list(csv.DictReader(capsys.readouterr().out.splitlines()))[:2]
+    for row, run_, verdict in ((first, "runs/a100", ""), (second, "runs/h100", "FASTER")):
+        named = [row[column] for column in ("point", "name", "run", "verdict")]
+        assert named == ["hidden 64", "naive", run_, verdict]
+    assert float(second["ratio"]) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(

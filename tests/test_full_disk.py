@@ -109,7 +109,7 @@ def test_scratch_files_go_where_there_is_room(tmp_path: Path) -> None:
 
 def test_a_machine_without_room_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     script = f"export LADDER_CACHE_DIR=tiny\nLADDER {SMALL} --out tiny/run; echo status $?; ls tiny/run/logs"
-    out, (refusal,) = run(tmp_path, "64k", script, scratch="tiny", spare=1 << 20)
+    out, (refusal,) = run(tmp_path, "128k", script, scratch="tiny", spare=1 << 20)
     assert "status 2" in out
     assert "temporary files: no folder has room for 1.0 MiB (" in refusal
     assert f"{tmp_path}/tiny has 0.1 MiB" in refusal

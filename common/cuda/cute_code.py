@@ -6,7 +6,6 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,8 @@ def compile_cute(
     `load` gives the function and its tensors, and imports the DSL, which takes seconds. Tensors of static shapes are
     pointers to the kernel. `source` is the function's file; `constants` identify the tensors' shapes as well.
     """
+    from importlib.metadata import version  # late: it takes longer to import than this module
+
     key = json.dumps([version(PACKAGE), source_hash([source]), sorted(constants.items()), capability])
     entry = cache_folder("cute") / hashlib.sha256(key.encode()).hexdigest()
     try:

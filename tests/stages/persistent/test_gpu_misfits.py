@@ -181,7 +181,7 @@ def test_streamed_kernels_are_candidates_only_where_their_memory_fits(
     gpu: FakeGpu, forward: bool, back: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(TileGemm, "__init__", lambda self, setup: setattr(self, "_made", ""))
-    monkeypatch.setattr(FakeGpu, "trials", lambda self, subject: None, raising=False)
+    monkeypatch.setattr(FakeGpu, "trials", lambda self, subject, are_cold: None, raising=False)
     problem = Problem(inputs=64, classes=10, hidden=(64,), batch_size=32)
     gemm = make_gemm(gpu, problem)
     images, weights = np.empty((32, 64), np.float32), np.empty((64, 64), np.float32)

@@ -103,22 +103,15 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--hidden 128,,3", "--hidden 128,,3", "a list of sizes such as 128,128,128"),
         ("--batch-size 0", "--batch-size 0", "from 1 to 1,000,"),
         ("--batch-size 70000", "batch size 70000", "choose 400 or fewer"),
-        (
-            "--at-once 2 --profile nsys",
-            "--at-once 2: measures no times, which --profile needs",
-            "leave one of them out",
+        *(
+            (
+                f"--at-once 2 {asked}",
+                f"2: measures no times, which {asked.partition(' ')[0]} needs",
+                "leave one of them out",
+            )
+            for asked in ("--profile nsys", "--lock-clocks 1500", "--energy")
         ),
-        (
-            "--at-once 2 --lock-clocks 1500",
-            "--at-once 2: measures no times, which --lock-clocks needs",
-            "leave one of them out",
-        ),
-        (
-            "--at-once 2 --energy",
-            "--at-once 2: measures no times, which --energy needs",
-            "leave one of them out",
-        ),
-        ("--target-accuracy 0", "--target-accuracy 0", "such as 1%"),
+        ("--target-accuracy 92", "--target-accuracy 92", "such as 92%"),
         ("--target-accuracy 92% --networks 2", "--target-accuracy 0.92", "leave it out with several"),
         ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
         ("--stages numpy,xyzzy", "stage 'xyzzy'", "see `run_ladder.py list`"),

@@ -54,6 +54,11 @@ def _read_share(value: Any) -> Any:
     return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
 
 
+def _share_like(example: str) -> Meta:
+    described = f"a share above 0% and below 100%, such as {example}"
+    return Meta(gt=0, lt=1, description=described, extra={"read": _read_share})
+
+
 def _read_tools(value: Any) -> Any:
     names = read_names(value)
     if names == ["none"]:
@@ -81,10 +86,8 @@ Seconds = Annotated[
     float, Meta(gt=0, le=MOST_SECONDS, description=f"a positive number of seconds, {MOST_SECONDS:,} at most")
 ]
 Megahertz = Annotated[int, Meta(ge=1, description="a whole number of MHz, such as 1500")]
-Interval = Annotated[
-    float,
-    Meta(gt=0, lt=1, description="a share above 0% and below 100%, such as 1%", extra={"read": _read_share}),
-]
+Interval = Annotated[float, _share_like("1%")]
+Accuracy = Annotated[float, _share_like("92%")]
 Threshold = Annotated[
     float, Meta(ge=0, lt=1, description="a share from 0% to below 100%, such as 2%", extra={"read": _read_share})
 ]
@@ -154,7 +157,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     fresh_limits: Flag = False
     curve_steps: Whole = 0
     energy: Flag = False
-    target_accuracy: Interval | None = None
+    target_accuracy: Accuracy | None = None
 
     def __post_init__(self) -> None:
         if self.time_cap is not None and self.precision is None:

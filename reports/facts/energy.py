@@ -9,7 +9,7 @@ from reports.facts import numbers
 
 READING = (
     "J/epoch: what the whole GPU draws, idle power included, by NVML's counter over at least 5 s of epochs after the "
-    "timed runs. Idle: its power without work, in the same process."
+    "timed runs. Without work it draws {idle} W."
 )
 TO_TARGET = (
     "To {target}: epochs until the judged run's own validation on the test images reaches this accuracy, times the "
@@ -19,29 +19,32 @@ TO_TARGET = (
 
 @dataclass(frozen=True)
 class ToAccuracy:
-    """The way to a test accuracy."""
+    """The way to a test accuracy, or how long a run did not find it."""
 
     epochs: int
     seconds: float
     joules: float | None  # None where energy was not measured
+    is_reached: bool = True
 
     @property
     def text(self) -> str:
-        """`5 epochs, 2.8 ms, 0.9 J`."""
+        """`5 epochs, 2.8 ms, 0.9 J`, or `not in 20 epochs`."""
+        if not self.is_reached:
+            return f"not in {numbers.count(self.epochs, 'epoch')}"
         took = f"{numbers.count(self.epochs, 'epoch')}, {short_time(self.seconds)}"
         return took if self.joules is None else f"{took}, {joules(self.joules)}"
 
 
 def to_accuracy(stage: StageResult, target: float | None) -> ToAccuracy | None:
-    """How a stage gets to this share of right answers; None if its judged run does not, or did not validate."""
+    """How a stage gets to this share of right answers; None if its judged run did not validate."""
     timing, metrics = stage.timing, stage.metrics
-    if target is None or timing is None or metrics is None:
+    if target is None or timing is None or metrics is None or not metrics.validation:
         return None
-    for point in metrics.validation:
-        if point.accuracy is not None and point.accuracy >= target:
-            drawn = None if stage.energy is None else point.epoch * stage.energy.joules
-            return ToAccuracy(point.epoch, point.epoch * timing.epoch_s.median, drawn)
-    return None
+    reached = (one.epoch for one in metrics.validation if one.accuracy is not None and one.accuracy >= target)
+    epochs = next(reached, None)
+    spent = epochs or timing.epochs
+    drawn = None if stage.energy is None else spent * stage.energy.joules
+    return ToAccuracy(spent, spent * timing.epoch_s.median, drawn, epochs is not None)
 
 
 def has_energy(results: Results) -> bool:
@@ -52,8 +55,9 @@ def has_energy(results: Results) -> bool:
 def how_to_read_energy(results: Results) -> str:
     """What the columns of energy and of time to an accuracy mean, as far as the run has them."""
     target = results.settings.target_accuracy
-    parts = [READING] if has_energy(results) else []
-    return " ".join([*parts, *([TO_TARGET.format(target=numbers.percent(target))] if target is not None else [])])
+    idle = sorted({f"{stage.energy.idle_w:.0f}" for stage in results.stages if stage.energy is not None}, key=int)
+    parts = [READING.format(idle=" to ".join(dict.fromkeys((idle[0], idle[-1]))))] if idle else []
+    return " ".join([*parts, *([TO_TARGET.format(target=numbers.share(target))] if target is not None else [])])
 
 
 def why_none(results: Results) -> str:

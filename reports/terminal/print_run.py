@@ -116,7 +116,7 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
         column("best reference", [_best(row) for row in shown], 8, left=True, style="dim"),
         column("J/epoch", [_joules(stages[row.name]) for row in shown], 2),
         column(
-            f"to {numbers.percent(target)}" if target else "", [_reached(stages[row.name], target) for row in shown], 2
+            f"to {numbers.share(target)}" if target else "", [_reached(stages[row.name], target) for row in shown], 2
         ),
         column("accuracy", [numbers.percent(row.test_accuracy) for row in shown], 9),
         column("ms/epoch\n(min-max)", [numbers.spread_milliseconds(row.epoch_s) for row in shown], 10),

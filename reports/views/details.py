@@ -133,7 +133,7 @@ def _energy(results: Results) -> Iterator[Grid]:
     target = results.settings.target_accuracy
     of_stage = {stage.name: (stage.energy, to_accuracy(stage, target)) for stage in results.stages}
     header = ["Stage", "J/epoch", "W", "Idle W"] if has_energy(results) else ["Stage"]
-    header += [f"To {numbers.percent(target)}"] if target is not None else []
+    header += [f"To {numbers.share(target)}"] if target is not None else []
     lines = []
     for name, (drawn, reached) in of_stage.items():
         if drawn is not None or reached is not None:

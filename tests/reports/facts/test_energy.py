@@ -46,7 +46,9 @@ def test_the_way_to_an_accuracy_is_epochs_times_an_epoch() -> None:
     assert found.joules == pytest.approx(4 * DRAWN.joules)
     assert found.text.startswith("4 epochs, ")
     assert found.text.endswith(", 1.6 J")
-    assert to_accuracy(stages["cublas"], TARGET) is None
+    never = to_accuracy(stages["cublas"], TARGET)
+    assert never is not None
+    assert (never.is_reached, never.text) == (False, f"not in {timing.epochs} epochs")
     assert to_accuracy(stages["naive"], TARGET) is None  # it did not validate
     assert to_accuracy(stages["async"], None) is None
 
@@ -54,10 +56,10 @@ def test_the_way_to_an_accuracy_is_epochs_times_an_epoch() -> None:
 def test_tables_have_energy_where_it_was_measured() -> None:
     run = measured()
     (grid,) = next(one.grids for one in details(run) if one.title.startswith("Energy"))
-    assert list(grid.header) == ["Stage", "J/epoch", "W", "Idle W", "To 90.00%"]
+    assert list(grid.header) == ["Stage", "J/epoch", "W", "Idle W", "To 90%"]
     assert [line[0] for line in grid.lines] == ["async", "cublas"]
-    assert list(grid.lines[1][1:]) == ["0.4 J", "300", "120", "-"]
-    assert "90.00%" in how_to_read_energy(run)
+    assert list(grid.lines[1][1:]) == ["0.4 J", "300", "120", "not in 20 epochs"]
+    assert "Without work it draws 120 W. To 90%: epochs" in how_to_read_energy(run)
     facts = {stage["name"]: stage for stage in run_facts(run)["stages"]}
     assert (facts["async"]["energy"], facts["naive"]["energy"]) == (DRAWN, None)
 

@@ -130,9 +130,7 @@ def test_stages_of_a_round_share_a_parent_process_and_rounds_do_not(tmp_path: Pa
     assert parents[0][0] != parents[1][0]
 
 
-def test_after_a_failure_in_a_fork_that_stage_and_later_ones_run_in_started_processes(
-    tmp_path: Path,
-) -> None:
+def test_after_a_failure_in_a_fork_that_stage_and_later_ones_run_in_started_processes(tmp_path: Path) -> None:
     results = prepare(tmp_path, "tests.planted:PARENT", "tests.planted:FORKED", "tests.planted:PARENT_TOO").run(
         Watcher()
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from ladder.run.check import OVERWROTE, Checker
+from ladder.run.check import OVERWROTE, Checker, short_runs_job
+from ladder.run.judge import Judge
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
+from ladder.verify.short_runs import ShortRun
 from stages.registry import load_entry
 from tests.cheats.test_caught import BEGIN_LATE, FAILED_BY, LATER
 from tests.ladder.harness import NUMPY, small_dataset, small_problem
@@ -122,3 +125,15 @@ def test_the_data_is_whole_again_after_a_stage_that_overwrote_it(tmp_path: Path)
         "failed",
         "passed",
     ]
+
+
+def test_controls_are_trained_ahead_and_what_fails_there_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[str] = []
+    monkeypatch.setattr(ShortRun, "spread", lambda run, precision: trained.append(precision))
+    judged = Judge(small_problem(), small_dataset(), 1, 0, timed=False)
+    job = replace(short_runs_job("x:Y", small_problem(), 4, Path()), trained="")
+    judged.train_short_runs(["float32", "bfloat16"], job, 3)
+    assert trained.count("float32") == trained.count("bfloat16") > len(job.first_updates)
+    monkeypatch.setattr(ShortRun, "spread", lambda run, precision: {}[precision])
+    with pytest.raises(KeyError):
+        judged.train_short_runs(["float32"], job, 3)

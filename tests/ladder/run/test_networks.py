@@ -67,8 +67,7 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "problem", "what"),
-    [("COPIES", MANY, OWN_CHECK), ("LEAVES_ONE_OUT", MANY, LOSS_CHECK)],
+    ("name", "problem", "what"), [("COPIES", MANY, OWN_CHECK), ("LEAVES_ONE_OUT", MANY, LOSS_CHECK)]
 )
 def test_a_network_that_is_not_judged_has_to_be_trained(tmp_path: Path, name: str, problem: Problem, what: str) -> None:
     assert UNJUDGED not in Jury(problem, small_dataset(), SALT, 0, timed=False).judged(0)

@@ -169,11 +169,7 @@ def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypat
     ],
 )
 def test_of_disturbed_attempts_the_least_disturbed_counts(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    waited: tuple[float, ...],
-    times: tuple[float, ...],
-    kept: int,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: tuple[float, ...], times: tuple[float, ...], kept: int
 ) -> None:
     Script(monkeypatch, lambda name, round_, attempt: (times[attempt], waited[attempt] if round_ else False))
     (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher()).stages
@@ -422,3 +418,10 @@ def test_a_reference_far_behind_another_is_not_repeated_when_disturbed(
     script = Script(monkeypatch, lambda name, round_, attempt: (took[name], attempt == 0))
     prepare(tmp_path, NUMPY, OTHER, rounds=1, remeasure=2, budget_total_s=60.0).run(Watcher())
     assert script.asked == [("numpy", 0), ("cannot-validate", 0), ("cannot-validate", 0)]
+
+
+def test_energy_is_measured_in_the_first_round_alone_and_only_if_asked_for(tmp_path: Path) -> None:
+    for asked in (False, True):
+        runner = prepare(tmp_path, NUMPY, rounds=2, energy=asked)
+        (stage_run,) = runner._stage_runs
+        assert [runner._job(stage_run, round_, tmp_path).energy for round_ in range(2)] == [asked, False]

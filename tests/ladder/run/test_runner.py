@@ -141,11 +141,7 @@ def test_a_resumed_run_measures_only_missing_rounds(tmp_path: Path) -> None:
     whole = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", rounds=2).run(Watcher())
     numpy, prints = whole.stages
     cut = msgspec.structs.replace(
-        whole,
-        stages=[
-            numpy,
-            msgspec.structs.replace(prints, processes=prints.processes[:1]),
-        ],
+        whole, stages=[numpy, msgspec.structs.replace(prints, processes=prints.processes[:1])]
     )
     watcher = Watcher()
     again = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", known=cut).run(watcher)

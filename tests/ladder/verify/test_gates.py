@@ -249,10 +249,7 @@ def test_validations_of_a_settled_network_are_checked_after_a_late_start() -> No
     said = {e: EpochMetrics(one.mean_loss, one.accuracy) for e, one in enumerate(tested)}
     made_up = said | {2: EpochMetrics(0.4, 0.9)}
     judged = [verify_validation(problem, "float32", 4, of, oracle, tested[3], 10_000) for of in (said, made_up)]
-    assert [failed(checks) for checks in judged] == [
-        set(),
-        {"validation curve, loss", "validation curve, accuracy"},
-    ]
+    assert [failed(checks) for checks in judged] == [set(), {"validation curve, loss", "validation curve, accuracy"}]
 
 
 @pytest.mark.parametrize(("correct", "passes"), [(39, True), (20, False)])
@@ -714,10 +711,7 @@ def test_trailing_data_raises_a_value_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("hidden", "rate", "how"),
-    [
-        ((), 1e99, "even in float64;"),
-        ((16,), 50.0, r"even in float64, to a loss of [0-9.]+ \(a guess has 1.39\);"),
-    ],
+    [((), 1e99, "even in float64;"), ((16,), 50.0, r"even in float64, to a loss of [0-9.]+ \(a guess has 1.39\);")],
 )
 def test_training_that_diverges_is_refused_before_anything_is_measured(
     tmp_path: Path, hidden: tuple[int, ...], rate: float, how: str

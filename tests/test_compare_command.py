@@ -124,10 +124,7 @@ def test_a_gate_reads_json(capsys: pytest.CaptureFixture[str]) -> None:
     ("names", "rows"),
     [
         (["base", "slower"], [("naive", None, "SLOWER")]),
-        (
-            ["base", "same", "slower"],
-            [("naive", "base", ""), ("naive", "same", "SAME"), ("naive", "slower", "SLOWER")],
-        ),
+        (["base", "same", "slower"], [("naive", "base", ""), ("naive", "same", "SAME"), ("naive", "slower", "SLOWER")]),
     ],
 )
 def test_a_spreadsheet_reads_csv(

@@ -20,10 +20,7 @@ from stages.engine.stage import Stage
 from stages.registry import load_all, load_entry, rung
 from tests.stages.engine.test_step import random_split
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not cupti.available(), reason="cupti-python is not installed"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not cupti.available(), reason="cupti-python is not installed")]
 
 STEPS = 40
 TOTALS = "softmax_xent_totals"

@@ -238,12 +238,5 @@ class NumpyLaunch(Launch):
 
 
 RECIPE = Recipe(
-    AllocatedOnce,
-    ResidentFloat32,
-    NumpyGemm,
-    NumpyEpilogue,
-    NumpyHead,
-    NumpyUpdate,
-    NumpyMetrics,
-    NumpyLaunch,
+    AllocatedOnce, ResidentFloat32, NumpyGemm, NumpyEpilogue, NumpyHead, NumpyUpdate, NumpyMetrics, NumpyLaunch
 )

@@ -62,11 +62,7 @@ ERROR: No matching distribution found for numpy
     ],
 )
 def test_a_failing_install_is_one_line_and_the_next_run_goes_on(
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    output: str,
-    complaint: str,
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: str, complaint: str
 ) -> None:
     monkeypatch.setenv("PIP_FAILS", output)
     assert machine.set_up()[0] == 1

@@ -47,8 +47,7 @@ def test_without_a_place_on_disk_the_process_itself_remembers(cache: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("times", "chosen"),
-    [([10.0, 9.9, 9.7], 2), ([10.0, 9.9, 9.81], 0), ([10.0, 9.0, 8.9], 1), ([10.0], 0)],
+    ("times", "chosen"), [([10.0, 9.9, 9.7], 2), ([10.0, 9.9, 9.81], 0), ([10.0, 9.0, 8.9], 1), ([10.0], 0)]
 )
 def test_only_what_is_clearly_faster_wins(times: list[float], chosen: int) -> None:
     assert first_fastest(times) == chosen

@@ -10,15 +10,7 @@ import pytest
 
 from ladder.records.run import Results, StageCode
 from ladder.records.statistics import Interval
-from reports.facts.two_runs import (
-    CannotCompareError,
-    Comparison,
-    StageVerdict,
-    Verdict,
-    compare,
-    side_of,
-    verdict_of,
-)
+from reports.facts.two_runs import CannotCompareError, Comparison, StageVerdict, Verdict, compare, side_of, verdict_of
 from tests.reports import recorded, sample
 from tests.reports.recorded import run, stage, times
 

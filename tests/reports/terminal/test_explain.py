@@ -64,10 +64,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     [
         ("cublass", r"^cublass: no such stage in this run; try cublas$"),
         ("qqq", r"^qqq: no such stage in this run; try numpy, \S+, \S+ and \d+ more$"),
-        (
-            "torch-amp",
-            r"^torch-amp: no profile in this run; leave the run out .*--stages torch-amp --profile cupti$",
-        ),
+        ("torch-amp", r"^torch-amp: no profile in this run; leave the run out .*--stages torch-amp --profile cupti$"),
         (
             "cuda-graph",
             r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then .*--stages cuda-graph$",

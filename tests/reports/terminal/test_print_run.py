@@ -27,11 +27,7 @@ WIDTHS = (40, 80, 120, 200)
 
 
 def text_of(run: Results, width: int, folder: Path | None = Path("runs/sample"), encoding: str = "utf-8") -> str:
-    return screen(
-        lambda console: print_results(run, folder, console, recorded=RECORDED),
-        width,
-        encoding=encoding,
-    )
+    return screen(lambda console: print_results(run, folder, console, recorded=RECORDED), width, encoding=encoding)
 
 
 def row(text: str, name: str) -> list[str]:

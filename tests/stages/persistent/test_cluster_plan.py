@@ -272,15 +272,9 @@ def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
         ({}, ""),
         ({"hidden": (33, 7, 5, 3), "batch_size": 1}, ""),
         ({"hidden": (256, 256, 256), "batch_size": 32}, ""),
-        (
-            {"hidden": (256, 256, 256), "batch_size": 64},
-            f"Hidden layers 256,256,256 at batch size 64 {TOO_LARGE}",
-        ),
+        ({"hidden": (256, 256, 256), "batch_size": 64}, f"Hidden layers 256,256,256 at batch size 64 {TOO_LARGE}"),
         ({"hidden": (8, 8, 8, 8, 8)}, "5 hidden layers (8,8,8,8,8) exceed the limit of 4."),
-        (
-            {"hidden": (1024,)},
-            f"Hidden layers 1024 at batch size 128 {TOO_LARGE}",
-        ),
+        ({"hidden": (1024,)}, f"Hidden layers 1024 at batch size 128 {TOO_LARGE}"),
         ({"batch_size": 129}, "Batch size 129 exceeds the limit of 128."),
         ({"classes": 17}, "17 classes exceed the limit of 16."),
     ],

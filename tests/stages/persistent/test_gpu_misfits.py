@@ -124,10 +124,7 @@ def test_without_a_cluster_the_stage_is_skipped_with_the_reason(gpu: FakeGpu, pr
 
 def test_products_run_before_the_training_where_one_cluster_fits() -> None:
     made = {gpu.clusters: make(ClusterEpoch, gpu, SOFTMAX)._train._grams for gpu in (SM_90, SM_90_ONE)}
-    assert {at_once: (one._clusters, one._is_beside) for at_once, one in made.items()} == {
-        6: (5, True),
-        1: (1, False),
-    }
+    assert {at_once: (one._clusters, one._is_beside) for at_once, one in made.items()} == {6: (5, True), 1: (1, False)}
 
 
 def test_a_problem_that_fits_no_gpu_is_refused_before_the_gpu_is_asked() -> None:

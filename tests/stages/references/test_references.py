@@ -276,10 +276,7 @@ def test_a_fused_update_has_no_gradient_of_its_own() -> None:
     setup = TorchSetup(problem_of((33,), 16), random_split(16, 49, 10))
     backend = aot_autograd(fw_compiler=note)
     products = {}
-    for name, steps in (
-        ("fused", steps_with_fused_update(setup)),
-        ("separate", train_steps(setup)),
-    ):
+    for name, steps in (("fused", steps_with_fused_update(setup)), ("separate", train_steps(setup))):
         seen.clear()
         compile_steps(steps, {"backend": backend})(setup.resident_batches(), False)
         products[name] = (seen.count("aten.addmm.default"), seen.count("aten.mm.default"))

@@ -64,7 +64,7 @@ OPERATIONS: dict[str, tuple[Kernel, ...]] = {
         Kernel("fused-bias", "CUDA C++, our engine", "", ()),
         Kernel("torch-op", "CUDA C++, in PyTorch", "", ()),
     ),
-    "the same, of another run": (Kernel("torch-graph", "PyTorch, compiled", "", ()),),
+    "the same, of an older run": (Kernel("torch-graph", "PyTorch, compiled", "", ()),),
 }
 KINDS: dict[str, set[Kind]] = {"softmax, loss and gradient": {"softmax"}}  # of an operation's kernels
 PRODUCTS: set[Kind] = {"gemm", "update"}  # of the others

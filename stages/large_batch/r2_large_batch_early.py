@@ -12,13 +12,14 @@ in memory in chunks of 16 by 16 numbers, so that the copy engine brings them in 
 update are one kernel, since every block takes all images. That bounds a batch: they must fit in shared memory.
 
 Expect: on an H100 784-256-10 at 512 images 11 to 12 us instead of 15.8, and 784-128x3-10 at 256 images 15 instead of
-20.3: at 512 two or three us a kernel, of which half a us is its start.
+20.3. At 512 each kernel should take two or three us, its start half a us.
 
 Predict: on H100: 784-256-10, batch 512: 11 to 12 us; 784-128x3-10, batch 256: 14 to 16 us.
 
 Found: in verified runs of one process on an H200, 14.1 us at 512 images and 15.4 in 784-128x3-10 at 256, where trials
-of large-batch took 15.9 and 20.7. So one estimate is missed by 18 % and the other is hit. A start takes 0.8 us instead
-of 1.4, and images none; the rest is loads, products and stores, of which none dominates (docs/notebook/large-batch.md).
+of large-batch took 15.9 and 20.7. So, on another card, one estimate is missed by 18 % and the other is hit. A start
+takes 0.8 us instead of 1.4, and reading images no time of its own. The rest is loads, products and stores, of which
+none dominates (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ class Judge:
     def train_short_runs(self, precisions: Collection[Precision], job: Job, at_once: int = 1) -> None:
         """Train what `judge_short_runs` compares with, ahead of the job's result: `at_once` sets of controls a time."""
         runs = [run for batches in job.first_updates for run in self._oracles_of(job, batches).values()]
-        sets = itertools.product((*runs, self._from_zeros()), precisions)
+        sets = itertools.product((self._from_zeros(), *runs), precisions)  # the longest first
         with ThreadPoolExecutor(at_once) as pool:
             for trained in [pool.submit(run.spread, precision) for run, precision in sets]:
                 trained.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,8 @@ class ShortRun:
         """Loss and accuracy of the last epoch."""
         self._lower: dict[int, FloatArray] = {}
         self._spreads: dict[Precision, Errors] = {}
+        self._in_order: list[tuple[Network, OracleEpoch]] | None = None
+        self._adding_in_order = Lock()
 
     @property
     def images(self) -> int:
@@ -180,6 +183,13 @@ class ShortRun:
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:
         """The errors of sums in order, if their addends repeat."""
+        with self._adding_in_order:  # threads ask for several precisions at once
+            if self._in_order is None:
+                self._in_order = list(self._trained_in_order())
+        return (self.errors(network, seen, bits) for network, seen in self._in_order)
+
+    def _trained_in_order(self) -> Iterator[tuple[Network, OracleEpoch]]:
+        """What float32 makes of sums in order, whatever factors are rounded to."""
         size = self.problem.batch_size
         if not addends_repeat(self.initial, self._images[:size]):
             return
@@ -187,7 +197,7 @@ class ShortRun:
             for begins_with_parameter in (False, True):
                 run = InOrder(self.problem, self.initial, block, begins_with_parameter=begins_with_parameter)
                 (seen,) = self._trained(run)
-                yield self.errors(Network(run.weights, run.biases), seen, bits)
+                yield Network(run.weights, run.biases), seen
 
     def _most_draws(self, precision: Precision) -> int:
         steps = self.batches * self.epochs

@@ -10,7 +10,8 @@ from reports.facts.numbers import line
 from reports.facts.run_table import networks_in_words, yardsticks
 from reports.facts.warnings import NAMED_STAGES
 from reports.markdown.rung_section import rung_section
-from reports.markdown.tables import bullets, details, figure_links, stage_table, warning_box
+from reports.markdown.tables import bullets, details, figure_links, stage_table, table, warning_box
+from reports.views.details import energy
 from reports.views.run_view import RunView, run_view
 from reports.views.rung_view import rung_view
 
@@ -38,6 +39,11 @@ def report(results: Results, figures: Collection[str]) -> str:
         line(f"{run.heading}; {run.provenance}"),
         stage_table([row for row in run.rows if row.status != "skipped"]),
         " ".join(filter(None, (FEW_WORDS, networks_in_words(results), yardsticks(results), run.marks, _skipped(run)))),
+        *(
+            block
+            for grid in energy(results).grids
+            for block in (table(grid.header, grid.lines, grid.right), line(grid.note))
+        ),
         *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
         REST,
         *(["## Rungs"] if rungs else []),

@@ -105,7 +105,7 @@ def details(results: Results) -> list[Section]:
     """Every section that the run has numbers for."""
     sections = [
         Section("All columns of the table", [all_columns(results)]),
-        Section("Energy, and time to an accuracy", list(_energy(results))),
+        energy(results),
         Section("Where a step's time goes", list(_parts(results))),
         Section("What each rung changed", list(_changes(results))),
         Section("Limits", [limits_grid(one) for one in (results.cpu_limits, results.limits) if one is not None]),
@@ -129,7 +129,8 @@ def all_columns(results: Results) -> Grid:
     return Grid(header, [[COLUMNS[name](row) for name in header] for row in rows(results)], " ".join(how_to_read))
 
 
-def _energy(results: Results) -> Iterator[Grid]:
+def energy(results: Results) -> Section:
+    """Joules an epoch, and the way to an accuracy, of the stages that have either."""
     target = results.settings.target_accuracy
     of_stage = {stage.name: (stage.energy, to_accuracy(stage, target)) for stage in results.stages}
     header = ["Stage", "J/epoch", "W", "Idle W"] if has_energy(results) else ["Stage"]
@@ -147,8 +148,8 @@ def _energy(results: Results) -> Iterator[Grid]:
                     *([reached.text if reached else numbers.MISSING] if target else []),
                 ]
             )
-    if lines:
-        yield Grid(header, lines, how_to_read_energy(results))
+    grids = [Grid(header, lines, how_to_read_energy(results))] if lines else []
+    return Section("Energy, and time to an accuracy", grids)
 
 
 def _parts(results: Results) -> Iterator[Grid]:

@@ -8,6 +8,7 @@ import pytest
 from ladder.records.run import Energy, LossPoint, Results
 from reports.facts.energy import has_energy, how_to_read_energy, to_accuracy, why_none
 from reports.figures.energy import energies, energy_figure, headline
+from reports.markdown.run_report import report
 from reports.terminal.run_json import run_facts
 from reports.views.details import details
 from tests.reports import sample
@@ -60,6 +61,7 @@ def test_tables_have_energy_where_it_was_measured() -> None:
     assert [line[0] for line in grid.lines] == ["async", "cublas"]
     assert list(grid.lines[1][1:]) == ["0.4 J", "300", "120", "not in 20 epochs"]
     assert "Without work it draws 120 W. To 90%: epochs" in how_to_read_energy(run)
+    assert "| cublas | 0.4 J | 300 | 120 | not in 20 epochs |" in report(run, [])
     facts = {stage["name"]: stage for stage in run_facts(run)["stages"]}
     assert (facts["async"]["energy"], facts["naive"]["energy"]) == (DRAWN, None)
 

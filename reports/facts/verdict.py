@@ -87,8 +87,8 @@ def _gains(results: Results) -> Iterator[str]:
         who = numbers.listing(slower) if len(slower) <= NAMED else str(len(slower))
         counts.append(f"{who} {'is' if len(slower) == 1 else 'are'} slower")
     others = f"; {numbers.listing(counts)}" if counts else ""
-    rungs = "rung is" if len(found) == 1 else "rungs are"
-    yield f"{len(faster)} of {len(found)} {rungs} faster than the rung they climb from{most}{others}."
+    rungs = "rung is faster than the rung it climbs" if len(found) == 1 else "rungs are faster than the rung they climb"
+    yield f"{len(faster)} of {len(found)} {rungs} from{most}{others}."
 
 
 def _trust(results: Results) -> Iterator[str]:

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -57,10 +58,13 @@ class ForkServer:
         self._ready = self._retired = False
         self._codes: dict[int, int | None] = {}  # of workers that have ended, by their keepers; None for a lost one
         self._line = b""  # the beginning of an answer
+        self._answers = threading.Lock()  # stages and compilers are started by two threads, each with its own answer
 
     def wait(self) -> None:
         """Wait until the imports are done; a fork server that fails is closed."""
-        if not self._ready:
+        with self._answers:
+            if self._ready:
+                return
             self._ready = True
             try:
                 if self._answer(IMPORT_TIMEOUT_S) is None:
@@ -79,12 +83,13 @@ class ForkServer:
         request = {"folder": str(folder), "log": str(log)}
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(msgspec.json.encode(request) + b"\n")
-            self._process.stdin.flush()
-            while answer := self._answer(ANSWER_TIMEOUT_S):
-                keeper, what = answer
-                if what == b"started":
-                    return ForkedWorker(self, keeper)
+            with self._answers:
+                self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+                self._process.stdin.flush()
+                while answer := self._answer(ANSWER_TIMEOUT_S):
+                    keeper, what = answer
+                    if what == b"started":
+                        return ForkedWorker(self, keeper)
         except (OSError, ValueError, subprocess.TimeoutExpired):  # the fork server died, was closed, or hangs
             self.close()
             return None
@@ -120,9 +125,10 @@ class ForkServer:
         """The exit code of this keeper's worker; raises subprocess.TimeoutExpired or ForkServerLostError."""
         deadline = time.monotonic() + timeout_s
         try:
-            while keeper not in self._codes:
-                if self._answer(max(0.0, deadline - time.monotonic())) is None:
-                    raise ForkServerLostError
+            with self._answers:
+                while keeper not in self._codes:
+                    if self._answer(max(0.0, deadline - time.monotonic())) is None:
+                        raise ForkServerLostError
         except ValueError:  # it was closed
             raise ForkServerLostError from None
         if (code := self._codes[keeper]) is None:

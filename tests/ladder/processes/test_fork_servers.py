@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,26 @@ def test_every_worker_is_new_and_a_failed_one_leaves_the_fork_server_running(
     for name in ("first", "second"):
         assert fork_server.run(tmp_path / name, tmp_path / f"{name}.log", 60) == 1
         assert f"No such file or directory: '{tmp_path / name / 'job.json'}'" in (tmp_path / f"{name}.log").read_text()
+
+
+def test_two_threads_get_their_own_workers(
+    fork_server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compilers and held workers start at once, while the fork server still imports: each answer has one reader."""
+    answer, reading = ForkServer._answer, []
+
+    def alone(self: ForkServer, timeout_s: float) -> tuple[int, bytes] | None:
+        reading.append(threading.get_ident())
+        assert len(set(reading)) == 1
+        try:
+            return answer(self, timeout_s)
+        finally:
+            reading.pop()
+
+    monkeypatch.setattr(ForkServer, "_answer", alone)
+    with ThreadPoolExecutor(2) as pool:
+        codes = pool.map(lambda name: fork_server.run(tmp_path / name, tmp_path / f"{name}.log", 60), "abcd")
+    assert list(codes) == [1] * 4
 
 
 def test_an_ended_fork_server_returns_none(fork_server: ForkServer, tmp_path: Path) -> None:

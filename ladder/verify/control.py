@@ -8,7 +8,7 @@ the same images from the same parameters and meets all of it. docs/statistics.md
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Self, TypeVar
@@ -237,6 +237,40 @@ class InOrder(Oracle):
             terms[0] += added
             added = terms.sum(axis=0)
         return added.T
+
+
+class Flipping(Oracle):
+    """The oracle, but one hidden output of the first step lies on the other side of its ReLU's corner.
+
+    Rounding may send it there, in so few runs that no draw shows it, and in a small network it is much of an update.
+    """
+
+    def __init__(self, problem: Problem, params: Params, flipped: tuple[int, int, int] | None = None) -> None:
+        """`flipped` is a hidden layer, an image of the batch, and a unit; None flips nothing."""
+        super().__init__(problem, params)
+        self._flipped, self._outputs = flipped, list[FloatArray]()  # of the first step, by layer
+
+    def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
+        passes, layer = super()._passes(outputs), len(self._outputs)
+        if layer < len(self.problem.hidden):
+            self._outputs.append(outputs)
+            if self._flipped is not None and self._flipped[0] == layer:
+                passes[self._flipped[1:]] ^= True
+        return passes
+
+    @classmethod
+    def corners(
+        cls, problem: Problem, params: Params, images: NDArray[np.uint8], labels: NDArray[np.uint8], bits: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """Outputs of a batch (M, N) that factors of so many bits may send there: layer, image and unit."""
+        run = cls(problem, params)
+        run.run_epochs(images, labels)
+        inputs: FloatArray = images / 256
+        for layer, outputs in enumerate(run._outputs):
+            sizes = np.linalg.norm(inputs, axis=1)[:, None] * np.linalg.norm(params.weights[layer], axis=0)
+            for image, unit in np.argwhere(np.abs(outputs) < 2.0**-bits * sizes):
+                yield layer, int(image), int(unit)
+            inputs = np.maximum(outputs, 0.0)
 
 
 def _by_block(rows: FloatArray, block: int) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import numpy as np
@@ -21,6 +21,7 @@ from ladder.verify.control import (
     ROUNDINGS,
     Control,
     Draw,
+    Flipping,
     InOrder,
     Rounding,
     addends_repeat,
@@ -31,6 +32,9 @@ MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs o
 # Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
 # runs in float16 were beyond the limit.
 COARSE_DRAWS = 64
+# Units of a batch that rounding may flip, of which each is tried; half of its error, as limits are four times the
+# controls' or more: two of them may flip.
+MOST_CORNERS, CORNER_SHARE = 16, 0.5
 BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
@@ -158,6 +162,7 @@ class ShortRun:
             seen = [
                 *self._control_errors([Draw(ROUNDINGS[precision], number) for number in range(draws)]),
                 *self._errors_in_order(ROUNDINGS[precision].bits),
+                *self._errors_at_corners(ROUNDINGS[precision].bits),
             ]
             self._spreads[precision] = Errors(
                 {name: largest(one.tensors[name] for one in seen) for name in seen[0].tensors},
@@ -198,6 +203,19 @@ class ShortRun:
                 run = InOrder(self.problem, self.initial, block, begins_with_parameter=begins_with_parameter)
                 (seen,) = self._trained(run)
                 yield Network(run.weights, run.biases), seen
+
+    def _errors_at_corners(self, bits: int) -> Iterator[Errors]:
+        """The errors of runs in which one of a few units at its corner flips; of many, the draws flip some."""
+        if self.batches * self.epochs > LONG_STEPS:
+            return
+        first = slice(self.problem.batch_size)
+        corners = [*Flipping.corners(self.problem, self.initial, self._images[first], self._labels[first], bits)]
+        for flipped in corners if len(corners) <= MOST_CORNERS else []:
+            run = Flipping(self.problem, self.initial, flipped)
+            (seen,) = self._trained(run)
+            found = self.errors(Network(run.weights, run.biases), seen, bits)
+            tensors = {name: CORNER_SHARE * error for name, error in found.tensors.items()}
+            yield replace(found, tensors=tensors, scale=CORNER_SHARE * found.scale)
 
     def _most_draws(self, precision: Precision) -> int:
         steps = self.batches * self.epochs

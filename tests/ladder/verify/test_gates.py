@@ -411,8 +411,9 @@ def test_a_unit_at_its_corner_may_flip_although_it_does_so_in_no_draw() -> None:
     problem, train = small_problem(hidden=(16,), batch_size=16, seed=7466), small_dataset().train
     images = train.images.reshape(len(train.images), -1)
     initial = initial_params(problem, salted_number(563598106, run_number(0, FIRST_UPDATE_RUN + 1)))
-    first, run = ShortRun(problem, 1, initial, images, train.labels), Flipping(problem, initial, (0, 2, 12))
-    assert run._flipped in Flipping.corners(problem, initial, images[:16], train.labels[:16], 11)
+    corner, first = (0, 2, 12), ShortRun(problem, 1, initial, images, train.labels)
+    run = Flipping(problem, initial, corner)
+    assert corner in Flipping.corners(problem, initial, images[:16], train.labels[:16], 11)
     run.run_epoch(images[:16], train.labels[:16])
     assert failed(verify_first_update("float16", first, as_float32(run), None)) == set()
     assert failed(verify_first_update("float32", first, as_float32(run), None)) != set()

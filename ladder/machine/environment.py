@@ -42,6 +42,12 @@ def _no_device() -> str | None:
     return f"no CUDA device: {reason}" if reason else None
 
 
+def _too_few_gpus() -> str | None:
+    """Why a stage of several GPUs does not run; None if it does."""
+    found = len(driver.devices())
+    return None if found > 1 else f"needs two GPUs; this machine shows {'one' if found else 'none'}"
+
+
 def gpu_too_old() -> tuple[str, str] | None:
     """Why the first GPU is too old for the CUDA that is installed, and the command that helps; None if it is not."""
     for gpu in driver.devices()[:1]:
@@ -114,6 +120,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
     "cute": ((partial(_not_installed, "cutlass", "CuTe DSL"),), ()),  # slow to import; its code is kept on disk
     "gpu": ((_no_device,), ()),
+    "two-gpus": ((_too_few_gpus,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),
     "jax": ((partial(_not_installed, "jax", "JAX"),), ("jax",)),

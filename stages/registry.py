@@ -92,6 +92,7 @@ SOURCES = (
     "stages.languages.r1_triton_update:STAGE",
     "stages.languages.r1_triton_skinny:STAGE",
     "stages.languages.torch_op:STAGE",
+    "stages.devices.r1_ddp_step:STAGE",
     "stages.devices.r1_ddp_peer:STAGE",
 )
 

@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
-    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "nvidia-cutlass-dsl", "jax",
-    "numba", "scipy",
+    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "torch", "triton",
+    "nvidia-cutlass-dsl", "jax", "numba", "scipy",
 )  # fmt: skip
 
 
@@ -110,6 +110,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
         ("cupy", "cuda.core"),
     ),
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
+    "nccl": ((partial(_not_installed, "nvidia.nccl", "NCCL"),), ()),
     "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
     "numba": (
         (partial(_not_installed, "numba", "Numba"), partial(_not_installed, "scipy", "SciPy")),

@@ -94,6 +94,7 @@ SOURCES = (
     "stages.languages.torch_op:STAGE",
     "stages.devices.r1_ddp_step:STAGE",
     "stages.devices.r1_ddp_peer:STAGE",
+    "stages.devices.r2_ddp_overlap:STAGE",
 )
 
 TIE = 0.1  # of likeness, from 0 to 1

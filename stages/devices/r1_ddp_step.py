@@ -12,6 +12,11 @@ Expect: on two H100s an all-reduce in a graph takes 18 us for the 0.8 MB of 784-
 784-4096x3-10 takes 53 and 51 %.
 
 Predict: none: on one GPU it does not run.
+
+Found: in a trial on two H200s, 784-256-10 takes 173 us (173.4-173.8) at 8,192 images, 71 % of fused-head's time. The
+all-reduce costs 19 of them; a share of 4,096 images alone takes 154, not half of 245. At 65,536 images it is 995 us, 51
+%, and in 784-4096x3-10 18.5 ms, 52 %. In batches of 1,024 it gains 1 %; in batches of 128 it takes 50 us for 36. A run
+with every check found 175 us at 8,192.
 """
 
 from __future__ import annotations

@@ -10,6 +10,10 @@ Expect: 784-4096x3-10 gains most of the 330 us in which its two square layers tr
 branch costs two nodes and the first layer has 98 % of the parameters.
 
 Predict: none: on one GPU it does not run.
+
+Found: in a trial on two H200s, 784-4096x3-10 takes 18.31 ms (18.26-18.35) at 8,192 images instead of 18.42: 120 us of
+the 330. In 784-256-10 it takes 183 us for 160: nothing goes on beside the first layer's messages, and 32 blocks take 20
+us longer for them than all multiprocessors. At 65,536 images both take 977.
 """
 
 from __future__ import annotations

@@ -159,9 +159,10 @@ def explain(command: commands.Explain) -> int:
         check_name(command.stage, command.stage_file)
     try:
         name, path, results = run_to_explain(command.stage, command.run, Path("runs"), REFERENCE)
-    except NotProfiledError:  # runs know their own stages without files; a name that none knows may be misspelt
-        check_name(command.stage, command.stage_file)
-        raise
+    except NotProfiledError as error:  # runs know their own stages without files; one that none knows may be misspelt
+        stage = check_name(command.stage, command.stage_file)
+        of_several = " --gpus 2" if stage.takes_gpus else " --networks 8" if stage.is_fleet else ""
+        raise NotProfiledError(f"{error}{of_several}") from None
     shown = partial(print_explain, name=name, run=path, recorded=REFERENCE)
     return show(results, shown, command.form, partial(explanation_facts, name=name, run=path))
 

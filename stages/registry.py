@@ -92,7 +92,11 @@ SOURCES = (
     "stages.languages.r1_triton_update:STAGE",
     "stages.languages.r1_triton_skinny:STAGE",
     "stages.languages.torch_op:STAGE",
+    "stages.devices.r1_ddp_step:STAGE",
     "stages.devices.r1_ddp_peer:STAGE",
+    "stages.devices.r2_ddp_overlap:STAGE",
+    "stages.devices.torch_ddp:FLOAT32",
+    "stages.devices.torch_ddp:AMP",
 )
 
 TIE = 0.1  # of likeness, from 0 to 1

@@ -29,12 +29,12 @@ class Mailbox:
         return self.rounds[key]
 
 
-def mailbox(group: Group, messages: int) -> Mailbox:
-    """A mailbox for so many messages of each rank, the same for all trainers of the process that ask for as many.
+def mailbox(group: Group, owner: str, messages: int) -> Mailbox:
+    """A mailbox for so many messages of each rank, the same for all trainers of the process of this owner.
 
     It stays open until the process ends: no rank can free memory that another still has open.
     """
-    key = f"mailbox of {messages}"
+    key = f"{owner}'s {messages} messages"
     if key not in group.kept:
         size = PLACES * group.ranks * messages
         memory = cupy.cuda.MemoryPointer(cupy.cuda.Memory(4 * size), 0)  # not of a pool, which has one handle for all

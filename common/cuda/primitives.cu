@@ -161,3 +161,18 @@ extern "C" __global__ void update_repeatedly(uint4* data, int count, int batches
         }
     }
 }
+
+// peer_hop: a word to and fro between two GPUs: each stores the number of a round in the other's memory, and one of them, `first`,
+//   begins a round; the other answers.
+//   own    (1,)  u32  in: the other GPU stores here; `before` when both start
+//   other  (1,)  u32  out: in the other GPU's memory
+// Launch: 1 thread on each of two GPUs, with the same before and rounds.
+// Needs:  sm_70; two GPUs with access to each other's memory; rounds >= 0.
+// Order:  each round after the one before.
+extern "C" __global__ void peer_hop(const unsigned* own, unsigned* other, int first, unsigned before, int rounds) {
+    for (unsigned round = before + 1; round != before + 1 + rounds; ++round) {
+        if (first) *static_cast<volatile unsigned*>(other) = round;
+        while (*static_cast<const volatile unsigned*>(own) != round) continue;
+        if (!first) *static_cast<volatile unsigned*>(other) = round;
+    }
+}

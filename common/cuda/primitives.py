@@ -36,6 +36,7 @@ READ_BLOCKS = 2  # for each multiprocessor: 1,024 reading threads
 READ_BYTES = 16  # a load
 READS_AT_ONCE = 8  # primitives.cu
 MIN_READ_BYTES = 1 << 30  # a few hundred us
+PEERS = (0, 1)  # the GPUs between which messages go
 PATTERN = 0x5A  # fills memory before it is copied or read: neither zeros nor old contents
 
 Enqueue = Callable[..., None]
@@ -61,6 +62,7 @@ class Primitives:
         cubin = cached_cubin(SOURCE, f"sm_{self._device.arch}")
         self._program = ObjectCode.from_cubin(cubin.code, name=SOURCE.name)
         self._empty = self._gpu.kernel(SOURCE, "empty")
+        self._peers_open = False
         self._warm_up()
 
     def launch(self) -> list[float]:
@@ -164,6 +166,49 @@ class Primitives:
         product = LargeProduct(self._gpu, precision)
         self._keep_busy(product)  # until the clocks settle at the power of such a product
         return [product.flops / us / 1e6 for us in self._device_us(product)]
+
+    def peer_hop(self) -> list[float]:
+        """A word's way into the second GPU's memory, half of its way to and fro, by kernels that run on both."""
+        self._open_peers()
+        hop, config = self._program.get_kernel("peer_hop"), LaunchConfig(grid=1, block=1)
+        words, streams = [], [self._gpu.stream]
+        for gpu in PEERS:
+            with cupy.cuda.Device(gpu):
+                words.append(cupy.zeros(1, np.uint32))
+                cupy.cuda.runtime.deviceSynchronize()
+        with cupy.cuda.Device(PEERS[1]):
+            streams.append(cupy.cuda.Stream(non_blocking=True))
+        before = 0
+
+        def enqueue(rounds: np.int32) -> None:
+            nonlocal before
+            for gpu in PEERS:
+                own, other = words[gpu].data.ptr, words[1 - gpu].data.ptr
+                with cupy.cuda.Device(gpu):
+                    begun = np.int32(gpu == 0), np.uint32(before), rounds
+                    launch(Stream.from_handle(streams[gpu].ptr), config, hop, own, other, *begun)
+            before += int(rounds)
+
+        return [us / 2 for us in self._round_us(enqueue, 2_000)]
+
+    def peer_copy(self) -> list[float]:
+        """The driver's copy into the second GPU's memory, in GB/s."""
+        self._open_peers()
+        size, copy = self._beyond_l2, cupy.cuda.runtime.memcpyPeerAsync
+        source = cupy.empty(size, np.uint8)
+        source.data.memset_async(PATTERN, size, self._gpu.stream)
+        with cupy.cuda.Device(PEERS[1]):
+            target = cupy.empty(size, np.uint8)
+        ends = target.data.ptr, PEERS[1], source.data.ptr, PEERS[0]
+        return [size / us / 1e3 for us in self._device_us(lambda: copy(*ends, size, self._gpu.stream_handle))]
+
+    def _open_peers(self) -> None:
+        """Let both GPUs access each other's memory."""
+        if not self._peers_open:
+            for gpu in PEERS:
+                with cupy.cuda.Device(gpu):
+                    cupy.cuda.runtime.deviceEnablePeerAccess(1 - gpu)
+            self._peers_open = True
 
     def _warm_up(self) -> None:
         """Load the GPU until its clocks rise."""

@@ -31,8 +31,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
-    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "torch", "triton", "nvidia-cutlass-dsl", "jax",
-    "numba", "scipy",
+    "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "torch", "triton",
+    "nvidia-cutlass-dsl", "jax", "numba", "scipy",
 )  # fmt: skip
 
 
@@ -40,6 +40,12 @@ def _no_device() -> str | None:
     """Why no GPU can be used; None if one can."""
     reason = driver.no_device_reason()
     return f"no CUDA device: {reason}" if reason else None
+
+
+def _too_few_gpus() -> str | None:
+    """Why a stage of several GPUs does not run; None if it does."""
+    found = len(driver.devices())
+    return None if found > 1 else f"needs two GPUs; this machine shows {'one' if found else 'none'}"
 
 
 def gpu_too_old() -> tuple[str, str] | None:
@@ -104,6 +110,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
         ("cupy", "cuda.core"),
     ),
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
+    "nccl": ((partial(_not_installed, "nvidia.nccl", "NCCL"),), ()),
     "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
     "numba": (
         (partial(_not_installed, "numba", "Numba"), partial(_not_installed, "scipy", "SciPy")),
@@ -114,6 +121,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
     "cute": ((partial(_not_installed, "cutlass", "CuTe DSL"),), ()),  # slow to import; its code is kept on disk
     "gpu": ((_no_device,), ()),
+    "two-gpus": ((_too_few_gpus,), ()),
     "no-gpu": ((_with_gpu,), ()),
     "c++": ((_no_cpp_compiler,), ()),
     "jax": ((partial(_not_installed, "jax", "JAX"),), ("jax",)),

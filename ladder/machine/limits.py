@@ -45,6 +45,7 @@ class Primitive:
 
 
 _HOPPER = ("sm_90",)
+_PEERS = ("two-gpus",)
 _BLAS = ("cublas",)
 _AMPERE_BLAS = ("cublas", "sm_80")
 PRIMITIVES = (
@@ -75,13 +76,15 @@ PRIMITIVES = (
     Primitive("gemm_tf32", "matrix product, tf32", "TFLOP/s", lambda gpu: gpu.product("tf32"), _AMPERE_BLAS),
     Primitive("gemm_bfloat16", "matrix product, bf16", "TFLOP/s", lambda gpu: gpu.product("bfloat16"), _AMPERE_BLAS),
     Primitive("gemm_float16", "matrix product, fp16", "TFLOP/s", lambda gpu: gpu.product("float16"), _BLAS),
-    # Must stay last: it changes the graph nodes of every measurement after it in this process.
+    # No graph node may be measured after it: it changes them in this process.
     Primitive(
         "graph_node_after_two_streams",
         "graph node, a block per SM, once two streams were used",
         "us",
         lambda gpu: gpu.graph_node_after_two_streams(),
     ),
+    Primitive("peer_hop", "word into another GPU's memory", "us", lambda gpu: gpu.peer_hop(), _PEERS),
+    Primitive("peer_copy", "copy into another GPU's memory", "GB/s", lambda gpu: gpu.peer_copy(), _PEERS),
 )  # fmt: skip
 """In the order of the table."""
 

@@ -30,7 +30,7 @@ from ladder.run.data import DownloadObserver
 from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, drawn_salt
 from ladder.run.jury import judge_of
-from ladder.run.preflight import cannot_run, describe_problem, posed
+from ladder.run.preflight import cannot_run, describe_problem, posed, refuse_idle_gpus
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
@@ -192,6 +192,7 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
     name, stage = entry.stage.name, entry.stage
     if rubric is not None and (stray := rubric.strays(stage.below, stage.changed, getattr(stage, "own", ()))):
         raise UnfitError(f"{name}: {stray}")
+    refuse_idle_gpus(options.gpus, [stage])
     if reason := cannot_run(stage):
         raise UsageError(f"{name}: cannot be checked here: {reason}")
     problem, dataset = posed(options, observer)

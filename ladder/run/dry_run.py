@@ -12,7 +12,7 @@ from ladder.machine.environment import missing
 from ladder.options.commands import Run
 from ladder.records.run import ResultsError, load
 from ladder.run.entries import CLASSES, IMAGES, INPUTS, all_entries
-from ladder.run.preflight import cannot_run
+from ladder.run.preflight import cannot_run, refuse_idle_gpus
 from ladder.run.session import check_any_runs
 from stages.registry import select
 
@@ -37,6 +37,7 @@ def planned(asked: Run, runs: Path) -> Planned:
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
     has_gpu = missing(("gpu",)) is None
     chosen = select(options.stages, dict(entries), has_gpu=has_gpu, networks=options.trained_networks)
+    refuse_idle_gpus(options.gpus, [one.stage for one in chosen])
     problem = options.problem(INPUTS, CLASSES)
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
     reasons = {one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen}

@@ -14,6 +14,7 @@ from ladder.machine.environment import missing
 from ladder.processes.stage_files import described
 from ladder.records.expected import Expected
 from ladder.run.expected import Costs, expectations
+from stages.engine.stage import Stage
 from stages.registry import Entry, load_all, select
 
 IMAGES, INPUTS, CLASSES = 60_000, 784, 10  # of MNIST
@@ -63,9 +64,9 @@ def entry_of(asked: str) -> tuple[Entry, bool]:
     return entry, is_own
 
 
-def check_name(name: str, stage_files: Sequence[Path]) -> None:
-    """Raise UsageError for an unknown name, with the nearest ones."""
-    select([name], all_entries(stage_files)[0])
+def check_name(name: str, stage_files: Sequence[Path]) -> Stage:
+    """The first stage of this name; raises UsageError for an unknown name, with the nearest ones."""
+    return select([name], all_entries(stage_files)[0])[0].stage
 
 
 class Listed(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from common.cost import parameters
@@ -38,6 +39,13 @@ def cannot_run(stage: Stage) -> str | None:
     reason = missing(stage.needs)
     ageless = [need for need in stage.needs if not need.startswith("sm_")]
     return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
+
+
+def refuse_idle_gpus(gpus: int, stages: Sequence[Stage]) -> None:
+    """Raise UsageError if several GPUs are asked for, and every stage trains on one."""
+    if gpus > 1 and not any(stage.takes_gpus for stage in stages):
+        names = stages[0].name if len(stages) == 1 else f"every one of {len(stages)} stages"
+        raise UsageError(f"--gpus {gpus}: {names} trains on one GPU; leave it out, or add a stage of `devices`")
 
 
 def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:

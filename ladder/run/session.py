@@ -28,7 +28,7 @@ from ladder.run.folders import make_folder
 from ladder.run.kept_sources import keep_sources
 from ladder.run.lock import alone_in
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import cannot_run, cut, describe_problem, posed
+from ladder.run.preflight import cannot_run, cut, describe_problem, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
 from ladder.run.sources import Disk, code_of
 from stages.engine.stage import GPU
@@ -83,6 +83,7 @@ def begin(
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)
+    refuse_idle_gpus(options.gpus, [one.stage for one in chosen])
     check_any_runs({one.stage.name: cannot_run(one.stage) for one in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))

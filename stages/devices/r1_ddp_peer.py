@@ -15,10 +15,11 @@ Expect: 3.4 us for 1 MB inside a running kernel on two H100s, 14 us less than NC
 
 Predict: on H200: 784-256-10, batch 8192: 120 to 140 us.
 
-Found: in a trial on two H200s, 158 us (157.7-159.3) instead of 246 for 784-256-10 at 8,192 images, 64 %: 1.56x. The
-first update differs from one GPU's by 2.7 millionths of its size, both GPUs have the same bits, and `check` finds it
-right. The prediction is 54 % with a margin, and was put in numbers after the trial. It is missed by 25 us, whose cause
-was not looked for (docs/notebook/devices.md).
+Found: in a trial on two H200s, 784-256-10 takes 160 us (159.7-161.1) at 8,192 images instead of 245: 1.53x, and 13 us
+less than with NCCL. The prediction was put in numbers after an earlier trial, and is missed by 20 us, none of them the
+exchange's: a share of 4,096 images alone takes 154, and the kernel 5.5 in a graph. At 65,536 images it is 977 us
+instead of 1,941, 1.99x; in 784-4096x3-10 18.4 ms instead of 35.6. At 1,024 images it gains 1.19x; at 128 it takes 40 us
+for 36. Both GPUs have the same bits. A run with every check found 162 us at 8,192 (docs/notebook/devices.md).
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from __future__ import annotations
 from typing import Any
 
 from common.problem import Problem
-from common.ranks import Group
 from stages.devices.rank_update import RankUpdate
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.recipe import Gemm
@@ -42,28 +42,35 @@ class PeerUpdate(RankUpdate):
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         super().__init__(setup, gemm)
-        size, group = self._parameters.size, self._group
-        self._kernel = setup.kernel(FILE, "peer_update", macros=(("RANKS", str(group.ranks)),))
-        self._blocks = min(BLOCKS_A_MULTIPROCESSOR * setup.device.multiprocessors, blocks(size // UNIT, THREADS))
-        box = self.mailbox(group, size)
-        (theirs,) = box.others.values()
-        self._boxes = theirs, box.own, box.rounds_of("update", self._blocks)
-        self._scalars = float32(self._share), self._learning_rate, int32(size // UNIT), int32(group.rank)
+        self._units, rank, ranks = self._parameters.size // UNIT, self._group.rank, self._group.ranks
+        self._macros = (("RANKS", str(ranks)),)
+        self._peer_update = setup.kernel(FILE, "peer_update", macros=self._macros)
+        self._blocks = min(BLOCKS_A_MULTIPROCESSOR * setup.device.multiprocessors, blocks(self._units, THREADS))
+        self._box = self.mailbox()
+        (self._theirs,) = self._box.others.values()
+        self._scale, self._sizes = float32(self._share), (int32(self._units), int32(rank))
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Why it cannot train on so many GPUs; empty if it can."""
         return "takes two GPUs; choose --gpus 2" if problem.gpus > 2 else ""
 
-    def mailbox(self, group: Group, messages: int) -> Any:
-        """The mailbox of this process for so many messages."""
+    def mailbox(self) -> Any:
+        """The mailbox of this process for a message of each parameter."""
         from common.cuda.peer_memory import mailbox  # imported late: a machine without CuPy still lists the rung
 
-        return mailbox(group, messages)
+        return mailbox(self._group, type(self).__name__, self._parameters.size)
 
     def finish(self) -> None:
         """Enqueue the messages and the update of every parameter."""
-        self._kernel(self._blocks, THREADS, self._parameters, self._gradients.flat, *self._boxes, *self._scalars)
+        self.update(sends=True)
+
+    def update(self, *, sends: bool) -> None:
+        """Enqueue the update by all messages; it sends this rank's first, or they are sent."""
+        boxes = self._theirs, self._box.own, self._box.rounds_of("update", self._blocks)
+        tensors = self._parameters, self._gradients.flat, *boxes
+        rates = self._scale, self._learning_rate
+        self._peer_update(self._blocks, THREADS, *tensors, *rates, *self._sizes, int32(sends))
 
 
 STAGE = r1_fused_head.STAGE.climb(

@@ -358,7 +358,8 @@ class Recipe:
     @property
     def needs(self) -> tuple[str, ...]:
         """The requirements of all parts, without repeats."""
-        return tuple(dict.fromkeys(need for part in self.parts().values() for need in part.needs))
+        of_parts = dict.fromkeys(need for part in self.parts().values() for need in part.needs)
+        return (*(("two-gpus",) if self.takes_gpus else ()), *of_parts)
 
 
 def changes(below: Recipe, above: Recipe) -> dict[str, Any]:

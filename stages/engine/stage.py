@@ -195,10 +195,9 @@ class Stage:
 
 def _too_few_gpus(problem: Problem) -> str:
     """Why a stage cannot divide this problem's batches among GPUs here; empty if it can."""
-    found = len(devices())
     if problem.gpus == 1:
         return "divides each batch among several GPUs; add --gpus 2"
-    if found < problem.gpus:
+    if (found := len(devices())) < problem.gpus:
         return f"needs {problem.gpus} GPUs (--gpus); this machine shows {found or 'none'}"
     return "" if problem.batch_size >= problem.gpus else f"a batch of {problem.batch_size} is fewer images than GPUs"
 

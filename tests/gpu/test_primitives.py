@@ -50,6 +50,8 @@ def test_samples_are_positive_and_in_order(record: LimitsRecord) -> None:
         ("memory_copy", "l2_read"),
         ("memory_update", "memory_read"),
         ("memory_read", "l2_read"),
+        ("l2_load", "peer_hop"),
+        ("peer_copy", "memory_copy"),
         ("gemm_float32", "gemm_float16"),
         ("gemm_tf32", "gemm_float16"),
     ],

@@ -510,27 +510,42 @@ def sgd_update(random: Generator) -> Iterator[Case]:
         yield _one_dimensional("sgd_update", count, args, {"param": bound})
 
 
+def peer_send(random: Generator) -> Iterator[Case]:
+    yield from _messages("peer_send", random)
+
+
 def peer_update(random: Generator) -> Iterator[Case]:
-    for ranks, rank, number, units, blocks in (
-        (2, 0, 0, 1, 1),
-        (2, 1, 1, 511, 1),
-        (2, 1, 2, 513, 2),
-        (3, 1, 3, 5 * 512 + 3, 1),
-        (3, 2, 4, 4 * 512, 1),
+    yield from _messages("peer_update", random)
+
+
+def _messages(kernel: str, random: Generator) -> Iterator[Case]:
+    # Ranks, this rank, rounds before, units, blocks; whether messages were sent before.
+    for ranks, rank, number, units, blocks, sends in (
+        (2, 0, 0, 1, 1, 1),
+        (2, 1, 1, 511, 1, 1),
+        (2, 1, 2, 513, 2, 0),
+        (3, 1, 3, 5 * 512 + 3, 1, 1),
+        (3, 2, 4, 4 * 512, 1, 0),
     ):
-        shape, tag = (2, ranks, 4 * units), np.uint32(1 - number // 2 % 2)
+        shape, tag = (2, ranks, 4 * units), 1 - number // 2 % 2
         received = _normal(random, shape).view(np.uint32) & ~np.uint32(1)
-        received[number % 2] |= tag
-        received[1 - number % 2] |= 1 - tag
-        param, gradient = _normal(random, (4 * units,)), _normal(random, (4 * units,))
-        share, rate = float(np.float32(rank + 1) / np.float32(5)), float(np.float32(0.1))
-        args: Args = {"param": param, "gradient": gradient, "theirs": np.zeros(shape, np.uint32), "mailbox": received}
-        args |= {"rounds": np.full(blocks, number, np.uint32), "share": share, "learning_rate": rate}
-        args |= {"units": units, "rank": rank}
-        sizes = np.abs(gradient) + np.abs(received[number % 2].view(np.float32)).sum(axis=0)
-        bounds: dict[str, Array | float] = {"param": 6 * UNIT * (np.abs(param) + rate * sizes)}
-        bounds |= {"theirs": 0.0, "rounds": 0.0}
-        yield Case("peer_update", (blocks,), (512,), args, bounds, macros=(("RANKS", str(ranks)),))
+        received[number % 2] |= np.uint32(tag)
+        received[1 - number % 2] |= np.uint32(1 - tag)
+        rounds, gradient = np.full(blocks, number, np.uint32), _normal(random, (4 * units,))
+        theirs, share = np.zeros(shape, np.uint32), float(np.float32(rank + 1) / np.float32(5))
+        args: Args = {"gradient": gradient, "theirs": theirs}
+        scalars: Args = {"units": units, "rank": rank}
+        bounds: dict[str, Array | float] = {"theirs": 0.0, "rounds": 0.0}
+        if kernel == "peer_send":
+            args |= {"rounds": rounds, "share": share, "begin": units // 3, "end": units - units // 4, **scalars}
+        else:
+            param, rate = _normal(random, (4 * units,)), float(np.float32(0.1))
+            args = {"param": param, **args, "mailbox": received, "rounds": rounds}
+            args |= {"share": share, "learning_rate": rate, **scalars, "sends": sends}
+            sizes = np.abs(gradient) + np.abs(received[number % 2].view(np.float32)).sum(axis=0)
+            bounds["param"] = 6 * UNIT * (np.abs(param) + rate * sizes)
+        macros, besides = (("RANKS", str(ranks)),), {"ranks": ranks}
+        yield Case(kernel, (blocks,), (512,), args, bounds, macros=macros, besides=besides)
 
 
 def sgd_updates(random: Generator) -> Iterator[Case]:

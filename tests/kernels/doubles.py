@@ -249,6 +249,22 @@ def sgd_updates(param: Array, gradient: Array, learning_rates: Array, count: int
     return {"param": param - learning_rates[:, None] * gradient}
 
 
+def peer_send(
+    gradient: Array,
+    theirs: Array,
+    rounds: Array,
+    share: float,
+    begin: int,
+    end: int,
+    units: int,
+    rank: int,
+    ranks: int,
+) -> Outputs:
+    sent, place, some = theirs.copy(), int(rounds[0]) % 2, slice(4 * begin, 4 * end)
+    sent[place, rank, some] = _messages(gradient, share, int(rounds[0]))[some]
+    return {"theirs": sent, "rounds": rounds + 1}
+
+
 def peer_update(
     param: Array,
     gradient: Array,
@@ -259,15 +275,20 @@ def peer_update(
     learning_rate: float,
     units: int,
     rank: int,
+    sends: int,
+    ranks: int,
 ) -> Outputs:
-    # To 23 bits, halves to even, and a tag that differs from the one two rounds before.
-    number = int(rounds[0])
+    messages = mailbox[int(rounds[0]) % 2].astype(np.uint32)
+    messages[rank] = _messages(gradient, share, int(rounds[0]))
+    total = (messages & ~np.uint32(1)).view(np.float32).astype(np.float64).sum(axis=0)
+    sent = peer_send(gradient, theirs, rounds, share, 0, units, units, rank, ranks)["theirs"]
+    return {"param": param - learning_rate * total, "theirs": sent if sends else theirs, "rounds": rounds + 1}
+
+
+def _messages(gradient: Array, share: float, number: int) -> NDArray[np.uint32]:
+    """To 23 bits, halves to even, and a tag that differs from the one two rounds before."""
     bits = (gradient * share).astype(np.float32).view(np.uint32)
-    messages = ((bits + (bits >> 1 & 1)) & ~np.uint32(1)) | np.uint32(1 - number // 2 % 2)
-    sent, received = theirs.copy(), mailbox[number % 2].astype(np.uint32)
-    sent[number % 2, rank] = received[rank] = messages
-    total = (received & ~np.uint32(1)).view(np.float32).astype(np.float64).sum(axis=0)
-    return {"param": param - learning_rate * total, "theirs": sent, "rounds": rounds + 1}
+    return ((bits + (bits >> 1 & 1)) & ~np.uint32(1)) | np.uint32(1 - number // 2 % 2)
 
 
 def expand_pixels(pixels: NDArray[np.uint8], images: Array, count: int) -> Outputs:

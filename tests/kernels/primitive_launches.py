@@ -58,6 +58,12 @@ def launch_of(kernel: str, random: Generator) -> Launch:
         "update_repeatedly": Launch(
             args={"data": data, "count": len(data), "batches": 3}, left={"data": data + first_half + np.uint32(1)}
         ),
+        "peer_hop": Launch(
+            1,
+            1,
+            args={"own": _words(8), "other": _words(7), "first": 1, "before": 7, "rounds": 1},
+            left={"other": _words(8)},
+        ),
     }
     if kernel not in launches:
         raise LookupError(f"{kernel}: has no launch in tests/kernels/primitive_launches.py")

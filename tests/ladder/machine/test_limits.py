@@ -38,6 +38,8 @@ SAMPLES = {
     "l2_read": [5900.0, 5800.0, 6000.0],
     "product": [700.0, 800.0, 750.0],
     "graph_node_after_two_streams": [1.15, 1.17, 1.16],
+    "peer_hop": [0.7, 0.8, 0.75],
+    "peer_copy": [390.0, 385.0, 380.0],
 }
 
 
@@ -93,7 +95,7 @@ def test_every_primitive_has_a_row_with_its_spread() -> None:
     assert [arguments for name, arguments in gpu.asked if name.startswith("cluster")] == [(2,), (16,), (2,), (16,)]
     precisions = [arguments[0] for name, arguments in gpu.asked if name == "product"]
     assert precisions == ["float32", "tf32", "bfloat16", "float16"]
-    assert gpu.asked[-1][0] == "graph_node_after_two_streams"  # nothing is measured after it
+    assert [name for name, _ in gpu.asked[-3:]] == ["graph_node_after_two_streams", "peer_hop", "peer_copy"]
     assert msgspec.json.decode(msgspec.json.encode(record), type=LimitsRecord) == record
 
 

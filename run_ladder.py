@@ -64,12 +64,15 @@ def run(command: commands.Run | commands.Resume) -> int:
     from ladder.options.commands import Run
     from ladder.options.continuation import interrupted, resumable
     from ladder.run.dry_run import planned
+    from ladder.run.preflight import leaves_to_rank_0
     from ladder.run.session import opened
     from reports.render import render_all
     from reports.terminal.print_plan import print_plan
     from reports.terminal.print_run import print_results
     from reports.terminal.progress import LiveView
 
+    if isinstance(command, Run) and leaves_to_rank_0(command.options.gpus):
+        return 0
     if isinstance(command, Run) and command.dry_run:
         print_plan(planned(command, Path("runs")))
         return 0

@@ -18,6 +18,10 @@ from stages.engine.stage import Stage
 
 # Per parameter in float64: value, gradient and initial value, and the results of three verified first updates.
 ORACLE_BYTES = 56
+LAUNCHERS = {  # their variables for a process's number, the number of processes, and that of hosts
+    "torchrun": ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE"),
+    "srun": ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES"),
+}
 CONTEXT_MIB = 600  # GPU memory of CUDA and its libraries, before a stage allocates any
 GPU_SPARE = 2.5  # times the estimate: a framework keeps copies of the images while it uploads them
 HOST_MIB_EACH, HOST_SHARE = 2048, 0.5  # of the host's memory, for the libraries and images of stages side by side
@@ -46,6 +50,21 @@ def refuse_idle_gpus(gpus: int, stages: Sequence[Stage]) -> None:
     if gpus > 1 and not any(stage.takes_gpus for stage in stages):
         names = stages[0].name if len(stages) == 1 else f"every one of {len(stages)} stages"
         raise UsageError(f"--gpus {gpus}: {names} trains on one GPU; leave it out, or add a stage of `devices`")
+
+
+def leaves_to_rank_0(gpus: int) -> bool:
+    """Whether torchrun or srun started this process beside rank 0, whose run starts a process a GPU by itself.
+
+    Raises UsageError unless there are as many processes as GPUs, on one host: they share memory.
+    """
+    for launcher, (rank, ranks, hosts) in LAUNCHERS.items():
+        started = int(os.environ.get(ranks, "1")) if gpus > 1 and rank in os.environ else 1
+        if started > 1:
+            if started != gpus or os.environ.get(hosts, "1") != "1":
+                found = f"{started} processes{' on several hosts' * (os.environ.get(hosts, '1') != '1')}"
+                raise UsageError(f"--gpus {gpus}: {launcher} started {found}; start {gpus} on one host, or one alone")
+            return os.environ[rank] != "0"
+    return False
 
 
 def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,7 +9,7 @@ import pytest
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.run import preflight
-from ladder.run.preflight import cut, gpu_has_no_room, room_for_stages
+from ladder.run.preflight import LAUNCHERS, cut, gpu_has_no_room, leaves_to_rank_0, room_for_stages
 from ladder.run.session import check_same_data
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 from tests.reports import sample
@@ -76,3 +77,29 @@ def test_stages_prepare_side_by_side_as_cores_and_memory_allow(
     monkeypatch.setattr(preflight, "cores_usable", lambda: cores)
     monkeypatch.setattr("os.sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": host_gib << 18}.__getitem__)
     assert room_for_stages(Problem(784, 10), 60_000, gpu_mib) == stages
+
+
+@pytest.mark.parametrize(
+    ("launcher", "started", "leaves"),
+    [
+        ("", (), False),
+        ("torchrun", (0, 2, 1), False),
+        ("torchrun", (1, 2, 1), True),
+        ("srun", (1, 2, 1), True),
+        ("srun", (0, 1, 1), False),  # a batch job of one process, which starts the others
+        ("torchrun", (1, 3, 1), "torchrun started 3 processes; start 2 on one host, or one alone"),
+        ("srun", (0, 2, 2), "srun started 2 processes on several hosts; start 2 on one host"),
+    ],
+)
+def test_below_a_launcher_only_rank_0_runs(
+    launcher: str, started: Sequence[int], leaves: bool | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for known, names in LAUNCHERS.items():
+        for name, value in zip(names, started if known == launcher else (), strict=False):
+            monkeypatch.setenv(name, f"{value}")
+    assert not leaves_to_rank_0(gpus=1)
+    if isinstance(leaves, bool):
+        assert leaves_to_rank_0(gpus=2) is leaves
+    else:
+        with pytest.raises(UsageError, match=leaves):
+            leaves_to_rank_0(gpus=2)

@@ -4,10 +4,10 @@ Why: sixteen multiprocessors are many for a softmax regression. Most of a step o
 messages to all of them, every network reads the images anew, and sixty-four networks take five turns.
 
 Change: launch. A cluster has four multiprocessors, and trains as many networks as are needed for all to run at once.
-They see the same images, so that their classes are columns of one product, which fill its rows of eight better than
-one network's ten. Messages grow with a cluster's multiprocessors, and so fall to a quarter. No products of neighbouring
-batches are made: other networks' work fills the waits. No bit of a network's parameters depends on its neighbours. A
-network with hidden layers has eight multiprocessors for itself, if they hold it.
+They see the same images, so that their classes are columns of one product, up to thirty-two of a warp group. Messages
+grow with a cluster's multiprocessors, and so fall to a quarter. No products of neighbouring batches are made: half of
+the images are multiplied while the other half's messages travel. No bit of a network's parameters depends on its
+neighbours. A network with hidden layers has eight multiprocessors for itself, if they hold it.
 
 Expect: on an H100, which holds thirty-one such clusters, the tensor cores need 1.35 us a step for sixty-four softmax
 regressions, three a cluster. Two exchanges of 0.35 us and the softmax come on top: 2.4 us a step of all, 0.04 a
@@ -16,10 +16,10 @@ network-step, instead of 9.3. Thirty-one networks, one a cluster, take 1.6. So d
 Predict: on H100: 64 of 784-10, batch 128: 2.1 to 2.7 us; 31 of 784-10, batch 128: 1.4 to 1.8 us; 7 of 784-10,
 batch 128: 1.4 to 1.8 us.
 
-Found: missed, on an H200, in a trial: sixty-four softmax regressions take 4.42 us, 0.069 a network-step, where
-`fleet-cluster` takes 9.53. In a run with all checks they took 4.71, by `fleet-cluster` 9.95, by `jax-vmap` 30.3. The
-chip holds thirty clusters, so that thirty-one networks need two in some: 3.63. Seven take 2.71, by `fleet-cluster`
-1.33. Products take 2.4 us instead of 1.35, messages and softmax the other 2.0 (docs/notebook/fleets.md). For hidden
+Found: missed by a quarter, on an H200, in a trial: sixty-four softmax regressions take 2.96 us, 0.046 a network-step,
+and ninety 3.00. One takes 2.68, so do thirty, and sixty take 2.78. Waiting was underrated, not products: without the
+forward products a step still takes 2.45, without the backward ones 2.57. Products of single warps, in place of a warp
+group's, took 4.42, then 4.02 in halves of the images (docs/notebook/fleets.md). Seven stay `fleet-cluster`'s. For hidden
 layers nothing was predicted: sixty-four of 784-128-128-128-10 in batches of 32 take 41.3 us, in clusters of sixteen
 66.0. Seven take 8.54, and stay those clusters' (6.63).
 """
@@ -39,13 +39,14 @@ from stages.engine.fleet import FleetLaunch
 from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
 from stages.engine.parts import int32
 from stages.engine.recipe import Recipe
-from stages.engine.workspace import Setup
+from stages.engine.workspace import Array, Device, Setup
 from stages.persistent import cluster_plan, r2_fleet_cluster
 from stages.persistent.cluster_plan import ClusterMlp
-from stages.persistent.r1_persistent_cluster import LANES, fragment_counts, fragments, regression_misfit
+from stages.persistent.r1_persistent_cluster import fragment_counts, fragments, regression_misfit
 
 BLOCKS, THREADS, STAGES = 4, 256, 2  # fleet_columns.cu
-MOST_NETWORKS, MOST_COLUMNS = 8, 56  # of a cluster: a warp for each, and enough registers
+MOST_NETWORKS, MOST_COLUMNS = 4, 32  # of a cluster: two warps a network, and the rows of a warp group's product
+PART, ROWS = 13, 32  # chunks of features that are multiplied at once, and columns of a warp group
 HIDDEN_BLOCKS = 8  # of a network with hidden layers
 CLOSEST = "fleet-cluster"
 
@@ -101,7 +102,7 @@ class ColumnsOfOneProduct:
         labels = setup.device.empty((len(tensors.batches), problem.batch_size), np.int32)
         for own, (_, batch) in zip(labels, tensors.batches, strict=True):
             own[...] = batch
-        images = fragments(setup.device, [images for images, _ in tensors.batches])
+        images = chunks(setup.device, fragments(setup.device, [images for images, _ in tensors.batches]))
         rates = setup.device.upload(np.array(learning_rates, np.float32))
         sizes = (len(tensors.batches), problem.inputs, tensors.parameters.flat.size, count)
         self._arguments = (images, labels, tensors.weights[0], tensors.biases[0], tensors.totals, rates)
@@ -125,16 +126,23 @@ def macros(problem: Problem, networks: int) -> tuple[tuple[str, str], ...]:
     return (("SIZES", ",".join(map(str, sizes))),)
 
 
+def chunks(device: Device, four: Array) -> Array:
+    """All images of the same eight features together: fragments as (steps, 2 tiles, 2 pairs, 8, 8)."""
+    steps, tiles, pairs = four.shape[:3]
+    whole = device.empty((steps, 2 * tiles, 2 * pairs, 8, 8), np.float16)
+    whole.reshape(steps, tiles, 2, pairs, 2, 8, 8)[...] = four.transpose(0, 1, 4, 2, 3, 5, 6)
+    return whole
+
+
 def shared_bytes(problem: Problem, networks: int) -> int:
     """Shared memory of a block that trains so many networks: struct Shared of fleet_columns.cu."""
     pairs, tiles = fragment_counts(problem)
-    own_tiles, columns = -(-tiles // BLOCKS), 8 * -(-networks * problem.classes // 8)
-    images = STAGES * own_tiles * pairs * LANES * 16
-    weights = own_tiles * columns // 8 * LANES * 16
-    dlogits = 2 * pairs * 2 * columns * 16 + networks * 8 * problem.classes * 16
-    partial_logits = BLOCKS * 4 * (columns + 1) * 8 * 4
-    totals, barriers = networks * BLOCKS * 16, (STAGES + 3) * 8
-    return -(-(images + weights + dlogits + partial_logits + totals + barriers) // 128) * 128
+    parts, halves = -(-2 * -(-tiles // BLOCKS) // PART), -(-pairs // BLOCKS)
+    images = STAGES * parts * PART * 2 * pairs * 8 * 16
+    dlogits = 2 * pairs * 2 * ROWS * 16 + networks * halves * 4 * problem.classes * 16
+    partial_logits = halves * BLOCKS * networks * problem.classes * 16 * 4
+    totals, barriers = networks * BLOCKS * halves * 16, (2 * STAGES + 2 * halves + 1) * 8
+    return -(-(images + dlogits + partial_logits + totals + barriers) // 128) * 128
 
 
 def networks_that_fit(problem: Problem, most_bytes: int) -> int:

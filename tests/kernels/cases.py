@@ -897,10 +897,11 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
 def fleet_columns(random: Generator) -> Iterator[Case]:
     # Steps, batch, inputs, classes, networks, of a cluster. One or no tile a warp and two; groups that networks share.
     sizes = [(1, 16, 1, 1, 1, 1), (5, 48, 140, 10, 2, 3), (2, 128, 784, 10, 4, 3), (3, 112, 1023, 16, 1, 2)]
-    sizes += [(3, 32, 40, 3, 7, 8), (3, 80, 600, 10, 5, 5)]
+    sizes += [(3, 32, 40, 3, 7, 4), (3, 80, 600, 10, 5, 3)]
     for (steps, batch, inputs, classes, networks, of_cluster), with_totals in itertools.product(sizes, (0, 1)):
         shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
-        args: Args = {**shared, "images": shared["images"].view(np.uint16), "steps": steps, "inputs": inputs}
+        images = r3_fleet_columns.chunks(HostDevice(), shared["images"]).view(np.uint16)
+        args: Args = {**shared, "images": images, "steps": steps, "inputs": inputs}
         args |= {"stride": (inputs + 1) * classes, "count": networks}
         problem = Problem(inputs, classes, batch_size=batch)
         yield Case(

@@ -354,7 +354,9 @@ def _softmax_regressions(
 
 def fleet_columns(images: Bits, count: int, classes: int, **args: Any) -> Outputs:
     assert count == len(args["learning_rates"])
-    return _softmax_regressions(images.view(np.float16), classes=classes, **args)
+    steps, chunks, of_batch = images.shape[:3]
+    four = images.view(np.float16).reshape(steps, chunks // 2, 2, of_batch // 2, 2, 8, 8).transpose(0, 1, 3, 4, 2, 5, 6)
+    return _softmax_regressions(four, classes=classes, **args)
 
 
 def cluster_mlp(

@@ -1,48 +1,56 @@
 // Several softmax regressions in one small cluster: all see the same images, so that their classes are columns of one product.
 //
 // Who holds what. Sixteen features are a tile (the bias is one more feature, whose pixel is always 1), sixteen images a pair,
-// eight a chunk, and eight columns a group. Block b of the cluster owns tiles b * tiles / BLOCKS up to the next block's first,
-// and images 32 b to 32 b + 31.
+// and eight of either a chunk. Block b of four owns tiles b * tiles / 4 up to the next block's first, and of each half of the
+// batch, four pairs, pair b.
 //
-//   forward    warp w < 4 multiplies images 32 w to 32 w + 31 by the block's weights, and sends the products to their owner
-//   head       warp n takes the softmax of network n, lane i of image 32 b + i, and sends dlogits to all blocks
-//   backward   warp w updates tiles w and w + WARPS, which it keeps in registers, and publishes them as float16 halves
+//   forward    warps 0 to 3, a warp group, multiply all images by the block's weights, and send the products to their owners
+//   head       warp n + 4 takes the softmax of network n for the first half of the images, then warp n for the second one, two
+//              lanes an image; they send dlogits to all blocks
+//   backward   warps 0 to 3 update the weights, which stay in their registers, also as left factors of the next step
 //
-// Every step has these three phases and two exchanges in a row. The work of several networks outweighs the waits, so that
-// nothing is computed ahead. A network's sums have one order, wherever its columns lie and whoever its neighbours are.
+// A warp of the warp group has eight columns, as sixteen rows of a left factor: high halves, then low ones. One half of the
+// images is multiplied while the other one's messages travel. No barrier stops all warps. A network's sums have one order,
+// wherever its columns lie and whoever its neighbours are.
 //
 // Precision: tensor cores give float32's. Pixels are exact in float16, and every other factor is two float16 halves.
 #include "device/blocks_together.cuh"
 #include "device/messages.cuh"
+#include "device/warpgroup.cuh"
 #include "cluster/fragments.cuh"
 
 #ifndef SIZES  // the problem that it is compiled for
-#define SIZES 4, 3, 10, 50, 8, 170496
+#define SIZES 4, 3, 10, 50, 8, 142592
 #endif
 constexpr int GIVEN[] = {SIZES};
 constexpr int BLOCKS = GIVEN[0], NETWORKS = GIVEN[1], CLASSES = GIVEN[2];  // of a cluster, of a network
 constexpr int ALL_TILES = GIVEN[3], TILES = (ALL_TILES + BLOCKS - 1) / BLOCKS, PAIRS = GIVEN[4];  // of a batch, a block at most
 
-constexpr int WARPS = 8, THREADS = WARPS * WARP, STAGES = 2;
-constexpr int CHUNKS = 4, IMAGES = CHUNKS * HALF_EDGE;  // of a block
-constexpr int COLUMNS = NETWORKS * CLASSES, GROUPS = (COLUMNS + HALF_EDGE - 1) / HALF_EDGE;
-constexpr int PART = (GROUPS * HALF_EDGE + 1) * HALF_EDGE;  // a chunk by all columns; the padding avoids bank conflicts
-static_assert(TILES <= 2 * WARPS && 2 * PAIRS <= CHUNKS * BLOCKS && NETWORKS <= WARPS);
+constexpr int GROUP = 4, WARPS = 2 * GROUP, THREADS = WARPS * WARP, STAGES = 2;
+constexpr int COLUMNS = NETWORKS * CLASSES, ROWS = GROUP * HALF_EDGE;  // in use, and of the warp group
+constexpr int HALVES = (PAIRS + BLOCKS - 1) / BLOCKS;                  // of the images
+constexpr int HALF_CHUNKS = 2 * BLOCKS;                                // of images
+constexpr int PART = 13, PARTS = (2 * TILES + PART - 1) / PART;        // chunks of features that are multiplied at once
+constexpr int NEXT_IMAGES = HALF_EDGE, NEXT_FEATURES = 2 * PAIRS * HALF_EDGE;  // distances to the next chunk, in uint4
+constexpr int PAIR_BYTES = EDGE * COLUMNS * 4;                                 // of the messages about a pair of images
+static_assert(HALVES <= 2 && NETWORKS <= GROUP && COLUMNS <= ROWS);
 
 // Scales before a number is split, so that the lower half is seldom too small for a float16.
 constexpr float WEIGHT_SCALE = 16.0f;
 constexpr float DLOGIT_SCALE = 1024.0f;
 
 struct alignas(128) Shared {
-    uint4 images[STAGES][TILES * PAIRS * WARP];
-    uint4 weights[TILES][GROUPS][WARP];  // left factors of a tile by a group: rows 0 to 7 high halves, 8 to 15 low ones
-    uint4 dlogits[2 * PAIRS][2][GROUPS * HALF_EDGE];            // eight images of a column: high halves, then low ones
-    uint4 own_dlogits[NETWORKS][CHUNKS * 2 * CLASSES];          // the same of the own images, as a head warp writes them
-    float partial_logits[BLOCKS][CHUNKS][PART];                 // of the own images, from each block
-    double totals[NETWORKS][BLOCKS][2];  // in the first block, from each: summed loss and number right
-    Barrier fetched[STAGES], logits_are_in, dlogits_are_in, totals_are_in;
+    uint4 images[STAGES][PARTS * PART * NEXT_FEATURES];  // chunks of features by chunks of images, eight rows each
+    uint4 dlogits[2 * PAIRS][2][ROWS];                   // eight images of a column: high halves, then low ones
+    uint4 own_dlogits[NETWORKS][HALVES][4 * CLASSES];    // the same of the own images, as a head warp writes them
+    float partial_logits[HALVES][BLOCKS][COLUMNS][EDGE]; // of the own images, from each block, in the order of slot_of
+    double totals[NETWORKS][BLOCKS][HALVES][2];          // in the first block, from each warp: summed loss, number right
+    Barrier fetched[STAGES], used[STAGES], logits_are_in[HALVES], dlogits_are_in[HALVES], totals_are_in;
 };
 static_assert(sizeof(Shared) == GIVEN[5]);  // as stages/persistent/r3_fleet_columns.py counts it
+
+// The place of an image of a pair in messages: a lane of a product has four images, which travel together.
+__device__ inline int slot_of(int image) { return image % HALF_EDGE / 2 * 4 + image / HALF_EDGE * 2 + image % 2; }
 
 // The kernel's arguments and a thread's place; the kernel's comment explains them.
 struct Epoch {
@@ -53,226 +61,282 @@ struct Epoch {
     const float* learning_rates;
     int steps, inputs, stride, networks, with_totals;
     int rank, warp, lane;
-    double loss, correct;  // of this lane's image in the warp's network
+    double loss, correct;  // of this lane's images in the warp's network
 
     __device__ int first_tile() const { return rank * ALL_TILES / BLOCKS; }
-    __device__ int chunks() const { return min(max(2 * PAIRS - CHUNKS * rank, 0), CHUNKS); }
-    __device__ int logits_bytes() const { return BLOCKS * chunks() * COLUMNS * HALF_EDGE * 4; }
-    __device__ int dlogits_bytes() const { return 2 * PAIRS * COLUMNS * HALF_EDGE * 4; }
+    __device__ int tiles() const { return (rank + 1) * ALL_TILES / BLOCKS - first_tile(); }
+    // Whether that block owns images of that half.
+    __device__ static bool has_half(int block, int half) { return BLOCKS * half + block < PAIRS; }
+    __device__ int logits_bytes(int half) const { return has_half(rank, half) * BLOCKS * PAIR_BYTES; }
+    __device__ static int dlogits_bytes(int half) { return min(BLOCKS, PAIRS - BLOCKS * half) * PAIR_BYTES; }
 
     __device__ void fetch(int step) const {
-        const int tiles = (rank + 1) * ALL_TILES / BLOCKS - first_tile();
-        const int bytes = tiles * PAIRS * WARP * static_cast<int>(sizeof(uint4));
+        const int bytes = 2 * tiles() * NEXT_FEATURES * static_cast<int>(sizeof(uint4));
         Barrier& fetched = shared.fetched[step % STAGES];
         mbarrier_arrive_expect_tx(fetched, bytes);
-        if (tiles == 0) return;
-        const unsigned short* from = images + (step * ALL_TILES + first_tile()) * PAIRS * EDGE * EDGE;
+        if (bytes == 0) return;
+        const unsigned short* from = images + (step * ALL_TILES + first_tile()) * 2 * NEXT_FEATURES * HALF_EDGE;
         cp_async_bulk(shared.images[step % STAGES], fetched, from, bytes);
     }
 
-    // Sends the partial logits of the warp's images to their owner. Tiles beyond the block's own have weights of zero.
-    __device__ void forward(const uint4* batch) const {
-        const int quad = warp;
-        float sums[CHUNKS][GROUPS][4] = {};
+    // The softmax of sixteen images for a network, and its dlogits to all blocks. Lanes i and i + 16 have an image, the first of
+    // them the lower classes.
+    __device__ void head(int network, int half, int step, int label) {
+        constexpr int LOWER = (CLASSES + 1) / 2;
+        const int column = network * CLASSES, image = lane % EDGE;
+        const int first = lane / EDGE * LOWER;  // of this lane's classes
+        float logits[LOWER], largest = -3.4e38f, wanted = 0.0f, powers = 0.0f;
+        int best = CLASSES;
+        mbarrier_wait_parity(shared.logits_are_in[half], step % 2);
+        if (network == 0 && lane == 0) mbarrier_arrive_expect_tx(shared.logits_are_in[half], logits_bytes(half));
 #pragma unroll
-        for (int tile = 0; tile < TILES; ++tile) {
-            uint4 x[CHUNKS / 2];
-#pragma unroll
-            for (int i = 0; i < CHUNKS / 2; ++i) {
-                x[i] = load_transposed(batch + (tile * PAIRS + min(CHUNKS / 2 * quad + i, PAIRS - 1)) * WARP);
-            }
-#pragma unroll
-            for (int group = 0; group < GROUPS; ++group) {
-                const uint4 four = shared.weights[tile][group][lane];
-                const unsigned left[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-                for (int i = 0; i < CHUNKS / 2; ++i) {
-                    mma_m16n8k16_f16(sums[2 * i][group], left, x[i].x, x[i].y);
-                    mma_m16n8k16_f16(sums[2 * i + 1][group], left, x[i].z, x[i].w);
-                }
-            }
-        }
-        const unsigned owner = peer_at(quad, &shared);
-#pragma unroll
-        for (int group = 0; group < GROUPS; ++group) {
-            const int column = HALF_EDGE * group + lane / 4;
-            if (column >= COLUMNS) continue;
-#pragma unroll
-            for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-                if (CHUNKS * quad + chunk >= 2 * PAIRS) continue;
-                const float(&sum)[4] = sums[chunk][group];
-                send(owner, &shared.partial_logits[rank][chunk][HALF_EDGE * column + lane % 4 * 2], shared.logits_are_in,
-                     make_uint2(__float_as_uint(sum[0] + sum[2]), __float_as_uint(sum[1] + sum[3])));
-            }
-        }
-    }
-
-    // The softmax of the warp's network, and its dlogits to all blocks.
-    __device__ void head(int label) {
-        const int chunk = lane / HALF_EDGE, image = lane % HALF_EDGE, column = warp * CLASSES;
-        float logits[CLASSES], largest = 0.0f, wanted = 0.0f, powers = 0.0f;
-        int best = 0;
-#pragma unroll
-        for (int c = 0; c < CLASSES; ++c) {
+        for (int i = 0; i < LOWER; ++i) {
+            if (first + i >= CLASSES) continue;
             float sum = 0.0f;
 #pragma unroll
             for (int sender = 0; sender < BLOCKS; ++sender) {
-                sum += shared.partial_logits[sender][chunk][HALF_EDGE * (column + c) + image];
+                sum += shared.partial_logits[half][sender][column + first + i][slot_of(image)];
             }
-            logits[c] = sum / WEIGHT_SCALE;
-            if (c == label) wanted = logits[c];
-            if (c == 0 || logits[c] > largest) largest = logits[c], best = c;
+            logits[i] = sum / WEIGHT_SCALE;
+            if (first + i == label) wanted = logits[i];
+            if (i == 0 || logits[i] > largest) largest = logits[i], best = first + i;
         }
+        if (with_totals) {
+            const float others = __shfl_xor_sync(~0u, largest, EDGE);
+            const int its_best = __shfl_xor_sync(~0u, best, EDGE);
+            if (others > largest || (others == largest && its_best < best)) best = its_best;
+            wanted += __shfl_xor_sync(~0u, wanted, EDGE);  // one of them is 0
+        }
+        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, EDGE));
 #pragma unroll
-        for (int c = 0; c < CLASSES; ++c) {
+        for (int i = 0; i < LOWER; ++i) {
+            if (first + i >= CLASSES) continue;
             // Relative error |x| 2^-24; in absolute terms at most 2^-25, since e^x falls faster than |x| grows.
-            logits[c] = __expf(logits[c] - largest);
-            powers += logits[c];
+            logits[i] = __expf(logits[i] - largest);
+            powers += logits[i];
         }
-        if (with_totals && chunk < chunks()) {
+        powers += __shfl_xor_sync(~0u, powers, EDGE);
+        if (with_totals && lane < EDGE) {
             loss += logf(powers) + (largest - wanted);
             correct += best == label;
         }
         // Accurate to two units in the last place for a sum from 1 to 16, and far quicker than `/`.
         const float scale = __fdividef(DLOGIT_SCALE, powers);
-        auto* const own = reinterpret_cast<unsigned short(*)[CLASSES][HALF_EDGE]>(shared.own_dlogits[warp]) + 2 * chunk;
+        auto* const own = reinterpret_cast<unsigned short(*)[2][CLASSES][HALF_EDGE]>(shared.own_dlogits[network][half]);
 #pragma unroll
-        for (int c = 0; c < CLASSES; ++c) {
-            const Halves halves = halves_of(logits[c] * scale - (c == label ? DLOGIT_SCALE : 0.0f), 0.0f);
-            own[0][c][image] = halves.high, own[1][c][image] = halves.low;
+        for (int i = 0; i < LOWER; ++i) {
+            if (first + i >= CLASSES) continue;
+            const Halves halves = halves_of(logits[i] * scale - (first + i == label ? DLOGIT_SCALE : 0.0f), 0.0f);
+            auto& of_chunk = own[image / HALF_EDGE];
+            of_chunk[0][first + i][image % HALF_EDGE] = halves.high, of_chunk[1][first + i][image % HALF_EDGE] = halves.low;
         }
         __syncwarp();
         unsigned blocks[BLOCKS];
 #pragma unroll
         for (int i = 0; i < BLOCKS; ++i) blocks[i] = peer_at((rank + i) % BLOCKS, &shared);
-        for (int row = lane; row < chunks() * 2 * CLASSES; row += WARP) {
-            const uint4 numbers = shared.own_dlogits[warp][row];
-            uint4* to = &shared.dlogits[CHUNKS * rank + row / (2 * CLASSES)][row / CLASSES % 2][column + row % CLASSES];
+        const int chunk = 2 * (BLOCKS * half + rank);
 #pragma unroll
-            for (int i = 0; i < BLOCKS; ++i) send(blocks[i], to, shared.dlogits_are_in, numbers);
+        for (int i = 0; i < 4 * CLASSES; i += WARP) {
+            const int row = i + lane;
+            if (row >= 4 * CLASSES) continue;
+            const uint4 numbers = shared.own_dlogits[network][half][row];
+            uint4* to = &shared.dlogits[chunk + row / (2 * CLASSES)][row / CLASSES % 2][column + row % CLASSES];
+#pragma unroll
+            for (int peer = 0; peer < BLOCKS; ++peer) send(blocks[peer], to, shared.dlogits_are_in[half], numbers);
         }
         __syncwarp();  // all have read the rows that the next step overwrites
     }
 };
 
-// A warp's COUNT tiles of the weights, transposed: lane 4g + t has column 8 group + g of features 2t and 2t + 1 of each half.
+// sums (16, 8 COUNT) += factor (16, 16) x, whose chunks begin at `first`: of images, or of features if COUNT is PART. What it
+// multiplies is shared by a warp group.
 template <int COUNT>
-struct Tiles {
-    float weights[COUNT][GROUPS][2][2];
-
-    // weights -= rate * dlogits^T x.
-    __device__ void backward(const Epoch& epoch, const uint4* batch, const float (&rates)[GROUPS]) {
-        const int lane = epoch.lane;
-        float sums[COUNT][GROUPS][2][4] = {};
+__device__ void add_product(float (&sums)[COUNT][4], const unsigned (&factor)[4], const uint4* first) {
+    constexpr bool OF_FEATURES = COUNT == PART;
+    constexpr int ALONG_K = OF_FEATURES ? NEXT_IMAGES : NEXT_FEATURES, ACROSS = OF_FEATURES ? NEXT_FEATURES : NEXT_IMAGES;
+    if constexpr (HAS_WGMMA) {
+        wgmma_mma_async(sums, factor, wgmma_descriptor(first, ALONG_K * sizeof(uint4), ACROSS * sizeof(uint4)));
+    } else {
+        const int lane = threadIdx.x % WARP, row = lane % HALF_EDGE + lane / HALF_EDGE % 2 * ALONG_K;
 #pragma unroll
-        for (int pair = 0; pair < PAIRS; ++pair) {
-            uint4 x[COUNT];
-#pragma unroll
-            for (int i = 0; i < COUNT; ++i) x[i] = load_factors(batch + ((epoch.warp + i * WARPS) * PAIRS + pair) * WARP);
-#pragma unroll
-            for (int group = 0; group < GROUPS; ++group) {
-                const auto& of_chunk = epoch.shared.dlogits[2 * pair + lane / EDGE];
-                const uint4 four = ldmatrix<false>(&of_chunk[lane / HALF_EDGE % 2][HALF_EDGE * group + lane % HALF_EDGE]);
-                const unsigned left[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-                for (int i = 0; i < COUNT; ++i) {
-                    mma_m16n8k16_f16(sums[i][group][0], left, x[i].x, x[i].y);
-                    mma_m16n8k16_f16(sums[i][group][1], left, x[i].z, x[i].w);
-                }
-            }
-        }
-        each([&](int i, int group, int half, int odd) {
-            const float(&sum)[4] = sums[i][group][half];
-            weights[i][group][half][odd] -= rates[group] * (sum[odd] + sum[odd + 2]);
-        });
-    }
-
-    // Writes the weights, in halves, for the warps that multiply by them.
-    __device__ void publish(const Epoch& epoch) const {
-#pragma unroll
-        for (int i = 0; i < COUNT; ++i) {
-#pragma unroll
-            for (int group = 0; group < GROUPS; ++group) {
-                const float(&own)[2][2] = weights[i][group];
-                const Halves first = halves_of(WEIGHT_SCALE * own[0][0], WEIGHT_SCALE * own[0][1]);
-                const Halves second = halves_of(WEIGHT_SCALE * own[1][0], WEIGHT_SCALE * own[1][1]);
-                epoch.shared.weights[epoch.warp + i * WARPS][group][epoch.lane] =
-                    make_uint4(first.high, first.low, second.high, second.low);
-            }
+        for (int i = 0; i < COUNT; i += 2) {
+            const uint4 x = ldmatrix<OF_FEATURES>(first + row + min(i + lane / EDGE, COUNT - 1) * ACROSS);
+            mma_m16n8k16_f16(sums[i], factor, x.x, x.y);
+            if (i + 1 < COUNT) mma_m16n8k16_f16(sums[i + 1], factor, x.z, x.w);
         }
     }
+}
 
-    // Calls copy(register, stored) for every weight and bias of these tiles.
-    template <class Copy>
-    __device__ void copy(const Epoch& epoch, Copy copy) {
-        const int last = (epoch.rank + 1) * ALL_TILES / BLOCKS;
-        each([&](int i, int group, int half, int odd) {
-            const int tile = epoch.first_tile() + epoch.warp + i * WARPS, column = HALF_EDGE * group + epoch.lane / 4;
-            const int feature = EDGE * tile + HALF_EDGE * half + epoch.lane % 4 * 2 + odd;
-            const int network = column / CLASSES;
-            if (network >= epoch.networks || tile >= last) return;
-            float& kept = weights[i][group][half][odd];
-            if (feature < epoch.inputs) copy(kept, epoch.weight[network * epoch.stride + feature * CLASSES + column % CLASSES]);
-            if (feature == epoch.inputs) copy(kept, epoch.bias[network * epoch.stride + column % CLASSES]);
-        });
+// The weights of a warp's eight columns: lane 4g + t has features 2t and 2t + 1 of each chunk by column g.
+class Columns {
+  public:
+    __device__ explicit Columns(Epoch& epoch) : epoch(epoch), column(HALF_EDGE * epoch.warp + epoch.lane / 4) {
+        const int network = column / CLASSES;
+        if (network < epoch.networks) rate = epoch.learning_rates[network] / (EDGE * PAIRS) / DLOGIT_SCALE;
+        copy([](float& kept, float& stored) { kept = stored; });
+        split();
+    }
+
+    __device__ void train() {
+        for (int step = 0; step < epoch.steps; ++step) {
+            const uint4* batch = epoch.shared.images[step % STAGES];
+            const bool has_head = HALVES > 1 && epoch.warp < NETWORKS && epoch.has_half(epoch.rank, 1);
+            const int pair = min(BLOCKS + epoch.rank, PAIRS - 1);
+            const int label = has_head ? epoch.labels[(step * PAIRS + pair) * EDGE + epoch.lane % EDGE] : 0;
+            mbarrier_wait_parity(epoch.shared.fetched[step % STAGES], step / STAGES % 2);
+            forward(batch);
+            if (has_head) epoch.head(epoch.warp, HALVES - 1, step, label);
+            backward(batch, step);
+            split();
+        }
+        copy([](float& kept, float& stored) { stored = kept; });
     }
 
   private:
-    template <class Do>
-    __device__ static void each(Do with) {
+    __device__ void forward(const uint4* batch) const {
+        float sums[HALVES][HALF_CHUNKS][4] = {};
+        begin_products(sums);
 #pragma unroll
-        for (int at = 0; at < COUNT * GROUPS * 4; ++at) with(at / 4 / GROUPS, at / 4 % GROUPS, at / 2 % 2, at % 2);
-    }
-};
-
-template <>
-struct Tiles<0> {
-    __device__ void backward(const Epoch&, const uint4*, const float (&)[GROUPS]) {}
-    __device__ void publish(const Epoch&) const {}
-    template <class Copy>
-    __device__ void copy(const Epoch&, Copy) {}
-};
-
-// A warp's epoch, with its COUNT tiles of the weights.
-template <int COUNT>
-__device__ void train(Epoch& epoch) {
-    Shared& shared = epoch.shared;
-    Tiles<COUNT> own = {};
-    own.copy(epoch, [](float& kept, float& stored) { kept = stored; });
-    own.publish(epoch);
-    __syncthreads();
-    float rates[GROUPS];  // from a sum of scaled dlogits to an update
+        for (int half = 0; half < HALVES; ++half) {
 #pragma unroll
-    for (int group = 0; group < GROUPS; ++group) {
-        const int network = (HALF_EDGE * group + epoch.lane / 4) / CLASSES;
-        rates[group] = network < epoch.networks ? epoch.learning_rates[network] / (EDGE * PAIRS) / DLOGIT_SCALE : 0.0f;
-    }
-    const bool has_head = epoch.warp < NETWORKS && epoch.chunks() > 0;
-    const int image = min(IMAGES * epoch.rank + epoch.lane, EDGE * PAIRS - 1);
-    for (int step = 0; step < epoch.steps; ++step) {
-        const uint4* batch = shared.images[step % STAGES];
-        if (threadIdx.x == 0 && step + 1 < epoch.steps) epoch.fetch(step + 1);
-        const int label = has_head ? epoch.labels[step * EDGE * PAIRS + image] : 0;
-        mbarrier_wait_parity(shared.fetched[step % STAGES], step / STAGES % 2);
-        if (CHUNKS * epoch.warp < 2 * PAIRS) epoch.forward(batch);
-        if (has_head) {
-            mbarrier_wait_parity(shared.logits_are_in, step % 2);
-            if (threadIdx.x == 0) mbarrier_arrive_expect_tx(shared.logits_are_in, epoch.logits_bytes());
-            epoch.head(label);
+            for (int tile = 0; tile < TILES; ++tile) {  // images beyond the batch's are others, whose products go nowhere
+                add_product(sums[half], factors[tile], batch + 2 * tile * NEXT_FEATURES + half * HALF_CHUNKS * NEXT_IMAGES);
+            }
+            end_products();
         }
-        mbarrier_wait_parity(shared.dlogits_are_in, step % 2);
-        if (threadIdx.x == 0) mbarrier_arrive_expect_tx(shared.dlogits_are_in, epoch.dlogits_bytes());
-        own.backward(epoch, batch, rates);
-        own.publish(epoch);
-        __syncthreads();  // all have read the batch and dlogits, and published
+        if (HALVES == 2) {
+            wait_for_products<1>(sums[0]);
+            send_sums(sums[0], 0);
+        }
+        wait_for_products<0>(sums[HALVES - 1]);
+        send_sums(sums[HALVES - 1], HALVES - 1);
     }
-    own.copy(epoch, [](float& kept, float& stored) { stored = kept; });
+
+    // Sends the partial logits of a half of the images to their owners.
+    __device__ void send_sums(const float (&sums)[HALF_CHUNKS][4], int half) const {
+        if (column >= COLUMNS) return;
+        float* const place = &epoch.shared.partial_logits[half][epoch.rank][column][epoch.lane % 4 * 4];
+#pragma unroll
+        for (int owner = 0; owner < BLOCKS; ++owner) {
+            if (!epoch.has_half(owner, half)) break;
+            const float(&first)[4] = sums[2 * owner], (&second)[4] = sums[2 * owner + 1];
+            send(peer_at(owner, &epoch.shared), place, epoch.shared.logits_are_in[half],
+                 make_uint4(__float_as_uint(first[0] + first[2]), __float_as_uint(first[1] + first[3]),
+                            __float_as_uint(second[0] + second[2]), __float_as_uint(second[1] + second[3])));
+        }
+    }
+
+    // weights -= rate * dlogits^T x.
+    __device__ void backward(const uint4* batch, int step) {
+        const int lane = epoch.lane;
+        float sums[PARTS][PART][4] = {};
+        unsigned left[HALVES][BLOCKS][4];
+#pragma unroll
+        for (int half = 0; half < HALVES; ++half) {
+            Barrier& are_in = epoch.shared.dlogits_are_in[half];
+            mbarrier_wait_parity(are_in, step % 2);
+            if (threadIdx.x == 0) mbarrier_arrive_expect_tx(are_in, Epoch::dlogits_bytes(half));
+#pragma unroll
+            for (int i = 0; i < BLOCKS; ++i) {
+                if (BLOCKS * half + i >= PAIRS) break;
+                const auto& of_chunk = epoch.shared.dlogits[2 * (BLOCKS * half + i) + lane / EDGE];
+                const uint4 four = ldmatrix<false>(&of_chunk[lane / HALF_EDGE % 2][HALF_EDGE * epoch.warp + lane % HALF_EDGE]);
+                left[half][i][0] = four.x, left[half][i][1] = four.y, left[half][i][2] = four.z, left[half][i][3] = four.w;
+            }
+            if (half == 0) begin_products(sums);
+            else if constexpr (HAS_WGMMA) wgmma_fence();
+#pragma unroll
+            for (int i = 0; i < BLOCKS; ++i) {
+                const int pair = BLOCKS * half + i;
+                if (pair >= PAIRS) break;
+#pragma unroll
+                for (int part = 0; part < PARTS; ++part) {
+                    add_product(sums[part], left[half][i], batch + part * PART * NEXT_FEATURES + 2 * pair * NEXT_IMAGES);
+                }
+            }
+            end_products();
+        }
+#pragma unroll
+        for (int part = 0; part < PARTS; ++part) wait_for_products<0>(sums[part]);
+        __syncwarp();
+        if (lane == 0) mbarrier_arrive(epoch.shared.used[step % STAGES]);
+#pragma unroll
+        for (int chunk = 0; chunk < 2 * TILES; ++chunk) {
+            const float(&sum)[4] = sums[chunk / PART][chunk % PART];
+#pragma unroll
+            for (int odd = 0; odd < 2; ++odd) weights[chunk][odd] -= rate * (sum[odd] + sum[odd + 2]);
+        }
+    }
+
+    // Makes the left factors of the weights.
+    __device__ void split() {
+#pragma unroll
+        for (int chunk = 0; chunk < 2 * TILES; ++chunk) {
+            const Halves halves = halves_of(WEIGHT_SCALE * weights[chunk][0], WEIGHT_SCALE * weights[chunk][1]);
+            factors[chunk / 2][chunk % 2 * 2] = halves.high, factors[chunk / 2][chunk % 2 * 2 + 1] = halves.low;
+        }
+    }
+
+    // Calls copy(register, stored) for every weight and bias of these columns.
+    template <class Copy>
+    __device__ void copy(Copy copy) {
+        const int network = column / CLASSES;
+        if (network >= epoch.networks) return;
+#pragma unroll
+        for (int i = 0; i < 4 * TILES; ++i) {
+            const int feature = EDGE * epoch.first_tile() + i / 2 * HALF_EDGE + epoch.lane % 4 * 2 + i % 2;
+            float& kept = weights[i / 2][i % 2];
+            if (i / 4 >= epoch.tiles()) continue;
+            if (feature < epoch.inputs) copy(kept, epoch.weight[network * epoch.stride + feature * CLASSES + column % CLASSES]);
+            if (feature == epoch.inputs) copy(kept, epoch.bias[network * epoch.stride + column % CLASSES]);
+        }
+    }
+
+    template <int SETS, int COUNT>
+    __device__ static void begin_products(float (&sums)[SETS][COUNT][4]) {
+        if constexpr (HAS_WGMMA) {
+#pragma unroll
+            for (int i = 0; i < SETS; ++i) keep_in_place(sums[i]);
+            wgmma_fence();
+        }
+    }
+    __device__ static void end_products() {
+        if constexpr (HAS_WGMMA) wgmma_commit_group();
+    }
+    template <int BUT, int COUNT>
+    __device__ static void wait_for_products(float (&sums)[COUNT][4]) {
+        if constexpr (HAS_WGMMA) {
+            wgmma_wait_group<BUT>();
+            keep_in_place(sums);
+        }
+    }
+
+    Epoch& epoch;
+    const int column;  // of this lane
+    float rate = 0.0f;  // from a sum of scaled dlogits to an update
+    float weights[2 * TILES][2] = {};
+    unsigned factors[TILES][4];
+};
+
+// The warps beside the warp group: the last one also fetches images.
+__device__ inline void help(Epoch& epoch) {
+    const int network = epoch.warp - GROUP, pair = min(epoch.rank, PAIRS - 1);
+    const bool has_head = network < NETWORKS && epoch.has_half(epoch.rank, 0);
+    for (int step = 0; step < epoch.steps; ++step) {
+        const int label = has_head ? epoch.labels[(step * PAIRS + pair) * EDGE + epoch.lane % EDGE] : 0;
+        if (threadIdx.x == THREADS - WARP && step + 1 < epoch.steps) {
+            if (step > 0) mbarrier_wait_parity(epoch.shared.used[(step - 1) % STAGES], (step - 1) / STAGES % 2);
+            epoch.fetch(step + 1);
+        }
+        __syncwarp();
+        if (has_head) epoch.head(network, 0, step, label);
+    }
 }
 
 // fleet_columns: a whole epoch of softmax regression of several networks, NETWORKS in a cluster. In each step of each network
 // weight -= learning_rate * x^T dlogits, the bias likewise.
-//   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
-//             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
+//   images    (steps, 2 tiles, 2 P, 8, 8)  f16  in: eight images by eight features each, 2 P a batch; the bias's pixel, 1,
+//             after the last feature, and zeros up to 16 * tiles
 //   labels    (steps, 16 P)              i32  in, each 0 <= label < CLASSES
 //   weight    (inputs, CLASSES)          f32  in, out: the first network's; the next one's lies `stride` numbers further on
 //   bias      (CLASSES,)                 f32  in, out: likewise
@@ -281,7 +345,7 @@ __device__ void train(Epoch& epoch) {
 // Kind:   fused.
 // Launch: ceil(K / NETWORKS) clusters of BLOCKS blocks of THREADS, with a Shared each; K = count, P = PAIRS. The kernel is
 //   compiled for SIZES. Clusters need not run at once: none waits for another.
-// Needs:  sm_90; pairs <= 8; tiles <= 16 * BLOCKS; 4 <= BLOCKS <= 8; |weight| < 4,000.
+// Needs:  sm_90; pairs <= 8; tiles <= 64; BLOCKS = 4; NETWORKS <= 4; NETWORKS * CLASSES <= 32; |weight| < 4,000.
 // Order:  every sum has one order, independent of arrival and of the other networks; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) fleet_columns(const unsigned short* images, const int* labels,
                                                                        float* weight, float* bias, double* totals,
@@ -290,7 +354,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fleet_columns(const uns
     extern __shared__ __align__(128) uint4 memory[];  // bulk copies write whole 128-byte lines
     Shared& shared = *reinterpret_cast<Shared*>(memory);
     const int rank = cluster_ctarank(), first = blockIdx.x / BLOCKS * NETWORKS, networks = min(NETWORKS, count - first);
-    const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int warp = __shfl_sync(~0u, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
     Epoch epoch = {shared, images, labels, weight + first * stride, bias + first * stride, learning_rates + first,
                    steps, inputs, stride, networks, with_totals, rank, warp, lane, 0.0, 0.0};
     // Products cover the full sizes: missing pixels, weights and dlogits must be zeros.
@@ -298,39 +362,44 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) fleet_columns(const uns
     fence_proxy_async();
     __syncthreads();
     if (threadIdx.x == 0) {
-        for (int stage = 0; stage < STAGES; ++stage) mbarrier_init(shared.fetched[stage], 1);
-        mbarrier_init(shared.logits_are_in, 1);
-        mbarrier_init(shared.dlogits_are_in, 1);
+        for (int stage = 0; stage < STAGES; ++stage) {
+            mbarrier_init(shared.fetched[stage], 1);
+            mbarrier_init(shared.used[stage], GROUP);
+        }
+        for (int half = 0; half < HALVES; ++half) {
+            mbarrier_init(shared.logits_are_in[half], 1);
+            mbarrier_init(shared.dlogits_are_in[half], 1);
+        }
         mbarrier_init(shared.totals_are_in, 1);
         fence_mbarrier_init();
-        mbarrier_arrive_expect_tx(shared.logits_are_in, epoch.logits_bytes());
-        mbarrier_arrive_expect_tx(shared.dlogits_are_in, epoch.dlogits_bytes());
-        mbarrier_arrive_expect_tx(shared.totals_are_in, NETWORKS * BLOCKS * 16);
+        for (int half = 0; half < HALVES; ++half) {
+            mbarrier_arrive_expect_tx(shared.logits_are_in[half], epoch.logits_bytes(half));
+            mbarrier_arrive_expect_tx(shared.dlogits_are_in[half], Epoch::dlogits_bytes(half));
+        }
+        mbarrier_arrive_expect_tx(shared.totals_are_in, sizeof(shared.totals));
         epoch.fetch(0);
     }
     __syncwarp();
     barrier_cluster_aligned();
-    if (warp + WARPS < TILES) {
-        train<2>(epoch);
-    } else if (warp < TILES) {
-        train<1>(epoch);
+    if (warp < GROUP) {
+        Columns(epoch).train();
     } else {
-        train<0>(epoch);
+        help(epoch);
     }
-    if (with_totals && warp < NETWORKS) {
+    if (with_totals && warp % GROUP < NETWORKS && (HALVES == 2 || warp >= GROUP)) {
         for (int lanes = WARP / 2; lanes > 0; lanes /= 2) {
             epoch.loss += __shfl_xor_sync(~0u, epoch.loss, lanes);
             epoch.correct += __shfl_xor_sync(~0u, epoch.correct, lanes);
         }
         const double found[2] = {epoch.loss, epoch.correct};
         const uint4 bits = *reinterpret_cast<const uint4*>(found);
-        if (lane == 0) send(peer_at(0, &shared), shared.totals[warp][rank], shared.totals_are_in, bits);
+        double* const place = shared.totals[warp % GROUP][rank][warp < GROUP];
+        if (lane == 0) send(peer_at(0, &shared), place, shared.totals_are_in, bits);
     }
     if (with_totals && rank == 0 && threadIdx.x < networks) {
         mbarrier_wait_parity(shared.totals_are_in, 0);
-        for (int block = 0; block < BLOCKS; ++block) {
-            for (int i = 0; i < 2; ++i) totals[2 * (first + threadIdx.x) + i] += shared.totals[threadIdx.x][block][i];
-        }
+        const double* found = shared.totals[threadIdx.x][0][0];
+        for (int i = 0; i < 2 * BLOCKS * HALVES; ++i) totals[2 * (first + threadIdx.x) + i % 2] += found[i];
     }
     __syncwarp();
     barrier_cluster_aligned();  // a block that ends takes its remote buffers with it

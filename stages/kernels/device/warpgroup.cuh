@@ -38,6 +38,14 @@ __device__ void wgmma_wait_group() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
 }
 
+// Call for sums before wgmma_fence and after wgmma_wait_group: the compiler does not see that a product is in flight, and
+// would move their first and last uses between the products.
+template <int N>
+__device__ void keep_in_place(float (&c)[N][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * N; ++i) asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
+}
+
 #define SUMS(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 
 // c (64, 64) += a (64, 16) b (16, 64). The rows of a's matrices are its rows; the rows of b's are its columns.
@@ -48,6 +56,17 @@ __device__ inline void wgmma_mma_async(float (&c)[8][4], unsigned long long a, u
         "1, 1, 1, 0, 0;"
         : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
         : "l"(a), "l"(b)
+        : "memory");
+}
+
+// c (64, 64) += a (64, 16) b (16, 64), likewise.
+__device__ inline void wgmma_mma_async(float (&c)[8][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
+        "%35}, %36, 1, 1, 1, 0;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
         : "memory");
 }
 

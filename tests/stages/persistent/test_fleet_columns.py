@@ -41,7 +41,7 @@ class Room(HostDevice):
 
 @pytest.mark.parametrize(
     ("networks", "clusters", "of_each"),
-    [(2, 2, 1), (30, 30, 1), (31, 16, 2), (60, 30, 2), (64, 22, 3), (150, 30, 5), (151, 51, 3), (300, 60, 5)],
+    [(2, 2, 1), (30, 30, 1), (31, 16, 2), (60, 30, 2), (64, 22, 3), (90, 30, 3), (91, 46, 2), (300, 100, 3)],
 )
 def test_a_cluster_takes_as_few_networks_as_let_all_run_in_as_few_turns(
     networks: int, clusters: int, of_each: int

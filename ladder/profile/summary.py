@@ -81,7 +81,11 @@ class _Means:
         return sum(weight * value for weight, value in zip(self._weights, values, strict=True))
 
     def _seen(self) -> Split:
-        parts = [[time_split.split(thread, thread.windows[0]) for thread in threads] for threads in self._threads]
+        ends = [max((kernel.end for kernel in epoch.kernels), default=0) for epoch in self._epochs]
+        parts = [
+            [time_split.split(thread, thread.windows[0], end) for thread in threads]
+            for threads, end in zip(self._threads, ends, strict=True)
+        ]
 
         def mean(name: str) -> float:
             by_epoch = (statistics.fmean(getattr(part, name) for part in threads) for threads in parts)

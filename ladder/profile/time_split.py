@@ -3,7 +3,8 @@
 The cause of an idle interval is found from the work that ends it. If the host had submitted that work before the device
 became idle, the delay is the device's own (`queued`). Otherwise the host was late: the time that the submitting thread
 spent in calls that wait for the device is `waiting`, and the rest is `launching`, in calls and between them. The time
-from the last work to the end of the epoch is `waiting`, but on the CPU `launching`: it is Python's.
+from the last work to the end of the epoch is `waiting`, but on the CPU `launching`: it is Python's. There a thread that
+ends before the others waits for them first.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class SplitNs:
     waiting: int = 0
 
 
-def split(trace: Trace, window: Window) -> SplitNs:
-    """The parts of one epoch."""
+def split(trace: Trace, window: Window, others_end: int = 0) -> SplitNs:
+    """The parts of one epoch. On the CPU the trace has one of its threads, and all threads end their work at `others_end`."""
     kernels, everything = union(trace.kernels, window), union([*trace.kernels, *trace.copies], window)
     parts = SplitNs(kernels=length(kernels))
     parts.copies = length(everything) - parts.kernels
@@ -49,7 +50,9 @@ def split(trace: Trace, window: Window) -> SplitNs:
             _attribute_idle(parts, (idle_from, begin), calls.get(work.correlation) if work else None, waits)
         idle_from = end
     if any(call.name == FROM_PYTHON for call in trace.calls):  # on the CPU, Python reads the metrics
-        parts.launching += window.end - idle_from
+        waited = max(0, min(others_end, window.end) - idle_from)
+        parts.waiting += waited
+        parts.launching += window.end - idle_from - waited
     else:
         parts.waiting += window.end - idle_from
     return parts

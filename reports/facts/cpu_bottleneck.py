@@ -69,7 +69,8 @@ def _largest(results: Results, one: Profiled) -> str:
     if name == BARRIERS:
         steps = one.stage.timing.steps_per_epoch if one.stage.timing else 1
         barriers = numbers.per_step(profile.syncs_per_epoch / steps)
-        return f"Threads wait for one another for {share}, at {barriers} barriers a step."
+        where = f"at {barriers} barriers a step" if profile.syncs_per_epoch else "at the end of an epoch"
+        return f"Threads wait for one another for {share}, {where}."
     if name == OPERATIONS["gemm"]:
         return f"Matrix products take {share}: {_millions(results)}, {_pace(results, one.stage, us)}."
     kinds = [kind for kind, words in OPERATIONS.items() if words == name]

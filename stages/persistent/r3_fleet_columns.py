@@ -19,9 +19,9 @@ batch 128: 1.4 to 1.8 us.
 Found: missed by a quarter, on an H200, in a trial: sixty-four softmax regressions take 2.96 us, 0.046 a network-step,
 and ninety 3.00. One takes 2.68, so do thirty, and sixty take 2.78. Waiting was underrated, not products: without the
 forward products a step still takes 2.45, without the backward ones 2.57. Products of single warps, in place of a warp
-group's, took 4.42, then 4.02 in halves of the images (docs/notebook/fleets.md). Seven stay `fleet-cluster`'s. For hidden
-layers nothing was predicted: sixty-four of 784-128-128-128-10 in batches of 32 take 41.3 us, in clusters of sixteen
-66.0. Seven take 8.54, and stay those clusters' (6.63).
+group's, took 4.42, then 4.02 in halves of the images (docs/notebook/fleets.md). Seven stay `fleet-cluster`'s. For
+hidden layers nothing was predicted: sixty-four of 784-128-128-128-10 in batches of 32 take 41.3 us, in clusters of
+sixteen 66.0. Seven take 8.54, and stay those clusters' (6.63).
 """
 
 from __future__ import annotations

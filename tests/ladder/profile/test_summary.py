@@ -16,7 +16,7 @@ from ladder.profile.bytes_moved import with_bytes
 from ladder.profile.occupancy import occupancy
 from ladder.profile.summary import summarise, without_tool
 from ladder.profile.timeline import excerpt
-from ladder.profile.trace import Call, Copy, Kernel, Range, Trace, Window
+from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Range, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, Split
 from reports.facts.profiles import overlap
 
@@ -239,3 +239,10 @@ def test_a_rungs_kernels_have_the_bytes_of_their_operations() -> None:
     without_totals = [name for name in names if "totals" not in name]
     assert None not in (bytes_of(without_totals)[0], bytes_of(without_totals)[-1])
     assert set(bytes_of(names[:-1])) == {None}  # one update is missing: operations may be fused
+
+
+def test_a_core_that_has_no_network_left_waits_for_the_other() -> None:
+    kernels = [Kernel("gemm", 0, 100, 1, thread=1), Kernel("gemm", 0, 40, 2, thread=2)]
+    calls = [Call(FROM_PYTHON, 0, 100, 1, 1), Call(FROM_PYTHON, 0, 40, 2, 2)]
+    profile = summarise(Trace([Window(0, 0, 100)], kernels, [], calls), (1.0,), 1, "stamps", 0.1)
+    assert (profile.seen.kernels_us, profile.seen.waiting_us, profile.seen.launching_us) == (0.07, 0.03, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ladder.profile.time_split import SplitNs, merged, split, union, waiting_calls
-from ladder.profile.trace import Call, Copy, Kernel, Trace, Window
+from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Trace, Window
 
 WINDOW = Window(0, 0, 100)
 
@@ -55,6 +55,11 @@ def test_copies_beside_kernels_count_as_the_kernels() -> None:
 def test_kernels_that_overlap_count_once_and_only_inside_the_epoch() -> None:
     trace = Trace(kernels=[kernel(-20, 30, 1), kernel(10, 40, 2), kernel(90, 130, 3)], calls=[launch(80, 85, 3)])
     assert split(trace, WINDOW) == SplitNs(kernels=50, launching=50)
+
+
+def test_a_thread_of_the_cpu_that_ends_first_waits_for_the_others() -> None:
+    trace = Trace(kernels=[kernel(10, 40, 1)], calls=[Call(FROM_PYTHON, 10, 40, 1, 1)])
+    assert split(trace, WINDOW, others_end=90) == SplitNs(kernels=30, launching=10 + 10, waiting=50)
 
 
 def test_an_epoch_without_work_is_all_waiting() -> None:

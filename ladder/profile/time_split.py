@@ -32,7 +32,7 @@ class SplitNs:
 
 
 def split(trace: Trace, window: Window, others_end: int = 0) -> SplitNs:
-    """The parts of one epoch. On the CPU the trace has one of its threads, and all threads end their work at `others_end`."""
+    """The parts of one epoch. On the CPU the trace is of one thread; `others_end` is when all are done."""
     kernels, everything = union(trace.kernels, window), union([*trace.kernels, *trace.copies], window)
     parts = SplitNs(kernels=length(kernels))
     parts.copies = length(everything) - parts.kernels

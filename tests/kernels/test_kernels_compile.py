@@ -11,6 +11,7 @@ from common.cuda.compile import compile_cubin
 from common.cuda.dependent_launch import waits
 from common.problem import Problem
 from stages.engine.workspace import ParameterMemory
+from stages.persistent import r3_fleet_columns
 from stages.persistent.cluster_plan import EXACT, ROUNDED, plan_for
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in, parse
@@ -58,7 +59,7 @@ def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int
 @requires_nvrtc
 @pytest.mark.parametrize("halves", [EXACT, ROUNDED])
 def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_registers(halves: int) -> None:
-    # Only sm_90a has wgmma, and only this plan uses it.
+    # Only sm_90a has wgmma, and only this plan of the kernel uses it.
     problem = Problem(inputs=784, classes=10, hidden=(256,), batch_size=128)
     plan, memory = plan_for(problem, halves), ParameterMemory(HostDevice().empty, problem)
     assert plan is not None
@@ -69,6 +70,14 @@ def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_regi
     assert len(with_warpgroups.code) != len(without.code)
     assert used.registers * MLP_THREADS <= 65536, "a block's registers are all there are"
     assert (used.spill_stores, used.spill_loads) == (0, 0), "what is spilled comes from L2 in every step"
+
+
+@requires_nvrtc
+@pytest.mark.parametrize("networks", [1, 3])
+def test_fleet_columns_keeps_its_weights_in_the_registers_of_a_warp_group(networks: int) -> None:
+    macros = r3_fleet_columns.macros(Problem(inputs=784, classes=10, batch_size=128), networks)
+    used = compile_cubin(KERNELS_FOLDER / "cluster/fleet_columns.cu", "sm_90a", macros).resources["fleet_columns"]
+    assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0)
 
 
 def test_no_kernel_escapes_the_parser() -> None:

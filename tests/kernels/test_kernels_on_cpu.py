@@ -116,7 +116,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("fleet_columns", "== label ? DLOGIT_SCALE", "== label ? 1.001f * DLOGIT_SCALE"),
         ("fleet_columns", "epoch.learning_rates[network]", "epoch.learning_rates[0]"),
         ("fleet_columns", "chunk % 2 * 2 + 1] = halves.low", "chunk % 2 * 2 + 1] = 0"),
-        ("fleet_columns", "if (step > 0) mbarrier_wait_parity", "if (step > 2) mbarrier_wait_parity"),
+        ("fleet_columns", "[slot_of(image)]", "[image]"),
         ("fleet_columns", "mbarrier_wait_parity(are_in, step % 2);", ""),
         ("softmax_xent_backward", "blockIdx.y * rows * classes + i", "i"),
         ("softmax_xent_backward", "? 1.0f : 0.0f", "? 1.001f : 0.0f"),

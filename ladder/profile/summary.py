@@ -81,10 +81,10 @@ class _Means:
         return sum(weight * value for weight, value in zip(self._weights, values, strict=True))
 
     def _seen(self) -> Split:
-        ends = [max((kernel.end for kernel in epoch.kernels), default=0) for epoch in self._epochs]
+        done = [max((kernel.end for kernel in epoch.kernels), default=0) for epoch in self._epochs]
         parts = [
-            [time_split.split(thread, thread.windows[0], end) for thread in threads]
-            for threads, end in zip(self._threads, ends, strict=True)
+            [time_split.split(one, one.windows[0], end) for one in threads]
+            for threads, end in zip(self._threads, done, strict=True)
         ]
 
         def mean(name: str) -> float:

@@ -16,12 +16,10 @@ network-step, instead of 9.3. Thirty-one networks, one a cluster, take 1.6. So d
 Predict: on H100: 64 of 784-10, batch 128: 2.1 to 2.7 us; 31 of 784-10, batch 128: 1.4 to 1.8 us; 7 of 784-10,
 batch 128: 1.4 to 1.8 us.
 
-Found: missed by a quarter, on an H200, in a trial: sixty-four softmax regressions take 2.96 us, 0.046 a network-step,
-and ninety 3.00. One takes 2.68, so do thirty, and sixty take 2.78. Waiting was underrated, not products: without the
-forward products a step still takes 2.45, without the backward ones 2.57. Products of single warps, in place of a warp
-group's, took 4.42, then 4.02 in halves of the images (docs/notebook/fleets.md). Seven stay `fleet-cluster`'s. For
-hidden layers nothing was predicted: sixty-four of 784-128-128-128-10 in batches of 32 take 41.3 us, in clusters of
-sixteen 66.0. Seven take 8.54, and stay those clusters' (6.63).
+Found: missed by a quarter, on an H200, in a trial: sixty-four softmax regressions take 2.96 us, 0.046 a network-step.
+One takes 2.68, as thirty do, and sixty 2.78. Waiting was underrated: without the forward products a step takes 2.45,
+without the backward ones 2.57. Products of single warps took 4.42 (docs/notebook/fleets.md). For hidden layers nothing
+was predicted: sixty-four of 784-128x3-10 in batches of 32 take 41.3 us, in clusters of sixteen 66.0.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ from stages.persistent.r1_persistent_cluster import fragment_counts, fragments, 
 
 BLOCKS, THREADS, STAGES = 4, 256, 2  # fleet_columns.cu
 MOST_NETWORKS, MOST_COLUMNS = 4, 32  # of a cluster: two warps a network, and the rows of a warp group's product
-PART, ROWS = 13, 32  # chunks of features that are multiplied at once, and columns of a warp group
+PART = 13  # chunks of features that are multiplied at once
 HIDDEN_BLOCKS = 8  # of a network with hidden layers
 CLOSEST = "fleet-cluster"
 
@@ -92,7 +90,7 @@ class ColumnsOfOneProduct:
 
     def __init__(self, setup: Setup, learning_rates: Sequence[float]) -> None:
         problem, tensors, count = setup.problem, setup.tensors, len(learning_rates)
-        most = networks_that_fit(problem, setup.device.block_shared_bytes)
+        most = min(MOST_NETWORKS, MOST_COLUMNS // problem.classes)
         require_shared_bytes(setup.device, shared_bytes(problem, most))
         at_once = require_cluster(_kernel(setup, most), THREADS, BLOCKS)
         turns = -(-count // (at_once * most))
@@ -139,20 +137,10 @@ def shared_bytes(problem: Problem, networks: int) -> int:
     pairs, tiles = fragment_counts(problem)
     parts, halves = -(-2 * -(-tiles // BLOCKS) // PART), -(-pairs // BLOCKS)
     images = STAGES * parts * PART * 2 * pairs * 8 * 16
-    dlogits = 2 * pairs * 2 * ROWS * 16 + networks * halves * 4 * problem.classes * 16
+    dlogits = 2 * pairs * 2 * MOST_COLUMNS * 16 + networks * halves * 4 * problem.classes * 16
     partial_logits = halves * BLOCKS * networks * problem.classes * 16 * 4
     totals, barriers = networks * BLOCKS * halves * 16, (2 * STAGES + 2 * halves + 1) * 8
     return -(-(images + dlogits + partial_logits + totals + barriers) // 128) * 128
-
-
-def networks_that_fit(problem: Problem, most_bytes: int) -> int:
-    """The most networks of a cluster whose blocks have so much shared memory; at least one."""
-    fitting = (
-        networks
-        for networks in range(1, min(MOST_NETWORKS, MOST_COLUMNS // problem.classes) + 1)
-        if shared_bytes(problem, networks) <= most_bytes
-    )
-    return max(fitting, default=1)
 
 
 STAGE = r2_fleet_cluster.STAGE.climb(

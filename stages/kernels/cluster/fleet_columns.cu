@@ -195,20 +195,24 @@ class Columns {
   private:
     __device__ void forward(const uint4* batch) const {
         float sums[HALVES][HALF_CHUNKS][4] = {};
-        begin_products(sums);
+#pragma unroll
+        for (auto& own : sums) keep_in_place(own);
+        wgmma_fence();
 #pragma unroll
         for (int half = 0; half < HALVES; ++half) {
 #pragma unroll
             for (int tile = 0; tile < TILES; ++tile) {  // images beyond the batch's are others, whose products go nowhere
                 add_product(sums[half], factors[tile], batch + 2 * tile * NEXT_FEATURES + half * HALF_CHUNKS * NEXT_IMAGES);
             }
-            end_products();
+            wgmma_commit_group();
         }
         if (HALVES == 2) {
-            wait_for_products<1>(sums[0]);
+            wgmma_wait_group<1>();
+            keep_in_place(sums[0]);
             send_sums(sums[0], 0);
         }
-        wait_for_products<0>(sums[HALVES - 1]);
+        wgmma_wait_group<0>();
+        keep_in_place(sums[HALVES - 1]);
         send_sums(sums[HALVES - 1], HALVES - 1);
     }
 
@@ -243,8 +247,9 @@ class Columns {
                 const uint4 four = ldmatrix<false>(&of_chunk[lane / HALF_EDGE % 2][HALF_EDGE * epoch.warp + lane % HALF_EDGE]);
                 left[half][i][0] = four.x, left[half][i][1] = four.y, left[half][i][2] = four.z, left[half][i][3] = four.w;
             }
-            if (half == 0) begin_products(sums);
-            else if constexpr (HAS_WGMMA) wgmma_fence();
+#pragma unroll
+            for (int part = 0; part < PARTS && half == 0; ++part) keep_in_place(sums[part]);
+            wgmma_fence();
 #pragma unroll
             for (int i = 0; i < BLOCKS; ++i) {
                 const int pair = BLOCKS * half + i;
@@ -254,10 +259,13 @@ class Columns {
                     add_product(sums[part], left[half][i], batch + part * PART * NEXT_FEATURES + 2 * pair * NEXT_IMAGES);
                 }
             }
-            end_products();
+            wgmma_commit_group();
         }
 #pragma unroll
-        for (int part = 0; part < PARTS; ++part) wait_for_products<0>(sums[part]);
+        for (auto& own : sums) {
+            wgmma_wait_group<0>();
+            keep_in_place(own);
+        }
         __syncwarp();
         if (lane == 0) mbarrier_arrive(epoch.shared.used[step % STAGES]);
 #pragma unroll
@@ -289,25 +297,6 @@ class Columns {
             if (i / 4 >= epoch.tiles()) continue;
             if (feature < epoch.inputs) copy(kept, epoch.weight[network * epoch.stride + feature * CLASSES + column % CLASSES]);
             if (feature == epoch.inputs) copy(kept, epoch.bias[network * epoch.stride + column % CLASSES]);
-        }
-    }
-
-    template <int SETS, int COUNT>
-    __device__ static void begin_products(float (&sums)[SETS][COUNT][4]) {
-        if constexpr (HAS_WGMMA) {
-#pragma unroll
-            for (int i = 0; i < SETS; ++i) keep_in_place(sums[i]);
-            wgmma_fence();
-        }
-    }
-    __device__ static void end_products() {
-        if constexpr (HAS_WGMMA) wgmma_commit_group();
-    }
-    template <int BUT, int COUNT>
-    __device__ static void wait_for_products(float (&sums)[COUNT][4]) {
-        if constexpr (HAS_WGMMA) {
-            wgmma_wait_group<BUT>();
-            keep_in_place(sums);
         }
     }
 

@@ -3,7 +3,7 @@
 // Each warp has sixteen of the product's 64 rows, in fragments like those of mma_m16n8k16_f16. All four multiply by the same
 // right factor. A left factor may be in registers. Other factors lie in shared memory, in matrices of 8 by 8 without gaps. A
 // product is in flight until wgmma_wait_group; its registers must not be touched before. (PTX ISA: wgmma.mma_async, matrix
-// descriptors.)
+// descriptors.) Elsewhere a kernel has other products instead, and these calls do nothing.
 #pragma once
 #include "device/cluster.cuh"
 
@@ -27,15 +27,19 @@ __device__ inline unsigned long long wgmma_descriptor(const void* first, int alo
 __device__ inline unsigned long long moved(unsigned long long matrices, int bytes) { return matrices + bytes / 16; }
 
 // Call before the first product, and before one whose left factor or sums other instructions have written.
-__device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_fence() {
+    if constexpr (HAS_WGMMA) asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
 
 // Ends a group of products; the warp may then do something else.
-__device__ inline void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ inline void wgmma_commit_group() {
+    if constexpr (HAS_WGMMA) asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
 // Waits for all groups of products but the last BUT.
 template <int BUT>
 __device__ void wgmma_wait_group() {
-    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
+    if constexpr (HAS_WGMMA) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
 }
 
 // Call for sums before wgmma_fence and after wgmma_wait_group: the compiler does not see that a product is in flight, and

@@ -1,16 +1,14 @@
-// In place of stages/kernels/device/warpgroup.cuh: a CPU has no such instructions, so that single warps multiply. What follows
-// is declared, and never called.
+// In place of stages/kernels/device/warpgroup.cuh: a CPU has no such instructions, so that single warps multiply.
 #pragma once
 
 constexpr bool HAS_WGMMA = false;
-
-unsigned long long wgmma_descriptor(const void* first, int along_k, int across);
-unsigned long long moved(unsigned long long matrices, int bytes);
-void wgmma_fence();
-void wgmma_commit_group();
+inline void wgmma_fence() {}
+inline void wgmma_commit_group() {}
 template <int BUT>
-void wgmma_wait_group();
+void wgmma_wait_group() {}
 template <int N>
-void keep_in_place(float (&c)[N][4]);
-template <int N, class Left>
-void wgmma_mma_async(float (&c)[N][4], Left&& a, unsigned long long b);
+void keep_in_place(float (&)[N][4]) {}
+// Declared, and never called.
+unsigned long long wgmma_descriptor(const void* first, int along_k, int across);
+template <int N>
+void wgmma_mma_async(float (&c)[N][4], const unsigned (&a)[4], unsigned long long b);

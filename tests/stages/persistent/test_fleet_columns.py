@@ -54,7 +54,7 @@ def test_a_cluster_takes_as_few_networks_as_let_all_run_in_as_few_turns(
 
 def test_a_gpu_without_enough_shared_memory_is_told() -> None:
     device, problem = Room(block_shared_bytes=99 << 10), Problem(inputs=784, classes=10, batch_size=128)
-    with pytest.raises(MisfitError, match=f"Needs {shared_bytes(problem, 1):,} bytes of shared memory a block"):
+    with pytest.raises(MisfitError, match=f"Needs {shared_bytes(problem, 3):,} bytes of shared memory a block"):
         ColumnsOfOneProduct(set_up(RECIPE, problem, random_split(128, 784, 10), device), [0.1])
 
 

@@ -189,10 +189,8 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             out, bias = _normal(random, (m, n)) if beta else _poison((m, n)), _normal(random, (n,))
             mask_bytes = mask_shape(m, n)[1]
             mask = random.integers(0, 256, (m, mask_bytes), np.uint8)
-            left, right = (
-                np.abs(a.T if transposes == 1 else a).astype(np.float64),
-                np.abs(b.T if transposes == 2 else b),
-            )
+            left = np.abs(a.T if transposes == 1 else a).astype(np.float64)
+            right = np.abs(b.T if transposes == 2 else b)
             if pixels:
                 left /= 256
             # Every factor is rounded once, every sum k times; tensor cores truncate sums.
@@ -239,9 +237,8 @@ def _forward_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> I
         rounding = 2.0 * 2.0**-bits + (2 * fan_in + 6) * UNIT
         bound = rounding * np.abs(inputs).astype(np.float64) @ np.abs(weights) + TINY
         # No rounding may move an output across its ReLU's corner.
-        bias[(np.abs(product + bias) <= bound + 2 * UNIT * np.abs(bias)).any(axis=0)] += np.float32(
-            40 * np.sqrt(fan_in)
-        )
+        is_near = np.abs(product + bias) <= bound + 2 * UNIT * np.abs(bias)
+        bias[is_near.any(axis=0)] += np.float32(40 * np.sqrt(fan_in))
         bound = bound + 4 * UNIT * np.abs(bias)
         mask = random.integers(0, 256, (batch, mask_bytes), np.uint8)
         args: Args = {
@@ -520,13 +517,8 @@ def peer_update(random: Generator) -> Iterator[Case]:
 
 def _messages(kernel: str, random: Generator) -> Iterator[Case]:
     # Ranks, this rank, rounds before, units, blocks; whether messages were sent before.
-    for ranks, rank, number, units, blocks, sends in (
-        (2, 0, 0, 1, 1, 1),
-        (2, 1, 1, 511, 1, 1),
-        (2, 1, 2, 513, 2, 0),
-        (3, 1, 3, 5 * 512 + 3, 1, 1),
-        (3, 2, 4, 4 * 512, 1, 0),
-    ):
+    sizes = [(2, 0, 0, 1, 1, 1), (2, 1, 1, 511, 1, 1), (2, 1, 2, 513, 2, 0), (3, 1, 3, 5 * 512 + 3, 1, 1)]
+    for ranks, rank, number, units, blocks, sends in [*sizes, (3, 2, 4, 4 * 512, 1, 0)]:
         shape, tag = (2, ranks, 4 * units), 1 - number // 2 % 2
         received = _normal(random, shape).view(np.uint32) & ~np.uint32(1)
         received[number % 2] |= np.uint32(tag)
@@ -542,8 +534,8 @@ def _messages(kernel: str, random: Generator) -> Iterator[Case]:
             param, rate = _normal(random, (4 * units,)), float(np.float32(0.1))
             args = {"param": param, **args, "mailbox": received, "rounds": rounds}
             args |= {"share": share, "learning_rate": rate, **scalars, "sends": sends}
-            sizes = np.abs(gradient) + np.abs(received[number % 2].view(np.float32)).sum(axis=0)
-            bounds["param"] = 6 * UNIT * (np.abs(param) + rate * sizes)
+            largest = np.abs(gradient) + np.abs(received[number % 2].view(np.float32)).sum(axis=0)
+            bounds["param"] = 6 * UNIT * (np.abs(param) + rate * largest)
         macros, besides = (("RANKS", str(ranks)),), {"ranks": ranks}
         yield Case(kernel, (blocks,), (512,), args, bounds, macros=macros, besides=besides)
 
@@ -882,16 +874,10 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
         args: Args = {"images": shared.pop("images"), "labels": shared.pop("labels"), "grams": grams}
         args |= {"ready": np.full(len(grams), 7, np.int32), **shared, "steps": steps, "pairs": pairs, "tiles": tiles}
         args |= {"inputs": inputs, "classes": classes, "stride": (inputs + 1) * classes, "number": 7}
-        yield Case(
-            "persistent_cluster",
-            (networks,),
-            (CLUSTER_THREADS,),
-            args | {"with_totals": with_totals},
-            bounds,
-            BLOCKS,
-            SHARED_BYTES // 2 if networks > 1 else SHARED_BYTES,
-            macros=(("BLOCKS_A_MULTIPROCESSOR", "2"),) if networks > 1 else (),
-        )
+        args |= {"with_totals": with_totals}
+        case = Case("persistent_cluster", (networks,), (CLUSTER_THREADS,), args, bounds, BLOCKS, SHARED_BYTES)
+        two = (("BLOCKS_A_MULTIPROCESSOR", "2"),)
+        yield case if networks == 1 else replace(case, shared_bytes=SHARED_BYTES // 2, macros=two)
 
 
 def fleet_columns(random: Generator) -> Iterator[Case]:
@@ -902,19 +888,11 @@ def fleet_columns(random: Generator) -> Iterator[Case]:
         shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
         images = r3_fleet_columns.chunks(HostDevice(), shared["images"]).view(np.uint16)
         args: Args = {**shared, "images": images, "steps": steps, "inputs": inputs}
-        args |= {"stride": (inputs + 1) * classes, "count": networks}
-        problem = Problem(inputs, classes, batch_size=batch)
-        yield Case(
-            "fleet_columns",
-            (-(-networks // of_cluster),),
-            (r3_fleet_columns.THREADS,),
-            args | {"with_totals": with_totals},
-            bounds,
-            r3_fleet_columns.BLOCKS,
-            r3_fleet_columns.shared_bytes(problem, of_cluster),
-            macros=r3_fleet_columns.macros(problem, of_cluster),
-            besides={"classes": classes},
-        )
+        args |= {"stride": (inputs + 1) * classes, "count": networks, "with_totals": with_totals}
+        problem, block = Problem(inputs, classes, batch_size=batch), (r3_fleet_columns.THREADS,)
+        case = Case("fleet_columns", (_blocks(networks, of_cluster),), block, args, bounds, r3_fleet_columns.BLOCKS)
+        of_plan = {name: getattr(r3_fleet_columns, name)(problem, of_cluster) for name in ("shared_bytes", "macros")}
+        yield replace(case, **of_plan, besides={"classes": classes})
 
 
 def _softmax_regressions(
@@ -943,16 +921,11 @@ def _softmax_regressions(
 def cluster_mlp(random: Generator) -> Iterator[Case]:
     # Inputs, hidden layers, classes, batch; blocks and warps that share the features; whether logits lie in the first
     # layer's exchange. With two halves a number, messages of the last two cases come in turns.
-    sizes: list[tuple[int, tuple[int, ...], int, int, int, int, bool]] = [
-        (1, (1,), 1, 1, 1, 1, False),
-        (16, (8,), 2, 16, 1, 1, False),
-        (50, (128, 33), 9, 33, 2, 2, False),
-        (784, (256,), 10, 128, 4, 1, False),
-        (300, (17, 128, 5, 9), 16, 40, 1, 16, False),
-        (60, (20, 33), 10, 65, 1, 4, True),
-        (60, (20, 130), 10, 32, 1, 4, False),
-        (784, (256, 256, 256), 10, 32, 8, 1, True),
-    ]
+    sizes: list[tuple[int, tuple[int, ...], int, int, int, int, bool]]
+    sizes = [(1, (1,), 1, 1, 1, 1, False), (16, (8,), 2, 16, 1, 1, False), (50, (128, 33), 9, 33, 2, 2, False)]
+    sizes += [(784, (256,), 10, 128, 4, 1, False), (300, (17, 128, 5, 9), 16, 40, 1, 16, False)]
+    sizes += [(60, (20, 33), 10, 65, 1, 4, True), (60, (20, 130), 10, 32, 1, 4, False)]
+    sizes += [(784, (256, 256, 256), 10, 32, 8, 1, True)]
     in_eight_blocks = (60, (20, 130), 10, 40)
     for (inputs, hidden, classes, batch, split, ways, shares), halves, with_totals in itertools.product(
         [*sizes, (*in_eight_blocks, 2, 1, False)], (EXACT, ROUNDED), (0, 1)
@@ -964,13 +937,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         blocks = 8 if (inputs, hidden, classes, batch) == in_eight_blocks else BLOCKS
         plan = Plan(problem, split, ways, halves, shares, blocks)
         pixels = _pixels(random, (steps, batch, inputs))
-        memory = ParameterMemory(HostDevice().empty, problem)
-        memory.flat[...] = 0
-        for weight in memory.weights:
-            weight[...] = _normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
-        # Units that are always on or always off: rounding would decide about one at its ReLU's corner.
-        for bias in memory.biases:
-            bias[...] = random.choice([-4, 4], bias.shape)
+        memory = _settled(random, problem)
         labels = random.integers(0, classes, (steps, batch), np.int32)
         args: Args = {"images": matrices(HostDevice(), list(pixels), plan.tiles), "labels": labels}
         networks = 2 if len(hidden) == 2 else 1
@@ -979,17 +946,7 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
         args |= {"parameters": parameters, "totals": np.array([[12.5, 3.0]] * networks), "learning_rates": rates}
         args |= {"steps": steps, "n": memory.flat.size, "with_totals": with_totals}
         args |= {"plan": np.array(plan.numbers(memory.weight_begins, memory.bias_begins))}  # for the double
-        # Terms are rounded to 2^-22 of outputs of about four in every layer, which mostly averages out; weights this
-        # small do not enlarge it from layer to layer. An update is a mean over images. Tensor cores do not round its
-        # sum but cut each term off at the largest number's last bit. A unit's outputs are about four for all images,
-        # so these errors have one sign and do not average out. Parameters are rounded, too.
-        error = len(problem.layers) * 16 * UNIT + 4 * batch * UNIT
-        if halves == ROUNDED:  # factors and parts of sums to 2^-12, with errors of both signs
-            error += len(problem.layers) * 16 * HALF_UNIT
-        # With one half a number an image's two largest logits may differ by less than the error.
-        totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
-        moved = steps * (rate * error + UNIT * np.abs(memory.flat))
-        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals}
+        bounds = _trained(steps, len(problem.layers), batch, halves, rate, {"parameters": memory.flat})
         case = Case("cluster_mlp", (networks,), (MLP_THREADS,), args, bounds, blocks, plan.shared_bytes)
         yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
@@ -1023,15 +980,8 @@ def cluster_ahead(random: Generator) -> Iterator[Case]:
         rate = np.float32(1 / (16 * units * batch))
         args |= {"steps": steps, "inputs": inputs, "units": units, "batch": batch, "number": 7, "begun": 0}
         args |= {"rate": float(rate), "with_totals": with_totals}
-        # As for cluster_mlp, of two layers.
-        error = 2 * 16 * UNIT + 4 * batch * UNIT
-        if halves == ROUNDED:
-            error += 2 * 16 * HALF_UNIT
-        bounds: dict[str, Array | float] = {
-            "totals": np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
-        }
-        for name in ("weights", "bias", "last_weights", "last_bias"):
-            bounds[name] = steps * (rate * batch * error + UNIT * np.abs(args[name]))
+        parameters = {name: args[name] for name in ("weights", "bias", "last_weights", "last_bias")}
+        bounds = _trained(steps, 2, batch, halves, float(rate) * batch, parameters)
         case = Case("cluster_ahead", (CLUSTERS,), (AHEAD_THREADS,), args, bounds, plan.blocks, plan.shared_bytes)
         is_large = plan.blocks > SIZES[0]
         yield replace(case, macros=plan.macros, besides={"pixels": pixels}, on_gpu_alone=is_large)
@@ -1041,20 +991,19 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
     # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory, parts of a number: with held tiles and
     # without, with the tail's weights in shared memory and without, with several wide layers, and with more classes
     # than a group.
-    sizes: list[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
-        ((), 10, 1, 1, 1, 32, 3),
-        ((), 10, 37, 17, 3, 32, 3),
-        ((33,), 10, 20, 49, 3, 40, 3),
+    sizes: list[tuple[tuple[int, ...], int, int, int, int, int, int]]
+    sizes = [((), 10, 1, 1, 1, 32, 3), ((), 10, 37, 17, 3, 32, 3), ((33,), 10, 20, 49, 3, 40, 3)]
+    sizes += [
         ((5, 3, 4), 10, 33, 17, 2, 40, 3),
         ((100, 100), 10, 16, 60, 4, 28, 3),
         ((70, 40, 50), 10, 70, 49, 3, 40, 3),
+    ]
+    sizes += [
         ((100, 100, 100), 10, 16, 60, 4, 16, 3),
         ((64, 64, 64), 10, 16, 20, 4, 30, 3),
         ((40,), 50, 7, 20, 2, 40, 3),
-        ((33,), 10, 20, 49, 3, 40, 1),
-        ((100, 100), 10, 16, 60, 4, 54, 1),
-        ((50, 50, 50), 10, 70, 20, 2, 14, 1),
     ]
+    sizes += [((33,), 10, 20, 49, 3, 40, 1), ((100, 100), 10, 16, 60, 4, 54, 1), ((50, 50, 50), 10, 70, 20, 2, 14, 1)]
     steps, rate = 2, 0.125
     for with_totals, case in zip(itertools.cycle((1, 0)), sizes, strict=False):
         hidden, classes, batch, inputs, blocks, kib, parts = case
@@ -1088,6 +1037,35 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
         made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
         yield replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)
+
+
+def _settled(random: Generator, problem: Problem) -> ParameterMemory:
+    """Small weights, and units that are always on or always off: rounding would decide at a ReLU's corner."""
+    memory = ParameterMemory(HostDevice().empty, problem)
+    memory.flat[...] = 0
+    for weight in memory.weights:
+        weight[...] = _normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
+    for bias in memory.biases:
+        bias[...] = random.choice([-4, 4], bias.shape)
+    return memory
+
+
+def _trained(
+    steps: int, layers: int, batch: int, halves: int, rate: float, parameters: dict[str, Any]
+) -> dict[str, Array | float]:
+    """How far parameters and totals of a settled network may be off after some steps."""
+    # Terms are rounded to 2^-22 of outputs of about four in every layer, which mostly averages out; weights this
+    # small do not enlarge it from layer to layer. An update is a mean over images. Tensor cores do not round its
+    # sum but cut each term off at the largest number's last bit. A unit's outputs are about four for all images,
+    # so these errors have one sign and do not average out. Parameters are rounded, too.
+    error = layers * 16 * UNIT + 4 * batch * UNIT
+    if halves == ROUNDED:  # factors and parts of sums to 2^-12, with errors of both signs
+        error += layers * 16 * HALF_UNIT
+    # With one half a number an image's two largest logits may differ by less than the error.
+    totals = np.array([steps * batch * error, 2.0 if halves == ROUNDED else 0.0])
+    return {"totals": totals} | {
+        name: steps * (rate * error + UNIT * np.abs(numbers)) for name, numbers in parameters.items()
+    }
 
 
 def _pixels(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:

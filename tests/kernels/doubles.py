@@ -1,6 +1,7 @@
 """Each kernel's double in NumPy: the same name, the same parameters, float64.
 
-Each function takes what the kernel is launched with and returns what its outputs hold afterwards, by parameter.
+Each function takes what the kernel is launched with and returns what its outputs hold afterwards, by parameter. It
+leaves out parameters, as `_`, that change no output.
 It is written for being read, and shares nothing with the kernels but their definition.
 """
 
@@ -44,16 +45,13 @@ def tile_product_f32(
     out: Array,
     bias: Array,
     mask: NDArray[np.uint8],
-    m: int,
     n: int,
-    k: int,
-    mask_bytes: int,
     transposes: int,
-    shape: int,
     fusion: int,
     alpha: float,
     beta: float,
     scale: float,
+    **_: Any,
 ) -> Outputs:
     op_a, op_b = a.T if transposes == 1 else a, b.T if transposes == 2 else b
     product = alpha * scale * np.einsum("ik,kj->ij", op_a.astype(np.float64), op_b)
@@ -79,20 +77,9 @@ def tile_product_u8(a: NDArray[np.uint8], *rest: Any, **named: Any) -> Outputs:
 
 
 def streamed_forward_split(
-    inputs: Array,
-    weights: Array,
-    out: Array,
-    bias: Array,
-    mask: NDArray[np.uint8],
-    batch: int,
-    fan_in: int,
-    fan_out: int,
-    mask_bytes: int,
-    fusion: int,
-    kept: int,
+    inputs: Array, weights: Array, out: Array, bias: Array, mask: NDArray[np.uint8], fan_out: int, fusion: int, **_: Any
 ) -> Outputs:
-    sizes = (batch, fan_out, fan_in, mask_bytes, 0, 0)
-    return tile_product_f32(inputs, weights, out, bias, mask, *sizes, fusion, 1.0, 0.0, 1.0)
+    return tile_product_f32(inputs, weights, out, bias, mask, fan_out, 0, fusion, alpha=1.0, beta=0.0, scale=1.0)
 
 
 streamed_forward_bf16 = streamed_forward_split
@@ -105,13 +92,11 @@ def streamed_back_split(
     bias: Array,
     dinputs: Array,
     mask: NDArray[np.uint8],
-    batch: int,
     fan_in: int,
     fan_out: int,
     mask_bytes: int,
-    groups: int,
-    kept: int,
     learning_rate: float,
+    **_: Any,
 ) -> Outputs:
     passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]
     return {
@@ -128,45 +113,25 @@ def ring_forward(
     inputs: Array,
     input_panels: Array,
     weights: Array,
-    out: Array,
     output_panels: Array,
-    bias: Array,
-    mask: NDArray[np.uint8],
     batch: int,
     fan_in: int,
-    fan_out: int,
-    mask_bytes: int,
-    fusion: int,
     are_in_panels: int,
     into_panels: int,
     plain: Array,
+    **others: Any,
 ) -> Outputs:
     if are_in_panels:
         inputs = input_panels[:, :batch, :64].swapaxes(0, 1).reshape(batch, -1)[:, :fan_in]
-    sizes = (batch, fan_in, fan_out, mask_bytes, fusion, 0)
-    found = streamed_forward_split(inputs, plain, out, bias, mask, *sizes)
+    found = streamed_forward_split(inputs, plain, **others)
     panels = output_panels.copy()
     if into_panels:
         panels[:, :batch, :64] = found["out"].reshape(batch, -1, 64).swapaxes(0, 1)
     return {**found, "output_panels": panels}
 
 
-def ring_back(
-    inputs: Array,
-    doutputs: Array,
-    weights: Array,
-    bias: Array,
-    dinputs: Array,
-    mask: NDArray[np.uint8],
-    batch: int,
-    fan_in: int,
-    fan_out: int,
-    mask_bytes: int,
-    learning_rate: float,
-    plain: Array,
-) -> Outputs:
-    sizes = (batch, fan_in, fan_out, mask_bytes, 0, 0, learning_rate)
-    return streamed_back_split(inputs, doutputs, plain, bias, dinputs, mask, *sizes)
+def ring_back(weights: Array, plain: Array, **args: Any) -> Outputs:
+    return streamed_back_split(weights=plain, **args)
 
 
 def add_bias(output: Array, bias: Array, rows: int, cols: int) -> Outputs:
@@ -250,15 +215,7 @@ def sgd_updates(param: Array, gradient: Array, learning_rates: Array, count: int
 
 
 def peer_send(
-    gradient: Array,
-    theirs: Array,
-    rounds: Array,
-    share: float,
-    begin: int,
-    end: int,
-    units: int,
-    rank: int,
-    ranks: int,
+    gradient: Array, theirs: Array, rounds: Array, share: float, begin: int, end: int, rank: int, **_: Any
 ) -> Outputs:
     sent, place, some = theirs.copy(), int(rounds[0]) % 2, slice(4 * begin, 4 * end)
     sent[place, rank, some] = _messages(gradient, share, int(rounds[0]))[some]
@@ -276,12 +233,12 @@ def peer_update(
     units: int,
     rank: int,
     sends: int,
-    ranks: int,
+    **_: Any,
 ) -> Outputs:
     messages = mailbox[int(rounds[0]) % 2].astype(np.uint32)
     messages[rank] = _messages(gradient, share, int(rounds[0]))
     total = (messages & ~np.uint32(1)).view(np.float32).astype(np.float64).sum(axis=0)
-    sent = peer_send(gradient, theirs, rounds, share, 0, units, units, rank, ranks)["theirs"]
+    sent = peer_send(gradient, theirs, rounds, share, 0, units, rank)["theirs"]
     return {"param": param - learning_rate * total, "theirs": sent if sends else theirs, "rounds": rounds + 1}
 
 
@@ -304,38 +261,14 @@ def neighbour_grams(
 def persistent_cluster(
     images: Halves,
     labels: Labels,
-    grams: Halves,
-    ready: Labels,
     weight: Array,
     bias: Array,
     totals: Array,
     learning_rates: Array,
-    steps: int,
-    pairs: int,
-    tiles: int,
     inputs: int,
     classes: int,
-    stride: int,
-    number: int,
     with_totals: int,
-) -> Outputs:
-    return _softmax_regressions(
-        images, labels, weight, bias, totals, learning_rates, steps, inputs, classes, stride, with_totals
-    )
-
-
-def _softmax_regressions(
-    images: Halves,
-    labels: Labels,
-    weight: Array,
-    bias: Array,
-    totals: Array,
-    learning_rates: Array,
-    steps: int,
-    inputs: int,
-    classes: int,
-    stride: int,
-    with_totals: int,
+    **_: Any,
 ) -> Outputs:
     weight, bias, totals = weight.copy(), bias.copy(), totals.copy()
     for index, learning_rate in enumerate(learning_rates):
@@ -352,11 +285,19 @@ def _softmax_regressions(
     return {"weight": weight, "bias": bias, "totals": totals}
 
 
-def fleet_columns(images: Bits, count: int, classes: int, **args: Any) -> Outputs:
+def fleet_columns(images: Bits, count: int, **args: Any) -> Outputs:
     assert count == len(args["learning_rates"])
     steps, chunks, of_batch = images.shape[:3]
     four = images.view(np.float16).reshape(steps, chunks // 2, 2, of_batch // 2, 2, 8, 8).transpose(0, 1, 3, 4, 2, 5, 6)
-    return _softmax_regressions(four, classes=classes, **args)
+    return persistent_cluster(four, **args)
+
+
+def _train(
+    weights: list[Array], biases: list[Array], x: Array, wanted: Labels, rate: float, totals: Array, with_totals: int
+) -> Array:
+    """Update the parameters; returns the totals with a step's more."""
+    logits = network_step(weights, biases, x, wanted, rate)
+    return softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"] if with_totals else totals
 
 
 def cluster_mlp(
@@ -365,50 +306,36 @@ def cluster_mlp(
     parameters: Array,
     totals: Array,
     learning_rates: Array,
-    steps: int,
-    n: int,
     with_totals: int,
     plan: Labels,
+    **_: Any,
 ) -> Outputs:
     parameters, totals = parameters.copy(), totals.copy()
     for index, learning_rate in enumerate(learning_rates):
         weights, biases = network(plan, parameters[index])
         for batch, wanted in zip(images, labels, strict=True):
             x = batch.transpose(1, 2, 0, 3).reshape(8 * batch.shape[1], -1).astype(np.float64)
-            logits = network_step(weights, biases, x[: len(wanted), : len(weights[0])], wanted, learning_rate)
-            if with_totals:
-                totals[index] = softmax_xent_totals(logits, wanted, totals[index], *logits.shape)["totals"]
+            x = x[: len(wanted), : len(weights[0])]
+            totals[index] = _train(weights, biases, x, wanted, learning_rate, totals[index], with_totals)
     return {"parameters": parameters, "totals": totals}
 
 
 def cluster_ahead(
     pixels: Array,
-    images: Bits,
     labels: Labels,
-    grams: Bits,
-    ready: Labels,
     weights: Array,
     bias: Array,
     last_weights: Array,
     last_bias: Array,
     totals: Array,
-    products: NDArray[np.uint32],
-    doutputs: NDArray[np.uint32],
-    steps: int,
-    inputs: int,
-    units: int,
     batch: int,
-    number: int,
-    begun: int,
     rate: float,
     with_totals: int,
+    **_: Any,
 ) -> Outputs:
     matrices, biases = [weights.copy(), last_weights.copy()], [bias.copy(), last_bias.copy()]
-    totals = totals.copy()
     for x, wanted in zip(pixels.astype(np.float64), labels[:, :batch], strict=True):
-        logits = network_step(matrices, biases, x, wanted, rate * batch)
-        if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
+        totals = _train(matrices, biases, x, wanted, rate * batch, totals, with_totals)
     (weights, last_weights), (bias, last_bias) = matrices, biases
     names = ("weights", "bias", "last_weights", "last_bias", "totals")
     return dict(zip(names, (weights, bias, last_weights, last_bias, totals), strict=True))
@@ -419,24 +346,22 @@ def persistent_grid(
     images: Array,
     labels: Labels,
     parameters: Array,
-    workspace: Array,
     block_totals: Array,
     totals: Array,
     arrived: NDArray[np.uint32],
     steps: int,
     learning_rate: float,
     with_totals: int,
+    **_: Any,
 ) -> Outputs:
     layers = plan.layers
     pixels = (images.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    parameters, totals = parameters.copy(), totals.copy()  # the layers are views, and change with them
+    parameters = parameters.copy()  # the layers are views, and change with them
     weights = [parameters[la.weight :][: la.inputs * la.outputs].reshape(la.inputs, la.outputs) for la in layers]
     biases = [parameters[la.bias :][: la.outputs] for la in layers]
     for batch, wanted in zip(pixels, labels, strict=True):
         x = np.hstack(list(batch))[: len(wanted), : layers[0].inputs]
-        logits = network_step(weights, biases, x, wanted, learning_rate)
-        if with_totals:
-            totals = softmax_xent_totals(logits, wanted, totals, *logits.shape)["totals"]
+        totals = _train(weights, biases, x, wanted, learning_rate, totals, with_totals)
     blocks = len(block_totals)
     barriers = steps * plan.barriers + with_totals  # a single block counts none
     came = np.array([blocks * barriers if blocks > 1 else 0], np.uint32)
@@ -542,11 +467,6 @@ def update_all(
     further_gradients: Array,
     partials: Array,
     parameters: Array,
-    halves: Bits,
-    further_halves: Bits,
-    by_class: Bits,
-    by_unit: Bits,
-    biases: Array,
     block_totals: Array,
     totals: Array,
     splits: int,
@@ -556,6 +476,7 @@ def update_all(
     shares: int,
     rate: float,
     with_totals: int,
+    **_: Any,
 ) -> Outputs:
     *hidden, last = layout.problem.layers
     low = layout.halves
@@ -602,21 +523,10 @@ def update_by_products(
     images: Bits,
     outputs: Bits,
     dsums: Bits,
-    partials: Array,
-    parameters: Array,
-    halves: Bits,
-    further_halves: Bits,
-    by_class: Bits,
-    by_unit: Bits,
-    biases: Array,
-    block_totals: Array,
-    totals: Array,
     batch: int,
     features: int,
-    shares: int,
     gradient_scale: float,
-    rate: float,
-    with_totals: int,
+    **others: Any,
 ) -> Outputs:
     def summed(chunks: Bits) -> Array:
         numbers: Array = from_chunks(chunks, layout.rows).view(np.float16).astype(np.float64).sum(axis=-3)
@@ -624,17 +534,16 @@ def update_by_products(
 
     lefts = [from_chunks(images.reshape(-1, 256), layout.rows, by_columns=False).view(np.float16).astype(np.float64)]
     lefts += [each / OUTPUT_SCALE for each in summed(outputs)]
-    first, *others = [
+    first, *later = [
         (batch > 0) * left.T @ right / gradient_scale for left, right in zip(lefts, summed(dsums), strict=True)
     ]
     low, width = layout.halves, layout.width
     gradients = np.zeros((1, features, low, width))
     gradients[0, :, 0] = first
     further = np.zeros((layout.further, low, width, low, width))
-    for own, gradient in zip(further, others, strict=True):
+    for own, gradient in zip(further, later, strict=True):
         own[0, :, 0] = gradient
-    given: list[Any] = [gradients.reshape(1, features, -1), further.reshape(-1, layout.wide, layout.wide)]
-    given += partials, parameters, halves, further_halves, by_class, by_unit, biases, block_totals, totals
-    given += 1, 1, features, width, shares, rate, with_totals
-    updated = update_all(layout, memory, *given)
+    others |= {"gradients": gradients.reshape(1, features, -1), "splits": 1, "further_splits": 1}
+    others["further_gradients"] = further.reshape(-1, layout.wide, layout.wide)
+    updated = update_all(layout, memory, features=features, width=width, **others)
     return updated | {name: np.nan_to_num(updated[name]) for name in ("halves", "further_halves")}

@@ -18,6 +18,7 @@ from stages.streamed.r4_ring_planes import PlanesRing
 from stages.streamed.ring_gemm import RingGemm, panels_of
 from stages.tiles.tile_gemm import ProductSpec
 from tests.gpu.conftest import sanitizer
+from tests.gpu.test_kernels import FOR_TOOLS
 from tests.gpu.test_streamed import RATE, UNIT, assert_right
 from tests.stages.engine.test_step import random_split
 
@@ -38,6 +39,7 @@ def test_every_split_is_right_and_always_the_same(
     from common.cuda.gpu import Gpu
 
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(gemm, "macros", gemm.macros + FOR_TOOLS.get(("ring_back", sanitizer()), ()))
     assert NAIVE.recipe is not None
     gpu, problem = Gpu(), Problem(inputs=16, classes=10, hidden=(64,), batch_size=batch)
     multiply = gemm(set_up(NAIVE.recipe, problem, random_split(batch, 16, 10), gpu))

@@ -15,8 +15,8 @@ from tests.kernels.cases import Case, all_cases
 
 pytestmark = pytest.mark.gpu
 
-ALL_ARRIVE = (("LANES_ARRIVE", "32"),)  # see epoch.cuh
-FOR_TOOLS = {(name, "racecheck"): ALL_ARRIVE for name in ("persistent_cluster", "cluster_ahead")}
+BY_LANES = ("persistent_cluster", "cluster_ahead", "ring_back", "ring_forward")
+FOR_TOOLS = {(name, "racecheck"): (("LANES_ARRIVE", "32"),) for name in BY_LANES}  # see epoch.cuh
 SCALARS: dict[str, Any] = {"int": np.int32, "float": np.float32, "double": np.float64}
 
 

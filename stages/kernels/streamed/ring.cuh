@@ -26,6 +26,15 @@
 constexpr int TILE = 64;          // rows and columns
 constexpr int TEAM_WARPS = 8;     // that take a tile together
 
+#ifndef LANES_ARRIVE  // lanes of each warp that report what they have read or written; racecheck needs 32 (cluster/epoch.cuh)
+#define LANES_ARRIVE 1
+#endif
+
+__device__ inline void warp_arrives(Barrier& barrier) {
+    __syncwarp();
+    if (threadIdx.x % WARP < LANES_ARRIVE) mbarrier_arrive(barrier);
+}
+
 __device__ inline int place_bits(int row) { return row % 2 * 4 ^ row / 4 % 4 * 2; }
 
 // FACTOR_PITCH_: floats between rows of the other factor. A tile comes into the ring in planes, of so many bytes a weight.
@@ -45,14 +54,15 @@ struct alignas(128) Ring {
 
     // Call it with all threads before others use the ring.
     __device__ void begin(bool is_stored) {
+        constexpr int REPORTS = TEAM_WARPS * LANES_ARRIVE;
         if (threadIdx.x == 0) {
             for (int s = 0; s < SLOTS; ++s) {
                 mbarrier_init(full[s], 1 + WARP);
-                mbarrier_init(read[s], TEAM_WARPS);
-                mbarrier_init(done[s], TEAM_WARPS);
-                mbarrier_init(empty[s], is_stored ? 1 : TEAM_WARPS);
+                mbarrier_init(read[s], REPORTS);
+                mbarrier_init(done[s], REPORTS);
+                mbarrier_init(empty[s], is_stored ? 1 : REPORTS);
             }
-            mbarrier_init(ready, TEAM_WARPS);
+            mbarrier_init(ready, REPORTS);
             fence_mbarrier_init();
         }
         __syncthreads();
@@ -181,7 +191,6 @@ __device__ inline void take_tiles(Ring& ring, Barrier* left, const Circle& circl
         const int s = n % Ring::SLOTS, parity = n / Ring::SLOTS % 2;
         mbarrier_wait_parity(ring.full[s], parity);
         take(ring.slots[s], tile, s, parity);
-        __syncwarp();
-        if (threadIdx.x % WARP == 0) mbarrier_arrive(left[s]);
+        warp_arrives(left[s]);
     }
 }

@@ -100,15 +100,13 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     if (team < BACK_TEAMS) {
         if (team == 0) {
             inputs[group].load(layer, first_input, part);
-            __syncwarp();
-            if (threadIdx.x % WARP == 0) mbarrier_arrive(ring.ready);
+            warp_arrives(ring.ready);
         }
         mbarrier_wait_parity(ring.ready, 0);  // the inputs are there
         take_tiles(ring, ring.done, circle, team, BACK_TEAMS, [&](TileSlot& slot, int panel, int s, int parity) {
             if constexpr (BY_OTHERS) {
                 of_inputs.template take<Weights>(slot);
-                __syncwarp();
-                if (threadIdx.x % WARP == 0) mbarrier_arrive(ring.read[s]);
+                warp_arrives(ring.read[s]);
             }
             const Weights weights(slot.weights, group, part, g, t);
             const float* rows = slot.factor + part * K_STEP;

@@ -64,8 +64,8 @@ class FirstWarp {
         publish_weights();
         bar_sync(MEET, ADD_WARP * WARP);
         for (int step = 0; step < epoch.steps + 2; ++step) {
-            if (threadIdx.x == 0 && step < epoch.steps) {
-                const int pairs = (PAIRS - place.share + SHARES - 1) / SHARES;  // whose products this block adds up
+            const int pairs = (PAIRS - place.share + SHARES - 1) / SHARES;  // whose products this block adds up
+            if (threadIdx.x == 0 && step < epoch.steps && pairs > 0) {
                 mbarrier_arrive_expect_tx(first.parts_in[step % IMAGE_STAGES],
                                           pairs * SHARES * static_cast<int>(sizeof(first.parts[0][0][0])));
             }

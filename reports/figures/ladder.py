@@ -98,11 +98,6 @@ def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
     return found
 
 
-def ladder(results: Results) -> str:
-    """The picture as an SVG file's text; at least one stage must have a time."""
-    return drawn(results).svg()
-
-
 def drawn(results: Results, layout: Layout = FILE) -> Canvas:
     """The picture in a layout; at least one stage must have a time."""
     shown = dots(results, is_page=layout.is_page)

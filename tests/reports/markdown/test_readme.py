@@ -41,8 +41,8 @@ def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(tmp_p
     readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
     runs = [*Records(reference).runs(readme), *Records(reference).runs(readme, on_cpu=True)]
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
-    old = [page.name for page in outdated(documents(ROOT, reference, plans))]
-    assert not old, "`python run_ladder.py readme` writes them again"
+    stale = [page.name for page in outdated(documents(ROOT, reference, plans))]
+    assert not stale, "`python run_ladder.py readme` writes them again"
     pages = "".join(page.read_text(encoding="utf-8") for page in (readme, *(ROOT / "docs").rglob("*.md")))
     for folder, run in runs:
         assert f"{folder}/report.md)" in pages

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from reports.facts.run_table import name_of, title_of
 from reports.figures.canvas import Canvas
 
 if TYPE_CHECKING:
@@ -56,5 +57,5 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"phrase": phrase, "prose": prose}
+    environment.filters |= {"phrase": phrase, "prose": prose, "shown": name_of, "titled": title_of}
     return environment

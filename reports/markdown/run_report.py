@@ -28,8 +28,8 @@ FEW_WORDS = (
 def report(results: Results, figures: Collection[str]) -> str:
     """The whole report; `figures` names the files in the folder `figures` beside it."""
     run = run_view(results)
-    rungs = [row.name for row in run.rows if not row.is_reference and row.status != "skipped"]
-    stages = {stage.name: stage for stage in results.stages}
+    shown = [row for row in run.rows if row.stage.status != "skipped"]
+    rungs = [row.stage for row in shown if not row.is_reference]
     blocks = [
         f"# {line(run.title)}",
         *map(warning_box, run.loud),
@@ -37,7 +37,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *figure_links({"ladder.svg"} & set(figures), "figures"),
         *([] if figures else ["No stage was timed in this run, so there are no figures."]),
         line(f"{run.heading}; {run.provenance}"),
-        stage_table([row for row in run.rows if row.status != "skipped"]),
+        stage_table(shown),
         " ".join(filter(None, (FEW_WORDS, networks_in_words(results), yardsticks(results), run.marks, _skipped(run)))),
         *(
             block
@@ -47,7 +47,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
         REST,
         *(["## Rungs"] if rungs else []),
-        *(block for name in rungs for block in rung_section(rung_view(stages[name], results))),
+        *(block for rung in rungs for block in rung_section(rung_view(rung, results))),
         *(["## More pictures"] if run.figures(figures) else []),
         *figure_links(run.figures(figures), "figures"),
     ]

@@ -17,7 +17,7 @@ from common.errors import UsageError
 from common.files import explained, of_system
 from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
 from common.streams import accept_any_text, drop_output, printable
-from ladder.records.errors import ResultsError
+from ladder.records.foreign import ResultsError
 from reports.errors import ReportError
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def doctor(command: commands.Doctor) -> int:
 
 def limits(command: commands.Limits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
-    from ladder.machine.limits_here import measure_limits_here
+    from ladder.machine.cpu_limits import measure_limits_here
     from reports.terminal.as_json import show
     from reports.terminal.print_limits import print_limits
 

@@ -12,7 +12,7 @@ from common.errors import UsageError
 from common.files import explained, is_limit, of_system
 from common.signals import INTERRUPTED
 from ladder.options.commands import Resume, ResumeStudy, Run, Study
-from ladder.records.program import PROGRAM
+from ladder.records.files import PROGRAM
 
 
 class NoteObserver(Protocol):

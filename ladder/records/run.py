@@ -20,10 +20,10 @@ from common.vocabulary import STAGE_NAME
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
 from common.vocabulary import Regime as Regime
-from ladder.records.errors import ResultsError as ResultsError
-from ladder.records.expected import Expected
 from ladder.records.foreign import NOT_OURS, read_json
+from ladder.records.foreign import ResultsError as ResultsError
 from ladder.records.limits import CpuLimits, LimitsRecord, StepBounds
+from ladder.records.outlook import Expected
 from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1

@@ -18,9 +18,8 @@ from ladder.processes.seed_server import Attempt
 from ladder.records.run import Check, OracleRecord, Precision
 from ladder.run.judge import ORACLE_BUDGET_S, Judge, Judged, Spreads
 from ladder.verify.gates import worst_of
-from ladder.verify.networks import verify_networks
 from ladder.verify.oracle_runs import compute_all
-from ladder.verify.other_runs import RunEnd
+from ladder.verify.other_runs import RunEnd, verify_networks
 
 MOST_JUDGED = 4  # networks; of more, those of the lowest and highest rate, and two that are drawn in every round
 

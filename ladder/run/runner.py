@@ -28,22 +28,20 @@ from common.files import naming
 from common.problem import Problem
 from ladder.machine import cpu_limits
 from ladder.machine.clock_lock import locked_clocks
-from ladder.machine.cpu_limit import cpu_cheat_limit
+from ladder.machine.cpu_limits import cpu_cheat_limit
 from ladder.machine.environment import cores_usable, missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.machine.kept_limits import keep_limits
-from ladder.machine.limits import bounds_of
+from ladder.machine.limits import bounds_of, keep_limits
 from ladder.measure.protocol import (
     TRACE,
     Job,
     JobResult,
 )
 from ladder.measure.timing import Plan
-from ladder.processes.compilers import Compilers
 from ladder.processes.fork_servers import ForkServer, ForkServers
 from ladder.processes.held_workers import FEWEST, HeldWorker, HeldWorkers
 from ladder.processes.seed_server import Attempt, SeedServer
-from ladder.processes.worker_pool import FinishedJob, WorkerPool
+from ladder.processes.worker_pool import Compilers, FinishedJob, WorkerPool
 from ladder.processes.worker_process import (
     PATIENCE,
     first_printed,
@@ -53,7 +51,7 @@ from ladder.processes.worker_process import (
     run_job,
 )
 from ladder.profile import nsys
-from ladder.profile.bytes_moved import with_bytes
+from ladder.profile.summary import with_bytes
 from ladder.profile.trace import ProfileError
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.run import Results, StageResult, save

@@ -15,7 +15,7 @@ from common.errors import UsageError
 from ladder.machine import environment
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import missing
-from ladder.machine.kept_limits import kept_limits
+from ladder.machine.limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits import LimitsRecord
@@ -24,13 +24,11 @@ from ladder.records.run import Results, load
 from ladder.records.study import INDEX
 from ladder.run.data import load_dataset
 from ladder.run.entries import all_entries
-from ladder.run.folders import make_folder
-from ladder.run.kept_sources import keep_sources
-from ladder.run.lock import alone_in
+from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, cut, describe_problem, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
-from ladder.run.sources import Disk, code_of
+from ladder.run.sources import Disk, code_of, keep_sources
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
 

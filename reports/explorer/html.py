@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -59,3 +62,14 @@ def _environment() -> Environment:
     )
     environment.filters |= {"phrase": phrase, "prose": prose, "shown": name_of, "titled": title_of}
     return environment
+
+
+def packed(data: Any) -> str:
+    """JSON data, gzipped, as base64 text, which cannot end a script element; equal data give equal text."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def unpacked(text: str) -> Any:
+    """The data in `packed` text."""
+    return json.loads(gzip.decompress(base64.b64decode(text)))

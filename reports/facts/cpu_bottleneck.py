@@ -10,7 +10,7 @@ import statistics
 
 from ladder.records.run import PACE_SIZE, Results, StageResult
 from reports.facts import numbers
-from reports.facts.bound_advice import Advice
+from reports.facts.kernel_bottleneck import Advice
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.network_size import product_operations
 from reports.facts.time_breakdown import BARRIERS, OPERATIONS, PYTHON, Profiled, profiled

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ladder.records.limits import Limit
 from ladder.records.profile import KernelUse, Profile
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.bound_advice import Advice
 from reports.facts.network_size import product_operations, weight_bytes
 from reports.facts.profiles import kernel_name, overlap
 from reports.facts.time_breakdown import Profiled, fitted
@@ -27,6 +27,16 @@ NEAR_ARITHMETIC = 0.5  # share of the kernels' time that the products take at th
 MANY_BYTES = 0.25  # share of a step in which memory reads and writes all weights once
 MANY_KERNELS = 0.2  # share of the kernels' time that empty ones would take
 LIBRARY = re.compile(r"cutlass_|sm\d+_|nvjet|ampere_|volta_|sgemm|gemvN|gemv2|gemmSN|splitK|cudnn")
+
+
+class Advice(NamedTuple):
+    """Both are whole sentences."""
+
+    bound: str
+    next: str
+
+    def __str__(self) -> str:
+        return f"{self.bound} {self.next}".strip()
 
 
 @dataclass(frozen=True)

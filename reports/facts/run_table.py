@@ -6,7 +6,7 @@ Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ladder.records.exactness import precision_class
@@ -360,3 +360,19 @@ def _times(stage: StageResult, bound_us: float | None) -> float | None:
     """A stage's time as a multiple of a bound."""
     us = median_us(stage)
     return us / bound_us if us is not None and bound_us else None
+
+
+def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
+    """One sentence on skipped stages, by name: `28 stages skipped: no CUDA device.`, the commonest reason first.
+
+    `of` is the number of all stages of the run, where it is known: `28 of this run's 39 stages skipped`.
+    """
+    every = f" of this run's {of}" if of else ""
+    named: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        named.setdefault(why, []).append(name)
+    (why, names), *others = sorted(named.items(), key=lambda pair: -len(pair[1]))
+    if not others:
+        return f"{f'{len(names)}{every} stages' if len(names) > 1 else names[0]} skipped: {why}."
+    most = f"{len(names)} of them for one reason" if len(names) > 1 else f"{names[0]} for this reason"
+    return f"{len(reasons)}{every} stages skipped; {most}: {why}."

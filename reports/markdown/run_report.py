@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.numbers import line
 from reports.facts.run_table import networks_in_words, yardsticks
 from reports.facts.warnings import NAMED_STAGES
-from reports.markdown.rung_section import rung_section
-from reports.markdown.tables import bullets, details, figure_links, stage_table, table, warning_box
+from reports.markdown.tables import bullets, cell, details, figure_links, stage_table, table, warning_box
 from reports.views.details import energy
 from reports.views.run_view import RunView, run_view
-from reports.views.rung_view import rung_view
+from reports.views.rung_view import RungView, rung_view
 
 REST = (
     "The page, `report.html` beside this file, has the rest: every column, kernels, timelines, checks, floors, code, "
@@ -65,3 +64,25 @@ def _skipped(run: RunView) -> str:
     most = max(skipped, key=lambda one: len(one.names))
     told = f"{len(names)} stages, {len(most.names)} of them for one reason: {line(most.reason)}"
     return f"Skipped: {told}. The page has all reasons."
+
+
+def rung_section(rung: RungView) -> Iterator[str]:
+    """One rung, without its parent if that was not timed."""
+    stage = rung.stage
+    yield f"### `{stage.name}`: {line(rung.title)}"
+    if stage.below:
+        yield f"From `{stage.below}`: {line(rung.change_in_full)}."
+    if rung.reason:
+        yield f"**{stage.status.capitalize()}**: {line(rung.reason)}"
+        return
+    factor = rung.versus_parent
+    if rung.us and (rung.predicted or factor):
+        measured = f"{rung.us} us" + (f", {factor.saying(f' of `{stage.below}`')}" if factor is not None else "")
+        cells = (cell(rung.predicted) or numbers.MISSING, cell(measured), cell(rung.verdict) or numbers.MISSING)
+        yield table(("Predicted", "Measured", "Verdict"), [cells])
+    if rung.moved:
+        yield f"**Moved:** {line(rung.moved)}"
+    if rung.overlap:
+        yield line(rung.overlap)
+    if rung.advice is not None:
+        yield f"**Bound now:** {line(str(rung.advice))}"

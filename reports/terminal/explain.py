@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ladder.records.files import PROGRAM
 from ladder.records.profile import KernelUse
-from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, Status
 from reports.errors import ReportError
 from reports.facts import numbers

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ladder.records.check import Checked
-from ladder.records.program import PROGRAM
+from ladder.records.files import PROGRAM
 from ladder.records.run import Check
 from reports.facts import numbers
 from reports.facts.run_table import trained

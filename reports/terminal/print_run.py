@@ -12,12 +12,11 @@ from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, joules, to_accuracy, why_none
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import Row, disturbed_in_words, heading, networks_in_words
+from reports.facts.run_table import Row, disturbed_in_words, heading, networks_in_words, skipped_in_words
 from reports.facts.warnings import not_made_in_words
 from reports.terminal.conclusion import print_conclusion
 from reports.terminal.console_layout import STATUS_STYLE, Column, fitting, has_symbols, print_table, say, standard
 from reports.terminal.recorded import nearest_recorded, print_recorded
-from reports.terminal.words import skipped_in_words
 from reports.views.run_view import RunView, run_view
 
 FROM, BEST = "x of\nfrom", "x of\nbest"  # headers

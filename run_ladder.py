@@ -86,7 +86,7 @@ def run(command: commands.Run | commands.Resume) -> int:
             if any(stage.processes for stage in runner.results.stages):  # in a second Ctrl-C, this is left out
                 render_all(runner.results, folder, REFERENCE)
                 print_results(runner.results, folder, recorded=REFERENCE)
-            return interrupted(command, folder, view)
+            return interrupted(command, folder, view.note)
     print_results(results, folder, recorded=REFERENCE)
     return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0
 
@@ -119,7 +119,7 @@ def study(command: commands.Study | commands.ResumeStudy) -> int:
         try:
             studies = {folder: render_study(folder) for folder in session.measure()}
         except KeyboardInterrupt:
-            return interrupted(command, session.folder, view)
+            return interrupted(command, session.folder, view.note)
     for folder, results in studies.items():
         print_study(results, folder)
     session.check_measured()

@@ -26,10 +26,10 @@ from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import first_printed
 from ladder.records.check import Checked
-from ladder.run.data import DownloadObserver
 from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, drawn_salt
 from ladder.run.jury import judge_of
+from ladder.run.observer import DownloadObserver
 from ladder.run.preflight import cannot_run, describe_problem, posed, refuse_idle_gpus
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun

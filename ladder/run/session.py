@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -33,15 +32,8 @@ from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
 
-class SessionObserver(RunObserver, Protocol):
-    """Watches a run, and the download of its data."""
-
-    def download(self, done: int, total: int | None, name: str) -> None:
-        """`done` bytes of a file have arrived; `total` is None if the server does not tell."""
-
-
 @contextmanager
-def opened(asked: Run | Resume, observer: SessionObserver, command: str) -> Iterator[tuple[Runner, Path]]:
+def opened(asked: Run | Resume, observer: RunObserver, command: str) -> Iterator[tuple[Runner, Path]]:
     """A new or a stopped run with its folder, which it has to itself until the block ends.
 
     UsageError for a run that cannot be, or cannot go on. `command` is the command line, recorded with a new run.
@@ -67,7 +59,7 @@ def begin(
     options: RunOptions,
     entries: Mapping[str, Entry],
     out: Path | None,
-    observer: SessionObserver,
+    observer: RunObserver,
     command: str,
     limits: LimitsRecord | None = None,
     checked_first: Collection[str] = (),
@@ -112,7 +104,7 @@ def begin(
 def resume(
     asked: Resume,
     entries: Mapping[str, Entry],
-    observer: SessionObserver,
+    observer: RunObserver,
     limits: LimitsRecord | None = None,
     checked_first: Collection[str] = (),
 ) -> Runner:

@@ -119,7 +119,7 @@ def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False), device="gpu")
     measured_after, limits = list[int](), LimitsRecord(Chip(1, 1, 1), [], {}, 1.0)
 
-    def measure_limits(self: Runner, scratch: Path) -> None:
+    def measure_limits(self: Runner) -> None:
         measured_after.append(len(script.asked))
         self._results = msgspec.structs.replace(self._results, limits=limits)
 

@@ -5,7 +5,6 @@ Measuring has its own process: its threads and memory leave nothing to a stage.
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import time
@@ -15,19 +14,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from common.cost import HEADROOM, operations
 from common.cpu_cost import CpuDesign, CpuRates, cpu_floor
 from common.errors import UsageError
-from common.files import atomic_write
 from common.problem import Problem
-from common.process_group import die_with_parent
 from ladder.machine.environment import missing
-from ladder.machine.limits import measure_limits
+from ladder.machine.limits import limit_of, main, measure_limits
 from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
-from ladder.records.run import Spread
 from stages.engine.stage import Stage
 
 if TYPE_CHECKING:
@@ -91,12 +85,11 @@ def measure_cpu_limits(open_cpu: Callable[[], CpuPrimitives] = _this_cpu) -> Cpu
         if cpu.cores < primitive.least_cores:
             skipped[title] = "this process may use one core only"
             continue
-        samples = primitive.measure(cpu)
-        if not all(0 < sample < math.inf for sample in samples):
-            skipped[title] = f"samples from {min(samples):.3g} to {max(samples):.3g} {primitive.unit}"
-            continue
-        spread = Spread.of(samples)
-        limits.append(Limit(primitive.name, title, primitive.unit, spread.median, spread.min, spread.max))
+        found = limit_of(primitive.name, title, primitive.unit, primitive.measure(cpu))
+        if isinstance(found, Limit):
+            limits.append(found)
+        else:
+            skipped[title] = found
     return CpuLimits(Cpu(cpu.cores, *cpu.caches), limits, skipped, time.perf_counter() - begin)
 
 
@@ -178,16 +171,6 @@ def bounds_of(cheat_limit_us: float, floor: DesignFloor | None, step_us: float |
     return StepBounds(cheat_limit_us, None, why)
 
 
-def main(target: Path) -> None:
-    """Measure and write the record to `target`; a UsageError becomes one line on standard error and exit code 1."""
-    die_with_parent()
-    try:
-        record = measure_cpu_limits()
-    except UsageError as error:
-        sys.exit(str(error))
-    atomic_write(target, msgspec.json.encode(record))
-
-
 def measure_limits_here() -> LimitsRecord | CpuLimits:
     """Measure them, in a few seconds; raises UsageError if what measures them is not installed."""
     return measure_cpu_limits() if missing(("cuda",)) else measure_limits()
@@ -216,4 +199,4 @@ def _operations_a_cycle() -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(measure_cpu_limits, Path(sys.argv[1]))

@@ -29,7 +29,7 @@ from common.process_group import die_with_parent
 from common.source_hash import source_hash
 from ladder.machine.environment import missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.records.limits import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.records.limits import SHARED, Chip, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
 from stages.engine.recipe import Traits
@@ -238,17 +238,22 @@ def _measure_once(primitive: Primitive, gpu: Primitives) -> Limit | str:
         samples = primitive.measure(gpu)
     except Exception as error:  # any class of CUDA's libraries
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    return limit_of(primitive.name, primitive.title, primitive.unit, samples)
+
+
+def limit_of(name: str, title: str, unit: Unit, samples: list[float]) -> Limit | str:
+    """A limit by its samples, or the reason why there is none."""
     if not all(0 < sample < math.inf for sample in samples):
-        return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {primitive.unit}"
+        return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {unit}"
     spread = Spread.of(samples)
-    return Limit(primitive.name, primitive.title, primitive.unit, spread.median, spread.min, spread.max)
+    return Limit(name, title, unit, spread.median, spread.min, spread.max)
 
 
-def main(target: Path) -> None:
+def main(measure: Callable[[], LimitsRecord | CpuLimits], target: Path) -> None:
     """Measure and write the record to `target`; a UsageError becomes one line on standard error and exit code 1."""
     die_with_parent()
     try:
-        record = measure_limits()
+        record = measure()
     except UsageError as error:
         sys.exit(str(error))
     atomic_write(target, msgspec.json.encode(record))
@@ -287,4 +292,4 @@ def _file(environment: Mapping[str, Any]) -> Path:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(measure_limits, Path(sys.argv[1]))

@@ -54,7 +54,7 @@ from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
 from ladder.run.judge import drawn_salt
-from ladder.run.jury import judge_of
+from ladder.run.jury import Jury
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
@@ -133,7 +133,7 @@ class Runner:
         self._gpu = GpuMonitor()
         self._side_by_side = self._most_side_by_side()
         timed = results.settings.at_once == 1
-        self._judge = judge_of(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
+        self._judge = Jury(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
         self._requested_plan = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._density = float(np.mean(dataset.train.images > 0))
@@ -212,13 +212,19 @@ class Runner:
     def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun]) -> None:
         """Measure the limits of the GPU that these stages are compared with; nothing else may use the GPU.
 
-        They take longer than the first rows, and so come after them: a row that lies below them fails then.
+        They take longer than the first rows, and so come after them: a row that lies below them fails then. They are
+        measured in a process of their own; if it fails, the run only lacks bounds.
         """
         if self._settings.at_once > 1 or self._results.limits is not None or missing(("cuda",)) is not None:
             return
         if any(one.entry.stage.needs for one in stage_runs):
             self._observer.step("measuring the GPU's limits")
-            self._measure_limits()
+            with self._timing_activity("measuring limits"):
+                log = self._folder / "logs" / "limits.log"
+                limits = measure_gpu_limits(self._scratch / "limits.json", log, self._settings.timeout_s)
+            if limits is not None:
+                keep_limits(self._results.environment, limits)
+            self._results = msgspec.structs.replace(self._results, limits=limits)
             for stage_run in self._stage_runs:
                 passed = stage_run.status == "passed"
                 if stage_run.device == "gpu":
@@ -783,15 +789,6 @@ class Runner:
             return
         floor = cpu_limits.floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)
         stage_run.check_speed(cpu_limits.bounds_of(cheat_limit_us, floor, stage_run.step_us))
-
-    def _measure_limits(self) -> None:
-        """Measure the GPU's limits in a process of its own; if it fails, the run only lacks bounds."""
-        with self._timing_activity("measuring limits"):
-            log = self._folder / "logs" / "limits.log"
-            limits = measure_gpu_limits(self._scratch / "limits.json", log, self._settings.timeout_s)
-        if limits is not None:
-            keep_limits(self._results.environment, limits)
-        self._results = msgspec.structs.replace(self._results, limits=limits)
 
     @contextmanager
     def _timing_activity(self, what: str) -> Iterator[None]:

@@ -47,7 +47,7 @@ def _row_data(row: Row, target: float | None) -> dict[str, Any]:
 
 
 def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
-    """Where the time of a stage goes; raises ExplainError if it is not in the run or cannot be explained."""
+    """Where the time of a stage goes; raises ReportError if it is not in the run or cannot be explained."""
     stage = find(results, name)
     rung = rung_view(stage, results)
     one, advice = rung.profiled, rung.advice

@@ -13,6 +13,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import Group, ProblemRecord, Results, Spread, StageResult, Timing
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
+from reports.facts.grouped import grouped
 from reports.facts.ratios import NOISE, Ratio
 from reports.facts.times import median_us
 
@@ -368,9 +369,7 @@ def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
     `of` is the number of all stages of the run, where it is known: `28 of this run's 39 stages skipped`.
     """
     every = f" of this run's {of}" if of else ""
-    named: dict[str, list[str]] = {}
-    for name, why in reasons.items():
-        named.setdefault(why, []).append(name)
+    named = grouped((why, name) for name, why in reasons.items())
     (why, names), *others = sorted(named.items(), key=lambda pair: -len(pair[1]))
     if not others:
         return f"{f'{len(names)}{every} stages' if len(names) > 1 else names[0]} skipped: {why}."

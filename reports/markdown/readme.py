@@ -16,6 +16,7 @@ from ladder.records.run import Results, StageResult, load
 from ladder.records.study import INDEX, Study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
+from reports.facts.grouped import grouped
 from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import change_in_full
 from reports.facts.provenance import gpu_name, recorded
@@ -176,9 +177,7 @@ def _ratio(factor: Ratio | None) -> str:
 def _references(results: Results, shown: Sequence[StageResult]) -> str:
     """A sentence with the fastest reference for each class of precision among the rungs shown; empty without one."""
     leads = {one.precision: one for rung in shown if (one := lead(rung, results))}
-    classes: dict[str, list[str]] = {}
-    for precision, one in leads.items():
-        classes.setdefault(_reference(one), []).append(precision)
+    classes = grouped((_reference(one), precision) for precision, one in leads.items())
     fastest = [f"for {numbers.listing(names)} rungs {reference}" for reference, names in classes.items()]
     return f" The fastest reference at least as exact: {numbers.listing(fastest)}." if fastest else ""
 

@@ -12,7 +12,6 @@ from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, regime
-from reports.facts.network_size import product_operations
 from reports.facts.provenance import gpu_name
 from reports.facts.run_table import ABLATIONS, dataset_name, name_of
 from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
@@ -132,7 +131,7 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[L
         run = results.runs[point.name]
         rates = [limit.best for limit in run.limits.limits if limit.unit == "TFLOP/s"] if run.limits else []
         if rates:
-            least_us = product_operations(run.problem) / run.problem.networks / max(rates) / 1e6
+            least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
             found.append((axis.place(point), Spread(least_us, least_us, least_us)))
     return [Line("products at the highest rate", "faint", found, dash="1 3")] if found else []
 

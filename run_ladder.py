@@ -17,7 +17,7 @@ from common.errors import UsageError
 from common.files import explained, of_system
 from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
 from common.streams import accept_any_text, drop_output, printable
-from ladder.records.errors import ResultsError
+from ladder.records.foreign import ResultsError
 from reports.errors import ReportError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def run(command: commands.Run | commands.Resume) -> int:
             if any(stage.processes for stage in runner.results.stages):  # in a second Ctrl-C, this is left out
                 render_all(runner.results, folder, REFERENCE)
                 print_results(runner.results, folder, recorded=REFERENCE)
-            return interrupted(command, folder, view)
+            return interrupted(command, folder, view.note)
     print_results(results, folder, recorded=REFERENCE)
     return 1 if any(stage.status in ("failed", "crashed") for stage in results.stages) else 0
 
@@ -119,7 +119,7 @@ def study(command: commands.Study | commands.ResumeStudy) -> int:
         try:
             studies = {folder: render_study(folder) for folder in session.measure()}
         except KeyboardInterrupt:
-            return interrupted(command, session.folder, view)
+            return interrupted(command, session.folder, view.note)
     for folder, results in studies.items():
         print_study(results, folder)
     session.check_measured()
@@ -221,7 +221,7 @@ def doctor(command: commands.Doctor) -> int:
 
 def limits(command: commands.Limits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
-    from ladder.machine.limits_here import measure_limits_here
+    from ladder.machine.cpu_limits import measure_limits_here
     from reports.terminal.as_json import show
     from reports.terminal.print_limits import print_limits
 

@@ -142,7 +142,7 @@ def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]
 def _ablation_figures(results: StudyResults) -> dict[str, str]:
     """A figure for each point and ablation with profiles."""
     return {
-        ablation_figure_name(group, name): ablation_figure(run, group)
+        ablation_figure_name(group, name): ablation_figure(run, group).svg()
         for name, run in results.runs.items()
         for group in FIGURES
         if ablation(run, group)

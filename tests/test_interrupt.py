@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from ladder.records.program import PROGRAM as TYPED
+from ladder.records.files import PROGRAM as TYPED
 from ladder.records.run import load
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.seeds import SEED
@@ -176,11 +176,11 @@ def test_ctrl_c_before_anything_is_measured_says_one_line(start: Start, tmp_path
 COMPILING = """
 import sys
 import run_ladder
-from ladder.processes import compilers
+from ladder.processes import worker_pool
 from ladder.run import entries
 from stages.registry import load_all
 
-compilers.cores_usable = lambda: 4
+worker_pool.cores_usable = lambda: 4
 entries.load_all = lambda: load_all(["tests.planted:COMPILER_HANGS", "tests.planted:COMPILES"])
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))

@@ -17,7 +17,7 @@ from ladder.records import foreign
 from ladder.records.run import Results, save
 from ladder.records.sources import NAME, WAY_OUT
 from ladder.records.study import INDEX, Published
-from reports.explorer.pack import unpacked
+from reports.explorer.html import unpacked
 from reports.facts.numbers import line
 from run_ladder import main
 from tests.reports import sample

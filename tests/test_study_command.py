@@ -16,7 +16,7 @@ import pytest
 import run_ladder
 from common.data.download import DownloadError
 from common.data.synthetic import synthetic_digits
-from ladder.processes import compilers
+from ladder.processes import worker_pool
 from ladder.records.run import load
 from ladder.records.study import load_study, save_study
 from run_ladder import main
@@ -133,7 +133,7 @@ def test_a_study_is_rendered_again(here: Path) -> None:
 def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_in_processes(monkeypatch)
     with_stages(monkeypatch, NUMPY, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
-    monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
+    monkeypatch.setattr(worker_pool, "cores_usable", lambda: 8)
     monkeypatch.setenv("COMPILED", str(here))
     monkeypatch.setenv("LADDER_CACHE_DIR", str(here / "cache"))  # which says what was compiled before
     assert main(["study", write(here, f"{TWO}\n[[where]]\nhidden = 5\nstages = ['compiles']\n"), "--out", "out"]) == 0
@@ -156,7 +156,7 @@ def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch
 def test_a_skipped_point_does_not_stop_the_others_from_compiling(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_in_processes(monkeypatch)
     with_stages(monkeypatch, "tests.planted:COMPILES", "tests.planted:COMPILES_TOO")
-    monkeypatch.setattr(compilers, "cores_usable", lambda: 8)
+    monkeypatch.setattr(worker_pool, "cores_usable", lambda: 8)
     monkeypatch.setenv("COMPILED", str(here))
     monkeypatch.setenv("LADDER_CACHE_DIR", str(here / "cache"))  # which says what was compiled before
     text = f"{SMALL.replace('batch_size = 20', '')}\n[vary]\nbatch_size = [20, 4000, 10]\n"

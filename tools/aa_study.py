@@ -1,7 +1,7 @@
 """Measures how often `compare` is wrong and which differences it sees: recorded processes compared with themselves.
 
-`python -m tools.aa_study` prints the tables of docs/statistics.md from the recordings in `results/aa/`; `--update`
-writes them there. A fixed seed makes every output the same.
+`python -m tools.aa_study` writes `results/aa/README.md` from the recordings beside it. A fixed seed makes every output
+the same; docs/statistics.md says what it shows.
 
 - Self-comparisons (A/A): a stage's processes are split into two halves, in every way or in `SPLITS` random ways, and
   the halves compared.
@@ -13,10 +13,8 @@ writes them there. A fixed seed makes every output the same.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, islice
@@ -33,9 +31,12 @@ from reports.facts.provenance import provenance
 from reports.facts.two_runs import Side, Verdict, interval_between, side_of, verdict_of
 from reports.markdown.tables import table
 
-ROOT = Path(__file__).parent.parent
-RECORDINGS, DOCUMENT = ROOT / "results" / "aa", ROOT / "docs" / "statistics.md"
-BEGIN, END = "<!-- aa:begin -->", "<!-- aa:end -->"
+RECORDINGS = Path(__file__).parent.parent / "results" / "aa"
+DOCUMENT = RECORDINGS / "README.md"
+BEGIN = """# Processes compared with themselves
+
+By `python -m tools.aa_study`; [statistics.md](../../docs/statistics.md#measured) says what the columns count.
+"""
 SPLITS = 1000  # the most; 12 processes have 462
 DRAWS = 400
 SIDES = (2, 8, 24, 96)
@@ -73,7 +74,7 @@ def simulated() -> str:
     """The table of coverage."""
     lines = [[like, *(f"{missed(like, sides):.1%}" for sides in SIDES_SIMULATED)] for like in LIKE]
     columns = ("Processes", *(f"{base} and {new}" for base, new in SIDES_SIMULATED))
-    return "\n\n".join(("### Simulated", table(columns, lines, right=[False] + [True] * len(SIDES_SIMULATED))))
+    return "\n\n".join(("## Simulated", table(columns, lines, right=[False] + [True] * len(SIDES_SIMULATED))))
 
 
 def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -143,7 +144,7 @@ def study(name: str, results: Results) -> str:
     columns = ("Stage", "Processes", "Scatter", "Disturbed", "Self-comparisons", *VERDICTS, "Second half / first")
     return "\n\n".join(
         (
-            f"### {name}",
+            f"## {name}",
             provenance(results),
             table(columns, parted, right=[False] + [True] * (len(columns) - 1)),
             f"False verdicts: {false} of {total.total()} self-comparisons, {false / total.total():.2%}.",
@@ -178,28 +179,11 @@ def _drawn(stage: StageResult, whole: Side) -> Iterator[list[str]]:
         yield [f"`{stage.name}`", str(side), f"{false:.1%}", *ordered, *(f"{share:.0%}" for share in seen)]
 
 
-def block() -> str:
-    """The text between the markers."""
+def main() -> None:
+    """Write the document."""
     recorded = [study(path.stem, load(path)) for path in sorted(RECORDINGS.glob("*.json"))]
-    return "\n\n".join([*recorded, simulated()])
-
-
-def updated(text: str) -> str:
-    """The document with a new block."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{block()}\n\n{END}{rest.partition(END)[2]}"
-
-
-def main(argv: list[str]) -> int:
-    """Print the block, or write it into the document; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tools.aa_study", description=__doc__)
-    parser.add_argument("--update", action="store_true", help=f"write it into {DOCUMENT.relative_to(ROOT)}")
-    if parser.parse_args(argv).update:
-        atomic_write(DOCUMENT, updated(DOCUMENT.read_text(encoding="utf-8")))
-    else:
-        print(block())
-    return 0
+    atomic_write(DOCUMENT, "\n\n".join([BEGIN.strip(), *recorded, simulated()]) + "\n")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

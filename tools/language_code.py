@@ -20,7 +20,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from common.files import atomic_write
-from reports.explorer.highlight import lines as highlighted
+from reports.explorer.code import lines as highlighted
 from reports.figures.canvas import page_rules
 from tools.language_table import (
     CONFIGURED,

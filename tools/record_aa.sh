@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Records the processes that docs/statistics.md compares with themselves: 96 of numpy on an otherwise idle CPU, and 24
-# each of naive, cuda-graph and fused-epilogue on the GPU; then updates the document's tables. Run it from a committed
-# tree, so that the recordings name their commit; check the text below the tables, and commit it with results/aa/.
+# each of naive, cuda-graph and fused-epilogue on the GPU; then writes the tables of results/aa/README.md. Run it from a
+# committed tree, so that the recordings name their commit; check what docs/statistics.md says of them.
 # `tools/record_aa.sh cpu` records 24 processes each of five CPU rungs instead, on an idle machine without a GPU.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -16,7 +16,7 @@ if [ "${1:-}" = cpu ]; then
     "$python" run_ladder.py --stages cpu-one-call..cpu-resident --rounds 24 --epochs 10 --repeats 2 \
         --out "$measured/cpu-rungs" "${how[@]}"
     cp "$measured/cpu-rungs/results.json" results/aa/cpu-rungs.json
-    exec "$python" -m tools.aa_study --update
+    exec "$python" -m tools.aa_study
 fi
 
 name=$("$python" -c 'from common.cuda.driver import devices; print(*[gpu.name for gpu in devices()[:1]])')
@@ -30,4 +30,4 @@ rm -rf "$measured"
 # Copied last, so that both recordings say that the tree was clean.
 cp "$measured/cpu/results.json" results/aa/cpu.json
 cp "$measured/gpu/results.json" "results/aa/$gpu.json"
-"$python" -m tools.aa_study --update
+"$python" -m tools.aa_study

@@ -5,31 +5,34 @@ Measuring has its own process: its threads and memory leave nothing to a stage.
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from common.cost import HEADROOM, operations
 from common.cpu_cost import CpuDesign, CpuRates, cpu_floor
 from common.errors import UsageError
-from common.files import atomic_write
 from common.problem import Problem
-from common.process_group import die_with_parent
 from ladder.machine.environment import missing
-from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, StepBounds, Unit
+from ladder.machine.limits import limit_of, main, measure_limits
+from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
-from ladder.records.run import Spread
 from stages.engine.stage import Stage
 
 if TYPE_CHECKING:
     from common.cpu.primitives import CpuPrimitives
 
+CLOCK_GHZ = 6.5  # of the fastest core on sale
+# Operations a core and cycle, by what /proc/cpuinfo says that it can do; a multiplication with an addition is two.
+# Twice those in float32, since bytes multiply faster, and a float32 takes at least two of them.
+OPERATIONS = {"amx_tile": 4096, "avx512f": 128, "asimd": 128, "avx2": 64}
+ANY_CORE = 4096
+EXCHANGE_US = 0.1  # between cores that share a step
 BLAS = "blas_product"  # the kernel that calls BLAS
 
 
@@ -82,12 +85,11 @@ def measure_cpu_limits(open_cpu: Callable[[], CpuPrimitives] = _this_cpu) -> Cpu
         if cpu.cores < primitive.least_cores:
             skipped[title] = "this process may use one core only"
             continue
-        samples = primitive.measure(cpu)
-        if not all(0 < sample < math.inf for sample in samples):
-            skipped[title] = f"samples from {min(samples):.3g} to {max(samples):.3g} {primitive.unit}"
-            continue
-        spread = Spread.of(samples)
-        limits.append(Limit(primitive.name, title, primitive.unit, spread.median, spread.min, spread.max))
+        found = limit_of(primitive.name, title, primitive.unit, primitive.measure(cpu))
+        if isinstance(found, Limit):
+            limits.append(found)
+        else:
+            skipped[title] = found
     return CpuLimits(Cpu(cpu.cores, *cpu.caches), limits, skipped, time.perf_counter() - begin)
 
 
@@ -169,15 +171,32 @@ def bounds_of(cheat_limit_us: float, floor: DesignFloor | None, step_us: float |
     return StepBounds(cheat_limit_us, None, why)
 
 
-def main(target: Path) -> None:
-    """Measure and write the record to `target`; a UsageError becomes one line on standard error and exit code 1."""
-    die_with_parent()
+def measure_limits_here() -> LimitsRecord | CpuLimits:
+    """Measure them, in a few seconds; raises UsageError if what measures them is not installed."""
+    return measure_cpu_limits() if missing(("cuda",)) else measure_limits()
+
+
+def cpu_cheat_limit(problem: Problem, cores: int, density: float) -> float:
+    """Time in us that no honest step on `cores` cores can beat.
+
+    `density` is the share of pixels that are not 0: a program may leave the others out, and all that a ReLU made 0. The
+    products with pixels that remain are the forward one and, without a ReLU, the gradient's. One core needs no exchange
+    with others but has only its share of the rate: if that is faster, it is the limit. Divided by `HEADROOM`.
+    """
+    counted = ("forward",) if problem.hidden else ("forward", "weight_gradient")
+    flops = density * sum(one.flops for one in operations(problem) if one.layer == 0 and one.name in counted)
+    one_core = flops / (_operations_a_cycle() * CLOCK_GHZ * 1e3)
+    return min(one_core, one_core / cores + EXCHANGE_US) / HEADROOM
+
+
+@cache
+def _operations_a_cycle() -> int:
     try:
-        record = measure_cpu_limits()
-    except UsageError as error:
-        sys.exit(str(error))
-    atomic_write(target, msgspec.json.encode(record))
+        flags = set(Path("/proc/cpuinfo").read_text().split())
+    except OSError:
+        return ANY_CORE
+    return next((operations for flag, operations in OPERATIONS.items() if flag in flags), ANY_CORE)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(measure_cpu_limits, Path(sys.argv[1]))

@@ -5,25 +5,31 @@ Measuring has its own process, so that a primitive that fails on the GPU leaves 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
 from common import cost
+from common.cache import cache_folder
 from common.cost import Design, Exchanges, Precision, Rates
+from common.cuda import driver
 from common.errors import UsageError
 from common.files import atomic_write
 from common.problem import Problem
 from common.process_group import die_with_parent
+from common.source_hash import source_hash
 from ladder.machine.environment import missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.records.limits import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.records.limits import SHARED, Chip, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
 from stages.engine.recipe import Traits
@@ -31,6 +37,9 @@ from stages.engine.stage import Stage
 
 if TYPE_CHECKING:
     from common.cuda.primitives import Primitives
+
+ROOT = Path(__file__).parents[2]
+MEASURED_BY = (ROOT / "common/cuda/primitives.py", ROOT / "ladder/machine/limits.py")
 
 
 @dataclass(frozen=True)
@@ -229,21 +238,58 @@ def _measure_once(primitive: Primitive, gpu: Primitives) -> Limit | str:
         samples = primitive.measure(gpu)
     except Exception as error:  # any class of CUDA's libraries
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
+    return limit_of(primitive.name, primitive.title, primitive.unit, samples)
+
+
+def limit_of(name: str, title: str, unit: Unit, samples: list[float]) -> Limit | str:
+    """A limit by its samples, or the reason why there is none."""
     if not all(0 < sample < math.inf for sample in samples):
-        return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {primitive.unit}"
+        return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {unit}"
     spread = Spread.of(samples)
-    return Limit(primitive.name, primitive.title, primitive.unit, spread.median, spread.min, spread.max)
+    return Limit(name, title, unit, spread.median, spread.min, spread.max)
 
 
-def main(target: Path) -> None:
+def main(measure: Callable[[], LimitsRecord | CpuLimits], target: Path) -> None:
     """Measure and write the record to `target`; a UsageError becomes one line on standard error and exit code 1."""
     die_with_parent()
     try:
-        record = measure_limits()
+        record = measure()
     except UsageError as error:
         sys.exit(str(error))
     atomic_write(target, msgspec.json.encode(record))
 
 
+def kept_limits(environment: Mapping[str, Any]) -> LimitsRecord | None:
+    """Today's limits of the first visible GPU on a machine so described; None if they are still to be measured.
+
+    They drift by less from hour to hour than their samples spread, and measuring them takes as long as ten stages.
+    """
+    with suppress(OSError, ValueError, msgspec.MsgspecError):
+        return msgspec.json.decode(_file(environment).read_bytes(), type=LimitsRecord)
+    return None
+
+
+def keep_limits(environment: Mapping[str, Any], limits: LimitsRecord) -> None:
+    """Keep limits that were measured just now, unless another process disturbed them; a refusing disk is no error."""
+    if SHARED not in limits.skipped.values():
+        file = _file(environment)
+        kept = msgspec.structs.replace(limits, measured=datetime.now(UTC).isoformat(timespec="seconds"))
+        with suppress(OSError):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            for old in file.parent.glob("*.json"):
+                if old.name.partition(".")[0] < file.name.partition(".")[0]:  # of an earlier day
+                    old.unlink()
+            atomic_write(file, msgspec.json.encode(kept))
+
+
+def _file(environment: Mapping[str, Any]) -> Path:
+    """Where today's limits of this machine's first GPU are kept."""
+    described = {part: environment.get(part) for part in ("gpu", "cpu", "libraries")}
+    device = [found.pci_bus_id for found in driver.devices()[:1]]
+    subject = msgspec.json.encode([described, device, source_hash(MEASURED_BY)], order="sorted")
+    today = datetime.now(UTC).date().isoformat()
+    return cache_folder("limits") / f"{today}.{hashlib.sha256(subject).hexdigest()[:16]}.json"
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(measure_limits, Path(sys.argv[1]))

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from common.problem import Params
-from ladder.measure.chunks import in_chunks
 
+CHUNK_ELEMENTS = 1 << 16  # several chunks fit into a core's cache, and NumPy's overhead per call is small
 Tensors = Sequence[NDArray[np.floating]]
+
+
+def in_chunks(*tensors: NDArray[np.floating]) -> Iterator[tuple[NDArray[np.float64], ...]]:
+    """Corresponding chunks of tensors of one shape, flattened, in order, as float64."""
+    flat = [np.ravel(tensor) for tensor in tensors]
+    for begin in range(0, flat[0].size, CHUNK_ELEMENTS):
+        yield tuple(elements[begin : begin + CHUNK_ELEMENTS].astype(np.float64) for elements in flat)
 
 
 class Displacement(msgspec.Struct, frozen=True):

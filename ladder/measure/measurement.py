@@ -72,8 +72,7 @@ from ladder.measure.timing import (
 )
 from ladder.profile import chrome, cupti
 from ladder.profile.api_names import allocates
-from ladder.profile.bytes_moved import with_bytes
-from ladder.profile.summary import summarise
+from ladder.profile.summary import summarise, with_bytes
 from ladder.records.check import Counts
 from ladder.records.profile import FirstCalls, Profile
 from ladder.records.run import Curve, GpuState, HostState, Process

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import time
 import traceback
 from contextlib import closing, nullcontext, suppress
@@ -27,13 +28,26 @@ from common.process_group import die_with_parent
 from common.trainer import wait_of
 from ladder.machine.environment import import_packages
 from ladder.measure import shared_memory
-from ladder.measure.crash_reason import crash_reason
 from ladder.measure.measurement import ClosingError, Measurement, close, prepared_validation
 from ladder.measure.profiled import Profiled, sample_of
-from ladder.measure.protocol import COLD_RUN, JOB, NO_ROOM_CODE, Job, JobResult, no_room, run_number, write_result
+from ladder.measure.protocol import (
+    COLD_RUN,
+    JOB,
+    NO_ROOM_CODE,
+    Job,
+    JobResult,
+    no_room,
+    one_line,
+    run_number,
+    write_result,
+)
 from ladder.measure.seeds import RunSeeds
 from stages.engine.stage import Stage
 from stages.registry import load_entry
+
+# Python, its packages and the harness: a line of theirs says nothing about the stage.
+ROOT = Path(__file__).resolve().parents[2]
+NOT_THE_STAGE = (*sysconfig.get_paths().values(), str(ROOT / "ladder"), str(ROOT / "common"), "<")
 
 
 def main(folder: Path) -> int:
@@ -129,6 +143,13 @@ def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:
     Profiled(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
     close(trainer)
     return compiled_s
+
+
+def crash_reason(error: BaseException) -> str:
+    """One line: `ValueError: no (mine.py, line 12)`; without the place where no code of a stage took part."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(NOT_THE_STAGE)]
+    return f"{one_line(error)} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else one_line(error)
 
 
 if __name__ == "__main__":

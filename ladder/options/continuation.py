@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from common.errors import UsageError
 from common.files import explained, is_limit, of_system
 from common.signals import INTERRUPTED
 from ladder.options.commands import Resume, ResumeStudy, Run, Study
-from ladder.records.program import PROGRAM
+from ladder.records.files import PROGRAM
 
 
-class NoteObserver(Protocol):
-    """Hears of the interruption."""
-
-    def note(self, text: str) -> None:
-        """A message for the user."""
-
-
-def interrupted(asked: Run | Resume | Study | ResumeStudy, folder: Path, observer: NoteObserver) -> int:
+def interrupted(asked: Run | Resume | Study | ResumeStudy, folder: Path, note: Callable[[str], object]) -> int:
     """Tell in one line what to type after Ctrl-C; returns the exit status."""
-    observer.note(f"interrupted; {_way_on(asked, folder)}")
+    note(f"interrupted; {_way_on(asked, folder)}")
     return INTERRUPTED
 
 

@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import NoReturn, cast
+from typing import NoReturn
 
 import msgspec
 
@@ -23,7 +23,6 @@ from common.problem import Problem
 from common.process_group import kill_group
 from common.streams import printable
 from common.trainer import Trainer
-from common.vocabulary import Group, Precision
 from ladder.processes.stage_reader import Answer, Question
 from stages.engine.recipe import Traits
 from stages.engine.stage import Stage
@@ -70,22 +69,12 @@ def _entry(file: Path, answer: Answer) -> Entry:
     assert answer.stage is not None
     told = answer.stage
     stage = OwnStage(
-        name=told.name,
-        title=told.title,
-        group=cast(Group, told.group),
-        precision=cast(Precision, told.precision),
-        needs=told.needs,
+        **{one.name: getattr(told, one.name) for one in fields(OwnStage) if hasattr(told, one.name)},
         build=_built_elsewhere,
-        below=told.below,
-        changed=told.changed,
-        words=told.words,
-        regime=told.regime,
-        parts=told.parts,
         compiles_within=nullcontext if told.compiles else None,
         first_updates_within=nullcontext if told.compiles_first_updates else None,
         file=file,
         described_traits=told.traits,
-        own=told.own,
     )
     check_described(file, stage, told.doc)
     return Entry(f"{file}:{ATTRIBUTE}", stage, told.doc)

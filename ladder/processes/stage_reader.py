@@ -91,20 +91,10 @@ def _answer(path: Path, question: Question) -> Answer:
 
 def _described(path: Path, stage: Stage, doc: Doc) -> Description:
     return Description(
-        name=stage.name,
-        title=stage.title,
-        group=stage.group,
-        precision=stage.precision,
-        needs=stage.needs,
-        below=stage.below,
-        changed=stage.changed,
+        **{name: getattr(stage, name) for name in Description.__struct_fields__ if hasattr(stage, name)},
         compiles=stage.compiles_within is not None,
         compiles_first_updates=stage.first_updates_within is not None,
-        traits=stage.traits,
         doc=doc,
-        words=stage.words,
-        regime=stage.regime,
-        parts=stage.parts,
         own=own_parts(path, stage),
     )
 

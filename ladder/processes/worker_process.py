@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from common.files import atomic_write
 from common.process_group import kill_group
 from common.streams import printable
 from ladder.measure.protocol import ENDING, JOB, NO_ROOM_CODE, RESULT, Job, JobResult, decoded, no_room
-from ladder.processes.fork_servers import ForkServer, ForkServerLostError
+from ladder.processes.fork_servers import ForkedWorker, ForkServer, ForkServerLostError
 from ladder.processes.supervised import read_ending
 from ladder.profile import cupti
 from ladder.records.limits import CpuLimits, LimitsRecord
@@ -30,19 +30,6 @@ OUTPUT_READ = 1 << 12  # bytes of a log, in which a line of text begins
 Record = TypeVar("Record")
 Wrap = Callable[[Sequence[str]], list[str]]
 """Turns a worker's command into the command that runs it under a profiler."""
-
-
-class WorkerProcess(Protocol):
-    """A worker that runs: forked from a fork server, or started."""
-
-    def wait(self, timeout_s: float) -> int:
-        """Its exit code, -N after signal N; raises subprocess.TimeoutExpired or ForkServerLostError."""
-
-    def has_ended(self) -> bool:
-        """Whether it has ended."""
-
-    def end(self) -> None:
-        """End it with all that it started; ending it twice is harmless."""
 
 
 class StartedWorker:
@@ -80,6 +67,10 @@ class StartedWorker:
         except subprocess.TimeoutExpired:
             kill_group(self._process.pid)
             self._process.wait()
+
+
+WorkerProcess = ForkedWorker | StartedWorker
+"""A worker that runs."""
 
 
 def launch(

@@ -6,15 +6,24 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
+from common.cost import Operation, operations
 from common.cuda.driver import Multiprocessor
+from common.problem import Problem
 from ladder.profile import time_split
 from ladder.profile.api_names import allocates
 from ladder.profile.kernel_kinds import kind_of
-from ladder.profile.occupancy import occupancy
 from ladder.profile.timeline import excerpt
 from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, KernelUse, Profile, Split, Tool
+from ladder.records.run import Process
 
+SPLIT_K_REDUCTION = "splitKreduce"  # second kernel of a product that cuBLAS divides along K
+WARP = 32  # threads
+REGISTER_UNIT = 256  # registers are allocated to a warp in this granularity
+WARP_UNIT = 4  # one warp per partition of the multiprocessor
+SHARED_UNIT = 128  # bytes; granularity of shared memory
 NS = 1e3  # per microsecond
 
 
@@ -238,3 +247,73 @@ def _called(epoch: Trace, word: str) -> list[Call]:
 def _host_ns(calls: Iterable[Call]) -> int:
     """The time in these calls in ns; nested calls, as from the runtime into the driver, count once."""
     return time_split.length(time_split.merged((call.start, call.end) for call in calls))
+
+
+def averaged(first: Profile, processes: Sequence[Process]) -> Profile:
+    """The first process's profile, with step times averaged over all profiled processes.
+
+    Processes of a host-bound stage differ by several per cent. The profile should explain the time over all of them, so
+    each is split by its own profile.
+    """
+    both = [(one.seen, one.split) for one in processes if one.seen is not None and one.split is not None]
+    if not both:  # an older record, without splits per process
+        return first
+    seen, split = Split.mean([seen for seen, _ in both]), Split.mean([split for _, split in both])
+    return msgspec.structs.replace(
+        first,
+        plain_step_us=split.total_us,
+        step_us=seen.total_us,
+        seen=seen,
+        split=split,
+        processes=len(both),
+    )
+
+
+def occupancy(has: Multiprocessor, registers: int, shared_bytes: int, threads: int) -> float:
+    """The share of a multiprocessor's warps that blocks of this kernel can fill, from 0 to 1.
+
+    By the rules of the calculator in Nsight Compute and the allocation units of the "CUDA C++ Programming Guide", alike
+    from sm_75 to sm_120.
+
+    `registers` are per thread; `shared_bytes` (without the system's reserve) and `threads` are per block.
+    """
+    warps = -(-threads // WARP)
+    fit = [has.blocks, has.threads // WARP // warps]
+    if registers:
+        of_warp = _round_up(registers * WARP, REGISTER_UNIT)
+        fit.append(has.registers // of_warp // WARP_UNIT * WARP_UNIT // warps)
+    shared = _round_up(shared_bytes + has.reserved_shared_bytes, SHARED_UNIT)
+    if shared:
+        fit.append(has.shared_bytes // shared)
+    return min(fit) * warps / (has.threads // WARP)
+
+
+def _round_up(number: int, unit: int) -> int:
+    """The smallest multiple of `unit` that is not less than `number`."""
+    return -(-number // unit) * unit
+
+
+def with_bytes(profile: Profile, problem: Problem) -> Profile:
+    """The profile of a rung, with the bytes of each kernel's operation.
+
+    It stays unchanged if kernels and operations do not correspond one to one, as in a rung that fuses operations.
+    """
+    for with_totals in (False, True):
+        kernels = _paired(profile.kernels, operations(problem, with_totals))
+        if kernels:
+            return msgspec.structs.replace(profile, kernels=kernels)
+    return profile
+
+
+def _paired(kernels: Sequence[KernelUse], step: Sequence[Operation]) -> list[KernelUse]:
+    """The kernels with the bytes of their operations; empty unless there is one kernel per operation, in order."""
+    left = list(step)
+    found = []
+    for kernel in kernels:
+        if kernel.name.startswith(SPLIT_K_REDUCTION):
+            found.append(kernel)
+        elif kernel.place is not None and left and left[0].kind == kernel.kind:
+            found.append(msgspec.structs.replace(kernel, bytes=left.pop(0).bytes))
+        else:
+            return []
+    return [] if left else found

@@ -10,11 +10,14 @@ import msgspec
 
 from common.files import is_endless
 from common.streams import visible
-from ladder.records.errors import ResultsError
 
 MOST_BYTES = 256 << 20  # of a recorded file; the largest of ours takes a megabyte
 NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)  # of a file that is no record
 ESCAPED = re.compile(rb"[^ -~\t\r\n]|\\u")  # JSON without this has no text that `visible` changes
+
+
+class ResultsError(Exception):
+    """A recorded file that cannot be read: one line with the file, the reason and the way out."""
 
 
 def read(path: Path) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,10 +21,10 @@ from common.vocabulary import STAGE_NAME
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
 from common.vocabulary import Regime as Regime
-from ladder.records.errors import ResultsError as ResultsError
-from ladder.records.expected import Expected
 from ladder.records.foreign import NOT_OURS, read_json
+from ladder.records.foreign import ResultsError as ResultsError
 from ladder.records.limits import CpuLimits, LimitsRecord, StepBounds
+from ladder.records.outlook import Expected
 from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
@@ -329,6 +330,16 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     def network(self) -> str:
         """The layer sizes: `784-256-10`."""
         return "-".join(str(size) for size in (self.inputs, *self.hidden, self.classes))
+
+    @property
+    def weights(self) -> list[int]:
+        """The weights of each layer."""
+        return [inputs * outputs for inputs, outputs in pairwise((self.inputs, *self.hidden, self.classes))]
+
+    @property
+    def product_operations(self) -> int:
+        """Multiplications and additions of a step's products, of all networks; no gradient flows into the images."""
+        return self.networks * 2 * self.batch_size * (3 * sum(self.weights) - self.weights[0])
 
 
 class Settings(msgspec.Struct, frozen=True):

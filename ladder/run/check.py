@@ -26,10 +26,10 @@ from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import first_printed
 from ladder.records.check import Checked
-from ladder.run.data import DownloadObserver
 from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, drawn_salt
-from ladder.run.jury import judge_of
+from ladder.run.jury import Jury
+from ladder.run.observer import DownloadObserver
 from ladder.run.preflight import cannot_run, describe_problem, posed, refuse_idle_gpus
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
@@ -91,7 +91,7 @@ class Checker:
         self._scratch, self._logs, self._timeout_s, self._note = scratch, logs, timeout_s, note
         # The stage and the oracle share the cores; BLAS beside another process waits in each small product.
         self._threads = max(1, cores_usable() // 2)
-        self._judge = judge_of(problem, dataset, drawn_salt(), 0, timed=False)
+        self._judge = Jury(problem, dataset, drawn_salt(), 0, timed=False)
         dataset.save(scratch / "dataset")
         with limit_blas_threads(self._threads):
             self._judge.train_start(scratch)

@@ -5,23 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from threading import Timer
-from typing import Protocol
 
 from common.data import dataset
 from common.data.dataset import Dataset
+from ladder.run.observer import DownloadObserver
 
 PATIENCE_S = 1.5  # without an answer from the mirrors, until the user hears of it
 WAY_OUT = "name a folder with its four files: --data-dir FOLDER"
-
-
-class DownloadObserver(Protocol):
-    """Hears of downloads."""
-
-    def note(self, text: str) -> None:
-        """A message for the user."""
-
-    def download(self, done: int, total: int | None, name: str) -> None:
-        """`done` bytes of a file have arrived; `total` is None if the server does not tell it."""
 
 
 def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver) -> Dataset:

@@ -49,11 +49,10 @@ from ladder.verify.gates import (
     verify_validation,
     verify_whole_images,
 )
-from ladder.verify.oracle_runs import Computed, EpochSpread, OracleRun, compute_all, trained_params
+from ladder.verify.oracle_runs import Computed, EpochSpread, OracleRun, trained_params
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
 from ladder.verify.short_runs import ShortRun
 
-ORACLE_BUDGET_S = 60.0
 SALT_BITS = 62  # too many to be tried out
 # Of a whole epoch that begins late: controls, at least, and their multiplications. A small network has as many as in
 # other short runs; with 4, a unit that flips early was in none of them.
@@ -83,7 +82,7 @@ def late_draws(problem: Problem, batches: int) -> int:
 
 
 class Judge:
-    """The float64 runs that all stages of one run share, each trained once, and the checks against them."""
+    """The float64 runs of one network that all stages of one run share, and the checks against them."""
 
     def __init__(
         self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool, network: int = 0
@@ -99,13 +98,7 @@ class Judge:
         self._curve_steps = curve_steps
         self._timed = timed
         self._oracles: dict[int, OracleRun] = {}  # by run number
-        self._spreads: Spreads = {}  # of the controls
         self._short_runs: dict[object, ShortRun] = {}
-
-    @property
-    def has_trained(self) -> bool:
-        """Whether any oracle is trained."""
-        return bool(self._oracles)
 
     def number(self, round_: int, run: int) -> int:
         """The number of a run that all stages of a round share, for `initial_params`."""
@@ -115,20 +108,8 @@ class Judge:
         """The run numbers of these rounds that no oracle has trained."""
         return [run for run in (self.number(round_, 0) for round_ in rounds) if run not in self._oracles]
 
-    def train(self, untrained: list[int], scratch: Path, precisions: set[Precision]) -> None:
-        """Train the oracle for these run numbers; the controls of the first call, in `precisions`, serve all rounds."""
-        first, dataset = not self._oracles, scratch / "dataset"
-        arguments = (self._problem, dataset, untrained, ORACLE_BUDGET_S, self._curve_steps)
-        found = compute_all(*arguments, precisions if first else set(), trained=first)
-        if first:
-            self._spreads = found.runs[untrained[0]].spreads
-        self.adopt(found, untrained, self._spreads)
-        if found.trained is not None:
-            self.start_from(found.trained)
-            self.save_start(scratch)
-
     def adopt(self, found: Computed, runs: Iterable[int], spreads: Spreads) -> None:
-        """Judge by these of the computed runs, and by these controls."""
+        """Judge by these of the computed runs, and by these controls, which serve all rounds."""
         self._computed = found
         for run in runs:
             self._oracles[run] = found.runs[run]

@@ -1,4 +1,4 @@
-"""The judges of several networks that train together: each judges one network, by an oracle of its own."""
+"""The judges of the networks that train together, mostly of one: each judges one network, by an oracle of its own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from common.problem import SEED_BITS, Params, Problem, initial_params, network_r
 from ladder.measure.protocol import Job, JobResult, load_params, run_file
 from ladder.processes.seed_server import Attempt
 from ladder.records.run import Check, OracleRecord, Precision
-from ladder.run.judge import ORACLE_BUDGET_S, Judge, Judged, Spreads
+from ladder.run.judge import Judge, Judged, Spreads
 from ladder.verify.gates import worst_of
-from ladder.verify.networks import verify_networks
 from ladder.verify.oracle_runs import compute_all
-from ladder.verify.other_runs import RunEnd
+from ladder.verify.other_runs import RunEnd, verify_networks
 
+ORACLE_BUDGET_S = 60.0
 MOST_JUDGED = 4  # networks; of more, those of the lowest and highest rate, and two that are drawn in every round
 
 
 class Jury:
-    """A judge of a problem with several networks. Which are judged follows from the salt: no stage knows it."""
+    """Judges a problem's networks. Of several, which are judged follows from the salt: no stage knows it."""
 
     def __init__(self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool):
         self._problem, self._dataset, self._salt, self._curve_steps = problem, dataset, salt, curve_steps
@@ -39,7 +39,7 @@ class Jury:
     @property
     def has_trained(self) -> bool:
         """Whether any oracle is trained."""
-        return any(judge.has_trained for judge in self._judges.values())
+        return bool(self._spreads)
 
     def number(self, round_: int, run: int) -> int:
         """The number of a run that all stages of a round share, for `initial_params`."""
@@ -97,6 +97,8 @@ class Jury:
 
         Raises OSError or ValueError if that is incomplete.
         """
+        if self._problem.networks == 1:
+            return self._first.judge(precision, job, result, attempt, folder)
         found = [one.judge(precision, job, result, attempt, folder).checks for one in self._of(job.round)]
         kept, test = attempt.kept[0], self._dataset.test
         final = load_params(folder / run_file(kept), self._problem)
@@ -125,16 +127,12 @@ class Jury:
         return [self._judges[network] for network in self.judged(round_)]
 
     def _merged(self, round_: int, found: Sequence[Sequence[Check]]) -> list[Check]:
-        """The worst check of each name, with its network."""
+        """The worst check of each name, with its network if there are several."""
+        if self._problem.networks == 1:
+            return list(found[0])
         named = [
             msgspec.structs.replace(one, note=f"network {network + 1}{f'; {one.note}' if one.note else ''}")
             for network, checks in zip(self.judged(round_), found, strict=True)
             for one in checks
         ]
         return worst_of(named)
-
-
-def judge_of(problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool) -> Judge | Jury:
-    """The judge of a problem, or the jury of its networks."""
-    made = Judge if problem.networks == 1 else Jury
-    return made(problem, dataset, salt, curve_steps, timed=timed)

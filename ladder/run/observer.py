@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from typing import Protocol
 
 
-class RunObserver(Protocol):
+class DownloadObserver(Protocol):
+    """Hears of downloads."""
+
+    def note(self, text: str) -> None:
+        """A message for the user."""
+
+    def download(self, done: int, total: int | None, name: str) -> None:
+        """`done` bytes of a file have arrived; `total` is None if the server does not tell it."""
+
+
+class RunObserver(DownloadObserver, Protocol):
     """Receives the progress of a run."""
 
     def skip(self, reasons: Mapping[str, str]) -> None:
@@ -28,9 +38,6 @@ class RunObserver(Protocol):
         self, stage: str, status: str, text: str, step_us: float | None = None, *, disturbed: bool = False
     ) -> None:
         """A process has ended and its result is saved; its own time of a step, or a text without a time."""
-
-    def note(self, text: str) -> None:
-        """A message for the user."""
 
     def end(self) -> None:
         """The run is complete."""

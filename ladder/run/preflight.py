@@ -13,7 +13,8 @@ from common.problem import Problem
 from ladder.machine.environment import cores_usable, missing
 from ladder.options.run_options import RunOptions
 from ladder.records.run import ProblemRecord
-from ladder.run.data import DownloadObserver, load_dataset
+from ladder.run.data import load_dataset
+from ladder.run.observer import DownloadObserver
 from stages.engine.stage import Stage
 
 # Per parameter in float64: value, gradient and initial value, and the results of three verified first updates.

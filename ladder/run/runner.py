@@ -28,22 +28,16 @@ from common.files import naming
 from common.problem import Problem
 from ladder.machine import cpu_limits
 from ladder.machine.clock_lock import locked_clocks
-from ladder.machine.cpu_limit import cpu_cheat_limit
+from ladder.machine.cpu_limits import cpu_cheat_limit
 from ladder.machine.environment import cores_usable, missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.machine.kept_limits import keep_limits
-from ladder.machine.limits import bounds_of
-from ladder.measure.protocol import (
-    TRACE,
-    Job,
-    JobResult,
-)
+from ladder.machine.limits import bounds_of, keep_limits
+from ladder.measure.protocol import TRACE, Job, JobResult
 from ladder.measure.timing import Plan
-from ladder.processes.compilers import Compilers
 from ladder.processes.fork_servers import ForkServer, ForkServers
 from ladder.processes.held_workers import FEWEST, HeldWorker, HeldWorkers
 from ladder.processes.seed_server import Attempt, SeedServer
-from ladder.processes.worker_pool import FinishedJob, WorkerPool
+from ladder.processes.worker_pool import Compilers, FinishedJob, WorkerPool
 from ladder.processes.worker_process import (
     PATIENCE,
     first_printed,
@@ -53,14 +47,14 @@ from ladder.processes.worker_process import (
     run_job,
 )
 from ladder.profile import nsys
-from ladder.profile.bytes_moved import with_bytes
+from ladder.profile.summary import with_bytes
 from ladder.profile.trace import ProfileError
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.expected import expected_here
 from ladder.run.judge import drawn_salt
-from ladder.run.jury import judge_of
+from ladder.run.jury import Jury
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
@@ -130,6 +124,8 @@ class Runner:
         self._results = with_salt(results, 0)
         self._settings = results.settings
         self._dataset = dataset
+        self._observer: RunObserver
+        self._scratch: Path  # with the data set and what processes leave, while the run lasts
         self._problem = problem
         self._folder = folder.resolve()  # absolute, since workers have another working folder
         self._profile_folder = self._folder / PROFILES
@@ -137,7 +133,7 @@ class Runner:
         self._gpu = GpuMonitor()
         self._side_by_side = self._most_side_by_side()
         timed = results.settings.at_once == 1
-        self._judge = judge_of(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
+        self._judge = Jury(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
         self._requested_plan = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
         self._density = float(np.mean(dataset.train.images > 0))
@@ -163,119 +159,134 @@ class Runner:
 
         Raises UsageError if the GPU's clocks cannot be locked or the oracle cannot be trained.
         """
+        self._observer = observer
         with locked_clocks(self._settings.lock_clocks_mhz, observer.note):
-            return self._run(observer)
+            return self._run()
 
-    def _run(self, observer: RunObserver) -> Results:
+    def _run(self) -> Results:
         rounds = range(self._settings.rounds)
         tool = nsys.find() if "nsys" in self._settings.profile else None
         self._skip_unrunnable()
-        self._check_first(observer)
+        self._check_first()
         todo = [(round_, one) for round_ in rounds for one in self._missing_in(round_)]
         if before := sum(len(one.processes) for one in self._stage_runs):
-            observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
+            self._observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
         if skipped := {one.name: one.reason or "" for one in self._stage_runs if one.status == "skipped"}:
-            observer.skip(skipped)
+            self._observer.skip(skipped)
         if self._settings.energy and self._gpu.energy_j() is None:
-            observer.note("--energy: there is no GPU here whose NVML counts energy; times are measured without it")
+            self._observer.note(
+                "--energy: there is no GPU here whose NVML counts energy; times are measured without it"
+            )
         for one in dict.fromkeys(one for _, one in todo):
             if one.expected and one.expected.remark:
-                observer.note(f"{one.name}: {one.expected.remark}")
+                self._observer.note(f"{one.name}: {one.expected.remark}")
         if todo or not before:
-            observer.begin(len(todo), _names(todo))
+            self._observer.begin(len(todo), _names(todo))
         self._save()
-        with scratch_folder(self._folder, self.scratch_bytes) as scratch:
-            self._dataset.save(scratch / "dataset")
+        with scratch_folder(self._folder, self.scratch_bytes) as self._scratch:
+            self._dataset.save(self._scratch / "dataset")
             began = time.monotonic()
             if todo:
-                self._measure_rounds(sorted({round_ for round_, _ in todo}), scratch, observer)
-            self._repeat_disturbed(scratch, observer)
-            self._add_rounds(began, scratch, observer)
+                self._measure_rounds(sorted({round_ for round_, _ in todo}))
+            self._repeat_disturbed()
+            self._add_rounds(began)
             if "nsys" in self._settings.profile:
-                self._profile_all_with_nsys(tool, scratch, observer)
+                self._profile_all_with_nsys(tool)
         self._results = with_salt(self._results, self._salt if self._judge.has_trained else self._known_salt)
         self._save()
-        observer.end()
+        self._observer.end()
         return self._results
 
-    def _measure_missing_cpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: RunObserver) -> None:
-        """Measure the limits of the CPU that these stages are compared with, beside nothing else."""
-        if self._settings.at_once == 1 and self._results.cpu_limits is None and any(o.is_on_cpu for o in stage_runs):
-            observer.step("measuring the CPU's limits")
-            self._measure_cpu_limits(scratch)
+    def _measure_missing_cpu_limits(self, stage_runs: Sequence[StageRun]) -> None:
+        """Measure the limits of the CPU that these stages are compared with, beside nothing else.
 
-    def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun], scratch: Path, observer: RunObserver) -> None:
+        In a process of its own; if it fails, the run only lacks floors.
+        """
+        if self._settings.at_once == 1 and self._results.cpu_limits is None and any(o.is_on_cpu for o in stage_runs):
+            self._observer.step("measuring the CPU's limits")
+            with self._timing_activity("measuring limits"):
+                log = self._folder / "logs" / "cpu-limits.log"
+                limits = measure_cpu_limits(self._scratch / "cpu-limits.json", log, self._settings.timeout_s)
+            self._results = msgspec.structs.replace(self._results, cpu_limits=limits)
+
+    def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun]) -> None:
         """Measure the limits of the GPU that these stages are compared with; nothing else may use the GPU.
 
-        They take longer than the first rows, and so come after them: a row that lies below them fails then.
+        They take longer than the first rows, and so come after them: a row that lies below them fails then. They are
+        measured in a process of their own; if it fails, the run only lacks bounds.
         """
         if self._settings.at_once > 1 or self._results.limits is not None or missing(("cuda",)) is not None:
             return
         if any(one.entry.stage.needs for one in stage_runs):
-            observer.step("measuring the GPU's limits")
-            self._measure_limits(scratch)
+            self._observer.step("measuring the GPU's limits")
+            with self._timing_activity("measuring limits"):
+                log = self._folder / "logs" / "limits.log"
+                limits = measure_gpu_limits(self._scratch / "limits.json", log, self._settings.timeout_s)
+            if limits is not None:
+                keep_limits(self._results.environment, limits)
+            self._results = msgspec.structs.replace(self._results, limits=limits)
             for stage_run in self._stage_runs:
                 passed = stage_run.status == "passed"
                 if stage_run.device == "gpu":
                     self._check_speed(stage_run)
                 if passed and stage_run.status != "passed":
-                    observer.note(f"{stage_run.name}: {stage_run.reason}")
+                    self._observer.note(f"{stage_run.name}: {stage_run.reason}")
 
-    def _measure_rounds(self, rounds: Sequence[int], scratch: Path, observer: RunObserver) -> None:
+    def _measure_rounds(self, rounds: Sequence[int]) -> None:
         """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
         stage_runs = [one for one in self._stage_runs if any(one in self._missing_in(round_) for round_ in rounds)]
-        self._measure_missing_cpu_limits(stage_runs, scratch, observer)
+        self._measure_missing_cpu_limits(stage_runs)
         beside: Compilers | None = None
         with ExitStack() as begun:
-            held = begun.enter_context(closing(self._held_workers(observer)))
+            held = begun.enter_context(closing(self._held_workers()))
             importing = {
                 round_: begun.enter_context(closing(self._fork_servers(round_, self._missing_in(round_))))
                 for round_ in rounds[: ROUNDS_IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
             }
             for round_ in list(importing)[:1]:  # beside the oracle, which takes as long
-                self._prepare_next(held, round_, self._quick_in(round_), scratch, importing[round_])
+                self._prepare_next(held, round_, self._quick_in(round_), importing[round_])
                 if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
-                    beside = begun.enter_context(self._compilers(scratch, observer, importing[round_]))
-            with self._short_runs_trained(scratch) if held.at_once else nullcontext():
-                self._train_oracles(range(self._settings.rounds), scratch, observer)
+                    beside = begun.enter_context(self._compilers(importing[round_]))
+            with self._short_runs_trained() if held.at_once else nullcontext():
+                self._train_oracles(range(self._settings.rounds))
             oracle = self._judge.record(self._settings.rounds - 1)
             self._results = msgspec.structs.replace(self._results, oracle=oracle)
             with self._timing_activity("importing libraries"):
                 for fork_servers in importing.values():
                     fork_servers.wait()
             if beside is not None:
-                self._await_compiled(beside, observer)
+                self._await_compiled(beside)
             for round_ in rounds:
                 with importing.get(round_) or self._fork_servers(round_, self._missing_in(round_)) as fork_servers:
                     if behind := [one.name for one in self._stage_runs if self._is_left_out(one, round_)]:
-                        observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
+                        self._observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
                     quick = self._quick_in(round_)
-                    self._run_round(round_, quick, scratch, observer, fork_servers=fork_servers, held=held)
-                    self._measure_missing_gpu_limits(stage_runs, scratch, observer)
+                    self._run_round(round_, quick, fork_servers=fork_servers, held=held)
+                    self._measure_missing_gpu_limits(stage_runs)
                     rest = [one for one in self._missing_in(round_) if one not in quick]
-                    with self._compilers(scratch, observer, fork_servers) as compilers:
-                        self._await_compiled(compilers, observer)
-                    self._run_round(round_, rest, scratch, observer, fork_servers=fork_servers, held=held)
+                    with self._compilers(fork_servers) as compilers:
+                        self._await_compiled(compilers)
+                    self._run_round(round_, rest, fork_servers=fork_servers, held=held)
 
     @property
     def _compiles_beside(self) -> bool:
         """Whether stages compile while they prepare, as in a single round, which compiles nothing for a later one."""
         return self._settings.rounds == 1 and self._side_by_side >= FEWEST
 
-    def _compilers(self, scratch: Path, observer: RunObserver, fork_servers: ForkServers) -> Compilers:
+    def _compilers(self, fork_servers: ForkServers) -> Compilers:
         """What compiles the stages that take long, side by side."""
-        jobs, logs = self.compile_jobs(scratch / "dataset"), self._folder / "logs"
+        jobs, logs = self.compile_jobs(self._scratch / "dataset"), self._folder / "logs"
         needs = {one.name: one.entry.stage.needs for one in self._stage_runs}
 
         def fork_server_of(name: str) -> ForkServer | None:
             return fork_servers.for_needs(needs[name])
 
-        return Compilers(jobs, scratch, logs, self._settings.timeout_s, observer.note, fork_server_of)
+        return Compilers(jobs, self._scratch, logs, self._settings.timeout_s, self._observer.note, fork_server_of)
 
-    def _await_compiled(self, compilers: Compilers, observer: RunObserver) -> None:
+    def _await_compiled(self, compilers: Compilers) -> None:
         """Wait for all compilers; nothing may be measured beside them."""
         if compilers.names:
-            observer.step(f"compiling {len(compilers.names)} of the stages")
+            self._observer.step(f"compiling {len(compilers.names)} of the stages")
             with self._timing_activity("compiling"):
                 compiled = compilers.wait()
             self.record_compile_times(compiled)
@@ -317,7 +328,7 @@ class Runner:
             if reason is not None and not stage_run.processes:
                 stage_run.skip(reason)
 
-    def _check_first(self, observer: RunObserver) -> None:
+    def _check_first(self) -> None:
         """Check stages that nothing is known of yet, and record those that are wrong: no round measures them."""
         fresh = [
             one
@@ -331,7 +342,7 @@ class Runner:
             self._timing_activity("checking stages of one's own"),
             scratch_folder(self._folder, self.scratch_bytes) as scratch,
         ):
-            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, observer.note)
+            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, self._observer.note)
             for stage_run in fresh:
                 found = StageRun(stage_run.entry, self._steps, expected=stage_run.expected)
                 checker.check(found)
@@ -339,7 +350,7 @@ class Runner:
                     found.crash(f"{found.reason}; see logs/{found.name}.check.log")
                 if found.status != "passed":
                     self._stage_runs[self._stage_runs.index(stage_run)] = found
-                observer.note(f"{found.name}, checked first: {found.reason or 'right'}")
+                self._observer.note(f"{found.name}, checked first: {found.reason or 'right'}")
 
     def compile_jobs(self, folder: Path) -> dict[str, Job]:
         """The jobs that compile stages ahead of the run, by stage name; saves their dataset in `folder`."""
@@ -398,10 +409,10 @@ class Runner:
         forked = stage_runs if self._settings.at_once == 1 else []
         return ForkServers([one.entry.stage.needs for one in forked], self._folder / "logs", round_)
 
-    def _held_workers(self, observer: RunObserver) -> HeldWorkers:
+    def _held_workers(self) -> HeldWorkers:
         """The workers that prepare side by side; none yet."""
         preparing = max(FEWEST, cores_usable() - CORES_FOR_ORACLE)
-        return HeldWorkers(self._side_by_side, self._settings.timeout_s, observer.note, preparing)
+        return HeldWorkers(self._side_by_side, self._settings.timeout_s, self._observer.note, preparing)
 
     def _may_be_held(self, stage_run: StageRun) -> bool:
         """Whether a stage may prepare beside others: one of ours on the GPU, whose preparation is known to be quiet."""
@@ -412,7 +423,6 @@ class Runner:
         held: HeldWorkers,
         round_: int,
         stage_runs: Sequence[StageRun],
-        scratch: Path,
         fork_servers: ForkServers,
     ) -> None:
         """Start to prepare the first of these stages side by side, unless some are prepared already."""
@@ -420,8 +430,8 @@ class Runner:
             return
 
         def made(stage_run: StageRun) -> HeldWorker:
-            job = self._job(stage_run, round_, scratch / "dataset")
-            folder, log = self._places(stage_run, round_, scratch)
+            job = self._job(stage_run, round_)
+            folder, log = self._places(stage_run, round_)
             fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
             seeds = self._seed_server(round_, held=True)
             return HeldWorker(stage_run.name, job, folder, log, seeds, fork_server)
@@ -429,51 +439,47 @@ class Runner:
         able = [one for one in stage_runs if self._may_be_held(one)]
         held.begin([partial(made, one) for one in able[: held.at_once]] if len(able) >= FEWEST else [])
 
-    def _places(self, stage_run: StageRun, round_: int, scratch: Path) -> tuple[Path, Path]:
+    def _places(self, stage_run: StageRun, round_: int) -> tuple[Path, Path]:
         """The folder and the log of a stage's worker in a round."""
         name = f"{stage_run.name}.{round_ + 1}"
-        return scratch / name, self._folder / "logs" / f"{name}.log"
+        return self._scratch / name, self._folder / "logs" / f"{name}.log"
 
     def _run_round(
         self,
         round_: int,
         stage_runs: Sequence[StageRun],
-        scratch: Path,
-        observer: RunObserver,
         deadline: float = math.inf,
         fork_servers: ForkServers | None = None,
         held: HeldWorkers | None = None,
     ) -> None:
         """Run one process for each of these stages; none starts after `deadline`, a time of the monotonic clock."""
         if self._settings.at_once > 1:
-            self._run_round_side_by_side(round_, stage_runs, scratch, observer)
+            self._run_round_side_by_side(round_, stage_runs)
             return
         if fork_servers is None:
             with self._fork_servers(round_, stage_runs) as own:
-                self._run_round(round_, stage_runs, scratch, observer, deadline, own, held)
+                self._run_round(round_, stage_runs, deadline, own, held)
             return
         for index, stage_run in enumerate(stage_runs):
             fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
             worker = None
             if held is not None and held.at_once:
                 if self._may_be_held(stage_run) and not len(held):
-                    observer.step("preparing stages side by side")
-                    self._prepare_next(held, round_, stage_runs[index:], scratch, fork_servers)
+                    self._observer.step("preparing stages side by side")
+                    self._prepare_next(held, round_, stage_runs[index:], fork_servers)
                 with self._timing_activity("preparing side by side"):
                     worker = held.take(stage_run.name)
             if time.monotonic() < deadline:
-                self._run_process(stage_run, round_, scratch, observer, fork_server, worker)
+                self._run_process(stage_run, round_, fork_server, worker)
             elif worker is not None:
                 worker.close()
             # Repeated at once, since later rounds skip failed stages.
             while (
                 stage_run.should_repeat_timer_failure(round_, self._settings.remeasure) and time.monotonic() < deadline
             ):
-                self._run_process(stage_run, round_, scratch, observer, fork_server)
+                self._run_process(stage_run, round_, fork_server)
 
-    def _run_round_side_by_side(
-        self, round_: int, stage_runs: Sequence[StageRun], scratch: Path, observer: RunObserver
-    ) -> None:
+    def _run_round_side_by_side(self, round_: int, stage_runs: Sequence[StageRun]) -> None:
         """Run a round's processes side by side, for runs that verify stages without timing them.
 
         BLAS gets a share of the cores in each process, and in this one, which checks their results in float64.
@@ -482,33 +488,33 @@ class Runner:
         share = max(1, cores_usable() // at_once)
         named = {f"{one.name}.{round_ + 1}": one for one in stage_runs}
         jobs = {
-            name: msgspec.structs.replace(self._job(stage_run, round_, scratch / "dataset"), blas_threads=share)
+            name: msgspec.structs.replace(self._job(stage_run, round_), blas_threads=share)
             for name, stage_run in named.items()
         }
         with ExitStack() as serving, limit_blas_threads(share):
             servers = {name: serving.enter_context(self._seed_server(round_)) for name in jobs}
             jobs = {name: msgspec.structs.replace(job, seeds=servers[name].address) for name, job in jobs.items()}
             workers = serving.enter_context(
-                WorkerPool(jobs, at_once, scratch, logs, self._settings.timeout_s, observer.note)
+                WorkerPool(jobs, at_once, self._scratch, logs, self._settings.timeout_s, self._observer.note)
             )
             jobs_done = iter(workers)
             for unfinished in range(len(jobs), 0, -1):
-                observer.start(f"{min(unfinished, at_once)} side by side", round_ + 1, self._settings.rounds)
+                self._observer.start(f"{min(unfinished, at_once)} side by side", round_ + 1, self._settings.rounds)
                 with self._timing_activity(IN_PROCESSES):
                     finished = next(jobs_done)
                 attempt = servers[finished.name].attempt
-                self._record(named[finished.name], jobs[finished.name], finished, attempt, observer)
+                self._record(named[finished.name], jobs[finished.name], finished, attempt)
 
-    def _train_oracles(self, rounds: Iterable[int], scratch: Path, observer: RunObserver) -> None:
+    def _train_oracles(self, rounds: Iterable[int]) -> None:
         """Train the oracle for these rounds, unless it has been."""
         if untrained := self._judge.untrained(rounds):
-            observer.step("training in float64, to check against")
+            self._observer.step("training in float64, to check against")
             precisions = {one.entry.stage.precision for one in self._stage_runs if one.status != "skipped"}
             with self._timing_activity("training the oracle"):
-                self._judge.train(untrained, scratch, precisions)
+                self._judge.train(untrained, self._scratch, precisions)
 
     @contextmanager
-    def _short_runs_trained(self, scratch: Path) -> Iterator[None]:
+    def _short_runs_trained(self) -> Iterator[None]:
         """Train what first updates are compared with, while stages prepare: later it would take every row's time.
 
         Inside the context a thread trains all that does not start from trained parameters.
@@ -520,7 +526,7 @@ class Runner:
 
         def train(**changes: object) -> None:
             if first:
-                job = msgspec.structs.replace(self._job(first[0], 0, scratch / "dataset"), **changes)
+                job = msgspec.structs.replace(self._job(first[0], 0), **changes)
                 self._judge.train_short_runs(precisions, job, share // threads)
 
         def ahead() -> None:
@@ -535,7 +541,7 @@ class Runner:
                 beside.join()
                 train()
 
-    def _repeat_disturbed(self, scratch: Path, observer: RunObserver, deadline: float = math.inf) -> None:
+    def _repeat_disturbed(self, deadline: float = math.inf) -> None:
         """Measure disturbed processes again, up to `remeasure` times each.
 
         An undisturbed attempt counts; if there is none, the one that circumstances disturbed least. Trying again takes
@@ -550,17 +556,19 @@ class Runner:
             if not again or time.monotonic() >= deadline:
                 return
             if len(again) >= FEWEST_DISTURBED and all(one.is_disturbed_throughout for one in self._stage_runs):
-                observer.note(f"{BUSY}; no process is measured again")
+                self._observer.note(f"{BUSY}; no process is measured again")
                 return
-            observer.begin(len(again), _names(again), f"as other work disturbed {'it' if len(again) == 1 else 'them'}")
+            self._observer.begin(
+                len(again), _names(again), f"as other work disturbed {'it' if len(again) == 1 else 'them'}"
+            )
             tries = "1 more try" if left == 1 else f"{left} more tries"
-            observer.note(f"at most {tries} of each; Ctrl-C keeps what is measured")
-            self._train_oracles({round_ for round_, _ in again}, scratch, observer)
+            self._observer.note(f"at most {tries} of each; Ctrl-C keeps what is measured")
+            self._train_oracles({round_ for round_, _ in again})
             for round_ in sorted({round_ for round_, _ in again}):
                 stage_runs = [one for in_round, one in again if in_round == round_ and one.status == "passed"]
-                self._run_round(round_, stage_runs, scratch, observer, deadline)
+                self._run_round(round_, stage_runs, deadline)
 
-    def _add_rounds(self, began: float, scratch: Path, observer: RunObserver) -> None:
+    def _add_rounds(self, began: float) -> None:
         """Add rounds until every stage's interval is as narrow as `precision` asks, or the time is up."""
         precision, deadline = self._settings.precision, began + self._settings.time_cap_s
         while precision is not None and time.monotonic() < deadline:
@@ -568,17 +576,17 @@ class Runner:
             round_ = 1 + max((process.round for one in wide for process in one.processes), default=MAX_ROUNDS)
             if round_ >= MAX_ROUNDS:
                 return
-            observer.begin(len(wide), [one.name for one in wide], "as their spread is still wider than --precision")
-            self._train_oracles([round_], scratch, observer)
-            self._run_round(round_, wide, scratch, observer, deadline)
-            self._repeat_disturbed(scratch, observer, deadline)
+            self._observer.begin(
+                len(wide), [one.name for one in wide], "as their spread is still wider than --precision"
+            )
+            self._train_oracles([round_])
+            self._run_round(round_, wide, deadline)
+            self._repeat_disturbed(deadline)
 
     def _run_process(
         self,
         stage_run: StageRun,
         round_: int,
-        scratch: Path,
-        observer: RunObserver,
         fork_server: ForkServer | None,
         worker: HeldWorker | None = None,
     ) -> None:
@@ -587,11 +595,11 @@ class Runner:
         stage_run.set_round_aside(round_)
         attempt = 1 + sum(process.round == round_ for process in stage_run.set_aside)
         attempts = max(attempt, 1 + self._settings.remeasure)
-        observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1), attempt, attempts)
-        folder, log = self._places(stage_run, round_, scratch)
+        self._observer.start(name, round_ + 1, max(self._settings.rounds, round_ + 1), attempt, attempts)
+        folder, log = self._places(stage_run, round_)
         limit_s = self._settings.timeout_s
-        observer.step("measuring")
-        patience = threading.Timer(limit_s * PATIENCE, observer.note, [late(name, limit_s)])
+        self._observer.step("measuring")
+        patience = threading.Timer(limit_s * PATIENCE, self._observer.note, [late(name, limit_s)])
         with self._timing_activity(IN_PROCESSES), _running(patience):
             if worker is not None:
                 job, seeds = worker.job, worker.seeds
@@ -602,21 +610,17 @@ class Runner:
                 folder.mkdir()
                 began = time.monotonic()
                 with self._seed_server(round_) as seeds:
-                    job = msgspec.structs.replace(
-                        self._job(stage_run, round_, scratch / "dataset"), seeds=seeds.address
-                    )
+                    job = msgspec.structs.replace(self._job(stage_run, round_), seeds=seeds.address)
                     result = run_job(job, folder, log, limit_s, fork_server=fork_server)
                 lasted_s = time.monotonic() - began
         finished = FinishedJob(name, folder, result, lasted_s - result.waited_s)
-        self._record(stage_run, job, finished, seeds.attempt, observer)
+        self._record(stage_run, job, finished, seeds.attempt)
 
     def _seed_server(self, round_: int, *, held: bool = False) -> SeedServer:
         """The server of the seeds of one stage's runs in a round."""
         return SeedServer(lambda run: self._judge.number(round_, run), self._parameter_bytes, held=held)
 
-    def _record(
-        self, stage_run: StageRun, job: Job, finished: FinishedJob, attempt: Attempt, observer: RunObserver
-    ) -> None:
+    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, attempt: Attempt) -> None:
         """Verify a finished process and save the results."""
         name, folder, result = stage_run.name, finished.folder, finished.result
         log = f"see logs/{name}.{job.round + 1}.log"
@@ -636,9 +640,9 @@ class Runner:
             result = msgspec.structs.replace(result, process=process)
         if result.retried:
             stage_run.retries.append(f"round {job.round + 1}: {result.retried}")
-            observer.note(f"{name}: repeated in a newly started process: {result.retried}")
+            self._observer.note(f"{name}: repeated in a newly started process: {result.retried}")
         if result.left:
-            observer.note(
+            self._observer.note(
                 f"{name}: left behind: {', '.join(result.left)}; end and remove them in the trainer's close()"
             )
         if files := stage_run.changed_code():
@@ -649,7 +653,7 @@ class Runner:
         elif result.misfit:
             stage_run.skip(result.misfit)
         elif result.error is None:
-            observer.step("checking against float64")
+            self._observer.step("checking against float64")
             try:
                 with self._timing_activity("checking"):
                     self._verify(stage_run, job, result, attempt, folder)
@@ -665,7 +669,9 @@ class Runner:
         shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
         self._save(measured=True)
         text, step_us = stage_run.summary(), stage_run.latest_step_us
-        observer.finish(name, stage_run.status or "crashed", text, step_us, disturbed=stage_run.is_latest_disturbed)
+        self._observer.finish(
+            name, stage_run.status or "crashed", text, step_us, disturbed=stage_run.is_latest_disturbed
+        )
 
     def _overwrote_data(self, job: Job, finished: FinishedJob) -> bool:
         """Whether the shared data changed while this process ran; the next one has them whole again."""
@@ -674,27 +680,27 @@ class Runner:
             self._suspects |= {finished.name, *finished.beside}
         return finished.name in self._suspects
 
-    def _profile_all_with_nsys(self, tool: Path | None, scratch: Path, observer: RunObserver) -> None:
+    def _profile_all_with_nsys(self, tool: Path | None) -> None:
         """Profile the stages that passed on the GPU with nsys, after all timed runs."""
         wanted = self._settings.nsys_stages
         requested = [one for one in self._stage_runs if wanted is None or one.name in wanted]
         stage_runs = [one for one in requested if one.needs_profile("nsys")]
         if stage_runs and tool:
-            observer.begin(len(stage_runs), [one.name for one in stage_runs], "under nsys")
+            self._observer.begin(len(stage_runs), [one.name for one in stage_runs], "under nsys")
         for stage_run in stage_runs:
             if tool is None:
                 stage_run.set_unprofiled("nsys", nsys.WHERE_TO_GET_IT)
             else:
-                self._profile_with_nsys(stage_run, tool, scratch, observer)
+                self._profile_with_nsys(stage_run, tool)
         self._save()
 
-    def _profile_with_nsys(self, stage_run: StageRun, tool: Path, scratch: Path, observer: RunObserver) -> None:
+    def _profile_with_nsys(self, stage_run: StageRun, tool: Path) -> None:
         """Profile one more process of a stage with nsys; a failure does not change the stage's status."""
         name = stage_run.name
-        observer.start(f"{name} under nsys", 1, 1)
-        folder = scratch / f"{name}.nsys"
+        self._observer.start(f"{name} under nsys", 1, 1)
+        folder = self._scratch / f"{name}.nsys"
         folder.mkdir()
-        job = msgspec.structs.replace(self._job(stage_run, 0, scratch / "dataset"), profile="nsys")
+        job = msgspec.structs.replace(self._job(stage_run, 0), profile="nsys")
         log = self._folder / "logs" / f"{name}.nsys.log"
         try:
             with self._timing_activity("profiling by nsys"):
@@ -717,12 +723,12 @@ class Runner:
             text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(folder, ignore_errors=True)
         self._save(measured=True)
-        observer.finish(name, stage_run.status or "crashed", text)
+        self._observer.finish(name, stage_run.status or "crashed", text)
 
-    def _job(self, stage_run: StageRun, round_: int, dataset: Path) -> Job:
+    def _job(self, stage_run: StageRun, round_: int, dataset: Path | None = None) -> Job:
         first, tool = not stage_run.processes, stage_run.tool
         is_cut = stage_run.plan is None and self._settings.at_once == 1  # side by side, time is no measure
-        job = short_runs_job(stage_run.entry.source, self._problem, self._steps, dataset)
+        job = short_runs_job(stage_run.entry.source, self._problem, self._steps, dataset or self._scratch / "dataset")
         if not first:
             job = msgspec.structs.replace(job, first_updates=[], repeated=[], trained="", late=[])
         return msgspec.structs.replace(
@@ -753,7 +759,7 @@ class Runner:
             judged = self._judge.judge(stage_run.entry.stage.precision, job, result, attempt, folder)
         assert result.process is not None  # else it could not be judged
         result.process.took_s["checking"] = time.monotonic() - began
-        stage_run.printed = first_printed(self._places(stage_run, job.round, folder)[1])
+        stage_run.printed = first_printed(self._places(stage_run, job.round)[1])
         shortened = result.plan != self._requested_plan
         stage_run.add_process(result, judged.checks, judged.accuracy, shortened=shortened, networks=judged.networks)
         if result.device == "gpu" and self._results.environment.get("gpu"):
@@ -783,22 +789,6 @@ class Runner:
             return
         floor = cpu_limits.floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)
         stage_run.check_speed(cpu_limits.bounds_of(cheat_limit_us, floor, stage_run.step_us))
-
-    def _measure_cpu_limits(self, scratch: Path) -> None:
-        """Measure the CPU's limits in a process of its own; if it fails, the run only lacks floors."""
-        with self._timing_activity("measuring limits"):
-            log = self._folder / "logs" / "cpu-limits.log"
-            limits = measure_cpu_limits(scratch / "cpu-limits.json", log, self._settings.timeout_s)
-        self._results = msgspec.structs.replace(self._results, cpu_limits=limits)
-
-    def _measure_limits(self, scratch: Path) -> None:
-        """Measure the GPU's limits in a process of its own; if it fails, the run only lacks bounds."""
-        with self._timing_activity("measuring limits"):
-            log = self._folder / "logs" / "limits.log"
-            limits = measure_gpu_limits(scratch / "limits.json", log, self._settings.timeout_s)
-        if limits is not None:
-            keep_limits(self._results.environment, limits)
-        self._results = msgspec.structs.replace(self._results, limits=limits)
 
     @contextmanager
     def _timing_activity(self, what: str) -> Iterator[None]:

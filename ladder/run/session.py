@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -15,7 +14,7 @@ from common.errors import UsageError
 from ladder.machine import environment
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import missing
-from ladder.machine.kept_limits import kept_limits
+from ladder.machine.limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits import LimitsRecord
@@ -24,26 +23,17 @@ from ladder.records.run import Results, load
 from ladder.records.study import INDEX
 from ladder.run.data import load_dataset
 from ladder.run.entries import all_entries
-from ladder.run.folders import make_folder
-from ladder.run.kept_sources import keep_sources
-from ladder.run.lock import alone_in
+from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, cut, describe_problem, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
-from ladder.run.sources import Disk, code_of
+from ladder.run.sources import Disk, code_of, keep_sources
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
 
-class SessionObserver(RunObserver, Protocol):
-    """Watches a run, and the download of its data."""
-
-    def download(self, done: int, total: int | None, name: str) -> None:
-        """`done` bytes of a file have arrived; `total` is None if the server does not tell."""
-
-
 @contextmanager
-def opened(asked: Run | Resume, observer: SessionObserver, command: str) -> Iterator[tuple[Runner, Path]]:
+def opened(asked: Run | Resume, observer: RunObserver, command: str) -> Iterator[tuple[Runner, Path]]:
     """A new or a stopped run with its folder, which it has to itself until the block ends.
 
     UsageError for a run that cannot be, or cannot go on. `command` is the command line, recorded with a new run.
@@ -69,7 +59,7 @@ def begin(
     options: RunOptions,
     entries: Mapping[str, Entry],
     out: Path | None,
-    observer: SessionObserver,
+    observer: RunObserver,
     command: str,
     limits: LimitsRecord | None = None,
     checked_first: Collection[str] = (),
@@ -114,7 +104,7 @@ def begin(
 def resume(
     asked: Resume,
     entries: Mapping[str, Entry],
-    observer: SessionObserver,
+    observer: RunObserver,
     limits: LimitsRecord | None = None,
     checked_first: Collection[str] = (),
 ) -> Runner:

@@ -13,9 +13,9 @@ from common.trainer import EpochMetrics
 from ladder.machine.disturbance import least_disturbed, with_disturbances
 from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
-from ladder.profile.merge import averaged
-from ladder.records.expected import Expected
+from ladder.profile.summary import averaged
 from ladder.records.limits import StepBounds
+from ladder.records.outlook import Expected
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import (
     Check,

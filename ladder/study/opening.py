@@ -14,8 +14,7 @@ from ladder.options.commands import Study as NewStudy
 from ladder.records.jobs import load_submission
 from ladder.records.study import as_found, load_study
 from ladder.run.entries import all_entries
-from ladder.run.folders import make_folder
-from ladder.run.lock import alone_in
+from ladder.run.folders import alone_in, make_folder
 from ladder.study.point_session import PointSession
 from ladder.study.points import due
 from ladder.study.session import StudyObserver, StudySession, begin_study, data_of, refuse_begun, resume_study

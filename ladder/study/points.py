@@ -14,7 +14,7 @@ import msgspec
 from common.errors import UsageError
 from ladder.machine.environment import missing
 from ladder.options.run_options import RunOptions
-from ladder.processes.compilers import Compilers
+from ladder.processes.worker_pool import Compilers
 from ladder.records.study import Point, PointStatus, Study, save_study
 from ladder.run.observer import RunObserver
 from ladder.run.runner import Runner

@@ -18,14 +18,15 @@ from ladder.records.limits import LimitsRecord
 from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
 from ladder.run.data import load_dataset
+from ladder.run.observer import RunObserver
 from ladder.run.runner import Runner
-from ladder.run.session import SessionObserver, begin, check_same_data, check_same_machine, resume
+from ladder.run.session import begin, check_same_data, check_same_machine, resume
 from ladder.study.points import compile_points, due, measure_study, options_at
 from ladder.study.study_file import read_study, varied_study, with_settings
 from stages.registry import Entry
 
 
-class StudyObserver(SessionObserver, Protocol):
+class StudyObserver(RunObserver, Protocol):
     """Watches a study's runs, and hears of each point that begins, or of all that jobs measure."""
 
     def point(self, name: str, jobs: int, jobs_after: int) -> None:

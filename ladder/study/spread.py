@@ -18,7 +18,7 @@ from common.errors import UsageError
 from ladder.options.commands import Spread
 from ladder.records.jobs import JOBS, PointJob, Submission, load_job, load_submission, save_job, save_submission
 from ladder.records.study import PointStatus, Study, save_study
-from ladder.run.lock import alone_in
+from ladder.run.folders import alone_in
 from ladder.study import engines
 from ladder.study.point_session import MACHINE, differences, machine
 from ladder.study.points import due, options_at

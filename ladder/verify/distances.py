@@ -9,7 +9,7 @@ import numpy as np
 
 from common.oracle import FloatArray
 from common.problem import Params
-from ladder.measure.chunks import in_chunks
+from ladder.measure.displacement import in_chunks
 
 Tensors = tuple[Sequence[FloatArray], Sequence[FloatArray]]
 """Weights and biases."""

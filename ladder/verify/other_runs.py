@@ -14,8 +14,12 @@ from common.problem import Params, Problem
 from ladder.measure.displacement import Displacement
 from ladder.measure.timing import SCHEDULER_DELAY_S
 from ladder.records.run import Check, Process
-from ladder.verify.gates import LATE_START_LAYERS, check, left_out
+from ladder.verify.gates import LATE_START_LAYERS, check, left_out, worst_of
 
+OWN_CHECK = "networks, share of their first parameters lost"
+LOSS_CHECK = "networks, loss won by the judged one's"
+OWN_SHORTFALL = 0.5  # of the least that a judged network retains; one with another's parameters retains nothing
+CHANCE = 1.0  # standard deviation by which an update may by chance point back along the first weights
 LOSS_CHECK = "timed runs, loss won by the judged one's"
 CLOCK_CHECK = "timed runs, difference from Linux's clock"
 JUDGED_CHECK = "judged run, shorter than any other by"
@@ -89,3 +93,30 @@ def verify_judged_time(process: Process, judged: int) -> Check:
         return left_out(JUDGED_CHECK, RUN_ALONE)
     took = process.runs_s[judged] + DELAYS_S
     return check(JUDGED_CHECK, max(0.0, 1.0 - took / min(others)), JUDGED_SHORTFALL)
+
+
+def verify_networks(problem: Problem, ends: Sequence[RunEnd], judged: Sequence[int]) -> list[Check]:
+    """Check that every network comes from its own first parameters and, at equal rates, has learned as the judged ones.
+
+    `ends` are what all networks have come to, `judged` the numbers of those that the gates found right.
+    """
+    least = min(ends[network].displacement.retained for network in judged)
+    lost = max(_lost(problem, end.displacement, least) for end in ends)
+    checks = [check(OWN_CHECK, lost, OWN_SHORTFALL)]
+    if not problem.learning_rates:
+        first = ends[judged[0]]
+        won = [one for end in ends for one in verify_losses(problem.alone(0), first, [end])]
+        checks += [
+            check(LOSS_CHECK, one.error if one.error is not None else math.nan, one.limit) for one in worst_of(won)
+        ]
+    return checks
+
+
+def _lost(problem: Problem, moved: Displacement, least: float) -> float:
+    """How much less of its first weights a network retains than the judged ones, beyond chance, as a share."""
+    if math.isnan(moved.retained):
+        return math.inf
+    squared = sum(layer.fan_out for layer in problem.layers) / 3.0  # of the first weights, which are uniform
+    widest = max(1.0 / (3.0 * layer.fan_in) for layer in problem.layers)  # the variance of one of them
+    chance = CHANCE * moved.distance * math.sqrt(widest) / squared
+    return max(0.0, 1.0 - (moved.retained + chance) / least) if least > 0 else 0.0

@@ -14,7 +14,7 @@ from common.blas import blas_threads, limit_blas_threads, worthwhile_threads
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
-from ladder.measure.chunks import in_chunks
+from ladder.measure.displacement import in_chunks
 from ladder.records.run import Precision
 from ladder.verify.control import (
     LOWER_BITS,

@@ -13,6 +13,7 @@ from rich.text import Text
 from reports.compare.many_runs import MachineCell, Machines
 from reports.compare.many_studies import PointMachines, Studies
 from reports.facts import numbers
+from reports.facts.grouped import grouped
 from reports.facts.numbers import line
 from reports.facts.two_runs import Comparison, StageVerdict, Verdict, how_to_read
 from reports.markdown.tables import bullets, cell, table
@@ -100,10 +101,7 @@ def conclusion(found: Comparison) -> str:
 
 def notes(found: Comparison) -> list[str]:
     """The remarks on stages, one sentence for all stages that share one."""
-    stages_of: dict[str, list[str]] = {}
-    for stage in found.stages:
-        for remark in stage.remarks:
-            stages_of.setdefault(remark, []).append(stage.name)
+    stages_of = grouped((remark, stage.name) for stage in found.stages for remark in stage.remarks)
     return [f"{numbers.brief(names)}: {remark}." for remark, names in stages_of.items()]
 
 

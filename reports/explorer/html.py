@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
+from reports.facts.run_table import name_of, title_of
 from reports.figures.canvas import Canvas
 
 if TYPE_CHECKING:
@@ -56,5 +60,16 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"phrase": phrase, "prose": prose}
+    environment.filters |= {"phrase": phrase, "prose": prose, "shown": name_of, "titled": title_of}
     return environment
+
+
+def packed(data: Any) -> str:
+    """JSON data, gzipped, as base64 text, which cannot end a script element; equal data give equal text."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+
+
+def unpacked(text: str) -> Any:
+    """The data in `packed` text."""
+    return json.loads(gzip.decompress(base64.b64decode(text)))

@@ -15,8 +15,7 @@ from ladder.records.run import Results
 from ladder.records.sources import Sources
 from reports.explorer.code import code_of, file_html
 from reports.explorer.floor_page import floor_view
-from reports.explorer.html import asset, drawing, template
-from reports.explorer.pack import packed
+from reports.explorer.html import asset, drawing, packed, template
 from reports.explorer.rung_page import bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust_page import trust_view

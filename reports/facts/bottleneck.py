@@ -11,9 +11,8 @@ from collections.abc import Callable
 from ladder.records.profile import Profile
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.bound_advice import Advice
 from reports.facts.cpu_bottleneck import next_on_cpu
-from reports.facts.kernel_bottleneck import Case, kernels_advice
+from reports.facts.kernel_bottleneck import Advice, Case, kernels_advice
 from reports.facts.profiles import launch_us
 from reports.facts.time_breakdown import Profiled, fitted, profiled
 

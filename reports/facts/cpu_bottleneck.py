@@ -10,9 +10,8 @@ import statistics
 
 from ladder.records.run import PACE_SIZE, Results, StageResult
 from reports.facts import numbers
-from reports.facts.bound_advice import Advice
+from reports.facts.kernel_bottleneck import Advice
 from reports.facts.launch_regimes import change_in_words
-from reports.facts.network_size import product_operations
 from reports.facts.time_breakdown import BARRIERS, OPERATIONS, PYTHON, Profiled, profiled
 
 PACE_OPERATIONS = 2 * PACE_SIZE**3
@@ -48,12 +47,12 @@ def _rate(results: Results, stage: StageResult) -> str:
 
 
 def _millions(results: Results) -> str:
-    return f"{product_operations(results.problem) / 1e6:,.1f} million operations"
+    return f"{results.problem.product_operations / 1e6:,.1f} million operations"
 
 
 def _pace(results: Results, stage: StageResult, us: float) -> str:
     """The rate of a step's products that take this long, beside the measured rate of the stage's cores."""
-    rate = product_operations(results.problem) / us / 1e3
+    rate = results.problem.product_operations / us / 1e3
     return f"{rate:,.0f} GFLOP/s{_beside(stage, rate)}"
 
 

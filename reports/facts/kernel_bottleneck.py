@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ladder.records.limits import Limit
 from ladder.records.profile import KernelUse, Profile
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.bound_advice import Advice
-from reports.facts.network_size import product_operations, weight_bytes
 from reports.facts.profiles import kernel_name, overlap
 from reports.facts.time_breakdown import Profiled, fitted
 
+FLOAT32_BYTES = 4
 MULTIPROCESSORS = 128  # about those of an A100 (108) or H100 (132), for a run that did not record its GPU's
 BUSY = 0.5  # share of the multiprocessors; a kernel with fewer blocks leaves more of them idle
 LOW_OCCUPANCY = 0.25  # share of a multiprocessor's warps; with fewer, none may be ready while others wait for memory
@@ -27,6 +27,16 @@ NEAR_ARITHMETIC = 0.5  # share of the kernels' time that the products take at th
 MANY_BYTES = 0.25  # share of a step in which memory reads and writes all weights once
 MANY_KERNELS = 0.2  # share of the kernels' time that empty ones would take
 LIBRARY = re.compile(r"cutlass_|sm\d+_|nvjet|ampere_|volta_|sgemm|gemvN|gemv2|gemmSN|splitK|cudnn")
+
+
+class Advice(NamedTuple):
+    """Both are whole sentences."""
+
+    bound: str
+    next: str
+
+    def __str__(self) -> str:
+        return f"{self.bound} {self.next}".strip()
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,7 @@ def _rate(case: Case) -> str:
     busy_us, precision = fitted(case.profile).kernels_us, case.one.stage.precision
     if busy_us <= 0:
         return ""
-    rate, most = product_operations(case.run.problem) / busy_us / 1e6, case.limit(f"gemm_{precision}")
+    rate, most = case.run.problem.product_operations / busy_us / 1e6, case.limit(f"gemm_{precision}")
     share = f", {numbers.share(rate / most.median)} of {numbers.precision(precision)}'s most here" if most else ""
     return f" at {rate:.3g} TFLOP/s{share if most and rate <= most.median else ''}"
 
@@ -95,7 +105,7 @@ def _entangled(profile: Profile) -> Advice:
 def _persistent(case: Case, kernel: KernelUse) -> Advice:
     """The advice on a kernel that runs many steps: it has no neighbour, and as many blocks as its design allows."""
     problem, chip = case.run.problem, case.run.limits.chip if case.run.limits else None
-    weights = weight_bytes(problem)
+    weights = FLOAT32_BYTES * sum(problem.weights)
     told = f"{kernel_name(kernel.name)} runs many steps in one launch, with {_blocks(kernel)}"
     if chip and weights > chip.on_chip_bytes:
         told += (
@@ -115,7 +125,7 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
 
 def _memory(case: Case) -> Advice | None:
     """The advice on weights that no cache holds; None if they are a small part of the step."""
-    weights, copy = weight_bytes(case.run.problem), case.limit("memory_copy")
+    weights, copy = FLOAT32_BYTES * sum(case.run.problem.weights), case.limit("memory_copy")
     if case.run.limits is None or copy is None or weights <= case.run.limits.chip.l2_bytes:
         return None
     us = 2 * weights / copy.median / 1e3
@@ -134,7 +144,7 @@ def _arithmetic(case: Case) -> Advice | None:
     products = [kernel for kernel in case.profile.kernels if kernel.kind == "gemm"]
     if rate is None or not products or not all(_is_foreign(case, kernel) for kernel in products):
         return None
-    us = product_operations(case.run.problem) / rate.median / 1e6
+    us = case.run.problem.product_operations / rate.median / 1e6
     if not NEAR_ARITHMETIC <= us / fitted(case.profile).kernels_us <= 1:
         return None
     told = (

@@ -9,6 +9,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
 from reports.facts.baselines import fastest, ratio, references, winners
+from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
 from reports.facts.study_points import PointLead, StudyResults, point_winners
 from reports.facts.times import step_us
@@ -72,9 +73,7 @@ def measured_points(runs: Mapping[str, Results], studies: Mapping[str, StudyResu
         leads = tuple(PointLead(Point("", {}, {}, "measured"), one, []) for one in winners(run))
         found.append(_point(run, leads, "", "", address))
     for address, results in studies.items():
-        leads_of: dict[str, list[PointLead]] = {}
-        for lead in point_winners(results):
-            leads_of.setdefault(lead.point.name, []).append(lead)
+        leads_of = grouped((lead.point.name, lead) for lead in point_winners(results))
         for point in results.measured if leads_of and "seed" not in results.study.varied else []:
             leads = tuple(leads_of.get(point.name, []))
             found.append(_point(results.runs[point.name], leads, results.study.title, point.name, address))

@@ -9,6 +9,7 @@ from itertools import takewhile
 from ladder.records.profile import KernelUse, Profile, Tool
 from ladder.records.run import StageResult
 from reports.facts import numbers
+from reports.facts.grouped import grouped
 
 TOOLS: dict[Tool, str] = {"nsys": "nsys", "cupti": "CUPTI", "stamps": "time stamps"}
 OVERLAP = 0.05  # share of the time in which any kernel runs; less overlap is not reported
@@ -42,10 +43,7 @@ def kernel_names(names: Iterable[str], limit: int = 36) -> dict[str, str]:
 
 def _alike(short: dict[str, str]) -> list[list[str]]:
     """Groups of two or more names that are shortened to the same text."""
-    groups: dict[str, list[str]] = {}
-    for name, text in short.items():
-        groups.setdefault(text, []).append(name)
-    return [names for names in groups.values() if len(names) > 1]
+    return [names for names in grouped((text, name) for name, text in short.items()).values() if len(names) > 1]
 
 
 def grid(kernel: KernelUse) -> str:

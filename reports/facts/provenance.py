@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ladder.records.run import Results, StageResult
+from reports.facts.grouped import grouped
 from reports.facts.numbers import line
 
 Uses = Callable[[StageResult], bool]
@@ -51,11 +52,8 @@ def recorded(results: Results) -> str:
 
 def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
     """Each origin with its runs; runs of one kind of GPU, driver, day and commit share one."""
-    together: dict[str, list[Results]] = {}
-    for run in runs:
-        together.setdefault(recorded(run), []).append(run)
     found = []
-    for origin, alike in together.items():
+    for origin, alike in grouped((recorded(run), run) for run in runs).items():
         used = [version for run in alike for version in _versions(run)]
         versions = dict.fromkeys(version for one in LIBRARIES for version in used if version.split()[0] == one.title)
         found.append((line("; ".join(filter(None, (origin, ", ".join(versions))))) + ".", alike))

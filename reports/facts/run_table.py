@@ -6,13 +6,14 @@ Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ladder.records.exactness import precision_class
-from ladder.records.run import Group, Precision, ProblemRecord, Results, Spread, StageResult, Status, Timing
+from ladder.records.run import Group, ProblemRecord, Results, Spread, StageResult, Timing
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
+from reports.facts.grouped import grouped
 from reports.facts.ratios import NOISE, Ratio
 from reports.facts.times import median_us
 
@@ -61,17 +62,11 @@ BOUNDS = (
 class Row:
     """One stage as a table shows it; the times and ratios of a stage that did not pass are None."""
 
+    stage: StageResult
     name: str
-    shown_name: str  # with `(CPU)` if it ran there
-    title: str  # with its device for a reference
-    device: str  # that device alone: `CPU, 2 BLAS threads`; empty for a rung on the GPU
-    parent: str  # the rung that it climbs from; empty for the first rung and the references
-    precision: Precision
     is_reference: bool
     block: str  # its heading in the table; empty for the ladder itself
-    status: Status
     verdict: str  # `passed`, `passed, 4 checks not made`, or `failed: ` and the reason
-    checks_not_made: int  # checks for which the oracle was too slow
     epoch_s: Spread | None
     step_us: float | None  # of all networks
     network_us: float | None  # a network's share of a step; None where one trains
@@ -132,19 +127,13 @@ def name_of(stage: StageResult) -> str:
 
 
 def title_of(stage: StageResult) -> str:
-    """A stage's title, with its device in brackets: `NumPy (CPU, 2 BLAS threads)`."""
-    where = device_of(stage)
-    return f"{stage.title} ({where})" if where else stage.title
-
-
-def device_of(stage: StageResult) -> str:
-    """The device that a reference ran on, with its detail; for a rung only a CPU. Parts of the title are left out."""
+    """A stage's title, with the device and the detail that it does not name: `NumPy (CPU, 2 BLAS threads)`."""
     where = [stage.detail] if stage.detail else []
     if stage.device is not None and (stage.device == "cpu" or stage.group == "reference"):
         device = stage.device.upper()
         if device not in f"{stage.title} {stage.detail}":
             where.insert(0, device)
-    return ", ".join(where)
+    return f"{stage.title} ({', '.join(where)})" if where else stage.title
 
 
 def reason(stage: StageResult) -> str:
@@ -256,17 +245,11 @@ def _row_of_stage(
     from_naive = ratio(naive, stage)
     same_precision = naive is not None and precision_class(naive) == precision_class(stage)
     return Row(
+        stage=stage,
         name=stage.name,
-        shown_name=name_of(stage),
-        title=title_of(stage),
-        device=device_of(stage),
-        parent=stage.below or "",
-        precision=stage.precision,
         is_reference=stage.group == "reference",
         block=BLOCKS.get(stage.group, ""),
-        status=stage.status,
         verdict=passed_in_words(stage) if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
-        checks_not_made=stage.not_made,
         epoch_s=timing.epoch_s if timing else None,
         step_us=median_us(stage),
         network_us=network_us(stage, results.problem),
@@ -378,3 +361,17 @@ def _times(stage: StageResult, bound_us: float | None) -> float | None:
     """A stage's time as a multiple of a bound."""
     us = median_us(stage)
     return us / bound_us if us is not None and bound_us else None
+
+
+def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
+    """One sentence on skipped stages, by name: `28 stages skipped: no CUDA device.`, the commonest reason first.
+
+    `of` is the number of all stages of the run, where it is known: `28 of this run's 39 stages skipped`.
+    """
+    every = f" of this run's {of}" if of else ""
+    named = grouped((why, name) for name, why in reasons.items())
+    (why, names), *others = sorted(named.items(), key=lambda pair: -len(pair[1]))
+    if not others:
+        return f"{f'{len(names)}{every} stages' if len(names) > 1 else names[0]} skipped: {why}."
+    most = f"{len(names)} of them for one reason" if len(names) > 1 else f"{names[0]} for this reason"
+    return f"{len(reasons)}{every} stages skipped; {most}: {why}."

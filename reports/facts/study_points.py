@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,8 @@ from ladder.records.run import Results, Spread, StageResult, load
 from ladder.records.study import Point, Study, as_found, load_study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, references, rivals, winners
-from reports.facts.run_table import table_order
+from reports.facts.grouped import grouped
+from reports.facts.run_table import reason, table_order
 from reports.facts.times import step_us
 
 
@@ -157,23 +158,19 @@ def point_text(point: Point) -> str:
 
 def not_passed(results: StudyResults) -> list[str]:
     """A line for each reason for a missing time, with its stages and points, and for each point without results."""
-    points_by_reason: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for point in results.measured:
-        for stage in results.runs[point.name].stages:
-            if stage.status != "passed":
-                reason = " ".join((stage.reason or "no reason was recorded").split())
-                points_by_reason.setdefault((stage.status, reason), {}).setdefault(stage.name, []).append(
-                    point_text(point)
-                )
-            elif stage.no_curve:
-                points_of = points_by_reason.setdefault(("has no curves", stage.no_curve), {})
-                points_of.setdefault(stage.name, []).append(point_text(point))
+    missing = [
+        ((stage.status, reason(stage)) if stage.status != "passed" else ("has no curves", stage.no_curve), stage, point)
+        for point in results.measured
+        for stage in results.runs[point.name].stages
+        if stage.status != "passed" or stage.no_curve
+    ]
+    points_by_reason = grouped((why, (stage.name, point_text(point))) for why, stage, point in missing)
     everywhere = len(results.measured)
     lines = []
-    for (status, reason), points_of in points_by_reason.items():
-        for points, names in _grouped((tuple(points), name) for name, points in points_of.items()):
+    for (status, why), named in points_by_reason.items():
+        for points, names in grouped((tuple(points), name) for name, points in grouped(named).items()).items():
             where = "" if len(points) == everywhere else f" at {numbers.listing(points)}"
-            lines.append(f"{numbers.listing(names)} {status}{where}: {reason}")
+            lines.append(f"{numbers.listing(names)} {status}{where}: {why}")
     for point in results.study.points:
         if point.status == "skipped":
             lines.append(f"{point_text(point)} skipped: {point.reason}")
@@ -181,10 +178,3 @@ def not_passed(results: StudyResults) -> list[str]:
             why = f" ({point.reason})" if point.reason else ""
             lines.append(f"{point_text(point)}: not complete yet{why}; continue with study --resume")
     return lines
-
-
-def _grouped(pairs: Iterable[tuple[tuple[str, ...], str]]) -> Iterable[tuple[tuple[str, ...], list[str]]]:
-    found: dict[tuple[str, ...], list[str]] = {}
-    for key, name in pairs:
-        found.setdefault(key, []).append(name)
-    return found.items()

@@ -13,6 +13,7 @@ from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
+from reports.facts.grouped import grouped
 from reports.facts.run_table import measured_runs, passed_in_words, reason
 from reports.facts.times import step_times_us
 
@@ -73,7 +74,7 @@ def _row_notices(results: Results) -> Iterable[Notice]:
     """One notice a reason: without a GPU, most rows share theirs."""
     for status in ("failed", "crashed", "skipped"):
         named = ((reason(stage), stage.name) for stage in results.stages if stage.status == status)
-        for why, names in _grouped(named):
+        for why, names in grouped(named).items():
             yield Notice(f"{numbers.listing(names)} {status}: {why}")
     left_out = (
         (f'"{check.what}": {check.note[0].lower()}{check.note[1:]}', stage.name)
@@ -82,11 +83,11 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         for check in stage.checks
         if not check.judged and not check.is_not_made
     )
-    for why, names in _grouped(left_out):
+    for why, names in grouped(left_out).items():
         yield Notice(f"{numbers.listing(names)} passed without the check {why}.")
     yield from map(Notice, not_made_in_words(results))
     crashed = ((stage.crashed_before, stage.name) for stage in results.stages if stage.crashed_before)
-    for why, names in _grouped(crashed):
+    for why, names in grouped(crashed).items():
         yield Notice(f"{numbers.listing(names)} crashed once and continued with --resume: {why}")
 
 
@@ -97,14 +98,14 @@ def not_made_in_words(results: Results) -> Iterable[str]:
         for stage in results.stages
         if stage.not_made
     )
-    for text, names in _grouped(cut):
+    for text, names in grouped(cut).items():
         yield f"{numbers.listing(names)} {text}"
 
 
 def _retry_notices(results: Results) -> Iterable[Notice]:
     """The processes that failed and were repeated: their rows look like any others."""
     retried = ((why, stage.name) for stage in results.stages for why in stage.retries)
-    for why, names in _grouped(retried):
+    for why, names in grouped(retried).items():
         were = "was" if len(names) == 1 else "were"
         yield Notice(f"{numbers.listing(names)} {were} repeated in a newly started process. {why[0].upper()}{why[1:]}.")
 
@@ -113,7 +114,7 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
     """The profiles and limits that are missing, one notice a tool and reason."""
     for tool in results.settings.profile:
         named = ((stage.unprofiled[tool], stage.name) for stage in results.stages if tool in stage.unprofiled)
-        for why, names in _grouped(named):
+        for why, names in grouped(named).items():
             yield Notice(f"{numbers.listing(names)} not profiled with {tool}: {why}")
     if results.limits is None and results.settings.at_once == 1 and any(one.device == "gpu" for one in results.stages):
         yield Notice("The GPU's limits were not measured, so there are no floors or cheat limits. See logs/limits.log.")
@@ -128,7 +129,9 @@ def _timed(results: Results) -> list[tuple[StageResult, Timing]]:
 def _shortened_notices(results: Results) -> Iterable[Notice]:
     settings, timed = results.settings, _timed(results)
     asked = numbers.count(settings.rounds * settings.repeats, "run")
-    for runs, names in _grouped((measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened):
+    for runs, names in grouped(
+        (measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened
+    ).items():
         yield Notice(
             f"{numbers.listing(names)} {'was' if len(names) == 1 else 'were'} measured over {runs} instead of {asked} "
             f"of {numbers.count(results.problem.epochs, 'epoch')}, to stay within "
@@ -214,11 +217,3 @@ def _disagreement(stage: StageResult) -> float:
     """By which share a run of a stage's slowest process takes longer than one of its fastest process."""
     medians = [statistics.median(process.runs_s) for process in stage.processes if process.runs_s]
     return max(medians) / min(medians) - 1 if medians and min(medians) > 0 else 0.0
-
-
-def _grouped(named: Iterable[tuple[str, str]]) -> Iterable[tuple[str, list[str]]]:
-    """Each text with its names, from (text, name) pairs, in order of first appearance."""
-    names_of: dict[str, list[str]] = {}
-    for text, name in named:
-        names_of.setdefault(text, []).append(name)
-    return names_of.items()

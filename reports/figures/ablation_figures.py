@@ -19,8 +19,8 @@ LEFT, RIGHT = 150, 760  # pixels: the axis; the longest bar's time stands on its
 TOP, ROW, BOTTOM, LETTER = 92, 44, 26, 6.5
 
 
-def ablation_figure(results: Results, group: Group) -> str:
-    """A bar of parts for each rung of an ablation, which must have a profiled rung, as SVG text."""
+def ablation_figure(results: Results, group: Group) -> Canvas:
+    """A bar of parts for each rung of an ablation, which must have a profiled rung."""
     found = ablation(results, group)
     spreads = [step_us(one.stage) or Spread.of([one.step_us]) for one in found]
     longest = max(max(sum(one.parts_us.values()), spread.max) for one, spread in zip(found, spreads, strict=True))
@@ -51,7 +51,7 @@ def ablation_figure(results: Results, group: Group) -> str:
         "us/step: the number is timed; the parts are from the profile, fitted to it; whiskers: fastest to slowest run"
     )
     canvas.text(12, TOP + ROW * len(found) + 14, foot, "faint", look="small")
-    return canvas.svg()
+    return canvas
 
 
 def _counted(one: Profiled, group: Group) -> str:

@@ -25,13 +25,8 @@ def energies(results: Results) -> list[StageResult]:
     return [stage for stage in shown if stage.energy is not None and stage.timing is not None]
 
 
-def energy_figure(results: Results) -> str:
-    """The figure as SVG text; at least one stage's energy must be known."""
-    return drawn(results).svg()
-
-
 def drawn(results: Results) -> Canvas:
-    """The drawing."""
+    """The figure; at least one stage's energy must be known."""
     stages = energies(results)
     title = headline(stages)
     bottom = TOP + ROW * len(stages)

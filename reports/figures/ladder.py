@@ -16,6 +16,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import MOST_LETTERS, Results, Spread, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import Lead, host_times, lead, overall_winner, ratio, references
+from reports.facts.grouped import grouped
 from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words, regime
 from reports.facts.run_table import MARKS, disturbed_mark, name_of
@@ -96,11 +97,6 @@ def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
             kind = regime(stage) if stage.group != "reference" else None
             found.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
     return found
-
-
-def ladder(results: Results) -> str:
-    """The picture as an SVG file's text; at least one stage must have a time."""
-    return drawn(results).svg()
 
 
 def drawn(results: Results, layout: Layout = FILE) -> Canvas:
@@ -217,9 +213,7 @@ def _reference_lines(results: Results, shown: Sequence[Dot], layout: Layout) -> 
     """
     winner = overall_winner(results)
     leads = [one for dot in shown if (one := lead(dot.stage, results)) is not None]
-    used: dict[tuple[str, bool], list[Lead]] = {}
-    for one in leads if winner is not None else []:
-        used.setdefault((one.reference.name, one.on_gpu_time), []).append(one)
+    used = grouped(((one.reference.name, one.on_gpu_time), one) for one in leads)
     found = list(used.values()) or [[winner]] if winner is not None else []
     return [(alike[0], _reference_words(alike, layout, is_alone=len(found) == 1)) for alike in found]
 

@@ -42,7 +42,7 @@ def loss_distances(results: Results) -> list[Distance]:
     ]
 
 
-def loss_distance(results: Results) -> str:
+def loss_distance(results: Results) -> Canvas:
     """A row a stage on a log axis: a dot at the error, a bar at the limit; at least one curve must be checked."""
     found = loss_distances(results)
     outside = [one for one in found if not one.passed]
@@ -63,7 +63,7 @@ def loss_distance(results: Results) -> str:
     foot = "Dot: largest distance of a judged epoch's loss from the oracle's, as a share of the oracle's first loss."
     canvas.text(12, bottom + 36, foot, "faint", look="small")
     canvas.text(12, bottom + 52, limits, "faint", look="small")
-    return canvas.svg()
+    return canvas
 
 
 def _is_by_controls(found: Sequence[Distance]) -> bool:

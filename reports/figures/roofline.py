@@ -127,13 +127,8 @@ def points(results: Results) -> list[Point]:
     return found
 
 
-def roofline(results: Results) -> str:
-    """The figure as SVG text; at least one rung must have a point."""
-    return drawn(results).svg()
-
-
 def drawn(results: Results) -> Canvas:
-    """The drawing; at least one rung must have a point."""
+    """The figure; at least one rung must have a point."""
     found = points(results)
     assert results.limits is not None
     roof = Roof.of(results.limits)

@@ -10,11 +10,11 @@ from itertools import groupby, pairwise
 from ladder.records.run import Results, Spread, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
+from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, regime
-from reports.facts.network_size import product_operations
 from reports.facts.provenance import gpu_name
 from reports.facts.run_table import ABLATIONS, dataset_name, name_of
-from reports.facts.study_points import PointLead, StudyResults, is_disturbed, point_winners, setting, value_text
+from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas, apart
 from reports.figures.ladder import COLOURS
@@ -131,7 +131,7 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[L
         run = results.runs[point.name]
         rates = [limit.best for limit in run.limits.limits if limit.unit == "TFLOP/s"] if run.limits else []
         if rates:
-            least_us = product_operations(run.problem) / run.problem.networks / max(rates) / 1e6
+            least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
             found.append((axis.place(point), Spread(least_us, least_us, least_us)))
     return [Line("products at the highest rate", "faint", found, dash="1 3")] if found else []
 
@@ -146,10 +146,7 @@ def _fastest(run: Results) -> list[str]:
 
 def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
     """A line a class of precision."""
-    found: dict[str, list[PointLead]] = {}
-    for one in point_winners(results):
-        if one.point in points:
-            found.setdefault(one.lead.precision, []).append(one)
+    found = grouped((one.lead.precision, one) for one in point_winners(results) if one.point in points)
     return [
         Line(
             f"{precision} rungs",

@@ -72,11 +72,6 @@ def shown(stage: StageResult) -> Profiled:
     return found if runs_many_steps(found) else _scaled(found)
 
 
-def stage_timeline(stage: StageResult, results: Results) -> str:
-    """Three steps of a stage with a timeline, as SVG text; bars that are wide enough carry their names."""
-    return on_one_clock([shown(stage)], results).svg()
-
-
 def on_one_clock(found: Sequence[Profiled], results: Results, *, is_page: bool = False) -> Canvas:
     """Three steps of one stage or two, one below the other, to one scale.
 
@@ -112,8 +107,8 @@ def on_one_clock(found: Sequence[Profiled], results: Results, *, is_page: bool =
     return canvas
 
 
-def timelines(results: Results) -> str:
-    """Three steps of every stage with a timeline, at least one, on one time scale, as SVG text.
+def timelines(results: Results) -> Canvas:
+    """Three steps of every stage with a timeline, at least one, on one time scale.
 
     The scale ends with the slowest rung. A reference may take ten times as long, so its rows are cut there.
     """
@@ -153,7 +148,7 @@ def timelines(results: Results) -> str:
     for index, note in enumerate(notes):
         canvas.text(12, bottom + 34 + 14 * index, note, "faint", look="small")
     _legend(canvas, keys, bottom + FOOT + 14 * (len(notes) - 1) + 12)
-    return canvas.svg()
+    return canvas
 
 
 def runs_many_steps(one: Profiled) -> bool:

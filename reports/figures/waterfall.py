@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.time_breakdown import OPERATIONS, Change, Profiled, chain
+from reports.facts.time_breakdown import OPERATIONS, Change, Profiled
 from reports.figures.canvas import Canvas, round_step
 from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, PIXELS, Colour, subject
 
@@ -37,11 +37,6 @@ class Bar:
     end: float
     is_step: bool = False  # a rung's whole step, not the change of one part
     remark: str = ""
-
-
-def waterfall(results: Results) -> str:
-    """The way to the fastest rung as bars from time to time, as SVG text; at least one change must be known."""
-    return drawn(results, chain(results)).svg()
 
 
 def drawn(results: Results, way: Sequence[Change]) -> Canvas:

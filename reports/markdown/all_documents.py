@@ -1,26 +1,76 @@
-"""The documents that show the recorded runs."""
+"""The documents that show the recorded runs: what stands between a block's two markers is written anew."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from ladder.records.files import atomic_write
 from ladder.records.study import Study
-from reports.markdown.climb import update_climb
-from reports.markdown.leads import update_leads
-from reports.markdown.method_limits import update_limits
-from reports.markdown.readme import update_readme
-from reports.markdown.readme_published import update_published
+from reports.errors import ReportError
+from reports.facts.glossary import glossary_lines
+from reports.markdown.climb import chapters
+from reports.markdown.leads import leads_sentence, leads_table
+from reports.markdown.method_limits import limits_block
+from reports.markdown.readme import Records, cpu_block, ladder_block, networks_block, picture_block
+from reports.markdown.readme_published import published_block
+from reports.markdown.tables import bullets
+
+BLOCKS: dict[str, Callable[[Records, Path], str]] = {  # by the names in their markers
+    "picture": lambda records, page: picture_block(records.runs(page)),
+    "ladder": lambda records, page: ladder_block(records.runs(page)),
+    "networks": lambda records, page: networks_block(records.runs(page)),
+    "cpu": lambda records, page: cpu_block(records.runs(page, on_cpu=True)),
+    "leads": lambda records, page: leads_sentence(records.runs(page), records.studies),
+    "study-leads": lambda records, _: leads_table(records.studies),
+    "published": lambda records, _: published_block(records.plans, records.studies),
+    "limits": lambda records, page: limits_block(records.runs(page)),
+    "glossary": lambda *_: bullets(glossary_lines()),
+}
+README, ITS_BLOCK = "README.md", "ladder"
 
 
-def update_documents(root: Path, reference: Path, plans: Sequence[Study]) -> bool:
-    """Write the recorded runs into README.md and docs/; returns whether a document changed.
+def markers(block: str) -> tuple[str, str]:
+    """What a block stands between."""
+    return f"<!-- {block}:begin -->", f"<!-- {block}:end -->"
 
-    Raises ClimbError, ReadmeError, ResultsError or OSError.
+
+def documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> Iterator[tuple[Path, str]]:
+    """README, the pages of `docs/` and the files of the climb, each with the text that it should have.
+
+    Raises ReportError for markers that are missing, and for a chapter that the recorded runs do not support;
+    ResultsError or OSError for a record that cannot be read.
     """
-    readme = root / "README.md"
-    changed = update_readme(readme, reference)
-    changed |= update_published(root / "docs" / "studies.md", reference, plans)
-    changed |= update_leads(readme, root / "docs" / "studies.md", reference)
-    changed |= update_climb(root / "docs" / "climb", reference)
-    return update_limits(root / "docs" / "method.md", readme, reference) or changed
+    records = Records(reference, plans)
+    for page in (root / README, *sorted((root / "docs").rglob("*.md"))):
+        text = page.read_text(encoding="utf-8")
+        for name, block in BLOCKS.items():
+            if markers(name)[0] in text or (page.name == README and page.parent == root and name == ITS_BLOCK):
+                text = _between(text, page, markers(name), block(records, page))
+        yield page, text
+    yield from chapters(root / "docs" / "climb", reference)
+
+
+def outdated(found: Iterable[tuple[Path, str]]) -> dict[Path, str]:
+    """Those of these documents whose file has another text, or is missing."""
+    return {page: text for page, text in found if not page.exists() or page.read_text(encoding="utf-8") != text}
+
+
+def update_documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> bool:
+    """Write the recorded runs into README.md and docs/; returns whether a document changed. Raises as `documents`."""
+    changed = outdated(documents(root, reference, plans))
+    for page, text in changed.items():
+        page.parent.mkdir(exist_ok=True)
+        atomic_write(page, text)
+    return bool(changed)
+
+
+def _between(text: str, page: Path, ends: tuple[str, str], block: str) -> str:
+    """The page's text with a block between two markers."""
+    first, last = ends
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end:
+        raise ReportError(f"{page}: has no {first} followed by {last}; put both where the table belongs")
+    inside = f"\n\n{block}\n\n" if block else "\n"
+    return f"{before}{first}{inside}{last}{after}"

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
-from ladder.records.files import atomic_write
 from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult, load
 from reports.errors import ReportError
@@ -43,10 +42,6 @@ FOLDER = "h200"  # of the recorded runs that the chapters tell of
 LANGUAGES = "languages"  # the folder of the runs in several languages, beside the reference's
 MAIN = "logistic"  # the run whose numbers need no name
 GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
-
-
-class ClimbError(ReportError):
-    """A chapter that the recorded runs do not support: one line with its file and the placeholder or the claim."""
 
 
 class Shown(float):
@@ -274,32 +269,18 @@ class Run:
         return Shown(value, numbers.microseconds(value))
 
 
-def update_climb(folder: Path, reference: Path) -> bool:
-    """Write the chapters of `docs/climb/` and the essay from their templates; whether that changed one.
-
-    Raises ClimbError for a chapter that the recorded runs do not support, ResultsError or OSError.
-    """
-    changed = False
-    for page, text in chapters(folder, reference):
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            page.parent.mkdir(exist_ok=True)
-            atomic_write(page, text)
-            changed = True
-    return changed
-
-
-def climb_is_current(folder: Path, reference: Path) -> bool:
-    """Whether the chapters are what their templates make of the recorded runs. Raises as `update_climb` does."""
-    return all(page.exists() and page.read_text(encoding="utf-8") == text for page, text in chapters(folder, reference))
-
-
 def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
-    """Each chapter's page and the essay's, with what its template makes of the recorded runs; the figures' files."""
+    """Each chapter's page and the essay's, with what its template makes of the recorded runs; the figures' files.
+
+    Raises ReportError for a chapter that they do not support, ResultsError or OSError; nothing without templates.
+    """
+    templates = [*sorted((folder / TEMPLATES).glob(f"*{ENDING}")), *folder.parent.glob(ESSAY)]
+    if not templates:
+        return []
     files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
     runs = {path.parent.name: Run(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / FOLDER).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
-    templates = [*sorted((folder / TEMPLATES).glob(f"*{ENDING}")), *folder.parent.glob(ESSAY)]
     found = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))
         for template in templates
@@ -311,7 +292,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
 
 
 def rendered(template: Path, runs: Mapping[str, Run]) -> str:
-    """One chapter; raises ClimbError for a placeholder without a value, and for a claim that does not hold."""
+    """One chapter; raises ReportError for a placeholder without a value, and for a claim that does not hold."""
     environment = Environment(
         loader=FileSystemLoader(template.parent),
         undefined=StrictUndefined,
@@ -321,12 +302,12 @@ def rendered(template: Path, runs: Mapping[str, Run]) -> str:
     )
     main = runs.get(MAIN)
     if main is None:
-        raise ClimbError(f"{template}: there is no recorded run {MAIN}; record it with `make record`")
+        raise ReportError(f"{template}: there is no recorded run {MAIN}; record it with `make record`")
     given = {name: getattr(main, name) for name in dir(main) if not name.startswith("_")}
     try:
         text = environment.get_template(template.name).render(given, run=runs, holds=_holds, diff=diff, abs=abs)
     except (TemplateError, LookupError, TypeError) as error:
-        raise ClimbError(f"{template}: {error}; correct the template, or record that run again") from error
+        raise ReportError(f"{template}: {error}; correct the template, or record that run again") from error
     return GENERATED.format(f"{template.parent.name}/{template.name}") + text
 
 

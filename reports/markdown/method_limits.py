@@ -6,15 +6,13 @@ times beside them come from recorded runs.
 
 from __future__ import annotations
 
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
-from ladder.records.files import atomic_write
 from ladder.records.limits import LimitsRecord
 from reports.facts import numbers
-from reports.markdown.readme import between, recorded_runs
+from reports.markdown.readme import Runs
 from reports.markdown.tables import cell, table
 
-MARKERS = ("<!-- limits:begin -->", "<!-- limits:end -->")
 GPU = "h200"  # folder of its recorded runs
 EARLIER_US = {
     "launch": 3.6,
@@ -32,24 +30,6 @@ EARLIER_US = {
 }
 NEAR_EARLIER = 0.15
 NEAR_EACH_OTHER = 0.05
-
-
-def update_limits(document: Path, readme: Path, reference: Path) -> bool:
-    """Put the table between the document's markers; whether that changed it.
-
-    Raises ReadmeError, ResultsError or OSError.
-    """
-    old = document.read_text(encoding="utf-8")
-    new = _updated(old, document, readme, reference)
-    if new != old:
-        atomic_write(document, new)
-    return new != old
-
-
-def limits_are_current(document: Path, readme: Path, reference: Path) -> bool:
-    """Whether the document shows the recorded runs as they are. Raises as `update_limits` does."""
-    text = document.read_text(encoding="utf-8")
-    return _updated(text, document, readme, reference) == text
 
 
 def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
@@ -84,13 +64,11 @@ def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
     return f"{shown}\n\n{' '.join(sentences)}"
 
 
-def _updated(text: str, document: Path, readme: Path, reference: Path) -> str:
-    runs = [
-        (PurePosixPath(folder).name, run.limits)
-        for folder, run in recorded_runs(readme, reference)
-        if PurePosixPath(folder).parent.name == GPU and run.limits is not None
-    ]
-    return between(text, document, MARKERS, limits_table(runs) if runs else "No run is recorded.")
+def limits_block(runs: Runs) -> str:
+    """The table of the H200's runs that measured its limits."""
+    found = [(PurePosixPath(folder), run.limits) for folder, run in runs]
+    known = [(folder.name, limits) for folder, limits in found if folder.parent.name == GPU and limits is not None]
+    return limits_table(known) if known else "No run is recorded."
 
 
 def _sentence(text: str, primitives: list[str]) -> str:

@@ -7,36 +7,48 @@ A recorded run is a folder `results/reference/<gpu or cpu>/<problem>` with its `
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult, load
-from reports.errors import ReportError
+from ladder.records.study import INDEX, Study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
-from reports.facts.glossary import glossary_lines
+from reports.facts.grouped import grouped
 from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import change_in_full
 from reports.facts.provenance import gpu_name, recorded
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading
+from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
 from reports.facts.warnings import notices
-from reports.markdown.tables import bullets, cell, code, figure_links, notice_blocks, table
-
-PICTURE = ("<!-- picture:begin -->", "<!-- picture:end -->")
-LADDER = ("<!-- ladder:begin -->", "<!-- ladder:end -->")
-NETWORKS = ("<!-- networks:begin -->", "<!-- networks:end -->")
-CPU = ("<!-- cpu:begin -->", "<!-- cpu:end -->")
-GLOSSARY = ("<!-- glossary:begin -->", "<!-- glossary:end -->")
+from reports.markdown.tables import cell, code, figure_links, notice_blocks, table
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 
 
-class ReadmeError(ReportError):
-    """A page without the markers that a table belongs between: one line with the file, the reason and the way out."""
+class Records:
+    """The recorded runs and studies, each read once, and the plans of all studies."""
+
+    def __init__(self, reference: Path, plans: Sequence[Study] = ()) -> None:
+        self.reference, self.plans = reference, plans
+
+    @cached_property
+    def _runs(self) -> list[tuple[Path, Results]]:
+        return [(file.parent, load(file)) for file in sorted(self.reference.glob("*/*/results.json"))]
+
+    @cached_property
+    def studies(self) -> list[StudyResults]:
+        """The studies of all GPUs."""
+        return [load_results(path.parent) for path in sorted(self.reference.glob(f"*/studies/*/{INDEX}"))]
+
+    def runs(self, page: Path, *, on_cpu: bool = False) -> Runs:
+        """The runs on GPUs, or those that climbed the ladder on a CPU, the shallowest network first."""
+        runs = [(PurePosixPath(os.path.relpath(at, page.parent)).as_posix(), run) for at, run in self._runs]
+        return sorted((run for run in runs if _is_of_cpu(run[1]) == on_cpu), key=_by_gpu_and_depth)
 
 
 def picture_block(runs: Runs) -> str:
@@ -74,75 +86,9 @@ def _fastest_on_cpu(run: Results) -> tuple[str, ...]:
     return (loops, code(best.stage.name), _step(best.stage), *reference, best.text)
 
 
-def glossary_block(_: Runs) -> str:
-    """The terms of reports and documents."""
-    return bullets(glossary_lines())
-
-
-BLOCKS: dict[tuple[str, str], Callable[[Runs], str]] = {
-    PICTURE: picture_block,
-    LADDER: ladder_block,
-    NETWORKS: networks_block,
-    CPU: cpu_block,
-    GLOSSARY: glossary_block,
-}
-
-
-def recorded_runs(page: Path, reference: Path) -> list[tuple[str, Results]]:
-    """The runs below `results/reference` with their folders relative to a page, the shallowest network first.
-
-    Raises ladder.records.run.ResultsError for a file that cannot be read.
-    """
-    folders = sorted(file.parent for file in reference.glob("*/*/results.json"))
-    runs = [(PurePosixPath(os.path.relpath(folder, page.parent)).as_posix(), load(folder)) for folder in folders]
-    return sorted(runs, key=_by_gpu_and_depth)
-
-
-def update_readme(readme: Path, reference: Path) -> bool:
-    """Put the recorded runs into README and the pages of `docs/` beside it; whether that changed one of them.
-
-    README must have the ladder's markers. Raises ReadmeError, ResultsError or OSError.
-    """
-    changed = [(page, new) for page, old, new in _pages(readme, reference) if new != old]
-    for page, new in changed:
-        atomic_write(page, new)
-    return bool(changed)
-
-
-def readme_is_current(readme: Path, reference: Path) -> bool:
-    """Whether README and the pages of `docs/` show the recorded runs as they are. Raises as `update_readme` does."""
-    return all(new == old for _, old, new in _pages(readme, reference))
-
-
-def _pages(readme: Path, reference: Path) -> Iterator[tuple[Path, str, str]]:
-    """Every page with its text as it is, and as it should be."""
-    for page in (readme, *sorted((readme.parent / "docs").rglob("*.md"))):
-        old = new = page.read_text(encoding="utf-8")
-        for markers, block in BLOCKS.items():
-            if markers[0] in old or (page == readme and markers == LADDER):
-                new = between(new, page, markers, block(_runs_for(markers, page, reference)))
-        yield page, old, new
-
-
-def _runs_for(markers: tuple[str, str], page: Path, reference: Path) -> Runs:
-    """The recorded runs: those of CPUs for their own table, those of GPUs for all others."""
-    return [run for run in recorded_runs(page, reference) if is_of_cpu(run[1]) == (markers == CPU)]
-
-
-def is_of_cpu(run: Results) -> bool:
+def _is_of_cpu(run: Results) -> bool:
     """Whether a run climbed the ladder on a CPU, on a machine without a GPU."""
     return not gpu_name(run) and any(stage.group == "cpu" for stage in run.stages)
-
-
-def between(text: str, page: Path, markers: tuple[str, str], block: str) -> str:
-    """The page's text with a block between two markers; raises ReadmeError if they are missing."""
-    first, last = markers
-    before, begin, rest = text.partition(first)
-    _, end, after = rest.partition(last)
-    if not begin or not end:
-        raise ReadmeError(f"{page}: has no {first} followed by {last}; put both where the table belongs")
-    inside = f"\n\n{block}\n\n" if block else "\n"
-    return f"{before}{first}{inside}{last}{after}"
 
 
 def _by_gpu_and_depth(run: tuple[str, Results]) -> tuple[str, int, list[int]]:
@@ -231,9 +177,7 @@ def _ratio(factor: Ratio | None) -> str:
 def _references(results: Results, shown: Sequence[StageResult]) -> str:
     """A sentence with the fastest reference for each class of precision among the rungs shown; empty without one."""
     leads = {one.precision: one for rung in shown if (one := lead(rung, results))}
-    classes: dict[str, list[str]] = {}
-    for precision, one in leads.items():
-        classes.setdefault(_reference(one), []).append(precision)
+    classes = grouped((_reference(one), precision) for precision, one in leads.items())
     fastest = [f"for {numbers.listing(names)} rungs {reference}" for reference, names in classes.items()]
     return f" The fastest reference at least as exact: {numbers.listing(fastest)}." if fastest else ""
 

@@ -6,40 +6,15 @@ Published numbers are in the study's file. Ours come from `results/reference/<gp
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from ladder.records.files import atomic_write
 from ladder.records.run import Results, StageResult
-from ladder.records.study import INDEX, Published, Study
+from ladder.records.study import Published, Study
 from reports.facts import numbers
 from reports.facts.baselines import fastest, ratio
 from reports.facts.provenance import gpu_name
-from reports.facts.study_points import StudyResults, load_results
+from reports.facts.study_points import StudyResults
 from reports.facts.times import median_us
-from reports.markdown.readme import between
 from reports.markdown.tables import cell, table
-
-MARKERS = ("<!-- published:begin -->", "<!-- published:end -->")
-
-
-def update_published(readme: Path, reference: Path, plans: Sequence[Study]) -> bool:
-    """Put the table into README; whether that changed it. Raises ReadmeError, ResultsError or OSError."""
-    old = readme.read_text(encoding="utf-8")
-    new = between(old, readme, MARKERS, published_block(plans, recorded_studies(reference)))
-    if new != old:
-        atomic_write(readme, new)
-    return new != old
-
-
-def published_is_current(readme: Path, reference: Path, plans: Sequence[Study]) -> bool:
-    """Whether README shows the studies and their records as they are. Raises as `update_published` does."""
-    text = readme.read_text(encoding="utf-8")
-    return between(text, readme, MARKERS, published_block(plans, recorded_studies(reference))) == text
-
-
-def recorded_studies(reference: Path) -> list[StudyResults]:
-    """The recorded studies of all GPUs."""
-    return [load_results(path.parent) for path in sorted(reference.glob(f"*/studies/*/{INDEX}"))]
 
 
 def published_block(plans: Sequence[Study], recorded: Sequence[StudyResults]) -> str:

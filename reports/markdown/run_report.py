@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.numbers import line
 from reports.facts.run_table import networks_in_words, yardsticks
 from reports.facts.warnings import NAMED_STAGES
-from reports.markdown.rung_section import rung_section
-from reports.markdown.tables import bullets, details, figure_links, stage_table, table, warning_box
+from reports.markdown.tables import bullets, cell, details, figure_links, stage_table, table, warning_box
 from reports.views.details import energy
 from reports.views.run_view import RunView, run_view
-from reports.views.rung_view import rung_view
+from reports.views.rung_view import RungView, rung_view
 
 REST = (
     "The page, `report.html` beside this file, has the rest: every column, kernels, timelines, checks, floors, code, "
@@ -28,8 +27,8 @@ FEW_WORDS = (
 def report(results: Results, figures: Collection[str]) -> str:
     """The whole report; `figures` names the files in the folder `figures` beside it."""
     run = run_view(results)
-    rungs = [row.name for row in run.rows if not row.is_reference and row.status != "skipped"]
-    stages = {stage.name: stage for stage in results.stages}
+    shown = [row for row in run.rows if row.stage.status != "skipped"]
+    rungs = [row.stage for row in shown if not row.is_reference]
     blocks = [
         f"# {line(run.title)}",
         *map(warning_box, run.loud),
@@ -37,7 +36,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *figure_links({"ladder.svg"} & set(figures), "figures"),
         *([] if figures else ["No stage was timed in this run, so there are no figures."]),
         line(f"{run.heading}; {run.provenance}"),
-        stage_table([row for row in run.rows if row.status != "skipped"]),
+        stage_table(shown),
         " ".join(filter(None, (FEW_WORDS, networks_in_words(results), yardsticks(results), run.marks, _skipped(run)))),
         *(
             block
@@ -47,7 +46,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
         REST,
         *(["## Rungs"] if rungs else []),
-        *(block for name in rungs for block in rung_section(rung_view(stages[name], results))),
+        *(block for rung in rungs for block in rung_section(rung_view(rung, results))),
         *(["## More pictures"] if run.figures(figures) else []),
         *figure_links(run.figures(figures), "figures"),
     ]
@@ -65,3 +64,25 @@ def _skipped(run: RunView) -> str:
     most = max(skipped, key=lambda one: len(one.names))
     told = f"{len(names)} stages, {len(most.names)} of them for one reason: {line(most.reason)}"
     return f"Skipped: {told}. The page has all reasons."
+
+
+def rung_section(rung: RungView) -> Iterator[str]:
+    """One rung, without its parent if that was not timed."""
+    stage = rung.stage
+    yield f"### `{stage.name}`: {line(rung.title)}"
+    if stage.below:
+        yield f"From `{stage.below}`: {line(rung.change_in_full)}."
+    if rung.reason:
+        yield f"**{stage.status.capitalize()}**: {line(rung.reason)}"
+        return
+    factor = rung.versus_parent
+    if rung.us and (rung.predicted or factor):
+        measured = f"{rung.us} us" + (f", {factor.saying(f' of `{stage.below}`')}" if factor is not None else "")
+        cells = (cell(rung.predicted) or numbers.MISSING, cell(measured), cell(rung.verdict) or numbers.MISSING)
+        yield table(("Predicted", "Measured", "Verdict"), [cells])
+    if rung.moved:
+        yield f"**Moved:** {line(rung.moved)}"
+    if rung.overlap:
+        yield line(rung.overlap)
+    if rung.advice is not None:
+        yield f"**Bound now:** {line(str(rung.advice))}"

@@ -15,7 +15,7 @@ from reports.facts.warnings import Notice
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "Stage": lambda row: code(row.name),
-    "From": lambda row: code(row.parent) if row.parent else "",
+    "From": lambda row: code(row.stage.below) if row.stage.below else "",
     "us/step": lambda row: row.step,
     "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
     # Only rungs are compared: a reference's own best may be another one than a rung's.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ladder.records.files import PROGRAM
 from ladder.records.profile import KernelUse
-from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, Status
 from reports.errors import ReportError
 from reports.facts import numbers
@@ -33,16 +33,12 @@ AFTER: dict[Status, str] = {
 }
 
 
-class ExplainError(ReportError):
-    """A stage without anything to explain: one line with its name, the reason and the way out."""
-
-
 def print_explain(
     results: Results, name: str, run: Path | None = None, console: Console | None = None, recorded: Path | None = None
 ) -> None:
     """Print the explanation of one stage, from the run in a folder; one below `recorded` is named as a recorded run.
 
-    The explanation of a reference on the CPU, which no tool profiles, rests on its time alone. Raises ExplainError
+    The explanation of a reference on the CPU, which no tool profiles, rests on its time alone. Raises ReportError
     before it prints anything if the stage is not in the run, has no time, or lacks a profile.
     """
     console = standard(console)
@@ -65,17 +61,17 @@ def print_explain(
 
 
 def check_explicable(stage: StageResult, results: Results) -> None:
-    """Raise ExplainError for a stage without a time, or without the profile that one on a GPU needs."""
+    """Raise ReportError for a stage without a time, or without the profile that one on a GPU needs."""
     name = stage.name
     again = f"{PROGRAM} --stages {name}{_stage_files(results)}"
     if stage.status != "passed":
         why = f"{reason(stage)}); {AFTER[stage.status].format(again)}"
-        raise ExplainError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
+        raise ReportError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
     if stage.timing is None:
-        raise ExplainError(f"{name}: passed in this run without a time; measure it without --at-once")
+        raise ReportError(f"{name}: passed in this run without a time; measure it without --at-once")
     if stage.device != "cpu" and profiled(stage) is None:
         way_out = f"leave the run out to take one that profiled it, or record one: {again} --profile cupti"
-        raise ExplainError(f"{name}: {_without_profile(stage)}; {way_out}")
+        raise ReportError(f"{name}: {_without_profile(stage)}; {way_out}")
 
 
 def _stage_files(results: Results) -> str:
@@ -93,11 +89,11 @@ def _without_profile(stage: StageResult) -> str:
 
 
 def find(results: Results, name: str) -> StageResult:
-    """The stage of this name; raises ExplainError if it is not in the run or cannot be explained."""
+    """The stage of this name; raises ReportError if it is not in the run or cannot be explained."""
     names = [stage.name for stage in results.stages]
     if name not in names:
         near = difflib.get_close_matches(name, names) or names
-        raise ExplainError(f"{name}: no such stage in this run; try {numbers.brief(near)}")
+        raise ReportError(f"{name}: no such stage in this run; try {numbers.brief(near)}")
     stage = results.stages[names.index(name)]
     check_explicable(stage, results)
     return stage

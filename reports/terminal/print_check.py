@@ -8,9 +8,10 @@ from rich.console import Console
 from rich.text import Text
 
 from ladder.records.check import Checked
-from ladder.records.program import PROGRAM
+from ladder.records.files import PROGRAM
 from ladder.records.run import Check
 from reports.facts import numbers
+from reports.facts.grouped import grouped
 from reports.facts.run_table import trained
 from reports.terminal.console_layout import Column, print_table, say, standard
 
@@ -59,9 +60,7 @@ def _wrong(found: Checked) -> list[str]:
     """The one cause, else a line for each advice, with its checks; without a failed check, the reason."""
     if found.lead:
         return [found.lead]
-    for_checks: dict[str, list[str]] = {}
-    for what, advice in found.advice.items():
-        for_checks.setdefault(advice, []).append(what)
+    for_checks = grouped((advice, what) for what, advice in found.advice.items())
     lines = [f"{numbers.brief(checks, 2)}: {advice}" for advice, checks in for_checks.items()]
     return lines or [found.reason] * bool(found.reason)
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from ladder.records.limits import CpuLimits, LimitsRecord
 from reports.facts import numbers
+from reports.terminal.console_layout import plain_table, standard
 from reports.views.details import CAPTION, CAPTION_ON_CPU, limits_grid, not_measured
 
 
 def print_limits(record: LimitsRecord | CpuLimits, console: Console | None = None) -> None:
     """Print every primitive with its spread, then the primitives that were not measured, with the reason."""
-    console = console or Console(highlight=False)
+    console = standard(console)
     console.print()
     console.print(_table(record))
     console.print(Text(CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU, "dim"))
@@ -25,7 +25,7 @@ def print_limits(record: LimitsRecord | CpuLimits, console: Console | None = Non
 
 def _table(record: LimitsRecord | CpuLimits) -> Table:
     grid = limits_grid(record)
-    shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    shown = plain_table()
     for header, right in zip(grid.header, grid.right, strict=True):
         words = "" if header == "Unit" else header.lower()
         shown.add_column(words, justify="right" if right else "left", overflow="fold", no_wrap=header != "Primitive")

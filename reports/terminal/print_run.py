@@ -12,12 +12,11 @@ from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, joules, to_accuracy, why_none
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import Row, disturbed_in_words, heading, networks_in_words
+from reports.facts.run_table import Row, disturbed_in_words, heading, networks_in_words, skipped_in_words
 from reports.facts.warnings import not_made_in_words
 from reports.terminal.conclusion import print_conclusion
 from reports.terminal.console_layout import STATUS_STYLE, Column, fitting, has_symbols, print_table, say, standard
 from reports.terminal.recorded import nearest_recorded, print_recorded
-from reports.terminal.words import skipped_in_words
 from reports.views.run_view import RunView, run_view
 
 FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
@@ -50,12 +49,12 @@ def print_results(
     if skipped := {name: one.reason for one in run.not_passed("skipped") for name in one.names}:
         say(console, skipped_in_words(skipped, len(results.stages)))
     _print_broken(run, console)
-    shown = [row for row in run.rows if row.status != "skipped"]
+    shown = [row for row in run.rows if row.stage.status != "skipped"]
     columns = _columns(results, shown, console)
     if shown:
         console.print()
         print_table(console, columns, _headings(shown))
-        if how := _how_to_read(results, shown, fitting(columns, console.width)[0]):
+        if how := _how_to_read(shown, fitting(columns, console.width)[0]):
             say(console, how, "dim")
         if several := networks_in_words(results):
             say(console, several)
@@ -89,14 +88,14 @@ def _headings(shown: list[Row]) -> dict[int, str]:
 
 def _columns(results: Results, shown: list[Row], console: Console) -> list[Column]:
     """Every column, in the order of the table; the rank tells which of them a narrow terminal keeps."""
-    stages, target = {stage.name: stage for stage in results.stages}, results.settings.target_accuracy
+    target = results.settings.target_accuracy
     about = ABOUT[0] if has_symbols(console) else ABOUT[1]
-    of_row = [remarks(row, stages[row.name]) for row in shown]
+    of_row = list(map(remarks, shown))
     full = Column("", [", ".join(found.values()) for found in of_row], 15, style="yellow")
     first = [f"{next(iter(found), '')}{STAR * (len(found) > 1)}" for found in of_row]
     brief = Column("", first, 2, style="yellow", wider=full)
     starred = Column("", [STAR if found else "" for found in of_row], 0, style="yellow", wider=brief)
-    checked, in_words = ([_checked(row, stages[row.name], words) for row in shown] for words in (False, True))
+    checked, in_words = ([_checked(row, words) for row in shown] for words in (False, True))
     styles = {**dict.fromkeys((*checked, *in_words), STATUS_STYLE[UNDECIDED]), **STATUS_STYLE}
 
     def column(header: str, cells: list[str], rank: int, *, left: bool = False, style: str = "") -> Column:
@@ -104,7 +103,7 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
 
     return [
         column("rung", [row.name for row in shown], 0, left=True),
-        column("from", [row.parent for row in shown], 4, left=True, style="dim"),
+        column("from", [row.stage.below or "" for row in shown], 4, left=True, style="dim"),
         column("us/step", [numbers.microseconds(row.step_us) for row in shown], 0, style="bold"),
         starred,
         column("us a\nnetwork", [_of_several(row.network_us) for row in shown], 0),
@@ -112,12 +111,10 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
         column(FROM, [_ratio(row.versus_parent, about) for row in shown], 1),
         column(BEST, [_versus_best(row, about) for row in shown], 5),
         Column("checked", checked, 3, styles=styles, wider=Column("checked", in_words, 7, styles=styles)),
-        column("what it changes", [change_in_words(stages[row.name]) for row in shown], 6, left=True, style="dim"),
+        column("what it changes", [change_in_words(row.stage) for row in shown], 6, left=True, style="dim"),
         column("best reference", [_best(row) for row in shown], 8, left=True, style="dim"),
-        column("J/epoch", [_joules(stages[row.name]) for row in shown], 2),
-        column(
-            f"to {numbers.share(target)}" if target else "", [_reached(stages[row.name], target) for row in shown], 2
-        ),
+        column("J/epoch", [_joules(row.stage) for row in shown], 2),
+        column(f"to {numbers.share(target)}" if target else "", [_reached(row.stage, target) for row in shown], 2),
         column("accuracy", [numbers.percent(row.test_accuracy) for row in shown], 9),
         column("ms/epoch\n(min-max)", [numbers.spread_milliseconds(row.epoch_s) for row in shown], 10),
         column("launches\na step", [numbers.per_step(row.launches_per_step) for row in shown], 11),
@@ -127,25 +124,26 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
     ]
 
 
-def remarks(row: Row, stage: StageResult) -> dict[str, str]:
+def remarks(row: Row) -> dict[str, str]:
     """Why a time is to be read with care, in a word and in full: `disturbed`, `1 of 2 disturbed`."""
     if row.step_us is None:
         return {}
     found = {"throttled": "throttled"} if row.throttled else {}
-    if disturbed := disturbed_in_words(stage):
+    if disturbed := disturbed_in_words(row.stage):
         found["disturbed"] = disturbed
     if row.shortened:
         found["shortened"] = f"shortened to {row.shortened}"
-    if stage.expected and stage.expected.remark:
-        found["expected to lose"] = stage.expected.remark
+    if row.stage.expected and row.stage.expected.remark:
+        found["expected to lose"] = row.stage.expected.remark
     return found
 
 
-def _checked(row: Row, stage: StageResult, in_words: bool) -> str:
+def _checked(row: Row, in_words: bool) -> str:
     """The status; marked if rounding decides a check that the stage passed, or some checks were not made."""
-    open_ones = row.status == "passed" and any(check.is_undecided for check in stage.checks)
-    not_made = row.verdict.removeprefix(row.status) if in_words else f" -{row.checks_not_made}"
-    return f"{UNDECIDED if open_ones else row.status}{not_made if row.checks_not_made else ''}"
+    stage = row.stage
+    open_ones = stage.status == "passed" and any(check.is_undecided for check in stage.checks)
+    not_made = row.verdict.removeprefix(stage.status) if in_words else f" -{stage.not_made}"
+    return f"{UNDECIDED if open_ones else stage.status}{not_made if stage.not_made else ''}"
 
 
 def _of_several(us: float | None) -> str:
@@ -181,12 +179,11 @@ def _best(row: Row) -> str:
     return row.lead.reference.name if row.lead and row.lead.reference.name != row.name else ""
 
 
-def _how_to_read(results: Results, shown: list[Row], columns: list[Column]) -> str:
+def _how_to_read(shown: list[Row], columns: list[Column]) -> str:
     """The meaning of the columns and marks that are shown."""
     headers = {column.header for column in columns}
     told = [cell for column in columns for cell in column.cells]
-    stages = {stage.name: stage for stage in results.stages}
-    of_row = [list(remarks(row, stages[row.name])) for row in shown]
+    of_row = [list(remarks(row)) for row in shown]
     found = {word for words in of_row for word in words}
     star = f"{STAR} " if STAR in told else ""
     others = [word for word in REMARKS if any(word in words[1:] for words in of_row)]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ladder.records.run import Results, StageResult
+from ladder.records.run import Results
 from reports.facts.energy import to_accuracy
-from reports.facts.run_table import Row
+from reports.facts.run_table import Row, title_of
 from reports.facts.times import median_us
 from reports.terminal.explain import find
 from reports.views.run_view import run_view
@@ -17,35 +17,37 @@ from reports.views.rung_view import rung_view
 def run_facts(results: Results) -> dict[str, Any]:
     """The problem, a row for every stage, and the notices; times are null for a stage without one."""
     run = run_view(results)
-    stages = {stage.name: stage for stage in results.stages}
-    rows = [_row_data(row) | _energy_data(stages[row.name], results) for row in run.rows]
+    rows = [_row_data(row, results.settings.target_accuracy) for row in run.rows]
     return {"problem": results.problem, "stages": rows, "notices": run.notices}
 
 
-def _energy_data(stage: StageResult, results: Results) -> dict[str, Any]:
-    """What an epoch draws, and the way to the accuracy that the run names; null unless measured."""
-    return {"energy": stage.energy, "to_accuracy": to_accuracy(stage, results.settings.target_accuracy)}
-
-
-def _row_data(row: Row) -> dict[str, Any]:
-    plain = (
-        "name", "title", "precision", "is_reference", "status", "verdict", "checks_not_made", "epoch_s", "step_us",
-        "launches_per_step", "times_floor", "times_cheat_limit", "gpu_memory_mib", "prepare_s", "test_accuracy",
-        "throttled", "network_us", "learned_best",
+def _row_data(row: Row, target: float | None) -> dict[str, Any]:
+    computed = (
+        "epoch_s", "step_us", "launches_per_step", "times_floor", "times_cheat_limit", "gpu_memory_mib", "prepare_s",
+        "test_accuracy", "throttled", "network_us", "learned_best",
     )  # fmt: skip
-    parent, lead = row.versus_parent, row.lead
+    stage, parent, lead = row.stage, row.versus_parent, row.lead
     return {
-        **{name: getattr(row, name) for name in plain},
-        "from": row.parent or None,
+        "name": stage.name,
+        "title": title_of(stage),
+        "precision": stage.precision,
+        "is_reference": row.is_reference,
+        "status": stage.status,
+        "verdict": row.verdict,
+        "checks_not_made": stage.not_made,
+        **{name: getattr(row, name) for name in computed},
+        "from": stage.below,
         "times_from": parent.times if parent else None,
         "times_from_is_noise": parent.is_noise if parent else None,
         "reference": lead.reference.name if lead else None,
         "times_reference": lead.ratio.times if lead else None,
+        "energy": stage.energy,
+        "to_accuracy": to_accuracy(stage, target),
     }
 
 
 def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
-    """Where the time of a stage goes; raises ExplainError if it is not in the run or cannot be explained."""
+    """Where the time of a stage goes; raises ReportError if it is not in the run or cannot be explained."""
     stage = find(results, name)
     rung = rung_view(stage, results)
     one, advice = rung.profiled, rung.advice

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from ladder.records.expected import Expected
-from ladder.records.program import PROGRAM
+from ladder.records.files import PROGRAM
+from ladder.records.outlook import Expected
 from ladder.records.run import Group
 from reports.facts import numbers
+from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, Regime
 from reports.facts.run_table import ABLATIONS, BLOCKS
 from reports.terminal.console_layout import Column, print_table, say, standard
@@ -112,10 +113,7 @@ def _heading(stage: Stage) -> str:
 
 def _why_not(stages: Sequence[Stage]) -> list[str]:
     """A line for each reason why stages do not run here: `no (28 of 38): no CUDA device`."""
-    reasons: dict[str, list[str]] = {}
-    for stage in stages:
-        if stage.missing:
-            reasons.setdefault(stage.missing, []).append(stage.name)
+    reasons = grouped((stage.missing, stage.name) for stage in stages if stage.missing)
     if not reasons:
         return [f"All {len(stages)} run here."]
     ablations = sum(stage.group in ABLATIONS for stage in stages)

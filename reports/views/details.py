@@ -12,7 +12,7 @@ from reports.facts.baselines import sm_mhz
 from reports.facts.energy import has_energy, how_to_read_energy, joules, to_accuracy
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
-from reports.facts.run_table import BOUNDS, CYCLES, Row, caption, dataset_name, rows, validated
+from reports.facts.run_table import BOUNDS, CYCLES, Row, caption, dataset_name, rows, title_of, validated
 from reports.facts.time_breakdown import (
     OPERATIONS,
     PARTS,
@@ -26,9 +26,9 @@ from reports.facts.time_breakdown import (
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "Stage": lambda row: row.name,
-    "From": lambda row: row.parent,
-    "Title": lambda row: row.title,
-    "Precision": lambda row: numbers.precision(row.precision),
+    "From": lambda row: row.stage.below or "",
+    "Title": lambda row: title_of(row.stage),
+    "Precision": lambda row: numbers.precision(row.stage.precision),
     "ms/epoch (min-max)": lambda row: row.times,
     "us/step": lambda row: row.step,
     "Cycles/step": lambda row: numbers.cycles(row.step_cycles),

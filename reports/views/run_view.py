@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult, Status
+from reports.facts.grouped import grouped
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import MARKS, Row, heading, named, reason, rows, table_order
 from reports.facts.verdict import verdict_sentences
@@ -57,10 +58,8 @@ class RunView:
 
 def run_view(results: Results) -> RunView:
     """A run's first look."""
-    untimed: dict[tuple[Status, str], list[StageResult]] = {}
-    for stage in table_order(results):
-        if stage.status != "passed":
-            untimed.setdefault((stage.status, reason(stage)), []).append(stage)
+    not_passed = (stage for stage in table_order(results) if stage.status != "passed")
+    untimed = grouped(((stage.status, reason(stage)), stage) for stage in not_passed)
     found = notices(results)
     return RunView(
         results=results,

@@ -11,8 +11,8 @@ from reports.facts import numbers
 from reports.facts.ablations import overlap
 from reports.facts.baselines import Lead, lead, ratio, sm_mhz, step_cycles
 from reports.facts.bottleneck import advice_on
-from reports.facts.bound_advice import Advice
 from reports.facts.found import found_of
+from reports.facts.kernel_bottleneck import Advice
 from reports.facts.launch_regimes import HEADINGS, change_in_full, change_in_words, regime
 from reports.facts.predictions import outcome
 from reports.facts.profiles import agreement, grid, host_lines, kernel_names, seen_by

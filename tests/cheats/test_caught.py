@@ -10,7 +10,7 @@ import pytest
 from ladder.measure.protocol import REPEATED_EPOCHS
 from ladder.measure.seeds import REFUSED
 from ladder.records.run import StageResult
-from ladder.run import judge
+from ladder.run import jury
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.verify.gates import CURVES, KEPT_CHECK, VALIDATION_CURVES, WHOLE_CHECK
 from ladder.verify.other_runs import LOSS_CHECK
@@ -291,7 +291,7 @@ def test_a_slow_oracle_passes_another_order_in_late_epochs_with_checks_not_made(
     def judged_within(budget_s: float) -> StageResult:
         folder = tmp_path / f"{budget_s}"
         folder.mkdir()
-        monkeypatch.setattr(judge, "ORACLE_BUDGET_S", budget_s)
+        monkeypatch.setattr(jury, "ORACLE_BUDGET_S", budget_s)
         return run(folder, LATE_ORDER, hidden=(), epochs=REPEATED_EPOCHS + 2)[LATE_ORDER]
 
     assert_failed_by(judged_within(math.inf), "final parameters")

@@ -417,7 +417,7 @@ def without_side_effects() -> Iterator[None]:
             "ladder.study.session.load_dataset",
             "ladder.doctor.doctor",
             "ladder.machine.limits.measure_limits",
-            "reports.markdown.all_documents.update_readme",
+            "reports.markdown.all_documents.documents",
         ):
             patched.enter_context(mock.patch(name, refuse))
         for name in ("reports.terminal.stage_list.print_stage_list",):

@@ -42,7 +42,7 @@ def small_problem(**changes: object) -> Problem:
 class OneCoreRunner(Runner):
     """A runner whose stages use one core, so that no time is spent on reading the pace of all."""
 
-    def _job(self, stage_run: StageRun, round_: int, dataset: Path) -> Job:
+    def _job(self, stage_run: StageRun, round_: int, dataset: Path | None = None) -> Job:
         return msgspec.structs.replace(super()._job(stage_run, round_, dataset), blas_threads=1)
 
 
@@ -81,6 +81,9 @@ class Watcher:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def download(self, done: int, total: int | None, name: str) -> None:
+        pass
 
     def end(self) -> None:
         pass

@@ -14,7 +14,7 @@ from ladder.measure import worker
 from ladder.measure.protocol import Job, JobResult, decoded, encoded
 from ladder.processes.fork_servers import ForkServers
 from ladder.processes.worker_process import run_job
-from ladder.run import judge, jury, runner
+from ladder.run import jury, runner
 from ladder.verify.oracle_runs import (
     Computed,
     OracleRun,
@@ -52,8 +52,7 @@ def trained_here(
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a run do everything in this process."""
     monkeypatch.setattr(runner, "run_job", on_one_core)
-    for one in (judge, jury):
-        monkeypatch.setattr(one, "compute_all", trained_here)
+    monkeypatch.setattr(jury, "compute_all", trained_here)
     monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
     monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
@@ -61,6 +60,5 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def judge_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo `judge_in_this_process` for a test of a file whose other tests need no processes."""
     monkeypatch.setattr(runner, "run_job", run_job)
-    for one in (judge, jury):
-        monkeypatch.setattr(one, "compute_all", compute_all)
+    monkeypatch.setattr(jury, "compute_all", compute_all)
     monkeypatch.setattr(runner, "ForkServers", ForkServers)

@@ -44,7 +44,7 @@ def test_both_machines_are_recorded_and_the_document_is_updated(tmp_path: Path) 
     kept = {path.name: path.read_text() for path in (tmp_path / "results" / "aa").iterdir()}
     assert kept == {"cpu.json": "runs/aa/cpu\n", "h200.json": "runs/aa/gpu\n"}
     *runs, last = (tmp_path / "log").read_text().splitlines()
-    assert last == "-m tools.aa_study --update"
+    assert last == "-m tools.aa_study"
     asked = [command.options for line in runs if isinstance(command := parse(line.split()[1:]), Run)]
     assert [(one.stages, one.rounds) for one in asked] == [
         (("numpy",), 96),
@@ -64,7 +64,7 @@ def test_a_machine_without_a_gpu_records_cpu_rungs(tmp_path: Path) -> None:
     assert record(tmp_path, "cpu", GPU_NAME="").returncode == 0
     assert [path.name for path in (tmp_path / "results" / "aa").iterdir()] == ["cpu-rungs.json"]
     run, last = (tmp_path / "log").read_text().splitlines()
-    assert last == "-m tools.aa_study --update"
+    assert last == "-m tools.aa_study"
     asked = parse(run.split()[1:])
     assert isinstance(asked, Run)
     assert (asked.options.stages, asked.options.rounds) == (("cpu-one-call..cpu-resident",), 24)

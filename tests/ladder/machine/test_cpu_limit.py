@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from common.problem import Problem
-from ladder.machine import cpu_limit
-from ladder.machine.cpu_limit import cpu_cheat_limit
+from ladder.machine import cpu_limits
+from ladder.machine.cpu_limits import cpu_cheat_limit
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -18,7 +18,7 @@ SOFTMAX, MNIST_DENSITY = Problem(784, 10), 0.19
 
 @pytest.fixture(autouse=True)
 def avx512(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu_limit, "_operations_a_cycle", lambda: 128)
+    monkeypatch.setattr(cpu_limits, "_operations_a_cycle", lambda: 128)
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])
@@ -34,7 +34,7 @@ def test_more_cores_and_fewer_pixels_lower_the_limit_and_more_units_raise_it() -
 
 def test_where_one_core_is_faster_than_an_exchange_it_is_the_limit() -> None:
     tiny = Problem(4, 2, batch_size=1)
-    assert cpu_cheat_limit(tiny, 64, 1.0) == cpu_cheat_limit(tiny, 1, 1.0) < cpu_limit.EXCHANGE_US
+    assert cpu_cheat_limit(tiny, 64, 1.0) == cpu_cheat_limit(tiny, 1, 1.0) < cpu_limits.EXCHANGE_US
 
 
 def test_a_cpu_stage_passes_it_by_far(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ladder.machine import kept_limits as module
-from ladder.machine.kept_limits import keep_limits, kept_limits
+from ladder.machine import limits as module
+from ladder.machine.limits import keep_limits, kept_limits
 from ladder.records.limits import SHARED, Chip, Limit, LimitsRecord
 
 MACHINE: dict[str, Any] = {"gpu": {"name": "H200", "driver": "580.65"}, "cpu": {"model": "EPYC"}, "libraries": {}}

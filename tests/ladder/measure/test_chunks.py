@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from ladder.measure import chunks
-from ladder.measure.chunks import in_chunks
+from ladder.measure import displacement
+from ladder.measure.displacement import in_chunks
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (7, 11), (7, 10), (140,)])
 def test_every_element_occurs_once_and_in_order(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "CHUNK_ELEMENTS", 70)
+    monkeypatch.setattr(displacement, "CHUNK_ELEMENTS", 70)
     numbers = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
     halves = np.asfortranarray(numbers / 2)  # another memory order
     found = list(in_chunks(numbers, halves))

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.processes import compilers, worker_process
+from ladder.processes import worker_pool, worker_process
 from ladder.records.run import Results, StageResult, load
 from ladder.run.runner import Runner
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
@@ -18,12 +18,12 @@ COMPILES = [f"tests.planted:{name}" for name in ("COMPILES", "COMPILES_TOO", "CO
 
 @pytest.fixture(autouse=True)
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which these stages keep compiled code; the machine has cores for three compilers."""
+    """The folder in which these stages keep compiled code; the machine has cores for three worker_pool."""
     folder = tmp_path / "compiled"
     folder.mkdir()
     monkeypatch.setenv("COMPILED", str(folder))
     monkeypatch.setenv("LADDER_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(compilers, "cores_usable", lambda: 6)
+    monkeypatch.setattr(worker_pool, "cores_usable", lambda: 6)
     return folder
 
 
@@ -78,11 +78,11 @@ def test_compilers_and_the_stages_after_them_are_forked_as_well(
 
 
 def test_in_a_single_round_stages_compile_while_they_prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait, logs = compilers.Compilers.wait, [tmp_path / "logs" / f"{name}.1.log" for name in ("compiles", "marks")]
+    wait, logs = worker_pool.Compilers.wait, [tmp_path / "logs" / f"{name}.1.log" for name in ("compiles", "marks")]
     monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
     monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: stage_run.name != "numpy")
 
-    def wait_for_both(self: compilers.Compilers) -> dict[str, float]:
+    def wait_for_both(self: worker_pool.Compilers) -> dict[str, float]:
         deadline = time.monotonic() + 60
         while not all(log.exists() and log.read_text() for log in logs) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -90,7 +90,7 @@ def test_in_a_single_round_stages_compile_while_they_prepare(tmp_path: Path, mon
         return wait(self)
 
     seen: list[list[bool]] = []
-    monkeypatch.setattr(compilers.Compilers, "wait", wait_for_both)
+    monkeypatch.setattr(worker_pool.Compilers, "wait", wait_for_both)
     _, *stages, _ = prepare(tmp_path, NUMPY, *COMPILES, "tests.planted:MARKS").run(Watcher()).stages
     assert seen == [[True, True]]
     ended = max(builds(tmp_path, f"{stage.name}.compiling")[0][2] for stage in stages)
@@ -134,7 +134,7 @@ def test_a_stage_may_compile_only_its_first_updates_ahead(tmp_path: Path) -> Non
 def test_cores_limit_how_many_compile_at_once(
     cores: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compilers, "cores_usable", lambda: cores)
+    monkeypatch.setattr(worker_pool, "cores_usable", lambda: cores)
     stages = prepare(tmp_path, *COMPILES).run(Watcher()).stages
     assert [stage.status for stage in stages] == ["passed"] * 3
     spans = compiled(tmp_path)

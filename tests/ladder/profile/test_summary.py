@@ -12,9 +12,7 @@ from common.cuda.driver import Multiprocessor
 from common.problem import Problem
 from ladder.measure.profiled import sample_of
 from ladder.profile import chrome
-from ladder.profile.bytes_moved import with_bytes
-from ladder.profile.occupancy import occupancy
-from ladder.profile.summary import summarise, without_tool
+from ladder.profile.summary import occupancy, summarise, with_bytes, without_tool
 from ladder.profile.timeline import excerpt
 from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Range, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, Split

@@ -12,7 +12,7 @@ from common.errors import UsageError
 from ladder.measure.protocol import Job
 from ladder.measure.timing import Plan
 from ladder.options.run_options import RunOptions
-from ladder.processes import compilers
+from ladder.processes import worker_pool
 from ladder.processes.worker_pool import WorkerPool
 from ladder.records.run import load
 from ladder.run import runner
@@ -25,7 +25,7 @@ from tests.ladder.run.test_runner import FAULTS
 def test_stages_run_side_by_side_and_none_is_timed(
     at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compilers, "cores_usable", lambda: 1)  # so that the stages compile themselves
+    monkeypatch.setattr(worker_pool, "cores_usable", lambda: 1)  # so that the stages compile themselves
     (tmp_path / "compiled").mkdir()
     monkeypatch.setenv("COMPILED", str(tmp_path / "compiled"))
     watcher = Watcher()

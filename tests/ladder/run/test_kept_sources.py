@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ladder.records.sources import sources_of
 from ladder.run.entries import all_entries
-from ladder.run.kept_sources import keep_sources
+from ladder.run.sources import keep_sources
 from tests.reports import sample
 
 PARENTS = {"cudnn-softmax", "sparse-metrics", "cublas", "async", "naive"}

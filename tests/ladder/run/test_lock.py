@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from ladder.run.lock import alone_in
+from ladder.run.folders import alone_in
 
 ROOT = Path(__file__).parents[3]
-HOLDER = "import sys, time\nfrom pathlib import Path\nfrom ladder.run.lock import alone_in\n" + (
+HOLDER = "import sys, time\nfrom pathlib import Path\nfrom ladder.run.folders import alone_in\n" + (
     "with alone_in(Path(sys.argv[1])):\n    print('held', flush=True)\n    time.sleep(60)\n"
 )
 

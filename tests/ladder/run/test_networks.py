@@ -11,7 +11,7 @@ from common.problem import Problem
 from ladder.options.run_options import from_record
 from ladder.records.run import LossPoint, Results, StageResult, load
 from ladder.run.jury import Jury
-from ladder.verify.networks import LOSS_CHECK, OWN_CHECK
+from ladder.verify.other_runs import LOSS_CHECK, OWN_CHECK
 from reports.facts.run_table import heading, networks_in_words, rows
 from reports.markdown.run_report import report
 from tests.cheats.networks import UNJUDGED

@@ -16,7 +16,7 @@ from ladder.measure.timing import Plan
 from ladder.records.limits import Chip, LimitsRecord, StepBounds
 from ladder.records.run import Check, HostState, Process, StageResult, load
 from ladder.records.statistics import median_interval
-from ladder.run import judge, runner
+from ladder.run import jury, runner
 from ladder.run.judge import Judge
 from ladder.run.runner import Runner
 from ladder.run.stage_run import StageRun
@@ -86,7 +86,7 @@ class Script:
         monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: self)
         monkeypatch.setattr(Runner, "_verify", verify)
         monkeypatch.setattr(Judge, "record", lambda self, round_: None)
-        monkeypatch.setattr(judge, "compute_all", oracles)
+        monkeypatch.setattr(jury, "compute_all", oracles)
         monkeypatch.setattr("time.monotonic", lambda: script._now_s)
 
     def for_needs(self, needs: object) -> None:
@@ -119,14 +119,15 @@ def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False), device="gpu")
     measured_after, limits = list[int](), LimitsRecord(Chip(1, 1, 1), [], {}, 1.0)
 
-    def measure_limits(self: Runner, scratch: Path) -> None:
+    def measure_limits(*_: object) -> LimitsRecord:
         measured_after.append(len(script.asked))
-        self._results = msgspec.structs.replace(self._results, limits=limits)
+        return limits
 
     def bounds(_: LimitsRecord, stage: Stage, *rest: object) -> StepBounds:
         return StepBounds(1e9 if stage.name == "numpy" else 0.0, None)
 
-    monkeypatch.setattr(Runner, "_measure_limits", measure_limits)
+    monkeypatch.setattr(runner, "measure_gpu_limits", measure_limits)
+    monkeypatch.setattr(runner, "keep_limits", lambda *_: None)
     monkeypatch.setattr(runner, "cannot_run", lambda stage: None)
     monkeypatch.setattr(runner, "missing", lambda needs: None)
     monkeypatch.setattr(runner, "bounds_of", bounds)

@@ -9,8 +9,7 @@ import pytest
 
 from ladder.records.run import Results, load
 from ladder.records.sources import Sources, sources_of
-from reports.explorer.code import Code, code_of
-from reports.explorer.highlight import lines
+from reports.explorer.code import Code, code_of, lines
 from tests.reports import sample
 
 RECORDED = sorted(Path("results/reference/h200").glob("*/results.json"))

@@ -11,7 +11,6 @@ from ladder.records.limits import Limit, LimitsRecord
 from ladder.records.profile import Kind, Split
 from ladder.records.run import load
 from reports.facts.bottleneck import next_step
-from reports.facts.network_size import product_operations
 from reports.facts.time_breakdown import Profiled, all_profiled
 from tests.reports import sample
 from tests.reports.advice import BUSY, RECORDED, STAGE, advice, of_kernel
@@ -54,7 +53,7 @@ def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
 
 def test_the_bound_tells_the_rate_and_its_share_of_the_precisions_most() -> None:
     run = sample.results()
-    rate = product_operations(run.problem) / BUSY.kernels_us / 1e6
+    rate = run.problem.product_operations / BUSY.kernels_us / 1e6
     most = msgspec.structs.replace(run, limits=_limits(2 * rate))
     one = Profiled(STAGE, profile(BUSY, [kernel("slow", "gemm", 40.0)]), 70.0)
     assert f" at {rate:.3g} TFLOP/s, 50% of float32's most here. " in next_step(most, one).bound

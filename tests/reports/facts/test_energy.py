@@ -7,7 +7,7 @@ import pytest
 
 from ladder.records.run import Energy, LossPoint, Results
 from reports.facts.energy import has_energy, how_to_read_energy, to_accuracy, why_none
-from reports.figures.energy import energies, energy_figure, headline
+from reports.figures.energy import drawn, energies, headline
 from reports.markdown.run_report import report
 from reports.terminal.run_json import run_facts
 from reports.views.details import details
@@ -78,6 +78,6 @@ def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:
 def test_the_figure_names_the_most_frugal_stage() -> None:
     run = measured()
     assert headline(energies(run)) == "async: 0.4 J an epoch, 40% of it idle power"
-    drawing = energy_figure(run)
+    drawing = drawn(run).svg()
     assert {"async", "cublas", "0.4 J, 300 W"} <= set(words(drawing))
     assert_texts_apart(drawing)

@@ -19,7 +19,7 @@ POINTS: list[tuple[Group, Path]] = [
 @pytest.mark.parametrize(("group", "path"), POINTS, ids=lambda one: one.parent.name if isinstance(one, Path) else one)
 def test_recorded_ablations_show_every_rung_with_its_parts(group: Group, path: Path) -> None:
     run = load(path)
-    text = ablation_figure(run, group)
+    text = ablation_figure(run, group).svg()
     assert_texts_apart(text)
     found = ablation(run, group)
     shown = words(text)

@@ -9,7 +9,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
 from reports.facts import numbers
 from reports.facts.run_table import MARKS, disturbed_mark
-from reports.figures.ladder import FARTHEST, PAGE, REFERENCES, dots, drawn, headline, ladder, reference_dots
+from reports.figures.ladder import FARTHEST, PAGE, REFERENCES, dots, drawn, headline, reference_dots
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -20,7 +20,7 @@ NO_RUNG = sample.synthetic_results()
 
 def pixels(run: Results) -> dict[str, float]:
     """Where each stage's dot is drawn."""
-    circles = [float(one.get("cx", "nan")) for one in parse(ladder(run)).iter(f"{SVG}circle")]
+    circles = [float(one.get("cx", "nan")) for one in parse(drawn(run).svg()).iter(f"{SVG}circle")]
     shown = dots(run)
     return dict(zip([dot.stage.name for dot in (*reference_dots(run, shown), *shown)], circles, strict=True))
 
@@ -35,18 +35,18 @@ def test_a_dot_a_rung_further_left_the_faster() -> None:
 def test_an_arrow_begins_at_the_parents_dot_and_is_dotted_within_the_noise() -> None:
     run = sample.replace_stage(RUN, "bf16-gemm", below="naive")
     at = pixels(run)
-    arrows = [one for one in parse(ladder(run)).iter(f"{SVG}polyline") if one.get("stroke-width") == "2"]
+    arrows = [one for one in parse(drawn(run).svg()).iter(f"{SVG}polyline") if one.get("stroke-width") == "2"]
     starts = [float((one.get("points") or "").partition(",")[0]) for one in arrows]
     assert starts == pytest.approx([at["naive"], at["async"], at["naive"]])
     assert [one.get("stroke-dasharray") for one in arrows] == [None] * 3
     timing = next(stage for stage in RUN.stages if stage.name == "naive").timing
     same = sample.replace_stage(RUN, "async", timing=timing)
     assert [dot.is_noise for dot in dots(same)] == [False, True, False, False]
-    assert 'stroke-dasharray="2 3"' in ladder(same)
+    assert 'stroke-dasharray="2 3"' in drawn(same).svg()
 
 
 def test_rungs_stand_under_the_way_in_which_their_kernels_reach_the_gpu() -> None:
-    shown = words(ladder(RUN))
+    shown = words(drawn(RUN).svg())
     order = [shown.index(word) for word in ("The host launches every kernel", "naive", "async")]
     assert order == sorted(order)
     assert shown.index("One CUDA graph launches an epoch's kernels") < shown.index("cublas")
@@ -56,16 +56,16 @@ def test_references_on_the_rungs_device_stand_above_them_as_hollow_dots() -> Non
     shown = dots(RUN)
     names = [dot.stage.name for dot in reference_dots(RUN, shown)]
     assert names == [one.name for one in RUN.stages if one.group == "reference" and one.device == "gpu"]
-    hollow = ["stroke-width" in one.attrib for one in parse(ladder(RUN)).iter(f"{SVG}circle")]
+    hollow = ["stroke-width" in one.attrib for one in parse(drawn(RUN).svg()).iter(f"{SVG}circle")]
     assert hollow == [True] * len(names) + [False] * len(shown)
-    text = words(ladder(RUN))
+    text = words(drawn(RUN).svg())
     assert text.index(REFERENCES) < text.index(names[0]) < text.index("naive")
 
 
 def test_a_reference_that_would_squeeze_the_axis_is_left_out() -> None:
     run = load(RECORDED[-1])
     assert not run.problem.hidden
-    assert "torch-dataloader" not in ladder(run)
+    assert "torch-dataloader" not in drawn(run).svg()
     assert pixels(run)["torch-eager"] > pixels(run)["naive"]
 
 
@@ -78,7 +78,7 @@ def test_the_headline_names_both_ends_and_the_precision_of_the_fastest() -> None
 
 
 def test_each_precision_has_the_line_of_its_reference() -> None:
-    assert "fastest reference: jax-scan, float32, 53.4 us" in words(ladder(RUN))
+    assert "fastest reference: jax-scan, float32, 53.4 us" in words(drawn(RUN).svg())
     # A bfloat16 reference does not count for the float32 rungs.
     run = sample.replace_stage(RUN, "jax-scan", status="failed", reason="loss curve")
     slow = next(stage.timing for stage in RUN.stages if stage.name == "torch-eager")
@@ -87,7 +87,7 @@ def test_each_precision_has_the_line_of_its_reference() -> None:
     spread = msgspec.structs.replace(slow.epoch_s, median=far, min=far, max=far)
     run = sample.replace_stage(run, "torch-eager", timing=msgspec.structs.replace(slow, epoch_s=spread))
     assert "torch-eager" not in pixels(run)
-    lines = [text for text in words(ladder(run)) if text.startswith("fastest reference")]
+    lines = [text for text in words(drawn(run).svg()) if text.startswith("fastest reference")]
     assert lines[0] == "fastest reference for float32: torch-eager, float32, 4,274 us (right of the axis)"
     assert [line.partition(":")[0] for line in lines[1:]] == ["fastest reference for bf16/fp16"]
 
@@ -95,7 +95,7 @@ def test_each_precision_has_the_line_of_its_reference() -> None:
 @pytest.mark.parametrize("path", [RECORDED[0], RECORDED[-1]], ids=lambda path: path.parent.name)
 def test_the_file_has_the_lines_and_marks_of_the_page(path: Path) -> None:
     run = load(path)
-    file, page = words(ladder(run)), words(drawn(run, PAGE).svg())
+    file, page = words(drawn(run).svg()), words(drawn(run, PAGE).svg())
     names = {dot.stage.name for dot in (*dots(run), *reference_dots(run, dots(run)))}
     precisions = {precision_class(dot.stage) for dot in dots(run)}
     lines = {text for text in file if text.startswith("fastest reference")}
@@ -111,27 +111,27 @@ def test_the_file_has_the_lines_and_marks_of_the_page(path: Path) -> None:
 
 def test_without_a_timed_rung_the_references_are_the_dots() -> None:
     assert list(pixels(NO_RUNG)) == ["numpy"]
-    shown = words(ladder(NO_RUNG))
+    shown = words(drawn(NO_RUNG).svg())
     assert shown[0].endswith("no rung was timed in this run")
     assert "The host launches every kernel" not in shown
 
 
 def test_the_description_tells_every_time() -> None:
-    description = parse(ladder(RUN)).findtext(f"{SVG}desc") or ""
+    description = parse(drawn(RUN).svg()).findtext(f"{SVG}desc") or ""
     assert "naive 85.5, async 42.7, cublas 36.8, bf16-gemm 45.9. Fastest reference: jax-scan 53.4 us." in description
 
 
 @pytest.mark.parametrize("run", [RUN, NO_RUNG, sample.long_names(), sample.deeper_results()])
 def test_no_text_lies_on_another_or_outside(run: Results) -> None:
-    assert_texts_apart(ladder(run))
+    assert_texts_apart(drawn(run).svg())
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
 def test_recorded_pictures_are_readable(path: Path) -> None:
     run = load(path)
-    text = ladder(run)
+    text = drawn(run).svg()
     assert_texts_apart(text)
-    assert text == ladder(run)
+    assert text == drawn(run).svg()
     timed = [
         stage for stage in run.stages if stage.timing and stage.group not in ("reference", "memory", "data", "shapes")
     ]

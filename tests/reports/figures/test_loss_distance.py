@@ -26,14 +26,14 @@ def checked(error: float | None, limit: float) -> Results:
 def test_every_checked_loss_curve_has_a_row_in_table_order() -> None:
     names = [one.stage.name for one in loss_distances(RUN)]
     assert names[:4] == ["naive", "async", "cublas", "sparse-metrics"]
-    shown = words(loss_distance(RUN))
+    shown = words(loss_distance(RUN).svg())
     assert [word for word in shown if word in names] == [name for name in names if name in shown]
     assert "2.5x below" in shown  # naive: 4e-6 of 1e-5
 
 
 def test_a_dot_left_of_its_limit_is_within_it() -> None:
     for error, is_left in ((1e-6, True), (1e-4, False)):
-        root = parse(loss_distance(checked(error, 1e-5)))
+        root = parse(loss_distance(checked(error, 1e-5)).svg())
         dot = root.find(f"{SVG}circle")
         (limit,) = [
             one
@@ -46,32 +46,32 @@ def test_a_dot_left_of_its_limit_is_within_it() -> None:
 
 
 def test_a_curve_outside_its_limit_is_the_headline() -> None:
-    shown = words(loss_distance(checked(2e-5, 1e-5)))
+    shown = words(loss_distance(checked(2e-5, 1e-5)).svg())
     assert shown[0] == "1 of 1 loss curve left the float64 oracle's by more than the limit"
     assert "2x above" in shown
-    assert words(loss_distance(checked(2e-6, 1e-5)))[0].startswith("Every judged loss is within")
+    assert words(loss_distance(checked(2e-6, 1e-5)).svg())[0].startswith("Every judged loss is within")
     assert THEME["limit"] not in [values for name, values in THEME.items() if name != "limit"]
 
 
 @pytest.mark.parametrize(("name", "label"), [("h200", "constant limit"), ("amd-epyc-2-cores", "limit by controls")])
 def test_the_limit_is_named_as_the_run_was_judged(name: str, label: str) -> None:
-    shown = words(loss_distance(load(Path(f"results/reference/{name}/logistic/results.json"))))
+    shown = words(loss_distance(load(Path(f"results/reference/{name}/logistic/results.json"))).svg())
     assert label in shown
 
 
 def test_a_loss_that_is_not_finite_has_no_dot() -> None:
-    text = loss_distance(checked(None, 1e-5))
+    text = loss_distance(checked(None, 1e-5)).svg()
     assert parse(text).find(f"{SVG}circle") is None
     assert "not finite" in words(text)
 
 
 @pytest.mark.parametrize("run", [RUN, checked(0.0, 1e-5), checked(None, 1.0), sample.long_names()])
 def test_no_text_lies_on_another_or_outside(run: Results) -> None:
-    assert_texts_apart(loss_distance(run))
+    assert_texts_apart(loss_distance(run).svg())
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
 def test_recorded_distances_are_readable(path: Path) -> None:
     run = load(path)
     if loss_distances(run):  # verification leaves loss curves out where rounding grows too far
-        assert_texts_apart(loss_distance(run))
+        assert_texts_apart(loss_distance(run).svg())

@@ -10,7 +10,7 @@ import pytest
 
 from ladder.records.limits import DesignFloor, StepBounds
 from ladder.records.run import Results, load
-from reports.figures.roofline import Point, Roof, headline, points, roofline
+from reports.figures.roofline import Point, Roof, drawn, headline, points
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -71,11 +71,11 @@ def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:
     design = DesignFloor(20.0, 1.0, 0.0, 0.0, 1e7 * sample_step_us("async"), 1e7, "float32")
     waiting = replace(own, stage=msgspec.structs.replace(own.stage, bounds=StepBounds(0.5, design)))
     assert headline([waiting], roof) == "async: 10 TFLOP/s, 47% of what its launches allow"
-    assert headline(points(run), Roof.of(run.limits)) in words(roofline(run))
+    assert headline(points(run), Roof.of(run.limits)) in words(drawn(run).svg())
 
 
 def test_dots_stand_by_intensity_and_each_has_its_name() -> None:
-    text = roofline(with_roofs())
+    text = drawn(with_roofs()).svg()
     circles = [float(one.get("cx", "nan")) for one in parse(text).iter(f"{SVG}circle")]
     naive, later = circles[:2]
     assert naive < later  # a hundredth of the bytes
@@ -90,7 +90,7 @@ def test_a_run_without_limits_or_designs_has_none() -> None:
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
 def test_words_of_recorded_runs_stand_apart_and_name_every_dot(path: Path) -> None:
     run = load(path)
-    text = roofline(run)
+    text = drawn(run).svg()
     assert_texts_apart(text)
     assert {point.stage.name for point in points(run)} <= set(words(text))
     roof = Roof.of(run.limits) if run.limits else None

@@ -8,7 +8,6 @@ import pytest
 from ladder.records.limits import Limit
 from ladder.records.study import Point
 from reports.facts import numbers
-from reports.facts.network_size import product_operations
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
 from reports.figures.step_time import axis_of, step_time
@@ -74,7 +73,7 @@ def test_over_networks_it_shows_a_network_s_share_and_the_products_at_the_highes
     }
     results = StudyResults(study("networks", points), runs)
     stage = results.at(points[1], "naive")
-    least_us = product_operations(run.problem) / 600.0 / 1e6
+    least_us = run.problem.product_operations / 600.0 / 1e6
     shown = words(drawn(results))
     assert "us/network-step, log scale" in shown
     assert f"naive  {numbers.microseconds(median_us(stage) / 4)}" in shown  # type: ignore[operator]

@@ -7,7 +7,7 @@ from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
 from reports.facts.profiles import timeline_name
 from reports.figures import timeline_figure as timeline
-from reports.figures.timeline_figure import left_out, on_one_clock, shown, stage_timeline, timelines, with_timeline
+from reports.figures.timeline_figure import left_out, on_one_clock, shown, timelines, with_timeline
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -41,12 +41,12 @@ def bars(svg: str, colour: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("name", [stage.name for stage in with_timeline(RUN)])
 def test_no_text_of_a_stage_lies_on_another_or_outside(name: str) -> None:
-    assert_texts_apart(stage_timeline(stage(name), RUN))
+    assert_texts_apart(on_one_clock([shown(stage(name))], RUN).svg())
 
 
 @pytest.mark.parametrize("run", [RUN, sample.long_names()])
 def test_no_text_of_all_stages_lies_on_another_or_outside(run: Results) -> None:
-    assert_texts_apart(timelines(run))
+    assert_texts_apart(timelines(run).svg())
 
 
 @pytest.mark.parametrize("us", [1e-9, 1e12, 1e41])  # 1e41: the record says 1e35 seconds
@@ -57,8 +57,8 @@ def test_steps_of_any_length_are_drawn(us: float) -> None:
     timing = msgspec.structs.replace(timing, step_us=us)
     run = sample.replace_stage(RUN, "async", profiles=profiles, timing=timing)
     assert step_us("async", run) == us
-    parse(stage_timeline(stage("async", run), run))
-    parse(timelines(run))
+    parse(on_one_clock([shown(stage("async", run))], run).svg())
+    parse(timelines(run).svg())
 
 
 def test_bars_stand_where_they_were_seen_in_the_colour_of_their_kind() -> None:
@@ -68,7 +68,7 @@ def test_bars_stand_where_they_were_seen_in_the_colour_of_their_kind() -> None:
          Span("gpu", "sgd_update", "update", 25.0, 1.0)],
         30.0,
     )  # fmt: skip
-    drawn = stage_timeline(stage("async", run), run)
+    drawn = on_one_clock([shown(stage("async", run))], run).svg()
     begin, scale = timeline.LEFT, AXIS / 30.0
     assert bars(drawn, "idle") == [pytest.approx((begin, timeline.RIGHT))] * 2
     assert bars(drawn, "host") == [pytest.approx((begin, begin + 3 * scale), abs=0.11)]
@@ -87,7 +87,7 @@ def test_names_stand_only_where_there_is_room_and_in_the_outer_of_two_bars() -> 
     )  # fmt: skip
     inside = [
         one.text
-        for one in parse(stage_timeline(stage("async", run), run)).iter(f"{SVG}text")
+        for one in parse(on_one_clock([shown(stage("async", run))], run).svg()).iter(f"{SVG}text")
         if "inside" in (one.get("class") or "").split()
     ]
     assert inside == ["cudaLaunchKernel", "gemm_naive", "a_name…"]
@@ -107,19 +107,19 @@ def test_on_a_page_a_group_says_where_the_bars_go() -> None:
     host, gpu = (one for one in parse(text).iter(f"{SVG}g") if one.get("data-bars") == "async")
     assert (host.get("data-row"), gpu.get("data-row")) == ("host", "gpu")
     left, scale = (float(gpu.get(f"data-{name}", "nan")) for name in ("left", "scale"))
-    ((begin, end),) = bars(stage_timeline(stage("async", run), run), "gemm")
+    ((begin, end),) = bars(on_one_clock([shown(stage("async", run))], run).svg(), "gemm")
     assert (left + 4 * scale, left + 24 * scale) == pytest.approx((begin, end), abs=0.11)
     assert bars(text, "gemm") == []
 
 
 def test_the_title_says_stage_time_and_the_axis_the_tool() -> None:
-    drawn = words(stage_timeline(stage("naive"), RUN))
+    drawn = words(on_one_clock([shown(stage("naive"))], RUN).svg())
     assert drawn[0] == "Three steps of naive, 85.5 us/step"
     assert "us, scaled to the timed step; profiled by CUPTI, under which a step takes 10% longer" in drawn
 
 
 def test_all_stages_share_an_axis_that_ends_with_the_slowest_rung() -> None:
-    drawn = timelines(RUN)
+    drawn = timelines(RUN).svg()
     assert max(end for _, end in bars(drawn, "idle")) == pytest.approx(timeline.TIMES)
     ends = [end - timeline.NAMES for _, end in bars(drawn, "idle")][::2]
     assert ends[1] / ends[0] == pytest.approx(step_us("async") / step_us("naive"), rel=1e-3)
@@ -130,7 +130,7 @@ def test_all_stages_share_an_axis_that_ends_with_the_slowest_rung() -> None:
 
 def test_a_rule_stands_between_the_rungs_and_the_references_only() -> None:
     def rules(run: Results) -> int:
-        lines = [one.get("points") or "" for one in parse(timelines(run)).iter(f"{SVG}polyline")]
+        lines = [one.get("points") or "" for one in parse(timelines(run).svg()).iter(f"{SVG}polyline")]
         return sum(points.startswith("12,") for points in lines)
 
     assert rules(RUN) == 1
@@ -142,7 +142,7 @@ def test_a_stage_without_bars_has_no_timeline() -> None:
     assert timeline_name(stage("naive")) == "timeline-naive.svg"
     assert "async" not in [one.name for one in with_timeline(with_spans("async", [], 0.0))]
     with pytest.raises(ValueError, match="torch-amp has no profile"):
-        stage_timeline(stage("torch-amp"), RUN)
+        on_one_clock([shown(stage("torch-amp"))], RUN).svg()
 
 
 def epoch_kernel(kernels_per_step: float) -> Results:
@@ -157,7 +157,7 @@ def epoch_kernel(kernels_per_step: float) -> Results:
 def test_a_kernel_that_runs_an_epoch_is_a_pale_bar_of_three_timed_steps(kernels: int, label: str) -> None:
     run = epoch_kernel(kernels / 468)
     assert "async" in [one.name for one in with_timeline(run)]
-    alone, everyone = stage_timeline(stage("async", run), run), timelines(run)
+    alone, everyone = on_one_clock([shown(stage("async", run))], run).svg(), timelines(run).svg()
     assert bars(alone, "one-kernel") == [pytest.approx((timeline.LEFT, timeline.RIGHT))]
     (pale,) = (one for one in parse(everyone).iter(f"{SVG}rect") if one.get("opacity") and one.get("height") != "11")
     length = float(pale.get("width", "nan"))
@@ -174,7 +174,7 @@ def test_stages_without_a_timeline_are_named_with_the_reason() -> None:
     assert "async (it crashed)" in left_out(run)
     assert "numpy (on the CPU)" in left_out(run)
     assert not [one for one in left_out(run) if one.startswith("naive")]
-    drawn = timelines(run)
+    drawn = timelines(run).svg()
     assert f"no timeline: {', '.join(left_out(run))}" in " ".join(words(drawn))
     assert_texts_apart(drawn)
 
@@ -182,5 +182,5 @@ def test_stages_without_a_timeline_are_named_with_the_reason() -> None:
 def test_a_faster_rung_is_never_drawn_longer_whatever_its_profile_stretched() -> None:
     (seen,) = stage("async").profiles
     stretched = msgspec.structs.replace(seen, timeline_us=seen.timeline_us * 10)
-    before = bars(timelines(RUN), "idle")
-    assert bars(timelines(sample.replace_stage(RUN, "async", profiles=[stretched])), "idle") == before
+    before = bars(timelines(RUN).svg(), "idle")
+    assert bars(timelines(sample.replace_stage(RUN, "async", profiles=[stretched])).svg(), "idle") == before

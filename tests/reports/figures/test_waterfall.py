@@ -8,7 +8,7 @@ import pytest
 from ladder.records.profile import Split
 from ladder.records.run import Results, load
 from reports.facts.time_breakdown import chain
-from reports.figures.waterfall import BAR_COLOURS, KEY, bars, waterfall
+from reports.figures.waterfall import BAR_COLOURS, KEY, bars, drawn
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 from tests.reports.profiles import own_kernels, profile
@@ -39,11 +39,11 @@ def test_kernels_are_told_by_operation_and_small_changes_are_added_up() -> None:
 
 def test_bars_are_as_long_as_their_change_and_labelled_with_it() -> None:
     found = list(bars(chain(RUN)))
-    text = waterfall(RUN)
-    drawn = [one for one in parse(text).iter(f"{SVG}rect") if "%" not in (one.get("width") or "")][len(KEY) :]
-    assert len(drawn) == len(found)
-    scale = float(drawn[0].get("width", "nan")) / found[0].end
-    for bar, one in zip(found, drawn, strict=True):
+    text = drawn(RUN, chain(RUN)).svg()
+    boxes = [one for one in parse(text).iter(f"{SVG}rect") if "%" not in (one.get("width") or "")][len(KEY) :]
+    assert len(boxes) == len(found)
+    scale = float(boxes[0].get("width", "nan")) / found[0].end
+    for bar, one in zip(found, boxes, strict=True):
         assert float(one.get("width", "nan")) == pytest.approx(max(abs(bar.end - bar.begin) * scale, 1), abs=0.06)
         assert (one.get("opacity") is not None) == (bar.end > bar.begin and not bar.is_step)
     assert {"85.5", "-19.9", "42.7", "36.8"} <= set(words(text))
@@ -60,20 +60,20 @@ def test_a_change_within_the_noise_has_no_parts_and_says_so() -> None:
 def test_a_change_of_precision_is_named_where_it_happens() -> None:
     run = sample.replace_stage(RUN, "cublas", precision="tf32")
     assert [bar.remark for bar in bars(chain(run)) if bar.is_step] == ["", "", "from here on in tf32"]
-    assert "from here on in tf32" in words(waterfall(run))
+    assert "from here on in tf32" in words(drawn(run, chain(run)).svg())
 
 
 def test_no_text_lies_on_another_or_outside() -> None:
     # A rung whose parts reach far to both sides, and below zero.
     run = sample.replace_stage(RUN, "async", profiles=[profile(Split(1.0, 0.0, 4.0, 900.0, 0.1), own_kernels())])
     for one in (RUN, run):
-        assert_texts_apart(waterfall(one))
+        assert_texts_apart(drawn(one, chain(one)).svg())
 
 
 def test_a_stage_may_be_called_like_a_part() -> None:
     run = sample.replace_stage(sample.replace_stage(RUN, "async", name="kernels"), "cublas", below="kernels")
     assert [bar.is_step for bar in bars(chain(run))] == [bar.is_step for bar in bars(chain(RUN))]
-    assert waterfall(run).count("<rect") == waterfall(RUN).count("<rect")
+    assert drawn(run, chain(run)).svg().count("<rect") == drawn(RUN, chain(RUN)).svg().count("<rect")
 
 
 def fastest(run: Results) -> str:
@@ -85,4 +85,4 @@ def fastest(run: Results) -> str:
 def test_recorded_waterfalls_end_at_the_fastest_rung(path: Path) -> None:
     run = load(path)
     assert [bar.name for bar in bars(chain(run))][-1] == fastest(run)
-    assert_texts_apart(waterfall(run))
+    assert_texts_apart(drawn(run, chain(run)).svg())

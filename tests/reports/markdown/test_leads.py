@@ -3,21 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from ladder.records.run import Results, save
 from ladder.records.study import save_study
-from reports.errors import ReportError
-from reports.markdown.leads import MARKERS, leads_are_current, leads_sentence, leads_table, update_leads
+from reports.markdown.all_documents import markers, update_documents
+from reports.markdown.leads import leads_sentence, leads_table
 from tests.reports import sample
 from tests.reports.study_sample import curve_results, study_results
-
-ROOT = Path(__file__).parents[3]
-
-
-def test_the_pages_of_this_project_show_the_recorded_leads() -> None:
-    pages = ROOT / "README.md", ROOT / "docs" / "studies.md"
-    assert leads_are_current(*pages, ROOT / "results" / "reference"), "`python run_ladder.py readme` writes it again"
 
 
 def test_readme_tells_the_largest_and_the_smallest_lead() -> None:
@@ -41,7 +33,7 @@ def test_the_page_of_studies_has_a_row_for_each_point() -> None:
 
 
 def test_both_pages_are_written_and_studies_of_curves_left_out(tmp_path: Path) -> None:
-    readme, page, reference = tmp_path / "README.md", tmp_path / "studies.md", tmp_path / "reference"
+    readme, page, reference = tmp_path / "README.md", tmp_path / "docs" / "studies.md", tmp_path / "reference"
     for results in (study_results([64, 128, 256]), curve_results()):
         folder = reference / "h200" / "studies" / f"study-{len(results.runs)}"
         folder.mkdir(parents=True)
@@ -51,14 +43,11 @@ def test_both_pages_are_written_and_studies_of_curves_left_out(tmp_path: Path) -
             save(run, folder / name / "results.json")
     (reference / "h200" / "hidden-256").mkdir()
     save(sample.results(), reference / "h200" / "hidden-256" / "results.json")
-    for one in (readme, page):
-        one.write_text("\n".join(MARKERS))
-    assert update_leads(readme, page, reference)
+    page.parent.mkdir()
+    readme.write_text("\n".join((*markers("ladder"), *markers("leads"))))
+    page.write_text("\n".join(markers("study-leads")))
+    assert update_documents(tmp_path, reference)
     assert "1.45x" in readme.read_text()
     assert "`study-2`" in page.read_text()
     assert "`study-6`" not in page.read_text()
-    assert not update_leads(readme, page, reference)
-    assert leads_are_current(readme, page, reference)
-    page.write_text("nothing")
-    with pytest.raises(ReportError, match="has no <!-- leads:begin -->"):
-        update_leads(readme, page, reference)
+    assert not update_documents(tmp_path, reference)

@@ -1,29 +1,16 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
-import pytest
 
 from ladder.machine.limits import PRIMITIVES
 from ladder.records.limits import Chip, Limit, LimitsRecord
-from ladder.records.run import save
-from reports.markdown.method_limits import EARLIER_US, MARKERS, limits_are_current, limits_table, update_limits
-from reports.markdown.readme import ReadmeError
+from reports.markdown.method_limits import EARLIER_US, limits_block, limits_table
 from tests.reports import sample
-
-ROOT = Path(__file__).parents[3]
 
 
 def record(**medians: float) -> LimitsRecord:
     limits = [Limit(name, f"the {name}", "us", us, us, us) for name, us in medians.items()]
     return LimitsRecord(Chip(132, 60 << 20, 64 << 20), limits, {}, 4.5)
-
-
-def test_the_document_shows_the_recorded_runs() -> None:
-    document, reference = ROOT / "docs" / "method.md", ROOT / "results" / "reference"
-    again = "`python run_ladder.py readme` writes it again"
-    assert limits_are_current(document, ROOT / "README.md", reference), again
 
 
 def test_every_earlier_time_is_of_a_primitive_in_us() -> None:
@@ -46,27 +33,11 @@ def test_agreement_is_reported_too() -> None:
     )
 
 
-def test_the_table_stands_between_the_markers_and_is_of_the_h200_alone(tmp_path: Path) -> None:
-    document, reference = tmp_path / "method.md", tmp_path / "results" / "reference"
-    begin, end = MARKERS
-    document.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
-    for gpu, us in (("h200", 3.5), ("rtx-3060", 9.0)):
-        folder = reference / gpu / "logistic"
-        folder.mkdir(parents=True)
-        save(msgspec.structs.replace(sample.results(), limits=record(launch=us)), folder / "results.json")
-    assert update_limits(document, tmp_path / "README.md", reference)
-    text = document.read_text()
-    assert text.startswith(f"before\n{begin}\n\n| Primitive, us | Earlier | logistic |")
-    assert text.endswith(f"{end}\nafter\n")
-    assert "9.00" not in text
-    assert not update_limits(document, tmp_path / "README.md", reference)
-
-
-def test_a_document_without_recorded_runs_names_none(tmp_path: Path) -> None:
-    document = tmp_path / "method.md"
-    document.write_text("".join(MARKERS))
-    assert update_limits(document, tmp_path / "README.md", tmp_path / "none")
-    assert "No run is recorded." in document.read_text()
-    document.write_text("nothing")
-    with pytest.raises(ReadmeError, match=r"method.md: has no <!-- limits:begin -->"):
-        update_limits(document, tmp_path / "README.md", tmp_path / "none")
+def test_the_table_is_of_the_h200_alone() -> None:
+    runs = [
+        (f"results/reference/{gpu}/logistic", msgspec.structs.replace(sample.results(), limits=record(launch=us)))
+        for gpu, us in (("h200", 3.5), ("rtx-3060", 9.0))
+    ]
+    assert limits_block(runs).startswith("| Primitive, us | Earlier | logistic |")
+    assert "9.00" not in limits_block(runs)
+    assert limits_block(runs[1:]) == "No run is recorded."

@@ -6,23 +6,18 @@ import msgspec
 import pytest
 
 from ladder.records.run import Results, ResultsError, StageDoc, save
+from ladder.study.study_file import read_study
+from reports.errors import ReportError
 from reports.facts.baselines import winners
 from reports.facts.headline_rungs import MOST_RUNGS
-from reports.markdown.readme import (
-    CPU,
-    LADDER,
-    NETWORKS,
-    PICTURE,
-    ReadmeError,
-    readme_is_current,
-    recorded_runs,
-    update_readme,
-)
+from reports.markdown.all_documents import documents, markers, outdated, update_documents
+from reports.markdown.readme import Records
 from reports.markdown.tables import KEPT
 from reports.render import render_all
 from tests.reports import sample
 
 ROOT = Path(__file__).parents[3]
+LADDER, NETWORKS, PICTURE, CPU = map(markers, ("ladder", "networks", "picture", "cpu"))
 BEGIN, END = LADDER
 
 
@@ -44,10 +39,10 @@ def record(run: Results, readme: Path, name: str) -> Path:
 
 def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(tmp_path: Path) -> None:
     readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
-    runs = recorded_runs(readme, reference)
-    if not runs:
-        pytest.skip("no run is recorded under results/reference")
-    assert readme_is_current(readme, reference), "`python run_ladder.py readme` writes it again"
+    runs = [*Records(reference).runs(readme), *Records(reference).runs(readme, on_cpu=True)]
+    plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
+    stale = [page.name for page in outdated(documents(ROOT, reference, plans))]
+    assert not stale, "`python run_ladder.py readme` writes them again"
     pages = "".join(page.read_text(encoding="utf-8") for page in (readme, *(ROOT / "docs").rglob("*.md")))
     for folder, run in runs:
         assert f"{folder}/report.md)" in pages
@@ -66,8 +61,8 @@ def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs(tmp_p
 
 def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
     reference = record(sample.results(), readme, "h200/hidden-256")
-    assert not readme_is_current(readme, reference)
-    assert update_readme(readme, reference)
+    assert outdated(documents(readme.parent, reference))
+    assert update_documents(readme.parent, reference)
     text = readme.read_text()
     assert text.startswith(f"before\n{NETWORKS[0]}\n")
     assert f"\n{NETWORKS[1]}\nbetween\n{BEGIN}\n" in text
@@ -76,16 +71,16 @@ def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
     assert "old" not in text.splitlines()
     assert "](results/reference/h200/hidden-256/figures/ladder.svg)" in text
     assert "on H200" in text
-    assert readme_is_current(readme, reference)
-    assert not update_readme(readme, reference)
+    assert not outdated(documents(readme.parent, reference))
+    assert not update_documents(readme.parent, reference)
 
 
 def test_a_run_that_changes_makes_the_readme_old(readme: Path) -> None:
     reference = record(sample.results(), readme, "h200/hidden-256")
-    update_readme(readme, reference)
+    update_documents(readme.parent, reference)
     changed = sample.replace_stage(sample.results(), "async", status="failed", reason="loss curve")
     save(changed, reference / "h200" / "hidden-256" / "results.json")
-    assert not readme_is_current(readme, reference)
+    assert outdated(documents(readme.parent, reference))
 
 
 def test_the_smaller_network_comes_first(readme: Path) -> None:
@@ -93,8 +88,8 @@ def test_the_smaller_network_comes_first(readme: Path) -> None:
     logistic = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, hidden=[]))
     record(run, readme, "h200/hidden-256")
     reference = record(logistic, readme, "h200/logistic")
-    assert [folder.split("/")[-1] for folder, _ in recorded_runs(readme, reference)] == ["logistic", "hidden-256"]
-    update_readme(readme, reference)
+    assert [folder.split("/")[-1] for folder, _ in Records(reference).runs(readme)] == ["logistic", "hidden-256"]
+    update_documents(readme.parent, reference)
     text = readme.read_text()
     assert text.index("[784-10, 128]") < text.index("[784-256-10, 128]") < text.index("### 784-10 on MNIST")
 
@@ -103,7 +98,7 @@ def test_every_gpu_has_a_table_of_all_its_runs_and_the_ladder_of_the_first(readm
     record(sample.results(), readme, "h200/hidden-256")
     record(sample.results(), readme, "a100/hidden-256")
     reference = record(sample.deeper_results(), readme, "h200/hidden-128-128-128")
-    update_readme(readme, reference)
+    update_documents(readme.parent, reference)
     text = readme.read_text()
     assert text.count("| Network, batch |") == text.count("| Rung |") == 2
     assert text.count("NVIDIA H200, driver 580.65; recorded 2026-11-20") == 2
@@ -114,7 +109,7 @@ def test_every_gpu_has_a_table_of_all_its_runs_and_the_ladder_of_the_first(readm
 
 
 def test_the_fastest_of_each_class_are_beside_each_other(readme: Path) -> None:
-    update_readme(readme, record(sample.results(), readme, "h200/hidden-256"))
+    update_documents(readme.parent, record(sample.results(), readme, "h200/hidden-256"))
     lines = [line for line in readme.read_text().splitlines() if line.startswith("| [784-256-10, 128]")]
     found = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
     assert [cells[0] for cells in found] == [winner.precision for winner in winners(sample.results())]
@@ -125,7 +120,7 @@ def test_the_fastest_of_each_class_are_beside_each_other(readme: Path) -> None:
 
 def test_a_run_with_nothing_to_compare_is_in_the_table_all_the_same(readme: Path) -> None:
     alone = msgspec.structs.replace(sample.results(), stages=sample.results().stages[:1])
-    update_readme(readme, record(alone, readme, "h200/hidden-256"))
+    update_documents(readme.parent, record(alone, readme, "h200/hidden-256"))
     assert "(results/reference/h200/hidden-256/report.md) | - | - |" in readme.read_text()
 
 
@@ -137,7 +132,7 @@ def ladder(text: str) -> dict[str, list[str]]:
 
 
 def test_a_rung_is_beside_the_one_it_climbs_from_and_only_with_a_time(readme: Path) -> None:
-    update_readme(readme, record(sample.results(), readme, "h200/hidden-256"))
+    update_documents(readme.parent, record(sample.results(), readme, "h200/hidden-256"))
     assert ladder(readme.read_text()) == {
         "naive": [
             "",
@@ -167,12 +162,14 @@ def test_a_rung_is_beside_the_one_it_climbs_from_and_only_with_a_time(readme: Pa
 
 def test_the_words_for_a_change_come_from_the_record(readme: Path) -> None:
     doc = StageDoc("why", "change", "expect", summary="the host waits | less")
-    update_readme(readme, record(sample.replace_stage(sample.results(), "async", doc=doc), readme, "h200/hidden-256"))
+    update_documents(
+        readme.parent, record(sample.replace_stage(sample.results(), "async", doc=doc), readme, "h200/hidden-256")
+    )
     assert "| the host waits \\| less |" in readme.read_text()
 
 
 def test_a_long_ladder_keeps_the_rungs_that_change_most_and_those_below_them(readme: Path) -> None:
-    update_readme(readme, ROOT / "results" / "reference")
+    update_documents(readme.parent, ROOT / "results" / "reference")
     shown = ladder(readme.read_text())
     assert len(shown) <= MOST_RUNGS
     for cells in shown.values():
@@ -185,28 +182,28 @@ def test_pages_of_docs_with_markers_are_written_too(readme: Path) -> None:
     page.parent.mkdir()
     page.write_text("\n".join(NETWORKS))
     reference = record(sample.results(), readme, "h200/hidden-256")
-    assert update_readme(readme, reference)
+    assert update_documents(readme.parent, reference)
     assert "](../results/reference/h200/hidden-256/report.md)" in page.read_text()
-    assert readme_is_current(readme, reference)
+    assert not outdated(documents(readme.parent, reference))
     page.write_text("\n".join(NETWORKS))
-    assert not readme_is_current(readme, reference)
+    assert outdated(documents(readme.parent, reference))
 
 
 def test_other_data_than_mnist_is_a_warning_in_readme(readme: Path) -> None:
-    update_readme(readme, record(sample.synthetic_results(), readme, "h200/hidden-256"))
+    update_documents(readme.parent, record(sample.synthetic_results(), readme, "h200/hidden-256"))
     assert "NOT MNIST" in readme.read_text()
 
 
 def test_without_recorded_runs_the_block_is_empty(readme: Path) -> None:
-    update_readme(readme, readme.parent / "results" / "reference")
+    update_documents(readme.parent, readme.parent / "results" / "reference")
     assert f"between\n{BEGIN}\n{END}\nafter\n" in readme.read_text()
 
 
 @pytest.mark.parametrize("text", ["nothing", f"{END} {BEGIN}", BEGIN, END])
 def test_missing_markers_are_named(readme: Path, text: str) -> None:
     readme.write_text(text)
-    with pytest.raises(ReadmeError, match=r"README\.md: has no <!-- ladder:begin --> followed by"):
-        update_readme(readme, readme.parent)
+    with pytest.raises(ReportError, match=r"README\.md: has no <!-- ladder:begin --> followed by"):
+        update_documents(readme.parent, readme.parent)
     assert readme.read_text() == text
 
 
@@ -214,7 +211,7 @@ def test_a_broken_record_is_named(readme: Path) -> None:
     reference = record(sample.results(), readme, "h200/hidden-256")
     (reference / "h200" / "hidden-256" / "results.json").write_text("{")
     with pytest.raises(ResultsError, match=r"results\.json"):
-        update_readme(readme, reference)
+        update_documents(readme.parent, reference)
 
 
 def test_a_run_of_a_cpu_has_a_row_in_a_table_of_its_own(readme: Path) -> None:
@@ -225,7 +222,7 @@ def test_a_run_of_a_cpu_has_a_row_in_a_table_of_its_own(readme: Path) -> None:
     on_cpu = msgspec.structs.replace(run, stages=[*run.stages, loops], environment=environment)
     record(run, readme, "h200/hidden-256")
     reference = record(on_cpu, readme, "amd-epyc-2-cores/hidden-256")
-    update_readme(readme, reference)
+    update_documents(readme.parent, reference)
     before, _, of_cpu = readme.read_text().partition(CPU[0])
     assert "](results/reference/amd-epyc-2-cores/hidden-256/report.md)" in of_cpu
     assert of_cpu.count("[784-256-10, 128]") == 1

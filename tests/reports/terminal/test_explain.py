@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from ladder.records.run import Results, load, save
-from reports.terminal.explain import ExplainError, print_explain
+from reports.errors import ReportError
+from reports.terminal.explain import print_explain
 from tests.reports import sample
 from tests.reports.terminal.screens import screen, too_wide
 
@@ -76,7 +77,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     ],
 )
 def test_a_stage_without_an_explanation_is_one_line(name: str, message: str) -> None:
-    with pytest.raises(ExplainError, match=message):
+    with pytest.raises(ReportError, match=message):
         text(sample.results(), name)
 
 
@@ -84,21 +85,21 @@ def test_a_stage_of_the_users_is_measured_again_from_its_file() -> None:
     run = msgspec.structs.replace(
         sample.results(), command="python run_ladder.py --stage-file 'my stage.py' --epochs 3"
     )
-    with pytest.raises(ExplainError, match=r"run_ladder.py --stages cuda-graph --stage-file 'my stage.py'$"):
+    with pytest.raises(ReportError, match=r"run_ladder.py --stages cuda-graph --stage-file 'my stage.py'$"):
         text(run, "cuda-graph")
-    with pytest.raises(ExplainError, match=r"--stages torch-amp --stage-file 'my stage.py' --profile cupti$"):
+    with pytest.raises(ReportError, match=r"--stages torch-amp --stage-file 'my stage.py' --profile cupti$"):
         text(run, "torch-amp")
 
 
 def test_a_stage_whose_profiler_broke_says_why() -> None:
     run = sample.replace_stage(sample.results(), "torch-amp", unprofiled={"cupti": "CUPTI is\nnot installed"})
-    with pytest.raises(ExplainError, match=r"^torch-amp: no profile in this run \(CUPTI is not installed\); leave"):
+    with pytest.raises(ReportError, match=r"^torch-amp: no profile in this run \(CUPTI is not installed\); leave"):
         text(run, "torch-amp")
 
 
 def test_a_stage_measured_side_by_side_has_no_time_to_explain() -> None:
     run = sample.replace_stage(sample.results(), "naive", timing=None)
-    with pytest.raises(ExplainError, match=r"^naive: passed in this run without a time; measure it without --at-once$"):
+    with pytest.raises(ReportError, match=r"^naive: passed in this run without a time; measure it without --at-once$"):
         text(run, "naive")
 
 

@@ -12,23 +12,11 @@ from tests.reports.facts.test_two_runs import on_cpu
 from tests.reports.recorded import run, stage, times
 
 
-def test_every_stage_of_any_run_has_a_row() -> None:
+def test_every_stage_of_any_run_has_a_row_and_rungs_that_certainly_change_order_are_named() -> None:
     found = compare_machines(recorded.machines())
-    assert found.machines == ["NVIDIA H200", "NVIDIA B", "NVIDIA A"]
-    names = ["naive", "async", "cublas", "cuda-graph", "fused-head", "gone", "numpy"]
-    assert [row.name for row in found.rows] == names
-    rows = {row.name: row.cells for row in found.rows}
-    assert rows["gone"][0].step_us == pytest.approx(17.0)
+    rows = {row.name: row.cells for row in found.rows}  # the others: tests/golden/machines.txt
     assert rows["gone"][1:] == [MachineCell(), MachineCell()]
-    first, again, other = rows["naive"]
-    assert (first.ratio, first.verdict) == (None, None)
-    assert (again.verdict, other.verdict) == ("AMBIGUOUS", "SLOWER")
-    assert other.step_us == pytest.approx(100.0)
-    assert other.ratio == pytest.approx(1.25)
-
-
-def test_rungs_that_certainly_change_order_are_named() -> None:
-    found = compare_machines(recorded.machines())
+    assert (rows["naive"][0].ratio, rows["naive"][0].verdict) == (None, None)
     assert found.order_changes == [OrderChange("cublas", "async", ["runs/h200"], ["runs/a | b"])]
     assert found.within_noise == 0
 

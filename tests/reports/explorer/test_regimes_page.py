@@ -85,11 +85,11 @@ def test_one_changed_setting_shows_the_next_winner_or_that_there_is_none(regimes
     assert "784-128-128-128-10" in regimes.text(".answer:visible h2")
 
 
-@pytest.mark.parametrize("place", ["#layers=x&width=&batch=-3", "#nonsense", "#layers=1e99&width=0.2&batch=NaN"])
-def test_an_address_without_sense_shows_some_measured_point(regimes: Opened, place: str) -> None:
-    regimes.ask(f"location.hash = {place!r}")
-    regimes.page.wait_for_function("place => location.hash === place", arg=place)
-    assert regimes.page.locator(".answer:visible").count() == 1
+def test_an_address_without_sense_shows_some_measured_point(regimes: Opened) -> None:
+    for place in ("#layers=x&width=&batch=-3", "#nonsense", "#layers=1e99&width=0.2&batch=NaN"):
+        regimes.ask(f"location.hash = {place!r}")
+        regimes.page.wait_for_function("place => location.hash === place", arg=place)
+        assert regimes.page.locator(".answer:visible").count() == 1
 
 
 def test_a_hostile_name_is_text(tmp_path: Path, open_page: Open) -> None:

@@ -4,21 +4,13 @@ import msgspec
 import pytest
 
 from reports.facts.provenance import provenance
-from reports.markdown.run_report import report
 from tests.reports import sample
-
-
-def test_a_run_says_where_its_numbers_come_from() -> None:
-    assert provenance(sample.results()) == (
-        "NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789; CUDA 13.0.2, CuPy 14.2.0, PyTorch 2.11.0."
-    )
 
 
 def test_libraries_that_no_stage_used_are_left_out() -> None:
     run = sample.results()
     only_naive = msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.name == "naive"])
-    assert "PyTorch" not in provenance(only_naive)
-    assert "CuPy 14.2.0" in provenance(only_naive)
+    assert provenance(only_naive).endswith("; CUDA 13.0.2, CuPy 14.2.0.")
     assert "CuPy" not in provenance(sample.synthetic_results())
 
 
@@ -35,19 +27,12 @@ def test_a_run_names_the_libraries_of_its_device_alone(device: str, group: str, 
     assert provenance(run).endswith(f"; {named}")
 
 
-def test_uncommitted_changes_are_told() -> None:
+@pytest.mark.parametrize(("changes", "told"), [(True, "with uncommitted changes"), (None, "(tree not checked)")])
+def test_a_tree_that_is_not_clean_does_not_read_as_a_clean_commit(changes: bool | None, told: str) -> None:
     run = sample.results()
-    code = {"git_commit": "f" * 40, "uncommitted_changes": True}
+    code = {"git_commit": "f" * 40, "uncommitted_changes": changes}
     run = msgspec.structs.replace(run, environment={**run.environment, "code": code})
-    assert "commit ffffffffff with uncommitted changes" in provenance(run)
-
-
-def test_an_unchecked_tree_does_not_read_as_a_clean_commit() -> None:
-    run = sample.results()
-    code = {"git_commit": "f" * 40, "uncommitted_changes": None}
-    run = msgspec.structs.replace(run, environment={**run.environment, "code": code})
-    assert "commit ffffffffff (tree not checked)" in provenance(run)
-    assert "commit ffffffffff (tree not checked)" in report(run, []).split("| Stage |")[0]
+    assert f"commit ffffffffff {told}" in provenance(run)
 
 
 @pytest.mark.parametrize(

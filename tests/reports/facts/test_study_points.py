@@ -32,7 +32,6 @@ def test_a_step_is_an_epoch_by_its_steps() -> None:
     spread = step_us(naive)
     assert spread is not None
     assert spread.median == pytest.approx(naive.timing.epoch_s.median / STEPS * 1e6)
-    assert (spread.min, spread.max) == pytest.approx((spread.median * 0.93, spread.median * 1.2))
     assert spread_text(spread) == "157 (146-188)"
 
 
@@ -162,11 +161,9 @@ def test_the_axis_has_numbers_where_there_are_some(values: list[object], places:
     assert axis.is_log == is_log
 
 
-def test_figures() -> None:
+def test_a_study_is_drawn_byte_for_byte_and_one_without_runs_is_not() -> None:
     results = study_results()
-    drawn = study_figures(results)
-    assert set(drawn) == {"step_time.svg"}
-    assert drawn == study_figures(results)  # byte for byte
+    assert study_figures(results) == study_figures(results)
     assert study_figures(StudyResults(results.study, {})) == {}
 
 

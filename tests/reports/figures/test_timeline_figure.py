@@ -39,14 +39,11 @@ def bars(svg: str, colour: str) -> list[tuple[float, float]]:
     ]
 
 
-@pytest.mark.parametrize("name", [stage.name for stage in with_timeline(RUN)])
-def test_no_text_of_a_stage_lies_on_another_or_outside(name: str) -> None:
-    assert_texts_apart(stage_timeline(stage(name), RUN))
-
-
-@pytest.mark.parametrize("run", [RUN, sample.long_names()])
-def test_no_text_of_all_stages_lies_on_another_or_outside(run: Results) -> None:
-    assert_texts_apart(timelines(run))
+def test_no_text_lies_on_another_or_outside() -> None:
+    for one in with_timeline(RUN):
+        assert_texts_apart(stage_timeline(one, RUN))
+    for run in (RUN, sample.long_names()):
+        assert_texts_apart(timelines(run))
 
 
 @pytest.mark.parametrize("us", [1e-9, 1e12, 1e41])  # 1e41: the record says 1e35 seconds

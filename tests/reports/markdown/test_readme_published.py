@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from ladder.records.run import save
-from ladder.records.study import Published, Study, save_study
+from ladder.records.study import Published, save_study
 from ladder.study.study_file import read_study
 from reports.facts.study_points import StudyResults
 from reports.markdown.readme import ReadmeError
@@ -68,6 +68,10 @@ def test_the_studies_page_shows_the_published_numbers() -> None:
 )
 def test_ours_stands_beside_theirs(changes: dict[str, object], said: str) -> None:
     assert ours(number(**changes)) == said
+    study = with_published(number(**changes)).study
+    alone = published_block([study], []).splitlines()[2]
+    assert alone == f"| `made-up` | them | it | 750 ms | H100 | {'not recorded yet' if changes else '-'} |"
+    assert published_block([msgspec.structs.replace(study, published=[])], []) == ""
 
 
 @pytest.mark.parametrize("measure", ["epoch", "step"])
@@ -78,14 +82,6 @@ def test_an_epoch_that_was_cut_says_so(measure: str) -> None:
         for name, run in results.runs.items()
     }
     assert ", 128 steps an epoch)" in published_block([results.study], [StudyResults(results.study, runs)])
-
-
-def test_nothing_of_ours_without_a_record_and_no_table_without_theirs() -> None:
-    study: Study = with_published(number(measure="epoch", at="hidden-64")).study
-    assert (
-        published_block([study], []).splitlines()[2] == "| `made-up` | them | it | 750 ms | H100 | not recorded yet |"
-    )
-    assert published_block([msgspec.structs.replace(study, published=[])], []) == ""
 
 
 def test_the_readme_is_written_between_its_markers(tmp_path: Path) -> None:

@@ -58,25 +58,11 @@ def measured(cores: int = 2) -> CpuLimits:
 def profile(launches: float, barriers_per_epoch: float = 0.0) -> Profile:
     split = Split(40.0, 0.0, 0.0, 1.0, 0.0)
     return Profile(
-        tool="stamps",
-        epochs=[8, 9],
-        plain_step_us=41.0,
-        step_us=41.0,
-        seen=split,
-        split=split,
-        kernels_per_step=5.0,
-        launches_per_step=launches,
-        graph_launches_per_epoch=0.0,
-        syncs_per_epoch=barriers_per_epoch,
-        sync_us_per_step=0.0,
-        allocations_per_epoch={},
-        busy_share=1.0,
-        kernels=[],
-        copies=[],
-        calls=[],
-        timeline=[],
+        tool="stamps", epochs=[8, 9], plain_step_us=41.0, step_us=41.0, seen=split, split=split, kernels_per_step=5.0,
+        launches_per_step=launches, graph_launches_per_epoch=0.0, syncs_per_epoch=barriers_per_epoch,
+        sync_us_per_step=0.0, allocations_per_epoch={}, busy_share=1.0, kernels=[], copies=[], calls=[], timeline=[],
         timeline_us=0.0,
-    )
+    )  # fmt: skip
 
 
 def floor(

@@ -99,15 +99,11 @@ def test_a_seed_out_of_order_is_refused(seeds: RunSeeds, asked: int) -> None:
         seeds.timed(asked, 6)
 
 
-def test_a_seed_before_the_end_of_the_run_before_is_refused(seeds: RunSeeds) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_seed_before_the_end_of_the_run_before_is_refused(seeds: RunSeeds, begun: bool) -> None:
     seeds.timed(0, 3)
-    seeds.stamp("begin")
-    with pytest.raises(SeedError):
-        seeds.timed(1, 3)
-
-
-def test_a_seed_without_a_run_before_is_refused(seeds: RunSeeds) -> None:
-    seeds.timed(0, 3)
+    if begun:
+        seeds.stamp("begin")
     with pytest.raises(SeedError):
         seeds.timed(1, 3)
 

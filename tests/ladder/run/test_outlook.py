@@ -33,6 +33,9 @@ def stages(what: Advise) -> dict[str, Outlook]:
 
 
 def test_a_recorded_network_has_its_recorded_time() -> None:
+    limits = load(REFERENCE / "hidden-256").limits
+    assert limits is not None
+    assert limits.chip.l2_bytes == H200.l2_mib << 20
     found = stages(asked((1024,)))["torch-graph"]
     measured = next(stage for stage in load(REFERENCE / "hidden-1024").stages if stage.name == "torch-graph")
     assert measured.timing is not None
@@ -84,12 +87,6 @@ def test_the_bandwidth_counts_beyond_the_cache(hidden: tuple[int, ...], least: f
     assert "1,000 GB/s, 1,980 MHz, 132 multiprocessors" in slow.guess
     streamed = next(stage for stage in slow.stages if stage.name == "torch-graph")
     assert least <= streamed.carried_us[1] / streamed.carried_us[0] < most
-
-
-def test_the_cache_of_the_recorded_gpu_is_the_recorded_one() -> None:
-    limits = load(REFERENCE / "hidden-256").limits
-    assert limits is not None
-    assert limits.chip.l2_bytes == H200.l2_mib << 20
 
 
 def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:

@@ -104,15 +104,10 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
     assert record.main(["logistic", "--on", "slurm", "--slurm", "time=60"], tree.root) == 0
     assert tree.log[-2].endswith("--points hidden-none --on slurm --slurm time=60")
     assert tree.kept("h100-80gb-hbm3") == {"logistic/results.json"}
-
-
-def test_an_engine_may_be_named_with_an_equals_sign(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree.visible(monkeypatch, 0)
-    assert record.main(["depth", "--on=slurm"], tree.root) == 0
-    assert tree.log == ["study experiments/depth.toml --out runs/record/depth --on=slurm"]
-    tree.visible(monkeypatch, 4)
-    assert record.main(["depth", "--on=slurm"], tree.root) == 0
-    assert tree.log[-1].endswith("--out runs/record/depth --on=slurm")
+    for gpus in (0, 4):
+        tree.visible(monkeypatch, gpus)
+        assert record.main(["depth", "--on=slurm"], tree.root) == 0
+        assert tree.log[-1].endswith("--out runs/record/depth --on=slurm")
 
 
 def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
@@ -178,6 +173,8 @@ def test_every_network_there_is_can_be_measured() -> None:
     assert [point.name for point in study.points] == [record.POINTS.get(name, name) for name in record.KNOWN]
     for point in study.points:
         assert options_at(point, load_all()).stages
+    of_a_cpu = read_study(record.ROOT / record.CPU_NETWORKS, "", "")
+    assert [point.name for point in of_a_cpu.points] == [record.POINTS.get(name, name) for name in record.DEFAULT]
 
 
 @pytest.mark.parametrize(
@@ -202,8 +199,3 @@ def test_a_cpu_is_recorded_in_a_folder_of_its_model(tree: Tree, monkeypatch: pyt
     assert record.main(["cpu", "hidden-1024"], tree.root) == 2
     tree.visible(monkeypatch, 1)
     assert record.main(["cpu"], tree.root) == 2
-
-
-def test_the_points_of_a_cpu_have_the_names_that_are_recorded() -> None:
-    study = read_study(record.ROOT / record.CPU_NETWORKS, "", "")
-    assert [point.name for point in study.points] == [record.POINTS.get(name, name) for name in record.DEFAULT]

@@ -189,8 +189,10 @@ def test_a_name_or_a_size_that_cannot_be_is_refused_in_one_line(
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("name", ["results.json", INDEX])
-@pytest.mark.parametrize("kind", ["pipe", "device", "deep", "large"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("pipe", "results.json"), ("pipe", INDEX), ("device", INDEX), ("deep", "results.json"), ("large", "results.json")],
+)
 def test_a_file_that_has_no_end_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str, name: str
 ) -> None:

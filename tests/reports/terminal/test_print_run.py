@@ -69,6 +69,7 @@ def test_a_recorded_run_fits_the_terminal_and_a_rung_is_one_line_of_the_six_thin
 def test_runs_of_any_kind_and_comparisons_fit_the_terminal(width: int) -> None:
     for run in (sample.results(), sample.synthetic_results(), sample.nothing_passed()):
         assert too_wide(text_of(run, width), width) == []
+    assert "us/step" not in text_of(sample.nothing_passed(), width).split("Recorded on")[0]
     compared = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
     assert too_wide(screen(lambda console: print_comparison(compared, "text", console), width), width) == []
 
@@ -249,19 +250,9 @@ def test_no_colour_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch, varia
     assert "\x1b[32m" not in screen(shows, 80, terminal=True)
 
 
-def test_a_terminal_without_unicode_gets_ascii() -> None:
-    text = text_of(without_gpu([]), 80, encoding="ascii")
-    assert "o" in text
-    assert text.isascii()
-
-
 def test_brackets_in_names_are_text_and_not_markup() -> None:
     run = sample.replace_stage(sample.results(), "naive", name="[bold]naive[/]")
     assert "[bold]naive[/]" in text_of(run, 160)
-
-
-def test_a_run_of_which_nothing_passed_says_so() -> None:
-    assert "us/step" not in text_of(sample.nothing_passed(), 80).split("Recorded on")[0]
 
 
 @pytest.mark.parametrize("folder", sorted((RECORDED / "h200" / "studies").iterdir()), ids=lambda folder: folder.name)

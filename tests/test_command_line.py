@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 import run_ladder
 from common.cuda import driver
@@ -317,8 +317,8 @@ def edit(path: Path, where: str, value: object) -> None:
 def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused: Refused) -> None:
     earlier = load(here / "earlier")
     (stage,) = earlier.stages
-    other = msgspec.structs.replace(stage, code=StageCode("0" * 64, None))
-    save(msgspec.structs.replace(earlier, stages=[other]), here / "earlier" / "results.json")
+    other = replace(stage, code=StageCode("0" * 64, None))
+    save(replace(earlier, stages=[other]), here / "earlier" / "results.json")
     line = refused("--resume", "earlier")
     assert line.endswith("earlier: the code of numpy has changed since it was measured; start anew\n")
 
@@ -355,10 +355,7 @@ def test_impossible_results_are_refused(where: str, value: object, here: Path, r
     assert "earlier/results.json: not a results file of this program (" in refused("report", "earlier")
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("curve_steps", -5), ("timeout_s", -1.0), ("rounds", 1_000_000_000)],
-)
+@pytest.mark.parametrize(("setting", "value"), [("curve_steps", -5), ("timeout_s", -1.0), ("rounds", 1_000_000_000)])
 def test_impossible_settings_are_not_resumed(setting: str, value: object, here: Path, refused: Refused) -> None:
     edit(here / "earlier" / "results.json", f"settings.{setting}", value)
     assert f"earlier: {setting.removesuffix('_s')} = {value}: must be " in refused("--resume", "earlier")
@@ -382,8 +379,8 @@ def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
     assert "on the test images after every epoch, in the times" in str(details(results))
     assert "its own validation after epoch 2" in str(list(rung_view(results.stages[0], results).facts()))
 
-    bare = msgspec.structs.replace(results.stages[0], processes=[], metrics=None)
-    save(msgspec.structs.replace(results, stages=[bare]), here / "validated" / "results.json")
+    bare = replace(results.stages[0], processes=[], metrics=None)
+    save(replace(results, stages=[bare]), here / "validated" / "results.json")
     assert main(["--resume", "validated"]) == 0
     (stage,) = load(here / "validated").stages
     assert stage.metrics is not None
@@ -655,8 +652,7 @@ HEAVY = LIBRARIES | {"jinja2", "pygments", "importlib.metadata", "tomllib", "sec
 
 
 @pytest.mark.parametrize(
-    ("command", "left_out"),
-    [(["list"], HEAVY), (["doctor"], LIBRARIES), (["explain", "cuda-graph"], LIBRARIES)],
+    ("command", "left_out"), [(["list"], HEAVY), (["doctor"], LIBRARIES), (["explain", "cuda-graph"], LIBRARIES)]
 )
 def test_commands_that_only_tell_start_without_heavy_libraries(
     command: list[str], left_out: set[str], here: Path

@@ -6,8 +6,8 @@ import csv
 import json
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, save
 from run_ladder import main
@@ -40,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def of_batch(size: int) -> Results:
     results = recorded.before()
-    return msgspec.structs.replace(results, problem=msgspec.structs.replace(results.problem, batch_size=size))
+    return replace(results, problem=replace(results.problem, batch_size=size))
 
 
 @pytest.mark.parametrize(

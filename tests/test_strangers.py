@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from ladder.records import foreign
 from ladder.records.run import Results, save
@@ -161,7 +162,7 @@ def with_name(name: str) -> Results:
 
 def with_problem(**changes: object) -> Results:
     run = sample.results()
-    return msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, **changes))
+    return replace(run, problem=replace(run.problem, **changes))
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 import run_ladder
 from common.data.download import DownloadError
@@ -142,8 +142,8 @@ def test_all_points_compile_before_the_first_is_measured(here: Path, monkeypatch
         assert [bool(stage.compiled_s) for stage in stages] == [name.startswith("compiles") for name in names]
     before = {path: path.stat().st_mtime_ns for path in (here / "out").rglob("*.compiling.log")}
     index = load_study(here / "out")
-    points = [*index.points[:2], msgspec.structs.replace(index.points[2], status="begun")]
-    save_study(msgspec.structs.replace(index, points=points), here / "out")
+    points = [*index.points[:2], replace(index.points[2], status="begun")]
+    save_study(replace(index, points=points), here / "out")
     assert main(["study", "--resume", "out"]) == 0
     assert before == {path: path.stat().st_mtime_ns for path in (here / "out").rglob("*.compiling.log")}
 

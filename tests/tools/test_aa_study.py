@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import load
 from reports.facts.two_runs import Side
@@ -54,8 +54,8 @@ def test_those_in_a_row_are_held_against_the_next_ones() -> None:
 
 def test_they_are_in_the_order_in_which_they_were_first_measured() -> None:
     kept = stage("numpy", [50.0, 51.0, 52.0])
-    again = [msgspec.structs.replace(stage("numpy", [us]).processes[0], round=1) for us in (61.0, 62.0)]
-    found = aa_study.first_attempts(msgspec.structs.replace(kept, set_aside=again))
+    again = [replace(stage("numpy", [us]).processes[0], round=1) for us in (61.0, 62.0)]
+    found = aa_study.first_attempts(replace(kept, set_aside=again))
     assert found.times == pytest.approx([50.0, 61.0, 52.0])
 
 

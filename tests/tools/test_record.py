@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import save
 from ladder.study.points import options_at
@@ -47,7 +47,7 @@ class Tree:
                 (folder / point / "logs").mkdir(parents=True, exist_ok=True)
                 gpu = {"name": self.gpu}
                 environment = {**RUN.environment, "gpu": gpu}
-                run = msgspec.structs.replace(RUN, problem=self.problem, environment=environment)
+                run = replace(RUN, problem=self.problem, environment=environment)
                 save(run, folder / point / "results.json")
             (folder / "jobs").mkdir(exist_ok=True)
             (folder / "study.json").touch()
@@ -118,7 +118,7 @@ def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
         (measured / constraint / "p").mkdir(parents=True)
         (measured / constraint / "study.json").touch()
         gpu = {"name": tree.gpu}
-        run = msgspec.structs.replace(RUN, environment={**RUN.environment, "gpu": gpu})
+        run = replace(RUN, environment={**RUN.environment, "gpu": gpu})
         save(run, measured / constraint / "p" / "results.json")
     before = tree.kept()
     records = list(record._studies_of(tree.root, ["depth"]))
@@ -131,7 +131,7 @@ def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
 
 def test_synthetic_digits_replace_no_record(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree.kept()
-    tree.problem = msgspec.structs.replace(RUN.problem, is_mnist=False)
+    tree.problem = replace(RUN.problem, is_mnist=False)
     assert record.main(["depth"], tree.root) == 2
     assert "runs/record/depth: is not of MNIST" in capsys.readouterr().err
     assert tree.kept() == before
@@ -186,13 +186,13 @@ def test_every_network_there_is_can_be_measured() -> None:
     ],
 )
 def test_the_folder_has_the_whole_name_of_the_gpu(name: str, slug: str) -> None:
-    assert record.slug(msgspec.structs.replace(RUN, environment={"gpu": {"name": name}})) == slug
+    assert record.slug(replace(RUN, environment={"gpu": {"name": name}})) == slug
 
 
 def test_a_cpu_is_recorded_in_a_folder_of_its_model(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.visible(monkeypatch, 0)
     environment = {"gpu": {"none": "no driver"}, "cpu": {"model": "AMD EPYC 7R13 CPU @ 2.65GHz", "cores_usable": 2}}
-    run = msgspec.structs.replace(RUN, environment={**RUN.environment, **environment})
+    run = replace(RUN, environment={**RUN.environment, **environment})
     assert record.slug(run) == "amd-epyc-7r13-2-cores"
     assert record.main(["cpu", "logistic"], tree.root) == 0
     assert tree.log[0] == "study tools/cpu_networks.toml --out runs/record/networks --points hidden-none"

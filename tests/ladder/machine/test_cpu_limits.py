@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.cpu.caches import Caches, caches
 from common.cpu.host import Replay
@@ -132,7 +132,7 @@ def test_images_that_a_cache_holds_come_from_it() -> None:
 
 def test_a_reference_and_a_missing_limit_have_no_floor() -> None:
     record, problem = measured(), Problem(784, 10)
-    without = msgspec.structs.replace(record, limits=[limit for limit in record.limits if limit.name != "l2_read"])
+    without = replace(record, limits=[limit for limit in record.limits if limit.name != "l2_read"])
     assert cpu_limits.floor_of(without, rung("cpu-bytes"), problem, 468, profile(1.0), "") is None
     assert cpu_limits.floor_of(record, rung("numpy"), problem, 468, profile(1.0), "") is None
     assert cpu_limits.floor_of(record, rung("cpu-bytes"), problem, 468, None, "") is None

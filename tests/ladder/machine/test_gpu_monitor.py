@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder import doctor
 from ladder.doctor import Finding
@@ -93,7 +93,7 @@ def test_one_refused_value_leaves_the_others(monkeypatch: pytest.MonkeyPatch, ca
     rest = ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetTotalEnergyConsumption")
     h200(monkeypatch, call, *rest, reasons=gpus.SW_THERMAL)
     with GpuMonitor() as monitor:
-        assert monitor.read() == [msgspec.structs.replace(whole, **{value: None})]
+        assert monitor.read() == [replace(whole, **{value: None})]
         assert monitor.refused() == [WATCHED[value]]
         assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": None, "max_sm_mhz": 1980}
         assert monitor.energy_j() is None

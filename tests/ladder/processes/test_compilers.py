@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.processes import compilers, worker_process
 from ladder.records.run import Results, StageResult, load
@@ -163,11 +163,11 @@ def cut(results: Results, *left: int) -> Results:
 
     def of(stage: StageResult, count: int) -> StageResult:
         if count:
-            return msgspec.structs.replace(stage, processes=stage.processes[:count])
-        return msgspec.structs.replace(stage, status="skipped", timing=None, processes=[])
+            return replace(stage, processes=stage.processes[:count])
+        return replace(stage, status="skipped", timing=None, processes=[])
 
     stages = [of(stage, count) for stage, count in zip(results.stages, left, strict=True)]
-    return msgspec.structs.replace(results, stages=stages)
+    return replace(results, stages=stages)
 
 
 def test_a_resumed_run_does_not_compile_again_and_keeps_the_compile_times(tmp_path: Path) -> None:

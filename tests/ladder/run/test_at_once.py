@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.blas import blas_threads
 from common.errors import UsageError
@@ -82,8 +82,8 @@ def test_a_resumed_run_measures_only_what_is_missing(tmp_path: Path) -> None:
     first.mkdir()
     again.mkdir()
     whole = prepare(first, NUMPY, "tests.planted:PRINTS", rounds=2, at_once=2).run(Watcher())
-    one = msgspec.structs.replace(whole.stages[0], processes=whole.stages[0].processes[:1])
-    cut = msgspec.structs.replace(whole, stages=[one, whole.stages[1]])
+    one = replace(whole.stages[0], processes=whole.stages[0].processes[:1])
+    cut = replace(whole, stages=[one, whole.stages[1]])
     watcher = Watcher()
     stages = prepare(again, NUMPY, "tests.planted:PRINTS", known=cut).run(watcher).stages
     assert watcher.finished == [("numpy", "passed", "not timed")]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.problem import Problem
 from ladder.records.run import StageResult, load
@@ -114,9 +114,9 @@ def test_rounds_are_interleaved_and_a_resumed_run_measures_only_missing_ones(tmp
     assert timing is not None
     assert (len(timing.runs_s), len(timing.warmups_s), timing.steps_per_epoch) == (6, 2, 16)
     assert not timing.shortened
-    cut = msgspec.structs.replace(prints, processes=prints.processes[:1])
+    cut = replace(prints, processes=prints.processes[:1])
     watcher = Watcher()
-    known = msgspec.structs.replace(whole, stages=[numpy, cut])
+    known = replace(whole, stages=[numpy, cut])
     again = prepare(tmp_path, NUMPY, "tests.planted:PRINTS", known=known).run(watcher)
     assert [name for name, _, _ in watcher.finished] == ["prints"]
     assert again.stages[0] == numpy

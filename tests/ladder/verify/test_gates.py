@@ -527,6 +527,7 @@ def test_an_epoch_from_parameters_that_are_not_finite_is_not_judged() -> None:
     ("accuracy", "images", "passes"),
     [
         (float(np.float32(2.0) / np.float32(3.0)), 384, True),
+        (float(np.float32(0.7)), 10, True),  # 6.9999998 of them
         (0.667, 384, False),  # rounded up
         (0.5, 511, False),
         (0.12341, 10_000, False),

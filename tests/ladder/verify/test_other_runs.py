@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.problem import Problem, initial_params
 from ladder.measure.displacement import UNKNOWN
@@ -81,7 +81,7 @@ def test_times_are_those_of_linux(told: tuple[float, ...], seen: tuple[float | N
 
 @pytest.mark.parametrize(("took_s", "passes"), [(0.0, True), (-0.001, True), (-0.3, False)])
 def test_no_phase_ends_before_it_begins(took_s: float, passes: bool) -> None:
-    told = msgspec.structs.replace(process(1.0), took_s={"load": 0.5, "prepare": took_s})
+    told = replace(process(1.0), took_s={"load": 0.5, "prepare": took_s})
     assert verify_clock(told, (0.5, 1.0)).passed is passes
     for gpu_s in (0.9, 0.0):
         assert verify_clock(process(1.0, gpu_runs_s=[gpu_s]), (0.5, 1.0)).passed is (gpu_s > 0)

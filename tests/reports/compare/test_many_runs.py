@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from reports.compare.many_runs import MachineCell, OrderChange, compare_machines
 from reports.facts.two_runs import CannotCompareError
@@ -55,7 +55,7 @@ def test_a_run_named_twice_is_the_same_whatever_its_noise() -> None:
 
 def test_incomparable_runs_are_refused() -> None:
     one = run(stage("naive", times(50.0)))
-    other = msgspec.structs.replace(one, problem=msgspec.structs.replace(one.problem, batch_size=64))
+    other = replace(one, problem=replace(one.problem, batch_size=64))
     with pytest.raises(CannotCompareError, match="a and c: different batch sizes"):
         compare_machines([("a", one), ("b", one), ("c", other)])
     with pytest.raises(CannotCompareError, match="a, b, c: no stage was timed"):

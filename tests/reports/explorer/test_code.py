@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, load
 from ladder.records.sources import Sources, sources_of
@@ -101,8 +101,8 @@ def test_a_kernel_that_only_one_of_both_launches_is_named_and_new_whatever_comme
 def kernels(run: Results, name: str, kernel: str) -> Results:
     """The run with one kernel alone in the profile of a stage."""
     profile = next(stage for stage in run.stages if stage.name == name).profiles[0]
-    one = msgspec.structs.replace(profile.kernels[0], name=kernel)
-    return sample.replace_stage(run, name, profiles=[msgspec.structs.replace(profile, kernels=[one])])
+    one = replace(profile.kernels[0], name=kernel)
+    return sample.replace_stage(run, name, profiles=[replace(profile, kernels=[one])])
 
 
 def kernel_diff(before: str, after: str) -> list[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, StageDoc, load, save
 from ladder.records.sources import sources_of
@@ -52,16 +53,16 @@ def hostile() -> Results:
     doc = StageDoc(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
     run = sample.replace_stage(
         run, "async", name=HOSTILE, title=HOSTILE, doc=doc, detail=HOSTILE, changed=HOSTILE, profiles=[
-            msgspec.structs.replace(
-                profile, kernels=[msgspec.structs.replace(kernel, name=HOSTILE) for kernel in profile.kernels]
+            replace(
+                profile, kernels=[replace(kernel, name=HOSTILE) for kernel in profile.kernels]
             )
             for profile in next(stage for stage in run.stages if stage.name == "async").profiles
         ],
     )  # fmt: skip
     run = sample.replace_stage(run, "sparse-metrics", reason=HOSTILE)
     run = sample.replace_stage(run, "cublas", below=HOSTILE)
-    problem = msgspec.structs.replace(run.problem, dataset=HOSTILE, is_mnist=False, dataset_source=HOSTILE)
-    return msgspec.structs.replace(run, problem=problem, environment={"gpu": {"name": HOSTILE, "driver": HOSTILE}})
+    problem = replace(run.problem, dataset=HOSTILE, is_mnist=False, dataset_source=HOSTILE)
+    return replace(run, problem=problem, environment={"gpu": {"name": HOSTILE, "driver": HOSTILE}})
 
 
 def test_the_page_is_small_and_the_same_bytes_twice() -> None:
@@ -399,10 +400,8 @@ def runs(tmp_path: Path, open_page: Open) -> Opened:
     """The view of two runs, on the page of the sample run, which was also recorded: there `naive` took longer."""
     (timing,) = (stage.timing for stage in sample.results().stages if stage.name == "naive")
     assert timing is not None
-    slower = msgspec.structs.replace(timing.epoch_s, **{end: getattr(timing.epoch_s, end) * 2 for end in ENDS})
-    recorded = sample.replace_stage(
-        sample.results(), "naive", timing=msgspec.structs.replace(timing, epoch_s=slower), processes=[]
-    )
+    slower = replace(timing.epoch_s, **{end: getattr(timing.epoch_s, end) * 2 for end in ENDS})
+    recorded = sample.replace_stage(sample.results(), "naive", timing=replace(timing, epoch_s=slower), processes=[])
     page = tmp_path / "report.html"
     page.write_text(render(sample.results(), recorded=recorded), encoding="utf-8")
     return open_page(page, "#/runs")
@@ -469,8 +468,8 @@ def test_a_file_that_is_no_result_is_refused_in_a_line(runs: Opened, tmp_path: P
 
 
 def test_runs_of_different_problems_get_no_verdict(runs: Opened, tmp_path: Path) -> None:
-    problem = msgspec.structs.replace(sample.results().problem, batch_size=7)
-    save(msgspec.structs.replace(sample.results(), problem=problem), tmp_path / "results.json")
+    problem = replace(sample.results().problem, batch_size=7)
+    save(replace(sample.results(), problem=problem), tmp_path / "results.json")
     runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
     runs.page.wait_for_selector(".told:has-text('their times do not compare')")
     assert set(verdicts(runs).values()) <= {"", verdicts(runs)["naive"]}
@@ -478,8 +477,8 @@ def test_runs_of_different_problems_get_no_verdict(runs: Opened, tmp_path: Path)
 
 def test_a_hostile_results_file_is_shown_as_text(runs: Opened, tmp_path: Path) -> None:
     run = hostile()
-    problem = msgspec.structs.replace(run.problem, dataset=sample.results().problem.dataset)
-    save(msgspec.structs.replace(run, problem=problem), tmp_path / "results.json")
+    problem = replace(run.problem, dataset=sample.results().problem.dataset)
+    save(replace(run, problem=problem), tmp_path / "results.json")
     runs.page.set_input_files("input[type=file]", tmp_path / "results.json")
     runs.page.wait_for_selector(".told:has-text('onerror')")
     assert runs.ask("document.querySelectorAll('img').length") == 0
@@ -545,18 +544,18 @@ def test_the_views_have_no_accessibility_violations(largest: Path, open_page: Op
 def test_a_run_without_a_gpu_says_so_and_where_the_recorded_ladder_is(tmp_path: Path, open_page: Open) -> None:
     run, why = load(RECORDED / "logistic"), "no CUDA device"
     disturbed = [
-        msgspec.structs.replace(process, disturbed=["other work"])
+        replace(process, disturbed=["other work"])
         for stage in run.stages
         if stage.name == "numpy"
         for process in stage.processes
     ]
     stages = [
-        msgspec.structs.replace(stage, processes=disturbed)
+        replace(stage, processes=disturbed)
         if stage.name == "numpy"
-        else msgspec.structs.replace(stage, status="skipped", reason=why, timing=None, device=None, processes=[])
+        else replace(stage, status="skipped", reason=why, timing=None, device=None, processes=[])
         for stage in run.stages
     ]
-    run = msgspec.structs.replace(run, stages=stages, environment={})
+    run = replace(run, stages=stages, environment={})
     render_all(run, tmp_path, Path("results/reference").resolve())
     opened = open_page(tmp_path / "report.html")
     assert "python run_ladder.py open results/reference/h200/logistic" in opened.text("#ladder")

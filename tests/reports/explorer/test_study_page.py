@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import load
 from ladder.records.study import Point
@@ -34,17 +34,14 @@ def sixty() -> StudyResults:
     runs = [load(path) for path in paths]
     for run in runs[len(runs) - (POINTS - len(runs)) :] if len(runs) < POINTS else []:
         stages = [
-            msgspec.structs.replace(
-                one,
-                timing=msgspec.structs.replace(
-                    one.timing, epoch_s=msgspec.structs.replace(one.timing.epoch_s, max=one.timing.epoch_s.max * 1.13)
-                ),
+            replace(
+                one, timing=replace(one.timing, epoch_s=replace(one.timing.epoch_s, max=one.timing.epoch_s.max * 1.13))
             )
             if one.timing is not None
             else one
             for one in run.stages
         ]
-        runs.append(msgspec.structs.replace(run, stages=stages))
+        runs.append(replace(run, stages=stages))
     points = [Point(f"hidden-{index}", {"hidden": index}, {"hidden": index}, "measured") for index in range(POINTS)]
     by_name = {point.name: run for point, run in zip(points, runs, strict=False)}
     return StudyResults(study_sample.study("hidden", points), by_name)
@@ -100,8 +97,8 @@ def test_hostile_names_of_points_are_shown_as_text(tmp_path: Path, open_page: Op
     results = study_sample.study_results()
     first, *others = results.study.points
     name = f"a:b/{HOSTILE}"
-    points = [msgspec.structs.replace(first, name=name, values={"hidden": HOSTILE}), *others]
-    study = msgspec.structs.replace(results.study, title=HOSTILE, question=HOSTILE, varied=[], points=points[:1])
+    points = [replace(first, name=name, values={"hidden": HOSTILE}), *others]
+    study = replace(results.study, title=HOSTILE, question=HOSTILE, varied=[], points=points[:1])
     page = tmp_path / "report.html"
     page.write_text(render_study_page(StudyResults(study, {name: results.runs[first.name]})), encoding="utf-8")
     opened = open_page(page)

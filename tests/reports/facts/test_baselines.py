@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.profile import Split
 from ladder.records.run import Precision, Results, Spread, StageResult
@@ -87,7 +87,7 @@ def busy(run: Results, name: str, busy_us: float, *, events: bool) -> Results:
     """The run with a profile that saw the GPU busy so long a step, and with or without GPU events."""
     timing = stage(run, name).timing
     assert timing is not None
-    timing = msgspec.structs.replace(timing, gpu_epoch_s=timing.epoch_s.median if events else None)
+    timing = replace(timing, gpu_epoch_s=timing.epoch_s.median if events else None)
     shown = profile(Split(busy_us - 1, 1, 0, 0, 20), own_kernels())
     return sample.replace_stage(run, name, timing=timing, profiles=[shown])
 
@@ -133,7 +133,7 @@ def test_a_time_that_cannot_be_divided_by_is_none(strange: float) -> None:
     run = sample.results()
     timing = stage(run, "jax-scan").timing
     assert timing is not None
-    timing = msgspec.structs.replace(timing, epoch_s=Spread(strange, strange, strange))
+    timing = replace(timing, epoch_s=Spread(strange, strange, strange))
     run = sample.replace_stage(run, "jax-scan", timing=timing)
     assert step_us(stage(run, "jax-scan")) is None
     assert ratio(stage(run, "jax-scan"), stage(run, "naive")) is None
@@ -142,8 +142,8 @@ def test_a_time_that_cannot_be_divided_by_is_none(strange: float) -> None:
 
 def test_a_notice_names_references_far_behind_that_ran_in_fewer_rounds() -> None:
     run = sample.with_processes(sample.results(), "jax-scan", [53.0, 54.0])  # the others take four times as long
-    limited = msgspec.structs.replace(run.settings, rounds=2, budget_total_s=90.0)
-    said = [one.text for one in notices(msgspec.structs.replace(run, settings=limited)) if "fewer than" in one.text]
+    limited = replace(run.settings, rounds=2, budget_total_s=90.0)
+    said = [one.text for one in notices(replace(run, settings=limited)) if "fewer than" in one.text]
     assert said == [
         "torch-eager and torch-amp ran in fewer than 2 rounds: "
         "another reference at least as exact is over 3 times as fast."

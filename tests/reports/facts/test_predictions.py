@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, StageDoc
 from reports.facts.predictions import judge, judged, outcome, predictions
@@ -97,7 +98,7 @@ def test_another_form_is_refused_with_the_way_out() -> None:
 def test_a_rung_on_the_cpu_is_judged_there(where: str, judged_here: bool) -> None:
     run = run_with(f"on {where}: {HERE}: 2 x of naive.")
     run = sample.replace_stage(run, "async", device="cpu")
-    run = msgspec.structs.replace(run, environment=run.environment | {"cpu": {"cores_usable": 2}})
+    run = replace(run, environment=run.environment | {"cpu": {"cores_usable": 2}})
     (stage,) = (one for one in run.stages if one.name == "async")
     assert outcome(stage, run) == (
         ("2 x of naive", "hit")
@@ -117,6 +118,6 @@ def test_a_prediction_for_several_networks_is_judged_in_runs_of_as_many() -> Non
     assert (one.count, one.network, one.batch, one.low) == (7, "784-128-128-128-10", 32, 6.5)
     for text, is_judged in ((f"{HERE}: 10 us", (True, False)), (f"7 of {HERE}: 10 us", (False, True))):
         run = run_with(text)
-        several = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, networks=7))
+        several = replace(run, problem=replace(run.problem, networks=7))
         stage = next(stage for stage in run.stages if stage.name == "async")
         assert (judge(stage, run) is not None, judge(stage, several) is not None) == is_judged

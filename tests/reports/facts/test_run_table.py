@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Check, Results, Timing
 from reports.facts.run_table import Row, caption, rows
@@ -14,7 +14,7 @@ def row(run: Results, name: str) -> Row:
 
 
 def without(run: Results, name: str) -> Results:
-    return msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.name != name])
+    return replace(run, stages=[stage for stage in run.stages if stage.name != name])
 
 
 def texts(run: Results) -> list[str]:
@@ -113,8 +113,8 @@ def test_other_data_has_a_loud_first_notice() -> None:
 
 def test_the_users_own_data_has_a_plain_notice() -> None:
     run = sample.results()
-    problem = msgspec.structs.replace(run.problem, dataset="fashion", is_mnist=False, dataset_source="--data-dir")
-    found = notices(msgspec.structs.replace(run, problem=problem))
+    problem = replace(run.problem, dataset="fashion", is_mnist=False, dataset_source="--data-dir")
+    found = notices(replace(run, problem=problem))
     assert found[0].text == "The data is fashion (--data-dir), not MNIST."
     assert not any(notice.loud for notice in found)
 
@@ -124,7 +124,7 @@ def test_processes_that_disagree_share_a_notice(factor: float, told: bool) -> No
     run = sample.results()
     for name in ("cublas", "async"):
         first, *_ = next(stage for stage in run.stages if stage.name == name).processes
-        second = msgspec.structs.replace(first, round=1, runs_s=[seconds * factor for seconds in first.runs_s])
+        second = replace(first, round=1, runs_s=[seconds * factor for seconds in first.runs_s])
         run = sample.replace_stage(run, name, processes=[first, second])
     sentences = [text for text in texts(run) if "between the processes of" in text]
     gap = "6%" if factor == 1.06 else "25%"
@@ -144,7 +144,7 @@ def test_processes_with_different_details_have_a_notice() -> None:
         (["", "CPU, 2 threads"], []),  # resumed from a run without details
         (["2 threads", "1 thread", "2 threads"], ["The processes of numpy differ: 2 threads (2); 1 thread (1)."]),
     ):
-        processes = [msgspec.structs.replace(one, round=i, detail=detail) for i, detail in enumerate(details)]
+        processes = [replace(one, round=i, detail=detail) for i, detail in enumerate(details)]
         found = texts(sample.replace_stage(run, "numpy", processes=processes))
         assert [text for text in found if "processes of numpy" in text] == told
 
@@ -152,7 +152,7 @@ def test_processes_with_different_details_have_a_notice() -> None:
 def test_stages_that_were_shortened_alike_share_a_notice() -> None:
     naive = next(stage for stage in sample.results().stages if stage.name == "naive")
     assert naive.timing is not None
-    timing = msgspec.structs.replace(naive.timing, shortened=True)
+    timing = replace(naive.timing, shortened=True)
     run = sample.results()
     for name in ("naive", "async"):
         run = sample.replace_stage(run, name, timing=timing)
@@ -168,7 +168,7 @@ def test_stages_that_share_a_reason_share_a_notice() -> None:
 def test_disturbed_processes_have_notices() -> None:
     run = sample.results()
     (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
-    heat, load = (msgspec.structs.replace(calm, disturbed=[why]) for why in ("heat", "load"))
+    heat, load = (replace(calm, disturbed=[why]) for why in ("heat", "load"))
     found = texts(sample.replace_stage(run, "naive", processes=[calm, load], set_aside=[heat, load]))
     assert "2 processes (2 of naive) were disturbed and measured again. First: heat." in found
     assert "1 process (1 of naive) was disturbed; its times are included. Reason: load." in found
@@ -186,7 +186,7 @@ def test_checks_that_were_not_judged_have_a_notice() -> None:
 def test_a_missed_precision_has_a_notice() -> None:
     run = recorded.run(recorded.stage("naive", recorded.times(50.0, scatter=0.1)), recorded.stage("async", [40.0] * 8))
     for precision, told in ((None, False), (0.2, False), (0.02, True)):
-        asked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, precision=precision))
+        asked = replace(run, settings=replace(run.settings, precision=precision))
         wide = [text for text in texts(asked) if "--precision" in text]
         assert bool(wide) == told
         assert all(text.startswith("naive: not known to 2% (--precision)") for text in wide)
@@ -205,7 +205,7 @@ def test_a_time_is_shown_as_a_multiple_of_both_floors() -> None:
 def test_what_nvml_does_not_tell_is_said_once() -> None:
     run = sample.results()
     assert not any("NVML" in text for text in texts(run))
-    partly = msgspec.structs.replace(run, environment={**run.environment, "gpu_does_not_tell": ["power", "throttling"]})
+    partly = replace(run, environment={**run.environment, "gpu_does_not_tell": ["power", "throttling"]})
     (told,) = (text for text in texts(partly) if "NVML" in text)
     assert told == "NVML does not tell this GPU's power and throttling: a run cannot see what they would show."
 
@@ -213,7 +213,7 @@ def test_what_nvml_does_not_tell_is_said_once() -> None:
 def test_locked_clocks_and_other_clocks_have_a_notice() -> None:
     run = sample.results()
     for mhz, otherwise in ((1980, False), (1500, True)):
-        locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=mhz))
+        locked = replace(run, settings=replace(run.settings, lock_clocks_mhz=mhz))
         (text,) = (text for text in texts(locked) if "--lock-clocks" in text)
         assert text.startswith(f"The GPU's SM clock was locked at {mhz:,} MHz (--lock-clocks)")
         assert ("async ran at 1,980 MHz" in text) == otherwise

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, StageCode
 from ladder.records.statistics import Interval
@@ -62,11 +62,11 @@ def on_cpu(step_us: float, *paces_s: float | None, cpu: str = "a CPU") -> Result
     """Twelve processes of NumPy, with these CPU speed readings in turn."""
     numpy = stage("numpy", times(step_us), group="reference")
     processes = [
-        msgspec.structs.replace(process, pace_s=pace_s)
+        replace(process, pace_s=pace_s)
         for process, pace_s in zip(numpy.processes, itertools.cycle(paces_s), strict=False)
     ]
-    results = run(msgspec.structs.replace(numpy, processes=processes))
-    return msgspec.structs.replace(results, environment={**results.environment, "cpu": {"model": cpu}})
+    results = run(replace(numpy, processes=processes))
+    return replace(results, environment={**results.environment, "cpu": {"model": cpu}})
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_few_wild_paces_hide_nothing(wild: float) -> None:
 def test_paces_that_not_all_processes_have_are_none() -> None:
     (numpy,) = on_cpu(100.0, 1.0).stages
     assert side_of(numpy).paces_s == [1.0] * 12
-    other = msgspec.structs.replace(numpy.processes[0], pace_s=None)
-    assert side_of(msgspec.structs.replace(numpy, processes=[other, *numpy.processes[1:]])).paces_s == []
+    other = replace(numpy.processes[0], pace_s=None)
+    assert side_of(replace(numpy, processes=[other, *numpy.processes[1:]])).paces_s == []
 
 
 def test_the_pace_of_another_cpu_is_part_of_the_answer() -> None:
@@ -195,14 +195,9 @@ def test_remarks_on_a_verdict() -> None:
     base = run(stage("naive", times(50.0)))
     timing, processes = base.stages[0].timing, base.stages[0].processes
     assert timing is not None
-    disturbed = [msgspec.structs.replace(processes[0], disturbed=["heat"]), *processes[1:]]
+    disturbed = [replace(processes[0], disturbed=["heat"]), *processes[1:]]
     new = sample.replace_stage(
-        base,
-        "naive",
-        timing=msgspec.structs.replace(timing, epochs=1),
-        precision="bfloat16",
-        device="cpu",
-        processes=disturbed,
+        base, "naive", timing=replace(timing, epochs=1), precision="bfloat16", device="cpu", processes=disturbed
     )
     (found,) = compare(base, new, NAMES).stages
     assert found.ratio == pytest.approx(2.0)  # of a step, independent of the number of epochs
@@ -216,7 +211,7 @@ def test_remarks_on_a_verdict() -> None:
 
 def with_times(results: Results, *run_s: float) -> Results:
     (process, *_) = results.stages[0].processes
-    processes = [msgspec.structs.replace(process, runs_s=[seconds]) for seconds in run_s]
+    processes = [replace(process, runs_s=[seconds]) for seconds in run_s]
     return sample.replace_stage(results, "naive", processes=processes)
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
@@ -75,7 +75,7 @@ def test_the_headline_names_both_ends_and_the_precision_of_the_fastest() -> None
     assert headline(dots(RUN)) == "85.5 to 36.8 us a training step: 2.33x, rung by rung"
     fast = next(stage for stage in RUN.stages if stage.name == "cublas").timing
     assert fast is not None
-    half = msgspec.structs.replace(fast, epoch_s=msgspec.structs.replace(fast.epoch_s, median=0.01, min=0.01))
+    half = replace(fast, epoch_s=replace(fast.epoch_s, median=0.01, min=0.01))
     assert "in bf16" in headline(dots(sample.replace_stage(RUN, "bf16-gemm", timing=half)))
 
 
@@ -86,8 +86,8 @@ def test_each_precision_has_the_line_of_its_reference() -> None:
     slow = next(stage.timing for stage in RUN.stages if stage.name == "torch-eager")
     assert slow is not None
     far = slow.epoch_s.median * FARTHEST
-    spread = msgspec.structs.replace(slow.epoch_s, median=far, min=far, max=far)
-    run = sample.replace_stage(run, "torch-eager", timing=msgspec.structs.replace(slow, epoch_s=spread))
+    spread = replace(slow.epoch_s, median=far, min=far, max=far)
+    run = sample.replace_stage(run, "torch-eager", timing=replace(slow, epoch_s=spread))
     assert "torch-eager" not in pixels(run)
     lines = [text for text in words(ladder(run)) if text.startswith("fastest reference")]
     assert lines[0] == "fastest reference for float32: torch-eager, float32, 4,274 us (right of the axis)"

@@ -4,8 +4,8 @@ import csv
 import io
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Check, save
 from ladder.records.study import save_study
@@ -75,9 +75,9 @@ def test_a_study_of_curves_is_written_with_its_csv_whether_stages_were_timed_or_
     results = curve_results(seeds=1)
     save_study(results.study, tmp_path)
     for name, run in results.runs.items():
-        stages = run.stages if is_timed else [msgspec.structs.replace(stage, timing=None) for stage in run.stages]
+        stages = run.stages if is_timed else [replace(stage, timing=None) for stage in run.stages]
         (tmp_path / name).mkdir()
-        save(msgspec.structs.replace(run, stages=stages), tmp_path / name / "results.json")
+        save(replace(run, stages=stages), tmp_path / name / "results.json")
     render_study(tmp_path)
     drawn = {"curves-hidden-64.svg", "curves-hidden-256.svg"}
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {*drawn, "curves.csv", "study.csv"}
@@ -128,5 +128,5 @@ def test_an_ordinary_run_shows_its_curves_where_it_has_some() -> None:
     assert not has_curves(unprofiled_results())
     assert "curves.svg" not in figures(unprofiled_results())
     assert run.oracle is not None
-    alone = msgspec.structs.replace(run, oracle=msgspec.structs.replace(run.oracle, curve=None))
+    alone = replace(run, oracle=replace(run.oracle, curve=None))
     assert "curves.svg" in figures(alone)

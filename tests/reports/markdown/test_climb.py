@@ -6,9 +6,9 @@ import re
 import shlex
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ladder.options.parsers import parse
 from ladder.records.run import Results, load
@@ -166,9 +166,9 @@ def test_chapters_are_written_only_if_they_changed(tmp_path: Path) -> None:
 def _slower(run: Results, name: str) -> Results:
     """The run with one stage ten times as slow."""
     stages = [
-        msgspec.structs.replace(one, timing=msgspec.structs.replace(one.timing, step_us=10 * one.timing.step_us))
+        replace(one, timing=replace(one.timing, step_us=10 * one.timing.step_us))
         if one.name == name and one.timing
         else one
         for one in run.stages
     ]
-    return msgspec.structs.replace(run, stages=stages)
+    return replace(run, stages=stages)

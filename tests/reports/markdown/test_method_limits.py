@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.machine.limits import PRIMITIVES
 from ladder.records.limits import Chip, Limit, LimitsRecord
@@ -48,7 +48,7 @@ def test_the_table_stands_between_the_markers_and_is_of_the_h200_alone(tmp_path:
     for gpu, us in (("h200", 3.5), ("rtx-3060", 9.0)):
         folder = reference / gpu / "logistic"
         folder.mkdir(parents=True)
-        save(msgspec.structs.replace(sample.results(), limits=record(launch=us)), folder / "results.json")
+        save(replace(sample.results(), limits=record(launch=us)), folder / "results.json")
     assert update_limits(document, tmp_path / "README.md", reference)
     text = document.read_text()
     assert text.startswith(f"before\n{begin}\n\n| Primitive, us | Earlier | logistic |")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, ResultsError, StageDoc, save
 from reports.facts.headline_rungs import MOST_RUNGS
@@ -86,7 +86,7 @@ def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
     ("run", "said"),
     [
         (sample.synthetic_results(), "NOT MNIST"),
-        (msgspec.structs.replace(sample.results(), stages=sample.results().stages[:1]), "/report.md) | - | - |"),
+        (replace(sample.results(), stages=sample.results().stages[:1]), "/report.md) | - | - |"),
     ],
 )
 def test_other_data_is_a_warning_and_a_run_with_nothing_to_compare_a_row(run: Results, said: str, readme: Path) -> None:
@@ -96,7 +96,7 @@ def test_other_data_is_a_warning_and_a_run_with_nothing_to_compare_a_row(run: Re
 
 def test_the_smaller_network_comes_first(readme: Path) -> None:
     run = sample.results()
-    logistic = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, hidden=[]))
+    logistic = replace(run, problem=replace(run.problem, hidden=[]))
     record(run, readme, "h200/hidden-256")
     reference = record(logistic, readme, "h200/logistic")
     assert [folder.split("/")[-1] for folder, _ in recorded_runs(readme, reference)] == ["logistic", "hidden-256"]
@@ -176,9 +176,9 @@ def test_a_broken_record_is_named(readme: Path) -> None:
 def test_a_run_of_a_cpu_has_a_row_in_a_table_of_its_own(readme: Path) -> None:
     run = sample.results()
     readme.write_text(readme.read_text() + "\n".join(CPU) + "\n")
-    loops = msgspec.structs.replace(run.stages[-1], name="cpu-loops", group="cpu", device="cpu")
+    loops = replace(run.stages[-1], name="cpu-loops", group="cpu", device="cpu")
     environment = {**run.environment, "gpu": {"none": "no driver"}}
-    on_cpu = msgspec.structs.replace(run, stages=[*run.stages, loops], environment=environment)
+    on_cpu = replace(run, stages=[*run.stages, loops], environment=environment)
     record(run, readme, "h200/hidden-256")
     reference = record(on_cpu, readme, "amd-epyc-2-cores/hidden-256")
     update_readme(readme, reference)

@@ -4,8 +4,8 @@ import re
 import statistics
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.limits import SHARED
 from ladder.records.run import StageDoc
@@ -40,9 +40,9 @@ def test_a_time_that_was_disturbed_is_marked() -> None:
     run = sample.results()
     assert "†" not in report(run, [])
     calm = next(stage for stage in run.stages if stage.name == "async").processes
-    busy = [msgspec.structs.replace(one, disturbed=["busy"]) for one in calm]
+    busy = [replace(one, disturbed=["busy"]) for one in calm]
     median = statistics.median(calm[0].runs_s)
-    still, moved = (msgspec.structs.replace(busy[1], runs_s=[median * factor]) for factor in (1.01, 1.03))
+    still, moved = (replace(busy[1], runs_s=[median * factor]) for factor in (1.01, 1.03))
     for processes, mark in ((busy, "‡"), ([calm[0], moved], "†"), ([calm[0], still], "")):
         text = report(sample.replace_stage(run, "async", processes=processes), [])
         assert f"| `async` | `naive` | 42.7{mark} |" in text
@@ -82,13 +82,13 @@ def test_a_recorded_report_is_read_in_a_few_screens(path: Path) -> None:
 
 def test_missing_profiles_have_notices() -> None:
     run = sample.unprofiled_results()
-    run = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, profile=["cupti"]))
+    run = replace(run, settings=replace(run.settings, profile=["cupti"]))
     for name in ("naive", "async"):
         run = sample.replace_stage(run, name, unprofiled={"cupti": "cupti-python is not installed"})
     text = report(run, [])
     assert "- naive and async not profiled with cupti: cupti-python is not installed" in text
     assert "- The GPU's limits were not measured" in text
     assert run.limits is None
-    shared = msgspec.structs.replace(sample.limits(), skipped={"graph node, 1 block": SHARED})
-    text = report(msgspec.structs.replace(run, limits=shared), [])
+    shared = replace(sample.limits(), skipped={"graph node, 1 block": SHARED})
+    text = report(replace(run, limits=shared), [])
     assert "- Some of the GPU's limits were not measured, so there are no floors or cheat limits: another" in text

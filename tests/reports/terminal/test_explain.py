@@ -3,8 +3,8 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from ladder.records.run import Results, load, save
@@ -70,7 +70,7 @@ def test_a_stage_of_the_users_a_broken_profiler_and_an_untimed_stage_are_told(
     run = sample.replace_stage(sample.results(), name, **changes)
     command = "python run_ladder.py --stage-file 'my stage.py' --epochs 3"
     with pytest.raises(ExplainError, match=message):
-        text(msgspec.structs.replace(run, command=command), name)
+        text(replace(run, command=command), name)
 
 
 def test_a_stage_on_the_cpu_is_told_its_arithmetic_rate() -> None:
@@ -85,7 +85,7 @@ def test_a_disturbed_time_and_the_ratio_of_an_unprofiled_stage_are_told() -> Non
     run = sample.results()
     assert "disturbed" not in text(run, "numpy")
     (process, *_) = next(stage for stage in run.stages if stage.name == "numpy").processes
-    disturbed = [msgspec.structs.replace(process, disturbed=["other work"])]
+    disturbed = [replace(process, disturbed=["other work"])]
     run = sample.replace_stage(run, "numpy", below="naive", processes=disturbed)
     told = text(run, "numpy")
     assert "as fast as naive" in told

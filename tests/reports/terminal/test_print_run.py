@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.expected import Expected
 from ladder.records.program import PROGRAM
@@ -38,7 +38,7 @@ def with_disturbed(run: Results, name: str, disturbed: int, processes: int) -> R
     """The run with so many processes of a stage, of which some were disturbed."""
     (first, *_) = next(stage for stage in run.stages if stage.name == name).processes
     measured: list[Process] = [
-        msgspec.structs.replace(first, round=number, disturbed=["other work"] if number < disturbed else [])
+        replace(first, round=number, disturbed=["other work"] if number < disturbed else [])
         for number in range(processes)
     ]
     return sample.replace_stage(run, name, processes=measured)
@@ -47,9 +47,9 @@ def with_disturbed(run: Results, name: str, disturbed: int, processes: int) -> R
 def without_gpu(stages: list[StageResult], hidden: tuple[int, ...] = (256,), batch: int = 128) -> Results:
     """A run of these stages on a machine without a GPU; rungs were skipped."""
     run = sample.synthetic_results()
-    problem = msgspec.structs.replace(run.problem, hidden=list(hidden), batch_size=batch)
+    problem = replace(run.problem, hidden=list(hidden), batch_size=batch)
     skipped = [stage for stage in run.stages if stage.status == "skipped"]
-    return msgspec.structs.replace(run, stages=[*stages, *skipped], problem=problem)
+    return replace(run, stages=[*stages, *skipped], problem=problem)
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: folder.name)
@@ -137,7 +137,7 @@ def test_a_row_with_checks_that_a_slow_oracle_left_out_says_so(width: int, name:
     run = sample.long_names() if name == "persistent-cluster" else sample.results()
     cut = Check("loss curve", None, 0.0, passed=True, judged=False, note="the oracle's time ended after epoch 1 of 20")
     alone = Check("judged run", None, 0.0, passed=True, judged=False, note="it has one run")
-    run = sample.replace_stage(run, name, checks=[cut, alone, msgspec.structs.replace(cut, what="final parameters")])
+    run = sample.replace_stage(run, name, checks=[cut, alone, replace(cut, what="final parameters")])
     text = text_of(run, width)
     assert too_wide(text, width) == []
     sentence = f"{name} passed, 2 checks not made: the oracle's time ended after epoch 1 of 20."
@@ -175,7 +175,7 @@ def test_what_was_found_tells_which_compared_times_were_disturbed() -> None:
 
 def test_without_a_gpu_the_next_step_explains_the_fastest_own_rung() -> None:
     rung = next(stage for stage in sample.results().stages if stage.name == "naive")
-    rung = msgspec.structs.replace(rung, name="cpu-loops", group="cpu", device="cpu", profiles=[])
+    rung = replace(rung, name="cpu-loops", group="cpu", device="cpu", profiles=[])
     text = text_of(without_gpu([rung]), 120)
     assert f"Next    {PROGRAM} explain cpu-loops; {PROGRAM} open" in text
 
@@ -190,8 +190,8 @@ def test_skipped_stages_are_no_rows_but_one_line() -> None:
 
 def test_a_run_that_timed_nothing_has_no_notes_on_times() -> None:
     run = sample.results()
-    stages = [msgspec.structs.replace(stage, timing=None) for stage in run.stages if stage.status == "passed"]
-    text = text_of(msgspec.structs.replace(run, stages=stages), 80)
+    stages = [replace(stage, timing=None) for stage in run.stages if stage.status == "passed"]
+    text = text_of(replace(run, stages=stages), 80)
     assert row(text, "naive")[:2] == ["naive", "passed"]
     for word in ("x of", "noise", "disturbed", "us/step"):
         assert word not in text
@@ -217,7 +217,7 @@ def test_without_a_gpu_the_nearest_recorded_run_follows(hidden: tuple[int, ...],
 
 def test_runs_on_a_gpu_and_runs_without_skipped_stages_show_no_recorded_run() -> None:
     run = sample.synthetic_results()
-    only_numpy = msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.status == "passed"])
+    only_numpy = replace(run, stages=[stage for stage in run.stages if stage.status == "passed"])
     for one in (sample.results(), only_numpy):
         assert "Recorded" not in text_of(one, 80)
 
@@ -266,13 +266,13 @@ def test_no_line_of_a_recorded_study_is_wider_than_the_terminal(folder: Path) ->
 
 @pytest.mark.parametrize("given", ["--stage-file my_rung.py", "--stage-file=my_rung.py"])
 def test_the_next_step_of_a_stage_from_a_file_names_the_file(given: str) -> None:
-    run = msgspec.structs.replace(load(RECORDED / "h200" / "logistic"), command=f"{PROGRAM} --stages all {given}")
+    run = replace(load(RECORDED / "h200" / "logistic"), command=f"{PROGRAM} --stages all {given}")
     assert try_next(run, None, None).replace("\N{NO-BREAK SPACE}", " ") == (
         f"{PROGRAM} explain persistent-cluster --stage-file my_rung.py"
     )
     broken = sample.replace_stage(run, "async", status="crashed", reason="no reason")
     assert "--stages async --stage-file my_rung.py" in try_next(broken, None, None).replace("\N{NO-BREAK SPACE}", " ")
-    no_command_line = msgspec.structs.replace(run, command='an open " quote')
+    no_command_line = replace(run, command='an open " quote')
     assert "--stage-file" not in try_next(no_command_line, None, None)
     assert Ratio(1.13, 0.97, 1.31, is_noise=True).as_fast_as("numpy") == "as fast as numpy within noise (1.13x)"
 
@@ -283,7 +283,7 @@ def test_the_next_step_of_a_wrong_stage_from_a_file_is_to_check_it() -> None:
     *_, one, two = (stage.name for stage in run.stages)
 
     def said(*wrong: str, measured: bool = False) -> str:
-        known = msgspec.structs.replace(run, command=given)
+        known = replace(run, command=given)
         for name in wrong:
             processes = run.stages[0].processes if measured else []
             known = sample.replace_stage(known, name, status="failed", reason="no reason", processes=processes)

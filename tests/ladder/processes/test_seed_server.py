@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import pytest
 
@@ -99,11 +100,13 @@ def test_a_seed_out_of_order_is_refused(seeds: RunSeeds, asked: int) -> None:
         seeds.timed(asked, 6)
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_seed_before_the_end_of_the_run_before_is_refused(seeds: RunSeeds, begun: bool) -> None:
+@pytest.mark.parametrize("marks", [[], ["begin"], ["begin", "end", "begin"]], ids=str)
+def test_a_seed_before_the_end_of_the_run_before_is_refused(
+    seeds: RunSeeds, marks: list[Literal["begin", "end"]]
+) -> None:
     seeds.timed(0, 3)
-    if begun:
-        seeds.stamp("begin")
+    for mark in marks:
+        seeds.stamp(mark)
     with pytest.raises(SeedError):
         seeds.timed(1, 3)
 

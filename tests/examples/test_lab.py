@@ -44,7 +44,7 @@ def graded(file: str, rubric: str, capsys: pytest.CaptureFixture[str]) -> tuple[
     return code, msgspec.json.decode(capsys.readouterr().out, type=Checked)
 
 
-@pytest.mark.parametrize("exercise", EXERCISES)
+@pytest.mark.parametrize("exercise", ["1_find_the_mistake", "3_fuse_the_head"])  # the page's loop grades 2
 def test_a_solution_has_all_points(exercise: str, lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = graded(f"solutions/{EXERCISES[exercise]}.py", f"{exercise}.toml", capsys)
     assert (code, found.status, found.advice) == (0, "passed", {})

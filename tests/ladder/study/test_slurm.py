@@ -66,8 +66,10 @@ def test_a_study_survives_its_jobs_and_ends_as_in_one_process(here: Path, start:
     assert (resumed.returncode, second.returncode, err) == (0, 2, "")
     assert kept == {path: path.read_bytes() for path in kept}
 
-    assert main(["study", "six.toml", "--out", "whole"]) == 0
-    assert verdicts(here / "out") == verdicts(here / "whole")
+    assert main(["study", "six.toml", "--points", "hidden-3,hidden-5", "--out", "whole"]) == 0
+    (points, judged), (_, alone) = verdicts(here / "out"), verdicts(here / "whole")
+    assert {status for _, status in points} == {"measured"}
+    assert {**judged, **alone} == judged
 
 
 def test_a_job_that_goes_back_into_the_queue_waits_again_and_continues(here: Path, start: Start) -> None:

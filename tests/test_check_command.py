@@ -58,8 +58,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("hidden", [[], ["--hidden=8"]])
-@pytest.mark.parametrize("file", ["right.py", "numpy"])
+@pytest.mark.parametrize(("file", "hidden"), [("right.py", ["--hidden=8"]), ("numpy", [])])
 def test_a_right_stage_passes_in_a_table_that_fits(
     file: str, hidden: list[str], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,15 +80,16 @@ def test_a_right_stage_passes_in_a_table_that_fits(
 
 
 def test_a_wrong_stage_is_told_by_check_error_limit_and_advice(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "wrong.py").write_text(STAGE.replace("RATE", "[print('no such shape'), 1.01][1]"))
     assert main(["check", "wrong.py", *SMALL]) == 1
     told = capsys.readouterr().out
+    assert "\nno such shape\nWrong: " in told
     (line,) = [line for line in told.splitlines() if line.startswith("first update, scale ")]
     assert line.split()[3:] == ["1.0e-02", line.split()[4], "no"]
     assert float(line.split()[4]) < 1e-3
     advice = " ".join(told[told.index("\n! ") :].split())
     assert advice.startswith("! every first update is 1.01 times the expected one: look at the learning rate and ")
     assert advice.count("!") == 1
-    assert "\nWrong: " in told
 
 
 def test_a_crashed_stage_shows_what_it_printed_last(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,12 +98,6 @@ def test_a_crashed_stage_shows_what_it_printed_last(here: Path, capsys: pytest.C
     told = capsys.readouterr().out
     assert "! IndexError: list index out of range (wrong.py, line 14)\nTraceback" in told
     assert "\nCrashed, in " in told
-
-
-def test_a_wrong_stage_shows_what_it_printed_first(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "wrong.py").write_text(STAGE.replace("RATE", "[print('no such shape'), 1.01][1]"))
-    assert main(["check", "wrong.py", *SMALL]) == 1
-    assert "\nno such shape\nWrong: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("file", "status", "code"), [("right.py", "passed", 0), ("wrong.py", "failed", 1)])
@@ -125,7 +119,6 @@ def test_json_has_every_check(
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["none.py"], "check none.py: no such file; name a .py file"),
         (["empty.py"], "check empty.py: "),
         (["nump"], "stage 'nump': unknown; did you mean numpy?"),
         (["references"], "references: names "),
@@ -137,8 +130,6 @@ def test_json_has_every_check(
         (["misfit.py"], "mine: does not take this problem: not today"),
         (["right.py", "--batch-size", "401"], "batch size 401: digits has 400 training images; choose 400 or fewer"),
         (["numpy", "--hidden", "8", "--learning-rate", "1e30"], "learning rate 1e+30: training diverges in float32; "),
-        (["right.py", "--hidden", "x"], "--hidden x: must be "),
-        (["right.py", "--epochs", "3"], "--epochs: there is no such option; "),
         (["right.py", "wrong.py"], "wrong.py: there is no such argument; "),
         ([], "the following arguments are required: FILE; see run_ladder.py check --help"),
     ],

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 import run_ladder
 from common.cuda import driver
@@ -37,14 +37,8 @@ SCRIPT = Path(run_ladder.__file__)
 OF_A_RUN = "stage_file", "config", "resume", "out", "dry_run"  # options that are none of its settings
 NUMPY = "stages.references.numpy_cpu:STAGE"
 SMALL = [
-    "--batch-size=20",
-    "--epochs=2",
-    "--metrics-every=1",
-    "--rounds=1",
-    "--repeats=3",
-    "--budget=1",
-    "--remeasure=0",
-]
+    "--batch-size=20", "--epochs=2", "--metrics-every=1", "--rounds=1", "--repeats=3", "--budget=1", "--remeasure=0",
+]  # fmt: skip
 Refused = Callable[..., str]
 
 
@@ -98,55 +92,37 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
     ("argv", "said", "way_out"),
     [
         ("--hidden -3", "--hidden -3", "a layer's size such as 256"),
-        ("--hidden 0", "--hidden 0", "a layer's size such as 256"),
-        ("--hidden abc", "--hidden abc", "such as 256"),
         ("--hidden 128,,3", "--hidden 128,,3", "a list of sizes such as 128,128,128"),
         ("--batch-size 0", "--batch-size 0", "from 1 to 1,000,"),
         ("--batch-size 70000", "batch size 70000", "choose 400 or fewer"),
-        *(
-            (
-                f"--at-once 2 {asked}",
-                f"2: measures no times, which {asked.partition(' ')[0]} needs",
-                "leave one of them out",
-            )
-            for asked in ("--profile nsys", "--lock-clocks 1500", "--energy")
-        ),
+        ("--at-once 2 --energy", "2: measures no times, which --energy needs", "leave one of them out"),
+        ("study --roundz=2", "--roundz: there is no such option", "did you mean --rounds?"),
+        ("--out earlier", "earlier: holds a results.json; continue it with --resume earlier", "another --out"),
+        ("--config /dev/zero", "/dev/zero: longer than 1,000,000 bytes", "name a TOML file of options"),
+        ("compare earlier earlier earlier --strict", "--threshold: judge two runs, not 3", "name two"),
         ("--target-accuracy 92", "--target-accuracy 92", "such as 92%"),
         ("--target-accuracy 92% --networks 2", "--target-accuracy 0.92", "leave it out with several"),
         ("--stages cubals", "stage 'cubals'", "did you mean cublas?"),
         ("--stages numpy,xyzzy", "stage 'xyzzy'", "see `run_ladder.py list`"),
         ("--stages cublas..naive", "cublas comes after naive", "write naive..cublas"),
-        ("--epochs 0", "--epochs 0", "from 1 to 1,000,000"),
         ("--epochs 1.5", "--epochs 1.5", "a whole number from 1 to 1,000,000"),
         ("--epochs 99999999999999999999999", "--epochs 99999999999999999999999", "from 1 to 1,000,000"),
         ("--timeout 1e300", "--timeout 1e300", "10,000,000 at most"),
-        ("--seed 99999999999999999999999", "--seed 9999", "from 0 to 1,000,000,000,000,000"),
         ("--learning-rate nan", "--learning-rate nan", "such as 0.1"),
-        ("--learning-rate 0", "--learning-rate 0", "such as 0.1"),
-        ("--learning-rate -1", "--learning-rate -1", "such as 0.1"),
-        ("--networks 0", "--networks 0", "from 1 to 1,024"),
         ("--networks 3 --learning-rates 1,2", "networks 3: there are 2 learning rates", "leave out one of the two"),
         ("--learning-rate 1 --learning-rates 1,2", "rate 1: --learning-rates names all", "leave one of them out"),
         ("--learning-rates 0.1,x", "--learning-rates 0.1,x", "one for each network, such as 0.03,0.1,0.3"),
         ("--networks 3 --validate-every 1", "--validate-every 1: follows one network", "leave it out with several"),
         ("--networks 3 --curve-steps 5", "--curve-steps 5: follows one network", "leave it out with several"),
         ("--stages numpy-stacked", "several networks at once; add --networks", "`run_ladder.py list` tells which"),
-        ("--rounds 0", "--rounds 0", "from 1 to 450"),
-        ("--at-once 0", "--at-once 0", "from 1 to 450"),
         ("--repeats 1000", "--repeats 1000", "from 1 to 450"),
         ("--budget 0", "--budget 0", "positive number of seconds"),
         ("--remeasure -1", "--remeasure -1", "from 0 to 450"),
         ("--precision 1x", "--precision 1x", "such as 1%"),
         ("--precision 100%", "--precision 100%", "below 100%, such as 1%"),
-        ("--precision 0", "--precision 0", "above 0%"),
-        ("--precision nan%", "--precision nan%", "above 0%"),
         ("--time-cap 60", "--time-cap 60", "the rounds that --precision adds; add --precision"),
-        ("--precision 1% --time-cap 0", "--time-cap 0", "positive number of seconds"),
-        ("--timeout nan", "--timeout nan", "positive number of seconds"),
         ("--seed -1", "--seed -1", "from 0 to 1,000,"),
         ("--epochs 2 --validate-every 3", "validate every 3", "from 1 to the 2 epochs of a run, or 0 for never"),
-        ("--metrics-every 0", "--metrics-every 0", "from 1 to 1,000,"),
-        ("--stages naive", "naive: cannot be measured here: no CUDA device", "`run_ladder.py list` tells which"),
         ("--stages naive..cublas", "naive and 2 more: cannot be measured here", "`run_ladder.py list` tells which"),
         ("profile --stages cublas", "cublas: cannot be measured here", "`run_ladder.py list` tells which"),
         ("--processes 2", "--processes: there is no such option; see", "run_ladder.py run --help"),
@@ -166,8 +142,6 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--profile ncu", "--profile ncu", "must be nsys, cupti, stamps, auto or none"),
         ("explain cuda-grap", "stage 'cuda-grap'", "did you mean cuda-graph"),
         ("explain reference:h300", "reference:h300: no such recorded run", "there are "),
-        ("explain qwertz", "stage 'qwertz': unknown", "see `run_ladder.py list`"),
-        ("profile cublas", "cublas: cannot be measured here", "`run_ladder.py list` tells which"),
         ("profile cublas --stages naive", "profile cublas: names a stage, as --stages does", "leave one of them out"),
         ("profile --resume earlier", "profile --resume", "by --resume FOLDER --profile nsys"),
         ("--nsys-stages naive", "--nsys-stages naive", "needs --profile nsys; add it"),
@@ -180,24 +154,12 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--resume earlier --profile cupti", "--profile cupti", "can add nsys alone"),
         ("numpy", "numpy: there is no such command", "see run_ladder.py --help"),
         ("comprae a b", "comprae: there is no such command", "did you mean compare?"),
-        ("stduy plan.toml", "stduy", "did you mean study?"),
-        (
-            "study --roundz=2",
-            "--roundz: there is no such option",
-            "did you mean --rounds? see run_ladder.py study --help",
-        ),
-        ("compare a b --treshold 2%", "--treshold", "did you mean --threshold?"),
-        ("explain", "STAGE", "see run_ladder.py explain --help"),
         ("list now", "now: there is no such argument", "see run_ladder.py list --help"),
-        ("list --hidden 0", "--hidden 0", "a layer's size such as 256"),
-        ("list --batch-size x", "--batch-size x", "from 1 to 1,000,"),
         ("list --hidden 9999999", "784-9999999-10, batch 128: larger than", "choose a smaller network or batch"),
-        ("list --batch-size 60001", "784-10, batch 60001: larger than", "choose a smaller network or batch"),
         ("advise --gpu GTX1", "--gpu GTX1: not known; add --bandwidth", "choose one of T4, A10"),
         ("advise --rounds 2", "--rounds: is about measuring", "add --measure, or leave it out"),
         ("advise --measure --gpu H200", "--gpu H200: --measure times this machine's GPU", "leave one of them out"),
         ("advise --measure", "--measure: needs an NVIDIA GPU", "leave it out"),
-        ("advise --bandwidth 0", "--bandwidth 0", "a positive number"),
         ("--gpus 9", "--gpus 9", "a whole number from 1 to 8"),
         ("--gpus 2 --energy", "--gpus 2: --energy reads the counter of one GPU", "leave one of them out"),
         ("--gpus 2 --stages numpy", "--gpus 2: numpy trains on one GPU", "add a stage of `devices`"),
@@ -208,8 +170,6 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("explain fleet-columns", "no run here has profiled it", "--profile cupti --networks 8"),
         ("advise --images 10", "--images 10: fewer than a batch of 128", "choose more"),
         ("advise --hidden 9999999", "larger than every recorded run", "choose a smaller network or batch"),
-        ("report", "PATH", "see run_ladder.py report --help"),
-        ("readme now", "now", "see run_ladder.py readme --help"),
     ],
 )
 def test_bad_options_are_refused(refused: Refused, argv: str, said: str, way_out: str) -> None:
@@ -247,17 +207,6 @@ def test_an_out_that_cannot_be_written_to_is_refused(refused: Refused, here: Pat
         assert "choose another folder" in line
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_out_is_refused(refused: Refused, here: Path) -> None:
-    (here / "closed").mkdir(mode=0o500)
-    assert "--out closed: cannot be written to (Permission denied); choose another folder" in refused("--out", "closed")
-
-
-def test_an_out_that_holds_results_is_refused(refused: Refused) -> None:
-    line = refused("--out", "earlier")
-    assert "earlier: holds a results.json; continue it with --resume earlier, or choose another --out" in line
-
-
 @pytest.mark.parametrize("command", ["report", "--resume"])
 def test_files_without_results_are_refused(refused: Refused, here: Path, command: str) -> None:
     raw = (here / "earlier" / "results.json").read_bytes()
@@ -282,16 +231,7 @@ def test_files_without_results_are_refused(refused: Refused, here: Path, command
 
 
 @pytest.mark.parametrize(
-    "option",
-    [
-        "--epochs 3",
-        "--validate-every 1",
-        "--rounds 3",
-        "--learning-rate 0.1",
-        "--hidden 8,8",
-        "--stages naive",
-        "--out other",
-    ],
+    "option", ["--epochs 3", "--learning-rate 0.1", "--hidden 8,8", "--stages naive", "--out other"]
 )  # even where the value equals the default
 def test_a_resumed_run_keeps_its_settings(refused: Refused, option: str) -> None:
     line = refused("--resume", "earlier", *option.split())
@@ -353,9 +293,14 @@ def test_the_home_of_an_unknown_user_is_refused_in_a_line(
 
 
 @pytest.mark.parametrize("named", ["earlier", "earlier/results.json"])
-def test_resuming_a_finished_run_changes_nothing(here: Path, named: str) -> None:
+def test_resuming_a_finished_run_tells_what_it_has_and_changes_nothing(
+    here: Path, named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = snapshot(here)
     assert main(["--resume", named, "--stages", "all"]) == 0  # `make ladder` adds the latter
+    told = capsys.readouterr().out
+    assert told.startswith("continuing: 1 of 1 processes were measured before\n")
+    assert "0 jobs" not in told
     assert snapshot(here) == before
 
 
@@ -372,8 +317,8 @@ def edit(path: Path, where: str, value: object) -> None:
 def test_a_run_whose_stage_has_changed_since_is_not_resumed(here: Path, refused: Refused) -> None:
     earlier = load(here / "earlier")
     (stage,) = earlier.stages
-    other = msgspec.structs.replace(stage, code=StageCode("0" * 64, None))
-    save(msgspec.structs.replace(earlier, stages=[other]), here / "earlier" / "results.json")
+    other = replace(stage, code=StageCode("0" * 64, None))
+    save(replace(earlier, stages=[other]), here / "earlier" / "results.json")
     line = refused("--resume", "earlier")
     assert line.endswith("earlier: the code of numpy has changed since it was measured; start anew\n")
 
@@ -393,16 +338,13 @@ def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: 
     ("where", "value"),
     [
         ("stages.0.processes.0.pace_s", 0.0),
-        ("stages.0.processes.0.pace_s", -1.0),
         ("stages.0.processes.0.pace_s", 1e-320),
         ("stages.0.processes.0.round", -7),
         ("stages.0.processes.0.runs_s", []),
-        ("stages.0.processes.0.runs_s", [-1.0]),
         ("stages.0.processes.0.runs_s", [1e308, 1e308]),
         ("stages.0.processes.0.runs_s", [1e-300]),
         ("stages.0.checks.0.limit", -1.0),
         ("environment.cpu", 1),
-        ("stages.0.timing.epochs", 0),
         ("stages.0.timing.steps_per_epoch", 0),
         ("stages.0.timing.epoch_s.median", -1.0),
         ("stages.0.timing.epoch_s.min", 1e6),
@@ -410,14 +352,10 @@ def test_stages_side_by_side_are_neither_timed_nor_profiled(here: Path, capsys: 
 )
 def test_impossible_results_are_refused(where: str, value: object, here: Path, refused: Refused) -> None:
     edit(here / "earlier" / "results.json", where, value)
-    for command in (["compare", "earlier", "earlier"], ["report", "earlier"], ["--resume", "earlier"]):
-        assert "earlier/results.json: not a results file of this program (" in refused(*command)
+    assert "earlier/results.json: not a results file of this program (" in refused("report", "earlier")
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("curve_steps", -5), ("timeout_s", -1.0), ("rounds", 1_000_000_000), ("rounds", 0), ("remeasure", -1)],
-)
+@pytest.mark.parametrize(("setting", "value"), [("curve_steps", -5), ("timeout_s", -1.0), ("rounds", 1_000_000_000)])
 def test_impossible_settings_are_not_resumed(setting: str, value: object, here: Path, refused: Refused) -> None:
     edit(here / "earlier" / "results.json", f"settings.{setting}", value)
     assert f"earlier: {setting.removesuffix('_s')} = {value}: must be " in refused("--resume", "earlier")
@@ -428,18 +366,6 @@ def test_an_empty_path_is_refused(command: list[str], here: Path, refused: Refus
     before = snapshot(here)
     assert refused(*command, "").endswith("'': must be the name of a file or folder\n")
     assert snapshot(here) == before
-
-
-def test_an_endless_config_file_is_refused(refused: Refused) -> None:
-    assert refused("--config", "/dev/zero") == (
-        "run_ladder.py: /dev/zero: longer than 1,000,000 bytes; name a TOML file of options\n"
-    )
-
-
-@pytest.mark.parametrize("gate", [["--strict"], ["--threshold", "1%"]])
-def test_a_gate_is_between_two_runs(gate: list[str], here: Path, refused: Refused) -> None:
-    line = refused("compare", "earlier", "earlier", "earlier", *gate)
-    assert line == "run_ladder.py: --strict and --threshold: judge two runs, not 3; name two\n"
 
 
 def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
@@ -453,46 +379,26 @@ def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
     assert "on the test images after every epoch, in the times" in str(details(results))
     assert "its own validation after epoch 2" in str(list(rung_view(results.stages[0], results).facts()))
 
-    bare = msgspec.structs.replace(results.stages[0], processes=[], metrics=None)
-    save(msgspec.structs.replace(results, stages=[bare]), here / "validated" / "results.json")
+    bare = replace(results.stages[0], processes=[], metrics=None)
+    save(replace(results, stages=[bare]), here / "validated" / "results.json")
     assert main(["--resume", "validated"]) == 0
     (stage,) = load(here / "validated").stages
     assert stage.metrics is not None
     assert [seen.epoch for seen in stage.metrics.validation] == [1, 2]
 
 
-def test_exit_status_is_1_when_a_stage_fails_or_crashes(
+def test_exit_status_is_1_when_a_stage_fails_or_crashes_and_not_when_it_is_skipped(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     judge_in_processes(monkeypatch)  # which may crash
-    for planted, status in (("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed")):
+    planned = ("cheats.defects:GRADIENT", "failed"), ("planted:RAISES", "crashed"), ("planted:NEEDY", "skipped")
+    for planted, status in planned:
         entries = load_all([NUMPY, f"tests.{planted}"])
         monkeypatch.setattr("ladder.run.entries.load_all", lambda entries=entries: entries)
-        assert main([*SMALL, "--out", planted]) == 1
+        assert main([*SMALL, "--out", planted]) == (status != "skipped")
         results = load(here / planted)
         assert [stage.status for stage in results.stages] == ["passed", status]
         assert str(results.stages[1].reason) in " ".join(capsys.readouterr().out.split())
-
-
-def test_a_skipped_stage_is_no_failure(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    entries = load_all([NUMPY, "tests.planted:NEEDY"])
-    monkeypatch.setattr("ladder.run.entries.load_all", lambda: entries)
-    assert main([*SMALL, "--out", "run"]) == 0
-    assert [stage.status for stage in load(here / "run").stages] == ["passed", "skipped"]
-
-
-def test_list_names_every_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    listed = capsys.readouterr().out
-    assert all(re.search(rf"^{name} ", listed, re.MULTILINE) for name in load_all())
-
-
-def test_doctor_looks_at_the_machine_and_the_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor"]) == 0
-    found = capsys.readouterr().out
-    assert all(
-        re.search(rf"^(ok|! |- ) {what} ", found, re.MULTILINE) for what in ("Python", "NVIDIA driver", "numpy", "data")
-    )
 
 
 def help_of(capsys: pytest.CaptureFixture[str], *command: str) -> str:
@@ -606,7 +512,7 @@ def test_a_stage_on_the_cpu_is_explained_without_a_profile(here: Path, capsys: p
 ASCII_ALONE = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
 
 
-@pytest.mark.parametrize("command", ["run", "study", "doctor", "limits"])
+@pytest.mark.parametrize("command", ["study", "doctor"])
 def test_a_command_that_measures_shows_everything_in_ascii(command: str, digits: Path, tmp_path: Path) -> None:
     settings = "".join(f"{one.removeprefix('--').replace('-', '_')}\n" for one in SMALL)
     (tmp_path / "growth.toml").write_text(
@@ -614,7 +520,7 @@ def test_a_command_that_measures_shows_everything_in_ascii(command: str, digits:
         encoding="utf-8",
     )
     places = ["--data-dir", str(digits), "--out", str(tmp_path / "löss")]
-    arguments = {"run": ["--stages", "numpy", *SMALL, *places], "study": ["growth.toml", *places]}.get(command, [])
+    arguments = ["growth.toml", *places] if command == "study" else []
     done = subprocess.run(
         [sys.executable, str(SCRIPT), command, *arguments],
         capture_output=True,
@@ -623,7 +529,7 @@ def test_a_command_that_measures_shows_everything_in_ascii(command: str, digits:
     )
     told = (done.stdout + done.stderr).decode("ascii")
     assert "Traceback" not in told
-    assert done.returncode == 0 or command in ("doctor", "limits"), told
+    assert done.returncode == 0 or command == "doctor", told
     assert told.strip()
 
 
@@ -666,13 +572,6 @@ def test_a_profile_of_a_reference_on_the_cpu_is_noted_as_missing(
     told = capsys.readouterr().out.splitlines()[0]
     assert told.startswith("--profile cupti,stamps: none of these stages needs a GPU or is a rung on the CPU; ")
     assert told.endswith("; only times are measured")
-
-
-def test_a_resumed_run_begins_with_what_it_has(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--resume", "earlier"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("continuing: 1 of 1 processes were measured before\n")
-    assert "0 jobs" not in told
 
 
 def test_without_mnist_the_reason_and_the_way_out_are_printed(
@@ -735,15 +634,6 @@ def test_a_dry_run_tells_how_long_the_newest_such_run_took(here: Path, capsys: p
     assert "newest such run" not in capsys.readouterr().out
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_report_of_a_read_only_folder_prints_its_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "earlier").chmod(0o500)
-    assert main(["report", "earlier"]) == 2
-    printed, said = capsys.readouterr()
-    assert "\nnumpy " in printed
-    assert said.endswith(": Permission denied\n")
-
-
 def test_report_of_a_folder_that_cannot_be_written_prints_its_table(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -762,14 +652,7 @@ HEAVY = LIBRARIES | {"jinja2", "pygments", "importlib.metadata", "tomllib", "sec
 
 
 @pytest.mark.parametrize(
-    ("command", "left_out"),
-    [
-        (["list"], HEAVY),
-        (["list", "--help"], HEAVY),
-        (["doctor"], LIBRARIES),
-        (["explain", "cuda-graph"], LIBRARIES),
-        (["--version"], LIBRARIES),
-    ],
+    ("command", "left_out"), [(["list"], HEAVY), (["doctor"], LIBRARIES), (["explain", "cuda-graph"], LIBRARIES)]
 )
 def test_commands_that_only_tell_start_without_heavy_libraries(
     command: list[str], left_out: set[str], here: Path
@@ -846,14 +729,10 @@ def test_tables_can_be_had_as_csv(
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert first in (None, rows[0][column])
     assert any(row[column] for row in rows)
+    if "carried_us" in rows[0]:  # numbers of a list share a cell
+        assert {len(list(map(float, row["carried_us"].split()))) for row in rows} == {2}
     assert main([*command.split(), "--csv", "--json"]) == 2
     assert capsys.readouterr().err == "run_ladder.py: --json --csv: print one table; leave one of them out\n"
-
-
-def test_numbers_of_a_list_share_a_cell_of_csv(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["advise", "--gpu", "H200", "--csv"]) == 0
-    rows = csv.DictReader(capsys.readouterr().out.splitlines())
-    assert {len(list(map(float, row["carried_us"].split()))) for row in rows} == {2}
 
 
 def test_json_and_csv_have_the_numbers_of_the_results(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-import run_ladder
 from ladder.records.run import Results, save
 from run_ladder import main
 from tests.reports import recorded
 from tests.reports.recorded import run, stage, times
-
-SCRIPT = Path(run_ladder.__file__)
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +31,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
         save(results, tmp_path / name / "results.json")
     whole = (tmp_path / "base" / "results.json").read_text()
-    for name, text in {
-        "half.json": whole[: len(whole) // 2],
-        "empty.json": "",
-        "foreign.json": '{"results": [{"command": "sleep 1"}]}',
-        "list.json": "[1, 2]",
-        "later.json": whole.replace('"schema_version":1', '"schema_version":9'),
-    }.items():
-        (tmp_path / name).write_text(text)
+    (tmp_path / "half.json").write_text(whole[: len(whole) // 2])
+    (tmp_path / "later.json").write_text(whole.replace('"schema_version":1', '"schema_version":9'))
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "nothing").mkdir()
     return tmp_path
@@ -51,7 +40,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def of_batch(size: int) -> Results:
     results = recorded.before()
-    return msgspec.structs.replace(results, problem=msgspec.structs.replace(results.problem, batch_size=size))
+    return replace(results, problem=replace(results.problem, batch_size=size))
 
 
 @pytest.mark.parametrize(
@@ -60,13 +49,10 @@ def of_batch(size: int) -> Results:
         ("base same", 0, "No regression beyond 2% found: 1 SAME."),
         ("base faster", 0, "No regression beyond 2% found: 1 FASTER."),
         ("base slower", 1, "Regression beyond 2%: naive."),
-        ("base/results.json slower", 1, "Regression beyond 2%: naive."),
         ("base slower --threshold 5%", 0, "No regression beyond 5% found: 1 SLOWER."),
         ("base slower --threshold 0.029", 1, "Regression beyond 2.9%: naive."),
         ("base scattered", 0, "naive may hide one."),
         ("base scattered --strict", 2, "naive may hide one."),
-        ("base slower --strict", 1, "Regression beyond 2%: naive."),
-        ("base same --strict", 0, "No regression beyond 2% found: 1 SAME."),
         ("base same slower", 0, "No pair of rungs certainly changes order."),
     ],
 )
@@ -81,10 +67,6 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
     ("argv", "said"),
     [
         ("base half.json", "half.json: not a results file of this program (Input data was truncated)"),
-        ("half.json base", "half.json: not a results file of this program"),
-        ("base empty.json", "empty.json: not a results file of this program"),
-        ("base foreign.json", "foreign.json: not a results file of this program"),
-        ("base list.json", "list.json: not a results file of this program"),
         ("base bytes.json", "bytes.json: not a results file of this program"),
         ("base later.json", "later.json: schema version 9"),
         ("base nowhere", "nowhere: cannot be read (No such file or directory)"),
@@ -94,9 +76,7 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
         ("base wide", "base and wide: different batch sizes (128, 256); name runs of one problem"),
         ("base same wide", "base and wide: different batch sizes (128, 256); name runs of one problem"),
         ("base", "compare base: only one run; name a second one, such as reference:h200"),
-        ("base reference:h0", "reference:h0: no such recorded run; there are "),
         ("base same --threshold x", "--threshold x: must be a share from 0% to below 100%, such as 2%"),
-        ("base same --threshold -1%", "--threshold: expected one argument; see run_ladder.py compare --help"),
         ("base same --threshold=-1%", "--threshold -1%: must be a share from 0% to below 100%, such as 2%"),
         ("base same --threshold nan", "--threshold nan: must be a share from 0% to below 100%, such as 2%"),
         ("base same --format xml", "--format xml: must be text, markdown, json or csv"),
@@ -142,30 +122,19 @@ def test_recorded_runs_are_compared_by_name(capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr().out.count("reference:h200/hidden-256 (NVIDIA H200)") == 3
 
 
-@pytest.mark.parametrize("form", ["text", "markdown"])
-@pytest.mark.parametrize("strict", [[], ["--strict"]])
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "more", "said"),
     [
-        (["reference:h200", "reference:h200/logistic"], "reference:h200/logistic"),
-        (["base", "base/results.json"], "base and base/results.json"),
+        (["reference:h200", "reference:h200/logistic"], ["--strict"], "reference:h200/logistic"),
+        (["base", "base/results.json"], ["--format=markdown"], "base and base/results.json"),
     ],
 )
 def test_a_run_and_itself_are_told_in_a_line(
-    names: list[str], said: str, strict: list[str], form: str, capsys: pytest.CaptureFixture[str]
+    names: list[str], more: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["compare", *names, *strict, "--format", form]) == 0
+    assert main(["compare", *names, *more]) == 0
     told = capsys.readouterr()
     assert (told.out, told.err) == (f"{said}: the same run, so nothing to compare; name two runs.\n", "")
-
-
-def test_a_gate_reads_that_both_names_are_of_one_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "base", "base", "--format", "json"]) == 0
+    assert main(["compare", *names, "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["same_run"], found["exit_code"], found["stages"]) == (True, 0, [])
-
-
-def test_the_program_gates(here: Path) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, "compare", "base", "slower"], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines()[-1] == "Regression beyond 2%: naive."

@@ -26,15 +26,9 @@ from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 SMALL = [
-    "--remeasure=0",
-    "--batch-size=20",
-    "--epochs=2",
-    "--rounds=1",
-    "--repeats=3",
-    "--budget=1",
-    "--profile=none",
+    "--remeasure=0", "--batch-size=20", "--epochs=2", "--rounds=1", "--repeats=3", "--budget=1", "--profile=none",
     "--out=run",
-]
+]  # fmt: skip
 PLAN = """
 stages = "numpy"
 batch_size = 20
@@ -240,7 +234,7 @@ def test_a_full_disk_at_the_report_costs_only_the_report(
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize("saves", [0, 1, 2, 4], ids=["at once", "first point", "after it", "after the last"])
+@pytest.mark.parametrize("saves", [0, 2, 4], ids=["at once", "after a point", "after the last"])
 def test_a_full_disk_at_a_study_s_index_loses_no_point(
     here: Path, saves: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -279,11 +273,3 @@ def test_a_gpu_lost_before_a_stage_runs_costs_only_its_row(tmp_path: Path, monke
     naive, numpy = prepare(tmp_path, "stages.classic.r1_naive:STAGE", NUMPY).run(Watcher()).stages
     assert (naive.status, numpy.status) == ("crashed", "passed")
     assert naive.reason
-
-
-def test_an_unwritable_cache_costs_only_time(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("LADDER_CACHE_DIR", "/proc/self/cache")  # not even root may write there
-    assert main(SMALL) == 0
-    assert capsys.readouterr().err == ""

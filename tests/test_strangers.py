@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 from markdown_it import MarkdownIt
+from msgspec.structs import replace
 
 from ladder.records import foreign
 from ladder.records.run import Results, save
@@ -161,7 +162,7 @@ def with_name(name: str) -> Results:
 
 def with_problem(**changes: object) -> Results:
     run = sample.results()
-    return msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, **changes))
+    return replace(run, problem=replace(run.problem, **changes))
 
 
 @pytest.mark.parametrize(
@@ -189,8 +190,10 @@ def test_a_name_or_a_size_that_cannot_be_is_refused_in_one_line(
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("name", ["results.json", INDEX])
-@pytest.mark.parametrize("kind", ["pipe", "device", "deep", "large"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("pipe", "results.json"), ("pipe", INDEX), ("device", INDEX), ("deep", "results.json"), ("large", "results.json")],
+)
 def test_a_file_that_has_no_end_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: str, name: str
 ) -> None:

@@ -9,10 +9,12 @@ Expect: the check that test_caught.py names catches each of them.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +33,17 @@ def planted(name: str, build: Callable[[Problem, Split], Trainer]) -> Stage:
     return Stage(name, name, "reference", "float32", (), build)
 
 
-class _Nothing(NumpyTrainer):
+def stages_of(trainers: dict[str, Any], *bases: type[NumpyTrainer]) -> dict[str, Stage]:
+    """A stage of every trainer in a module but these: that of `_NoOp` is NO_OP, and called no-op."""
+    found = {}
+    for one in trainers.values():
+        if isinstance(one, type) and issubclass(one, NumpyTrainer) and one not in (NumpyTrainer, *bases):
+            name = re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[A-Z][a-z])", "-", one.__name__[1:]).lower()
+            found[name.replace("-", "_").upper()] = planted(name, one)
+    return found
+
+
+class _NoOp(NumpyTrainer):
     def run_epoch(self, epoch: int) -> None:
         pass
 
@@ -174,7 +186,7 @@ class _NanMetricsWhenDue(NumpyTrainer):
         return EpochMetrics(float("nan"), float("nan")) if self._last is not None else None
 
 
-class _LeavesWorkBehind(NumpyTrainer):
+class _LeftBehind(NumpyTrainer):
     """Returns while a thread still trains, for which no fence waits."""
 
     def run_epoch(self, epoch: int) -> None:
@@ -588,61 +600,8 @@ def _rounding_to(bits: int) -> type[NumpyTrainer]:
     return Rounding
 
 
-NO_OP = planted("no-op", _Nothing)
-LATER_MOMENTUM = planted("later-momentum", _LaterMomentum)
-LATER_RESHUFFLED = planted("later-reshuffled", _LaterReshuffled)
-LATE_RESHUFFLED = planted("late-reshuffled", _LateReshuffled)
-LATER_DROPPED_BATCH = planted("later-dropped-batch", _LaterDroppedBatch)
-LATER_FROZEN_BIAS = planted("later-frozen-bias", _LaterFrozenBias)
-HALF_RATE_WITH_METRICS = planted("half-rate-with-metrics", _HalfRateWithMetrics)
-SURE_IMAGES_LEFT_OUT = planted("sure-images-left-out", _SureImagesLeftOut)
 ROUNDED_TO_16 = planted("rounded-to-16", _rounding_to(16))
 ROUNDED_TO_17 = planted("rounded-to-17", _rounding_to(17))
 BFLOAT16_AS_TF32 = replace(planted("bfloat16-as-tf32", _rounding_to(8)), precision="tf32")
-FEWER_STEPS = planted("fewer-steps", _FewerSteps)
-LAST_BATCH_REPEATED = planted("last-batch-repeated", _LastBatchRepeated)
-SMALLER_BATCHES = planted("smaller-batches", _SmallerBatches)
-FIRST_BATCH = planted("first-batch", _FirstBatch)
-OTHER_ORDER = planted("other-order", _OtherOrder)
-TWICE = planted("twice", _Twice)
-ONE_EPOCH_ONLY = planted("one-epoch-only", _OneEpochOnly)
-NO_BIAS = planted("no-bias", _NoBias)
-GRADIENT = planted("gradient", _Gradient)
-RATE_FOLDED_WRONG = planted("rate-folded-wrong", _RateFoldedWrong)
-LABELS = planted("labels", _Labels)
-TRANSFORMED = planted("transformed", _Transformed)
-LOWER_PRECISION = planted("lower-precision", _LowerPrecision)
-MOMENTUM = planted("momentum", _Momentum)
-NAN = planted("nan", _Nan)
-INF = planted("inf", _Inf)
-NAN_METRICS = planted("nan-metrics", _NanMetrics)
-NAN_METRICS_WHEN_DUE = planted("nan-metrics-when-due", _NanMetricsWhenDue)
-LEFT_BEHIND = planted("left-behind", _LeavesWorkBehind)
-OLD_PARAMS = planted("old-params", _OldParams)
-HALF_THE_STEPS = planted("half-the-steps", _HalfTheSteps)
-ONE_STEP_IN_EIGHT_SKIPPED = planted("one-step-in-eight-skipped", _OneStepInEightSkipped)
-SHORT_BATCH = planted("short-batch", _ShortBatch)
-SHUFFLES_EACH_EPOCH = planted("shuffles-each-epoch", _ShufflesEachEpoch)
-SHUFFLES_THE_IMAGES = planted("shuffles-the-images", _ShufflesTheImages)
-TRUNCATED_PARAMS = planted("truncated-params", _TruncatedParams)
-STALE_GRADIENT = planted("stale-gradient", _StaleGradient)
-WEIGHT_DECAY = planted("weight-decay", _WeightDecay)
-NESTEROV = planted("nesterov", _Nesterov)
-CLIPPED_GRADIENT = planted("clipped-gradient", _ClippedGradient)
-BIAS_AT_TWICE_THE_RATE = planted("bias-at-twice-the-rate", _BiasAtTwiceTheRate)
-LABEL_SMOOTHING = planted("label-smoothing", _LabelSmoothing)
-EPSILON_IN_SOFTMAX = planted("epsilon-in-softmax", _EpsilonInSoftmax)
-DROPOUT = planted("dropout", _Dropout)
-LEAKY_RELU = planted("leaky-relu", _LeakyRelu)
-PIXELS_BY_255 = planted("pixels-by-255", _PixelsBy255)
-METRICS_AFTERWARDS = planted("metrics-afterwards", _MetricsAfterwards)
 SIX_BITS_AS_BFLOAT16 = replace(planted("six-bits-as-bfloat16", _rounding_to(6)), precision="bfloat16")
-EIGHT_BITS_LATE = planted("eight-bits-late", _EightBitsLate)
-WEIGHT_DECAY_LATE = planted("weight-decay-late", _WeightDecayLate)
-BIAS_FROZEN_LATE = planted("bias-frozen-late", _BiasFrozenLate)
-SCHEDULE_LEFT_IN = planted("schedule-left-in", _ScheduleLeftIn)
-HALVES_AFTER_EPOCHS = planted("halves-after-epochs", _HalvesAfterEpochs)
-LEARNS_THE_TEST = planted("learns-the-test", _LearnsTheTest)
-LOSS_OF_A_WINDOW = planted("loss-of-a-window", _LossOfAWindow)
-ACCURACY_ROUNDED_UP = planted("accuracy-rounded-up", _AccuracyRoundedUp)
-LATER_DECAY = planted("later-decay", _LaterDecay)
+globals().update(stages_of(globals(), _FromTheSecondEpochOn, _CountsSteps))

@@ -48,7 +48,7 @@ from ladder.measure.protocol import (
 from ladder.run.check import FIRST_BATCHES
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
-from tests.cheats.defects import FIRST_UPDATE_BATCHES, planted
+from tests.cheats.defects import FIRST_UPDATE_BATCHES, planted, stages_of
 
 TRAINING_S = 0.05  # added to the tiny problem's training, which would take about this long at the usual size
 
@@ -639,42 +639,7 @@ class _ReportsAndLeaves(NumpyTrainer):
         os._exit(3)
 
 
-TRAINS_WHILE_LOADING = planted("trains-while-loading", _TrainsWhileLoading)
-TRAINS_WHILE_READ = planted("trains-while-read", _TrainsWhileRead)
-TRAINS_BEHIND_THE_FENCE = planted("trains-behind-the-fence", _TrainsBehindTheFence)
-RETURNS_BEFORE_IT_IS_READY = planted("returns-before-it-is-ready", _ReturnsBeforeItIsReady)
-RETURNS_FUTURES = planted("returns-futures", _ReturnsFutures)
 JAX_WITHOUT_WAITING = Stage("jax-unwaited", "JAX", "reference", "float32", ("jax",), _JaxWithoutWaiting)  # type: ignore[arg-type]
-LATE_METRICS = planted("late-metrics", _LateMetrics)
-TRAINS_WHILE_LOADING_BUT_ONCE = planted("trains-while-loading-but-once", _TrainsWhileLoadingButOnce)
-SLEEPS_WHEN_READ_AGAIN = planted("sleeps-when-read-again", _SleepsWhenReadAgain)
-TRAINS_WHILE_PREPARING = planted("trains-while-preparing", _TrainsWhilePreparing)
-GRAFTS_WEIGHTS = planted("grafts-weights", _GraftsWeights)
-REPLAYS = planted("replays", _Replays)
 STORES = planted("stores", _Stored)
 REPLAYS_A_NEIGHBOUR = planted("replays-a-neighbour", _Stored)
-REPLAYS_AFTER_A_CRASH = planted("replays-after-a-crash", _ReplaysAfterACrash)
-TRAINS_A_BATCH_IN_OTHER_RUNS = planted("trains-a-batch-in-other-runs", _TrainsABatchInOtherRuns)
-READS_THE_SALT = planted("reads-the-salt", _ReadsTheSalt)
-TRAINS_LAST_RUN_ONLY = planted("trains-last-run-only", _TrainsLastRunOnly)
-READS_THE_ANSWER = planted("reads-the-answer", _ReadsTheAnswer)
-HELPER_KILLED = planted("helper-killed", _HelperKilled)
-MADE_UP_METRICS = planted("made-up-metrics", _MadeUpMetrics)
-NO_METRICS = planted("no-metrics", _NoMetrics)
-MADE_UP_VALIDATION = planted("made-up-validation", _MadeUpValidation)
-VALIDATES_A_FEW = planted("validates-a-few", _ValidatesAFew)
-VALIDATES_ONCE = planted("validates-once", _ValidatesOnce)
-TRAINS_ON_THE_TEST = planted("trains-on-the-test", _TrainsOnTheTest)
-KILLS_ITS_FORK_SERVER = planted("kills-its-fork-server", _KillsItsForkServer)
-CLOCK = planted("clock", _Clock)
-FENCE = planted("fence", _Fence)
-METHOD = planted("method", _Method)
-SHORTER_RUNS = planted("shorter-runs", _ShorterRuns)
-RUNS_OF_NO_TIME = planted("runs-of-no-time", _RunsOfNoTime)
-CONSTANT = planted("constant", _Constant)
-BUILTIN = planted("builtin", _Builtin)
-ENCODER = planted("encoder", _Encoder)
-FENCE_INSIDE = planted("fence-inside", _FenceInside)
-CLOCK_BETWEEN = planted("clock-between", _ClockBetween)
-ASKS_AHEAD = planted("asks-ahead", _AsksAhead)
-REPORTS_AND_LEAVES = planted("reports-and-leaves", _ReportsAndLeaves)
+globals().update(stages_of(globals(), _Snapshots, _Stored, _Late))

@@ -141,7 +141,6 @@ SALT = 12345
 LOGISTIC = {name: "final parameters" for name, reason in FAILED_BY.items() if reason in (DISPLACEMENT, "loss curve")}
 LOGISTIC |= {name: "validation curve, loss" for name in FAILED_BY if "VALIDAT" in name}
 LOGISTIC |= {"defects:ROUNDED_TO_17": "first update, precision"}
-LOGISTIC |= {name: FAILED_BY[name] for name in ("defects:GRADIENT", "defects:FEWER_STEPS", "frauds:NO_METRICS")}
 
 
 def run(
@@ -200,11 +199,12 @@ def test_every_planted_cheat_is_listed_and_there_are_many() -> None:
 def test_each_cheat_fails_the_intended_check(judged: dict[str, StageResult], name: str) -> None:
     stage = judged[f"tests.cheats.{name}"]
     assert_failed_by(stage, FAILED_BY[name])
-
-
-def test_work_outside_of_the_timer_is_refused_with_a_way_out(judged: dict[str, StageResult]) -> None:
-    reason = judged["tests.cheats.frauds:TRAINS_WHILE_READ"].reason or ""
-    assert reason.endswith("; wait for your results in run_epoch() or wait(), and train nowhere else")
+    if name == "frauds:TRAINS_WHILE_READ":
+        assert (stage.reason or "").endswith("; wait for your results in run_epoch() or wait(), and train nowhere else")
+    if name == "defects:GRADIENT":  # an error of one per cent is far beyond its limit
+        (scale,) = [check for check in stage.checks if check.what == "first update, scale"]
+        assert scale.error == pytest.approx(0.01, rel=0.01)
+        assert scale.limit < 1e-4
 
 
 @pytest.mark.parametrize("name", LATER)
@@ -263,13 +263,6 @@ def test_correct_stages_pass_and_cheats_without_effect_are_timed_with_all_their_
         assert stage.timing is not None
         assert [check for check in stage.checks if not check.passed] == []
         assert source == NUMPY or stage.timing.epoch_s.min > TRAINING_S
-
-
-def test_an_error_of_one_per_cent_is_far_beyond_its_limit(judged: dict[str, StageResult]) -> None:
-    stage = judged["tests.cheats.defects:GRADIENT"]
-    (scale,) = [check for check in stage.checks if check.what == "first update, scale"]
-    assert scale.error == pytest.approx(0.01, rel=0.01)
-    assert scale.limit < 1e-4
 
 
 def test_other_weights_end_far_from_the_oracles(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from ladder.study.study_file import read_study
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
 
-RUNS, FIRST_SALT = 10, 1 << 30  # seeds of the data's order, and of the first parameters
+RUNS, FIRST_SALT = 4, 1 << 30  # seeds of the data's order, and of the first parameters
 
 
 @pytest.mark.parametrize("hidden", [(), (16,)], ids=["logistic", "one hidden layer"])

@@ -76,14 +76,13 @@ def test_operations_are_those_that_the_plain_recipe_enqueues(problem: Problem) -
             assert operation.flops == 0
 
 
-def test_without_totals_one_operation_is_missing() -> None:
-    names = [operation.name for operation in cost.operations(LOGISTIC)]
-    assert names == [
-        "forward", "add_bias", "softmax", "softmax_xent_backward", "weight_gradient", "bias_gradient", "sgd_update",
-    ]  # fmt: skip
-
-
 def test_parameters_are_weights_and_biases() -> None:
+    names = [operation.name for operation in cost.operations(LOGISTIC)]  # without totals
+    assert " ".join(names) == (
+        "forward add_bias softmax softmax_xent_backward weight_gradient bias_gradient sgd_update"
+    )
+    design = Design(kernels=8, launches=8, waits=2, read_backs=1)
+    assert (cost.launching_floor(design, RATES), cost.waiting_floor(design, RATES)) == (32.0, 16.0)
     assert cost.parameters(LOGISTIC) == 3 * 2 + 2
     assert cost.parameters(MLP) == (7 * 4 + 4) + (4 * 6 + 6) + (6 * 3 + 3)
 
@@ -200,12 +199,6 @@ def test_kernels_that_start_early_cost_less_where_that_was_measured() -> None:
     assert cost.kernels_floor(LOGISTIC, early, dataclasses.replace(rates, dependent_node_us=None)) == 3.0
 
 
-def test_launches_and_waits() -> None:
-    design = Design(kernels=8, launches=8, waits=2, read_backs=1)
-    assert cost.launching_floor(design, RATES) == 32.0
-    assert cost.waiting_floor(design, RATES) == 16.0
-
-
 def test_exchanges_cost_what_was_measured_and_otherwise_the_cheapest_of_all() -> None:
     design = Design(kernels=0.01, launches=0.01, exchanges=cost.Exchanges(cluster_hops=3, grid_barriers=2))
     assert cost.exchanging_floor(Design(kernels=1, launches=1), RATES) == 0
@@ -217,10 +210,7 @@ def test_exchanges_cost_what_was_measured_and_otherwise_the_cheapest_of_all() ->
 def test_the_cheat_limit_is_work_and_one_exchange() -> None:
     # 15 bytes of pixels take 0.15 us, 120 flops at 200 per us 0.6 us; alone, a quarter of the chip would take 2.4 us.
     assert cost.cheat_limit(LOGISTIC, "float32", RATES) == pytest.approx((0.6 + 0.25) / cost.HEADROOM)
-
-
-def test_one_multiprocessor_needs_no_exchange() -> None:
-    slow = dataclasses.replace(RATES, exchange_us=5.0)
+    slow = dataclasses.replace(RATES, exchange_us=5.0)  # one multiprocessor needs no exchange
     assert cost.cheat_limit(LOGISTIC, "float32", slow) == pytest.approx(2.4 / cost.HEADROOM)
 
 

@@ -49,12 +49,9 @@ def test_a_gpu_has_its_share_of_a_batch(batch: int, gpus: int, most: int) -> Non
     assert problem.on_one_gpu == Problem(5, 3, (4,), batch_size=most)
 
 
-def test_several_gpus_train_one_network() -> None:
-    with pytest.raises(UsageError, match=r"^gpus 2: divide one network's batches; leave it out with several networks$"):
-        Problem(5, 3, gpus=2, networks=2)
-
-
 def test_rates_are_as_many_as_networks() -> None:
     with pytest.raises(UsageError, match="networks 2: there are 3 learning rates"):
         Problem(inputs=4, classes=2, networks=2, learning_rates=(0.1, 0.2, 0.3))
     assert Problem(inputs=4, classes=2, networks=2, learning_rate=0.5).rates == (0.5, 0.5)
+    with pytest.raises(UsageError, match=r"^gpus 2: divide one network's batches; leave it out with several networks$"):
+        Problem(5, 3, gpus=2, networks=2)

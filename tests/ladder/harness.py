@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from common.data.dataset import Dataset, Split
 from common.problem import Problem
@@ -43,7 +43,7 @@ class OneCoreRunner(Runner):
     """A runner whose stages use one core, so that no time is spent on reading the pace of all."""
 
     def _job(self, stage_run: StageRun, round_: int, dataset: Path | None = None) -> Job:
-        return msgspec.structs.replace(super()._job(stage_run, round_, dataset), blas_threads=1)
+        return replace(super()._job(stage_run, round_, dataset), blas_threads=1)
 
 
 class Watcher:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.data.dataset import Dataset
 from common.problem import Problem
@@ -35,7 +35,7 @@ def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_se
 
 def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
     """The same, without reading the pace of the host."""
-    return in_this_process(msgspec.structs.replace(job, blas_threads=1), *rest, **more)
+    return in_this_process(replace(job, blas_threads=1), *rest, **more)
 
 
 def trained_here(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from common.cuda.driver import DeviceInfo
 from ladder import doctor
 from ladder.doctor import Finding
 from ladder.machine import environment
@@ -79,11 +80,43 @@ def test_a_gpu_and_nothing_installed(monkeypatch: pytest.MonkeyPatch, has: Has, 
     assert cupy.advice == f"`make ladder CUDA={major}`, or `python -m pip install 'cupy-cuda{major}x>=14,<15'`"
 
 
-def test_cuda_12_on_a_newer_driver_needs_no_advice(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
-    gpus.show(monkeypatch, H200, version=(13, 0))
-    has(cupy_cuda12x="14.2.0")
-    assert findings("cupy-cuda12x") == [Finding("cupy-cuda12x", "14.2.0")]
-    assert findings("CuPy") == []
+@pytest.mark.parametrize(
+    ("gpu", "version", "wheels", "said"),
+    [
+        (H200, (13, 0), ["cupy_cuda12x"], None),
+        (
+            H200,
+            (13, 0),
+            ["cupy_cuda12x", "cupy_cuda13x"],
+            ("cupy-cuda12x and cupy-cuda13x install the same files", "`rm -r .venv && make ladder CUDA=13`"),
+        ),
+        (
+            H200,
+            (12, 8),
+            ["cupy_cuda13x"],
+            ("cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`"),
+        ),
+        (
+            gpus.V100,
+            (13, 0),
+            ["cupy_cuda13x"],
+            ("CUDA 13 needs sm_75 or newer, this GPU is sm_70", "`make ladder CUDA=12`"),
+        ),
+        (gpus.V100, (13, 0), ["cupy_cuda12x"], None),
+    ],
+)  # fmt: skip
+def test_cupy_has_to_fit_the_driver_and_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, has: Has, gpu: DeviceInfo, version: tuple[int, int], wheels: list[str],
+    said: tuple[str, str] | None,
+) -> None:  # fmt: skip
+    gpus.show(monkeypatch, gpu, version=version)
+    has(**dict.fromkeys(wheels, "14.2.0"))
+    assert findings("CuPy") == ([Finding("CuPy", *said)] if said else [])
+    assert not said or findings("ladder")[0].found == "not ready"
+    if gpu is gpus.V100:
+        has()
+        assert findings("cupy-cuda12x")[0].found == "missing"
+        assert findings("cupy-cuda13x") == []
 
 
 def test_an_old_driver_and_a_driver_without_a_device(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
@@ -92,37 +125,6 @@ def test_an_old_driver_and_a_driver_without_a_device(monkeypatch: pytest.MonkeyP
     assert findings("NVIDIA driver")[0].advice == "too old for CUDA 12: update it to 525 or newer"
     gpus.show(monkeypatch)
     assert findings("GPU")[0].found == "none: driver present but no CUDA device"
-
-
-def test_both_wheels_of_cupy(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
-    gpus.show(monkeypatch, H200, version=(13, 0))
-    has(cupy_cuda12x="14.2.0", cupy_cuda13x="14.2.0")
-    said = Finding(
-        "CuPy", "cupy-cuda12x and cupy-cuda13x install the same files", "`rm -r .venv && make ladder CUDA=13`"
-    )
-    assert findings("CuPy") == [said]
-
-
-def test_cupy_newer_than_the_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
-    gpus.show(monkeypatch, H200, version=(12, 8))
-    has(cupy_cuda13x="14.2.0")
-    assert findings("CuPy") == [
-        Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")
-    ]
-
-
-def test_a_gpu_older_than_cuda_13_is_told_to_take_cuda_12(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
-    gpus.show(monkeypatch, gpus.V100, version=(13, 0))
-    has()
-    assert findings("cupy-cuda12x")[0].found == "missing"
-    assert findings("cupy-cuda13x") == []
-    has(cupy_cuda13x="14.0")
-    assert findings("CuPy") == [
-        Finding("CuPy", "CUDA 13 needs sm_75 or newer, this GPU is sm_70", "`make ladder CUDA=12`")
-    ]
-    assert findings("ladder")[0].found == "not ready"
-    has(cupy_cuda12x="14.0")
-    assert findings("CuPy") == []
 
 
 def test_missing_data(monkeypatch: pytest.MonkeyPatch, has: Has, tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Check
 from ladder.run import judge
@@ -38,6 +38,6 @@ def passed_times() -> Iterator[None]:
 def _passing(verify: Callable[..., Check]) -> Callable[..., Check]:
     def verified(*seen: object) -> Check:
         check = verify(*seen)
-        return check if _judged else msgspec.structs.replace(check, error=0.0, passed=True)
+        return check if _judged else replace(check, error=0.0, passed=True)
 
     return verified

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.profile import CallUse, CopyUse, KernelUse, Profile, Split
 from ladder.records.run import Results, load
@@ -62,7 +62,7 @@ def _recorded() -> Iterator[tuple[str, str]]:
 
 
 def _invented() -> Iterator[tuple[str, str]]:
-    slow = msgspec.structs.replace(kernel("slow", "gemm", 40.0, blocks=256), occupancy=0.5, bytes=4_000_000)
+    slow = replace(kernel("slow", "gemm", 40.0, blocks=256), occupancy=0.5, bytes=4_000_000)
     changes: tuple[dict[str, object], ...] = (
         {"occupancy": 0.125, "blocks": 4096},
         {"occupancy": 0.125, "blocks": 128},
@@ -74,7 +74,7 @@ def _invented() -> Iterator[tuple[str, str]]:
         {"bytes": None, "name": "nvjet_sm90_tst"},
     )
     for changed in changes:
-        yield f"a kernel with {changed}", of_kernel(msgspec.structs.replace(slow, **changed))
+        yield f"a kernel with {changed}", of_kernel(replace(slow, **changed))
     launching = Split(10.0, 0.0, 1.0, 30.0, 2.0)
     yield "launching", advice(profile(launching, own_kernels()))
     yield "launching a graph", advice(profile(launching, own_kernels(), as_graph=True))
@@ -84,17 +84,17 @@ def _invented() -> Iterator[tuple[str, str]]:
     yield "launching beside other code", advice(seen)
     allocations = {"cudaMalloc": 468.0, "cudaFree": 468.0}
     calls = [*seen.calls, CallUse("cudaMalloc", 468.0, 9.0), CallUse("cudaFree", 468.0, 5.0)]
-    yield "allocating", advice(msgspec.structs.replace(seen, calls=calls, allocations_per_epoch=allocations))
-    rarely = msgspec.structs.replace(seen, calls=calls, allocations_per_epoch={"cudaMalloc": 4.0})
+    yield "allocating", advice(replace(seen, calls=calls, allocations_per_epoch=allocations))
+    rarely = replace(seen, calls=calls, allocations_per_epoch={"cudaMalloc": 4.0})
     yield "allocating now and then", advice(rarely)
     copies = [CopyUse("host to device", 468.0, 188e6, 9.9)]
     calls = [*seen.calls, CallUse("cudaMemcpyAsync", 468.0, 20.0)]
-    yield "copying each batch", advice(msgspec.structs.replace(seen, calls=calls, copies=copies))
+    yield "copying each batch", advice(replace(seen, calls=calls, copies=copies))
     waiting = Split(10.0, 0.0, 1.0, 2.0, 30.0)
     yield "waiting for results", advice(profile(waiting, own_kernels(), reads=True))
     yield "waiting for an epoch", advice(profile(waiting, own_kernels()))
     yield "gaps between queued kernels", advice(profile(Split(10.0, 0.0, 24.0, 2.0, 1.0), own_kernels()))
     seen = profile(Split(1.0, 20.0, 2.0, 2.0, 1.0), own_kernels())
     fill, copy = CopyUse("fill", 468.0, 4.0, 0.1), CopyUse("host to device", 468.0, 188e6, 19.9)
-    yield "copies", advice(msgspec.structs.replace(seen, copies=[fill, copy]))
-    yield "fills", advice(msgspec.structs.replace(seen, copies=[fill]))
+    yield "copies", advice(replace(seen, copies=[fill, copy]))
+    yield "fills", advice(replace(seen, copies=[fill]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.profile import CallUse, CopyUse, KernelUse, Kind, Profile, Span, Split, Tool
 
@@ -70,7 +70,7 @@ def profile(
         epochs=[8, 9],
         plain_step_us=split.total_us,
         step_us=split.total_us * grown,
-        seen=msgspec.structs.replace(split, launching_us=split.launching_us + idle_us),
+        seen=replace(split, launching_us=split.launching_us + idle_us),
         split=split,
         kernels_per_step=len(kernels) if kernels_per_step is None else kernels_per_step,
         launches_per_step=1 / 468 if as_graph else len(kernels),

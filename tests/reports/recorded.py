@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.run import Group, Process, Results, StageResult, Timing
 from tests.reports import sample
@@ -25,7 +25,7 @@ def stage(name: str, step_us: Sequence[float], *, group: Group = "ladder", below
     processes = [Process(round_, 0.1, [], [us * 1e-6 * EPOCHS * STEPS], None, []) for round_, us in enumerate(step_us)]
     timing = Timing.of(processes, epochs=EPOCHS, steps_per_epoch=STEPS, shortened=False)
     known = next(one for one in sample.results().stages if one.name == "naive")
-    return msgspec.structs.replace(
+    return replace(
         known, name=name, group=group, below=below, timing=timing, processes=processes, profiles=[], bounds=None
     )
 
@@ -36,7 +36,7 @@ def run(*stages: StageResult, gpu: str = "NVIDIA H200") -> Results:
     minutes, seconds = divmod(next(STARTS), 60)
     environment = {**results.environment, "gpu": {"name": gpu, "driver": "580.65"}}
     created = f"2026-11-20T{10 + minutes // 60}:{minutes % 60:02}:{seconds:02}Z"
-    return msgspec.structs.replace(results, created=created, stages=list(stages), environment=environment)
+    return replace(results, created=created, stages=list(stages), environment=environment)
 
 
 def before() -> Results:
@@ -69,7 +69,7 @@ def after() -> Results:
         "libraries": {"numpy": "2.4.0", "torch": "2.11.0"},
         "code": {"git_commit": "fedcba9876543210fedcba9876543210fedcba98", "uncommitted_changes": True},
     }
-    return msgspec.structs.replace(results, environment=environment)
+    return replace(results, environment=environment)
 
 
 def machines() -> list[tuple[str, Results]]:

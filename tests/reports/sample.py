@@ -5,7 +5,7 @@ The numbers are invented, and round enough to check ratios by mental arithmetic.
 
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.limits import Chip, DesignFloor, Limit, LimitsRecord, StepBounds
 from ladder.records.profile import KernelUse, Profile, Split
@@ -46,8 +46,8 @@ def results() -> Results:
     run = replace_stage(run, "jax-scan", bounds=StepBounds(0.5, None))
     for name in ("async", "cublas", "bf16-gemm"):  # a second process: one shows nothing of the noise
         (first,) = next(stage for stage in run.stages if stage.name == name).processes
-        run = replace_stage(run, name, processes=[first, msgspec.structs.replace(first, round=1)])
-    return msgspec.structs.replace(run, limits=limits())
+        run = replace_stage(run, name, processes=[first, replace(first, round=1)])
+    return replace(run, limits=limits())
 
 
 def limits() -> LimitsRecord:
@@ -130,9 +130,7 @@ def deeper_results() -> Results:
     """The run on a deeper network, without PyTorch."""
     run = results()
     stages = [stage for stage in run.stages if not stage.name.startswith("torch-")]
-    return msgspec.structs.replace(
-        run, problem=msgspec.structs.replace(run.problem, hidden=[128, 128, 128]), stages=stages
-    )
+    return replace(run, problem=replace(run.problem, hidden=[128, 128, 128]), stages=stages)
 
 
 def long_names() -> Results:
@@ -147,7 +145,7 @@ def long_names() -> Results:
 def synthetic_results() -> Results:
     """A run on a machine without a GPU and without MNIST."""
     run = unprofiled_results()
-    digits = msgspec.structs.replace(
+    digits = replace(
         run.problem,
         dataset="synthetic digits",
         is_mnist=False,
@@ -159,20 +157,20 @@ def synthetic_results() -> Results:
         _other("async", "skipped", "no CUDA device", "naive", "metrics: AsyncMetrics"),
     ]
     environment = {**run.environment, "gpu": None}
-    return msgspec.structs.replace(run, environment=environment, problem=digits, stages=[numpy_row, *rungs])
+    return replace(run, environment=environment, problem=digits, stages=[numpy_row, *rungs])
 
 
 def nothing_passed() -> Results:
     """A run in which every row was skipped."""
     run = results()
     rungs = [_other(name, "skipped", "no CUDA device", None, None) for name in ("naive", "async")]
-    return msgspec.structs.replace(run, stages=rungs, oracle=None)
+    return replace(run, stages=rungs, oracle=None)
 
 
 def replace_stage(run: Results, name: str, /, **changes: object) -> Results:
     """The run with changed fields of one stage."""
-    stages = [msgspec.structs.replace(stage, **changes) if stage.name == name else stage for stage in run.stages]
-    return msgspec.structs.replace(run, stages=stages)
+    stages = [replace(stage, **changes) if stage.name == name else stage for stage in run.stages]
+    return replace(run, stages=stages)
 
 
 def _profiles() -> dict[str, list[Profile]]:
@@ -184,13 +182,13 @@ def _profiles() -> dict[str, list[Profile]]:
     return {
         "naive": [
             profile(waits, naive, reads=True),
-            profile(msgspec.structs.replace(waits, kernels_us=37.5), naive, tool="nsys", slowdown=0.3, reads=True),
+            profile(replace(waits, kernels_us=37.5), naive, tool="nsys", slowdown=0.3, reads=True),
         ],
         "async": [profile(flows, naive)],
         "cublas": [
             profile(graph, cublas, tool="nsys", as_graph=True, slowdown=0.0),
             profile(
-                msgspec.structs.replace(graph, kernels_us=24.0), cublas, as_graph=True, slowdown=0.02,
+                replace(graph, kernels_us=24.0), cublas, as_graph=True, slowdown=0.02,
                 kernels_per_step=8.5,
             ),
         ],

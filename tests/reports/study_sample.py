@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.run import Curve, CurvePoint, Results, StageResult, Timing
 from ladder.records.study import Point, Published, Study
@@ -34,7 +34,7 @@ def study_results(sizes: list[int] | None = None) -> StudyResults:
     runs = {point.name: run_at(point.values["hidden"]) for point in points}
     last, before = points[-1], points[-2]
     del runs[last.name]
-    points[-1] = msgspec.structs.replace(last, status="skipped", reason="hidden 8192: no room in 4 GiB of memory")
+    points[-1] = replace(last, status="skipped", reason="hidden 8192: no room in 4 GiB of memory")
     runs[before.name] = replace_stage(
         runs[before.name], "naive", status="crashed", reason="out of memory: 9 | 8", timing=None
     )
@@ -58,18 +58,18 @@ def study(varied: str, points: list[Point]) -> Study:
 def run_at(size: int, batch: int = 32) -> Results:
     """The run at one size."""
     run = unprofiled_results()
-    problem = msgspec.structs.replace(run.problem, hidden=[size] * 3, batch_size=batch)
+    problem = replace(run.problem, hidden=[size] * 3, batch_size=batch)
     stages = [_scaled(stage, size) for stage in run.stages if stage.name in NAMES]
-    return msgspec.structs.replace(run, problem=problem, stages=stages)
+    return replace(run, problem=problem, stages=stages)
 
 
 def _scaled(stage: StageResult, size: int) -> StageResult:
     base, knee = COSTS[stage.name]
     us = base * (1 + (size / knee) ** 2)
     runs = [us * factor * STEPS * 20 / 1e6 for factor in (0.93, 1.0, 1.2)]
-    process = msgspec.structs.replace(stage.processes[0], runs_s=runs, gpu_states=[])
+    process = replace(stage.processes[0], runs_s=runs, gpu_states=[])
     timing = Timing.of([process], epochs=20, steps_per_epoch=STEPS, shortened=False)
-    return msgspec.structs.replace(stage, timing=timing, processes=[process])
+    return replace(stage, timing=timing, processes=[process])
 
 
 def curve_results(seeds: int = 3, epochs: int = 3) -> StudyResults:
@@ -80,18 +80,16 @@ def curve_results(seeds: int = 3, epochs: int = 3) -> StudyResults:
         for seed in range(seeds)
     ]
     runs = {point.name: _with_curves(run_at(point.values["hidden"]), point.values["seed"], epochs) for point in points}
-    return StudyResults(msgspec.structs.replace(study("hidden", points), varied=["hidden", "seed"]), runs)
+    return StudyResults(replace(study("hidden", points), varied=["hidden", "seed"]), runs)
 
 
 def _with_curves(run: Results, seed: int, epochs: int) -> Results:
     assert run.oracle is not None
     steps = run.problem.train_images // run.problem.batch_size
     far = {stage.name: 1e-3 if "bf16" in stage.name else 1e-7 * index for index, stage in enumerate(run.stages)}
-    stages = [
-        msgspec.structs.replace(stage, curve=_curve(steps, epochs, seed, far[stage.name])) for stage in run.stages
-    ]
-    oracle = msgspec.structs.replace(run.oracle, curve=_curve(steps, epochs, seed, 0.0))
-    return msgspec.structs.replace(run, stages=stages, oracle=oracle)
+    stages = [replace(stage, curve=_curve(steps, epochs, seed, far[stage.name])) for stage in run.stages]
+    oracle = replace(run.oracle, curve=_curve(steps, epochs, seed, 0.0))
+    return replace(run, stages=stages, oracle=oracle)
 
 
 def _curve(steps: int, epochs: int, seed: int, off: float) -> Curve:

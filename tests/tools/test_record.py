@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import save
 from ladder.study.points import options_at
@@ -47,7 +47,7 @@ class Tree:
                 (folder / point / "logs").mkdir(parents=True, exist_ok=True)
                 gpu = {"name": self.gpu}
                 environment = {**RUN.environment, "gpu": gpu}
-                run = msgspec.structs.replace(RUN, problem=self.problem, environment=environment)
+                run = replace(RUN, problem=self.problem, environment=environment)
                 save(run, folder / point / "results.json")
             (folder / "jobs").mkdir(exist_ok=True)
             (folder / "study.json").touch()
@@ -104,15 +104,10 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
     assert record.main(["logistic", "--on", "slurm", "--slurm", "time=60"], tree.root) == 0
     assert tree.log[-2].endswith("--points hidden-none --on slurm --slurm time=60")
     assert tree.kept("h100-80gb-hbm3") == {"logistic/results.json"}
-
-
-def test_an_engine_may_be_named_with_an_equals_sign(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-    tree.visible(monkeypatch, 0)
-    assert record.main(["depth", "--on=slurm"], tree.root) == 0
-    assert tree.log == ["study experiments/depth.toml --out runs/record/depth --on=slurm"]
-    tree.visible(monkeypatch, 4)
-    assert record.main(["depth", "--on=slurm"], tree.root) == 0
-    assert tree.log[-1].endswith("--out runs/record/depth --on=slurm")
+    for gpus in (0, 4):
+        tree.visible(monkeypatch, gpus)
+        assert record.main(["depth", "--on=slurm"], tree.root) == 0
+        assert tree.log[-1].endswith("--out runs/record/depth --on=slurm")
 
 
 def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
@@ -123,7 +118,7 @@ def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
         (measured / constraint / "p").mkdir(parents=True)
         (measured / constraint / "study.json").touch()
         gpu = {"name": tree.gpu}
-        run = msgspec.structs.replace(RUN, environment={**RUN.environment, "gpu": gpu})
+        run = replace(RUN, environment={**RUN.environment, "gpu": gpu})
         save(run, measured / constraint / "p" / "results.json")
     before = tree.kept()
     records = list(record._studies_of(tree.root, ["depth"]))
@@ -136,7 +131,7 @@ def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
 
 def test_synthetic_digits_replace_no_record(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree.kept()
-    tree.problem = msgspec.structs.replace(RUN.problem, is_mnist=False)
+    tree.problem = replace(RUN.problem, is_mnist=False)
     assert record.main(["depth"], tree.root) == 2
     assert "runs/record/depth: is not of MNIST" in capsys.readouterr().err
     assert tree.kept() == before
@@ -178,6 +173,8 @@ def test_every_network_there_is_can_be_measured() -> None:
     assert [point.name for point in study.points] == [record.POINTS.get(name, name) for name in record.KNOWN]
     for point in study.points:
         assert options_at(point, load_all()).stages
+    of_a_cpu = read_study(record.ROOT / record.CPU_NETWORKS, "", "")
+    assert [point.name for point in of_a_cpu.points] == [record.POINTS.get(name, name) for name in record.DEFAULT]
 
 
 @pytest.mark.parametrize(
@@ -189,21 +186,16 @@ def test_every_network_there_is_can_be_measured() -> None:
     ],
 )
 def test_the_folder_has_the_whole_name_of_the_gpu(name: str, slug: str) -> None:
-    assert record.slug(msgspec.structs.replace(RUN, environment={"gpu": {"name": name}})) == slug
+    assert record.slug(replace(RUN, environment={"gpu": {"name": name}})) == slug
 
 
 def test_a_cpu_is_recorded_in_a_folder_of_its_model(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.visible(monkeypatch, 0)
     environment = {"gpu": {"none": "no driver"}, "cpu": {"model": "AMD EPYC 7R13 CPU @ 2.65GHz", "cores_usable": 2}}
-    run = msgspec.structs.replace(RUN, environment={**RUN.environment, **environment})
+    run = replace(RUN, environment={**RUN.environment, **environment})
     assert record.slug(run) == "amd-epyc-7r13-2-cores"
     assert record.main(["cpu", "logistic"], tree.root) == 0
     assert tree.log[0] == "study tools/cpu_networks.toml --out runs/record/networks --points hidden-none"
     assert record.main(["cpu", "hidden-1024"], tree.root) == 2
     tree.visible(monkeypatch, 1)
     assert record.main(["cpu"], tree.root) == 2
-
-
-def test_the_points_of_a_cpu_have_the_names_that_are_recorded() -> None:
-    study = read_study(record.ROOT / record.CPU_NETWORKS, "", "")
-    assert [point.name for point in study.points] == [record.POINTS.get(name, name) for name in record.DEFAULT]

@@ -54,12 +54,10 @@ def test_an_epoch_is_as_long_as_float64_can_repeat() -> None:
     ("others", "wins"),
     [
         ({}, "default"),
-        ({"fast": Result(9.0, 1.0, 1e-6)}, "fast"),
         ({"fast": Result(9.0, 1.0, 1e-6), "faster": Result(8.0, 90.0, 9e-6)}, "faster"),
         ({"as fast": Result(9.9, 1.0, 1e-6)}, "default"),
         ({"wrong": Result(1.0, 1.0, 1.1e-5), "fast": Result(9.0, 1.0, 1e-6)}, "fast"),
         ({"no number": Result(1.0, 1.0, float("nan"))}, "default"),
-        ({"slow": Result(11.0, 1.0, 1e-6)}, "default"),
     ],
 )
 def test_the_fastest_wins_if_it_is_as_exact_and_clearly_faster(others: dict[str, Result], wins: str) -> None:
@@ -115,15 +113,10 @@ def test_a_default_that_was_slowed_by_other_work_has_another_chance(again: float
 
 
 def test_without_a_time_of_the_default_nothing_is_chosen() -> None:
-    assert (
-        tune(
-            "jax-scan",
-            LOGISTIC,
-            "a GPU",
-            lambda trial: "failed" if trial.variant == DEFAULT else Result(1.0, 1.0, 1e-6),
-        )
-        is None
-    )
+    def ask(trial: Trial) -> Result | str:
+        return "failed" if trial.variant == DEFAULT else Result(1.0, 1.0, 1e-6)
+
+    assert tune("jax-scan", LOGISTIC, "a GPU", ask) is None
 
 
 def pretend(trial: Trial) -> Result:
@@ -226,13 +219,3 @@ def test_a_mistake_is_one_line(
     monkeypatch.setattr(tune_references, "devices", list)
     assert main(arguments) == 2
     assert capsys.readouterr().err.splitlines() == [f"tune_references: {said}"]
-
-
-def test_a_malformed_file_is_told_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: Path
-) -> None:
-    file.write_text("[{]")
-    monkeypatch.setattr(tune_references, "devices", lambda: [SimpleNamespace(name="a GPU")])
-    assert main(["jax-scan"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("tune_references: stages/references/choices.json: ")

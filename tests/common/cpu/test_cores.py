@@ -50,6 +50,7 @@ def usable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Count:
         ({".": "400000 100000", "user": "200000 100000", "user/job": "800000 100000"}, 2),  # the smallest wins
         ({"user/job": "20000 100000"}, 1),
         ({"user/other": "100000 100000"}, ALLOWED),  # another's
+        ({".": "9900000 100000"}, ALLOWED),  # above the affinity
         ({"user/job": "100000 0", "user": "nonsense"}, ALLOWED),
     ],
 )
@@ -84,10 +85,6 @@ def test_the_groups_whose_quotas_count_are_known(usable: Count, tmp_path: Path) 
 def test_the_affinity_counts_where_nothing_else_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "cores_allowed", lambda: 3)
     assert cores.usable_cores(tmp_path) == 3
-
-
-def test_a_quota_above_the_affinity_changes_nothing(usable: Count) -> None:
-    assert usable("0::/", V2, {".": "9900000 100000"}) == ALLOWED
 
 
 def test_the_recorded_environment_counts_the_same_cores(monkeypatch: pytest.MonkeyPatch) -> None:

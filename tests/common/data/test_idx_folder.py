@@ -30,16 +30,14 @@ def reason(folder: Path) -> str:
     return str(caught.value).replace(f"{folder}/", "")
 
 
-@pytest.mark.parametrize("gz", [True, False])
-@pytest.mark.parametrize("dotted", [True, False])
+@pytest.mark.parametrize(("gz", "dotted"), [(True, False), (False, True)])
 def test_the_usual_names_are_understood(tmp_path: Path, gz: bool, dotted: bool) -> None:
     arrays = quartet_arrays()
     names = {name: name.replace("-idx", ".idx") if dotted else name for name in arrays}
     folder_data = read_idx_folder(write_files(tmp_path, {names[name]: array for name, array in arrays.items()}, gz=gz))
-    np.testing.assert_array_equal(folder_data.train_images, arrays[TRAIN_IMAGES])
-    np.testing.assert_array_equal(folder_data.train_labels, arrays[TRAIN_LABELS])
-    np.testing.assert_array_equal(folder_data.test_images, arrays[TEST_IMAGES])
-    np.testing.assert_array_equal(folder_data.test_labels, arrays[TEST_LABELS])
+    found = (getattr(folder_data, f"{of}_{what}") for of in ("train", "test") for what in ("images", "labels"))
+    for one, name in zip(found, (TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS), strict=True):
+        np.testing.assert_array_equal(one, arrays[name])
     assert list(folder_data.sha256) == list(RANKS)
     assert not folder_data.is_mnist
 
@@ -64,66 +62,48 @@ def test_a_folder_that_is_not_there_or_is_a_file(tmp_path: Path) -> None:
     assert reason(file) == f"{file}: Not a directory; {way_out}"
 
 
-def test_an_empty_folder(tmp_path: Path) -> None:
+def test_an_empty_folder_and_missing_files(tmp_path: Path) -> None:
     assert reason(tmp_path) == (
         f"{tmp_path}: no train-images-idx3-ubyte, no train-labels-idx1-ubyte, no t10k-images-idx3-ubyte, "
         "no t10k-labels-idx1-ubyte; put the four IDX files there, plain or .gz"
     )
-
-
-def test_missing_files_are_named(tmp_path: Path) -> None:
-    arrays = quartet_arrays()
-    del arrays[TRAIN_LABELS]
-    folder = write_files(tmp_path, arrays)
+    folder = write_files(tmp_path, {name: array for name, array in ARRAYS.items() if name != TRAIN_LABELS})
     assert reason(folder) == f"{folder}: no train-labels-idx1-ubyte; put the four IDX files there, plain or .gz"
 
 
-def test_counts_that_disagree(tmp_path: Path) -> None:
-    arrays = quartet_arrays(test=10)
-    arrays[TEST_LABELS] = arrays[TEST_LABELS][:9]
-    assert reason(write_files(tmp_path, arrays)) == (
-        "t10k-labels-idx1-ubyte.gz: 9 labels for the 10 images of t10k-images-idx3-ubyte.gz"
-    )
+ARRAYS = quartet_arrays(classes=5)
 
 
-def test_image_sizes_that_disagree(tmp_path: Path) -> None:
-    arrays = quartet_arrays(shape=(4, 3)) | {TEST_IMAGES: quartet_arrays(shape=(3, 4))[TEST_IMAGES]}
-    assert reason(write_files(tmp_path, arrays, gz=False)) == (
-        "t10k-images-idx3-ubyte: images of 3 x 4 pixels; train-images-idx3-ubyte has 4 x 3"
-    )
+def with_label(name: str, place: int, label: int) -> NDArray[np.uint8]:
+    """The labels, one of them changed."""
+    labels = ARRAYS[name].copy()
+    labels[place] = label
+    return labels
 
 
-@pytest.mark.parametrize(("shape", "sizes"), [((0, 4, 3), "0 x 4 x 3"), ((10, 0, 3), "10 x 0 x 3")])
-def test_no_images(tmp_path: Path, shape: tuple[int, ...], sizes: str) -> None:
-    arrays = quartet_arrays() | {TEST_IMAGES: np.zeros(shape, np.uint8)}
-    assert reason(write_files(tmp_path, arrays)) == (
-        f"t10k-images-idx3-ubyte.gz: empty ({sizes}); it must hold 1 image or more"
-    )
-
-
-def test_a_test_label_that_training_never_shows(tmp_path: Path) -> None:
-    arrays = quartet_arrays(classes=5)
-    arrays[TEST_LABELS][4] = 12
-    assert reason(write_files(tmp_path, arrays)) == (
-        "t10k-labels-idx1-ubyte.gz: label 12 out of range: absent from train-labels-idx1-ubyte.gz"
-    )
-
-
-def test_a_single_class(tmp_path: Path) -> None:
-    arrays = quartet_arrays()
-    arrays[TRAIN_LABELS][:] = 3
-    assert reason(write_files(tmp_path, arrays)) == (
-        "train-labels-idx1-ubyte.gz: every label is 3; there must be 2 classes or more"
-    )
-
-
-def test_a_damaged_label_makes_no_classes(tmp_path: Path) -> None:
-    arrays = quartet_arrays(classes=5)
-    arrays[TRAIN_LABELS][12] = 255
-    assert reason(write_files(tmp_path, arrays)) == (
-        "train-labels-idx1-ubyte.gz: label 255 (first at image 12), but none from 5 to 254; "
-        "number the classes without gaps"
-    )
+@pytest.mark.parametrize(
+    ("name", "array", "said"),
+    [
+        (TEST_LABELS, ARRAYS[TEST_LABELS][:9], "9 labels for the 10 images of t10k-images-idx3-ubyte.gz"),
+        (
+            TEST_IMAGES,
+            quartet_arrays(shape=(3, 4))[TEST_IMAGES],
+            "images of 3 x 4 pixels; train-images-idx3-ubyte.gz has 4 x 3",
+        ),
+        (TEST_IMAGES, np.zeros((0, 4, 3), np.uint8), "empty (0 x 4 x 3); it must hold 1 image or more"),
+        (TEST_IMAGES, np.zeros((10, 0, 3), np.uint8), "empty (10 x 0 x 3); it must hold 1 image or more"),
+        (TEST_LABELS, with_label(TEST_LABELS, 4, 12), "label 12 out of range: absent from train-labels-idx1-ubyte.gz"),
+        (TRAIN_LABELS, np.full(40, 3, np.uint8), "every label is 3; there must be 2 classes or more"),
+        (
+            TRAIN_LABELS,
+            with_label(TRAIN_LABELS, 12, 255),
+            "label 255 (first at image 12), but none from 5 to 254; number the classes without gaps",
+        ),
+    ],
+    ids=str,
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, name: str, array: NDArray[np.uint8], said: str) -> None:
+    assert reason(write_files(tmp_path, ARRAYS | {name: array})) == f"{name}.gz: {said}"
 
 
 @pytest.mark.parametrize("first", [1, 200])
@@ -140,12 +120,7 @@ def test_the_lowest_label_is_class_0(tmp_path: Path, first: int) -> None:  # EMN
     assert loaded.source == f"--data-dir; labels {first} to {first + 4} are classes 0 to 4"
 
 
-NAMED_AS_EMNIST = {
-    TRAIN_IMAGES: "train-images-idx3-ubyte",
-    TRAIN_LABELS: "train-labels-idx1-ubyte",
-    TEST_IMAGES: "test-images-idx3-ubyte",
-    TEST_LABELS: "test-labels-idx1-ubyte",
-}
+NAMED_AS_EMNIST = {name: name.replace("t10k", "test") for name in RANKS}
 
 
 def write_set(folder: Path, begin: str = "") -> dict[str, NDArray[np.uint8]]:
@@ -155,8 +130,7 @@ def write_set(folder: Path, begin: str = "") -> dict[str, NDArray[np.uint8]]:
     return arrays
 
 
-@pytest.mark.parametrize("place", ["MNIST/raw", "raw", "."])
-@pytest.mark.parametrize("begin", ["", "emnist-letters-"])
+@pytest.mark.parametrize(("place", "begin"), [("MNIST/raw", ""), ("raw", "emnist-letters-"), (".", "emnist-letters-")])
 def test_one_data_set_is_found_under_other_well_known_names(tmp_path: Path, place: str, begin: str) -> None:
     arrays = write_set(tmp_path / place, begin)
     np.testing.assert_array_equal(read_idx_folder(tmp_path).test_images, arrays[TEST_IMAGES])

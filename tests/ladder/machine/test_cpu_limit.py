@@ -21,7 +21,7 @@ def avx512(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_limits, "_operations_a_cycle", lambda: 128)
 
 
-@pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.parametrize("cores", [1, 4])
 def test_a_tenth_of_a_microsecond_a_step_is_impossible(cores: int) -> None:
     assert 0.1 < cpu_cheat_limit(SOFTMAX, cores, MNIST_DENSITY) < 1.0
 
@@ -37,20 +37,17 @@ def test_where_one_core_is_faster_than_an_exchange_it_is_the_limit() -> None:
     assert cpu_cheat_limit(tiny, 64, 1.0) == cpu_cheat_limit(tiny, 1, 1.0) < cpu_limits.EXCHANGE_US
 
 
-def test_a_cpu_stage_passes_it_by_far(tmp_path: Path) -> None:
-    (stage,) = prepare(tmp_path, NUMPY).run(Watcher()).stages
-    (check,) = (check for check in stage.checks if check.what.startswith("cheat limit"))
-    assert check.error is not None
-    assert 0.0 < check.error < 0.1
-
-
-def test_a_cpu_stage_has_the_check_and_an_impossible_time_fails_it(
+def test_a_cpu_stage_passes_it_by_far_and_an_impossible_time_fails_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit_us, status in ((0.01, "passed"), (1e6, "failed")):
-        monkeypatch.setattr("ladder.run.runner.cpu_cheat_limit", lambda *_, limit_us=limit_us: limit_us)
+    for status in ("passed", "failed"):
+        if status == "failed":
+            monkeypatch.setattr("ladder.run.runner.cpu_cheat_limit", lambda *_: 1e6)
         folder = tmp_path / status
         folder.mkdir()
         (stage,) = prepare(folder, NUMPY).run(Watcher()).stages
         assert (stage.status, (stage.reason or "").startswith("cheat limit")) == (status, status == "failed")
-        assert [check.passed for check in stage.checks if check.what.startswith("cheat limit")] == [status == "passed"]
+        (check,) = (check for check in stage.checks if check.what.startswith("cheat limit"))
+        assert check.passed == (status == "passed")
+        assert check.error is not None
+        assert status == "failed" or 0.0 < check.error < 0.1

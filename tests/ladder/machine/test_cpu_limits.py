@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.cpu.caches import Caches, caches
 from common.cpu.host import Replay
@@ -58,25 +58,11 @@ def measured(cores: int = 2) -> CpuLimits:
 def profile(launches: float, barriers_per_epoch: float = 0.0) -> Profile:
     split = Split(40.0, 0.0, 0.0, 1.0, 0.0)
     return Profile(
-        tool="stamps",
-        epochs=[8, 9],
-        plain_step_us=41.0,
-        step_us=41.0,
-        seen=split,
-        split=split,
-        kernels_per_step=5.0,
-        launches_per_step=launches,
-        graph_launches_per_epoch=0.0,
-        syncs_per_epoch=barriers_per_epoch,
-        sync_us_per_step=0.0,
-        allocations_per_epoch={},
-        busy_share=1.0,
-        kernels=[],
-        copies=[],
-        calls=[],
-        timeline=[],
+        tool="stamps", epochs=[8, 9], plain_step_us=41.0, step_us=41.0, seen=split, split=split, kernels_per_step=5.0,
+        launches_per_step=launches, graph_launches_per_epoch=0.0, syncs_per_epoch=barriers_per_epoch,
+        sync_us_per_step=0.0, allocations_per_epoch={}, busy_share=1.0, kernels=[], copies=[], calls=[], timeline=[],
         timeline_us=0.0,
-    )
+    )  # fmt: skip
 
 
 def floor(
@@ -146,7 +132,7 @@ def test_images_that_a_cache_holds_come_from_it() -> None:
 
 def test_a_reference_and_a_missing_limit_have_no_floor() -> None:
     record, problem = measured(), Problem(784, 10)
-    without = msgspec.structs.replace(record, limits=[limit for limit in record.limits if limit.name != "l2_read"])
+    without = replace(record, limits=[limit for limit in record.limits if limit.name != "l2_read"])
     assert cpu_limits.floor_of(without, rung("cpu-bytes"), problem, 468, profile(1.0), "") is None
     assert cpu_limits.floor_of(record, rung("numpy"), problem, 468, profile(1.0), "") is None
     assert cpu_limits.floor_of(record, rung("cpu-bytes"), problem, 468, None, "") is None

@@ -73,10 +73,3 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     assert order[:2] == ["probe", "import_packages"]
     assert order[order.index("measure") :][:2] == ["measure", "probe"]
     assert order.count("probe") == 2
-
-
-def test_a_stage_on_the_cpu_records_the_speed(tmp_path: Path) -> None:
-    (stage,) = prepare(tmp_path, NUMPY, runner=Runner).run(Watcher()).stages
-    (process,) = stage.processes
-    assert process.pace_s is not None
-    assert 0 < process.pace_s < 0.1

@@ -22,10 +22,6 @@ def reasons(one: Process, *others: Process, on_gpu: bool = True) -> list[str]:
     return with_disturbances([one], others, on_gpu=on_gpu)[0].disturbed
 
 
-def test_a_calm_process_is_not_disturbed() -> None:
-    assert reasons(process()) == []
-
-
 @pytest.mark.parametrize(
     ("gpu", "reason"),
     [
@@ -47,30 +43,27 @@ def test_gpu_conditions_disturb_only_stages_on_the_gpu(gpu: GpuState, reason: st
         (HostState(0.0, 0.0, 0.5), "other processes kept 25% of the host's cores busy"),
     ],
 )
-@pytest.mark.parametrize("on_gpu", [True, False])
-def test_host_conditions_disturb_every_stage(host: HostState, reason: str, on_gpu: bool) -> None:
-    assert reasons(process(host=host), on_gpu=on_gpu) == [reason]
+def test_host_conditions_disturb_every_stage(host: HostState, reason: str) -> None:
+    assert reasons(process(host=host)) == reasons(process(host=host), on_gpu=False) == [reason]
 
 
 @pytest.mark.parametrize(
-    ("host", "count"),
+    ("host", "count", "run_s"),
     [
-        (HostState(0.099, 0.099, 0.199), 0),  # of two runs of a second
-        (HostState(0.101, 0.0, 0.0), 1),
-        (HostState(0.101, 0.0, 0.0, idle_cores=0.9), 1),
-        (HostState(0.101, 0.0, 0.0, idle_cores=1.1), 0),  # idle cores: it waited to be woken
-        (HostState(0.0, 0.101, 0.0), 1),
-        (HostState(0.0, 0.0, 0.201), 1),
-        (HostState(0.101, 0.101, 0.201), 3),
+        (CALM_HOST, 0, 50.0),  # slow, and without a reason
+        (HostState(0.099, 0.099, 0.199), 0, 1.0),  # of two runs of a second
+        (HostState(0.101, 0.0, 0.0), 1, 1.0),
+        (HostState(0.101, 0.0, 0.0, idle_cores=0.9), 1, 1.0),
+        (HostState(0.101, 0.0, 0.0, idle_cores=1.1), 0, 1.0),  # idle cores: it waited to be woken
+        (HostState(0.0, 0.101, 0.0), 1, 1.0),
+        (HostState(0.0, 0.0, 0.201), 1, 1.0),
+        (HostState(0.101, 0.101, 0.201), 3, 1.0),
+        (HostState(0.004, 0.0), 0, 0.001),  # a few milliseconds never count, even in a short run
+        (HostState(0.006, 0.0), 1, 0.001),
     ],
 )
-def test_the_limits(host: HostState, count: int) -> None:
-    assert len(reasons(process(host=host))) == count
-
-
-def test_a_few_milliseconds_never_count_even_in_a_short_run() -> None:
-    assert reasons(process(run_s=0.001, host=HostState(0.004, 0.0))) == []
-    assert len(reasons(process(run_s=0.001, host=HostState(0.006, 0.0)))) == 1
+def test_the_limits(host: HostState, count: int, run_s: float) -> None:
+    assert len(reasons(process(run_s=run_s, host=host), process(round_=1))) == count
 
 
 def test_conditions_during_warmups_do_not_count() -> None:
@@ -84,10 +77,8 @@ def test_the_clock_is_compared_with_the_highest_of_the_stages_processes() -> Non
     slow = replace(process(), gpu_states=[low] * 3)
     assert reasons(slow) == []  # as far as it can tell, a clock that the user set
     assert reasons(slow, process(round_=1)) == ["the GPU's clock fell to 1500 of 1980 MHz"]
-    assert [bool(one.disturbed) for one in with_disturbances([slow, process(round_=1)], [], on_gpu=True)] == [
-        True,
-        False,
-    ]
+    both = with_disturbances([slow, process(round_=1)], [], on_gpu=True)
+    assert [bool(one.disturbed) for one in both] == [True, False]
 
 
 def test_the_cpu_speed_is_compared_with_the_stages_fastest_process() -> None:
@@ -108,16 +99,7 @@ def test_what_nvml_does_not_tell_hides_nothing_else() -> None:
     blind = replace(CALM_GPU, sm_mhz=None, throttle_reasons=None)
     assert reasons(process(gpu=blind)) == []
     assert reasons(process(gpu=replace(blind, other_processes=1))) == ["another process computed on the GPU"]
-
-
-def test_a_slow_process_without_a_reason_is_not_disturbed() -> None:
-    fast, slow = with_disturbances([process(), process(round_=1, run_s=50.0)], [], on_gpu=True)
-    assert (fast.disturbed, slow.disturbed) == ([], [])
-
-
-def test_without_readings_nothing_counts_as_disturbed() -> None:
     assert reasons(replace(process(), gpu_states=[], host_states=[])) == []
-    assert reasons(process(gpu=replace(CALM_GPU, other_processes=None))) == []
 
 
 def test_shares_are_of_what_can_be() -> None:
@@ -126,14 +108,9 @@ def test_shares_are_of_what_can_be() -> None:
     assert waited == "waited for a busy core for 98% of the time that it wanted one"
     assert stolen == "other virtual machines took 100% of the cores"
     older = reasons(process(run_s=0.01, host=HostState(43.0, 43.0)))
-    assert older == [
-        "waited for a busy core for 100% of the time that it wanted one",
-        "other virtual machines took 100% of the cores",
-    ]
+    assert older == [waited.replace("98%", "100%"), stolen]
     slow, fast = replace(process(), pace_s=2.5), replace(process(round_=1), pace_s=1.0)
-    assert reasons(slow, fast, on_gpu=False) == [
-        "the host's CPU had 40% of its speed in the stage's fastest process"
-    ]  # fmt: skip
+    assert reasons(slow, fast, on_gpu=False)[0].startswith("the host's CPU had 40% of its speed")
 
 
 def test_a_wait_outside_of_a_short_run_does_not_count() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder import doctor
 from ladder.doctor import Finding
@@ -15,6 +15,14 @@ from ladder.machine.gpu_monitor import WATCHED, ClockError, GpuMemory, GpuMonito
 from ladder.records.run import GpuState
 from tests.ladder import gpus
 from tests.ladder.gpus import H200, RTX_3060, FakeNvml
+
+
+def h200(monkeypatch: pytest.MonkeyPatch, *refused: str, reasons: int = 0) -> FakeNvml:
+    """A machine with an H200, whose NVML refuses these calls."""
+    gpus.show(monkeypatch, H200)
+    nvml = FakeNvml(H200.pci_bus_id, reasons=reasons, refused=frozenset(refused))
+    nvml.install(monkeypatch)
+    return nvml
 
 
 def test_it_reads_the_first_visible_gpu_by_its_bus_id(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,25 +34,19 @@ def test_it_reads_the_first_visible_gpu_by_its_bus_id(monkeypatch: pytest.Monkey
         for _ in range(2):
             assert monitor.read() == [GpuState(1001, 41, 123.456, throttle_reasons=[], other_processes=0)]
         assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": 700.0, "max_sm_mhz": 1980}
+        assert monitor.energy_j() == 5000.25
     assert nvml.open == 0
     assert monitor.read() == []
 
 
-@pytest.mark.parametrize(("computing", "others"), [(0, 0), (1, 0), (3, 2)])
-def test_the_other_users_of_the_gpu_are_counted(monkeypatch: pytest.MonkeyPatch, computing: int, others: int) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id)
-    nvml.computing = computing
-    nvml.install(monkeypatch)
+@pytest.mark.parametrize(("computing", "waiting", "others"), [(0, 0, 0), (1, 0, 0), (5, 0, 4), (5, 3, 1)])
+def test_the_other_users_of_the_gpu_are_counted(
+    monkeypatch: pytest.MonkeyPatch, computing: int, waiting: int, others: int
+) -> None:
+    h200(monkeypatch).computing = computing
     with GpuMonitor() as monitor:
+        monitor.waiting = waiting  # for their turn
         assert [state.other_processes for state in monitor.read()] == [others]
-
-
-def test_without_process_lists_the_other_values_are_still_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetComputeRunningProcesses"})).install(monkeypatch)
-    with GpuMonitor() as monitor:
-        assert [(state.sm_mhz, state.other_processes) for state in monitor.read()] == [(1000, None)]
 
 
 @pytest.mark.parametrize(
@@ -60,17 +62,14 @@ def test_without_process_lists_the_other_values_are_still_read(monkeypatch: pyte
 def test_only_reasons_that_slow_a_kernel_count_as_throttling(
     monkeypatch: pytest.MonkeyPatch, reasons: int, names: list[str]
 ) -> None:
-    gpus.show(monkeypatch, H200)
-    FakeNvml(H200.pci_bus_id, reasons=reasons).install(monkeypatch)
+    h200(monkeypatch, reasons=reasons)
     with GpuMonitor() as monitor:
-        (state,) = monitor.read()
-    assert state.throttle_reasons == names
+        assert [state.throttle_reasons for state in monitor.read()] == [names]
 
 
 @pytest.mark.parametrize("refused", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId"])
 def test_without_a_handle_the_reading_is_empty(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
-    gpus.show(monkeypatch, H200)
-    FakeNvml(H200.pci_bus_id, refused=frozenset({refused})).install(monkeypatch)
+    h200(monkeypatch, refused)
     with GpuMonitor() as monitor:
         assert monitor.read() == []
         assert monitor.refused() == list(WATCHED.values())
@@ -87,48 +86,43 @@ def test_without_a_handle_the_reading_is_empty(monkeypatch: pytest.MonkeyPatch, 
     ],
 )
 def test_one_refused_value_leaves_the_others(monkeypatch: pytest.MonkeyPatch, call: str, value: str) -> None:
-    gpus.show(monkeypatch, H200)
-    FakeNvml(H200.pci_bus_id, reasons=gpus.SW_THERMAL).install(monkeypatch)
+    h200(monkeypatch, reasons=gpus.SW_THERMAL)
     with GpuMonitor() as monitor:
         (whole,) = monitor.read()
         assert monitor.refused() == []
-    FakeNvml(H200.pci_bus_id, reasons=gpus.SW_THERMAL, refused=frozenset({call})).install(monkeypatch)
+    rest = ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetTotalEnergyConsumption")
+    h200(monkeypatch, call, *rest, reasons=gpus.SW_THERMAL)
     with GpuMonitor() as monitor:
-        assert monitor.read() == [msgspec.structs.replace(whole, **{value: None})]
+        assert monitor.read() == [replace(whole, **{value: None})]
         assert monitor.refused() == [WATCHED[value]]
+        assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": None, "max_sm_mhz": 1980}
+        assert monitor.energy_j() is None
     assert environment.describe()["gpu_does_not_tell"] == [WATCHED[value]]
     assert [row for row in doctor.doctor() if row.what == "NVML"] == [
         Finding("NVML", f"does not tell {WATCHED[value]}", "a run cannot see these", optional=True)
     ]
 
 
-def test_a_value_that_nvml_refuses_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetEnforcedPowerLimit"})).install(monkeypatch)
-    with GpuMonitor() as monitor:
-        assert monitor.describe() == {"driver": "580.65.06", "power_limit_w": None, "max_sm_mhz": 1980}
-
-
-def test_energy_is_in_joules_and_none_where_nvml_does_not_count_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    for refused, joules in ((), 5000.25), (("nvmlDeviceGetTotalEnergyConsumption",), None):
-        FakeNvml(H200.pci_bus_id, refused=frozenset(refused)).install(monkeypatch)
-        with GpuMonitor() as monitor:
-            assert monitor.energy_j() == joules
-
-
-def test_without_a_gpu_nvml_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nvml_is_not_opened_and_pynvml_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.hide(monkeypatch)
     nvml = FakeNvml()
     nvml.install(monkeypatch)
     with GpuMonitor() as monitor:
         assert (monitor.read(), monitor.describe(), nvml.open) == ([], {}, 0)
+        with pytest.raises(ClockError, match="no NVIDIA driver"):
+            monitor.lock_clocks(1500)
+        memory = GpuMemory(monitor)
+        with memory.sampled():
+            pass
+        assert memory.peak_mib() is None
+    gpus.show(monkeypatch, H200)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    with GpuMonitor() as monitor:
+        assert (monitor.read(), monitor.describe()) == ([], {})
 
 
 def test_sampled_memory_counts_even_if_freed_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id)
-    nvml.install(monkeypatch)
+    nvml = h200(monkeypatch)
     nvml.used_mib = 1000
     with GpuMonitor() as monitor:
         memory = GpuMemory(monitor)
@@ -141,56 +135,25 @@ def test_sampled_memory_counts_even_if_freed_before_the_end(monkeypatch: pytest.
         assert memory.peak_mib() == 1900
         nvml.used_mib = 2100
         assert memory.peak_mib() == 2100
-
-
-def test_sampling_without_nvml_yields_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.hide(monkeypatch)
-    with GpuMonitor() as monitor:
-        memory = GpuMemory(monitor)
-        with memory.sampled():
-            pass
-        assert memory.peak_mib() is None
-
-
-def test_without_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    with GpuMonitor() as monitor:
-        assert (monitor.read(), monitor.describe()) == ([], {})
-
-
-def test_the_peak_is_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id)
-    nvml.install(monkeypatch)
-    with GpuMonitor() as monitor:
-        memory = GpuMemory(monitor)
-        nvml.used_mib = 1012
-        assert memory.peak_mib() == 1012
     assert memory.peak_mib() is None
 
 
-def test_processes_that_wait_for_their_turn_are_not_counted_as_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id)
-    nvml.install(monkeypatch)
-    nvml.computing = 5
-    with GpuMonitor() as monitor:
-        assert [state.other_processes for state in monitor.read()] == [4]
-        monitor.waiting = 3
-        assert [state.other_processes for state in monitor.read()] == [1]
-
-
 def test_clocks_are_locked_and_reset(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id)
-    nvml.install(monkeypatch)
+    nvml = h200(monkeypatch)
     with GpuMonitor() as monitor:
         assert monitor.clocks() == {"sm_mhz": 1000, "application_sm_mhz": 1830}
         monitor.lock_clocks(1500)
         assert nvml.locked == [(1500, 1500)]
         monitor.reset_clocks()
         assert nvml.locked == []
+        assert monitor.takes_several_processes()
+        nvml.compute_mode = 3  # exclusive process
+        assert not monitor.takes_several_processes()
+    assert not monitor.takes_several_processes()  # closed, as without NVML
+    nvml = h200(monkeypatch, "nvmlDeviceGetSupportedMemoryClocks")  # without a list, any clock is tried
+    with GpuMonitor() as monitor:
+        monitor.lock_clocks(1499)
+    assert nvml.locked == [(1499, 1499)]
 
 
 @pytest.mark.parametrize(
@@ -203,36 +166,8 @@ def test_clocks_are_locked_and_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_clocks_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, mhz: int, refused: str, message: str) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({refused}))
-    nvml.install(monkeypatch)
+    nvml = h200(monkeypatch, refused)
     with GpuMonitor() as monitor, pytest.raises(ClockError) as error:
         monitor.lock_clocks(mhz)
     assert str(error.value).startswith(message)
     assert nvml.locked == []
-
-
-def test_without_a_list_of_clocks_any_clock_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id, refused=frozenset({"nvmlDeviceGetSupportedMemoryClocks"}))
-    nvml.install(monkeypatch)
-    with GpuMonitor() as monitor:
-        monitor.lock_clocks(1499)
-    assert nvml.locked == [(1499, 1499)]
-
-
-def test_without_a_gpu_there_are_no_clocks_to_lock(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.hide(monkeypatch)
-    with GpuMonitor() as monitor, pytest.raises(ClockError, match="no NVIDIA driver"):
-        monitor.lock_clocks(1500)
-
-
-def test_a_gpu_for_one_process_alone_takes_no_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, H200)
-    nvml = FakeNvml(H200.pci_bus_id)
-    nvml.install(monkeypatch)
-    with GpuMonitor() as monitor:
-        assert monitor.takes_several_processes()
-        nvml.compute_mode = 3  # exclusive process
-        assert not monitor.takes_several_processes()
-    assert not monitor.takes_several_processes()  # closed, as without NVML

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.machine import limits as module
 from ladder.machine.limits import keep_limits, kept_limits
@@ -27,7 +27,7 @@ def test_they_are_found_again_and_say_when_they_were_measured() -> None:
     found = kept_limits(MACHINE)
     assert found is not None
     assert found.measured
-    assert msgspec.structs.replace(found, measured="") == LIMITS
+    assert replace(found, measured="") == LIMITS
 
 
 def test_another_driver_or_source_has_limits_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_next_day_measures_anew_and_forgets_the_last(monkeypatch: pytest.Mon
 
 
 def test_disturbed_limits_and_damaged_files_are_not_used(tmp_path: Path) -> None:
-    keep_limits(MACHINE, msgspec.structs.replace(LIMITS, skipped={"launch": SHARED}))
+    keep_limits(MACHINE, replace(LIMITS, skipped={"launch": SHARED}))
     assert kept_limits(MACHINE) is None
     keep_limits(MACHINE, LIMITS)
     (kept,) = (tmp_path / "limits").iterdir()

@@ -151,7 +151,7 @@ def test_a_failing_primitive_is_skipped_with_the_reason() -> None:
 
 
 @pytest.mark.usefixtures("h200")
-@pytest.mark.parametrize("sample", [0.0, -0.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("sample", [0.0, -0.1, float("nan")])
 def test_a_sample_that_is_no_positive_time_is_skipped(sample: float) -> None:
     record = measured(FakePrimitives(block_barrier=[0.01, sample, 0.02]))
     (reason,) = record.skipped.values()
@@ -196,24 +196,17 @@ def test_exchanges_within_a_kernel_set_a_floor_of_their_own() -> None:
     assert found.design.exchanging_us == pytest.approx(6 * 0.91)
 
 
-def test_a_design_is_never_faster_than_the_problem_allows() -> None:
-    assert StepBounds(2.0, DesignFloor(1.0, 0.5, 0.25)).design_floor_us == 2.0
-    assert StepBounds(1.0, DesignFloor(1.0, 3.0, 0.25)).design_floor_us == 3.25
-
-
 @pytest.mark.usefixtures("h200")
 @pytest.mark.parametrize(
-    "name", ["launch", "launch_and_wait", "launch_and_read", "graph_node", "memory_copy", "l2_read", "product"]
-)
-def test_no_bounds_where_a_primitive_is_missing(name: str) -> None:
-    record = measured(FakePrimitives(**{name: RuntimeError("no")}))
+    "names",
+    ["launch", "launch_and_wait", "launch_and_read", "graph_node", "memory_copy", "l2_read", "product",
+     "cluster_hop grid_barrier"],
+)  # fmt: skip
+def test_no_bounds_where_a_primitive_or_every_exchange_is_missing(names: str) -> None:
+    record = measured(FakePrimitives(**dict.fromkeys(names.split(), RuntimeError("no"))))
     assert limits.bounds(record, Problem(784, 10), "float32", None) is None
-
-
-@pytest.mark.usefixtures("h200")
-def test_no_bounds_without_any_exchange() -> None:
-    record = measured(FakePrimitives(cluster_hop=RuntimeError("no"), grid_barrier=RuntimeError("no")))
-    assert limits.bounds(record, Problem(784, 10), "float32", None) is None
+    assert StepBounds(2.0, DesignFloor(1.0, 0.5, 0.25)).design_floor_us == 2.0  # never faster than the problem allows
+    assert StepBounds(1.0, DesignFloor(1.0, 3.0, 0.25)).design_floor_us == 3.25
 
 
 def test_without_a_gpu_measuring_raises_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

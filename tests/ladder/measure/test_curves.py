@@ -95,10 +95,3 @@ def test_the_oracles_epochs_are_the_same_in_parts(tmp_path: Path) -> None:
         assert other.accuracy == pytest.approx(one.accuracy, rel=1e-12)
     assert whole.tested == parts.tested
     assert [seen.step for seen in whole.curve.training] == [16, 32]
-
-
-def test_curves_are_recorded_only_on_request(tmp_path: Path) -> None:
-    results = prepare(tmp_path, NUMPY).run(Watcher())
-    assert results.stages[0].curve is None
-    assert results.oracle is not None
-    assert results.oracle.curve is None

@@ -24,8 +24,7 @@ def stages(folder: Path, *sources: str, **changes: object) -> list[StageResult]:
 
 
 @pytest.mark.usefixtures("in_process")
-@pytest.mark.parametrize(("every", "epochs"), [(1, [1, 2, 3, 4]), (2, [2, 4]), (3, [3])])
-@pytest.mark.parametrize("hidden", [(), (8,)], ids=str)
+@pytest.mark.parametrize(("every", "epochs", "hidden"), [(1, [1, 2, 3, 4], (8,)), (2, [2, 4], ()), (3, [3], (8,))])
 def test_validation_runs_at_its_interval_and_is_checked(
     tmp_path: Path, hidden: tuple[int, ...], every: int, epochs: list[int]
 ) -> None:
@@ -41,9 +40,9 @@ def test_validation_runs_at_its_interval_and_is_checked(
         assert stage.metrics.validation[-1].accuracy == pytest.approx(stage.metrics.test_accuracy)
 
 
-def test_without_validation_nothing_is_prepared_measured_or_checked(tmp_path: Path) -> None:
+def test_without_validation_and_curves_nothing_is_prepared_measured_or_checked(tmp_path: Path) -> None:
     (stage,) = stages(tmp_path, "tests.planted:NOT_TO_BE_ASKED")
-    assert (stage.status, stage.reason) == ("passed", None)
+    assert (stage.status, stage.reason, stage.curve) == ("passed", None, None)
     assert stage.metrics is not None
     assert stage.metrics.validation == []
     assert [check for check in stage.checks if "validation" in check.what] == []
@@ -80,10 +79,6 @@ TRUE = {0: EpochMetrics(0.5, 0.8), 1: EpochMetrics(0.2, 0.9)}
 LOSS, ACCURACY = "validation of the final parameters, loss", "validation of the final parameters, accuracy"
 
 
-def test_correct_validations_pass() -> None:
-    assert failed(TRUE, logistic=True) == failed(TRUE, logistic=False) == set()
-
-
 @pytest.mark.parametrize(
     ("said", "caught"),
     [
@@ -100,6 +95,7 @@ def test_invented_validations_are_caught_even_in_a_chaotic_network(
     said: dict[int, EpochMetrics], caught: set[str]
 ) -> None:
     assert failed(said, logistic=False) == caught
+    assert failed(TRUE, logistic=True) == failed(TRUE, logistic=False) == set()
 
 
 @pytest.mark.parametrize(("accuracy", "hidden", "passes"), [(0.5, (8,), True), (0.95, (8,), False), (0.5, (), False)])

@@ -27,13 +27,10 @@ def completed(line: str, folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ("exp", {"explain"}),
         ("explain cuda-g", {"cuda-graph"}),
-        ("--stages cudn", {"cudnn-softmax"}),
         ("--stages naive..cudn", {"naive..cudnn-softmax"}),
         ("run --stages numpy,cudn", {"numpy,cudnn-softmax"}),
         ("--learn", {"--learning-rate", "--learning-rates"}),
-        ("compare --form", {"--format"}),
         ("compare --format m", {"markdown"}),
         ("profile --tool nsys,cu", {"nsys,cupti"}),
     ],
@@ -41,7 +38,4 @@ def completed(line: str, folder: Path) -> list[str]:
 def test_words_are_completed(typed: str, words: set[str], tmp_path: Path) -> None:
     found = {word.strip() for word in completed(f"python run_ladder.py {typed}", tmp_path)}
     assert found == words
-
-
-def test_the_script_says_that_it_completes() -> None:
     assert b"PYTHON_ARGCOMPLETE_OK" in (ROOT / "run_ladder.py").read_bytes()[:1024]

@@ -81,16 +81,13 @@ def test_hidden_layers(tmp_path: Path, text: str, hidden: tuple[int, ...]) -> No
         ),
         ("\n\nbatch_size = '32'", 3, 'batch_size = "32": must be a whole number from 1 to 1,000,000,000,000,000'),
         ("batch_size = 1.5", 1, "batch_size = 1.5: must be a whole number from 1 to 1,000,000,000,000,000"),
-        ("batch_size = 0", 1, "batch_size = 0: must be a whole number from 1 to 1,000,000,000,000,000"),
         ("seed = -1", 1, "seed = -1: must be a whole number from 0 to 1,000,000,000,000,000"),
         ("epochs = true", 1, "epochs = true: must be a whole number"),
         ("hidden = '64'", 1, 'hidden = "64": must be a layer\'s size such as 256, or a list'),
         ("hidden = [64, 0]", 1, "hidden = [64, 0]: must be"),
-        ("hidden = [true]", 1, "hidden = [true]: must be"),
         ("# epochs\nlearning_rate = 0", 2, "learning_rate = 0: must be a positive number, such as 0.1"),
         ("learning_rate = nan", 1, "learning_rate = nan: must be a positive number"),
         ("budget = inf", 1, "budget = inf: must be a positive number of seconds"),
-        ("stages = []", 1, "stages = []: must be text such as"),
         ("stages = [1]", 1, "stages = [1]: must be text such as"),
         ("profile = 'ncu'", 1, 'profile = "ncu": must be nsys, cupti, stamps, auto or none'),
         ("data_dir = ''", 1, 'data_dir = "": must be the name of a file or folder'),
@@ -127,15 +124,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbfepochs = 3\r\nseed = 7\r\n")
     assert options_of(path) == {"epochs": 3, "seed": 7}
     assert str(TomlFile(path).refuse("epochs", ": no")) == f"{path}, line 1: epochs: no"
-
-
-def test_every_option_of_a_run_is_a_key() -> None:
+    other = write(tmp_path, "precision = '1%'\ntime_cap = 60\nat_once = 1")
+    assert options_of(other) == {"precision": 0.01, "time_cap": 60.0, "at_once": 1}
     assert SETTINGS.keys() - {"depth"} == set(RunOptions.__struct_fields__)
-
-
-def test_a_share_and_a_cap_are_read(tmp_path: Path) -> None:
-    options = options_of(write(tmp_path, "precision = '1%'\ntime_cap = 60\nat_once = 1"))
-    assert options == {"precision": 0.01, "time_cap": 60.0, "at_once": 1}
 
 
 @pytest.mark.parametrize(

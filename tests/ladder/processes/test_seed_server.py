@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Literal
 
 import pytest
 
@@ -99,15 +100,13 @@ def test_a_seed_out_of_order_is_refused(seeds: RunSeeds, asked: int) -> None:
         seeds.timed(asked, 6)
 
 
-def test_a_seed_before_the_end_of_the_run_before_is_refused(seeds: RunSeeds) -> None:
+@pytest.mark.parametrize("marks", [[], ["begin"], ["begin", "end", "begin"]], ids=str)
+def test_a_seed_before_the_end_of_the_run_before_is_refused(
+    seeds: RunSeeds, marks: list[Literal["begin", "end"]]
+) -> None:
     seeds.timed(0, 3)
-    seeds.stamp("begin")
-    with pytest.raises(SeedError):
-        seeds.timed(1, 3)
-
-
-def test_a_seed_without_a_run_before_is_refused(seeds: RunSeeds) -> None:
-    seeds.timed(0, 3)
+    for mark in marks:
+        seeds.stamp(mark)
     with pytest.raises(SeedError):
         seeds.timed(1, 3)
 

@@ -48,18 +48,19 @@ def state() -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize(
-    "accident",
-    [
-        "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'",
-        "import os; os.chdir('/')",
-        "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)",
-        "from ladder.verify import gates; gates.LIMITS = {}; gates.FIRST_UPDATE_LIMITS = {}",
-        "import time; time.perf_counter = time.time",
-        "import sys; sys.stdout = None",
-        "pass",
-    ],
-)
+ACCIDENTS = """
+import os, signal, sys, time
+from ladder.verify import gates
+os.environ['OPENBLAS_NUM_THREADS'] = '1'
+os.chdir('/')
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+gates.LIMITS = gates.FIRST_UPDATE_LIMITS = {}
+time.perf_counter = time.time
+sys.stdout = None
+"""
+
+
+@pytest.mark.parametrize("accident", [ACCIDENTS, "pass"])
 def test_a_file_changes_nothing_in_the_harness(tmp_path: Path, accident: str) -> None:
     before = state()
     entries, own = all_entries([written(tmp_path, accident)])
@@ -78,7 +79,6 @@ def refusal(*paths: Path) -> str:
 @pytest.mark.parametrize(
     ("accident", "said"),
     [
-        ("import os; os._exit(3)", "its import ended Python with exit code 3; correct it"),
         ("import os; print('x', 'why\\033[2J', flush=True); os._exit(0)",
          r"its import ended Python with exit code 0 (x why\x1b[2J); correct it"),
         ("import ctypes; ctypes.string_at(0)", "its import was killed by SIGSEGV"),
@@ -99,6 +99,7 @@ def test_a_file_that_hangs_is_named_after_a_time_limit(tmp_path: Path, monkeypat
     fine, hangs = written(tmp_path, "", file="fine.py"), written(tmp_path, "import time; time.sleep(1000)")
     line = f"--stage-file {hangs}: its import did not end within 2 s; move slow work into the trainer"
     assert refusal(fine, hangs) == line
+    assert "did not end within 2 s" in refusal(written(tmp_path, "while True: print('wall')"))
 
 
 def test_a_wall_of_prints_does_not_reach_the_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -109,16 +110,10 @@ def test_a_wall_of_prints_does_not_reach_the_terminal(tmp_path: Path, capfd: pyt
     assert "mine" in out
 
 
-def test_prints_without_an_end_stop_at_the_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_files, "TIMEOUT_S", 2.0)
-    assert "did not end within 2 s" in refusal(written(tmp_path, "while True: print('wall')"))
-
-
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
         (STAGE.replace('"Mine"', '"M\\033[2J"'), r"title 'M\x1b[2J': use printable text in one line"),
-        (STAGE.replace('"Mine"', '"M\\u202e"'), "title 'M\\u202e': use printable text in one line"),
         (STAGE.replace('"Mine"', '"M" * 200'), "a title of 200 characters; use 120 or fewer"),
         (STAGE.replace("NumpyTrainer)", "NumpyTrainer, changed='a\\nb')"), "changed 'a\\nb'"),
         ('"""Why: red\\033[31m."""' + STAGE, "why 'red\\x1b[31m.'"),

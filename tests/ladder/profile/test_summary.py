@@ -90,6 +90,7 @@ def test_a_profile_is_the_weighted_mean_of_its_epochs(trace: Trace) -> None:
         ("sgd_update", "update", 1, 2),
     ]
     assert profile.kernels[0].occupancy == 1
+    assert (profile.overlap_us, overlap(profile)) == (0, "")
 
 
 def test_the_parts_add_up_with_the_tool_and_without_it(trace: Trace) -> None:
@@ -124,11 +125,6 @@ def test_overlapping_kernels_count_once_in_the_parts() -> None:
     bars, length_us = excerpt(trace, 2)
     assert len(bars) > len(names)
     assert all(bar.duration_us >= 0 and bar.start_us + bar.duration_us <= length_us for bar in bars)
-
-
-def test_kernels_that_do_not_overlap_have_no_overlap(trace: Trace) -> None:
-    profile = summarise(trace, (0.75, 0.25), STEPS, "cupti", 9.0, H200)
-    assert (profile.overlap_us, overlap(profile)) == (0, "")
 
 
 def test_kernels_are_summed_by_name_if_steps_differ() -> None:
@@ -169,28 +165,17 @@ def test_a_kernel_that_runs_an_epoch_has_no_excerpt() -> None:
     assert excerpt(epoch, 20) == ([], 0.0)
 
 
-def test_two_epochs_represent_a_whole_run() -> None:
-    def weights(metrics_every: int, epochs: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        problem = Problem(inputs=4, classes=2, batch_size=1, epochs=epochs, metrics_every=metrics_every)
-        found = sample_of(problem, epochs)
-        assert [problem.metrics_due(epoch) for epoch in found.epochs] == [metrics_every == 1, True]
-        return found.epochs, found.weights
-
-    assert weights(10, 20) == ((8, 9), (0.9, 0.1))
-    assert weights(7, 20) == ((5, 6), (0.9, 0.1))
-    assert weights(1, 20) == ((0, 1), (0.5, 0.5))
-    assert weights(30, 20) == ((28, 29), (1.0, 0.0))
-
-
-def test_epochs_with_and_without_validation_represent_a_whole_run() -> None:
-    def sample(metrics_every: int, validate_every: int) -> dict[int, float]:
-        problem = Problem(4, 2, epochs=20, metrics_every=metrics_every, validate_every=validate_every)
-        found = sample_of(problem, 20)
-        return dict(zip(found.epochs, found.weights, strict=True))
-
-    assert sample(10, 1) == {8: 0.9, 9: 0.1}
-    assert sample(10, 5) == {0: 0.8, 4: 0.1, 9: 0.1}
-    assert sample(1, 20) == {0: 0.95, 19: 0.05}
+@pytest.mark.parametrize(
+    ("metrics_every", "validate_every", "sample"),
+    [
+        (10, 0, {8: 0.9, 9: 0.1}), (7, 0, {5: 0.9, 6: 0.1}), (1, 0, {0: 0.5, 1: 0.5}), (30, 0, {28: 1.0, 29: 0.0}),
+        (10, 1, {8: 0.9, 9: 0.1}), (10, 5, {0: 0.8, 4: 0.1, 9: 0.1}), (1, 20, {0: 0.95, 19: 0.05}),
+    ],
+)  # fmt: skip
+def test_few_epochs_represent_a_whole_run(metrics_every: int, validate_every: int, sample: dict[int, float]) -> None:
+    problem = Problem(4, 2, epochs=20, metrics_every=metrics_every, validate_every=validate_every)
+    found = sample_of(problem, 20)
+    assert dict(zip(found.epochs, found.weights, strict=True)) == sample
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import re
 import subprocess
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records import sources
 from ladder.records.run import ResultsError
@@ -128,7 +128,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def of_commit(commit: object) -> Sources | None:
-    run = msgspec.structs.replace(sample.results(), environment={"code": {"git_commit": commit}})
+    run = replace(sample.results(), environment={"code": {"git_commit": commit}})
     return sources_of(run, Path("/nonexistent"))
 
 

@@ -89,8 +89,7 @@ def test_files_in_shared_memory_are_removed_or_named(tmp_path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-@BOTH
-@pytest.mark.parametrize("at_once", [1, 2])
+@pytest.mark.parametrize(("run", "at_once"), [(forked, 1), (started, 2)])
 def test_a_stage_that_overwrites_shared_data_is_named_and_the_next_has_them_whole(
     run: object, at_once: int, tmp_path: Path
 ) -> None:

@@ -121,10 +121,8 @@ def test_a_stage_that_ends_otherwise_is_told_why(first: Checks, source: str, sta
 
 def test_the_data_is_whole_again_after_a_stage_that_overwrote_it(tmp_path: Path) -> None:
     checks = Checks(tmp_path, batch_size=16)
-    assert [checks.of(source).status for source in ("tests.accidents:OVERWRITES_THE_DATA", NUMPY)] == [
-        "failed",
-        "passed",
-    ]
+    statuses = [checks.of(source).status for source in ("tests.accidents:OVERWRITES_THE_DATA", NUMPY)]
+    assert statuses == ["failed", "passed"]
 
 
 def test_controls_are_trained_ahead_and_what_fails_there_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

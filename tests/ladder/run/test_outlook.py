@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.cuda.driver import DeviceInfo
 from common.errors import UsageError
@@ -33,6 +33,9 @@ def stages(what: Advise) -> dict[str, Outlook]:
 
 
 def test_a_recorded_network_has_its_recorded_time() -> None:
+    limits = load(REFERENCE / "hidden-256").limits
+    assert limits is not None
+    assert limits.chip.l2_bytes == H200.l2_mib << 20
     found = stages(asked((1024,)))["torch-graph"]
     measured = next(stage for stage in load(REFERENCE / "hidden-1024").stages if stage.name == "torch-graph")
     assert measured.timing is not None
@@ -80,16 +83,10 @@ def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:
 
 @pytest.mark.parametrize(("hidden", "least", "most"), [((2048, 2048), 1.0, 1.3), ((4096, 4096, 4096), 1.5, 4.8)])
 def test_the_bandwidth_counts_beyond_the_cache(hidden: tuple[int, ...], least: float, most: float) -> None:
-    slow = outlooks(msgspec.structs.replace(asked(hidden, 32), bandwidth=1000.0))
+    slow = outlooks(replace(asked(hidden, 32), bandwidth=1000.0))
     assert "1,000 GB/s, 1,980 MHz, 132 multiprocessors" in slow.guess
     streamed = next(stage for stage in slow.stages if stage.name == "torch-graph")
     assert least <= streamed.carried_us[1] / streamed.carried_us[0] < most
-
-
-def test_the_cache_of_the_recorded_gpu_is_the_recorded_one() -> None:
-    limits = load(REFERENCE / "hidden-256").limits
-    assert limits is not None
-    assert limits.chip.l2_bytes == H200.l2_mib << 20
 
 
 def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:
@@ -98,7 +95,7 @@ def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:
             chip_named("H200", bandwidth, launch)
     with pytest.raises(UsageError, match='did you mean "RTX 4090"'):
         chip_named("4090", None, None)
-    unknown = msgspec.structs.replace(asked(gpu="X1"), bandwidth=500.0)
+    unknown = replace(asked(gpu="X1"), bandwidth=500.0)
     assert "108 multiprocessors, clock and cache are those of an A100" in outlooks(unknown).guess
 
 

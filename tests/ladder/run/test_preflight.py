@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.errors import UsageError
 from common.problem import Problem
@@ -30,11 +30,11 @@ def test_max_steps_cuts_the_epoch() -> None:
 def test_a_run_that_counted_its_labels_otherwise_is_not_continued(tmp_path: Path) -> None:
     dataset = small_dataset()
     run = sample.results()
-    same = msgspec.structs.replace(run.problem, dataset_sha256=dataset.sha256, classes=dataset.classes)
-    check_same_data(msgspec.structs.replace(run, problem=same), dataset, tmp_path)
-    more = msgspec.structs.replace(same, classes=dataset.classes + 1)  # the lowest label was no class 0 once
+    same = replace(run.problem, dataset_sha256=dataset.sha256, classes=dataset.classes)
+    check_same_data(replace(run, problem=same), dataset, tmp_path)
+    more = replace(same, classes=dataset.classes + 1)  # the lowest label was no class 0 once
     with pytest.raises(UsageError, match="was measured on"):
-        check_same_data(msgspec.structs.replace(run, problem=more), dataset, tmp_path)
+        check_same_data(replace(run, problem=more), dataset, tmp_path)
 
 
 def test_an_estimate_finds_networks_that_do_not_fit_into_gpu_memory() -> None:
@@ -53,7 +53,7 @@ def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(
 ) -> None:
     monkeypatch.setattr("ladder.run.preflight.missing", lambda needs: None)
     known = prepare(tmp_path, NUMPY)._results
-    known = msgspec.structs.replace(known, environment={"gpu": {"memory_mib": 500}})
+    known = replace(known, environment={"gpu": {"memory_mib": 500}})
     watcher = Watcher()
     results = prepare(tmp_path, NUMPY, "tests.planted:NEEDY", known=known).run(watcher)
     assert [stage.status for stage in results.stages] == ["passed", "skipped"]

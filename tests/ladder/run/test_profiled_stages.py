@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.measure.protocol import Job
 from ladder.profile.trace import ProfileError
@@ -61,7 +61,7 @@ def test_slow_profiling_covers_only_the_first_process(tmp_path: Path, monkeypatc
 def test_a_resumed_run_keeps_the_profiles_of_its_first_rounds(tmp_path: Path) -> None:
     whole = prepare(tmp_path, "tests.planted:PROFILED", profile=["cupti"], rounds=2).run(Watcher())
     (stage,) = whole.stages
-    cut = msgspec.structs.replace(whole, stages=[msgspec.structs.replace(stage, processes=stage.processes[:1])])
+    cut = replace(whole, stages=[replace(stage, processes=stage.processes[:1])])
     (again,) = prepare(tmp_path, "tests.planted:PROFILED", known=cut).run(Watcher()).stages
     splits = [process.split for process in again.processes]
     assert splits[0] == stage.processes[0].split
@@ -109,6 +109,6 @@ def test_nsys_profiles_only_the_requested_stages(tmp_path: Path, monkeypatch: py
     assert asked == wanted
     assert (seen.unprofiled, named.unprofiled) == ({}, {"nsys": "there is no nsys"})
     known = load(tmp_path)
-    for_all = msgspec.structs.replace(known, settings=msgspec.structs.replace(known.settings, nsys_stages=None))
+    for_all = replace(known, settings=replace(known.settings, nsys_stages=None))
     prepare(tmp_path, *both, known=for_all).run(Watcher())
     assert asked == [*wanted, "profiled", *wanted]

@@ -163,7 +163,6 @@ def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypat
     ("waited", "times", "kept"),
     [
         ((0.5, 0.2, 0.9), (1.0, 9.0, 2.0), 1),  # the least disturbed attempt, although it is the slowest
-        ((0.5, 0.2, 0.9), (9.0, 1.0, 2.0), 1),
         ((0.2, 0.5, 0.9), (3.0, 2.0, 1.0), 0),
         ((0.9, 0.5, 0.2), (1.0, 2.0, 3.0), 2),
         ((0.9, 0.9, 0.9), (1.0, 2.0, 3.0), 2),  # the latest of equals
@@ -207,18 +206,6 @@ def test_an_attempt_that_failed_the_timer_check_is_not_kept(tmp_path: Path, monk
     assert (stage.status, [process.runs_s for process in stage.processes]) == ("passed", [[1.0], [2.0]])
 
 
-def test_the_last_of_equally_disturbed_attempts_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + attempt, True))
-    results = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher())
-    (stage,) = results.stages
-    assert [round_ for _, round_ in script.asked] == [0, 1, 0, 1, 0, 1]
-    assert [process.runs_s for process in stage.processes] == [[3.0], [3.0]]
-    assert [process.runs_s for process in stage.set_aside] == [[1.0], [1.0], [2.0], [2.0]]
-    assert all(process.disturbed for process in stage.processes)
-    prepare(tmp_path, NUMPY, known=results).run(Watcher())
-    assert len(script.asked) == 6  # resuming a finished run measures nothing
-
-
 def test_a_disturbed_process_that_fails_only_the_timer_check_is_repeated_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,12 +237,6 @@ def test_a_timer_failure_counts_if_undisturbed_or_repeated_or_not_the_only_one(
         assert (stage.reason or "").startswith("work outside of the timer")
 
 
-def test_without_remeasure_nothing_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, True))
-    (stage,) = prepare(tmp_path, NUMPY, rounds=2).run(Watcher()).stages
-    assert (len(script.asked), len(stage.processes), stage.set_aside) == (2, 2, [])
-
-
 def scattered(name: str, round_: int, attempt: int) -> tuple[float, bool]:
     """Numpy varies little between rounds, the other stage by up to 10 %."""
     return 1.0 + (0.0001 if name == "numpy" else 0.1) * (round_ * 0.618 % 1), False
@@ -274,16 +255,13 @@ def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monk
     assert half_width(earlier) > 0.02  # one round fewer was not enough
 
 
-def test_rounds_end_when_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("requested", "cap_s", "asked"), [(2, 85.0, 9), (3, 1.0, 6)])
+def test_rounds_end_when_the_time_is_up_after_the_requested_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requested: int, cap_s: float, asked: int
+) -> None:
     script = Script(monkeypatch, scattered, seconds_each=10.0)
-    prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.001, time_cap_s=85.0).run(Watcher())
-    assert len(script.asked) == 9  # the one started at 80 s finishes, and no other starts
-
-
-def test_the_requested_rounds_are_made_even_without_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script(monkeypatch, scattered, seconds_each=10.0)
-    prepare(tmp_path, NUMPY, OTHER, rounds=3, precision=0.001, time_cap_s=1.0).run(Watcher())
-    assert len(script.asked) == 6
+    prepare(tmp_path, NUMPY, OTHER, rounds=requested, precision=0.001, time_cap_s=cap_s).run(Watcher())
+    assert len(script.asked) == asked  # the one started at 80 s finishes, and no other starts
 
 
 def test_an_added_round_that_is_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,7 +333,9 @@ def test_on_a_busy_machine_nothing_is_measured_again(tmp_path: Path, monkeypatch
     results = prepare(tmp_path, NUMPY, OTHER, rounds=2, remeasure=2).run(watcher)
     assert len(script.asked) == 4
     assert [note for note in watcher.notes if note.startswith("this machine is busy")]
-    assert [len(stage.processes) for stage in results.stages] == [2, 2]
+    assert [(len(stage.processes), stage.set_aside) for stage in results.stages] == [(2, [])] * 2
+    prepare(tmp_path, NUMPY, OTHER, known=results).run(watcher)
+    assert len(script.asked) == 4  # resuming a finished run measures nothing
 
 
 def test_measuring_again_takes_at_most_half_as_long_as_the_stages(

@@ -52,8 +52,8 @@ def measuring(point: str, folder: Path) -> list[int]:
     return found
 
 
-def verdicts(folder: Path) -> list[object]:
+def verdicts(folder: Path) -> tuple[list[tuple[str, str]], dict[str, list[tuple[str, str]]]]:
     """The state of every point, and of the stages of each run."""
-    points = [(point.name, point.status) for point in load_study(folder).points]
+    points: list[tuple[str, str]] = [(point.name, point.status) for point in load_study(folder).points]
     runs = {path.parent.name: load(path).stages for path in folder.glob("*/results.json")}
-    return [points, {point: [(stage.name, stage.status) for stage in stages] for point, stages in sorted(runs.items())}]
+    return points, {point: [(stage.name, stage.status) for stage in stages] for point, stages in sorted(runs.items())}

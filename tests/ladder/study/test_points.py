@@ -66,12 +66,9 @@ def test_only_the_requested_points_are_measured(tmp_path: Path) -> None:
 
     begun = study("measured", "waiting", "waiting", "begun")
     only = ["seed-3", "seed-1", "seed-0"]
+    with pytest.raises(UsageError, match="--points: 'seed-7' is no point of s; its points are seed-0, seed-1"):
+        due(begun, ["seed-0", "seed-7"])
     measure_study(begun, tmp_path, ENTRIES, measure, lambda *event: announced.append(event), only)
     assert measured == ["seed-1", "seed-3"]
     assert announced == [("seed-1", 4, 8), ("seed-3", 8, 0)]
     assert [point.status for point in load_study(tmp_path).points] == ["measured", "measured", "waiting", "measured"]
-
-
-def test_an_unknown_point_is_refused() -> None:
-    with pytest.raises(UsageError, match="--points: 'seed-7' is no point of s; its points are seed-0, seed-1"):
-        due(study("waiting", "measured"), ["seed-0", "seed-7"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from common.oracle import FloatArray
@@ -71,7 +71,7 @@ def test_what_has_no_one_cause_gets_no_lead() -> None:
     turned = initial_params(PROBLEM, 1)
     assert lead(verify_first_update("float32", FIRST, turned, None)) == ""
     assert lead([*checks_of(), check("loss curve", 1.0, 0.5)]) == ""
-    aside = [msgspec.structs.replace(one, error=0.5) for one in checks_of(every=1.02)]  # 0.02 along, and more across
+    aside = [replace(one, error=0.5) for one in checks_of(every=1.02)]  # 0.02 along, and more across
     assert lead(aside) == ""
 
 
@@ -94,8 +94,8 @@ def test_what_has_no_one_cause_gets_no_lead() -> None:
 def test_advice_begins_with_a_ratio_where_one_explains(what: str, said: str) -> None:
     checks = [
         check("late epoch, tensors", 0.3, 0.1),
-        msgspec.structs.replace(check("late epoch, scale", 0.2, 0.1), factor=0.8),
-        msgspec.structs.replace(check("late epoch, loss", 127.0, 0.1), factor=128.0),
+        replace(check("late epoch, scale", 0.2, 0.1), factor=0.8),
+        replace(check("late epoch, loss", 127.0, 0.1), factor=128.0),
         check("3 epochs of 3 batches, tensors", 0.3, 0.1),
         check("3 epochs of 3 batches, scale", 0.2, 0.1),
         check("loss curve", 0.3, 0.1),
@@ -106,4 +106,4 @@ def test_advice_begins_with_a_ratio_where_one_explains(what: str, said: str) -> 
 
 
 def test_a_record_without_factors_gets_no_lead() -> None:
-    assert lead([msgspec.structs.replace(one, factor=None) for one in checks_of(every=1.02)]) == ""
+    assert lead([replace(one, factor=None) for one in checks_of(every=1.02)]) == ""

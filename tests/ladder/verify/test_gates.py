@@ -20,7 +20,7 @@ from ladder.measure import protocol
 from ladder.measure.displacement import Displacement
 from ladder.measure.protocol import FIRST_UPDATE_RUN, run_number, salted_number
 from ladder.measure.timing import Plan
-from ladder.records.run import Check, Precision, ResultsError, load
+from ladder.records.run import Check, Precision, load
 from ladder.run.judge import late_draws
 from ladder.verify import short_runs
 from ladder.verify.control import ROUNDINGS, Control, Draw, Flipping
@@ -63,6 +63,9 @@ def test_nothing_passes_a_limit_that_is_not_finite() -> None:
         assert check("x", 0.0, limit) == Check("x", None, 0.0, passed=False)
     assert not check("x", math.nan, 1.0).passed
     assert check("x", 1.0, 1.0).passed
+    assert [verify_speed(0.5, limit).passed for limit in (0.6, 0.4, math.nan)] == [True, False, False]
+    recorded = msgspec.json.decode(msgspec.json.encode(check("x", np.float64(0.25), np.float64(1.0))))
+    assert (recorded["error"], recorded["limit"], recorded["passed"]) == (0.25, 1.0, True)
 
 
 @pytest.mark.parametrize("shift", [0.0, 100.0])
@@ -95,11 +98,23 @@ def test_losses_of_a_run_may_differ_by_as_much(off: float, passes: bool) -> None
     assert failed(checks) & losses == (set() if passes else losses)
 
 
-def test_nan_parameters_fail_even_after_the_oracles_last_epoch() -> None:
+@pytest.mark.parametrize(
+    ("weight", "loss", "accuracy", "caught"),
+    [
+        (math.nan, 1.0, math.nan, {"finite parameters and metrics", "test accuracy, not below epoch 1's"}),
+        (0.0, math.nan, 0.9, {"finite parameters and metrics"}),
+        (0.0, 1.0, 0.7, {"test accuracy, not below epoch 1's"}),
+    ],
+)
+def test_after_the_oracles_last_epoch_numbers_have_to_be_finite_and_no_worse(
+    weight: float, loss: float, accuracy: float, caught: set[str]
+) -> None:
     params = initial_params(PROBLEM, 0)
-    params.weights[0][0, 0] = np.nan
-    checks = verify_final(PROBLEM, "float32", 20, params, {}, SHORT_ORACLE, math.nan, 10_000, 60_000)
-    assert failed(checks) == {"finite parameters and metrics", "test accuracy, not below epoch 1's"}
+    params.weights[0][0, 0] = weight
+    metrics = {9: EpochMetrics(loss, 0.9)}
+    assert (
+        failed(verify_final(PROBLEM, "float32", 20, params, metrics, SHORT_ORACLE, accuracy, 10_000, 60_000)) == caught
+    )
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
@@ -110,19 +125,6 @@ def test_a_first_update_that_is_not_finite_fails_without_a_warning(number: float
     first = ShortRun(problem, 1, initial, data.images, data.labels)
     checks = verify_first_update("float32", first, updated, None)
     assert {"first update, weight[0]", "first update, weight[1]", "first update, scale"} <= failed(checks)
-
-
-def test_nan_metrics_fail_even_after_the_oracles_last_epoch() -> None:
-    metrics = {9: EpochMetrics(math.nan, 0.9)}
-    params = initial_params(PROBLEM, 0)
-    checks = verify_final(PROBLEM, "float32", 20, params, metrics, SHORT_ORACLE, 0.9, 10_000, 60_000)
-    assert failed(checks) == {"finite parameters and metrics"}
-
-
-def test_a_network_worse_than_the_oracles_last_epoch_fails() -> None:
-    params = initial_params(PROBLEM, 0)
-    checks = verify_final(PROBLEM, "float32", 20, params, {}, SHORT_ORACLE, 0.7, 10_000, 60_000)
-    assert failed(checks) == {"test accuracy, not below epoch 1's"}
 
 
 @pytest.mark.parametrize(("reached", "not_made"), [(1, 6), (2, 6), (3, 0)])
@@ -190,7 +192,6 @@ def test_a_late_starting_network_has_a_wider_accuracy_limit(
         (DEEP_ONE, 0.2, 0.05, 0.045, False),  # hardly any loss is left
         (DEEP_ONE, 0.6, 0.5, 0.025, False),  # it has started to learn
         (DEEP_ONE, 0.2, 0.5, math.nan, False),
-        ((8, 8, 8), 0.2, 0.5, 0.025, False),  # not deep
         ((), 0.2, 0.5, 0.001, False),
     ],
 )
@@ -210,10 +211,8 @@ def test_a_late_starting_network_has_a_wider_loss_limit(
     [
         (DEEP_ONE, 0.2, 0.89, 0.3, True),
         (DEEP_ONE, 0.2, 0.11, 0.3, True),
-        (DEEP_ONE, 0.2, 0.89, math.nan, False),
         (DEEP_ONE, 0.2, 0.91, 0.88, False),  # its accuracy is settled
         (DEEP_ONE, 0.6, 0.89, 0.86, False),  # it has started to learn
-        ((8, 8, 8), 0.2, 0.89, 0.86, False),  # not deep
         ((), 0.2, 0.89, 0.88, False),
     ],
 )
@@ -403,7 +402,7 @@ def flagged(hidden: tuple[int, ...], precision: Precision, run: int, factor: flo
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_low_precision_passes_although_it_flips_units_near_their_relus_corner(precision: Precision) -> None:
     """In a network of few units, one is a large share: without the allowance, 7 % of these runs would fail."""
-    assert [run for run in range(50) if flagged((16,), precision, run)] == []
+    assert [run for run in range(16) if flagged((16,), precision, run)] == []
 
 
 def test_a_unit_at_its_corner_may_flip_although_it_does_so_in_no_draw() -> None:
@@ -425,7 +424,7 @@ def test_a_unit_at_its_corner_may_flip_although_it_does_so_in_no_draw() -> None:
     ids=["4 % too large", "2 % too large", "an image left out", "an image left out in float16", "no update"],
 )
 def test_low_precision_does_not_hide_wrong_gradients(precision: Precision, factor: float, omitted: int) -> None:
-    assert all(flagged((64,), precision, run, factor, omitted) for run in range(8))
+    assert all(flagged((64,), precision, run, factor, omitted) for run in range(2))
 
 
 def test_a_missing_update_fails_however_many_units_are_near_their_corner() -> None:
@@ -445,7 +444,7 @@ LOWER_THAN_DECLARED = [((64,), 16, "float32"), ((), 17, "float32"), ((64,), 8, "
 def test_lower_precision_than_declared_is_caught(hidden: tuple[int, ...], bits: int, declared: Precision) -> None:
     train, problem = small_dataset().train, small_problem(hidden=hidden, batch_size=16)
     images = train.images.reshape(len(train.images), -1)
-    for run in range(8):
+    for run in range(3):
         first = ShortRun(problem, 1, initial_params(problem, run), images, train.labels)
         found = {}
         for kept in (bits, 11 if declared == "tf32" else 22):
@@ -528,6 +527,7 @@ def test_an_epoch_from_parameters_that_are_not_finite_is_not_judged() -> None:
     ("accuracy", "images", "passes"),
     [
         (float(np.float32(2.0) / np.float32(3.0)), 384, True),
+        (float(np.float32(0.7)), 10, True),  # 6.9999998 of them
         (0.667, 384, False),  # rounded up
         (0.5, 511, False),
         (0.12341, 10_000, False),
@@ -564,7 +564,7 @@ def test_final_parameters_in_low_precision_pass_in_small_batches(bits: int) -> N
     problem, train = small_problem(batch_size=16), small_dataset().train
     images, end = train.images.reshape(len(train.images), -1), OracleEpoch(0.1, 0.9)
     precision: Precision = "bfloat16" if bits == 8 else "float16"
-    for run in range(20):
+    for run in range(5):
         order = np.random.default_rng(run).permutation(len(images))
         data, initial = (images[order], train.labels[order]), initial_params(problem, run)
         control = Control(problem, initial, [Draw(ROUNDINGS[precision], 1)])
@@ -629,9 +629,9 @@ def from_zero(batch_size: int, run: int, left_out: int = 0, hidden: tuple[int, .
     return one
 
 
-@pytest.mark.parametrize("blocks", [short_runs.BLOCKS, ()])
+@pytest.mark.parametrize(("blocks", "right"), [(short_runs.BLOCKS, True), ((), False)])
 def test_equal_addends_which_are_rounded_alike_pass_from_zeros(
-    blocks: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    blocks: tuple[int, ...], right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A loop over images of two classes, alike but for five shades; without sums in order, it has 4 times the limit."""
     random, size = np.random.default_rng(1), 16_000
@@ -645,27 +645,27 @@ def test_equal_addends_which_are_rounded_alike_pass_from_zeros(
         biases -= error
     monkeypatch.setattr(short_runs, "BLOCKS", blocks)
     run = from_zero_run(Problem(9, 2, (), size, 0.1), images, labels)
-    for factor, passes in ((1.0, bool(blocks)), (1.001, False)):
+    for factor, passes in ((1.0, right), (1.001, False)):
         trained = Params((weights * np.float32(0.1 * factor),), (biases * np.float32(0.1),))
         assert (failed(verify_from_zero("float32", run, trained, None)) == set()) is passes
 
 
-@pytest.mark.parametrize("bits", [8, 11, 22])
-@pytest.mark.parametrize("batch_size", [100, 128, 512, 1024, 2048, 8192, 60_000])
+@pytest.mark.parametrize(
+    ("batch_size", "bits"), [(100, 8), (512, 11), (1024, 22), (2048, 8), (8192, 11), (60_000, 8), (60_000, 22)]
+)
 def test_rounding_passes_in_the_epoch_from_zeros(batch_size: int, bits: int) -> None:
-    assert all(from_zero(batch_size, run, bits=bits).passed for run in range(3))
+    assert from_zero(batch_size, 0, bits=bits).passed
 
 
 @pytest.mark.parametrize(
     ("batch_size", "left_out", "hidden", "bits"),
     [
-        (128, 48, (2,), 8), (512, 16, (2,), 8), (1024, 12, (2,), 8), (2048, 5, (2,), 8), (8192, 2, (2,), 8),
-        (512, 2, (2,), 11), (2048, 1, (2,), 11), (512, 16, (), 8), (2048, 5, (), 8), (2048, 1, (), 11),
-        (128, 1, (2,), 22), (128, 1, (), 22),
+        (128, 48, (2,), 8), (1024, 12, (2,), 8), (8192, 2, (2,), 8), (512, 2, (2,), 11), (512, 16, (), 8),
+        (2048, 1, (), 11), (128, 1, (2,), 22), (128, 1, (), 22),
     ],
 )  # fmt: skip
 def test_omitted_batches_are_caught(batch_size: int, left_out: int, hidden: tuple[int, ...], bits: int) -> None:
-    assert not any(from_zero(batch_size, run, left_out, hidden, bits).passed for run in range(3))
+    assert not from_zero(batch_size, 0, left_out, hidden, bits).passed
 
 
 def test_hidden_layers_that_move_in_the_epoch_from_zeros_fail() -> None:
@@ -736,24 +736,11 @@ def test_training_that_diverges_is_refused_before_anything_is_measured(
     assert load(tmp_path).stages[0].timing is None
 
 
+@pytest.mark.usefixtures("in_process")
 def test_a_stage_without_processes_is_measured_anew(tmp_path: Path) -> None:
     whole = prepare(tmp_path, NUMPY).run(Watcher())
     bare = msgspec.structs.replace(whole, stages=[msgspec.structs.replace(whole.stages[0], processes=[])])
     assert prepare(tmp_path, NUMPY, known=bare).run(Watcher()).stages[0].status == "passed"
-
-
-def test_truncated_results_are_refused(tmp_path: Path) -> None:
-    prepare(tmp_path, NUMPY).run(Watcher())
-    file = tmp_path / "results.json"
-    file.write_bytes(file.read_bytes()[:-200])
-    with pytest.raises(ResultsError):
-        load(tmp_path)
-
-
-def test_a_time_below_the_cheat_limit_is_impossible() -> None:
-    assert verify_speed(0.5, 0.6).passed
-    assert not verify_speed(0.5, 0.4).passed
-    assert not verify_speed(0.5, float("nan")).passed
 
 
 @pytest.mark.parametrize(("head_start", "passes"), [(0.0, True), (1.0, False)])
@@ -769,8 +756,3 @@ def test_images_undecided_in_float64_may_be_predicted_either_way(head_start: flo
     metrics = EpochMetrics(1.0, 4 / 16)  # the second label for all of the second batch
     checks = verify_first_update("float32", ShortRun(problem, 2, off, images, labels), off, metrics)
     assert next(one for one in checks if one.what == "first 2 updates, accuracy").passed == passes
-
-
-def test_numbers_of_numpys_can_be_recorded() -> None:
-    recorded = msgspec.json.decode(msgspec.json.encode(check("cheat limit", np.float64(0.25), np.float64(1.0))))
-    assert (recorded["error"], recorded["limit"], recorded["passed"]) == (0.25, 1.0, True)

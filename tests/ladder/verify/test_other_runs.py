@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from common.problem import Problem, initial_params
 from ladder.measure.displacement import UNKNOWN
@@ -34,16 +34,12 @@ def arrived(share: float) -> RunEnd:
         ((0.0,), False),
         ((0.0, 0.0, 1.0), False),
         ((0.3, 0.4), False),
+        ((math.nan,) * 2, False),
     ],
 )
 def test_the_median_run_wins_as_much_as_the_judged_one(others: tuple[float, ...], passes: bool) -> None:
     (check,) = verify_losses(Problem(784, 10), arrived(1.0), [arrived(share) for share in others])
     assert check.passed == passes
-
-
-def test_a_run_that_ends_in_no_number_wins_nothing() -> None:
-    (check,) = verify_losses(Problem(784, 10), arrived(1.0), [arrived(math.nan)] * 2)
-    assert not check.passed
 
 
 def test_where_correct_runs_differ_no_loss_is_judged() -> None:
@@ -85,13 +81,10 @@ def test_times_are_those_of_linux(told: tuple[float, ...], seen: tuple[float | N
 
 @pytest.mark.parametrize(("took_s", "passes"), [(0.0, True), (-0.001, True), (-0.3, False)])
 def test_no_phase_ends_before_it_begins(took_s: float, passes: bool) -> None:
-    told = msgspec.structs.replace(process(1.0), took_s={"load": 0.5, "prepare": took_s})
+    told = replace(process(1.0), took_s={"load": 0.5, "prepare": took_s})
     assert verify_clock(told, (0.5, 1.0)).passed is passes
-
-
-def test_a_time_of_0_on_the_gpu_is_refused() -> None:
-    assert verify_clock(process(1.0, gpu_runs_s=[0.9]), (0.5, 1.0)).passed
-    assert not verify_clock(process(1.0, gpu_runs_s=[0.0]), (0.5, 1.0)).passed
+    for gpu_s in (0.9, 0.0):
+        assert verify_clock(process(1.0, gpu_runs_s=[gpu_s]), (0.5, 1.0)).passed is (gpu_s > 0)
 
 
 @pytest.mark.parametrize(("judged_s", "passes"), [(1.0, True), (0.3, True), (0.2, False), (5.0, True)])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from reports.compare.many_runs import MachineCell, OrderChange, compare_machines
 from reports.facts.two_runs import CannotCompareError
@@ -12,23 +12,11 @@ from tests.reports.facts.test_two_runs import on_cpu
 from tests.reports.recorded import run, stage, times
 
 
-def test_every_stage_of_any_run_has_a_row() -> None:
+def test_every_stage_of_any_run_has_a_row_and_rungs_that_certainly_change_order_are_named() -> None:
     found = compare_machines(recorded.machines())
-    assert found.machines == ["NVIDIA H200", "NVIDIA B", "NVIDIA A"]
-    names = ["naive", "async", "cublas", "cuda-graph", "fused-head", "gone", "numpy"]
-    assert [row.name for row in found.rows] == names
-    rows = {row.name: row.cells for row in found.rows}
-    assert rows["gone"][0].step_us == pytest.approx(17.0)
+    rows = {row.name: row.cells for row in found.rows}  # the others: tests/golden/machines.txt
     assert rows["gone"][1:] == [MachineCell(), MachineCell()]
-    first, again, other = rows["naive"]
-    assert (first.ratio, first.verdict) == (None, None)
-    assert (again.verdict, other.verdict) == ("AMBIGUOUS", "SLOWER")
-    assert other.step_us == pytest.approx(100.0)
-    assert other.ratio == pytest.approx(1.25)
-
-
-def test_rungs_that_certainly_change_order_are_named() -> None:
-    found = compare_machines(recorded.machines())
+    assert (rows["naive"][0].ratio, rows["naive"][0].verdict) == (None, None)
     assert found.order_changes == [OrderChange("cublas", "async", ["runs/h200"], ["runs/a | b"])]
     assert found.within_noise == 0
 
@@ -67,7 +55,7 @@ def test_a_run_named_twice_is_the_same_whatever_its_noise() -> None:
 
 def test_incomparable_runs_are_refused() -> None:
     one = run(stage("naive", times(50.0)))
-    other = msgspec.structs.replace(one, problem=msgspec.structs.replace(one.problem, batch_size=64))
+    other = replace(one, problem=replace(one.problem, batch_size=64))
     with pytest.raises(CannotCompareError, match="a and c: different batch sizes"):
         compare_machines([("a", one), ("b", one), ("c", other)])
     with pytest.raises(CannotCompareError, match="a, b, c: no stage was timed"):

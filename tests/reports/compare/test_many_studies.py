@@ -7,8 +7,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult, save
 from ladder.records.study import Point, save_study
@@ -27,13 +27,13 @@ Points = Mapping[int, tuple[float, float]]
 
 def point(size: int, gpu: str, *stages: StageResult) -> Results:
     results = run(*stages, gpu=gpu)
-    return msgspec.structs.replace(results, problem=msgspec.structs.replace(results.problem, hidden=[size]))
+    return replace(results, problem=replace(results.problem, hidden=[size]))
 
 
 def study_of(gpu: str, us: Points) -> StudyResults:
     """A study whose points have a time of `naive` and of `async`, beside a reference and a stage without a time."""
     points = [Point(f"hidden-{size}", {"hidden": size}, {"hidden": size}, "measured") for size in us]
-    skipped = msgspec.structs.replace(stage("persistent", times(1.0)), status="skipped", timing=None, processes=[])
+    skipped = replace(stage("persistent", times(1.0)), status="skipped", timing=None, processes=[])
     runs = {
         f"hidden-{size}": point(
             size,

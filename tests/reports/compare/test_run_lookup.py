@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from ladder.records.run import Results, ResultsError, StageResult, save
+from ladder.records.run import Results, StageResult, save
 from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of, run_to_explain
 from reports.errors import ReportError
 from reports.facts.two_runs import CannotCompareError
@@ -19,7 +19,7 @@ from tests.reports.sample import results
 
 def of_network(*hidden: int) -> Results:
     results = run(stage("naive", times(50.0)))
-    return msgspec.structs.replace(results, problem=msgspec.structs.replace(results.problem, hidden=list(hidden)))
+    return replace(results, problem=replace(results.problem, hidden=list(hidden)))
 
 
 @pytest.fixture
@@ -38,8 +38,6 @@ def reference(tmp_path: Path) -> Path:
     [
         (["reference:h200/flat", "reference:h200"], ["reference:h200/flat", "reference:h200/flat"]),
         (["reference:h200", "{}/mine.json"], ["reference:h200/deep", "{}/mine.json"]),
-        (["{}/mine.json", "reference:h200"], ["{}/mine.json", "reference:h200/deep"]),
-        (["reference:h200", "reference:h200"], ["reference:h200/flat", "reference:h200/flat"]),
         (["reference:h200", "reference:a100"], ["reference:h200/deep", "reference:a100/deep"]),
         (["{}/reference/h200/flat", "reference:h200/deep"], ["{}/reference/h200/flat", "reference:h200/deep"]),
     ],
@@ -74,11 +72,6 @@ def test_a_recording_without_the_others_problem_names_its_own(reference: Path, t
         named_runs([str(tmp_path / "odd.json"), "reference:h200"], reference)
 
 
-def test_an_unreadable_file_is_reported(reference: Path, tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="cannot be read"):
-        named_runs([str(tmp_path / "nowhere"), "reference:h200"], reference)
-
-
 def save_run(folder: Path, one: StageResult, age: int) -> None:
     """A run of one stage, `age` seconds after the epoch."""
     folder.mkdir(parents=True)
@@ -89,7 +82,7 @@ def save_run(folder: Path, one: StageResult, age: int) -> None:
 def test_a_stage_is_explained_from_the_newest_run_else_the_shallowest_recorded_one(tmp_path: Path) -> None:
     reference, runs = tmp_path / "reference", tmp_path / "runs"
     sample = next(one for one in results().stages if one.profiles)
-    profiled = msgspec.structs.replace(stage("naive", times(50.0)), profiles=sample.profiles)
+    profiled = replace(stage("naive", times(50.0)), profiles=sample.profiles)
     for age, (folder, one) in enumerate(
         [
             (reference / "h200" / "hidden-1024", profiled),
@@ -135,28 +128,28 @@ def test_a_run_without_a_stage_stands_for_its_fastest_rung(reference: Path, tmp_
 def test_a_stage_on_the_cpu_is_explained_from_its_newest_time(tmp_path: Path) -> None:
     timed = stage("numpy", times(100.0), group="reference")
     save_run(tmp_path / "runs" / "gpu", timed, 2)
-    save_run(tmp_path / "runs" / "cpu", msgspec.structs.replace(timed, device="cpu"), 1)
-    save_run(tmp_path / "runs" / "failed", msgspec.structs.replace(timed, device="cpu", status="failed"), 3)
+    save_run(tmp_path / "runs" / "cpu", replace(timed, device="cpu"), 1)
+    save_run(tmp_path / "runs" / "failed", replace(timed, device="cpu", status="failed"), 3)
     assert run_of("numpy", tmp_path / "runs", tmp_path)[0] == tmp_path / "runs" / "cpu"
 
 
 def test_the_recorded_run_beside_a_run_is_another_one_of_its_problem(tmp_path: Path) -> None:
     first = results()
-    for name, recorded in (("a", first), ("b", msgspec.structs.replace(first, created="2026-11-21T10:00:00Z"))):
+    for name, recorded in (("a", first), ("b", replace(first, created="2026-11-21T10:00:00Z"))):
         (tmp_path / "h200" / name).mkdir(parents=True)
         save(recorded, tmp_path / "h200" / name / "results.json")
     found = recorded_like(first, tmp_path)
     assert found is not None
     assert found.created == "2026-11-21T10:00:00Z"
-    other = msgspec.structs.replace(first, problem=msgspec.structs.replace(first.problem, batch_size=7))
+    other = replace(first, problem=replace(first.problem, batch_size=7))
     assert recorded_like(other, tmp_path) is None
     gpu = {"gpu": {"name": "NVIDIA H100"}}
     (tmp_path / "h100" / "a").mkdir(parents=True)
-    save(msgspec.structs.replace(first, created="later", environment=gpu), tmp_path / "h100" / "a" / "results.json")
+    save(replace(first, created="later", environment=gpu), tmp_path / "h100" / "a" / "results.json")
     found = recorded_like(first, tmp_path)  # of its own GPU, though the other one comes first
     assert found is not None
     assert found.created == "2026-11-21T10:00:00Z"
-    found = recorded_like(msgspec.structs.replace(first, environment=gpu), tmp_path)
+    found = recorded_like(replace(first, environment=gpu), tmp_path)
     assert found is not None
     assert found.created == "later"
 
@@ -179,15 +172,15 @@ def test_a_run_with_a_gpu_stands_beside_one_with_a_gpu(tmp_path: Path, environme
     }
     for name, known in recorded.items():
         (tmp_path / name / "logistic").mkdir(parents=True)
-        one = msgspec.structs.replace(results(), created=name, environment=known)
+        one = replace(results(), created=name, environment=known)
         save(one, tmp_path / name / "logistic" / "results.json")
-    other = recorded_like(msgspec.structs.replace(results(), environment=environment), tmp_path)
+    other = recorded_like(replace(results(), environment=environment), tmp_path)
     assert other is not None
     assert other.created == found
 
 
 def test_no_recorded_run_of_the_other_kind_of_device_stands_beside_a_run(tmp_path: Path) -> None:
-    on_cpu = msgspec.structs.replace(results(), created="cpu", environment={})
+    on_cpu = replace(results(), created="cpu", environment={})
     (tmp_path / "cpu" / "logistic").mkdir(parents=True)
     save(on_cpu, tmp_path / "cpu" / "logistic" / "results.json")
     assert recorded_like(results(), tmp_path) is None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, load
 from ladder.records.sources import Sources, sources_of
@@ -76,62 +76,32 @@ def test_without_a_profile_the_files_that_the_rung_below_lacks_are_shown() -> No
     run = sample.replace_stage(sample.results(), "async", profiles=[])
     assert [path for path, _ in shown("async", run).kernels] == ["stages/kernels/own.cu", "stages/kernels/other.cu"]
     sources = Sources(FILES, SOURCES.stages | {"naive": ["stages/naive.py", "stages/kernels/own.cu"]})
-    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
-    assert found is not None
-    assert [path for path, _ in found.kernels] == ["stages/kernels/other.cu"]
+    assert [path for path, _ in shown("async", run, sources).kernels] == ["stages/kernels/other.cu"]
 
 
 def test_a_stage_on_the_cpu_shows_its_kernels_in_python_and_none_in_cuda() -> None:
     files = FILES | {"stages/cpu/kernels/product.py": "def product(): ...\n"}
     sources = Sources(files, {"async": ["stages/async.py", "stages/cpu/kernels/product.py", "stages/kernels/own.cu"]})
     run = sample.replace_stage(sample.results(), "async", profiles=[], device="cpu")
-    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
-    assert found is not None
-    assert [path for path, _ in found.kernels] == ["stages/cpu/kernels/product.py"]
-
-
-def test_kernels_that_only_one_of_both_launches_are_named() -> None:
-    run = sample.results()
-    (profile,) = next(stage for stage in run.stages if stage.name == "async").profiles
-    kernels = [msgspec.structs.replace(profile.kernels[0], name="all_in_one")]
-    run = sample.replace_stage(run, "async", profiles=[msgspec.structs.replace(profile, kernels=kernels)])
-    code = shown("async", run)
-    assert code.new == "all_in_one"
-    assert "sgd_update" in code.gone
-    assert "sgd_update" not in shown("async").gone
+    assert [path for path, _ in shown("async", run, sources).kernels] == ["stages/cpu/kernels/product.py"]
 
 
 @pytest.mark.parametrize("comment", ["// all_in_one: as sgd_update", "/* as\nsgd_update */"])
-def test_a_file_whose_comment_names_the_kernel_of_the_rung_below_is_new(comment: str) -> None:
-    run = sample.results()
-    (profile,) = next(stage for stage in run.stages if stage.name == "async").profiles
-    kernels = [msgspec.structs.replace(profile.kernels[0], name="all_in_one")]
-    run = sample.replace_stage(run, "async", profiles=[msgspec.structs.replace(profile, kernels=kernels)])
-    sources = Sources(
-        FILES | {"stages/kernels/own.cu": f"{comment}\n__global__ void all_in_one() {{}}\n"}, SOURCES.stages
-    )
-    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, sources)
-    assert found is not None
-    assert found.kernels == [("stages/kernels/own.cu", True)]
-
-
-@pytest.mark.parametrize(
-    ("name", "file"),
-    [("tf32", "tile_tf32.cu"), ("bf16", "tile_bf16.cu"), ("fp16", "tile_f16.cu"), ("exact-u8", "tile_u8.cu")],
-)
-def test_a_recorded_rung_s_own_kernel_is_new_in_it(name: str, file: str) -> None:
-    folder = Path("results/reference/h200/hidden-128-128-128")
-    run = load(folder)
-    found = code_of(next(stage for stage in run.stages if stage.name == name), run, sources_of(run, folder) or SOURCES)
-    assert found is not None
-    assert file in [path.rpartition("/")[2] for path, is_new in found.kernels if is_new]
+def test_a_kernel_that_only_one_of_both_launches_is_named_and_new_whatever_comments_say(comment: str) -> None:
+    run = kernels(sample.results(), "async", "all_in_one")
+    own = f"{comment}\n__global__ void all_in_one() {{}}\n"
+    code = shown("async", run, Sources(FILES | {"stages/kernels/own.cu": own}, SOURCES.stages))
+    assert code.new == "all_in_one"
+    assert "sgd_update" in code.gone
+    assert "sgd_update" not in shown("async").gone
+    assert code.kernels == [("stages/kernels/own.cu", True)]
 
 
 def kernels(run: Results, name: str, kernel: str) -> Results:
     """The run with one kernel alone in the profile of a stage."""
     profile = next(stage for stage in run.stages if stage.name == name).profiles[0]
-    one = msgspec.structs.replace(profile.kernels[0], name=kernel)
-    return sample.replace_stage(run, name, profiles=[msgspec.structs.replace(profile, kernels=[one])])
+    one = replace(profile.kernels[0], name=kernel)
+    return sample.replace_stage(run, name, profiles=[replace(profile, kernels=[one])])
 
 
 def kernel_diff(before: str, after: str) -> list[str]:
@@ -139,9 +109,7 @@ def kernel_diff(before: str, after: str) -> list[str]:
     run = kernels(kernels(sample.results(), "naive", "old"), "async", "new")
     files = FILES | {"stages/kernels/a.cu": before, "stages/kernels/b.cu": after}
     stages = {"naive": ["stages/naive.py", "stages/kernels/a.cu"], "async": ["stages/async.py", "stages/kernels/b.cu"]}
-    found = code_of(next(stage for stage in run.stages if stage.name == "async"), run, Sources(files, stages))
-    assert found is not None
-    return [f"{line.sign}{line.code.striptags()}" for line in found.kernel_diff]
+    return [f"{line.sign}{line.code.striptags()}" for line in shown("async", run, Sources(files, stages)).kernel_diff]
 
 
 def test_a_kernel_is_shown_against_the_one_that_it_replaces() -> None:
@@ -160,21 +128,6 @@ def test_a_kernel_is_shown_against_the_one_that_it_replaces() -> None:
 def test_kernels_that_have_hardly_a_line_in_common_have_no_diff() -> None:
     body = "".join(f"    i = {number};\n" for number in range(20))
     assert kernel_diff("__global__ void old(int i) { i = 0; }\n", f"__global__ void new(int i) {{\n{body}}}\n") == []
-
-
-def test_recorded_kernels_are_compared_in_a_shared_file_and_across_files() -> None:
-    folder = Path("results/reference/h200/hidden-128-128-128")
-    run = load(folder)
-    for name, own, old in (
-        ("fused-update", "bias_update", "bias_gradient"),
-        ("tf32", "tile_product_tf32", "tile_product_f32"),
-    ):
-        stage = next(stage for stage in run.stages if stage.name == name)
-        found = code_of(stage, run, sources_of(run, folder) or SOURCES)
-        assert found is not None
-        lines_of = {sign: "".join(line.code for line in found.kernel_diff if line.sign == sign) for sign in "+-"}
-        assert own in lines_of["+"]
-        assert old in lines_of["-"]
 
 
 def test_a_stage_without_sources_has_no_code() -> None:
@@ -209,9 +162,22 @@ def test_every_recorded_rung_has_its_code_and_the_part_that_it_replaces(path: Pa
     run = load(path)
     sources = sources_of(run, path.parent)
     assert sources is not None
+    found: dict[str, Code] = {}
     for stage in run.stages:
         code = code_of(stage, run, sources)
         assert code is not None, stage.name
         assert bool(code.replaced) == (stage.below is not None), stage.name
         if stage.below:
             assert {"+", "-"} <= {line.sign for line in code.diff}, stage.name
+        found[stage.name] = code
+    if path.parent.name != "hidden-128-128-128":
+        return
+    for name, file in zip(("tf32", "bf16", "fp16", "exact-u8"), ("tf32", "bf16", "f16", "u8"), strict=True):
+        assert f"tile_{file}.cu" in [path.rpartition("/")[2] for path, is_new in found[name].kernels if is_new]
+    for name, own, old in (  # of a shared file, and across files
+        ("fused-update", "bias_update", "bias_gradient"),
+        ("tf32", "tile_product_tf32", "tile_product_f32"),
+    ):
+        lines_of = {sign: "".join(one.code for one in found[name].kernel_diff if one.sign == sign) for sign in "+-"}
+        assert own in lines_of["+"]
+        assert old in lines_of["-"]

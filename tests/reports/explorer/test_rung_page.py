@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, load
 from reports.explorer.page import data_of
@@ -25,7 +25,7 @@ def launching(count: int) -> Results:
     run = sample.results()
     profiles = next(stage for stage in run.stages if stage.name == "naive").profiles
     kernels = (profiles[0].kernels * count)[:count]
-    changed = [msgspec.structs.replace(profile, kernels=kernels) for profile in profiles]
+    changed = [replace(profile, kernels=kernels) for profile in profiles]
     return sample.replace_stage(run, "naive", profiles=changed)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.limits import Limit, LimitsRecord
 from ladder.records.profile import Kind, Split
@@ -46,7 +46,7 @@ def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
     assert re.match(r"Kernels take 60.0 of 70.0 us \(85.7%\) at \S+ TFLOP/s. The slowest is slow with 40", text)
     assert "its 8 blocks leave 124 of 132 multiprocessors idle. Split its work over more blocks." in text
     assert "its 1 block leaves 131 of 132" in of_kernel(kernel("slow", "gemm", 40.0, blocks=1))
-    unknown = msgspec.structs.replace(sample.results(), limits=None)
+    unknown = replace(sample.results(), limits=None)
     seen = profile(BUSY, [kernel("slow", "gemm", 40.0, blocks=8)])
     assert "its 8 blocks leave most multiprocessors idle" in next_step(unknown, Profiled(STAGE, seen, 77.0)).bound
 
@@ -54,11 +54,11 @@ def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
 def test_the_bound_tells_the_rate_and_its_share_of_the_precisions_most() -> None:
     run = sample.results()
     rate = run.problem.product_operations / BUSY.kernels_us / 1e6
-    most = msgspec.structs.replace(run, limits=_limits(2 * rate))
+    most = replace(run, limits=_limits(2 * rate))
     one = Profiled(STAGE, profile(BUSY, [kernel("slow", "gemm", 40.0)]), 70.0)
     assert f" at {rate:.3g} TFLOP/s, 50% of float32's most here. " in next_step(most, one).bound
     # Numbers split for the tensor cores are multiplied faster than float32's own.
-    split = next_step(msgspec.structs.replace(run, limits=_limits(rate / 2)), one).bound
+    split = next_step(replace(run, limits=_limits(rate / 2)), one).bound
     assert f" at {rate:.3g} TFLOP/s. " in split
 
 
@@ -66,9 +66,7 @@ def _limits(most: float) -> LimitsRecord:
     limits = sample.results().limits
     assert limits is not None
     others = [limit for limit in limits.limits if limit.name != "gemm_float32"]
-    return msgspec.structs.replace(
-        limits, limits=[*others, Limit("gemm_float32", "float32 products", "TFLOP/s", most, most, most)]
-    )
+    return replace(limits, limits=[*others, Limit("gemm_float32", "float32 products", "TFLOP/s", most, most, most)])
 
 
 def test_a_persistent_step_is_told_as_a_multiple_of_one_exchange() -> None:
@@ -81,9 +79,9 @@ def test_a_persistent_step_is_told_as_a_multiple_of_one_exchange() -> None:
 
 def test_a_kernel_that_may_only_wait_for_others_is_not_blamed_without_saying_so() -> None:
     seen = profile(BUSY, [kernel("quick", "layer", 30.0), kernel("slow", "gemm", 40.0, blocks=8)])
-    text = advice(msgspec.structs.replace(seen, overlap_us=10.0))
+    text = advice(replace(seen, overlap_us=10.0))
     assert "with 40.0 us a step (kernels overlap here, so it may only wait for another one): " in text
-    assert "none of the 2 can be blamed alone" in advice(msgspec.structs.replace(seen, overlap_us=40.0))
+    assert "none of the 2 can be blamed alone" in advice(replace(seen, overlap_us=40.0))
 
 
 @pytest.mark.parametrize("split", [BUSY, Split(1.0, 20.0, 2.0, 2.0, 1.0)])
@@ -98,7 +96,7 @@ def test_a_library_at_the_rate_of_the_gpu_is_bound_by_arithmetic(step_us: float,
     run = sample.results()
     assert run.limits is not None
     rate = Limit("gemm_float32", "matrix product, float32", "TFLOP/s", 50.0, 50.0, 50.0)
-    run = msgspec.structs.replace(run, limits=msgspec.structs.replace(run.limits, limits=[rate]))
+    run = replace(run, limits=replace(run.limits, limits=[rate]))
     cases: list[tuple[str, Kind, bool]] = [
         ("cutlass_80", "gemm", True),
         ("cutlass_80", "fused", False),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results
 from reports.facts.cpu_bottleneck import next_on_cpu
@@ -13,9 +13,9 @@ def advice(detail: str, pace_s: float | None, pace_cores: int, step_us: float = 
     run = sample.results()
     numpy = next(stage for stage in run.stages if stage.name == "numpy")
     assert numpy.timing is not None
-    processes = [msgspec.structs.replace(one, pace_s=pace_s, pace_cores=pace_cores) for one in numpy.processes]
-    timing = msgspec.structs.replace(numpy.timing, step_us=step_us)
-    stage = msgspec.structs.replace(numpy, detail=detail, timing=timing, processes=processes)
+    processes = [replace(one, pace_s=pace_s, pace_cores=pace_cores) for one in numpy.processes]
+    timing = replace(numpy.timing, step_us=step_us)
+    stage = replace(numpy, detail=detail, timing=timing, processes=processes)
     return str(next_on_cpu(run, stage))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Energy, LossPoint, Results
 from reports.facts.energy import has_energy, how_to_read_energy, to_accuracy, why_none
@@ -21,7 +21,7 @@ TARGET = 0.9
 def measured() -> Results:
     """A run whose `async` and `cublas` were measured, and reach 90% after the third epoch and never."""
     run = sample.results()
-    settings = msgspec.structs.replace(run.settings, energy=True, target_accuracy=TARGET)
+    settings = replace(run.settings, energy=True, target_accuracy=TARGET)
     for name, best in (("async", 0.93), ("cublas", 0.89)):
         stage = next(stage for stage in run.stages if stage.name == name)
         first, *others = stage.processes
@@ -30,10 +30,10 @@ def measured() -> Results:
         run = sample.replace_stage(
             run,
             name,
-            processes=[msgspec.structs.replace(first, energy=DRAWN), *others],
-            metrics=msgspec.structs.replace(stage.metrics, validation=points),
+            processes=[replace(first, energy=DRAWN), *others],
+            metrics=replace(stage.metrics, validation=points),
         )
-    return msgspec.structs.replace(run, settings=settings)
+    return replace(run, settings=settings)
 
 
 def test_the_way_to_an_accuracy_is_epochs_times_an_epoch() -> None:
@@ -71,7 +71,7 @@ def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:
     assert not any(one.title.startswith("Energy") for one in details(run))
     assert (has_energy(run), how_to_read_energy(run), why_none(run), energies(run)) == (False, "", "", [])
     (first, *others) = next(stage for stage in run.stages if stage.name == "async").processes
-    asked = msgspec.structs.replace(first, no_energy="it stands still")
+    asked = replace(first, no_energy="it stands still")
     assert why_none(sample.replace_stage(run, "async", processes=[asked, *others])) == "it stands still"
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import StageDoc, StageResult, save
 from reports.facts.found import UNKNOWN, found_of
@@ -13,7 +13,7 @@ from tests.reports import sample
 
 def stage(found: str, name: str = "async") -> StageResult:
     known = next(one for one in sample.results().stages if one.name == name)
-    return msgspec.structs.replace(known, doc=StageDoc("w", "c", "e", found))
+    return replace(known, doc=StageDoc("w", "c", "e", found))
 
 
 def test_numbers_come_from_the_recorded_run_of_the_network(tmp_path: Path) -> None:
@@ -27,13 +27,13 @@ def test_numbers_come_from_the_recorded_run_of_the_network(tmp_path: Path) -> No
 def test_a_rung_of_the_cpu_s_ladder_takes_no_number_of_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "h200" / "hidden-256").mkdir(parents=True)
     save(sample.results(), tmp_path / "h200" / "hidden-256" / "results.json")
-    assert found_of(msgspec.structs.replace(stage("{784-256-10}"), group="cpu"), tmp_path) == UNKNOWN
+    assert found_of(replace(stage("{784-256-10}"), group="cpu"), tmp_path) == UNKNOWN
 
 
 @pytest.mark.parametrize("name", [name for name, entry in load_all().items() if "{" in entry.doc.found])
 def test_every_number_of_ours_is_recorded(name: str) -> None:
     entry = load_all()[name]
-    own = msgspec.structs.replace(stage(entry.doc.found), name=name, group=entry.stage.group, below=entry.stage.below)
+    own = replace(stage(entry.doc.found), name=name, group=entry.stage.group, below=entry.stage.below)
     text = found_of(own)
     assert UNKNOWN not in text
     assert "{" not in text

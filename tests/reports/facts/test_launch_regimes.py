@@ -4,6 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import MOST_LETTERS, load
 from reports.facts.launch_regimes import change_in_words, regime
@@ -24,7 +25,7 @@ def test_declared_regimes_are_those_of_recorded_profiles(path: Path) -> None:
     run, known = load(path), {name: entry.stage for name, entry in load_all().items()}
     profiled = [stage for stage in run.stages if stage.profile and stage.name in known and stage.group != "reference"]
     for stage in profiled:
-        assert known[stage.name].regime == regime(msgspec.structs.replace(stage, regime=None)), stage.name
+        assert known[stage.name].regime == regime(replace(stage, regime=None)), stage.name
 
 
 def test_a_run_from_before_recorded_words_gets_those_of_its_time() -> None:

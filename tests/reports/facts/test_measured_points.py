@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.run import Results
 from reports.facts.measured_points import measured_points
@@ -10,7 +10,7 @@ from tests.reports.study_sample import curve_results, run_at, study_results
 
 
 def with_problem(run: Results, **changes: object) -> Results:
-    return msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, **changes))
+    return replace(run, problem=replace(run.problem, **changes))
 
 
 def test_every_measured_point_has_its_winner_and_lead() -> None:
@@ -31,7 +31,7 @@ def test_every_measured_point_has_its_winner_and_lead() -> None:
 def test_studies_of_seeds_and_studies_without_references_have_no_points() -> None:
     results = study_results([64, 128, 256])
     alone = {
-        name: msgspec.structs.replace(run, stages=[one for one in run.stages if one.group != "reference"])
+        name: replace(run, stages=[one for one in run.stages if one.group != "reference"])
         for name, run in results.runs.items()
     }
     assert measured_points({}, {"a": curve_results(), "b": StudyResults(results.study, alone)}) == []
@@ -48,7 +48,7 @@ def test_the_surest_of_several_measurements_comes_first() -> None:
     run = run_at(64)
     (process,) = next(one for one in run.stages if one.name == "bf16-gemm").processes
     twice = replace_stage(run, "bf16-gemm", processes=[process, process])
-    newer = msgspec.structs.replace(run, created="2099-01-01T00:00:00Z")
+    newer = replace(run, created="2099-01-01T00:00:00Z")
     validated = with_problem(twice, validate_every=1)
     found = measured_points({"validated": validated, "old": run, "new": newer, "twice": twice}, {})
     assert [one.address for one in found] == ["twice", "new", "old", "validated"]

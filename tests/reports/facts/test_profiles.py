@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.profile import CopyUse, Profile, Split
 from ladder.records.run import StageResult
@@ -59,13 +59,13 @@ def test_kernels_that_begin_alike_show_their_differences() -> None:
 def test_clusters_are_shown() -> None:
     one = kernel("k", "gemm", 1.0, blocks=1024)
     assert grid(one) == "1,024 x 256"
-    assert grid(msgspec.structs.replace(one, cluster=8)) == "1,024 x 256, clusters of 8"
+    assert grid(replace(one, cluster=8)) == "1,024 x 256, clusters of 8"
 
 
 def test_the_host_s_work_is_listed() -> None:
     seen = profile(SPLIT, own_kernels(), reads=True)
     copies = [*seen.copies, CopyUse("fill", 1.0, 16.0, 0.1)]
-    lines = dict(host_lines(msgspec.structs.replace(seen, copies=copies)))
+    lines = dict(host_lines(replace(seen, copies=copies)))
     assert lines == {
         "Launches": "8 a step, 24.0 us of host time",
         "Kernels": "8 a step",
@@ -86,8 +86,8 @@ def test_graph_launches_and_absent_calls_are_reported() -> None:
 
 def test_only_launches_count_as_launching() -> None:
     seen = profile(SPLIT, own_kernels())
-    calls = [*seen.calls, msgspec.structs.replace(seen.calls[0], name="cudaMemcpyAsync")]
-    assert launch_us(msgspec.structs.replace(seen, calls=calls)) == launch_us(seen) == 24.0
+    calls = [*seen.calls, replace(seen.calls[0], name="cudaMemcpyAsync")]
+    assert launch_us(replace(seen, calls=calls)) == launch_us(seen) == 24.0
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_tool_s_cost_is_shown(slowdown: float, text: str) -> None:
 
 
 def test_a_profile_names_its_number_of_processes() -> None:
-    seen = msgspec.structs.replace(profile(SPLIT, own_kernels()), processes=2)
+    seen = replace(profile(SPLIT, own_kernels()), processes=2)
     assert seen_by(seen) == "CUPTI in 2 processes, under which a step takes 10% longer"
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results
 from reports.facts.run_differences import cannot_compare, differences
@@ -14,12 +14,12 @@ from tests.reports import sample
 
 def with_environment(**changes: Any) -> Results:
     run = sample.results()
-    return msgspec.structs.replace(run, environment={**run.environment, **changes})
+    return replace(run, environment={**run.environment, **changes})
 
 
 def with_problem(**changes: Any) -> Results:
     run = sample.results()
-    return msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, **changes))
+    return replace(run, problem=replace(run.problem, **changes))
 
 
 def test_like_runs_do_not_differ() -> None:
@@ -68,7 +68,7 @@ def test_uncommitted_changes_are_told_of_each_run() -> None:
 @pytest.mark.parametrize("strange", [{}, {"gpu": None, "cpu": "x", "libraries": [], "code": 3}])
 def test_an_environment_of_any_form_is_compared(strange: dict[str, Any]) -> None:
     run = sample.results()
-    other = msgspec.structs.replace(run, environment=strange)
+    other = replace(run, environment=strange)
     assert "The GPU differs: NVIDIA H200, none." in differences(run, other)
     assert differences(other, other) == []
 
@@ -81,7 +81,7 @@ def test_another_network_or_batch_is_in_the_way() -> None:
 
 def test_other_clocks_are_told() -> None:
     run = sample.results()
-    locked = msgspec.structs.replace(run, settings=msgspec.structs.replace(run.settings, lock_clocks_mhz=1500))
+    locked = replace(run, settings=replace(run.settings, lock_clocks_mhz=1500))
     assert differences(run, locked) == ["The GPU's clock differs: not locked, locked at 1,500 MHz."]
     then, now = (with_environment(gpu_clocks={"sm_mhz": 345, "application_sm_mhz": mhz}) for mhz in (1830, 1980))
     assert differences(then, now) == ["The GPU's application clock differs: 1830, 1980 MHz."]

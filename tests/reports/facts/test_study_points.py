@@ -4,8 +4,8 @@ import csv
 import io
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Spread, save
 from ladder.records.study import Point, save_study
@@ -32,7 +32,6 @@ def test_a_step_is_an_epoch_by_its_steps() -> None:
     spread = step_us(naive)
     assert spread is not None
     assert spread.median == pytest.approx(naive.timing.epoch_s.median / STEPS * 1e6)
-    assert (spread.min, spread.max) == pytest.approx((spread.median * 0.93, spread.median * 1.2))
     assert spread_text(spread) == "157 (146-188)"
 
 
@@ -51,8 +50,8 @@ def test_a_point_that_was_measured_only_while_disturbed_says_so_in_its_table() -
     results = study_results([64, 128, 256])
     run = results.runs["hidden-64"]
     (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
-    busy = msgspec.structs.replace(calm, disturbed=["other processes kept 30% of the host's cores busy"])
-    slow = msgspec.structs.replace(busy, runs_s=[1.1 * seconds for seconds in busy.runs_s])
+    busy = replace(calm, disturbed=["other processes kept 30% of the host's cores busy"])
+    slow = replace(busy, runs_s=[1.1 * seconds for seconds in busy.runs_s])
     told = {
         name: study_report(
             StudyResults(results.study, {"hidden-64": replace_stage(run, "naive", processes=processes)}), []
@@ -72,7 +71,7 @@ def test_a_lead_says_which_missing_reference_may_lower_it() -> None:
         base = next(stage for stage in runs[name].stages if stage.name == "torch-eager").timing
         assert base is not None
         epoch_s = Spread(*(base.epoch_s.median * factor for _ in range(3)))
-        timing = msgspec.structs.replace(base, epoch_s=epoch_s)
+        timing = replace(base, epoch_s=epoch_s)
         runs[name] = replace_stage(runs[name], one.name, timing=timing)
     runs["hidden-256"] = replace_stage(runs["hidden-256"], "jax-scan", status="skipped", timing=None)
     found = [one for one in point_winners(StudyResults(results.study, runs)) if one.point.name == "hidden-256"]
@@ -91,8 +90,8 @@ def test_missing_times_are_told_with_their_points() -> None:
         "hidden 256 skipped: hidden 8192: no room in 4 GiB of memory",
     ]
     for reason, told in ((None, ""), ("out of time", " (out of time)")):
-        begun = msgspec.structs.replace(results.study.points[2], status="begun", reason=reason)
-        unfinished = msgspec.structs.replace(results.study, points=[*results.study.points[:2], begun])
+        begun = replace(results.study.points[2], status="begun", reason=reason)
+        unfinished = replace(results.study, points=[*results.study.points[:2], begun])
         last = not_passed(StudyResults(unfinished, results.runs))[-1]
         assert last == f"hidden 256: not complete yet{told}; continue with study --resume"
 
@@ -112,7 +111,7 @@ def test_points_of_another_commit_have_an_origin_of_their_own() -> None:
     results = study_results([64, 128, 256, 512])
     code = {"git_commit": "f" * 40, "uncommitted_changes": False}
     other = results.runs["hidden-128"]
-    later = msgspec.structs.replace(other, environment={**other.environment, "code": code})
+    later = replace(other, environment={**other.environment, "code": code})
     results = StudyResults(results.study, {**results.runs, "hidden-128": later})
     first, second = (
         text for text in study_report(results, []).splitlines() if text.startswith("- hidden") and "recorded" in text
@@ -162,11 +161,9 @@ def test_the_axis_has_numbers_where_there_are_some(values: list[object], places:
     assert axis.is_log == is_log
 
 
-def test_figures() -> None:
+def test_a_study_is_drawn_byte_for_byte_and_one_without_runs_is_not() -> None:
     results = study_results()
-    drawn = study_figures(results)
-    assert set(drawn) == {"step_time.svg"}
-    assert drawn == study_figures(results)  # byte for byte
+    assert study_figures(results) == study_figures(results)
     assert study_figures(StudyResults(results.study, {})) == {}
 
 
@@ -177,7 +174,7 @@ def test_a_second_setting_makes_a_figure_for_each_of_its_values() -> None:
         for size in (64, 128, 256)
     ]
     runs = {point.name: run_at(point.values["hidden"], point.values["batch_size"]) for point in crossed}
-    index = msgspec.structs.replace(study("hidden", crossed), varied=["batch_size", "hidden"])
+    index = replace(study("hidden", crossed), varied=["batch_size", "hidden"])
     assert set(study_figures(StudyResults(index, runs))) == {
         "step_time-batch-size-8.svg",
         "step_time-batch-size-32.svg",
@@ -185,7 +182,7 @@ def test_a_second_setting_makes_a_figure_for_each_of_its_values() -> None:
 
 
 def test_one_point_is_drawn_as_bars_whether_something_varies_or_not() -> None:
-    index = msgspec.structs.replace(study("hidden", [Point("run", {}, {}, "measured")]), varied=[])
+    index = replace(study("hidden", [Point("run", {}, {}, "measured")]), varied=[])
     assert set(study_figures(StudyResults(index, {"run": run_at(64)}))) == {"ladder.svg"}
     index = study("hidden", points("hidden", [64]))
     assert set(study_figures(StudyResults(index, {"hidden-0": run_at(64)}))) == {"ladder.svg"}
@@ -194,7 +191,7 @@ def test_one_point_is_drawn_as_bars_whether_something_varies_or_not() -> None:
 def test_a_point_with_only_a_weak_reference_has_no_winner() -> None:
     results = study_results([64, 128, 256])
     at_64 = results.runs["hidden-64"]
-    weak = msgspec.structs.replace(at_64, stages=[one for one in at_64.stages if one.name != "jax-scan"])
+    weak = replace(at_64, stages=[one for one in at_64.stages if one.name != "jax-scan"])
     runs = {"hidden-64": weak, "hidden-128": results.runs["hidden-128"]}
     found = [(one.point.name, one.lead.reference.name) for one in point_winners(StudyResults(results.study, runs))]
     assert ("hidden-128", "jax-scan") in found
@@ -210,7 +207,7 @@ def test_a_point_with_only_a_weak_reference_has_no_winner() -> None:
 def test_a_study_without_references_has_no_winner() -> None:
     results = study_results([64, 128, 256])
     runs = {
-        name: msgspec.structs.replace(run, stages=[one for one in run.stages if one.group != "reference"])
+        name: replace(run, stages=[one for one in run.stages if one.group != "reference"])
         for name, run in results.runs.items()
     }
     alone = StudyResults(results.study, runs)
@@ -222,8 +219,8 @@ def test_a_study_without_references_has_no_winner() -> None:
 def test_a_waiting_point_is_not_shown_as_measured(tmp_path: Path) -> None:
     results = study_results([64, 128, 256])
     first, second, last = results.study.points
-    waiting = msgspec.structs.replace(first, status="waiting")
-    save_study(msgspec.structs.replace(results.study, points=[waiting, second, last]), tmp_path)
+    waiting = replace(first, status="waiting")
+    save_study(replace(results.study, points=[waiting, second, last]), tmp_path)
     for name, run in results.runs.items():
         (tmp_path / name).mkdir()
         save(run, tmp_path / name / "results.json")

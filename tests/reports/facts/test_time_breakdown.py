@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import dataclasses
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.profile import Split
 from ladder.records.run import Results
@@ -19,7 +19,7 @@ def with_split(run: Results, name: str, split: Split) -> Results:
 def with_step(run: Results, name: str, step_us: float) -> Results:
     timing = next(stage for stage in run.stages if stage.name == name).timing
     assert timing is not None
-    return sample.replace_stage(run, name, timing=msgspec.structs.replace(timing, step_us=step_us))
+    return sample.replace_stage(run, name, timing=replace(timing, step_us=step_us))
 
 
 def pair(below_us: float, rung_us: float, below: Split, rung: Split) -> Results:
@@ -30,7 +30,7 @@ def pair(below_us: float, rung_us: float, below: Split, rung: Split) -> Results:
 def seen(run: Results, name: str, split: Split, *, launches: float = 8.0) -> Results:
     """The stage with a profile as seen, and as fitted."""
     (shown,) = next(stage for stage in run.stages if stage.name == name).profiles
-    replaced = msgspec.structs.replace(shown, seen=split, step_us=split.total_us, launches_per_step=launches)
+    replaced = replace(shown, seen=split, step_us=split.total_us, launches_per_step=launches)
     return sample.replace_stage(run, name, profiles=[replaced])
 
 
@@ -122,10 +122,10 @@ def test_the_verdict_counts_and_names() -> None:
 def test_cupti_is_shown_before_nsys_whatever_their_order() -> None:
     stage = next(stage for stage in sample.results().stages if stage.name == "cublas")
     for profiles in (stage.profiles, stage.profiles[::-1]):
-        shown = profiled(msgspec.structs.replace(stage, profiles=profiles))
+        shown = profiled(replace(stage, profiles=profiles))
         assert shown is not None
         assert shown.profile.tool == "cupti"
-    only = profiled(msgspec.structs.replace(stage, profiles=[p for p in stage.profiles if p.tool == "nsys"]))
+    only = profiled(replace(stage, profiles=[p for p in stage.profiles if p.tool == "nsys"]))
     assert only is not None
     assert only.profile.tool == "nsys"
 
@@ -161,8 +161,7 @@ def test_kernels_are_told_by_their_kind() -> None:
     slower = [kernel("gemm_naive", "gemm", 30.0), kernel("sgd_update", "update", 10.0)]
     faster = [kernel("gemm_fused", "gemm", 32.0), kernel("softmax", "softmax", 1.0)]
     parent, rung = (
-        msgspec.structs.replace(one.profile, kernels=kernels)
-        for one, kernels in ((change.parent, slower), (change.rung, faster))
+        replace(one.profile, kernels=kernels) for one, kernels in ((change.parent, slower), (change.rung, faster))
     )
     change = Change(dataclasses.replace(change.parent, profile=parent), dataclasses.replace(change.rung, profile=rung))
     assert change.detailed_us["products"] == pytest.approx(30 * 32 / 33 - 45)
@@ -175,7 +174,7 @@ def test_kernels_are_told_by_their_kind() -> None:
 def test_kernels_that_wait_beside_others_are_not_divided() -> None:
     change = only_change(pair(80.0, 50.0, Split(60, 5, 5, 10, 0), Split(30, 5, 5, 10, 0)))
     assert "products" in change.detailed_us
-    waiting = msgspec.structs.replace(change.rung.profile, overlap_us=0.51 * change.rung.profile.seen.kernels_us)
+    waiting = replace(change.rung.profile, overlap_us=0.51 * change.rung.profile.seen.kernels_us)
     change = Change(change.parent, dataclasses.replace(change.rung, profile=waiting))
     assert change.rung.is_entangled
     assert change.detailed_us == change.parts_us

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, StageCode
 from ladder.records.statistics import Interval
 from reports.facts.two_runs import CannotCompareError, Comparison, StageVerdict, Verdict, compare, side_of, verdict_of
-from tests.reports import recorded, sample
+from tests.reports import sample
 from tests.reports.recorded import run, stage, times
 
 NAMES = ("a", "b")
@@ -47,6 +47,7 @@ def only(base: list[float], new: list[float], **options: object) -> Comparison:
 )
 def test_the_boundaries_of_verdicts(low: float, value: float, high: float, verdict: Verdict) -> None:
     assert verdict_of(Interval(value, low, high)) == verdict
+    assert verdict_of(Interval(1.0, 0.97, 1.03), 0.05) == "SAME"
 
 
 def test_a_run_has_no_verdict_against_itself() -> None:
@@ -57,42 +58,15 @@ def test_a_run_has_no_verdict_against_itself() -> None:
     assert not compare(longer, one, NAMES).same_run
 
 
-def test_same_means_within_the_threshold() -> None:
-    assert verdict_of(Interval(1.0, 0.97, 1.03)) == "AMBIGUOUS"
-    assert verdict_of(Interval(1.0, 0.97, 1.03), 0.05) == "SAME"
-
-
-def test_known_differences_are_told() -> None:
-    found = compare(recorded.before(), recorded.after(), NAMES)
-    assert {one.name: one.verdict for one in found.stages} == {
-        "naive": "SLOWER",
-        "async": "FASTER",
-        "cublas": "SAME",
-        "cuda-graph": None,
-        "fused-head": "AMBIGUOUS",
-        "gone": None,
-        "new": None,
-        "numpy": "AMBIGUOUS",
-    }
-    naive = verdict(found, "naive")
-    assert naive.ratio == pytest.approx(1.03)
-    assert naive.low is not None
-    assert naive.high is not None
-    assert 1.02 < naive.low < 1.03 < naive.high < 1.04
-    assert naive.base_us == pytest.approx(80.0)
-    assert naive.new_us == pytest.approx(82.4)
-    assert (naive.base_processes, naive.new_processes) == (12, 12)
-
-
 def on_cpu(step_us: float, *paces_s: float | None, cpu: str = "a CPU") -> Results:
     """Twelve processes of NumPy, with these CPU speed readings in turn."""
     numpy = stage("numpy", times(step_us), group="reference")
     processes = [
-        msgspec.structs.replace(process, pace_s=pace_s)
+        replace(process, pace_s=pace_s)
         for process, pace_s in zip(numpy.processes, itertools.cycle(paces_s), strict=False)
     ]
-    results = run(msgspec.structs.replace(numpy, processes=processes))
-    return msgspec.structs.replace(results, environment={**results.environment, "cpu": {"model": cpu}})
+    results = run(replace(numpy, processes=processes))
+    return replace(results, environment={**results.environment, "cpu": {"model": cpu}})
 
 
 @pytest.mark.parametrize(
@@ -128,8 +102,8 @@ def test_a_few_wild_paces_hide_nothing(wild: float) -> None:
 def test_paces_that_not_all_processes_have_are_none() -> None:
     (numpy,) = on_cpu(100.0, 1.0).stages
     assert side_of(numpy).paces_s == [1.0] * 12
-    other = msgspec.structs.replace(numpy.processes[0], pace_s=None)
-    assert side_of(msgspec.structs.replace(numpy, processes=[other, *numpy.processes[1:]])).paces_s == []
+    other = replace(numpy.processes[0], pace_s=None)
+    assert side_of(replace(numpy, processes=[other, *numpy.processes[1:]])).paces_s == []
 
 
 def test_the_pace_of_another_cpu_is_part_of_the_answer() -> None:
@@ -137,18 +111,13 @@ def test_the_pace_of_another_cpu_is_part_of_the_answer() -> None:
     assert (found.verdict, found.remarks) == ("SLOWER", [])
 
 
-@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.015, 0), (1.0199, 0), (1.0201, 1), (1.5, 1), (0.5, 0)])
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.0199, 0), (1.0201, 1), (0.5, 0)])
 def test_only_a_slowdown_beyond_the_threshold_is_a_regression(factor: float, code: int) -> None:
     base = times(50.0)
     found = only(base, [time * factor for time in base])
     assert found.exit_code == code
     assert found.regressions == ["naive"] * code
-
-
-def test_the_threshold_can_be_chosen() -> None:
-    base, slower = times(50.0), times(52.0)
-    assert only(base, slower, threshold=0.05).exit_code == 0
-    assert only(base, slower, threshold=0.03).exit_code == 1
+    assert only(base, [time * factor for time in base], threshold=0.03).exit_code == 0
 
 
 def test_a_slower_median_that_may_be_chance_is_no_regression() -> None:
@@ -156,6 +125,7 @@ def test_a_slower_median_that_may_be_chance_is_no_regression() -> None:
     assert verdict(found, "naive").verdict == "AMBIGUOUS"
     assert (found.exit_code, found.undecided) == (0, ["naive"])
     assert only(times(50.0, scatter=0.3), times(52.0, scatter=0.3), strict=True).exit_code == 2
+    assert only(times(50.0), times(52.0), threshold=0.03).exit_code == 1
 
 
 def test_strict_passes_intervals_without_a_regression() -> None:
@@ -225,14 +195,9 @@ def test_remarks_on_a_verdict() -> None:
     base = run(stage("naive", times(50.0)))
     timing, processes = base.stages[0].timing, base.stages[0].processes
     assert timing is not None
-    disturbed = [msgspec.structs.replace(processes[0], disturbed=["heat"]), *processes[1:]]
+    disturbed = [replace(processes[0], disturbed=["heat"]), *processes[1:]]
     new = sample.replace_stage(
-        base,
-        "naive",
-        timing=msgspec.structs.replace(timing, epochs=1),
-        precision="bfloat16",
-        device="cpu",
-        processes=disturbed,
+        base, "naive", timing=replace(timing, epochs=1), precision="bfloat16", device="cpu", processes=disturbed
     )
     (found,) = compare(base, new, NAMES).stages
     assert found.ratio == pytest.approx(2.0)  # of a step, independent of the number of epochs
@@ -244,21 +209,9 @@ def test_remarks_on_a_verdict() -> None:
     ]
 
 
-@pytest.mark.parametrize("changes", [{"hidden": [128]}, {"batch_size": 64}])
-def test_other_networks_and_batches_cannot_be_compared(changes: dict[str, object]) -> None:
-    base = run(stage("naive", times(50.0)))
-    new = msgspec.structs.replace(base, problem=msgspec.structs.replace(base.problem, **changes))
-    with pytest.raises(CannotCompareError, match=r"a and b: different (networks|batch sizes)"):
-        compare(base, new, NAMES)
-
-
-def without_processes(results: Results) -> Results:
-    return sample.replace_stage(results, "naive", processes=[])
-
-
 def with_times(results: Results, *run_s: float) -> Results:
     (process, *_) = results.stages[0].processes
-    processes = [msgspec.structs.replace(process, runs_s=[seconds]) for seconds in run_s]
+    processes = [replace(process, runs_s=[seconds]) for seconds in run_s]
     return sample.replace_stage(results, "naive", processes=processes)
 
 
@@ -267,7 +220,7 @@ def test_runs_without_a_common_time_cannot_be_compared() -> None:
     for new in (
         run(stage("async", times(50.0))),
         run(),
-        without_processes(base),
+        sample.replace_stage(base, "naive", processes=[]),
         with_times(base, 0.0, 1.0),
         with_times(base, -1.0),
         with_times(base, float("inf")),

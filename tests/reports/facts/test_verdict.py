@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.run import StageDoc
 from reports.facts.study_points import StudyResults
@@ -19,7 +19,7 @@ def test_a_single_difference_within_the_noise_is_one() -> None:
 def test_predictions_and_disturbed_stages_are_counted() -> None:
     doc = StageDoc("w", "c", "e", predict="784-256-10, batch 128: 40 us.")
     run = sample.replace_stage(sample.results(), "async", doc=doc)
-    processes = [msgspec.structs.replace(one, disturbed=["busy"]) for one in run.stages[6].processes]
+    processes = [replace(one, disturbed=["busy"]) for one in run.stages[6].processes]
     assert run.stages[6].name == "async"
     last = verdict_sentences(sample.replace_stage(run, "async", processes=processes))[-1]
     assert "1 of 1 prediction was hit" in last
@@ -53,6 +53,6 @@ def test_a_study_has_its_largest_and_its_smallest_lead() -> None:
 def test_a_study_without_references_tells_of_the_largest_effect() -> None:
     results = study_results([64, 128, 256])
     run = sample.results()
-    run = msgspec.structs.replace(run, stages=[stage for stage in run.stages if stage.group != "reference"])
+    run = replace(run, stages=[stage for stage in run.stages if stage.group != "reference"])
     first, *_ = study_sentences(StudyResults(results.study, {"hidden-64": run}))
     assert first == "The largest effect: at hidden 64 `async` is 2.00x (1.98-2.10) as fast as `naive`."

@@ -4,8 +4,8 @@ import csv
 import io
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Check, save
 from ladder.records.study import save_study
@@ -13,7 +13,7 @@ from reports.facts.oracle_distance import oracle_distances
 from reports.facts.study_points import StudyResults, not_passed
 from reports.figures.loss_curves import band, curves, curves_csv, distances, has_curves
 from reports.figures.run_figures import figures
-from reports.figures.study_figures import seeds_of, study_figures
+from reports.figures.study_figures import seeds_of
 from reports.figures.style import NEAREST
 from reports.markdown.study_report import study_report
 from reports.render import render_study
@@ -54,8 +54,10 @@ def test_lines_are_labelled_and_no_text_lies_on_another(seeds: int) -> None:
     assert bool(bands) == (seeds == 3)
 
 
-def test_the_oracle_is_a_wide_line_below_the_stages() -> None:
+def test_the_oracle_is_a_wide_line_below_the_stages_and_a_longer_way_from_it_higher() -> None:
     run = next(iter(curve_results(seeds=1).runs.values()))
+    heights = {box.words: box.baseline for box in texts(curves([run]).svg())}
+    assert heights["bf16-gemm"] < heights["naive"]  # further from it
     lines = [one for one in parse(curves([run]).svg()).iter(f"{SVG}polyline") if one.get("stroke-width") in ("1", "6")]
     lines = [one for one in lines if one.get("class") != "s-grid"]
     assert lines[0].get("stroke-width") == "6"
@@ -66,31 +68,22 @@ def test_the_oracle_is_a_wide_line_below_the_stages() -> None:
     assert sum(one.get("stroke-dasharray") is not None for one in lines) == 4 * len(broken)
 
 
-def test_a_longer_way_from_the_oracle_is_drawn_higher() -> None:
-    run = next(iter(curve_results(seeds=1).runs.values()))
-    heights = {box.words: box.baseline for box in texts(curves([run]).svg())}
-    assert heights["bf16-gemm"] < heights["naive"]
-
-
-def test_seeds_share_a_figure() -> None:
-    results = curve_results()
-    assert {name: len(points) for name, points in seeds_of(results).items()} == {"hidden-64": 3, "hidden-256": 3}
-    drawn = study_figures(results)
-    assert set(drawn) == {"curves-hidden-64.svg", "curves-hidden-256.svg"}
-    assert drawn == study_figures(results)
-
-
-def test_curves_of_stages_that_were_not_timed_are_drawn(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_a_study_of_curves_is_written_with_its_csv_whether_stages_were_timed_or_not(
+    is_timed: bool, tmp_path: Path
+) -> None:
     results = curve_results(seeds=1)
     save_study(results.study, tmp_path)
     for name, run in results.runs.items():
-        untimed = [msgspec.structs.replace(stage, timing=None) for stage in run.stages]
+        stages = run.stages if is_timed else [replace(stage, timing=None) for stage in run.stages]
         (tmp_path / name).mkdir()
-        save(msgspec.structs.replace(run, stages=untimed), tmp_path / name / "results.json")
+        save(replace(run, stages=stages), tmp_path / name / "results.json")
     render_study(tmp_path)
-    for size in (64, 256):
-        assert (tmp_path / "figures" / f"curves-hidden-{size}.svg").exists()
-        assert f"`figures/curves-hidden-{size}.svg`" in (tmp_path / "report.md").read_text()
+    drawn = {"curves-hidden-64.svg", "curves-hidden-256.svg"}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {*drawn, "curves.csv", "study.csv"}
+    assert all(f"`figures/{name}`, curves hidden" in (tmp_path / "report.md").read_text() for name in drawn)
+    several = curve_results()
+    assert {name: len(points) for name, points in seeds_of(several).items()} == {"hidden-64": 3, "hidden-256": 3}
 
 
 def test_csv_has_every_point_of_every_curve() -> None:
@@ -103,22 +96,6 @@ def test_csv_has_every_point_of_every_curve() -> None:
     assert {line["stage"] for line in lines} == {"oracle", *(stage.name for stage in run.stages)}
     last = lines[-1]
     assert (last["hidden"], last["seed"], last["kind"], last["epoch"]) == ("64", "0", "validation", "3.0")
-
-
-def test_a_study_of_curves_is_written_with_its_csv(tmp_path: Path) -> None:
-    results = curve_results(seeds=1)
-    save_study(results.study, tmp_path)
-    for name, run in results.runs.items():
-        (tmp_path / name).mkdir()
-        save(run, tmp_path / name / "results.json")
-    render_study(tmp_path)
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
-        "curves-hidden-64.svg", "curves-hidden-256.svg", "curves.csv", "study.csv",
-    }  # fmt: skip
-    assert (
-        "Drawn where this report is written anew: `figures/curves-hidden-64.svg`, curves hidden 64."
-        in (tmp_path / "report.md").read_text()
-    )
 
 
 def test_a_stage_without_curves_has_a_reason() -> None:
@@ -151,5 +128,5 @@ def test_an_ordinary_run_shows_its_curves_where_it_has_some() -> None:
     assert not has_curves(unprofiled_results())
     assert "curves.svg" not in figures(unprofiled_results())
     assert run.oracle is not None
-    alone = msgspec.structs.replace(run, oracle=msgspec.structs.replace(run.oracle, curve=None))
+    alone = replace(run, oracle=replace(run.oracle, curve=None))
     assert "curves.svg" in figures(alone)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import msgspec
-
 from reports.figures.run_figures import figures
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, parse
@@ -26,9 +24,3 @@ def test_text_stays_text_with_a_title_and_colours_for_dark_pages() -> None:
 
 def test_nothing_passed_nothing_drawn() -> None:
     assert figures(sample.nothing_passed()) == {}
-
-
-def test_a_name_with_dollars_is_not_a_formula() -> None:
-    run = sample.results()
-    run = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, dataset="$\\x$", is_mnist=False))
-    assert figures(run)

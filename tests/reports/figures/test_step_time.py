@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.limits import Limit
 from ladder.records.study import Point
@@ -29,6 +29,7 @@ def dots(svg: str) -> int:
 
 
 def test_every_line_carries_its_name_and_its_last_time() -> None:
+    assert_texts_apart(drawn(study_results()))
     shown = words(drawn(study_results([64, 128, 256])))
     assert any(word.startswith("jax-scan  ") for word in shown)
     assert any(word.startswith("naive  ") and word.endswith(" at 64") for word in shown)  # it crashed at 128
@@ -57,7 +58,7 @@ def test_a_time_that_was_taken_while_disturbed_is_a_ring() -> None:
     results = study_results([64, 128, 256])
     at_64 = results.runs["hidden-64"]
     stage = next(one for one in at_64.stages if one.name == "cublas")
-    disturbed = [msgspec.structs.replace(one, disturbed=["others used the CPU"]) for one in stage.processes]
+    disturbed = [replace(one, disturbed=["others used the CPU"]) for one in stage.processes]
     runs = {**results.runs, "hidden-64": replace_stage(at_64, "cublas", processes=disturbed)}
     before, after = (drawn(one).count('<circle class="f-paper') for one in (results, StudyResults(results.study, runs)))
     assert after == before + 1
@@ -66,9 +67,9 @@ def test_a_time_that_was_taken_while_disturbed_is_a_ring() -> None:
 def test_over_networks_it_shows_a_network_s_share_and_the_products_at_the_highest_rate() -> None:
     points = [Point(f"networks-{count}", {"networks": count}, {}, "measured") for count in (1, 4)]
     rates = [Limit(f"gemm_{rate}", "a matrix product", "TFLOP/s", rate, rate, rate) for rate in (50.0, 600.0)]
-    run = msgspec.structs.replace(run_at(128), limits=msgspec.structs.replace(limits(), limits=rates))
+    run = replace(run_at(128), limits=replace(limits(), limits=rates))
     runs = {
-        point.name: msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, networks=count))
+        point.name: replace(run, problem=replace(run.problem, networks=count))
         for point, count in zip(points, (1, 4), strict=True)
     }
     results = StudyResults(study("networks", points), runs)
@@ -79,10 +80,6 @@ def test_over_networks_it_shows_a_network_s_share_and_the_products_at_the_highes
     assert f"naive  {numbers.microseconds(median_us(stage) / 4)}" in shown  # type: ignore[operator]
     assert f"products at the highest rate  {numbers.microseconds(least_us)}" in shown
     assert_texts_apart(drawn(results))
-
-
-def test_no_text_lies_on_another_or_outside() -> None:
-    assert_texts_apart(drawn(study_results()))
 
 
 @pytest.mark.parametrize("folder", RECORDED, ids=lambda path: path.name)

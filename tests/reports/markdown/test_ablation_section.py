@@ -17,7 +17,6 @@ from ladder.records.study import Point, save_study
 from reports.facts.ablations import ablation, overlap
 from reports.facts.profiles import calls_in_words
 from reports.facts.run_table import rows, table_order
-from reports.facts.time_breakdown import chain
 from reports.figures.run_figures import figures
 from reports.markdown.ablation_section import overlaps
 from reports.markdown.run_report import report
@@ -70,6 +69,7 @@ def test_each_is_compared_with_the_rung_that_it_climbs_from(run: Results) -> Non
     ratios = {row.name: row.versus_parent.times for row in rows(run) if row.versus_parent}
     assert ratios["alloc-cudamalloc"] == pytest.approx(2.0)  # naive takes twice as long in the sample
     assert ratios["alloc-arena"] == ratios["resident-f32"] == pytest.approx(1.0)
+    assert calls_in_words({"cudaFree": 0.0, "cudaMalloc": 2.0}) == "cudaMalloc 2"
 
 
 def test_the_terminal_has_their_blocks(run: Results) -> None:
@@ -106,12 +106,6 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
     assert named == {path.name for path in (tmp_path / "figures").glob("ablation-*.svg")}
 
 
-def test_they_are_not_on_the_way_up_the_ladder_unless_there_is_no_other(run: Results) -> None:
-    assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas"]
-    alone = msgspec.structs.replace(run, stages=run.stages[:4])
-    assert [change.rung.stage.name for change in chain(alone)] == ["alloc-arena"]
-
-
 @pytest.mark.parametrize(
     ("hidden", "split", "said"),
     [
@@ -142,7 +136,3 @@ def test_a_rung_that_is_meant_to_overlap_is_told_even_if_it_hides_nothing(run: R
     (told,) = overlaps([naive, meant])
     assert "`pinned-overlap` runs kernels during 0% of the 10.0 us that the copies of a step take: " in told
     assert told.endswith(". The whole step: 2.00x (1.98-2.10) the speed of `naive`.")
-
-
-def test_calls_with_a_count_of_zero_are_left_out() -> None:
-    assert calls_in_words({"cudaFree": 0.0, "cudaMalloc": 2.0}) == "cudaMalloc 2"

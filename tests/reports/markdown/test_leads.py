@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from ladder.records.run import Results, save
 from ladder.records.study import save_study
@@ -37,7 +37,7 @@ def test_both_pages_are_written_and_studies_of_curves_left_out(tmp_path: Path) -
     for results in (study_results([64, 128, 256]), curve_results()):
         folder = reference / "h200" / "studies" / f"study-{len(results.runs)}"
         folder.mkdir(parents=True)
-        save_study(msgspec.structs.replace(results.study, name=folder.name), folder)
+        save_study(replace(results.study, name=folder.name), folder)
         for name, run in results.runs.items():
             (folder / name).mkdir()
             save(run, folder / name / "results.json")

@@ -2,13 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import Results, ResultsError, StageDoc, save
 from ladder.study.study_file import read_study
 from reports.errors import ReportError
-from reports.facts.baselines import winners
 from reports.facts.headline_rungs import MOST_RUNGS
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
 from reports.markdown.readme import Records
@@ -73,19 +72,26 @@ def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
     assert "on H200" in text
     assert not outdated(documents(readme.parent, reference))
     assert not update_documents(readme.parent, reference)
-
-
-def test_a_run_that_changes_makes_the_readme_old(readme: Path) -> None:
-    reference = record(sample.results(), readme, "h200/hidden-256")
-    update_documents(readme.parent, reference)
     changed = sample.replace_stage(sample.results(), "async", status="failed", reason="loss curve")
     save(changed, reference / "h200" / "hidden-256" / "results.json")
     assert outdated(documents(readme.parent, reference))
 
 
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (sample.synthetic_results(), "NOT MNIST"),
+        (replace(sample.results(), stages=sample.results().stages[:1]), "/report.md) | - | - |"),
+    ],
+)
+def test_other_data_is_a_warning_and_a_run_with_nothing_to_compare_a_row(run: Results, said: str, readme: Path) -> None:
+    update_documents(readme.parent, record(run, readme, "h200/hidden-256"))
+    assert said in readme.read_text()
+
+
 def test_the_smaller_network_comes_first(readme: Path) -> None:
     run = sample.results()
-    logistic = msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, hidden=[]))
+    logistic = replace(run, problem=replace(run.problem, hidden=[]))
     record(run, readme, "h200/hidden-256")
     reference = record(logistic, readme, "h200/logistic")
     assert [folder.split("/")[-1] for folder, _ in Records(reference).runs(readme)] == ["logistic", "hidden-256"]
@@ -108,56 +114,11 @@ def test_every_gpu_has_a_table_of_all_its_runs_and_the_ladder_of_the_first(readm
     assert of_h200.index("h200/hidden-256/report.md") < of_h200.index("h200/hidden-128-128-128/report.md")
 
 
-def test_the_fastest_of_each_class_are_beside_each_other(readme: Path) -> None:
-    update_documents(readme.parent, record(sample.results(), readme, "h200/hidden-256"))
-    lines = [line for line in readme.read_text().splitlines() if line.startswith("| [784-256-10, 128]")]
-    found = [[cell.strip() for cell in line.split("|")[2:-1]] for line in lines]
-    assert [cells[0] for cells in found] == [winner.precision for winner in winners(sample.results())]
-    for cells, winner in zip(found, winners(sample.results()), strict=True):
-        assert cells[2] == f"`{winner.stage.name}`"
-        assert cells[4] == f"`{winner.reference.name}`"
-
-
-def test_a_run_with_nothing_to_compare_is_in_the_table_all_the_same(readme: Path) -> None:
-    alone = msgspec.structs.replace(sample.results(), stages=sample.results().stages[:1])
-    update_documents(readme.parent, record(alone, readme, "h200/hidden-256"))
-    assert "(results/reference/h200/hidden-256/report.md) | - | - |" in readme.read_text()
-
-
 def ladder(text: str) -> dict[str, list[str]]:
     """The cells of each rung's row, by its name."""
     lines = [line for line in text.split(BEGIN)[1].splitlines() if line.startswith("| `")]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
     return {row[0].strip("`"): row[1:] for row in rows}
-
-
-def test_a_rung_is_beside_the_one_it_climbs_from_and_only_with_a_time(readme: Path) -> None:
-    update_documents(readme.parent, record(sample.results(), readme, "h200/hidden-256"))
-    assert ladder(readme.read_text()) == {
-        "naive": [
-            "",
-            "one hand-written kernel an operation; the host reads loss and accuracy in every step",
-            "85.5",
-            "-",
-        ],
-        "async": [
-            "`naive`",
-            "the host reads loss and accuracy once an epoch, not in every step",
-            "42.7",
-            "2.00x (1.98-2.10)",
-        ],
-        "cublas": [
-            "`async`",
-            "NVIDIA's library multiplies the matrices, with its fastest algorithm for each shape",
-            "36.8",
-            "1.16x (1.16-1.16)",
-        ],
-        "bf16-gemm": ["`cublas`", "Tensor cores", "45.9", "0.80x (0.80-0.80)"],
-    }
-    assert (
-        "The fastest reference at least as exact: for float32 and bf16/fp16 rungs `jax-scan`, 53.4 us/step."
-        in readme.read_text()
-    )
 
 
 def test_the_words_for_a_change_come_from_the_record(readme: Path) -> None:
@@ -189,11 +150,6 @@ def test_pages_of_docs_with_markers_are_written_too(readme: Path) -> None:
     assert outdated(documents(readme.parent, reference))
 
 
-def test_other_data_than_mnist_is_a_warning_in_readme(readme: Path) -> None:
-    update_documents(readme.parent, record(sample.synthetic_results(), readme, "h200/hidden-256"))
-    assert "NOT MNIST" in readme.read_text()
-
-
 def test_without_recorded_runs_the_block_is_empty(readme: Path) -> None:
     update_documents(readme.parent, readme.parent / "results" / "reference")
     assert f"between\n{BEGIN}\n{END}\nafter\n" in readme.read_text()
@@ -217,9 +173,9 @@ def test_a_broken_record_is_named(readme: Path) -> None:
 def test_a_run_of_a_cpu_has_a_row_in_a_table_of_its_own(readme: Path) -> None:
     run = sample.results()
     readme.write_text(readme.read_text() + "\n".join(CPU) + "\n")
-    loops = msgspec.structs.replace(run.stages[-1], name="cpu-loops", group="cpu", device="cpu")
+    loops = replace(run.stages[-1], name="cpu-loops", group="cpu", device="cpu")
     environment = {**run.environment, "gpu": {"none": "no driver"}}
-    on_cpu = msgspec.structs.replace(run, stages=[*run.stages, loops], environment=environment)
+    on_cpu = replace(run, stages=[*run.stages, loops], environment=environment)
     record(run, readme, "h200/hidden-256")
     reference = record(on_cpu, readme, "amd-epyc-2-cores/hidden-256")
     update_documents(readme.parent, reference)

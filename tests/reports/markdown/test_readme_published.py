@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.study import Published, Study
 from ladder.study.study_file import read_study
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 
 def with_published(*published: Published) -> StudyResults:
     results = study_results([64, 128, 256])
-    return StudyResults(msgspec.structs.replace(results.study, published=list(published)), results.runs)
+    return StudyResults(replace(results.study, published=list(published)), results.runs)
 
 
 def number(**changes: object) -> Published:
@@ -57,15 +57,16 @@ def test_the_studies_name_points_of_theirs() -> None:
 )
 def test_ours_stands_beside_theirs(changes: dict[str, object], said: str) -> None:
     assert ours(number(**changes)) == said
+    study = with_published(number(**changes)).study
+    alone = published_block([study], []).splitlines()[2]
+    assert alone == f"| `made-up` | them | it | 750 ms | H100 | {'not recorded yet' if changes else '-'} |"
+    assert published_block([replace(study, published=[])], []) == ""
 
 
 @pytest.mark.parametrize("measure", ["epoch", "step"])
 def test_an_epoch_that_was_cut_says_so(measure: str) -> None:
     results = with_published(number(measure=measure, at="hidden-64"))
-    runs = {
-        name: msgspec.structs.replace(run, problem=msgspec.structs.replace(run.problem, max_steps=128))
-        for name, run in results.runs.items()
-    }
+    runs = {name: replace(run, problem=replace(run.problem, max_steps=128)) for name, run in results.runs.items()}
     assert ", 128 steps an epoch)" in published_block([results.study], [StudyResults(results.study, runs)])
 
 
@@ -74,4 +75,4 @@ def test_nothing_of_ours_without_a_record_and_no_table_without_theirs() -> None:
     assert (
         published_block([study], []).splitlines()[2] == "| `made-up` | them | it | 750 ms | H100 | not recorded yet |"
     )
-    assert published_block([msgspec.structs.replace(study, published=[])], []) == ""
+    assert published_block([replace(study, published=[])], []) == ""

@@ -28,9 +28,6 @@ def test_later_lines_hang_below_the_text() -> None:
         "      three",
     ]
     assert screen(lambda console: say(console, "", first="ok  "), 14) == "ok\n"
-
-
-def test_a_title_begins_its_paragraph() -> None:
     assert screen(lambda console: say_titled(console, "Why", "one two three"), 12) == "Why: one two\nthree\n"
 
 
@@ -61,12 +58,7 @@ def test_a_table_has_the_columns_that_fit_by_rank(width: int, headers: list[str]
 
 
 def test_what_every_reader_needs_does_not_give_way_to_narrower_columns() -> None:
-    columns = [
-        Column("name", ["a"]),
-        Column("needed", ["a long cell"], 4),
-        Column("b", ["c"], 5),
-        Column("d", ["e"], 6),
-    ]
+    columns = [Column("name", ["a"]), Column("needed", ["a long cell"], 4), Column("b", ["c"], 5)]
     assert [column.header for column in fitting(columns, 12)[0]] == ["name"]
 
 

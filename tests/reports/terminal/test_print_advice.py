@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from reports.terminal.print_advice import print_advice
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
@@ -19,7 +19,7 @@ def test_it_fits_the_terminal_and_one_screen(width: int) -> None:
 
 
 def test_measured_times_stand_beside_the_expected() -> None:
-    stages = [msgspec.structs.replace(stage, measured_us=123.0) for stage in small()]
+    stages = [replace(stage, measured_us=123.0) for stage in small()]
     text = screen(lambda console: print_advice(outlooks(*stages), console), 100)
     assert "measured" in text
     assert text.count("123") >= 4

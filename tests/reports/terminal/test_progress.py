@@ -108,15 +108,17 @@ def test_a_run_with_nothing_left_says_so() -> None:
     assert file.getvalue() == "Nothing is left to measure.\n"
 
 
-def test_the_terminal_is_given_back_when_the_run_is_interrupted() -> None:
-    live, file, _ = view(terminal=True)
-    try:
-        with live:
+def test_the_terminal_is_given_back_when_the_run_is_interrupted_and_no_line_stays_open() -> None:
+    for terminal in (True, False):
+        live, file, _ = view(terminal=terminal)
+        with suppress(KeyboardInterrupt), live:
             live.begin(1, ["numpy"])
+            live.start("numpy", 1, 1)
             raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        pass
-    assert file.getvalue().count("\x1b[?25l") == file.getvalue().count("\x1b[?25h") == 1
+        if terminal:
+            assert file.getvalue().count("\x1b[?25l") == file.getvalue().count("\x1b[?25h") == 1
+        else:
+            assert file.getvalue().endswith("numpy\n")
 
 
 def test_the_time_left_is_that_of_the_finished_jobs() -> None:
@@ -209,12 +211,3 @@ def test_a_study_names_its_point_and_shows_its_time_left() -> None:
         "[1/1] hidden-128, numpy, try 2 of 3: 610 us/step",
         "hidden-256: about 40 s left of the study",
     ]
-
-
-def test_an_error_does_not_leave_the_line_of_its_job_open() -> None:
-    live, file, _ = view()
-    with suppress(OSError), live:
-        live.begin(1, ["numpy"])
-        live.start("numpy", 1, 1)
-        raise OSError("disk")
-    assert file.getvalue().endswith("numpy\n")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import OracleRecord, Results
 from reports.views.details import Grid, all_columns, details
@@ -37,9 +37,9 @@ def test_every_column_of_a_stage_has_its_number_or_a_dash() -> None:
 
 def test_cycles_need_a_clock_and_floors_need_limits() -> None:
     assert {"Cycles/step", "x floor"} <= set(all_columns(sample.results()).header)
-    run = msgspec.structs.replace(sample.results(), limits=None)
+    run = replace(sample.results(), limits=None)
     for stage in run.stages:
-        processes = [msgspec.structs.replace(process, gpu_states=[]) for process in stage.processes]
+        processes = [replace(process, gpu_states=[]) for process in stage.processes]
         run = sample.replace_stage(run, stage.name, processes=processes)
     assert not {"Cycles/step", "x floor"} & set(all_columns(run).header)
     assert "ycles" not in all_columns(run).note
@@ -55,9 +55,7 @@ def test_the_parts_of_every_profiled_step_add_up() -> None:
 
 def test_scaled_down_work_shows_the_seen_time() -> None:
     naive = next(stage for stage in sample.results().stages if stage.name == "naive")
-    profiles = [
-        msgspec.structs.replace(one, seen=msgspec.structs.replace(one.seen, kernels_us=40.0)) for one in naive.profiles
-    ]
+    profiles = [replace(one, seen=replace(one.seen, kernels_us=40.0)) for one in naive.profiles]
     found = grid(sample.replace_stage(sample.results(), "naive", profiles=profiles), "Where")
     assert found.lines[0][1] == "38.0 (seen 40.0)"
 
@@ -95,7 +93,7 @@ def test_a_run_without_profiles_says_nothing_of_them() -> None:
     ],
 )
 def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], line: tuple[str, str]) -> None:
-    assert line in grid(msgspec.structs.replace(sample.results(), environment=environment), "Problem").lines
+    assert line in grid(replace(sample.results(), environment=environment), "Problem").lines
 
 
 @pytest.mark.parametrize(
@@ -106,10 +104,10 @@ def test_the_oracle_s_device_is_told(device: Literal["cpu", "gpu"], not_on_gpu: 
     run = sample.results()
     assert "Oracle trained on" not in [line[0] for line in grid(run, "Problem").lines]  # recorded before its device
     oracle = OracleRecord(0.9, [], None, device, not_on_gpu)
-    assert row(grid(msgspec.structs.replace(run, oracle=oracle), "Problem"), "Oracle trained on")["Value"] == told
+    assert row(grid(replace(run, oracle=oracle), "Problem"), "Oracle trained on")["Value"] == told
 
 
 def test_the_parts_of_a_run_s_time_come_longest_first() -> None:
     took_s = {"checking": 0.4, "compiling": 20.0, "stages' processes": 61.0}
-    found = grid(msgspec.structs.replace(sample.results(), seconds=100.0, took_s=took_s), "Problem")
+    found = grid(replace(sample.results(), seconds=100.0, took_s=took_s), "Problem")
     assert row(found, "Recorded")["Value"].endswith("compiled stages (stages' processes 61, compiling 20)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ladder.records.run import Results, StageDoc
+from ladder.records.run import Results
 from reports.views.rung_view import RungView, rung_view
 from tests.reports import sample
 
@@ -30,11 +30,3 @@ def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:
     for name in ("torch-amp", "cuda-graph"):
         rung = view(name)
         assert (rung.kernels(20), rung.host, rung.advice, rung.moved) == ([], [], None, "")
-
-
-def test_a_rung_is_predicted_measured_and_judged() -> None:
-    doc = StageDoc("w", "c", "e", predict="on H200: 784-256-10, batch 128: 30 to 35 us.")
-    rung = view("async", sample.replace_stage(sample.results(), "async", doc=doc))
-    assert (rung.predicted, rung.us, rung.verdict) == ("30 to 35 us", "42.7", "missed: 22% slower than predicted")
-    assert rung.moved.startswith("host waiting -19.9; host launching -17.5; ")
-    assert dict(rung.facts())["as fast as naive"] == "2.00x (1.98-2.10)"

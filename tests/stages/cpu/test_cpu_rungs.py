@@ -32,8 +32,8 @@ NETWORKS = [
     Problem(50, 17, (5,), batch_size=12, metrics_every=1),
 ]
 THREADED = ["cpu-cores", "cpu-resident", "cpu-wide-tiles"]
-NUMBERS_OF_THREADS = [1, 2, 5]  # five share 31 images, nine, and one unevenly
-LATE_EPOCHS = 10_000  # some 7 s for a rung on two busy cores, most of it waiting
+NUMBERS_OF_THREADS = [2, 5]  # five share 31 images, nine, and one unevenly
+LATE_EPOCHS = 3_000  # some 2 s for a rung on two busy cores, most of it waiting
 
 
 def split(problem: Problem, steps: int = 5) -> Split:
@@ -80,8 +80,8 @@ def test_two_epochs_agree_with_float64(
 @pytest.mark.parametrize("name", ALONE)
 def test_the_smallest_networks_agree_with_float64(name: str) -> None:
     """A matrix of one row or column has strides that say nothing, and libraries refuse some of them."""
-    networks = [(), *((width,) for width in (1, 2, 3, 4, 17)), (1, 2), (3, 1)]
-    for hidden, batch_size, inputs in itertools.product(networks, range(1, 5), (1, 5)):
+    networks = [(), (1,), (2,), (3,), (17,), (1, 2)]
+    for hidden, batch_size, inputs in itertools.product(networks, (1, 2, 3), (1, 5)):
         problem = Problem(inputs, 2, hidden, batch_size=batch_size, metrics_every=1)
         if not RUNGS[name].misfit(problem, 5):
             compare_two_epochs(name, problem)
@@ -146,8 +146,7 @@ def test_no_kernel_leaves_its_arrays() -> None:
     assert (run.returncode, run.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("hidden", [(), (20,)])
+@pytest.mark.parametrize(("threads", "hidden"), [(1, (20,)), (2, ()), (3, (20,))])
 def test_networks_of_a_fleet_have_the_bits_that_each_has_alone(
     threads: int, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("numba", reason="Numba is not installed")
 from common.cpu.host import BoundCall
 
 AROUND = 64  # numbers before and after an array, which are NaN
-SIZES = [(1, 1, 1), (2, 6, 8), (3, 7, 9), (7, 33, 5), (1, 16, 1), (13, 41, 17), (6, 32, 3), (9, 24, 48), (12, 50, 40)]
+SIZES = [(1, 1, 1), (2, 6, 8), (3, 7, 9), (7, 33, 5), (1, 16, 1), (13, 41, 17), (9, 24, 48)]
 
 
 class Guarded:
@@ -40,9 +40,8 @@ def wide() -> ModuleType:
     return wide
 
 
-@pytest.mark.parametrize("gap", [0, 3])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize(("adds", "gap"), [(False, 3), (True, 0)])
 @pytest.mark.parametrize("by_rows", [False, True])
 def test_the_outer_product(size: tuple[int, int, int], gap: int, adds: bool, by_rows: bool, wide: ModuleType) -> None:
     rows, columns, terms = size

@@ -20,7 +20,7 @@ from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice
 
 PROBLEM = Problem(inputs=5, classes=3, batch_size=4)
-ORDERS = range(60)
+ORDERS = range(30)
 
 
 class Event:

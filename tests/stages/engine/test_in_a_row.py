@@ -44,13 +44,8 @@ def test_each_network_is_trained_as_it_is_alone(rates: tuple[float, ...]) -> Non
     found = trainer.read_params().apart()
     for network, own in enumerate(found):
         alone = NumpyTrainer(problem.alone(network), train)
-        wanted = timed_run(
-            alone,
-            initial_params(problem.alone(network), network_run(5, network)),
-            2,
-            fence=lambda: None,
-            clock=lambda: 0.0,
-        )
+        initial = initial_params(problem.alone(network), network_run(5, network))
+        wanted = timed_run(alone, initial, 2, fence=lambda: None, clock=lambda: 0.0)
         for name, tensor in alone.read_params().tensors().items():
             np.testing.assert_array_equal(own.tensors()[name], tensor)
         assert {epoch: seen.networks[network] for epoch, seen in run.metrics.items()} == wanted.metrics

@@ -107,7 +107,7 @@ def device(shim: Shim) -> ShimDevice:
     return ShimDevice(shim)
 
 
-@pytest.mark.parametrize(("hidden", "batch"), [((), 37), ((), 1), ((35,), 8), ((5, 3, 4), 33), ((4, 1, 3), 5)], ids=str)
+@pytest.mark.parametrize(("hidden", "batch"), [((), 1), ((35,), 37), ((4, 1, 3), 33)], ids=str)
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
 def test_first_updates_are_the_oracle_s(
     recipe: Recipe, hidden: tuple[int, ...], batch: int, device: ShimDevice

@@ -32,8 +32,8 @@ def random_split(images: int, inputs: int, classes: int, seed: int = 0) -> Split
 
 @pytest.mark.parametrize(
     ("hidden", "batch", "images"),
-    [((), 8, 24), ((5,), 8, 24), ((6, 4, 5), 8, 24), ((), 7, 25), ((3,), 1, 4), ((9, 2), 5, 14)],
-    ids=["logistic", "mlp", "deep", "ragged-logistic", "batch-of-one", "ragged-mlp"],
+    [((6, 4, 5), 8, 24), ((), 7, 25), ((3,), 1, 4), ((9, 2), 5, 14)],
+    ids=["deep", "ragged-logistic", "batch-of-one", "ragged-mlp"],
 )
 def test_step_equals_the_oracle(hidden: tuple[int, ...], batch: int, images: int) -> None:
     split = random_split(images, inputs=13, classes=3)
@@ -48,9 +48,8 @@ def test_step_equals_the_oracle(hidden: tuple[int, ...], batch: int, images: int
         seen = oracle.run_epoch(split.images, split.labels)
 
     trained = trainer.read_params()
-    for actual, expected in zip(trained.weights, oracle.weights, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-6)
-    for actual, expected in zip(trained.biases, oracle.biases, strict=True):
+    pairs = zip((*trained.weights, *trained.biases), (*oracle.weights, *oracle.biases), strict=True)
+    for actual, expected in pairs:
         np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=2e-6)
     metrics = trainer.last_metrics()
     assert metrics is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -68,11 +67,9 @@ def test_a_stage_may_import_what_lies_beside_it_but_hides_nothing_of_ours(tmp_pa
     [
         ("", "has no STAGE; end it in STAGE = "),
         ("STAGE = 3", "has a STAGE that is int; end it in STAGE = "),
-        ("import numpy as np\nx = 1 +", "cannot be imported: line 2: SyntaxError: invalid syntax; correct it"),
         ("\n\nundefined()", "cannot be imported: line 3: NameError: name 'undefined' is not defined; correct it"),
         ("raise RuntimeError('two\\nlines')", "cannot be imported: line 1: RuntimeError: two lines; correct it"),
         ("import sys\nsys.exit()", "cannot be imported: line 2: SystemExit; correct it"),
-        ("import nothing_like_it", "line 1: ModuleNotFoundError: No module named 'nothing_like_it'; correct it"),
         ("def f():\n    raise ValueError('deep')\nf()", "line 2: ValueError: deep; correct it"),
     ],
 )
@@ -87,9 +84,7 @@ def test_a_file_that_is_no_stage_is_refused(tmp_path: Path, text: str, said: str
     [
         ({"name": '"naive"'}, "its stage is called naive, as one of the ladder; choose another name"),
         ({"name": '"My Stage"'}, "stage name 'My Stage': use small letters, digits and hyphens"),
-        ({"name": '"../up"'}, "stage name '../up': use small letters"),
         ({"name": "3"}, "stage name 3: use small letters"),
-        ({"name": '"all"'}, "stage name 'all': has another meaning"),
         ({"name": '"torch-mine"'}, "stage name 'torch-mine': has another meaning"),
         ({"title": '""'}, "needs a title"),
         ({"build": "None"}, "needs a title and a class or function that builds its trainer"),
@@ -114,10 +109,3 @@ def test_a_path_that_is_no_python_file_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path / "gone.py") == f"--stage-file {tmp_path}/gone.py: no such file; name a .py file"
     assert refusal(tmp_path) == f"--stage-file {tmp_path}: not a file; name a .py file"
     assert "not a .py file" in refusal(written(tmp_path, file="stage.txt"))
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read anything")
-def test_a_file_that_nobody_may_read_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path)
-    path.chmod(0)
-    assert "cannot be imported: PermissionError" in refusal(path)

@@ -132,17 +132,10 @@ def test_first_updates_are_the_oracle_s(recipe: Recipe, hidden: tuple[int, ...],
 
 
 @needs_interpreter
-@pytest.mark.parametrize(("m", "n", "k"), [(19, 10, 40), (17, 36, 33), (2, 9, 3)])
+@pytest.mark.parametrize(("m", "n", "k"), [(17, 36, 33), (2, 9, 3)])
 @pytest.mark.parametrize(
     ("kind", "trans_a", "trans_b"),
-    [
-        (None, False, False),
-        (None, True, False),
-        (None, False, True),
-        ("bias", False, False),
-        ("relu_bias", False, False),
-        ("relu_backward", False, True),
-    ],
+    [(None, True, False), ("bias", False, False), ("relu_bias", False, False), ("relu_backward", False, True)],
 )
 @pytest.mark.usefixtures("interpreter")
 def test_every_configuration_gives_the_product_with_its_fusion_and_always_the_same(

@@ -41,12 +41,9 @@ def test_without_a_file_or_a_choice_for_this_gpu_and_stage_there_is_none() -> No
     ("hidden", "batch", "wanted"),
     [
         ((), 128, "fast"),
-        ((), 64, "fast"),
         ((32,), 128, "fast"),
         ((2048, 2048, 2048), 32, "wide"),
-        ((4096, 4096), 64, "wide"),
         ((256,), 8192, "slow"),
-        ((128,), 2048, "slow"),
     ],
 )
 def test_another_network_takes_the_choice_of_the_nearest(hidden: tuple[int, ...], batch: int, wanted: str) -> None:
@@ -77,9 +74,7 @@ def test_a_new_choice_replaces_the_one_of_the_same_network_and_leaves_the_others
     ("content", "said"),
     [
         ("[{", "Input data was truncated"),
-        ("[]]", "trailing characters"),
         ("{}", "Expected `array`, got `object`"),
-        ('[{"stage": "jax-scan"}]', "missing required field `gpu`"),
         ('[{"stage": 3}]', "Expected `str`, got `int` - at `$[0].stage`"),
         ("\xff", "invalid"),
     ],

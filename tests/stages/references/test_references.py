@@ -50,7 +50,8 @@ def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_threads, "thread_counts", lambda: (1,))
 
 
-SIZES = [((), 16), ((), 7), ((33,), 16), ((17, 5, 9), 31), ((8,), 1)]
+SIZES = [((), 7), ((33,), 16), ((17, 5, 9), 31), ((8,), 1)]
+OPTIONS = {str(variant.options): name for name, variant in jax_scan.VARIANTS.items()}  # a variant of each
 
 
 def assert_trains(build: Callable[..., Trainer], problem: Problem, precision: Precision = "float32") -> None:
@@ -98,16 +99,16 @@ def test_jax_however_unrolled(hidden: tuple[int, ...], batch: int, unroll: int |
 @pytest.mark.jax
 @pytest.mark.parametrize(
     ("stage", "variant"),
-    [*((jax_scan.STAGE, name) for name in jax_scan.VARIANTS), (jax_scan_bf16.STAGE, "unroll 8, command buffers")],
+    [*((jax_scan.STAGE, name) for name in OPTIONS.values()), (jax_scan_bf16.STAGE, "unroll 8, command buffers")],
     ids=lambda given: given if isinstance(given, str) else given.name,
 )
-def test_every_variant_of_jax_trains(stage: Stage, variant: str) -> None:
+def test_jax_trains_with_every_variant_s_options(stage: Stage, variant: str) -> None:
     build: Any = stage.build
     assert_trains(partial(build, variant=jax_scan.VARIANTS[variant]), problem_of((17,), 16), stage.precision)
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize(("hidden", "batch"), [((), 7), ((17, 5, 9), 31), ((8,), 1), ((64,), 128)], ids=str)
+@pytest.mark.parametrize(("hidden", "batch"), [((), 7), ((17, 5, 9), 31), ((8,), 1)], ids=str)
 def test_jax_in_bfloat16(hidden: tuple[int, ...], batch: int) -> None:
     assert_trains(jax_scan_bf16.STAGE.build, problem_of(hidden, batch), "bfloat16")
 
@@ -151,7 +152,7 @@ def test_pytorch_validates_on_all_test_images(stage, hidden: tuple[int, ...]) ->
 
 
 @pytest.mark.jax
-@pytest.mark.parametrize(("hidden", "images"), [((), 32), ((), 5), ((17, 5), 37)], ids=str)
+@pytest.mark.parametrize(("hidden", "images"), [((), 5), ((17, 5), 37)], ids=str)
 @pytest.mark.parametrize("stage", [jax_scan.STAGE, jax_scan_bf16.STAGE], ids=lambda stage: stage.name)
 def test_jax_validates_on_all_test_images(stage: Stage, hidden: tuple[int, ...], images: int) -> None:
     problem = problem_of(hidden, 16)
@@ -192,7 +193,7 @@ def in_groups(setup: TorchSetup, *, amp: bool, compiled: bool) -> RunEpoch:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.parametrize("compiled", [False, True], ids=["as-written", "as-traced"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("hidden", "batch"), [((), 16), ((), 7), ((33,), 16), ((8,), 1)], ids=str)
+@pytest.mark.parametrize(("hidden", "batch"), [((), 7), ((8,), 1)], ids=str)
 def test_the_step_that_is_compiled(hidden: tuple[int, ...], batch: int, precision: Precision, compiled: bool) -> None:
     def build(problem, train):  # type: ignore[no-untyped-def]
         return TorchTrainer(
@@ -217,9 +218,12 @@ WRITTEN = [
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-@pytest.mark.parametrize(("hidden", "batch"), [((17, 40, 20), 31), ((), 7)], ids=str)
-@pytest.mark.parametrize(("stage", "name"), WRITTEN, ids=lambda name: name.replace(" ", "-"))
-def test_every_way_to_write_the_step_trains(stage: str, name: str, hidden: tuple[int, ...], batch: int) -> None:
+@pytest.mark.parametrize(
+    ("stage", "name", "hidden"),
+    [(*WRITTEN[0], ()), *((*way, (17, 40, 20)) for way in WRITTEN)],
+    ids=lambda given: given.replace(" ", "-") if isinstance(given, str) else str(given),
+)
+def test_every_way_to_write_the_step_trains(stage: str, name: str, hidden: tuple[int, ...]) -> None:
     import torch
 
     torch.compiler.reset()
@@ -228,7 +232,7 @@ def test_every_way_to_write_the_step_trains(stage: str, name: str, hidden: tuple
     def build(problem: Problem, train: Split) -> Trainer:
         return TorchTrainer(problem, train, lambda setup: compiled_epoch(setup, amp=amp, variant=variant)[0])
 
-    assert_trains(build, problem_of(hidden, batch), "bfloat16" if amp else "float32")
+    assert_trains(build, problem_of(hidden, 31), "bfloat16" if amp else "float32")
 
 
 @pytest.mark.torch
@@ -323,7 +327,7 @@ def test_the_graph_is_of_the_variant_of_the_file(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.parametrize("compiled", [False, True], ids=["as-written", "as-traced"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("hidden", [(), (33,)], ids=str)
+@pytest.mark.parametrize("hidden", [(33,)], ids=str)
 def test_the_forward_pass_that_is_compiled(hidden: tuple[int, ...], precision: Precision, compiled: bool) -> None:
     amp = precision == "bfloat16"
 

@@ -77,13 +77,10 @@ def test_kernels_that_all_wait_touch_nothing_that_is_in_use(hidden: tuple[int, .
 
 
 @SIZES
-def test_they_do_start_early(hidden: tuple[int, ...]) -> None:
-    assert enqueued(EarlyDevice(), hidden).started == frozenset()
-
-
-@SIZES
-def test_any_one_that_did_not_wait_would_race(hidden: tuple[int, ...]) -> None:
-    kernels = len(enqueued(EarlyDevice(), hidden).work)
+def test_they_start_early_and_any_one_that_did_not_wait_would_race(hidden: tuple[int, ...]) -> None:
+    early = enqueued(EarlyDevice(), hidden)
+    assert early.started == frozenset()
+    kernels = len(early.work)
     for lazy in range(1, kernels):
         assert enqueued(EarlyDevice(waits=lambda number, lazy=lazy: number != lazy), hidden).races(), lazy  # type: ignore[misc]
 

@@ -181,7 +181,7 @@ def test_the_leads_of_the_recorded_networks() -> None:
 
 
 def test_the_leads_of_the_studies_page() -> None:
-    (rows,) = tables(between("docs/studies.md", "leads"))
+    (rows,) = tables(between("docs/studies.md", "study-leads"))
     for row in rows:
         study = next(one for one in STUDIES if one.name == row["Study"].strip("`"))
         run = stages(point_folder(study, row["Point"]))

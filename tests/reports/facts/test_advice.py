@@ -99,13 +99,13 @@ def test_a_gain_is_sure_beyond_the_errors_of_both(base: Outlook, new: Outlook, t
             [*small(**{"torch-graph": 70.0, "jax-scan": 71.0}), one("persistent-grid", 60.0)],
             "Counting the time to compile, it pays to change to `torch-compile` from about 22 epochs on. Use "
             "torch.compile (whole step, reduce-overhead, bf16): 8.5x (5.6-13) as fast as eager "
-            "mode; an epoch in a graph may gain another 1.6x (1.0-2.4): measure it by `advise --measure`. No float32 "
-            "rung is surely faster than the best library, `torch-graph`.",
+            "mode; an epoch in a float32 graph may gain another 1.6x (1.0-2.4): measure it by `advise --measure`. No "
+            "float32 rung is surely faster than the best library, `torch-graph`.",
         ),
         (
             [*small(**{"torch-graph": 800.0, "torch-compile": 820.0, "jax-scan": 900.0}), one("cuda-graph", 810.0)],
-            "Stay with PyTorch as it is: torch.compile is not surely faster, and an epoch in a graph gains nothing. "
-            "No float32 rung is surely faster than the best library, `torch-graph`.",
+            "Stay with PyTorch as it is: torch.compile is not surely faster, and an epoch in a float32 graph gains "
+            "nothing. No float32 rung is surely faster than the best library, `torch-graph`.",
         ),
     ],
 )

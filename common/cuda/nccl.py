@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from common.ranks import Group
 
-# Virtual machines may not be allowed to use NVLink multicast: who wants it sets the variable.
-os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+
+def without_multicast() -> None:
+    """Keep NCCL from NVLink multicast, which virtual machines may not be allowed: who wants it sets the variable."""
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 
 
 def all_reduce(group: Group) -> Callable[[int, int, int], None]:
@@ -16,7 +18,8 @@ def all_reduce(group: Group) -> Callable[[int, int, int], None]:
 
     All trainers of a process share a communicator.
     """
-    from cupy.cuda import nccl  # reads the variable
+    without_multicast()
+    from cupy.cuda import nccl
 
     if "nccl" not in group.kept:
         known = group.gather(nccl.get_unique_id() if group.rank == 0 else None)[0]

@@ -17,11 +17,11 @@ float32.
 
 from __future__ import annotations
 
-import os
 import socket
 import warnings
 from functools import partial
 
+from common.cuda.nccl import without_multicast
 from common.data.dataset import Split
 from common.problem import Problem
 from common.ranks import Group
@@ -41,7 +41,7 @@ def join(group: Group) -> None:
 
     torch.cuda.set_device(group.rank)
     if not distributed.is_initialized():
-        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # as common/cuda/nccl.py
+        without_multicast()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = group.gather(free.getsockname()[1])[0]

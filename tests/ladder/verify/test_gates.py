@@ -650,6 +650,20 @@ def test_equal_addends_which_are_rounded_alike_pass_from_zeros(
         assert (failed(verify_from_zero("float32", run, trained, None)) == set()) is passes
 
 
+def test_equal_addends_that_begin_with_the_parameter_pass_too() -> None:
+    """A loop that subtracts image by image: sums in order that begin with zero are 16 times nearer to float64."""
+    problem = Problem(4, 2, batch_size=4096, learning_rate=1.2e-4)
+    images, labels = np.full((4096, 4), 200, np.uint8), np.zeros(4096, np.uint8)
+    initial = Params((np.full((4, 2), 0.02, np.float32),), (np.zeros(2, np.float32),))
+    updated = Params(*((tensors[0].copy(),) for tensors in (initial.weights, initial.biases)))
+    update = np.float32(problem.learning_rate) * np.array([-0.5, 0.5], np.float32) / np.float32(4096)
+    for _ in labels:
+        updated.weights[0][...] -= np.float32(200 / 256) * update
+        updated.biases[0][...] -= update
+    run = ShortRun(problem, 1, initial, images, labels)
+    assert failed(verify_first_update("float32", run, updated, None)) == set()
+
+
 @pytest.mark.parametrize(
     ("batch_size", "bits"), [(100, 8), (512, 11), (1024, 22), (2048, 8), (8192, 11), (60_000, 8), (60_000, 22)]
 )

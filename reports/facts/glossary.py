@@ -19,10 +19,7 @@ TERMS: dict[str, str] = {
     "x of from": "how many times as fast as the rung that it climbs from; in brackets the range over processes, "
     "which is no confidence interval.",
     "within noise": "two recordings of one stage may differ as much, so the difference means nothing.",
-    "disturbed": "while a process was timed, other work took the CPU or the GPU, or a clock fell. It "
-    "is measured again; the least disturbed try counts.",
-    "scatter": "the standard deviation of the logarithms of processes' times, in per cent.",
-    "trial": "a time taken once by a script, without the rounds and checks of a run.",
+    "disturbed": "while a process was timed, other work took the CPU or the GPU, or a clock fell. It counts.",
     "pace": "the speed of the host's cores beside a process: the time of a small matrix product, before and after it.",
     "oracle": "the same training by NumPy in float64, which every stage is checked against.",
     "judged": "of a process's timed runs, the one that the oracle repeats; the stage learns which one after the last.",
@@ -54,8 +51,6 @@ TERMS: dict[str, str] = {
     "cluster": "up to 16 blocks that read each other's shared memory. A *hop* is one message between two of them.",
     "grid barrier": "a wait of all blocks of a kernel for each other.",
     "AMP": "automatic mixed precision: PyTorch multiplies in bfloat16 and keeps float32 weights.",
-    "float32's class": "results as exact as float32's: by float32 itself, or by tensor cores that add up products of "
-    "numbers in two parts.",
     "tf32, bf16, fp16": "formats that tensor cores multiply: 11, 8 and 11 significant bits. Sums stay float32.",
 }  # fmt: skip
 

@@ -22,9 +22,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -42,6 +43,8 @@ from stages.references.jax_threads import use_fastest_threads
 LIBRARIES = {"xla_gpu_enable_triton_gemm": False}
 SMALL = {"xla_gpu_graph_min_graph_size": 1}
 COMMANDS = {"xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CONDITIONAL,WHILE"}
+UNTUNED = {"xla_gpu_autotune_level": 0}
+_TUNING: ContextVar[Mapping[str, Any]] = ContextVar("tuning", default=MappingProxyType({}))  # more options
 Product = Callable[[Any, Any], Any]
 """Inputs (B, I) and weight (I, O), both float32 or narrower, to float32 outputs (B, O)."""
 
@@ -120,18 +123,19 @@ class JaxScanTrainer:
         self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch))
         self.load_params(zero_params(problem))
         epoch = jax.jit(self._written(product, variant.unroll), static_argnames="with_totals", donate_argnames="layers")
+        self._options = {**variant.options, **_TUNING.get()}
 
         if self.device == "gpu":  # XLA times products while it compiles, and keeps its choices on disk
             shared_choice("compiled in its turn", _await_turn)
 
         def compiled(due: bool) -> Any:
             lowered = epoch.lower(self._layers, self._images, self._labels, with_totals=due)
-            return lowered.compile(dict(variant.options))
+            return lowered.compile(self._options)
 
         # In turn: the second compilation reuses XLA's choices for the first.
         self._epochs = {due: compiled(due) for due in (False, True)}
         self._last: EpochMetrics | None = None
-        self._product, self._options = product, dict(variant.options)
+        self._product = product
         self._evaluations: list[tuple[Any, Any, Any]] = []
         self._test_images = 0
 
@@ -263,30 +267,24 @@ def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None) 
 
 
 @contextmanager
-def compiled_apart() -> Iterator[None]:
-    """Inside, GPU code is cached in a separate folder, however short its compilation.
+def untuned() -> Iterator[None]:
+    """Inside, trainers are compiled without timing anything, and cached however short that takes.
 
-    XLA times products while it compiles and caches its choices. Beside other processes it may choose badly; a timed
-    epoch must not use those choices.
+    XLA times products while it compiles, which takes two thirds of the time, and beside other processes it may choose
+    badly. Its options are part of a cache's keys, so a timed epoch finds nothing of what is compiled here.
     """
     jax = _imported()
     if jax.devices()[0].platform == "cpu":
         yield
         return
-    from jax.experimental.compilation_cache import compilation_cache
-
-    kept, least = "jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs"
-    before = {name: getattr(jax.config, name) for name in (kept, least)}
-    apart = Path(before[kept] or cache_folder("jax")) / "first-updates"
-    for name, value in ((kept, str(apart)), (least, 0.0)):
-        jax.config.update(name, value)
-    compilation_cache.reset_cache()  # otherwise it keeps its first folder
+    least = "jax_persistent_cache_min_compile_time_secs"
+    before, token = getattr(jax.config, least), _TUNING.set(UNTUNED)
+    jax.config.update(least, 0.0)
     try:
         yield
     finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-        compilation_cache.reset_cache()
+        jax.config.update(least, before)
+        _TUNING.reset(token)
 
 
 def _imported() -> Any:
@@ -305,5 +303,5 @@ STAGE = Stage(
     "float32",
     ("jax",),
     JaxScanTrainer,
-    first_updates_within=compiled_apart,
+    first_updates_within=untuned,
 )

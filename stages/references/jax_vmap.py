@@ -18,7 +18,7 @@ from typing import Any
 
 from common.trainer import EpochMetrics
 from stages.engine.stage import Stage
-from stages.references.jax_scan import JaxScanTrainer, Product, compiled_apart, epoch_of
+from stages.references.jax_scan import JaxScanTrainer, Product, epoch_of, untuned
 
 
 class JaxVmapTrainer(JaxScanTrainer):
@@ -50,6 +50,6 @@ STAGE = Stage(
     "float32",
     ("jax",),
     JaxVmapTrainer,
-    first_updates_within=compiled_apart,
+    first_updates_within=untuned,
     is_fleet=True,
 )

@@ -1,4 +1,4 @@
-"""What JAX compiles beside others: kept where no epoch that is timed looks for it, and found by the first updates."""
+"""What JAX compiles beside others: without tuning, and so found by the first updates alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from common.problem import Problem
 from stages.references import choices, jax_scan
 from stages.references.choices import Choice
-from stages.references.jax_scan import JaxScanTrainer, compiled_apart
+from stages.references.jax_scan import JaxScanTrainer, untuned
 from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.jax
@@ -48,30 +48,27 @@ def entries(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("jit_epoch-*-cache")}
 
 
-def test_the_first_updates_have_a_folder_of_their_own_and_find_it_again(cache: Path) -> None:
+def test_the_first_updates_are_found_again_and_no_timed_epoch_finds_them(cache: Path) -> None:
     import jax
 
     hits: list[str] = []
     jax.monitoring.register_event_listener(
         lambda event, **_: hits.append(event) if event.endswith("compilation_cache/cache_hits") else None
     )
-    with compiled_apart():
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 100.0)
+    with untuned():
         train(3)
-    apart = entries(cache / "first-updates")
-    assert len(apart) == 2
-    assert entries(cache) == set()
-
-    train(5)
-    assert len(entries(cache)) == 2
-    assert jax.config.jax_compilation_cache_dir == str(cache)
+        assert jax.config.jax_persistent_cache_min_compile_time_secs == 0.0
+    assert jax.config.jax_persistent_cache_min_compile_time_secs == 100.0
+    kept = entries(cache)
+    assert len(kept) == 2
     hits.clear()
-    with compiled_apart():
+    train(3)
+    assert hits == []
+    with untuned():
         train(3)
     assert len(hits) >= 2
-    assert entries(cache / "first-updates") == apart
-    train(3)
-    assert len(entries(cache)) == 4
-    assert jax.config.jax_persistent_cache_min_compile_time_secs == 0.0
+    assert entries(cache) == kept
     jax.monitoring.clear_event_listeners()
 
 
@@ -99,6 +96,6 @@ def test_on_a_gpu_the_variant_is_the_choice_for_it_or_the_default(cache: Path, m
 
 def test_on_a_cpu_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax_scan, "cache_folder", lambda name: tmp_path / name)
-    with compiled_apart():
+    with untuned():
         train(1)
     assert list(tmp_path.iterdir()) == []

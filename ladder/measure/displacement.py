@@ -16,10 +16,11 @@ Tensors = Sequence[NDArray[np.floating]]
 
 
 def in_chunks(*tensors: NDArray[np.floating]) -> Iterator[tuple[NDArray[np.float64], ...]]:
-    """Corresponding chunks of tensors of one shape, flattened, in order, as float64."""
-    flat = [np.ravel(tensor) for tensor in tensors]
-    for begin in range(0, flat[0].size, CHUNK_ELEMENTS):
-        yield tuple(elements[begin : begin + CHUNK_ELEMENTS].astype(np.float64) for elements in flat)
+    """Corresponding chunks of tensors of one shape, flattened, in order, as float64; one chunk of another module's."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    size = CHUNK_ELEMENTS if isinstance(flat[0], np.ndarray) else flat[0].size
+    for begin in range(0, flat[0].size, size):
+        yield tuple(elements[begin : begin + size].astype(np.float64) for elements in flat)
 
 
 class Displacement(msgspec.Struct, frozen=True):

@@ -61,6 +61,7 @@ from ladder.run.scratch import scratch_folder
 from ladder.run.sources import Disk
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
+from ladder.verify.oracle_runs import why_not_on_gpu
 from stages.registry import Entry
 
 PROFILES = "profiles"  # subfolder for traces and nsys reports
@@ -342,7 +343,8 @@ class Runner:
             self._timing_activity("checking stages of one's own"),
             scratch_folder(self._folder, self.scratch_bytes) as scratch,
         ):
-            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, self._observer.note)
+            precisions = {one.entry.stage.precision for one in fresh}
+            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, self._observer.note, precisions)
             for stage_run in fresh:
                 found = StageRun(stage_run.entry, self._steps, expected=stage_run.expected)
                 checker.check(found)
@@ -510,14 +512,15 @@ class Runner:
         if untrained := self._judge.untrained(rounds):
             self._observer.step("training in float64, to check against")
             precisions = {one.entry.stage.precision for one in self._stage_runs if one.status != "skipped"}
+            job = next((self._job(one, 0) for one in self._stage_runs if one.needs_round(0)), None)
             with self._timing_activity("training the oracle"):
-                self._judge.train(untrained, self._scratch, precisions)
+                self._judge.train(untrained, self._scratch, precisions, job)
 
     @contextmanager
     def _short_runs_trained(self) -> Iterator[None]:
         """Train what first updates are compared with, while stages prepare: later it would take every row's time.
 
-        Inside the context a thread trains all that does not start from trained parameters.
+        Inside the context a thread trains all that does not start from trained parameters, unless a GPU does.
         """
         first = [one for one in self._stage_runs if one.needs_round(0)]
         precisions = list(dict.fromkeys(one.entry.stage.precision for one in first))
@@ -534,7 +537,7 @@ class Runner:
                 train(trained="")
 
         with limit_blas_threads(threads):
-            beside = threading.Thread(target=ahead, daemon=True)
+            beside = threading.Thread(target=ahead if why_not_on_gpu() else lambda: None, daemon=True)
             beside.start()
             yield
             with self._timing_activity("training short runs"):

@@ -114,7 +114,7 @@ class Checker:
             jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
             pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
             with pool as workers, limit_blas_threads(self._threads):
-                self._judge.train_short_runs([entry.stage.precision], job)
+                self._judge.train_short_runs(entry.stage.precision, job)
                 finished = next(iter(workers))
                 self._record(stage_run, job, finished, limits)
         shutil.rmtree(finished.folder, ignore_errors=True)

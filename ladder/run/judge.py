@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,12 +126,10 @@ class Judge:
             raise UsageError(f"{rate}: training diverges in float32; choose a smaller one")
         self._start = trained
 
-    def train_short_runs(self, precisions: Collection[Precision], job: Job, at_once: int = 1) -> None:
-        """Train what `judge_short_runs` compares with, ahead of the job's result: `at_once` sets of controls a time."""
-        sets = itertools.product(map(self._short_run, self.short_tasks(job)), precisions)
-        with ThreadPoolExecutor(at_once) as pool:
-            for trained in [pool.submit(run.spread, precision) for run, precision in sets]:
-                trained.result()
+    def train_short_runs(self, precision: Precision, job: Job) -> None:
+        """Train what `judge_short_runs` compares with, ahead of the job's result."""
+        for task in self.short_tasks(job):
+            self._short_run(task).spread(precision)
 
     def short_tasks(self, job: Job) -> list[ShortTask]:
         """The short runs that stages with such a job share, the longest first."""

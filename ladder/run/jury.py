@@ -109,10 +109,10 @@ class Jury:
             judge.start_from(trained)
         save_params(scratch / TRAINED, trained if count == 1 else Params.stacked([trained] * count))
 
-    def train_short_runs(self, precisions: Collection[Precision], job: Job, at_once: int = 1) -> None:
+    def train_short_runs(self, precision: Precision, job: Job) -> None:
         """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""
         for judge in self._of(job.round):
-            judge.train_short_runs(precisions, job, at_once)
+            judge.train_short_runs(precision, job)
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of the first judged network came to."""

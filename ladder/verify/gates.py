@@ -172,12 +172,7 @@ def verify_first_update(
 
 
 def verify_short_run(
-    named: str,
-    precision: Precision,
-    run: ShortRun,
-    updated: Params,
-    metrics: EpochMetrics | None,
-    apart: float = 0.0,
+    named: str, precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None, apart: float = 0.0
 ) -> list[Check]:
     """Check the parameters after any short run, in one check of all tensors, and the metrics of its last epoch.
 

@@ -392,10 +392,10 @@ def compute_on_gpu(
         except Exception as error:  # many cannot be sent to another process
             raise GpuError(" ".join(f"{type(error).__name__}: {error}".split())[:MOST_LETTERS]) from None
 
-    def short_run(task: ShortTask, precision: Precision) -> Trained:
+    def short_run(task: ShortTask, precisions: Collection[Precision]) -> Trained:
         start = params.result() if params is not None and task.begin == "trained" else short.start
         train = _loaded(dataset).train
-        found: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained([precision]))
+        found: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
         return found
 
     groups = [[task for task in tasks if (task.precision is None) == is_oracle] for is_oracle in (True, False)]
@@ -406,7 +406,8 @@ def compute_on_gpu(
             if group
         ]
         params = others.submit(on_a_stream, partial(trained_params, problem, dataset)) if trained else None
-        sets = [(task, precision) for task in short.tasks for precision in short.precisions]
+        each = [[precision] for precision in short.precisions]  # apart where NumPy repeats them
+        sets = [(task, some) for task in short.tasks for some in (each if task.batches == 1 else [short.precisions])]
         shorts = [others.submit(short_run, *one) for one in sets]
     done = {task: run for group in runs for task, run in group.result().items()}
     found: dict[ShortTask, Trained] = {}

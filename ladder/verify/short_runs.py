@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -112,7 +111,6 @@ class ShortRun:
         self._known = trained
         self.oracle, self.reference = trained.ends, trained.reference
         self._in_order: list[tuple[Network, OracleEpoch]] | None = None
-        self._adding_in_order = Lock()
 
     @property
     def images(self) -> int:
@@ -226,9 +224,8 @@ class ShortRun:
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:
         """The errors of sums in order, if their addends repeat."""
-        with self._adding_in_order:  # threads ask for several precisions at once
-            if self._in_order is None:
-                self._in_order = list(self._trained_in_order())
+        if self._in_order is None:
+            self._in_order = list(self._trained_in_order())
         return (self.errors(self._here(network), seen, bits) for network, seen in self._in_order)
 
     def _trained_in_order(self) -> Iterator[tuple[Network, OracleEpoch]]:
@@ -283,12 +280,7 @@ class ShortTask(NamedTuple):
     epochs: int = 1
 
     def run(
-        self,
-        problem: Problem,
-        train: Split,
-        start: Params | None,
-        xp: Any = np,
-        trained: Trained | None = None,
+        self, problem: Problem, train: Split, start: Params | None, xp: Any = np, trained: Trained | None = None
     ) -> ShortRun:
         """The run on the training images; `start` are the trained parameters, which only some need."""
         images, labels = train.images, train.labels
@@ -300,11 +292,7 @@ class ShortTask(NamedTuple):
 
 
 def from_zero_run(
-    problem: Problem,
-    images: NDArray[np.uint8],
-    labels: NDArray[np.uint8],
-    xp: Any = np,
-    trained: Trained | None = None,
+    problem: Problem, images: NDArray[np.uint8], labels: NDArray[np.uint8], xp: Any = np, trained: Trained | None = None
 ) -> ShortRun:
     """The epoch from zeros on images (N, I) and labels (N,).
 

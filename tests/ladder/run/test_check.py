@@ -7,13 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import replace
 
 from common.errors import UsageError
 from common.oracle import Oracle, OracleEpoch
 from ladder.run import jury
-from ladder.run.check import OVERWROTE, Checker, short_runs_job
-from ladder.run.judge import Judge
+from ladder.run.check import OVERWROTE, Checker
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
 from ladder.verify.oracle_runs import compute_on_gpu
@@ -130,18 +128,6 @@ def test_the_data_is_whole_again_after_a_stage_that_overwrote_it(tmp_path: Path)
     checks = Checks(tmp_path, batch_size=16)
     statuses = [checks.of(source).status for source in ("tests.accidents:OVERWRITES_THE_DATA", NUMPY)]
     assert statuses == ["failed", "passed"]
-
-
-def test_controls_are_trained_ahead_and_what_fails_there_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[str] = []
-    monkeypatch.setattr(ShortRun, "spread", lambda run, precision: trained.append(precision))
-    judged = Judge(small_problem(), small_dataset(), 1, 0, timed=False)
-    job = replace(short_runs_job("x:Y", small_problem(), 4, Path()), trained="")
-    judged.train_short_runs(["float32", "bfloat16"], job, 3)
-    assert trained.count("float32") == trained.count("bfloat16") > len(job.first_updates)
-    monkeypatch.setattr(ShortRun, "spread", lambda run, precision: {}[precision])
-    with pytest.raises(KeyError):
-        judged.train_short_runs(["float32"], job, 3)
 
 
 def test_a_gpu_trains_what_stages_of_a_large_network_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,36 +15,12 @@ from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Params, Problem, initial_params, network_run
 from common.trainer import EpochMetrics
-from ladder.measure.protocol import (
-    FIRST_UPDATE_RUN,
-    REPEATED_EPOCHS,
-    REPEATED_RUN,
-    Job,
-    JobResult,
-    LateEpoch,
-    load_params,
-    run_file,
-    run_number,
-    salted_number,
-)
+from ladder.measure import protocol
+from ladder.measure.protocol import Job, JobResult, LateEpoch, run_file
 from ladder.processes.seed_server import Attempt
 from ladder.records.run import Check, LossPoint, OracleRecord, Precision
-from ladder.verify.gates import (
-    MLP_APART_FLOOR,
-    check,
-    evaluate_final,
-    verify_displacements,
-    verify_final,
-    verify_first_update,
-    verify_from_zero,
-    verify_kept_bits,
-    verify_late_epoch,
-    verify_path,
-    verify_short_run,
-    verify_timer,
-    verify_validation,
-    verify_whole_images,
-)
+from ladder.verify import gates
+from ladder.verify.gates import verify_timer
 from ladder.verify.oracle_runs import Computed, EpochSpread, OracleRun
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
 from ladder.verify.short_runs import ShortRun, ShortTask, Trained
@@ -101,7 +77,7 @@ class Judge:
 
     def number(self, round_: int, run: int) -> int:
         """The number of a run that all stages of a round share, for `initial_params`."""
-        return network_run(salted_number(self._salt, run_number(round_, run)), self._network)
+        return network_run(protocol.salted_number(self._salt, protocol.run_number(round_, run)), self._network)
 
     def untrained(self, rounds: Iterable[int]) -> list[int]:
         """The run numbers of these rounds that no oracle has trained."""
@@ -159,19 +135,21 @@ class Judge:
             checks.append(verify_judged_time(result.process, attempt.kept[0]))
         final = self._left(folder, run_file(attempt.kept[0]))
         oracle = self._oracles[self.number(job.round, 0)]
-        evaluated, epochs = evaluate_final(final, test.images, test.labels), result.plan.epochs
+        evaluated, epochs = gates.evaluate_final(final, test.images, test.labels), result.plan.epochs
         accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
-        checks += verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
-        checks += verify_validation(problem, precision, epochs, result.validations, oracle, evaluated, len(test.images))
+        checks += gates.verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
+        checks += gates.verify_validation(
+            problem, precision, epochs, result.validations, oracle, evaluated, len(test.images)
+        )
         ends = [self._run_end(attempt.seeds[run], self._left(folder, run_file(run))) for run in attempt.kept]
         displacements = {number: end.displacement for number, end in enumerate(ends)}
-        checks += verify_displacements(
+        checks += gates.verify_displacements(
             precision, displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle
         )
         checks += verify_losses(problem, ends[0], ends[1:])
         initial = initial_params(problem, self.number(job.round, 0))
-        checks += verify_kept_bits(precision, final)
-        checks += verify_path(problem, precision, epochs, initial, final, oracle)
+        checks += gates.verify_kept_bits(precision, final)
+        checks += gates.verify_path(problem, precision, epochs, initial, final, oracle)
         return Judged(checks, accuracy)
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
@@ -190,15 +168,15 @@ class Judge:
         for first in result.first_updates:
             batches = first.batches
             runs = {name: self._short_run(task) for name, task in self._tasks_of(job, batches).items()}
-            checks += verify_first_update(precision, runs["first"], left(f"first-{batches}"), first.metrics)
+            checks += gates.verify_first_update(precision, runs["first"], left(f"first-{batches}"), first.metrics)
             if "repeated" in runs:
-                named, updated = f"{REPEATED_EPOCHS} epochs of {batches} batches", left(f"repeated-{batches}")
-                checks += verify_short_run(named, precision, runs["repeated"], updated, first.repeated)
+                named, updated = f"{protocol.REPEATED_EPOCHS} epochs of {batches} batches", left(f"repeated-{batches}")
+                checks += gates.verify_short_run(named, precision, runs["repeated"], updated, first.repeated)
             if "trained" in runs:
                 named, updated = "trained parameters", left(f"trained-{batches}")
-                checks += verify_short_run(named, precision, runs["trained"], updated, first.trained)
+                checks += gates.verify_short_run(named, precision, runs["trained"], updated, first.trained)
                 missing = 0.0 if first.trained is not None else 1.0
-                checks.append(check("trained parameters, metrics left out", missing, 0.0))
+                checks.append(gates.check("trained parameters, metrics left out", missing, 0.0))
         for late in result.late:
             checks += self._judge_late_epoch(precision, late, left, of_all=late.batches not in job.first_updates)
         size = self._problem.batch_size
@@ -208,8 +186,9 @@ class Judge:
             *((late.metrics, late.batches * size) for late in result.late),
             *((one, whole) for one in (result.from_zero, *result.metrics.values())),
         ]
-        checks += verify_whole_images(precision, seen)
-        return checks + verify_from_zero(precision, self._short_run(FROM_ZEROS), left("from-zero"), result.from_zero)
+        checks += gates.verify_whole_images(precision, seen)
+        from_zeros = self._short_run(FROM_ZEROS)
+        return checks + gates.verify_from_zero(precision, from_zeros, left("from-zero"), result.from_zero)
 
     def _judge_late_epoch(
         self, precision: Precision, late: LateEpoch, left: Callable[[str], Params], *, of_all: bool
@@ -218,14 +197,16 @@ class Judge:
         train, draws = self._dataset.train, late_draws(self._problem, late.batches) if of_all else None
         begin, end = left(f"late-{late.batches}-begin"), left(f"late-{late.batches}")
         run = ShortRun(self._problem, late.batches, begin, train.images, train.labels, draws=draws)
-        named, apart = ("late epoch", MLP_APART_FLOOR) if of_all else (f"late epoch of {late.batches} batches", 0.0)
-        return verify_late_epoch(named, precision, run, late.after, end, late.metrics, apart)
+        named = "late epoch" if of_all else f"late epoch of {late.batches} batches"
+        apart = gates.MLP_APART_FLOOR if of_all else 0.0
+        return gates.verify_late_epoch(named, precision, run, late.after, end, late.metrics, apart)
 
     def _tasks_of(self, job: Job, batches: int) -> dict[str, ShortTask]:
         """The short runs on so many batches, by the name of the file that a stage leaves after its own."""
-        runs = {"first": ShortTask(self.number(job.round, FIRST_UPDATE_RUN + batches), batches)}
+        runs = {"first": ShortTask(self.number(job.round, protocol.FIRST_UPDATE_RUN + batches), batches)}
         if batches in job.repeated:
-            runs["repeated"] = ShortTask(self.number(job.round, REPEATED_RUN + batches), batches, REPEATED_EPOCHS)
+            number = self.number(job.round, protocol.REPEATED_RUN + batches)
+            runs["repeated"] = ShortTask(number, batches, protocol.REPEATED_EPOCHS)
         if job.trained and batches == job.repeated[0]:
             runs["trained"] = ShortTask("trained", batches)
         return runs
@@ -244,7 +225,7 @@ class Judge:
 
     def _left(self, folder: Path, name: str) -> Params:
         """The network's parameters in a file that a process left."""
-        left = load_params(folder / name, self._whole)
+        left = protocol.load_params(folder / name, self._whole)
         return left if self._whole.networks == 1 else left.apart()[self._network]
 
     def _own(self, result: JobResult) -> JobResult:

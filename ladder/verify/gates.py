@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from common.oracle import OracleEpoch, evaluate
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
-from ladder.measure.displacement import UNKNOWN, Displacement
+from ladder.measure.displacement import UNKNOWN, Displacement, apart, params_error
 from ladder.measure.timing import Plan
 from ladder.records.run import CANNOT_DECIDE, ORACLE_ENDED, Check, Precision
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS, beyond_rounding
-from ladder.verify.distances import apart, params_error
 from ladder.verify.oracle_runs import OracleRun
 from ladder.verify.short_runs import Errors, ShortRun, largest
 

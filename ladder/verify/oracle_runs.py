@@ -36,11 +36,10 @@ from common.problem import Params, Problem, initial_params
 from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
-from ladder.measure.displacement import Displacement
+from ladder.measure.displacement import Displacement, apart, params_error
 from ladder.records.run import Curve, Precision
 from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDINGS, Control, Draw, addends_repeat
-from ladder.verify.distances import apart, params_error
 from ladder.verify.short_runs import ShortTask, Trained
 
 LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
@@ -367,13 +366,7 @@ def why_not_on_gpu() -> str:
 
 
 def compute_on_gpu(
-    problem: Problem,
-    dataset: Path,
-    tasks: Sequence[Task],
-    budget_s: float,
-    curve_steps: int,
-    trained: bool,
-    short: Short = NO_SHORT,
+    problem: Problem, dataset: Path, tasks: list[Task], budget_s: float, curve_steps: int, trained: bool, short: Short
 ) -> tuple[dict[Task, OracleRun], Computed]:
     """Train everything side by side, with a stream for the oracle, the controls, `trained_params`, and each short run.
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ladder.machine.cpu_name import cpu_name
 from ladder.machine.cpu_speed import CpuSpeedProbe, Paces, pace_of
+from ladder.machine.environment import cpu_name
 from ladder.measure import measurement
 from ladder.records.run import HostState
 from ladder.run import runner

@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from common.data import dataset
 from common.errors import UsageError
 from common.problem import Problem
-from ladder.run import data, preflight
-from ladder.run.data import load_dataset
-from ladder.run.preflight import LAUNCHERS, cut, gpu_has_no_room, leaves_to_rank_0, room_for_stages
+from ladder.run import preflight
+from ladder.run.preflight import LAUNCHERS, cut, gpu_has_no_room, leaves_to_rank_0, load_dataset, room_for_stages
 from ladder.run.session import check_same_data
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 from tests.reports import sample
@@ -124,11 +123,11 @@ def test_only_who_needs_mirrors_hears_that_they_are_slow(
         deadline = time.monotonic() + 60
         while len(watcher.notes) < notes and time.monotonic() < deadline:
             time.sleep(0.01)
-        time.sleep(5 * data.PATIENCE_S)
+        time.sleep(5 * preflight.PATIENCE_S)
         return small_dataset()
 
     monkeypatch.delenv("LADDER_DATA_DIR", raising=False)
-    monkeypatch.setattr(data, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(preflight, "PATIENCE_S", 0.01)
     monkeypatch.setattr(dataset, "load_dataset", slowly)
     load_dataset(data_dir=folder, seed=0, observer=watcher)
     assert len(watcher.notes) == notes

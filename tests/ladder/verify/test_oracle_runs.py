@@ -193,7 +193,7 @@ def test_an_error_of_the_gpus_libraries_is_a_failure_in_one_line(
 def test_a_library_that_cannot_be_imported_is_one_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "common.cuda.array_module", None)
     with pytest.raises(GpuError, match="ModuleNotFoundError: "):
-        compute_on_gpu(small_problem(epochs=1), tmp_path, [Task(0)], 60.0, 0, False)
+        compute_on_gpu(small_problem(epochs=1), tmp_path, [Task(0)], 60.0, 0, False, SHORT)
 
 
 def test_a_gpu_that_computes_something_else_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

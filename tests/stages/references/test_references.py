@@ -155,7 +155,7 @@ def test_pytorch_validates_on_all_test_images(stage, hidden: tuple[int, ...]) ->
 
 @pytest.mark.jax
 @pytest.mark.parametrize(
-    ("stage", "hidden", "images"), [(jax_scan.STAGE, (17, 5), 37), (jax_scan_bf16.STAGE, (), 5)], ids=str
+    ("stage", "hidden", "images"), [(jax_scan.STAGE, (17, 5), 37), (jax_scan_bf16.STAGE, (), 5)], ids=["MLP", "bf16"]
 )
 def test_jax_validates_on_all_test_images(stage: Stage, hidden: tuple[int, ...], images: int) -> None:
     problem = problem_of(hidden, 16)

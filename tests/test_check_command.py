@@ -1,4 +1,4 @@
-"""`check` as its user meets it, and the same check before `run` times a stage of one's own."""
+"""`check` as its user meets it, the same check before `run` times a stage of one's own, and `advise --measure`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from common.cuda.driver import DeviceInfo
 from ladder.records.check import Checked
 from ladder.records.run import load
+from ladder.run import outlook
+from reports.facts import advice
 from run_ladder import main
 from tests.common.data.idx_writer import quartet_arrays, write_files
 
@@ -183,3 +186,30 @@ def test_a_check_gives_away_no_parameters_of_the_run_after_it(here: Path) -> Non
 @pytest.mark.parametrize("example", ["cpp_step.py", pytest.param("torch_by_hand.py", marks=pytest.mark.torch)])
 def test_an_example_is_right(example: str, here: Path) -> None:
     assert main(["check", str(ROOT / "examples" / example), *SMALL]) == 0
+
+
+BRIEFLY = ["--epochs=1", "--max-steps=2", "--rounds=1", "--repeats=1", "--budget=0.1", "--remeasure=0"]
+
+
+@pytest.mark.jax
+def test_it_measures_the_stages_that_decide(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits = write_files(tmp_path / "digits", quartet_arrays(400, 50, (28, 28), 10))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(outlook, "devices", lambda: [DeviceInfo("NVIDIA H200", (9, 0), 1, "0")])
+    # PyTorch and the rungs only take longer, or are skipped without a GPU.
+    monkeypatch.setattr(advice, "deciding", lambda found: [one for one in found.stages if one.name == "jax-scan"])
+    assert (
+        main(["advise", "--hidden=16", "--batch-size=32", "--measure", "--json", f"--data-dir={digits}", *BRIEFLY]) == 0
+    )
+    facts = json.loads(capsys.readouterr().out)
+    (folder,) = (tmp_path / "runs").iterdir()
+    results = load(folder)
+    assert [stage.name for stage in results.stages] == facts["deciding"] == ["jax-scan"]
+    assert (results.problem.hidden, results.problem.batch_size) == ([16], 32)
+    timed = {stage.name: stage.timing.step_us for stage in results.stages if stage.timing}
+    assert timed
+    assert {stage["name"]: stage["measured_us"] for stage in facts["stages"] if stage["measured_us"]} == pytest.approx(
+        timed, rel=1e-3
+    )

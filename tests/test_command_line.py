@@ -583,7 +583,7 @@ def test_without_mnist_the_reason_and_the_way_out_are_printed(
 
     monkeypatch.delenv("LADDER_DATA_DIR")
     monkeypatch.setattr("common.data.dataset._mnist", no_mnist)
-    monkeypatch.setattr("ladder.run.data.PATIENCE_S", 0.05)
+    monkeypatch.setattr("ladder.run.preflight.PATIENCE_S", 0.05)
     assert main(["--stages", "numpy", *SMALL, "--max-steps=8", "--out", "drawn"]) == 0
     assert capsys.readouterr().out.splitlines()[:2] == [
         "waiting for MNIST's mirrors; name a folder with its four files: --data-dir FOLDER",

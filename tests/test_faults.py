@@ -17,8 +17,8 @@ import pytest
 from ladder.records.run import load
 from ladder.records.study import load_study
 from ladder.run import preflight, runner
-from ladder.run.data import load_dataset
 from ladder.run.folders import alone_in
+from ladder.run.preflight import load_dataset
 from ladder.verify import oracle_runs
 from run_ladder import main
 from stages.registry import load_all

@@ -1,7 +1,9 @@
-"""The markers `gpu`, `torch` and `jax`: a test that carries one is skipped exactly where it cannot run."""
+"""The markers `gpu`, `torch` and `jax`: a test that carries one is skipped where it cannot run, counted by reason."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,3 +109,27 @@ def test_ci_runs_no_test_that_looks_at_times() -> None:
 
 def test_the_files_that_begin_first_are_there() -> None:
     assert [name for name in conftest.FIRST if not (ROOT / "tests" / name).is_file()] == []
+
+
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("number", range(9))
+def test_needs(number):
+    pytest.skip("needs a GPU")
+
+@pytest.mark.parametrize("number", range(12))
+def test_varies(number):
+    pytest.skip(f"reason {number}")
+"""
+
+
+def test_reasons_are_counted_and_many_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "test_skipping.py").write_text(TESTS)
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_terminal_summary\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", f"--rootdir={tmp_path}"]
+    done = subprocess.run([*command, "-c", "/dev/null", str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    assert "9  needs a GPU" in lines
+    assert "7  for other reasons; ARGS=-rs lists them all" in lines
+    assert sum("reason" in line for line in lines) == 6

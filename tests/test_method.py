@@ -25,7 +25,6 @@ from ladder.verify.gates import (
     SCALE_SAFETY,
     TEST_ACCURACY,
     check,
-    from_zero_run,
     verify_displacements,
     verify_final,
     verify_first_update,
@@ -41,7 +40,7 @@ from ladder.verify.gates import (
 )
 from ladder.verify.oracle_runs import OracleRun
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
-from ladder.verify.short_runs import ShortRun
+from ladder.verify.short_runs import ShortRun, from_zero_run
 from tests.ladder.harness import small_dataset, small_problem
 
 METHOD = (Path(__file__).parent.parent / "docs" / "method.md").read_text(encoding="utf-8")

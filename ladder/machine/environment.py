@@ -24,7 +24,6 @@ from common.cache import cache_folder
 from common.cpu.cores import usable_cores
 from common.cuda import driver
 from common.cuda.compile import nvrtc_version
-from ladder.machine.cpu_name import UNKNOWN, cpu_name
 from ladder.machine.gpu_monitor import GpuMonitor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +33,23 @@ LIBRARIES = (
     "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "torch", "triton",
     "nvidia-cutlass-dsl", "jax", "numba", "scipy",
 )  # fmt: skip
+CPUINFO = Path("/proc/cpuinfo")
+UNKNOWN = "unknown"
+# Of processors on ARM: numbers of Linux's arch/arm64/include/asm/cputype.h and of util-linux's lscpu.
+MAKERS = {
+    "0x41": "ARM", "0x43": "Cavium", "0x46": "Fujitsu", "0x48": "HiSilicon", "0x4e": "NVIDIA", "0x51": "Qualcomm",
+    "0x61": "Apple", "0x70": "Phytium", "0xc0": "Ampere",
+}  # fmt: skip
+PARTS = {
+    ("0x41", "0xd03"): "Cortex-A53", ("0x41", "0xd05"): "Cortex-A55", ("0x41", "0xd07"): "Cortex-A57",
+    ("0x41", "0xd08"): "Cortex-A72", ("0x41", "0xd0b"): "Cortex-A76", ("0x41", "0xd41"): "Cortex-A78",
+    ("0x41", "0xd42"): "Cortex-A78AE", ("0x41", "0xd85"): "Cortex-X925", ("0x41", "0xd87"): "Cortex-A725",
+    ("0x41", "0xd0c"): "Neoverse-N1", ("0x41", "0xd49"): "Neoverse-N2", ("0x41", "0xd8e"): "Neoverse-N3",
+    ("0x41", "0xd40"): "Neoverse-V1", ("0x41", "0xd4f"): "Neoverse-V2", ("0x41", "0xd84"): "Neoverse-V3",
+    ("0x43", "0x0af"): "ThunderX2", ("0x46", "0x001"): "A64FX", ("0x48", "0xd01"): "Kunpeng-920",
+    ("0x70", "0x662"): "FTC662", ("0x70", "0x663"): "FTC663",
+    ("0xc0", "0xac3"): "Ampere-1", ("0xc0", "0xac4"): "Ampere-1a",
+}  # fmt: skip
 
 
 def _no_device() -> str | None:
@@ -272,3 +288,16 @@ def _describe_gpu() -> dict[str, Any]:
             "supports_cuda": "{}.{}".format(*supported) if supported else UNKNOWN,
             **monitor.describe(),
         }
+
+
+def cpu_name(cpuinfo: Path = CPUINFO) -> str:
+    """The processor's model name; on ARM, which has none, its kinds of core, as `ARM Cortex-X925 + ARM Cortex-A725`."""
+    try:
+        text = cpuinfo.read_text()
+    except OSError:
+        text = ""
+    if named := re.search(r"^model name\s*: (.+)$", text, re.MULTILINE):
+        return named[1]
+    numbers = re.findall(r"^CPU implementer\s*: (\w+)$(?:\n.+)*?\nCPU part\s*: (\w+)$", text, re.MULTILINE)
+    cores = [f"{MAKERS.get(maker, maker)} {PARTS.get((maker, part), part)}" for maker, part in dict.fromkeys(numbers)]
+    return " + ".join(cores) or platform.processor() or UNKNOWN

@@ -1,4 +1,4 @@
-"""The displacement of a training run from its initial parameters, which correct runs share even if chaotic."""
+"""Distances between parameters, and the displacement of a run, which correct runs share even if chaotic."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from common.oracle import FloatArray
 from common.problem import Params
 
 CHUNK_ELEMENTS = 1 << 16  # several chunks fit into a core's cache, and NumPy's overhead per call is small
-Tensors = Sequence[NDArray[np.floating]]
+Tensors = Sequence[FloatArray]
+Both = tuple[Tensors, Tensors]
+"""Weights and biases."""
 
 
-def in_chunks(*tensors: NDArray[np.floating]) -> Iterator[tuple[NDArray[np.float64], ...]]:
-    """Corresponding chunks of tensors of one shape, flattened, in order, as float64."""
-    flat = [np.ravel(tensor) for tensor in tensors]
-    for begin in range(0, flat[0].size, CHUNK_ELEMENTS):
-        yield tuple(elements[begin : begin + CHUNK_ELEMENTS].astype(np.float64) for elements in flat)
+def in_chunks(*tensors: FloatArray) -> Iterator[tuple[NDArray[np.float64], ...]]:
+    """Corresponding chunks of tensors of one shape, flattened, in order, as float64; one chunk of another module's."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    size = CHUNK_ELEMENTS if isinstance(flat[0], np.ndarray) else flat[0].size
+    for begin in range(0, flat[0].size, size):
+        yield tuple(elements[begin : begin + size].astype(np.float64) for elements in flat)
 
 
 class Displacement(msgspec.Struct, frozen=True):
@@ -56,3 +60,39 @@ class Displacement(msgspec.Struct, frozen=True):
 
 
 UNKNOWN = Displacement(math.nan, math.nan)
+
+
+@np.errstate(all="ignore")  # what is not finite fails its check
+def apart(initial: Params, found: Both, aim: Both) -> float:
+    """||W - W_ref|| / ||W_ref - W0|| over all tensors: 0 for the same run, 1 for one that does not move."""
+    distance = length = 0.0
+    for starts, ends, aims in zip((initial.weights, initial.biases), found, aim, strict=True):
+        for tensors in zip(starts, ends, aims, strict=True):
+            for start, end, wanted in in_chunks(*tensors):
+                rest, way = end - wanted, wanted - start
+                distance += float(rest @ rest)
+                length += float(way @ way)
+    return math.sqrt(distance / length) if length > 0 else math.inf if distance > 0 else 0.0
+
+
+def params_error(found: Both, aim: Both, *, least: float) -> float:
+    """The largest ||W - W_ref|| / ||W_ref|| of a tensor; NaN if any is.
+
+    The error of a tensor that happens to end near zero is relative to `least`, the size of a step.
+    """
+    errors = [
+        _relative_error(end, wanted, least)
+        for ends, aims in zip(found, aim, strict=True)
+        for end, wanted in zip(ends, aims, strict=True)
+    ]
+    return float(np.max(np.array(errors)))
+
+
+@np.errstate(all="ignore")
+def _relative_error(found: FloatArray, wanted: FloatArray, least: float) -> float:
+    distance = size = 0.0
+    for end, aim in in_chunks(found, wanted):
+        rest = end - aim
+        distance += float(rest @ rest)
+        size += float(aim @ aim)
+    return math.sqrt(distance) / max(math.sqrt(size), least)

@@ -10,23 +10,8 @@ from typing import Any
 import msgspec
 
 from common.errors import UsageError
-from ladder.options.commands import (
-    Advise,
-    CheckStage,
-    Command,
-    Compare,
-    Doctor,
-    Explain,
-    Limits,
-    ListStages,
-    Open,
-    Readme,
-    Report,
-    Resume,
-    ResumeStudy,
-    Run,
-    Study,
-)
+from ladder.options import commands
+from ladder.options.commands import Command
 from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
 from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
 
@@ -168,7 +153,7 @@ def _run(given: Given) -> Command:
     config = _configured(given.pop("config")) if "config" in given else {}
     own: Given = {name: given.pop(name) for name in ("out", "dry_run") if name in given}
     options = RunOptions(**{**config, **_converted(RunOptions, given)})
-    return _made(Run, {**stage_file, **fail_fast, **own}, options=options)
+    return _made(commands.Run, {**stage_file, **fail_fast, **own}, options=options)
 
 
 def _configured(path: str) -> Given:
@@ -187,7 +172,7 @@ def _resume(given: Given, of_files: Given) -> Command:
     for name, value in given.items():
         value = "" if value is True else f" {value}"
         raise UsageError(f"{_option(name)}{value}: a resumed run keeps its settings; leave it out, or start anew")
-    return _made(Resume, {**free, **of_files})
+    return _made(commands.Resume, {**free, **of_files})
 
 
 def _profile(given: Given) -> Command:
@@ -209,13 +194,13 @@ def _advise(given: Given) -> Command:
     for name in () if measures else sorted(of_run - {"hidden", "batch_size", "epochs"}):
         raise UsageError(f"{_option(name)}: is about measuring; add --measure, or leave it out")
     options = RunOptions(**_converted(RunOptions, {name: given.pop(name) for name in of_run}))
-    return _made(Advise, given, options=options)
+    return _made(commands.Advise, given, options=options)
 
 
 def _check(given: Given) -> Command:
     """A check of one stage on one problem."""
     own: Given = {name: given.pop(name) for name in ("file", "rubric", "json", "csv") if name in given}
-    return _made(CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
+    return _made(commands.CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
 
 
 def _study(given: Given) -> Command:
@@ -226,7 +211,7 @@ def _study(given: Given) -> Command:
         folder = given.pop("resume")
         for name in given:
             raise UsageError(f"study --resume: a resumed study keeps its settings; leave out {name}, or start anew")
-        return _made(ResumeStudy, {"resume": folder, **free})
+        return _made(commands.ResumeStudy, {"resume": folder, **free})
     if ("file" in given) == ("vary" in given):
         wrong = "--vary takes the place of a file; leave one of them out" if "file" in given else (
             "needs a file, such as experiments/hidden-size.toml, --vary hidden=64,256, or --resume FOLDER"
@@ -238,7 +223,7 @@ def _study(given: Given) -> Command:
     if "constraint" in given and free["on"] != "slurm":
         raise UsageError("--constraint: needs --on slurm; leave it out on this host")
     where: Given = {name: given.pop(name) for name in ("file", "vary", "out", "constraint") if name in given}
-    return _made(Study, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
+    return _made(commands.Study, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
 
 
 def _made(kind: type[Command], given: Mapping[str, Any], **parts: Any) -> Command:
@@ -353,14 +338,14 @@ COMMANDS: dict[str, FrontDoor] = {
             "output": (JSON, CSV),
         },
         ("report runs/20260101-120000", "report results/reference/h200/logistic"),
-        lambda given: _made(Report, given),
+        lambda given: _made(commands.Report, given),
     ),
     "open": FrontDoor(
         "open a run's page in the browser: its rungs, to climb by clicking",
         "open [RUN]",
         {"what to open": (("[RUN]", None, "a run's or a study's folder (the newest in runs/, else a recorded one)"),)},
         ("open", "open results/reference/h200/logistic"),
-        lambda given: _made(Open, given),
+        lambda given: _made(commands.Open, given),
     ),
     "compare": FrontDoor(
         "say which stages became faster or slower between two runs",
@@ -376,7 +361,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "output": (("--format", "FORMAT", "text, markdown, json or csv (text)"), JSON, CSV),
         },
         ("compare runs/before runs/after", "compare reference:h200 runs/mine --threshold 5%"),
-        lambda given: _made(Compare, given),
+        lambda given: _made(commands.Compare, given),
         (),
         "Each stage is FASTER, SLOWER, the SAME or AMBIGUOUS. Three or more runs are\n"
         "shown side by side, and studies point by point. Exit status: 0 no regression,\n"
@@ -394,7 +379,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "output": (JSON, CSV),
         },
         ("explain cuda-graph", "explain naive runs/20260101-120000"),
-        lambda given: _made(Explain, given),
+        lambda given: _made(commands.Explain, given),
     ),
     "list": FrontDoor(
         "list the stages: what each changes and needs, and where it runs",
@@ -405,7 +390,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "output": (JSON, CSV),
         },
         ("list", "list --hidden 512,512 --batch-size 256"),
-        lambda given: _made(ListStages, given),
+        lambda given: _made(commands.ListStages, given),
     ),
     "advise": FrontDoor(
         "say what your network should gain, and whether to leave PyTorch",
@@ -432,20 +417,20 @@ COMMANDS: dict[str, FrontDoor] = {
         "doctor",
         {"output": (JSON, CSV)},
         ("doctor", "list"),
-        lambda given: _made(Doctor, given),
+        lambda given: _made(commands.Doctor, given),
     ),
     "limits": FrontDoor(
         "measure this GPU's launches, barriers and bandwidths, or this CPU's",
         "limits",
         {"output": (JSON, CSV)},
         ("limits", "doctor"),
-        lambda given: _made(Limits, given),
+        lambda given: _made(commands.Limits, given),
     ),
     "readme": FrontDoor(
         "write the recorded runs into README.md and docs/",
         "readme",
         {},
         ("readme", "report results/reference/h200/logistic"),
-        lambda given: _made(Readme, given),
+        lambda given: _made(commands.Readme, given),
     ),
 }  # fmt: skip

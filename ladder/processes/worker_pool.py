@@ -136,15 +136,8 @@ class Compilers(WorkerPool):
         """`fork_server_of` gives the fork server of the stage of this name."""
         at_once = cores_usable() // CORES_EACH
         self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) > 1}
-        super().__init__(
-            {log: jobs[name] for log, name in self._stages.items()},
-            at_once,
-            folder,
-            logs,
-            timeout_s,
-            note,
-            lambda log: fork_server_of(self._stages[log]),
-        )
+        by_log = {log: jobs[name] for log, name in self._stages.items()}
+        super().__init__(by_log, at_once, folder, logs, timeout_s, note, lambda log: fork_server_of(self._stages[log]))
         self.names = list(self._stages.values())
 
     def wait(self) -> dict[str, float]:

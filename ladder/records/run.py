@@ -280,6 +280,7 @@ class StageResult(msgspec.Struct, frozen=True):
     expected: Expected | None = None  # a model's estimate of a step, made before the stage was measured
     words: str = ""  # what a rung changes, or what a reference is, short enough for a figure; empty: its title says it
     regime: Regime | None = None  # how its kernels start; null without a recipe
+    hides_copies: bool = False  # whether it copies images on a second stream
     recipe: list[PartRecord] = []  # every part of its step; empty without a recipe
 
     @property
@@ -437,11 +438,12 @@ def with_earlier_words(results: Results) -> Results:
 
 def _with_earlier_words(stage: StageResult) -> StageResult:
     known = EARLIER_WORDS.get(stage.name, {})
-    words, regime = known.get("words", ""), msgspec.convert(known.get("regime"), Regime | None)
+    words, hides = stage.words or known.get("words", ""), stage.hides_copies or "hides_copies" in known
+    regime = stage.regime or msgspec.convert(known.get("regime"), Regime | None)
     doc = stage.doc
     if doc is not None and not doc.summary:
         doc = msgspec.structs.replace(doc, summary=known.get("summary", ""))
-    return msgspec.structs.replace(stage, words=stage.words or words, regime=stage.regime or regime, doc=doc)
+    return msgspec.structs.replace(stage, words=words, regime=regime, hides_copies=hides, doc=doc)
 
 
 def _impossible_number(raw: bytes) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import first_printed
 from ladder.records.check import Checked
+from ladder.records.run import Precision
 from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, drawn_salt
 from ladder.run.jury import Jury
@@ -85,8 +86,12 @@ class Checker:
         logs: Path,
         timeout_s: float,
         note: Callable[[str], object],
+        precisions: Collection[Precision] = (),
     ) -> None:
-        """`scratch` is a new folder with room for the data set; `note` is told of a stage that takes long."""
+        """`scratch` is a new folder with room for the data set; `note` is told of a stage that takes long.
+
+        The stages compute in these `precisions`, as far as that is known.
+        """
         self._problem, self._dataset, self._steps = problem, dataset, problem.steps(len(dataset.train.images))
         self._scratch, self._logs, self._timeout_s, self._note = scratch, logs, timeout_s, note
         # The stage and the oracle share the cores; BLAS beside another process waits in each small product.
@@ -94,7 +99,7 @@ class Checker:
         self._judge = Jury(problem, dataset, drawn_salt(), 0, timed=False)
         dataset.save(scratch / "dataset")
         with limit_blas_threads(self._threads):
-            self._judge.train_start(scratch)
+            self._judge.train_start(scratch, self._job(""), precisions)
 
     def check(self, stage_run: StageRun, limits: Limits | None = None) -> JobResult:
         """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem.
@@ -102,19 +107,21 @@ class Checker:
         With a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
         """
         entry, name = stage_run.entry, f"{stage_run.name}.check"
-        job = short_runs_job(entry.source, self._problem, self._steps, self._scratch / "dataset")
-        job = msgspec.structs.replace(job, counts=limits is not None)
+        job = msgspec.structs.replace(self._job(entry.source), counts=limits is not None)
         with SeedServer(
             lambda run: self._judge.number(0, run), 4 * parameters(self._problem) * self._problem.networks
         ) as seeds:
             jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
             pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
             with pool as workers, limit_blas_threads(self._threads):
-                self._judge.train_short_runs([entry.stage.precision], job)
+                self._judge.train_short_runs(entry.stage.precision, job)
                 finished = next(iter(workers))
                 self._record(stage_run, job, finished, limits)
         shutil.rmtree(finished.folder, ignore_errors=True)
         return finished.result
+
+    def _job(self, source: str) -> Job:
+        return short_runs_job(source, self._problem, self._steps, self._scratch / "dataset")
 
     def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, limits: Limits | None) -> None:
         result, precision = finished.result, stage_run.entry.stage.precision
@@ -202,7 +209,9 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
         if reason := stage.misfit(problem, steps):
             raise UsageError(f"{name}: does not take this problem: {reason}")
     with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem) * problem.networks) as scratch:
-        checker = Checker(problem, dataset, scratch, scratch / "logs", options.timeout, observer.note)
+        checker = Checker(
+            problem, dataset, scratch, scratch / "logs", options.timeout, observer.note, [stage.precision]
+        )
         ended = checker.check(stage_run, rubric.limits if rubric is not None else NO_LIMITS)
         result = stage_run.result()
         if result.status == "failed":

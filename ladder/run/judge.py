@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import secrets
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,47 +15,22 @@ from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Params, Problem, initial_params, network_run
 from common.trainer import EpochMetrics
-from ladder.measure.protocol import (
-    FIRST_UPDATE_RUN,
-    REPEATED_EPOCHS,
-    REPEATED_RUN,
-    Job,
-    JobResult,
-    LateEpoch,
-    load_params,
-    run_file,
-    run_number,
-    salted_number,
-    save_params,
-)
+from ladder.measure import protocol
+from ladder.measure.protocol import Job, JobResult, LateEpoch, run_file
 from ladder.processes.seed_server import Attempt
 from ladder.records.run import Check, LossPoint, OracleRecord, Precision
-from ladder.verify.gates import (
-    MLP_APART_FLOOR,
-    check,
-    evaluate_final,
-    from_zero_run,
-    verify_displacements,
-    verify_final,
-    verify_first_update,
-    verify_from_zero,
-    verify_kept_bits,
-    verify_late_epoch,
-    verify_path,
-    verify_short_run,
-    verify_timer,
-    verify_validation,
-    verify_whole_images,
-)
-from ladder.verify.oracle_runs import Computed, EpochSpread, OracleRun, trained_params
+from ladder.verify import gates
+from ladder.verify.gates import verify_timer
+from ladder.verify.oracle_runs import Computed, EpochSpread, OracleRun
 from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
-from ladder.verify.short_runs import ShortRun
+from ladder.verify.short_runs import ShortRun, ShortTask, Trained
 
 SALT_BITS = 62  # too many to be tried out
 # Of a whole epoch that begins late: controls, at least, and their multiplications. A small network has as many as in
 # other short runs; with 4, a unit that flips early was in none of them.
 LATE_DRAWS, LATE_DRAWN_WORK = 4, 8_000_000_000
 TRAINED = "trained.npy"
+FROM_ZEROS = ShortTask("zeros")
 INCOMPLETE = "its result is incomplete"
 Spreads = dict[Precision, list[EpochSpread]]
 
@@ -98,11 +71,13 @@ class Judge:
         self._curve_steps = curve_steps
         self._timed = timed
         self._oracles: dict[int, OracleRun] = {}  # by run number
-        self._short_runs: dict[object, ShortRun] = {}
+        self._short_runs: dict[ShortTask, ShortRun] = {}
+        self._trained: dict[ShortTask, Trained] = {}
+        self._start: Params | None = None  # see `trained_params`
 
     def number(self, round_: int, run: int) -> int:
         """The number of a run that all stages of a round share, for `initial_params`."""
-        return network_run(salted_number(self._salt, run_number(round_, run)), self._network)
+        return network_run(protocol.salted_number(self._salt, protocol.run_number(round_, run)), self._network)
 
     def untrained(self, rounds: Iterable[int]) -> list[int]:
         """The run numbers of these rounds that no oracle has trained."""
@@ -111,38 +86,30 @@ class Judge:
     def adopt(self, found: Computed, runs: Iterable[int], spreads: Spreads) -> None:
         """Judge by these of the computed runs, and by these controls, which serve all rounds."""
         self._computed = found
+        self.adopt_short(found.short)
         for run in runs:
             self._oracles[run] = found.runs[run]
             self._oracles[run].spreads = spreads
 
-    def train_start(self, scratch: Path) -> None:
-        """Train the parameters that later updates are judged from, and leave them beside the data set.
-
-        Raises UsageError if training diverges.
-        """
-        with np.errstate(all="ignore"):  # divergence is reported in one line
-            self.start_from(trained_params(self._problem, scratch / "dataset"))
-        self.save_start(scratch)
+    def adopt_short(self, trained: Mapping[ShortTask, Trained]) -> None:
+        """Compare with these short runs, where they are this network's; NumPy trains others when they are needed."""
+        self._trained |= trained
 
     def start_from(self, trained: Params) -> None:
         """Judge later updates from these parameters; UsageError unless they are finite."""
         if not all(np.isfinite(tensor).all() for tensor in trained.tensors().values()):
             rate = f"learning rate {self._problem.learning_rate:g}"
             raise UsageError(f"{rate}: training diverges in float32; choose a smaller one")
-        self.trained = trained
+        self._start = trained
 
-    def save_start(self, scratch: Path) -> None:
-        """Leave the parameters that later updates are judged from beside the data set, once for each network."""
-        count = self._whole.networks
-        save_params(scratch / TRAINED, self.trained if count == 1 else Params.stacked([self.trained] * count))
+    def train_short_runs(self, precision: Precision, job: Job) -> None:
+        """Train what `judge_short_runs` compares with, ahead of the job's result."""
+        for task in self.short_tasks(job):
+            self._short_run(task).spread(precision)
 
-    def train_short_runs(self, precisions: Collection[Precision], job: Job, at_once: int = 1) -> None:
-        """Train what `judge_short_runs` compares with, ahead of the job's result: `at_once` sets of controls a time."""
-        runs = [run for batches in job.first_updates for run in self._oracles_of(job, batches).values()]
-        sets = itertools.product((self._from_zeros(), *runs), precisions)  # the longest first
-        with ThreadPoolExecutor(at_once) as pool:
-            for trained in [pool.submit(run.spread, precision) for run, precision in sets]:
-                trained.result()
+    def short_tasks(self, job: Job) -> list[ShortTask]:
+        """The short runs that stages with such a job share, the longest first."""
+        return [FROM_ZEROS, *(task for batches in job.first_updates for task in self._tasks_of(job, batches).values())]
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of a round came to, for the results file; its curve by steps is that of the first round."""
@@ -168,19 +135,21 @@ class Judge:
             checks.append(verify_judged_time(result.process, attempt.kept[0]))
         final = self._left(folder, run_file(attempt.kept[0]))
         oracle = self._oracles[self.number(job.round, 0)]
-        evaluated, epochs = evaluate_final(final, test.images, test.labels), result.plan.epochs
+        evaluated, epochs = gates.evaluate_final(final, test.images, test.labels), result.plan.epochs
         accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
-        checks += verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
-        checks += verify_validation(problem, precision, epochs, result.validations, oracle, evaluated, len(test.images))
+        checks += gates.verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
+        checks += gates.verify_validation(
+            problem, precision, epochs, result.validations, oracle, evaluated, len(test.images)
+        )
         ends = [self._run_end(attempt.seeds[run], self._left(folder, run_file(run))) for run in attempt.kept]
         displacements = {number: end.displacement for number, end in enumerate(ends)}
-        checks += verify_displacements(
+        checks += gates.verify_displacements(
             precision, displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle
         )
         checks += verify_losses(problem, ends[0], ends[1:])
         initial = initial_params(problem, self.number(job.round, 0))
-        checks += verify_kept_bits(precision, final)
-        checks += verify_path(problem, precision, epochs, initial, final, oracle)
+        checks += gates.verify_kept_bits(precision, final)
+        checks += gates.verify_path(problem, precision, epochs, initial, final, oracle)
         return Judged(checks, accuracy)
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
@@ -198,16 +167,16 @@ class Judge:
         checks = []
         for first in result.first_updates:
             batches = first.batches
-            runs = self._oracles_of(job, batches)
-            checks += verify_first_update(precision, runs["first"], left(f"first-{batches}"), first.metrics)
+            runs = {name: self._short_run(task) for name, task in self._tasks_of(job, batches).items()}
+            checks += gates.verify_first_update(precision, runs["first"], left(f"first-{batches}"), first.metrics)
             if "repeated" in runs:
-                named, updated = f"{REPEATED_EPOCHS} epochs of {batches} batches", left(f"repeated-{batches}")
-                checks += verify_short_run(named, precision, runs["repeated"], updated, first.repeated)
+                named, updated = f"{protocol.REPEATED_EPOCHS} epochs of {batches} batches", left(f"repeated-{batches}")
+                checks += gates.verify_short_run(named, precision, runs["repeated"], updated, first.repeated)
             if "trained" in runs:
                 named, updated = "trained parameters", left(f"trained-{batches}")
-                checks += verify_short_run(named, precision, runs["trained"], updated, first.trained)
+                checks += gates.verify_short_run(named, precision, runs["trained"], updated, first.trained)
                 missing = 0.0 if first.trained is not None else 1.0
-                checks.append(check("trained parameters, metrics left out", missing, 0.0))
+                checks.append(gates.check("trained parameters, metrics left out", missing, 0.0))
         for late in result.late:
             checks += self._judge_late_epoch(precision, late, left, of_all=late.batches not in job.first_updates)
         size = self._problem.batch_size
@@ -217,8 +186,9 @@ class Judge:
             *((late.metrics, late.batches * size) for late in result.late),
             *((one, whole) for one in (result.from_zero, *result.metrics.values())),
         ]
-        checks += verify_whole_images(precision, seen)
-        return checks + verify_from_zero(precision, self._from_zeros(), left("from-zero"), result.from_zero)
+        checks += gates.verify_whole_images(precision, seen)
+        from_zeros = self._short_run(FROM_ZEROS)
+        return checks + gates.verify_from_zero(precision, from_zeros, left("from-zero"), result.from_zero)
 
     def _judge_late_epoch(
         self, precision: Precision, late: LateEpoch, left: Callable[[str], Params], *, of_all: bool
@@ -227,38 +197,26 @@ class Judge:
         train, draws = self._dataset.train, late_draws(self._problem, late.batches) if of_all else None
         begin, end = left(f"late-{late.batches}-begin"), left(f"late-{late.batches}")
         run = ShortRun(self._problem, late.batches, begin, train.images, train.labels, draws=draws)
-        named, apart = ("late epoch", MLP_APART_FLOOR) if of_all else (f"late epoch of {late.batches} batches", 0.0)
-        return verify_late_epoch(named, precision, run, late.after, end, late.metrics, apart)
+        named = "late epoch" if of_all else f"late epoch of {late.batches} batches"
+        apart = gates.MLP_APART_FLOOR if of_all else 0.0
+        return gates.verify_late_epoch(named, precision, run, late.after, end, late.metrics, apart)
 
-    def _oracles_of(self, job: Job, batches: int) -> dict[str, ShortRun]:
-        """The oracle's short runs on so many batches, by the name of the file that a stage leaves after its own."""
-
-        def numbered(run: int, epochs: int = 1) -> ShortRun:
-            number = self.number(job.round, run + batches)
-            return self._short_run(number, batches, lambda: initial_params(self._problem, number), epochs)
-
-        runs = {"first": numbered(FIRST_UPDATE_RUN)}
+    def _tasks_of(self, job: Job, batches: int) -> dict[str, ShortTask]:
+        """The short runs on so many batches, by the name of the file that a stage leaves after its own."""
+        runs = {"first": ShortTask(self.number(job.round, protocol.FIRST_UPDATE_RUN + batches), batches)}
         if batches in job.repeated:
-            runs["repeated"] = numbered(REPEATED_RUN, REPEATED_EPOCHS)
+            number = self.number(job.round, protocol.REPEATED_RUN + batches)
+            runs["repeated"] = ShortTask(number, batches, protocol.REPEATED_EPOCHS)
         if job.trained and batches == job.repeated[0]:
-            runs["trained"] = self._short_run(TRAINED, batches, lambda: self.trained)
+            runs["trained"] = ShortTask("trained", batches)
         return runs
 
-    def _from_zeros(self) -> ShortRun:
-        """The oracle's epoch from zeros."""
-        if "from zeros" not in self._short_runs:
-            train = self._dataset.train
-            self._short_runs["from zeros"] = from_zero_run(self._problem, train.images, train.labels)
-        return self._short_runs["from zeros"]
-
-    def _short_run(self, key: object, batches: int, initial: Callable[[], Params], epochs: int = 1) -> ShortRun:
+    def _short_run(self, task: ShortTask) -> ShortRun:
         """The oracle's short run, computed once for all stages: a wide network takes seconds."""
-        if key not in self._short_runs:
-            train = self._dataset.train
-            self._short_runs[key] = ShortRun(
-                self._problem, batches, initial(), train.images, train.labels, epochs=epochs
-            )
-        return self._short_runs[key]
+        if task not in self._short_runs:
+            trained = self._trained.get(task)
+            self._short_runs[task] = task.run(self._problem, self._dataset.train, self._start, trained=trained)
+        return self._short_runs[task]
 
     def _run_end(self, seed: int, final: Params) -> RunEnd:
         """What a timed run that began from this seed has come to."""
@@ -267,7 +225,7 @@ class Judge:
 
     def _left(self, folder: Path, name: str) -> Params:
         """The network's parameters in a file that a process left."""
-        left = load_params(folder / name, self._whole)
+        left = protocol.load_params(folder / name, self._whole)
         return left if self._whole.networks == 1 else left.apart()[self._network]
 
     def _own(self, result: JobResult) -> JobResult:

@@ -9,19 +9,22 @@ from random import Random
 from statistics import fmean
 
 import msgspec
+import numpy as np
 
+from common.cost import parameters
 from common.data.dataset import Dataset
 from common.oracle import evaluate_all
 from common.problem import SEED_BITS, Params, Problem, initial_params, network_run
-from ladder.measure.protocol import Job, JobResult, load_params, run_file
+from ladder.measure.protocol import Job, JobResult, load_params, run_file, save_params
 from ladder.processes.seed_server import Attempt
 from ladder.records.run import Check, OracleRecord, Precision
-from ladder.run.judge import Judge, Judged, Spreads
+from ladder.run.judge import TRAINED, Judge, Judged, Spreads
 from ladder.verify.gates import worst_of
-from ladder.verify.oracle_runs import compute_all
+from ladder.verify.oracle_runs import NO_SHORT, Short, compute_all, compute_in_gpus_process, trained_params
 from ladder.verify.other_runs import RunEnd, verify_networks
 
 ORACLE_BUDGET_S = 60.0
+LARGE = 500_000  # parameters, from which on NumPy's short runs take longer than a GPU's process to start
 MOST_JUDGED = 4  # networks; of more, those of the lowest and highest rate, and two that are drawn in every round
 
 
@@ -57,36 +60,59 @@ class Jury:
         """The run numbers of these rounds that no oracle has trained, for each of their networks."""
         return [run for round_ in rounds for judge in self._of(round_) for run in judge.untrained([round_])]
 
-    def train(self, untrained: list[int], scratch: Path, precisions: set[Precision]) -> None:
-        """Train the oracles for these run numbers: those of one learning rate together, with their controls once."""
+    def train(self, untrained: list[int], scratch: Path, precisions: set[Precision], job: Job | None = None) -> None:
+        """Train the oracles for these run numbers: those of one learning rate together, with their controls once.
+
+        A GPU trains the short runs of a job beside them.
+        """
         groups: dict[Problem, list[int]] = {}
         for run in untrained:
             groups.setdefault(self._judges[run >> SEED_BITS].problem, []).append(run)
         for problem, runs in groups.items():
             first, budget_s = problem not in self._spreads, ORACLE_BUDGET_S / len(groups)
             arguments = (problem, scratch / "dataset", runs, budget_s, self._curve_steps)
-            found = compute_all(*arguments, precisions if first else set(), trained=self._trained is None)
+            short = self._short(problem, job, precisions) if job else NO_SHORT
+            found = compute_all(*arguments, precisions if first else set(), trained=self._trained is None, short=short)
             spreads = self._spreads.setdefault(problem, found.runs[runs[0]].spreads)
             for run in runs:
                 self._judges[run >> SEED_BITS].adopt(found, [run], spreads)
             if found.trained is not None:
-                self._start_from(found.trained)
-                self._first.save_start(scratch)
+                self._start_from(found.trained, scratch)
 
-    def train_start(self, scratch: Path) -> None:
-        """Train the parameters that later updates of every network are judged from, as the first network's judge."""
-        self._first.train_start(scratch)
-        self._start_from(self._first.trained)
+    def train_start(self, scratch: Path, job: Job, precisions: Collection[Precision]) -> None:
+        """Train the parameters that later updates of every network are judged from, as the first network's judge.
 
-    def _start_from(self, trained: Params) -> None:
-        self._trained = trained
+        A GPU trains the short runs of a job beside them, if the network is large.
+        """
+        problem, dataset, found = self._first.problem, scratch / "dataset", None
+        if parameters(problem) >= LARGE:
+            found = compute_in_gpus_process(problem, dataset, [], 0.0, 0, True, self._short(problem, job, precisions))
+        if isinstance(found, tuple):
+            for judge in self._of(job.round):
+                judge.adopt_short(found[1].short if judge.problem == problem else {})
+            trained = found[1].trained
+        else:
+            with np.errstate(all="ignore"):  # divergence is reported in one line
+                trained = trained_params(problem, dataset)
+        assert trained is not None
+        self._start_from(trained, scratch)
+
+    def _short(self, problem: Problem, job: Job, precisions: Collection[Precision]) -> Short:
+        """The short runs of the networks with this problem."""
+        tasks = [task for judge in self._of(job.round) if judge.problem == problem for task in judge.short_tasks(job)]
+        return Short(list(dict.fromkeys(tasks)), precisions, self._trained)
+
+    def _start_from(self, trained: Params, scratch: Path) -> None:
+        """Judge later updates from these parameters, and leave them beside the data set, once for each network."""
+        self._trained, count = trained, self._problem.networks
         for judge in self._judges.values():
             judge.start_from(trained)
+        save_params(scratch / TRAINED, trained if count == 1 else Params.stacked([trained] * count))
 
-    def train_short_runs(self, precisions: Collection[Precision], job: Job, at_once: int = 1) -> None:
+    def train_short_runs(self, precision: Precision, job: Job) -> None:
         """Train what `judge_short_runs` compares with, controls included, ahead of the job's result."""
         for judge in self._of(job.round):
-            judge.train_short_runs(precisions, job, at_once)
+            judge.train_short_runs(precision, job)
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of the first judged network came to."""

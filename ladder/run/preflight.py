@@ -1,19 +1,21 @@
-"""Checks of the user's settings, data and network, before anything is started."""
+"""The images of a run, and checks of the user's settings, data and network, before anything is started."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
+from threading import Timer
 
 from common.cost import parameters
+from common.data import dataset as images
 from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import cores_usable, missing
 from ladder.options.run_options import RunOptions
 from ladder.records.run import ProblemRecord
-from ladder.run.data import load_dataset
 from ladder.run.observer import DownloadObserver
 from stages.engine.stage import Stage
 
@@ -28,6 +30,32 @@ GPU_SPARE = 2.5  # times the estimate: a framework keeps copies of the images wh
 HOST_MIB_EACH, HOST_SHARE = 2048, 0.5  # of the host's memory, for the libraries and images of stages side by side
 A_CORE = 2  # stages that prepare: each waits for files and for its context half of the time
 MOST_SIDE_BY_SIDE = 32  # the driver creates one context after the other, so that more take longer to be ready
+PATIENCE_S = 1.5  # without an answer from the mirrors, until the user hears of it
+WAY_OUT = "name a folder with its four files: --data-dir FOLDER"
+
+
+def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver) -> Dataset:
+    """The user's files, else MNIST, else synthetic digits; a note says why MNIST could not be had.
+
+    Raises UsageError for files that cannot be used.
+    """
+    waiting = Timer(PATIENCE_S, lambda: observer.note(f"waiting for MNIST's mirrors; {WAY_OUT}"))
+    waiting.daemon = True
+
+    def progress(done: int, total: int | None, name: str) -> None:
+        waiting.cancel()
+        observer.download(done, total, name)
+
+    if not (data_dir or os.environ.get("LADDER_DATA_DIR")):
+        waiting.start()
+    try:
+        found = images.load_dataset(data_dir=data_dir, seed=seed, progress=progress)
+    finally:
+        waiting.cancel()
+    _, drawn, reason = found.source.partition("; no MNIST: ")
+    if drawn:
+        observer.note(f"no MNIST ({reason}): synthetic digits stand in; {WAY_OUT}")
+    return found
 
 
 def posed(options: RunOptions, observer: DownloadObserver) -> tuple[Problem, Dataset]:

@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -76,7 +76,6 @@ BUSY = (
 # Rounds whose fork servers import before anything is measured; more of them would fill the memory.
 ROUNDS_IMPORTED_AHEAD = 2
 CORES_FOR_ORACLE = 4  # where stages prepare beside it
-CORES_TO_SHARE = 4  # BLAS threads wait for each other: on cores that all prepare stages, more of them are slower
 LEAST_BUDGET_S = 0.1  # for a stage, where the others have used up the run's
 
 
@@ -247,8 +246,7 @@ class Runner:
                 self._prepare_next(held, round_, self._quick_in(round_), importing[round_])
                 if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
                     beside = begun.enter_context(self._compilers(importing[round_]))
-            with self._short_runs_trained() if held.at_once else nullcontext():
-                self._train_oracles(range(self._settings.rounds))
+            self._train_oracles(range(self._settings.rounds))
             oracle = self._judge.record(self._settings.rounds - 1)
             self._results = msgspec.structs.replace(self._results, oracle=oracle)
             with self._timing_activity("importing libraries"):
@@ -342,7 +340,8 @@ class Runner:
             self._timing_activity("checking stages of one's own"),
             scratch_folder(self._folder, self.scratch_bytes) as scratch,
         ):
-            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, self._observer.note)
+            precisions = {one.entry.stage.precision for one in fresh}
+            checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, self._observer.note, precisions)
             for stage_run in fresh:
                 found = StageRun(stage_run.entry, self._steps, expected=stage_run.expected)
                 checker.check(found)
@@ -419,11 +418,7 @@ class Runner:
         return self._side_by_side >= FEWEST and bool(stage_run.entry.stage.needs) and stage_run.entry.is_ours
 
     def _prepare_next(
-        self,
-        held: HeldWorkers,
-        round_: int,
-        stage_runs: Sequence[StageRun],
-        fork_servers: ForkServers,
+        self, held: HeldWorkers, round_: int, stage_runs: Sequence[StageRun], fork_servers: ForkServers
     ) -> None:
         """Start to prepare the first of these stages side by side, unless some are prepared already."""
         if len(held):
@@ -510,36 +505,9 @@ class Runner:
         if untrained := self._judge.untrained(rounds):
             self._observer.step("training in float64, to check against")
             precisions = {one.entry.stage.precision for one in self._stage_runs if one.status != "skipped"}
+            job = next((self._job(one, 0) for one in self._stage_runs if one.needs_round(0)), None)
             with self._timing_activity("training the oracle"):
-                self._judge.train(untrained, self._scratch, precisions)
-
-    @contextmanager
-    def _short_runs_trained(self) -> Iterator[None]:
-        """Train what first updates are compared with, while stages prepare: later it would take every row's time.
-
-        Inside the context a thread trains all that does not start from trained parameters.
-        """
-        first = [one for one in self._stage_runs if one.needs_round(0)]
-        precisions = list(dict.fromkeys(one.entry.stage.precision for one in first))
-        share = max(1, cores_usable() // CORES_TO_SHARE)
-        threads = worthwhile_threads(self._problem.multiplications, share)
-
-        def train(**changes: object) -> None:
-            if first:
-                job = msgspec.structs.replace(self._job(first[0], 0), **changes)
-                self._judge.train_short_runs(precisions, job, share // threads)
-
-        def ahead() -> None:
-            with suppress(Exception):  # it is raised again below
-                train(trained="")
-
-        with limit_blas_threads(threads):
-            beside = threading.Thread(target=ahead, daemon=True)
-            beside.start()
-            yield
-            with self._timing_activity("training short runs"):
-                beside.join()
-                train()
+                self._judge.train(untrained, self._scratch, precisions, job)
 
     def _repeat_disturbed(self, deadline: float = math.inf) -> None:
         """Measure disturbed processes again, up to `remeasure` times each.
@@ -584,11 +552,7 @@ class Runner:
             self._repeat_disturbed(deadline)
 
     def _run_process(
-        self,
-        stage_run: StageRun,
-        round_: int,
-        fork_server: ForkServer | None,
-        worker: HeldWorker | None = None,
+        self, stage_run: StageRun, round_: int, fork_server: ForkServer | None, worker: HeldWorker | None = None
     ) -> None:
         """Run one fresh process for a stage and round, or let the prepared one go on; verify it, save the results."""
         name = stage_run.name

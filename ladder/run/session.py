@@ -21,11 +21,10 @@ from ladder.records.limits import LimitsRecord
 from ladder.records.profile import Tool
 from ladder.records.run import Results, load
 from ladder.records.study import INDEX
-from ladder.run.data import load_dataset
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import cannot_run, cut, describe_problem, posed, refuse_idle_gpus
+from ladder.run.preflight import cannot_run, cut, describe_problem, load_dataset, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
 from ladder.run.sources import Disk, code_of, keep_sources
 from stages.engine.stage import GPU

@@ -22,8 +22,8 @@ from ladder.machine import environment
 from ladder.options.run_options import RunOptions
 from ladder.records.jobs import JOBS, load_submission
 from ladder.records.run import ResultsError
-from ladder.run.data import load_dataset
 from ladder.run.folders import alone_in
+from ladder.run.preflight import load_dataset
 from ladder.run.runner import Runner
 from ladder.study.point_queue import finish
 from ladder.study.points import compile_points, options_at

@@ -17,8 +17,8 @@ from ladder.records.jobs import PointJob
 from ladder.records.limits import LimitsRecord
 from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
-from ladder.run.data import load_dataset
 from ladder.run.observer import RunObserver
+from ladder.run.preflight import load_dataset
 from ladder.run.runner import Runner
 from ladder.run.session import begin, check_same_data, check_same_machine, resume
 from ladder.study.points import compile_points, due, measure_study, options_at

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from common.data.dataset import Dataset
+from common.data.dataset import Split
 from common.errors import UsageError
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all, host
 from ladder.verify.control import Control
 
 STEPS = 3
+WIDE = 20_000_000  # parameters of all networks, of which NumPy repeats one step alone
 TESTED_IMAGES = 1000
 # Sums in another order differ by some roundings of float64, 2**-53 of an update; one factor in float32 by 2**-26.
 UPDATE_LIMIT = 2.0**-36
@@ -22,14 +23,15 @@ CONTROL_ROUNDINGS = 16  # of the update; and sums of n terms in another order di
 WAY_OUT = "set LADDER_ORACLE=numpy to train without the GPU, and please report this"
 
 
-def verify_agreement(oracle: Oracle, data: Dataset) -> None:
+def verify_agreement(oracle: Oracle, train: Split, test: Split) -> None:
     """Repeat some steps from the current parameters with NumPy, and put these back; raises UsageError if they differ.
 
     In float64, updates, losses and the loss on test images agree but for rounding. A control's rounding is its own
     matter: it has to be nearer to the same control of NumPy than that is to float64.
     """
-    xp, size = oracle.xp, min(STEPS * oracle.problem.batch_size, len(data.train.images))
-    images, labels = data.train.images[:size], data.train.labels[:size]
+    steps = 1 if sum(weight.size for weight in oracle.weights) > WIDE else STEPS
+    xp, size = oracle.xp, min(steps * oracle.problem.batch_size, len(train.images))
+    images, labels = train.images[:size], train.labels[:size]
     start, twin = oracle.on(np), oracle.on(np)
     with np.errstate(all="ignore"):
         expected = twin.run_epochs(images, labels)
@@ -49,7 +51,7 @@ def verify_agreement(oracle: Oracle, data: Dataset) -> None:
         limit = UPDATE_LIMIT * _distance(numpys, before) + PARAMETERS_LIMIT * _size(numpys)
         _require("an update", _distance(own, numpys), limit)
     _require_losses("a loss", seen, expected)
-    some = data.test.first(TESTED_IMAGES)
+    some = test.first(TESTED_IMAGES)
     tested = evaluate_all(oracle.weights, oracle.biases, xp.asarray(some.images), xp.asarray(some.labels), xp)
     _require_losses("a test loss", tested, evaluate_all(start.weights, start.biases, some.images, some.labels))
 

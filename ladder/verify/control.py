@@ -72,6 +72,7 @@ class Control(Oracle):
     """
 
     def __init__(self, problem: Problem, params: Params, draws: Sequence[Draw], xp: Any = np) -> None:
+        (self._rounds_sums,) = {draw.rounding.sums for draw in draws}
         super().__init__(problem, [params] * len(draws), np.float32, xp)
         odd = [draw.number % 2 == 1 for draw in draws]
         self._grid = self._each(2.0 ** np.random.default_rng(n).random() if n else 1.0 for _, n in draws)
@@ -83,7 +84,6 @@ class Control(Oracle):
         self._rounds_products = self._flags(
             [draw.rounding.products and is_odd for draw, is_odd in zip(draws, odd, strict=True)]
         )
-        (self._rounds_sums,) = {draw.rounding.sums for draw in draws}
         bits = ROUNDINGS["float32"].bits
         losing = [draw.rounding.bits == bits and draw.number % 4 == 3 for draw in draws]
         self._loses_small_updates = self._flags(losing)
@@ -99,6 +99,8 @@ class Control(Oracle):
     def _begin(self) -> None:
         super()._begin()
         self._round_more = self._repeated(self._round_all_more)
+        if self._rounds_sums:  # each step draws other numbers, which no repetition would
+            self._train = self._train_on
 
     def load(self, other: Self) -> None:
         """The same, with its place among the random numbers."""
@@ -245,9 +247,11 @@ class Flipping(Oracle):
     Rounding may send it there, in so few runs that no draw shows it, and in a small network it is much of an update.
     """
 
-    def __init__(self, problem: Problem, params: Params, flipped: tuple[int, int, int] | None = None) -> None:
+    def __init__(
+        self, problem: Problem, params: Params, flipped: tuple[int, int, int] | None = None, xp: Any = np
+    ) -> None:
         """`flipped` is a hidden layer, an image of the batch, and a unit; None flips nothing."""
-        super().__init__(problem, params)
+        super().__init__(problem, params, xp=xp)
         self._flipped, self._outputs = flipped, list[FloatArray]()  # of the first step, by layer
 
     def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -18,15 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.oracle import OracleEpoch, evaluate
-from common.problem import Params, Problem, zero_params
+from common.problem import Params, Problem
 from common.trainer import EpochMetrics
-from ladder.measure.displacement import UNKNOWN, Displacement
+from ladder.measure.displacement import UNKNOWN, Displacement, apart, params_error
 from ladder.measure.timing import Plan
 from ladder.records.run import CANNOT_DECIDE, ORACLE_ENDED, Check, Precision
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS, beyond_rounding
-from ladder.verify.distances import apart, params_error
 from ladder.verify.oracle_runs import OracleRun
-from ladder.verify.short_runs import Errors, ShortRun, draws_of, largest
+from ladder.verify.short_runs import Errors, ShortRun, largest
 
 SAFETY = 4.0  # times the largest error of the controls
 FROM_ZERO_SAFETY = 2.0  # where rounding alone differs: a control repeats the errors of a GPU's rungs to two digits
@@ -61,7 +59,6 @@ WHOLE_CHECK = "accuracy, from a whole number of images"
 FEWEST_PARTS_OF_AN_IMAGE, MOST_PARTS_OF_AN_IMAGE = 0.01, 0.25
 KEPT_CHECK = "parameters rounded to 16 bits, share of a tensor"
 FEWEST_KEPT, KEPT_SHARE = 32, 0.5
-FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
 CURVES = "loss curve", "training accuracy"
 VALIDATION_CURVES = "validation curve, loss", "validation curve, accuracy"
 LATER = "later epochs"  # after the name of a curve: those that the oracle did not reach
@@ -174,12 +171,7 @@ def verify_first_update(
 
 
 def verify_short_run(
-    named: str,
-    precision: Precision,
-    run: ShortRun,
-    updated: Params,
-    metrics: EpochMetrics | None,
-    apart: float = 0.0,
+    named: str, precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None, apart: float = 0.0
 ) -> list[Check]:
     """Check the parameters after any short run, in one check of all tensors, and the metrics of its last epoch.
 
@@ -227,19 +219,6 @@ def verify_from_zero(precision: Precision, run: ShortRun, updated: Params, metri
     if metrics is not None:
         checks.append(_loss("epoch from zeros", precision, run, found, spread, metrics))
     return checks
-
-
-def from_zero_run(problem: Problem, images: NDArray[np.uint8], labels: NDArray[np.uint8]) -> ShortRun:
-    """The epoch from zeros on images (N, I) and labels (N,).
-
-    Hidden layers of zeros pass nothing on in either direction: what is left of an MLP is softmax regression on images
-    without pixels.
-    """
-    steps = problem.steps(len(images))
-    if not problem.is_logistic:
-        problem, images = replace(problem, inputs=1, hidden=()), np.zeros((len(images), 1), np.uint8)
-    draws = min(draws_of(steps), FROM_ZERO_STEPS // steps)
-    return ShortRun(problem, steps, zero_params(problem), images, labels, draws=draws)
 
 
 def _tensors(

@@ -19,7 +19,7 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import partial, reduce
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Lock, current_thread, main_thread
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -36,11 +36,11 @@ from common.problem import Params, Problem, initial_params
 from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
-from ladder.measure.displacement import Displacement
+from ladder.measure.displacement import Displacement, apart, params_error
 from ladder.records.run import Curve, Precision
 from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDINGS, Control, Draw, addends_repeat
-from ladder.verify.distances import apart, params_error
+from ladder.verify.short_runs import ShortTask, Trained
 
 LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
 PARTS = 8  # of an epoch, whose losses are compared: a whole epoch's may agree by chance
@@ -53,6 +53,10 @@ FEWEST_COARSE = 2  # of an MLP in a lower precision: one alone may miss the unit
 TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that later updates are judged from
 NUMPY_ONLY = "LADDER_ORACLE=numpy"
 MOST_LETTERS = 200  # of a library's error
+SHORT_AT_ONCE = 4  # short runs' controls on a GPU, so that their memory suffices
+LOADING = (
+    Lock()
+)  # NumPy parses a file's header by `ast`, which fails in several threads at once (python/cpython#106905)
 Metric = Literal["accuracy", "mean_loss"]
 TensorLists = tuple[list[FloatArray], list[FloatArray]]
 
@@ -127,7 +131,7 @@ def compute(
     The tasks are the oracle's, or controls of one run. The curve has a point every `curve_steps` steps; 0 means one per
     epoch. `xp` is the array module; some steps of another one than NumPy are repeated with NumPy, see `agreement`.
     """
-    data = Dataset.load_saved(dataset)
+    data = _loaded(dataset)
     initial = {task: initial_params(problem, task.run) for task in tasks}
     oracle: Oracle
     if tasks[0].precision is None:
@@ -138,7 +142,7 @@ def compute(
     done = {task: OracleRun() for task in tasks}
     begin = time.perf_counter()
     if xp is not np:
-        verify_agreement(oracle, data)
+        verify_agreement(oracle, data.train, data.test)
     steps = problem.steps(len(train.images))
     parts = windows(steps, curve_steps or -(-steps // PARTS))
     epochs = problem.epochs
@@ -164,8 +168,13 @@ def compute(
         if time.perf_counter() - begin > budget_s:
             break
     if xp is not np:
-        verify_agreement(oracle, data)
+        verify_agreement(oracle, data.train, data.test)
     return done
+
+
+def _loaded(dataset: Path) -> Dataset:
+    with LOADING:
+        return Dataset.load_saved(dataset)
 
 
 def _in(dtype: type[np.floating], network: Network) -> TensorLists:
@@ -180,7 +189,7 @@ def _draw(task: Task) -> Draw:
 
 def trained_params(problem: Problem, dataset: Path, xp: Any = np) -> Params:
     """Parameters that an epoch has trained, or as many steps as fit into a time: judged by nothing, so no secret."""
-    train = Dataset.load_saved(dataset).train
+    train = _loaded(dataset).train
     oracle = Oracle(problem, initial_params(problem, TRAINED_RUN), np.float32, xp)  # half the time, and no less trained
     begin = time.perf_counter()
     for part in windows(min(problem.steps(len(train.images)), TRAINED_STEPS), 10):
@@ -262,6 +271,18 @@ def _or_infinite(distance: float) -> float:
     return distance if math.isfinite(distance) else math.inf
 
 
+class Short(NamedTuple):
+    """The short runs to train beside the oracle where it trains on a GPU, with controls in these precisions."""
+
+    tasks: Sequence[ShortTask] = ()
+    precisions: Collection[Precision] = ()
+    start: Params | None = None
+    """The trained parameters that some begin with, unless they are trained as well."""
+
+
+NO_SHORT = Short()
+
+
 class Computed(NamedTuple):
     """What all stages of a run are compared with."""
 
@@ -273,6 +294,8 @@ class Computed(NamedTuple):
     """Which trained the runs."""
     not_on_gpu: str = ""
     """Why the GPU did not."""
+    short: dict[ShortTask, Trained] = {}  # noqa: RUF012
+    """The short runs that are trained: on a GPU alone, and without those for which its memory did not suffice."""
 
 
 class GpuError(Exception):
@@ -288,6 +311,7 @@ def compute_all(
     precisions: Collection[Precision] = (),
     *,
     trained: bool = False,
+    short: Short = NO_SHORT,
 ) -> Computed:
     """Train several runs by number, within one common budget in seconds: on the GPU if there is one, else on all cores.
 
@@ -296,15 +320,8 @@ def compute_all(
     """
     data = Dataset.load_saved(dataset)
     tasks = planned(problem, data, runs, precisions)
-    not_on_gpu = why_not_on_gpu()
-    if not not_on_gpu:
-        job = partial(compute_on_gpu, problem, dataset, tasks, budget_s, curve_steps, trained)
-        try:
-            with _pool(problem, 1) as pool:
-                ((done, params),) = _submitted(pool, [job])
-        except (GpuError, BrokenProcessPool) as error:
-            not_on_gpu = f"it failed there ({error})"
-    if not_on_gpu:
+    on_gpu = compute_in_gpus_process(problem, dataset, tasks, budget_s, curve_steps, trained, short)
+    if isinstance(on_gpu, str):
         cores = cores_usable()
         groups = grouped(problem, tasks, cores)
         workers = min(len(groups), cores)
@@ -323,8 +340,24 @@ def compute_all(
             raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; {way_out}") from error
         params = found.pop() if trained else None
         done = {task: run for group in found for task, run in group.items()}
+        computed = Computed({}, params, "cpu", on_gpu)
+    else:
+        done, computed = on_gpu
     by_run = assembled(problem, {task: done[task] for task in tasks}, data.train.images)
-    return Computed(by_run, params, "cpu" if not_on_gpu else "gpu", not_on_gpu)
+    return computed._replace(runs=by_run)
+
+
+def compute_in_gpus_process(problem: Problem, *arguments: Any) -> tuple[dict[Task, OracleRun], Computed] | str:
+    """What `compute_on_gpu` trains, in a process that ends with it, or why none did; UsageError as there."""
+    if not_on_gpu := why_not_on_gpu():
+        return not_on_gpu
+    try:
+        with _pool(problem, 1) as pool:
+            done: tuple[dict[Task, OracleRun], Computed]
+            (done,) = _submitted(pool, [partial(compute_on_gpu, problem, *arguments)])
+    except (GpuError, BrokenProcessPool) as error:
+        return f"it failed there ({error})"
+    return done
 
 
 def why_not_on_gpu() -> str:
@@ -333,9 +366,9 @@ def why_not_on_gpu() -> str:
 
 
 def compute_on_gpu(
-    problem: Problem, dataset: Path, tasks: Sequence[Task], budget_s: float, curve_steps: int, trained: bool
-) -> tuple[dict[Task, OracleRun], Params | None]:
-    """Train everything at once, with one stream for the oracle, the controls, and `trained_params`, if that is wanted.
+    problem: Problem, dataset: Path, tasks: list[Task], budget_s: float, curve_steps: int, trained: bool, short: Short
+) -> tuple[dict[Task, OracleRun], Computed]:
+    """Train everything side by side, with a stream for the oracle, the controls, `trained_params`, and each short run.
 
     Raises GpuError for any error of CUDA, its libraries and its memory, and UsageError if the GPU and NumPy disagree.
     """
@@ -352,16 +385,31 @@ def compute_on_gpu(
         except Exception as error:  # many cannot be sent to another process
             raise GpuError(" ".join(f"{type(error).__name__}: {error}".split())[:MOST_LETTERS]) from None
 
+    def short_run(task: ShortTask, precisions: Collection[Precision]) -> Trained:
+        start = params.result() if params is not None and task.begin == "trained" else short.start
+        train = _loaded(dataset).train
+        found: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
+        return found
+
     groups = [[task for task in tasks if (task.precision is None) == is_oracle] for is_oracle in (True, False)]
-    jobs: list[Callable[..., Any]] = [
-        partial(compute, problem, dataset, group, budget_s, curve_steps) for group in groups if group
-    ]
-    if trained:
-        jobs.append(partial(trained_params, problem, dataset))
-    with ThreadPoolExecutor(len(jobs)) as threads:
-        found = list(threads.map(on_a_stream, jobs))
-    params = found.pop() if trained else None
-    return {task: run for group in found for task, run in group.items()}, params
+    with ThreadPoolExecutor(max(1, sum(map(bool, groups)))) as threads, ThreadPoolExecutor(SHORT_AT_ONCE) as others:
+        runs = [
+            threads.submit(on_a_stream, partial(compute, problem, dataset, group, budget_s, curve_steps))
+            for group in groups
+            if group
+        ]
+        params = others.submit(on_a_stream, partial(trained_params, problem, dataset)) if trained else None
+        each = [[precision] for precision in short.precisions]  # apart where NumPy repeats them
+        sets = [(task, some) for task in short.tasks for some in (each if task.batches == 1 else [short.precisions])]
+        shorts = [others.submit(short_run, *one) for one in sets]
+    done = {task: run for group in runs for task, run in group.result().items()}
+    found: dict[ShortTask, Trained] = {}
+    for (task, _), one in zip(sets, shorts, strict=True):
+        if isinstance(one.exception(), GpuError):
+            continue  # NumPy trains it when it is needed
+        found.setdefault(task, one.result()).spreads.update(one.result().spreads)
+        found[task].lower.update(one.result().lower)
+    return done, Computed({}, None if params is None else params.result(), "gpu", short=found)
 
 
 def grouped(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from threading import Lock
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.blas import blas_threads, limit_blas_threads, worthwhile_threads
-from common.oracle import FloatArray, Network, Oracle, OracleEpoch
-from common.problem import Params, Problem
+from common.data.dataset import Split
+from common.oracle import FloatArray, Network, Oracle, OracleEpoch, host
+from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
 from ladder.measure.displacement import in_chunks
 from ladder.records.run import Precision
+from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import (
     LOWER_BITS,
     ROUNDINGS,
@@ -38,7 +40,9 @@ MOST_CORNERS, CORNER_SHARE = 16, 0.5
 BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
-STACKED = 1 << 18  # parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache
+# Parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache, or fit into a GPU.
+STACKED, STACKED_ON_GPU = 1 << 18, 1 << 26
+FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,20 @@ class Errors:
     """<dW, dW_ref> / ||dW_ref||^2 by tensor: 1 is right, 0 has not moved, -1 has moved the opposite way."""
 
 
+@dataclass
+class Trained:
+    """What a short run came to, in arrays of NumPy."""
+
+    ends: Network
+    """The oracle's last parameters."""
+    reference: OracleEpoch
+    """Loss and accuracy of the last epoch."""
+    lower: dict[int, FloatArray] = field(default_factory=dict)
+    """The errors of lower precisions in the last weights, by bits."""
+    spreads: dict[Precision, Errors] = field(default_factory=dict)
+    """The largest errors of the controls that have trained."""
+
+
 class ShortRun:
     """Some epochs on the first batches from given parameters: by the oracle, and by controls when they are needed."""
 
@@ -73,22 +91,26 @@ class ShortRun:
         *,
         epochs: int = 1,
         draws: int | None = None,
+        xp: Any = np,
+        trained: Trained | None = None,
     ) -> None:
-        """Train on the first `batches` batches of images (N, I) and labels (N,).
+        """Train on the first `batches` batches of images (N, I) and labels (N,), unless that is done (`trained`).
 
-        At most `draws` controls are made; by default as many as the run's length and the precision ask for.
+        At most `draws` controls are made; by default as many as the run's length and the precision ask for. `xp` is
+        the array module; of another one than NumPy, the first steps of a run of one step are repeated, see `agreement`.
         """
         seen = batches * problem.batch_size
         self.problem, self.batches, self.epochs, self.initial = problem, batches, epochs, initial
-        self._draws = draws
-        self._images, self._labels = images[:seen], labels[:seen]
-        self.oracle = Oracle(problem, initial)
-        (self.reference,) = self._trained(self.oracle)
-        """Loss and accuracy of the last epoch."""
-        self._lower: dict[int, FloatArray] = {}
-        self._spreads: dict[Precision, Errors] = {}
+        self._draws, self._xp = draws, xp
+        self._seen = Split(images[:seen], labels[:seen])
+        self._start = self._here(Network(initial.weights, initial.biases))
+        if trained is None:
+            self._require_agreement(Oracle(problem, [initial], xp=xp))
+            (reference,) = self._trained(oracle := Oracle(problem, initial, xp=xp))
+            trained = Trained(Network(oracle.weights, oracle.biases), reference)
+        self._known = trained
+        self.oracle, self.reference = trained.ends, trained.reference
         self._in_order: list[tuple[Network, OracleEpoch]] | None = None
-        self._adding_in_order = Lock()
 
     @property
     def images(self) -> int:
@@ -98,7 +120,13 @@ class ShortRun:
     @np.errstate(all="ignore")  # what is not finite fails its checks
     def _trained(self, oracle: Oracle) -> list[OracleEpoch]:
         with limit_blas_threads(worthwhile_threads(self.problem.multiplications, blas_threads() or 1)):
-            return [oracle.run_epochs(self._images, self._labels) for _ in range(self.epochs)][-1]
+            images, labels = (oracle.xp.asarray(array) for array in (self._seen.images, self._seen.labels))
+            return [oracle.run_epochs(images, labels) for _ in range(self.epochs)][-1]
+
+    def _require_agreement(self, oracle: Oracle) -> None:
+        """Repeat a run of one step with NumPy, which takes no longer than to begin a long one."""
+        if self._xp is not np and self.batches * self.epochs == 1:
+            verify_agreement(oracle, self._seen, self._seen)
 
     @np.errstate(all="ignore")
     def errors(self, updated: Params | Network, metrics: EpochMetrics | OracleEpoch | None, below: int = 0) -> Errors:
@@ -113,9 +141,9 @@ class ShortRun:
             for start, end, aim in in_chunks(*tensor):
                 update, wanted = end - start, aim - start
                 rest = update - wanted
-                distance += float(rest @ rest)
-                size += float(wanted @ wanted)
-                along += (part := float(rest @ wanted))
+                distance += (rest @ rest).item()
+                size += (wanted @ wanted).item()
+                along += (part := (rest @ wanted).item())
                 noise += part**2
                 excess += part
             tensors[name] = _ratio(math.sqrt(distance), math.sqrt(size))
@@ -142,19 +170,19 @@ class ShortRun:
         if self.batches * self.epochs > 1:
             return {}
         error = (weights.astype(np.float64) - self.oracle.weights[-1]).ravel()
-        shares = {}
+        shares, lower = {}, self._known.lower
         for bits in (bits for bits in LOWER_BITS if bits < below):
-            if bits not in self._lower:
-                control = Control(self.problem, self.initial, [Draw(Rounding(bits, products=False), 0)])
+            if bits not in lower:
+                control = Control(self.problem, self.initial, [Draw(Rounding(bits, products=False), 0)], self._xp)
                 self._trained(control)
-                self._lower[bits] = (control.weights[-1][0] - self.oracle.weights[-1]).ravel()
-            known = self._lower[bits]
-            shares[bits] = abs(_ratio(float(error @ known), float(known @ known)))
+                lower[bits] = (control.weights[-1][0] - self.oracle.weights[-1]).ravel()
+            known = lower[bits]
+            shares[bits] = abs(_ratio((error @ known).item(), (known @ known).item()))
         return shares
 
     def spread(self, precision: Precision) -> Errors:
         """The largest errors of the controls in a precision."""
-        if precision not in self._spreads:
+        if precision not in self._known.spreads:
             parameters = sum(layer.fan_in * layer.fan_out for layer in self.problem.layers)
             work = parameters * self.images * self.epochs
             draws = min(self._most_draws(precision), DRAWN_PARAMETERS // parameters, DRAWN_WORK // work)
@@ -164,39 +192,46 @@ class ShortRun:
                 *self._errors_in_order(ROUNDINGS[precision].bits),
                 *self._errors_at_corners(ROUNDINGS[precision].bits),
             ]
-            self._spreads[precision] = Errors(
+            self._known.spreads[precision] = Errors(
                 {name: largest(one.tensors[name] for one in seen) for name in seen[0].tensors},
                 largest(one.scale for one in seen),
                 loss=largest(one.loss for one in seen),
                 accuracy=largest(one.accuracy for one in seen),
                 lower={bits: largest(one.lower[bits] for one in seen) for bits in seen[0].lower},
             )
-        return self._spreads[precision]
+        return self._known.spreads[precision]
+
+    def trained(self, precisions: Collection[Precision]) -> Trained:
+        """What it came to, with the controls in these precisions."""
+        spreads = {precision: self.spread(precision) for precision in precisions}
+        ends = Network(*([host(tensor) for tensor in tensors] for tensors in self.oracle))
+        lower = {bits: host(error) for bits, error in self._known.lower.items()}
+        return Trained(ends, self.reference, lower, spreads)
 
     def _control_errors(self, draws: Sequence[Draw]) -> Iterator[Errors]:
         """The errors of a control in each of these draws; small networks train side by side."""
         largest_tensor = max(
             max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers
         )
-        at_once = max(1, STACKED // largest_tensor)
+        at_once = max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // largest_tensor)
         for begin in range(0, len(draws), at_once):
             some = draws[begin : begin + at_once]
-            control = Control(self.problem, self.initial, some)
+            control = Control(self.problem, self.initial, some, self._xp)
+            self._require_agreement(control)
             metrics = self._trained(control)
             for draw, network, seen in zip(some, control.networks(), metrics, strict=True):
                 yield self.errors(network, seen, draw.rounding.bits)
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:
         """The errors of sums in order, if their addends repeat."""
-        with self._adding_in_order:  # threads ask for several precisions at once
-            if self._in_order is None:
-                self._in_order = list(self._trained_in_order())
-        return (self.errors(network, seen, bits) for network, seen in self._in_order)
+        if self._in_order is None:
+            self._in_order = list(self._trained_in_order())
+        return (self.errors(self._here(network), seen, bits) for network, seen in self._in_order)
 
     def _trained_in_order(self) -> Iterator[tuple[Network, OracleEpoch]]:
-        """What float32 makes of sums in order, whatever factors are rounded to."""
+        """What float32 makes of sums in order, whatever factors are rounded to; by NumPy, whose order is known."""
         size = self.problem.batch_size
-        if not addends_repeat(self.initial, self._images[:size]):
+        if not addends_repeat(self.initial, self._seen.images[:size]):
             return
         for block in (images for images in BLOCKS if images < size):
             for begins_with_parameter in (False, True):
@@ -208,10 +243,10 @@ class ShortRun:
         """The errors of runs in which one of a few units at its corner flips; of many, the draws flip some."""
         if self.batches * self.epochs > LONG_STEPS:
             return
-        first = slice(self.problem.batch_size)
-        corners = [*Flipping.corners(self.problem, self.initial, self._images[first], self._labels[first], bits)]
+        first = self._seen.first(self.problem.batch_size)
+        corners = [*Flipping.corners(self.problem, self.initial, first.images, first.labels, bits)]
         for flipped in corners if len(corners) <= MOST_CORNERS else []:
-            run = Flipping(self.problem, self.initial, flipped)
+            run = Flipping(self.problem, self.initial, flipped, self._xp)
             (seen,) = self._trained(run)
             found = self.errors(Network(run.weights, run.biases), seen, bits)
             tensors = {name: CORNER_SHARE * error for name, error in found.tensors.items()}
@@ -226,11 +261,49 @@ class ShortRun:
         """Every tensor's name, and its values before, after, and after the oracle's training."""
         for index in range(len(self.problem.layers)):
             for kind, *tensors in (
-                ("weight", self.initial.weights, updated.weights, self.oracle.weights),
-                ("bias", self.initial.biases, updated.biases, self.oracle.biases),
+                ("weight", self._start.weights, updated.weights, self.oracle.weights),
+                ("bias", self._start.biases, updated.biases, self.oracle.biases),
             ):
                 before, after, target = (tensor[index] for tensor in tensors)
                 yield f"{kind}[{index}]", (before, after, target)
+
+    def _here(self, network: Network) -> Network:
+        """A network with the arrays of the run's module."""
+        return Network(*([self._xp.asarray(tensor) for tensor in tensors] for tensors in network))
+
+
+class ShortTask(NamedTuple):
+    """A short run that stages share, by what it begins with: zeros, trained parameters, or those of a run's number."""
+
+    begin: int | Literal["zeros", "trained"]
+    batches: int = 0
+    epochs: int = 1
+
+    def run(
+        self, problem: Problem, train: Split, start: Params | None, xp: Any = np, trained: Trained | None = None
+    ) -> ShortRun:
+        """The run on the training images; `start` are the trained parameters, which only some need."""
+        images, labels = train.images, train.labels
+        if self.begin == "zeros":
+            return from_zero_run(problem, images, labels, xp, trained)
+        initial = start if self.begin == "trained" else initial_params(problem, self.begin)
+        assert initial is not None
+        return ShortRun(problem, self.batches, initial, images, labels, epochs=self.epochs, xp=xp, trained=trained)
+
+
+def from_zero_run(
+    problem: Problem, images: NDArray[np.uint8], labels: NDArray[np.uint8], xp: Any = np, trained: Trained | None = None
+) -> ShortRun:
+    """The epoch from zeros on images (N, I) and labels (N,).
+
+    Hidden layers of zeros pass nothing on in either direction: what is left of an MLP is softmax regression on images
+    without pixels.
+    """
+    steps = problem.steps(len(images))
+    if not problem.is_logistic:
+        problem, images = replace(problem, inputs=1, hidden=()), np.zeros((len(images), 1), np.uint8)
+    draws = min(draws_of(steps), FROM_ZERO_STEPS // steps)
+    return ShortRun(problem, steps, zero_params(problem), images, labels, draws=draws, xp=xp, trained=trained)
 
 
 def draws_of(steps: int) -> int:

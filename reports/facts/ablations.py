@@ -10,7 +10,6 @@ from reports.facts import numbers
 from reports.facts.time_breakdown import Profiled, all_profiled, fitted
 
 FIGURES: dict[Group, str] = {"memory": "memory.svg", "data": "data_path.svg"}
-HIDES_COPIES = frozenset({"pinned-overlap"})  # rungs that copy on a second stream: told even if they hide nothing
 MOSTLY_HIDDEN = 0.5  # share of the copies' time; from here on the report calls them hidden
 
 
@@ -28,7 +27,7 @@ def overlap(one: Profiled) -> str:
     """
     copied, parts = uploads(one.profile), fitted(one.profile)
     share = hidden_share(copied) if copied else None
-    if copied is None or share is None or not (share or one.stage.name in HIDES_COPIES):
+    if copied is None or share is None or not (share or one.stage.hides_copies):
         return ""
     exposed, idle = copied.us_per_step - copied.hidden_us_per_step, parts.launching_us + parts.waiting_us
     if share >= MOSTLY_HIDDEN:

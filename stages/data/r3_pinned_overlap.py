@@ -37,6 +37,8 @@ from stages.engine.workspace import Array
 class FromPinnedAhead(r2_pinned.FromPinned):
     """Two device buffers, filled alternately by a second stream."""
 
+    hides_copies = True
+
     def __init__(self, device: Any, problem: Problem, train: Split) -> None:
         super().__init__(device, problem, train)
         other = device.empty(self.batch.shape, np.float32)

@@ -69,6 +69,8 @@ class Memory(Part, ABC):
 class Data(Part, ABC):
     """The batches of an epoch, and their way to the device. Its length is the number of steps."""
 
+    hides_copies: ClassVar[bool] = False
+    """Whether it copies on a second stream: reports tell how much of that a kernel hides, even if none."""
     pixel_bytes: ClassVar[int] = 4
     """Of an image in memory, each; part of the floor on a CPU."""
 

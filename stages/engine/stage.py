@@ -139,16 +139,9 @@ class Stage:
         if len(choice) != 1 or len(changed) != 1:
             raise TypeError(f"{name}: a rung changes exactly one choice, not {sorted(choice) or 'none'}")
         ((chosen, part),) = changed.items()
-        changed_to = f"{chosen}: {part.__name__}"
+        to, group = f"{chosen}: {part.__name__}", group or self.group
         return Stage.from_recipe(
-            name,
-            title,
-            recipe,
-            group=group or self.group,
-            below=self.name,
-            changed=changed_to,
-            place=self.place,
-            words=words,
+            name, title, recipe, group=group, below=self.name, changed=to, place=self.place, words=words
         )
 
     @classmethod

@@ -1,19 +1,97 @@
-"""Correct stages must never be rejected: runs with different seeds and initial parameters pass every check.
-
-They run in this process, always the same ones; other tests cover separate processes. `tests.cheats.honest_grid` draws
-thousands of others, tests/gpu/test_honest.py does the same for every rung on a GPU, and the study
-tests/cheats/honest.toml in fifty separate processes.
-"""
+"""Correct stages pass every check, with other seeds and on problems where earlier limits refused them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from common.blas import limit_blas_threads
+from common.data.dataset import Dataset, Split
+from common.data.synthetic import synthetic_digits
+from common.problem import Problem
+from ladder.run.stage_run import TIME_CHECKS
 from ladder.study.study_file import read_study
+from stages.references import torch_threads
+from tests.cheats.honest_grid import EXAMPLES, judged
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
+
+TORCH, BY_HAND = "stages.references.torch_eager:STAGE", f"{EXAMPLES}/torch_by_hand.py:STAGE"
+SOURCES = {"numpy": NUMPY, "torch": TORCH, "by hand": BY_HAND}
+# The first two are of 7x7 pixels, for the time's sake: it is the sums over a batch that round.
+CASES = {
+    "full batches": (Problem(49, 10, (), 60_000, 0.1), 1, 1, ["torch"]),
+    "a small rate": (Problem(49, 10, (), 8192, 1e-4), 3, 1, ["numpy"]),
+    "seven units": (Problem(784, 10, (7,), 64, 0.1), 64, 1, ["by hand"]),
+    "eight steps, three layers": (Problem(784, 10, (32, 32, 32), 64, 0.3), 8, 1, ["numpy"]),
+    "64 steps, three layers": (Problem(784, 10, (128, 128, 128), 32, 0.1), 64, 1, ["numpy"]),
+    "eight steps at rate 2": (Problem(784, 10, (), 64, 2.0), 8, 1, ["numpy"]),
+}
+
+
+@pytest.fixture(scope="module")
+def digits() -> Dataset:
+    splits = [Split(images.reshape(len(images), -1), labels) for images, labels in synthetic_digits(0, 60_000, 500)]
+    return Dataset("digits", False, "drawn", {}, (28, 28), 10, *splits)
+
+
+def every_fourth_pixel(data: Dataset) -> Dataset:
+    """The same digits in 7x7 pixels."""
+    train, test = (
+        Split(np.ascontiguousarray(one.images.reshape(-1, 28, 28)[:, ::4, ::4]).reshape(-1, 49), one.labels)
+        for one in (data.train, data.test)
+    )
+    return replace(data, train=train, test=test, image_shape=(7, 7))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_correct_stage_that_was_refused_once_passes(
+    case: str, digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, steps, seeds, names = CASES[case]
+    if {"torch", "by hand"} & {*names}:
+        pytest.importorskip("torch")
+    judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(torch_threads, "thread_counts", lambda: (1,))  # no trials, which take seconds
+    data = digits.first(problem.batch_size * steps, 500)
+    data = data if problem.inputs == 784 else every_fourth_pixel(data)
+    refused = {}
+    with limit_blas_threads(1):
+        for seed in range(seeds):
+            asked = replace(problem, epochs=1, metrics_every=1, seed=seed)
+            for stage in judged(asked, data, [SOURCES[name] for name in names]):
+                wrong = [one.what for one in stage.checks if not one.passed]
+                if wrong or stage.status not in ("passed", "failed"):
+                    refused[stage.name, seed] = wrong or stage.reason
+    assert refused == {}
+
+
+ALIKE = [  # the first two were refused by their first updates, the last by the whole run
+    (Problem(36, 7, (32, 2), 14, 1.24e-4, epochs=2, seed=6, metrics_every=1), 98),
+    (Problem(36, 7, (271, 2), 14, 1.24e-4, epochs=2, seed=7, metrics_every=1), 98),
+    (Problem(36, 46, (3,), 75, 7.24e-5, epochs=17, seed=3, metrics_every=1), 1774),
+]
+
+
+@pytest.mark.parametrize(("problem", "images"), ALIKE)
+def test_sums_that_begin_with_the_parameter_pass_where_images_are_alike(
+    problem: Problem, images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch on a CPU adds each image's product to the weights, which lose the same of each."""
+    pytest.importorskip("torch")
+    judge_in_this_process(monkeypatch)
+    classes = problem.classes
+    image = np.random.default_rng(1).integers(0, 256, 36, np.uint8)
+    train, test = (
+        Split(np.tile(image, (n, 1)), np.random.default_rng(2).integers(0, classes, n, np.uint8)) for n in (images, 200)
+    )
+    with limit_blas_threads(1):
+        (stage,) = judged(problem, Dataset("alike", False, "drawn", {}, (6, 6), classes, train, test), [BY_HAND])
+    assert [one.what for one in stage.checks if not one.passed and one.what not in TIME_CHECKS] == []
+
 
 RUNS, FIRST_SALT = 4, 1 << 30  # seeds of the data's order, and of the first parameters
 

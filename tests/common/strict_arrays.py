@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def _operator(name: str) -> Callable[..., Any]:
     return apply
 
 
-for _name in ("add", "sub", "mul", "truediv", "and", "or"):
+for _name in ("add", "sub", "mul", "truediv", "matmul", "and", "or", "xor"):
     for _kind in ("", "r", "i"):
         setattr(StrictArray, f"__{_kind}{_name}__", _operator(f"__{_kind}{_name}__"))
 for _name in ("gt", "ge", "lt", "le", "eq"):
@@ -109,3 +110,13 @@ class StrictModule:
             function(*inputs)
 
         return call
+
+
+class Device(StrictModule):
+    """A GPU's array module whose products are its library's."""
+
+    stream = nullcontext()
+    product: Any = staticmethod(np.matmul)
+
+    def matmul(self, left: StrictArray, right: StrictArray) -> Any:
+        return StrictArray(Device.product(left.held, right.held))

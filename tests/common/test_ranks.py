@@ -1,4 +1,4 @@
-"""Ranks as processes: they train together, and none outlives another."""
+"""Ranks as processes: they train together, and none outlives another. Freed memory stays with its process."""
 
 from __future__ import annotations
 
@@ -62,3 +62,31 @@ def test_no_rank_outlives_another(then: str, code: int, said: str) -> None:
     assert (ended, same, len(others)) == (code, "True", 2)
     assert said in errors.splitlines() or not said
     assert_ended(others)
+
+
+FAULTS = """
+import resource
+import numpy as np
+from common.allocator import keep_freed_memory
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    arrays = [np.ones(1 << 18) for _ in range(8)]  # 16 MiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+if {keeps}:
+    keep_freed_memory()
+faults()
+faults()
+print(faults())
+"""
+
+
+def faults(*, keeps: bool) -> int:
+    """The pages that Linux had to clear for 16 MiB that were used and freed before."""
+    return int(subprocess.check_output([sys.executable, "-c", FAULTS.format(keeps=keeps)], text=True))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is of the GNU C library")
+def test_freed_memory_is_used_again_without_new_pages() -> None:
+    assert faults(keeps=True) < 100 < faults(keeps=False)

@@ -1,4 +1,4 @@
-"""Properties of all inputs: written data is read back, and values out of range are refused."""
+"""Properties of all inputs: written data is read back, and values out of range are refused; a short fuzz run."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from common.trainer import EpochMetrics
 from ladder.measure.protocol import JobResult, decoded, encoded
 from ladder.records.foreign import visible_in
 from ladder.records.run import Check, LossPoint, Metrics, Results, load, save
+from tests.fuzz.targets import COUNTS, FILES, run
 from tests.reports.sample import replace_stage, unprofiled_results
 from tests.seeds import SEED
 
@@ -85,3 +86,12 @@ def test_a_problem_is_accepted_or_refused_in_one_line(whole: dict[str, int], rat
     with pytest.raises(UsageError) as refused:
         Problem(9, 3, tuple(hidden), learning_rate=rate, **whole)  # type: ignore[arg-type]
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("target", "count"), COUNTS.items())
+def test_every_input_is_accepted_or_refused_in_one_line(
+    target: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(target, count, SEED, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= FILES

@@ -39,14 +39,14 @@ def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
 
 
 def trained_here(
-    problem: Problem, dataset: Path, runs: Any, budget_s: float, curve_steps: int, precisions: Any, *, trained: bool
+    problem: Problem, dataset: Path, runs: Any, budget_s: float, curve_steps: int, precisions: Any, **also: Any
 ) -> Computed:
     """Train the oracle and its controls, in place of `compute_all`."""
     done, data = dict[Task, OracleRun](), Dataset.load_saved(dataset)
     for group in grouped(problem, planned(problem, data, runs, precisions), cores=1):
         done |= compute(problem, dataset, group, budget_s, curve_steps)
     found = assembled(problem, done, data.train.images)
-    return Computed(found, trained_params(problem, dataset) if trained else None)
+    return Computed(found, trained_params(problem, dataset) if also["trained"] else None)
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""A record that may be committed: of MNIST, of a clean commit, in its machine's folder, with its report."""
+"""A record that may be committed: of MNIST and a clean commit, with its machine, with its report, over its bounds."""
 
 from __future__ import annotations
 
@@ -42,3 +42,15 @@ def test_a_study_has_its_points_and_report(path: Path) -> None:
 def test_a_run_has_its_report_and_figures(path: Path) -> None:
     assert (path.parent / "report.md").exists()
     assert any((path.parent / "figures").iterdir())
+
+
+NOISE = 1.02  # a median may lie this much below a floor: clocks differ a little between limits and stages
+
+
+@pytest.mark.parametrize("path", RUNS, ids=lambda path: path.parent.name)
+def test_no_bound_exceeds_the_measured_time(path: Path) -> None:
+    for stage in load(path).stages:
+        if stage.timing is not None and stage.bounds is not None:
+            step_us = stage.timing.step_us
+            assert stage.bounds.cheat_limit_us <= step_us, stage.name
+            assert (stage.bounds.design_floor_us or 0.0) <= NOISE * step_us, stage.name

@@ -9,6 +9,7 @@ import pytest
 from ladder.records.run import load, save
 from reports.figures.run_figures import figures
 from reports.render import render_all
+from tests.golden import FOLDER, renderings
 from tests.reports import sample
 
 
@@ -68,3 +69,13 @@ def test_a_folder_that_cannot_be_written_to_is_an_oserror(tmp_path: Path) -> Non
     (tmp_path / "figures").write_text("a file where the folder should be")
     with pytest.raises(OSError, match="figures"):
         render_all(sample.results(), tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(renderings()))
+def test_rendering_is_as_recorded(name: str) -> None:
+    assert renderings()[name] == (FOLDER / name).read_text(encoding="utf-8"), "see this test's docstring"
+
+
+def test_no_golden_file_is_left_over() -> None:
+    recorded = {path.name for path in FOLDER.iterdir() if path.suffix in {".txt", ".md"}}
+    assert recorded == set(renderings())

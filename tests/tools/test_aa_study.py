@@ -1,17 +1,21 @@
-"""The A/A study: what it counts, and that the document says what it prints."""
+"""The A/A study: what it counts, and that the document says what it prints; data of random pixels."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from common.data.dataset import load_dataset
 from ladder.records.run import load
 from reports.facts.two_runs import Side
+from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.reports.recorded import run, stage, times
 from tools import aa_study
+from tools.random_pixels import main
 
 
 def test_every_way_to_part_an_even_number_is_taken_once_and_of_an_odd_one_all_but_one() -> None:
@@ -116,3 +120,20 @@ def test_what_is_claimed_of_the_cpu_is_in_its_recording(document: str) -> None:
     by_times, with_pace = ([row[i].split(" of ") for row in rows if row[i] != "-"] for i in (1, 2))
     assert sum(int(of) for _, of in by_times) == sum(int(of) for _, of in with_pace) == 223
     assert (sum(int(false) for false, _ in by_times), sum(int(false) for false, _ in with_pace)) == (33, 0)
+
+
+def test_only_the_pixels_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path / "own", quartet_arrays(train=400, test=100))
+    monkeypatch.setenv("LADDER_DATA_DIR", str(tmp_path / "own"))
+    assert main([str(tmp_path / "random")]) == 0
+    own, drawn = (load_dataset(data_dir=tmp_path / name, seed=0) for name in ("own", "random"))
+    assert (drawn.image_shape, len(drawn.test.images)) == (own.image_shape, len(own.test.images))
+    assert np.array_equal(np.sort(drawn.train.labels), np.sort(own.train.labels))
+    assert not np.array_equal(drawn.train.images, own.train.images)
+    assert 100 < drawn.train.images.mean() < 155
+
+
+def test_a_folder_that_exists_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 2
+    assert "does not exist yet" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from common.cuda import driver
 from tests.ladder import gpus
 from tests.tools.machine import FAKE_PYTHON, FAKE_UV, PYPROJECT, Machine, write_program
 from tools import setup
+from tools.setup import CONFLICTS
 
 ROOT = Path(setup.__file__).resolve().parent.parent
 MAKE = shutil.which("make")
@@ -233,3 +236,17 @@ def test_make_sets_up_before_it_runs(machine: Machine, monkeypatch: pytest.Monke
         "python tools/setup.py --cuda auto --torch 0 --jax 1 --cluster 0 --dev",
         "python -m tools.record logistic",
     ]
+
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+
+
+def test_extras_that_cannot_be_together_are_conflicts_for_uv() -> None:
+    known = {
+        frozenset((one["extra"], other["extra"]))
+        for conflict in PROJECT["tool"]["uv"]["conflicts"]
+        for one, other in combinations(conflict, 2)
+    }
+    wanted = {frozenset(pair) for left, right in CONFLICTS for pair in product(left, right)}
+    assert wanted <= known
+    assert {extra for pair in known for extra in pair} <= PROJECT["project"]["optional-dependencies"].keys()

@@ -1,7 +1,10 @@
-"""The cores that a process may use, with control groups in folders of our own in place of Linux's."""
+"""The cores that a process may use, with control groups in folders of our own, and where Numba keeps its code."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,3 +93,18 @@ def test_the_affinity_counts_where_nothing_else_is_told(tmp_path: Path, monkeypa
 def test_the_recorded_environment_counts_the_same_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environment, "usable_cores", lambda: 7)
     assert environment.describe()["cpu"]["cores_usable"] == 7
+
+
+CODE = """
+from common.cpu.primitive_kernels import multiply_adds, nothing
+print(*(type(kernel._cache).__name__ for kernel in (nothing, multiply_adds)))
+"""
+
+
+@pytest.mark.parametrize(("cache", "kept"), [("cache", "FunctionCache"), ("file/cache", "NullCache")])
+def test_without_a_cache_to_write_to_each_process_compiles(tmp_path: Path, cache: str, kept: str) -> None:
+    (tmp_path / "file").touch()
+    inherited = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+    environment = {**inherited, "LADDER_CACHE_DIR": str(tmp_path / cache), "NUMBA_DISABLE_JIT": "0"}
+    found = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [kept, kept]

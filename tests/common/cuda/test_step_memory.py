@@ -1,10 +1,11 @@
-"""Tensors whose memory comes and goes."""
+"""Tensors whose memory comes and goes, and the mask that a product with ReLU leaves for the one on the way back."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from common.cuda.epilogue import mask_shape
 from common.cuda.step_memory import StepAllocator
 
 
@@ -59,3 +60,8 @@ def test_a_tensor_without_memory_has_no_address() -> None:
     step_allocator.release()
     with pytest.raises(AttributeError):
         assert part.data.ptr
+
+
+@pytest.mark.parametrize(("n", "row_bytes"), [(1, 16), (127, 16), (128, 16), (129, 32), (784, 112)])
+def test_a_row_of_a_mask_has_a_bit_for_each_output_and_is_padded(n: int, row_bytes: int) -> None:
+    assert mask_shape(5, n) == (5, row_bytes)

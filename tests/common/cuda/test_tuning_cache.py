@@ -1,11 +1,15 @@
-"""Choices that outlive the process that made them."""
+"""Choices that outlive the process that made them, and the trials that they come from, with another clock."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from common.cuda import autotune
+from common.cuda.autotune import Enqueue, Trials
 from common.cuda.tuning_cache import Choices, first_fastest
 
 
@@ -51,3 +55,28 @@ def test_without_a_place_on_disk_the_process_itself_remembers(cache: Path) -> No
 )
 def test_only_what_is_clearly_faster_wins(times: list[float], chosen: int) -> None:
     assert first_fastest(times) == chosen
+
+
+def test_what_comes_before_a_candidate_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = 0.0
+
+    def takes(time_s: float) -> Enqueue:
+        def enqueue() -> None:
+            nonlocal clock
+            clock += time_s
+
+        return enqueue
+
+    def seconds(gpu: Any, candidates: Sequence[Enqueue]) -> list[float]:
+        times = []
+        for candidate in candidates:
+            begin = clock
+            candidate()
+            times.append(clock - begin)
+        return times
+
+    monkeypatch.setattr(autotune, "seconds", seconds)
+    gpu: Any = None
+    candidates = [takes(1.00), takes(0.96)]
+    assert Trials(gpu, "warm").fastest("by 4 %", candidates) == 1
+    assert Trials(gpu, "cold", before=takes(9.0)).fastest("by 4 %", candidates) == 1  # of 10 s it is 0.4 %

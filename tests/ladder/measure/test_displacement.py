@@ -1,4 +1,4 @@
-"""Displacement: the distance of a run and the share of the initial weights that remains."""
+"""Displacement: the distance of a run and the share of the initial weights that remains, summed by chunks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from common.problem import Params, initial_params, zero_params
-from ladder.measure.displacement import Displacement
+from ladder.measure import displacement as module
+from ladder.measure.displacement import Displacement, in_chunks
 from ladder.measure.timing import Plan
 from ladder.verify.gates import verify_displacements, verify_timer
 from ladder.verify.oracle_runs import OracleRun
@@ -61,3 +62,20 @@ def test_a_run_of_less_than_half_the_oracles_distance_fails_and_small_difference
         (Displacement(2.0, 0.3), False),
     ):
         assert verify_displacements("float32", {0: seen}, Plan(1, 1, 0), oracle)[1].passed == passes
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7, 11), (7, 10), (140,)])
+def test_every_element_occurs_once_and_in_order(shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 70)
+    numbers = np.arange(math.prod(shape), dtype=np.float32).reshape(shape)
+    halves = np.asfortranarray(numbers / 2)  # another memory order
+    found = list(in_chunks(numbers, halves))
+    assert all(one.dtype == other.dtype == np.float64 and one.size == other.size <= 70 for one, other in found)
+    one, other = (np.concatenate([np.empty(0), *sides]) for sides in (zip(*found, strict=True) if found else ([], [])))
+    assert one.tolist() == numbers.ravel().tolist()
+    assert (2 * other).tolist() == one.tolist()
+
+
+def test_nan_and_infinity_are_kept() -> None:
+    ((chunk,),) = in_chunks(np.array([1, np.nan, np.inf], np.float32))
+    assert chunk.tolist() == pytest.approx([1, np.nan, np.inf], nan_ok=True)

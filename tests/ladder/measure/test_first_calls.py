@@ -1,4 +1,4 @@
-"""Allocator calls of a new trainer, until the end of its first epoch."""
+"""Allocator calls of a new trainer, until the end of its first epoch, and epochs that are run for a profile."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 
 from common.problem import Params
 from ladder.measure.measurement import first_calls
+from ladder.measure.profiled import Profiled, Sample
 from ladder.profile import cupti
 from ladder.records.profile import FirstCalls
 from stages.registry import load_all
 from tests.ladder.harness import small_dataset, small_problem
+from tests.ladder.measure.test_timing import FakeTrainer
 
 
 def test_allocator_calls_are_counted_while_a_separate_trainer_is_built_and_in_its_first_epoch(
@@ -51,3 +53,14 @@ def test_allocator_calls_are_counted_while_a_separate_trainer_is_built_and_in_it
     found = first_calls(stage, job, small_dataset().train)
     assert done == ["|", "build", "load_params", "|", "epoch 0", "close"]
     assert found == FirstCalls({"cudaFreeAsync": 1, "cudaMalloc": 3}, {"cudaFreeAsync": 1, "cudaMalloc": 5})
+
+
+class Waiting(FakeTrainer):
+    def wait(self) -> None:
+        self.log.append("wait")
+
+
+def test_each_epoch_of_a_profile_ends_on_the_device() -> None:
+    for trainer, between in ((FakeTrainer(), []), (Waiting(), ["wait"])):
+        Profiled(trainer, Sample((3, 4), (0.5, 0.5)), trainer.fence).warm_up()
+        assert trainer.log == ["epoch 3", *between, "fence", "epoch 4", *between, "fence"]

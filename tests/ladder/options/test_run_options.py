@@ -1,9 +1,16 @@
-"""The options of a run as the problem and the settings have them."""
+"""The options of a run: what they are to the problem, how a shell completes them, and how `--resume` gets them."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from ladder.options.continuation import continuation
+from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
 
 
@@ -11,3 +18,59 @@ from ladder.options.run_options import RunOptions
 def test_the_way_to_an_accuracy_takes_validation(asked: float | None, every: int, validated: int) -> None:
     options = RunOptions(target_accuracy=asked, validate_every=every)
     assert (options.problem().validate_every, options.settings(None).target_accuracy) == (validated, asked)
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def completed(line: str, folder: Path) -> list[str]:
+    """The words for the end of a command line; argcomplete writes them to descriptor 8, here a file."""
+    answer = folder / "answer"
+    environment = {
+        **os.environ, "_ARGCOMPLETE": "2", "COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9",
+        "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer), "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+    }  # fmt: skip
+    done = subprocess.run([sys.executable, str(ROOT / "run_ladder.py")], env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    return answer.read_text().split("\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("explain cuda-g", {"cuda-graph"}),
+        ("--stages naive..cudn", {"naive..cudnn-softmax"}),
+        ("run --stages numpy,cudn", {"numpy,cudnn-softmax"}),
+        ("--learn", {"--learning-rate", "--learning-rates"}),
+        ("compare --format m", {"markdown"}),
+        ("profile --tool nsys,cu", {"nsys,cupti"}),
+    ],
+)
+def test_words_are_completed(typed: str, words: set[str], tmp_path: Path) -> None:
+    found = {word.strip() for word in completed(f"python run_ladder.py {typed}", tmp_path)}
+    assert found == words
+    assert b"PYTHON_ARGCOMPLETE_OK" in (ROOT / "run_ladder.py").read_bytes()[:1024]
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("--stages numpy", "--resume out"),
+        ("--data-dir d", "--resume out --data-dir d"),
+        ("--stage-file a.py --stage-file b.py", "--resume out --stage-file a.py --stage-file b.py"),
+        ("--resume out --data-dir d", "--resume out --data-dir d"),
+        ("study plan.toml --points a --data-dir d", "study --resume out --data-dir d"),
+        ("study --resume out --data-dir d", "study --resume out --data-dir d"),
+        ("study --resume out", "study --resume out"),
+    ],
+)
+def test_it_names_the_files_of_the_interrupted_command(typed: str, words: str) -> None:
+    found = continuation(parse(typed.split()), Path("out"))  # type: ignore[arg-type]
+    assert found == words.split()
+    parse(found)
+
+
+def test_a_config_file_s_data_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('data_dir = "far away"')
+    asked = parse(["--config", str(tmp_path / "mine.toml")])
+    assert continuation(asked, Path("out")) == ["--resume", "out", "--data-dir", "far away"]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Confidence intervals: known values, and simulated coverage for several distributions of times."""
+"""Confidence intervals, known values and simulated coverage, and numbers in a file that no measurement has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ladder.records import statistics
-from ladder.records.run import load
+from ladder.records.run import _impossible_number, load
 from ladder.records.statistics import ASSUMED_SPREAD, BOOTSTRAP_PROCESSES, median_interval, ratio_interval, student
 from reports.facts.times import step_times_us
 from tools.aa_study import LIKE, missed
@@ -87,3 +87,14 @@ def test_only_host_bound_recorded_stages_exceed_the_assumed_spread() -> None:
                 spreads.append((stage.name, np.std(np.log(times), ddof=1)))
     assert len(spreads) > 20
     assert {name for name, spread in spreads if spread >= ASSUMED_SPREAD} <= hosts
+
+
+@pytest.mark.parametrize("text", ["1e300", "1E300", "-2.5e-308", "1e+200", "1" * 101])
+@pytest.mark.parametrize("around", ['{"a":[%s]}', '{"a": %s}', "[0.5, %s]"])
+def test_a_number_whose_square_no_float_holds_is_found_however_it_is_written(text: str, around: str) -> None:
+    assert "is no measurement" in _impossible_number((around % text).encode())
+
+
+@pytest.mark.parametrize("text", ['"604e834ba891046e6505"', "1.5e-99", "0", '"a:1e300"', '"1e300"'])
+def test_hashes_and_other_texts_are_no_numbers(text: str) -> None:
+    assert not _impossible_number(f'{{"a":[{text}]}}'.encode())

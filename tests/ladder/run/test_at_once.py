@@ -1,7 +1,8 @@
-"""Stages side by side: verified as usual, never timed."""
+"""Stages side by side, verified as usual and never timed; and stages that train on several ranks, on the CPU."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,28 @@ def test_leaving_the_pool_kills_running_workers(tmp_path: Path) -> None:
 def test_contradicting_settings_are_refused(settings: dict[str, object], option: str) -> None:
     with pytest.raises(UsageError, match=f"--at-once 2: measures no times, which {option} needs"):
         RunOptions(at_once=2, **settings)  # type: ignore[arg-type]
+
+
+def test_a_fault_of_a_rank_ends_all_and_costs_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STARTED_BY", str(tmp_path))  # all processes of the run inherit it
+    sources = [f"tests.planted_ranks:{name}" for name in ("RIGHT", "FAILS", "DIES")]
+    problem = small_problem(batch_size=31, gpus=2)
+    right, fails, dies, numpy = prepare(tmp_path, *sources, NUMPY, problem=problem).run(Watcher()).stages
+    (hangs,) = prepare(tmp_path, "tests.planted_ranks:HANGS", problem=problem, timeout_s=6.0).run(Watcher()).stages
+    assert (right.status, right.reason, right.detail) == ("passed", None, "2 GPUs")
+    assert (numpy.status, numpy.reason) == ("passed", None)
+    assert {fails.status, dies.status, hangs.status} == {"crashed"}
+    assert str(fails.reason).startswith("RankError: rank 1: ValueError: the kernel said no (")
+    assert str(dies.reason).startswith("RankError: rank 1 has ended (")
+    assert str(hangs.reason).startswith("no answer within 6 s (--timeout)")
+    assert not [command for command in left_of(tmp_path) if "common.ranks" in command]
+
+
+def left_of(folder: Path) -> list[str]:
+    """The commands of processes that still run."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if f"STARTED_BY={folder}".encode() in (process / "environ").read_bytes().split(b"\0"):
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from msgspec.structs import replace
 
-from ladder.run.check import OVERWROTE, Checker, short_runs_job
-from ladder.run.judge import Judge
+from common.errors import UsageError
+from common.oracle import Oracle, OracleEpoch
+from ladder.run import jury
+from ladder.run.check import OVERWROTE, Checker
 from ladder.run.stage_run import StageRun
 from ladder.verify.advice import advice_on, lead
+from ladder.verify.oracle_runs import compute_on_gpu
 from ladder.verify.short_runs import ShortRun
 from stages.registry import load_entry
 from tests.cheats.test_caught import BEGIN_LATE, FAILED_BY, LATER
+from tests.common.strict_arrays import Device
 from tests.ladder.harness import NUMPY, small_dataset, small_problem
 
 # One defect for each kind of check, on the problems where tests/cheats catches them.
@@ -34,7 +39,7 @@ class Checks:
     def __init__(self, folder: Path, **problem: object) -> None:
         self._problem = small_problem(**problem)
         self._folder = folder
-        self._checker = Checker(self._problem, small_dataset(), folder, folder / "logs", 60.0, lambda _: None)
+        self._checker = Checker(self._problem, small_dataset(), folder, folder / "logs", 60.0, print, ["float32"])
 
     def of(self, source: str) -> StageRun:
         stage_run = StageRun(load_entry(source), 1)
@@ -125,13 +130,19 @@ def test_the_data_is_whole_again_after_a_stage_that_overwrote_it(tmp_path: Path)
     assert statuses == ["failed", "passed"]
 
 
-def test_controls_are_trained_ahead_and_what_fails_there_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[str] = []
-    monkeypatch.setattr(ShortRun, "spread", lambda run, precision: trained.append(precision))
-    judged = Judge(small_problem(), small_dataset(), 1, 0, timed=False)
-    job = replace(short_runs_job("x:Y", small_problem(), 4, Path()), trained="")
-    judged.train_short_runs(["float32", "bfloat16"], job, 3)
-    assert trained.count("float32") == trained.count("bfloat16") > len(job.first_updates)
-    monkeypatch.setattr(ShortRun, "spread", lambda run, precision: {}[precision])
-    with pytest.raises(KeyError):
-        judged.train_short_runs(["float32"], job, 3)
+def test_a_gpu_trains_what_stages_of_a_large_network_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jury, "LARGE", 0)
+    monkeypatch.setattr(jury, "compute_in_gpus_process", compute_on_gpu)
+    monkeypatch.setitem(sys.modules, "common.cuda.array_module", SimpleNamespace(ArrayModule=Device))
+    checks, by_numpy, trained = Checks(tmp_path, hidden=(16,), batch_size=16), set[ShortRun](), ShortRun._trained
+
+    def noted(run: ShortRun, oracle: Oracle) -> list[OracleEpoch]:
+        by_numpy.add(run)
+        return trained(run, oracle)
+
+    monkeypatch.setattr(ShortRun, "_trained", noted)
+    assert checks.of(NUMPY).status == "passed"
+    assert len(by_numpy) == 1  # the late epoch, which no two stages share
+    monkeypatch.setattr(Device, "product", lambda left, right: 1.001 * (left @ right))
+    with pytest.raises(UsageError, match="is not NumPy's"):
+        Checks(tmp_path / "wrong", hidden=(16,), batch_size=16)

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from common.data import dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.run import preflight
-from ladder.run.preflight import LAUNCHERS, cut, gpu_has_no_room, leaves_to_rank_0, room_for_stages
+from ladder.run.preflight import LAUNCHERS, cut, gpu_has_no_room, leaves_to_rank_0, load_dataset, room_for_stages
 from ladder.run.session import check_same_data
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 from tests.reports import sample
@@ -103,3 +106,28 @@ def test_below_a_launcher_only_rank_0_runs(
     else:
         with pytest.raises(UsageError, match=leaves):
             leaves_to_rank_0(gpus=2)
+
+
+class Downloads(Watcher):
+    def download(self, done: int, total: int | None, name: str) -> None:
+        """Nothing arrives here."""
+
+
+@pytest.mark.parametrize(("folder", "notes"), [(None, 1), (Path("digits"), 0)])
+def test_only_who_needs_mirrors_hears_that_they_are_slow(
+    monkeypatch: pytest.MonkeyPatch, folder: Path | None, notes: int
+) -> None:
+    watcher = Downloads()
+
+    def slowly(**_: Any) -> dataset.Dataset:
+        deadline = time.monotonic() + 60
+        while len(watcher.notes) < notes and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(5 * preflight.PATIENCE_S)
+        return small_dataset()
+
+    monkeypatch.delenv("LADDER_DATA_DIR", raising=False)
+    monkeypatch.setattr(preflight, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(dataset, "load_dataset", slowly)
+    load_dataset(data_dir=folder, seed=0, observer=watcher)
+    assert len(watcher.notes) == notes

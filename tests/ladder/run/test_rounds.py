@@ -78,6 +78,7 @@ class Script:
             curve_steps: int,
             precisions: object,
             trained: bool,
+            short: object,
         ) -> Computed:
             script.oracles += runs
             return Computed({run: OracleRun() for run in runs}, Params((), ()) if trained else None)

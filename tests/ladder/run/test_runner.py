@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from common.problem import Problem
 from ladder.records.run import StageResult, load
-from ladder.run import judge, preflight
-from ladder.verify.oracle_runs import why_not_on_gpu
+from ladder.run import judge, jury, preflight
+from ladder.verify import oracle_runs, short_runs
+from ladder.verify.oracle_runs import compute_all, compute_on_gpu, why_not_on_gpu
 from ladder.verify.short_runs import ShortRun
+from tests.common.strict_arrays import Device
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 ROOT = Path(__file__).parents[3]
@@ -77,20 +82,28 @@ def test_the_runs_time_is_recorded_by_activity_and_where_its_oracle_was_trained(
     assert 0 < sum(each) <= results.took_s["checking"]
 
 
+@pytest.mark.parametrize("on_gpu", [False, True])
 def test_the_oracle_computes_the_first_updates_once_for_all_stages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
 
     def counted(problem: Problem, batches: int, *rest: Any, **more: Any) -> ShortRun:
-        made.append(batches)
+        if more.get("xp", np) is np:
+            assert (more.get("trained") is not None) == (on_gpu and "xp" in more)
+            made.append(batches)
         return ShortRun(problem, batches, *rest, **more)
 
-    monkeypatch.setattr(judge, "ShortRun", counted)
+    if on_gpu:
+        monkeypatch.setattr(jury, "compute_all", compute_all)
+        monkeypatch.setattr(oracle_runs, "compute_in_gpus_process", compute_on_gpu)
+        monkeypatch.setitem(sys.modules, "common.cuda.array_module", SimpleNamespace(ArrayModule=Device))
+    for module in (judge, short_runs):
+        monkeypatch.setattr(module, "ShortRun", counted)
     stages = prepare(tmp_path, NUMPY, "tests.planted:PRINTS").run(Watcher()).stages
     assert [stage.status for stage in stages] == ["passed", "passed"]
     shared = [1, 3, 3, 3, 16, 16]  # an epoch has sixteen steps; repeated, and from trained parameters
-    assert made == [*shared, 3, 3]  # each stage's late epoch is its own
+    assert made == [*shared, 3, 16, 3]  # the epoch from zeros; and the late epochs, each of one stage
 
 
 def test_a_slow_stage_is_measured_over_fewer_epochs_and_marked_as_shortened(tmp_path: Path) -> None:

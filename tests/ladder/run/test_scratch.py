@@ -1,17 +1,21 @@
-"""The folder of a run's passing files: where it lies, and what becomes of a killed run's."""
+"""The folder of a run's passing files, where it lies and what becomes of a killed run's, and the one of its results."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from common.cache import cache_folder
 from common.errors import UsageError
 from ladder.doctor import doctor
+from ladder.run import folders
 from ladder.run import scratch as scratch_module
+from ladder.run.folders import make_folder
 from ladder.run.runner import Runner
 from ladder.run.scratch import PREFIX, scratch_folder
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
@@ -103,3 +107,13 @@ def test_a_run_needs_room_for_its_data_and_parameters(
     headers = 32 * 128  # four arrays of the data, two of each set of parameters
     assert small_dataset().nbytes < most <= runner.scratch_bytes + headers
     assert not list((tmp_path / "run").rglob("*.npy"))
+
+
+def test_runs_of_the_same_second_have_folders_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    stopped = SimpleNamespace(now=lambda: datetime(2026, 1, 2, 3, 4, 5))
+    monkeypatch.setattr(folders, "datetime", stopped)
+    found = [str(make_folder(None, "plan-")) for _ in range(3)]
+    assert found == ["runs/plan-20260102-030405", "runs/plan-20260102-030405-2", "runs/plan-20260102-030405-3"]
+    assert str(make_folder(None)) == "runs/20260102-030405"
+    assert make_folder(tmp_path) == tmp_path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from ladder.verify.oracle_runs import Task, compute
 from tests.common.strict_arrays import StrictArray, StrictModule
 from tests.ladder.harness import small_dataset, small_problem
 
+SPLITS = small_dataset().train, small_dataset().test
 HIDDEN = [(), (16,), (12, 8)]
 CONTROLS = [*(Task(0, "float32", draw) for draw in range(3)), Task(0, "tf32", 2), Task(0, "bfloat16", 3)]
 
@@ -75,9 +75,9 @@ def test_an_oracle_with_less_than_float64_ends_the_run(hidden: tuple[int, ...], 
         with pytest.raises(
             UsageError, match=r"oracle on the GPU is not NumPy's: an update differs .*LADDER_ORACLE=numpy"
         ):
-            verify_agreement(oracle, small_dataset())
+            verify_agreement(oracle, *SPLITS)
     else:
-        verify_agreement(oracle, small_dataset())
+        verify_agreement(oracle, *SPLITS)
 
 
 @pytest.mark.parametrize(("hidden", "bits", "differs"), [((12, 8), 24, False), ((), 8, True), ((16,), 8, True)])
@@ -87,9 +87,9 @@ def test_a_control_that_rounds_too_much_ends_the_run(hidden: tuple[int, ...], bi
     control = Control(problem, initial_params(problem, 0), draws, Broken(bits))
     if differs:
         with pytest.raises(UsageError, match="a control differs"):
-            verify_agreement(control, small_dataset())
+            verify_agreement(control, *SPLITS)
     else:
-        verify_agreement(control, small_dataset())
+        verify_agreement(control, *SPLITS)
 
 
 class InOrder(StrictModule):
@@ -103,18 +103,17 @@ class InOrder(StrictModule):
 
 
 def test_a_control_may_add_a_large_batch_in_another_order() -> None:
-    whole = small_dataset()
-    images, labels = np.tile(whole.train.images, (64, 1)), np.tile(whole.train.labels, 64)
-    data = replace(whole, train=Split(images, labels))
+    images, labels = np.tile(SPLITS[0].images, (64, 1)), np.tile(SPLITS[0].labels, 64)
+    train = Split(images, labels)
     problem = small_problem(batch_size=len(images), learning_rate=0.01)
     control = Control(problem, initial_params(problem, 0), [Draw(ROUNDINGS["float32"], 2)], InOrder())
-    verify_agreement(control, data)
+    verify_agreement(control, train, train)
 
 
 def test_the_agreement_leaves_a_run_as_it_was() -> None:
     problem, xp = small_problem(hidden=(12,), batch_size=16), StrictModule()
     control = Control(problem, initial_params(problem, 0), [Draw(ROUNDINGS["float16"], 1)], xp)
     before = [host(tensor) for tensor in (*control.weights, *control.biases)]
-    verify_agreement(control, small_dataset())
+    verify_agreement(control, *SPLITS)
     after = [host(tensor) for tensor in (*control.weights, *control.biases)]
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))

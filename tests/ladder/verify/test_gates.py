@@ -29,7 +29,6 @@ from ladder.verify.gates import (
     MLP_APART_FLOOR,
     VALIDATION_CURVES,
     check,
-    from_zero_run,
     verify_displacements,
     verify_final,
     verify_first_update,
@@ -44,7 +43,7 @@ from ladder.verify.gates import (
     worst_of,
 )
 from ladder.verify.oracle_runs import EpochSpread, OracleRun, spread_of
-from ladder.verify.short_runs import ShortRun
+from ladder.verify.short_runs import ShortRun, from_zero_run
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 

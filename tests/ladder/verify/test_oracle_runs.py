@@ -22,10 +22,13 @@ from common.oracle import OracleEpoch
 from common.problem import Problem
 from ladder.records.run import Precision
 from ladder.verify import oracle_runs
+from ladder.verify.control import ROUNDINGS
 from ladder.verify.oracle_runs import (
+    Computed,
     EpochSpread,
     GpuError,
     OracleRun,
+    Short,
     Task,
     assembled,
     compute,
@@ -34,10 +37,12 @@ from ladder.verify.oracle_runs import (
     largest_spreads,
     planned,
 )
-from tests.common.strict_arrays import StrictArray, StrictModule
+from ladder.verify.short_runs import ShortRun, ShortTask
+from tests.common.strict_arrays import Device
 from tests.ladder.harness import small_dataset, small_problem
 
 IMAGES = np.arange(256, dtype=np.uint8).reshape(-1, 1)  # no two alike
+SHORT = Short([ShortTask("zeros"), ShortTask(7, 1), ShortTask(8, 3, 3), ShortTask("trained", 3)], ["float32", "tf32"])
 LONG = 1_000_000  # epochs, so that a precision has no more controls than it needs
 
 
@@ -158,21 +163,13 @@ class UnsendableError(MemoryError):
         super().__init__(f"out of memory: {size} of {total} bytes")
 
 
-class Device(StrictModule):
-    """A GPU's array module whose products are its library's."""
-
-    stream = nullcontext()
-    product: Any = None
-
-    def matmul(self, left: StrictArray, right: StrictArray) -> Any:
-        return StrictArray(Device.product(left.held, right.held))
-
-
-def on_device(problem: Problem, folder: Path, monkeypatch: pytest.MonkeyPatch, product: Any) -> object:
+def on_device(
+    problem: Problem, folder: Path, monkeypatch: pytest.MonkeyPatch, product: Any
+) -> tuple[dict[Task, OracleRun], Computed]:
     monkeypatch.setitem(sys.modules, "common.cuda.array_module", SimpleNamespace(ArrayModule=Device))
     monkeypatch.setattr(Device, "product", product)
     small_dataset().save(folder)
-    return compute_on_gpu(problem, folder, [Task(0), Task(0, "tf32")], 60.0, 0, True)
+    return compute_on_gpu(problem, folder, [Task(0), Task(0, "tf32")], 60.0, 0, True, SHORT)
 
 
 @pytest.mark.parametrize(
@@ -196,7 +193,7 @@ def test_an_error_of_the_gpus_libraries_is_a_failure_in_one_line(
 def test_a_library_that_cannot_be_imported_is_one_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "common.cuda.array_module", None)
     with pytest.raises(GpuError, match="ModuleNotFoundError: "):
-        compute_on_gpu(small_problem(epochs=1), tmp_path, [Task(0)], 60.0, 0, False)
+        compute_on_gpu(small_problem(epochs=1), tmp_path, [Task(0)], 60.0, 0, False, SHORT)
 
 
 def test_a_gpu_that_computes_something_else_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +201,47 @@ def test_a_gpu_that_computes_something_else_ends_the_run(tmp_path: Path, monkeyp
     assert on_device(problem, tmp_path / "right", monkeypatch, lambda left, right: left @ right)
     with pytest.raises(UsageError, match="the float64 oracle on the GPU is not NumPy's"):
         on_device(problem, tmp_path / "wrong", monkeypatch, lambda left, right: 1.001 * (left @ right))
+
+
+@pytest.mark.parametrize("hidden", [(), (12, 8)])
+def test_a_gpu_trains_short_runs_as_numpy_does(
+    hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = small_problem(epochs=1, hidden=hidden)
+    done, found = on_device(problem, tmp_path, monkeypatch, np.matmul)
+    assert len(done) == 2
+    assert [*found.short] == [*SHORT.tasks]
+    for task, trained in pickle.loads(pickle.dumps(found.short)).items():
+        numpys = task.run(problem, small_dataset().train, found.trained).trained(SHORT.precisions)
+        assert (trained.reference, str(trained.spreads)) == (numpys.reference, str(numpys.spreads))  # some are NaN
+        assert all(np.array_equal(a, b) for a, b in zip(trained.ends.weights, numpys.ends.weights, strict=True))
+        assert all(np.array_equal(trained.lower[bits], error) for bits, error in numpys.lower.items())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("hidden", [(), (12, 8), (256,)], ids=str)
+def test_cupy_trains_short_runs_much_as_numpy_does(hidden: tuple[int, ...], tmp_path: Path) -> None:
+    problem, short = small_problem(epochs=1, hidden=hidden), Short(SHORT.tasks, [*ROUNDINGS])
+    small_dataset().save(tmp_path)
+    _, found = compute_on_gpu(problem, tmp_path, [Task(0)], 60.0, 0, True, short)
+    for task in short.tasks:
+        numpys = task.run(problem, small_dataset().train, found.trained).trained(short.precisions)
+        for precision, spread in found.short[task].spreads.items():
+            for name, error in numpys.spreads[precision].tensors.items():
+                assert error / 3 <= spread.tensors[name] <= 3 * error
+
+
+@pytest.mark.parametrize("error", [UsageError("a control differs"), MemoryError("out of memory")])
+def test_a_short_run_that_a_gpu_has_no_room_for_is_left_to_numpy(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(run: ShortRun, precision: Precision) -> None:
+        raise error
+
+    monkeypatch.setattr(ShortRun, "spread", fails)
+    with pytest.raises(UsageError) if isinstance(error, UsageError) else nullcontext():
+        done, found = on_device(small_problem(epochs=1), tmp_path, monkeypatch, np.matmul)
+        assert (len(done), found.short) == (2, {})
 
 
 def fails_there(*_: object) -> None:

@@ -18,7 +18,7 @@ from reports.compare.run_lookup import named_studies
 from reports.facts.study_points import StudyResults
 from reports.facts.two_runs import CannotCompareError
 from run_ladder import main
-from tests.reports.compare.test_comparison_text import printed
+from tests.reports.compare.test_many_runs import printed
 from tests.reports.recorded import run, stage, times
 from tests.reports.study_sample import study
 

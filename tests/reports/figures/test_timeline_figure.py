@@ -7,6 +7,7 @@ from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
 from reports.facts.profiles import timeline_name
 from reports.figures import timeline_figure as timeline
+from reports.figures.run_figures import figures
 from reports.figures.timeline_figure import left_out, on_one_clock, shown, timelines, with_timeline
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
@@ -179,3 +180,24 @@ def test_a_faster_rung_is_never_drawn_longer_whatever_its_profile_stretched() ->
     stretched = replace(seen, timeline_us=seen.timeline_us * 10)
     before = bars(timelines(RUN).svg(), "idle")
     assert bars(timelines(sample.replace_stage(RUN, "async", profiles=[stretched])).svg(), "idle") == before
+
+
+def test_the_same_run_gives_the_same_bytes() -> None:
+    first = figures(sample.results())
+    assert first == figures(sample.results())
+    timelines = {f"timeline-{stage.name}.svg" for stage in sample.results().stages if stage.profiles}
+    assert set(first) == {"ladder.svg", "loss_distance.svg", "waterfall.svg", "timelines.svg", *timelines}
+    assert set(figures(sample.unprofiled_results())) == {"ladder.svg", "loss_distance.svg"}
+
+
+def test_text_stays_text_with_a_title_and_colours_for_dark_pages() -> None:
+    for name, text in figures(sample.results()).items():
+        root = parse(text)
+        assert root.findtext(f"{SVG}title"), name
+        assert root.findtext(f"{SVG}desc"), name
+        assert "@media (prefers-color-scheme: dark)" in text
+        assert [one for one in root.iter(f"{SVG}text") if one.text], name
+
+
+def test_nothing_passed_nothing_drawn() -> None:
+    assert figures(sample.nothing_passed()) == {}

@@ -1,4 +1,4 @@
-"""The tables of a run's details: columns, parts of a step, changes, limits, machine."""
+"""The tables of a run's details, columns, parts of a step, changes, limits, machine, and what a rung's view knows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ladder.records.run import OracleRecord, Results
 from reports.views.details import Grid, all_columns, details
+from reports.views.rung_view import RungView, rung_view
 from tests.reports import sample
 
 
@@ -111,3 +112,28 @@ def test_the_parts_of_a_run_s_time_come_longest_first() -> None:
     took_s = {"checking": 0.4, "compiling": 20.0, "stages' processes": 61.0}
     found = grid(replace(sample.results(), seconds=100.0, took_s=took_s), "Problem")
     assert row(found, "Recorded")["Value"].endswith("compiled stages (stages' processes 61, compiling 20)")
+
+
+def view(name: str, run: Results | None = None) -> RungView:
+    run = run or sample.results()
+    return rung_view(next(stage for stage in run.stages if stage.name == name), run)
+
+
+def test_a_step_is_told_kernel_by_kernel_with_the_host_s_work() -> None:
+    rung = view("naive")
+    (first, *_) = kernels = rung.kernels(20)
+    assert (first.name, first.kind, first.us, first.registers) == ("gemm_naive", "gemm", "23.5", "32")
+    assert (first.grid, first.occupancy, first.bytes) == ("8 x 256", "62.5%", "0.4 MB")
+    assert len(kernels) == 8
+    assert dict(rung.host)["Synchronisations"].startswith("468 an epoch")
+    assert rung.agreement.endswith("busy 38.5 / 39.0 us (1.3%)")
+
+
+def test_a_step_of_many_kernels_is_cut() -> None:
+    assert len(view("torch-eager").kernels(8)) == 8
+
+
+def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:
+    for name in ("torch-amp", "cuda-graph"):
+        rung = view(name)
+        assert (rung.kernels(20), rung.host, rung.advice, rung.moved) == ([], [], None, "")

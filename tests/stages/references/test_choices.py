@@ -1,4 +1,4 @@
-"""The variant that a reference builds with, by GPU, network and batch."""
+"""The variant that a reference builds with, by GPU, network and batch, and the references that each study has."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import pytest
 
 from common.errors import UsageError
 from common.problem import Problem
+from ladder.study.points import options_at
+from ladder.study.study_file import read_study
 from stages.references import choices, jax_scan, torch_graph
 from stages.references.choices import Choice, choose, keep, read
+from stages.registry import load_all
 
 LOGISTIC = Problem(784, 10)
 WIDE = Problem(784, 10, (4096, 4096, 4096), batch_size=32)
@@ -107,3 +110,16 @@ def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: 
     for row in read():
         assert row.variant in known[row.stage]
         assert row.step_us <= row.default_step_us
+
+
+STRONGEST = {"torch-graph", "torch-graph-amp", "jax-scan", "jax-scan-bf16"}
+OF_SEVERAL = {"jax-vmap"}  # the faster one on a GPU, where several networks train
+STUDIES = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
+
+
+@pytest.mark.parametrize("path", [path for path in STUDIES if path.stem != "loss-curves"], ids=lambda path: path.stem)
+def test_no_point_of_a_study_is_without_its_strongest_references(path: Path) -> None:
+    entries = load_all()
+    for point in read_study(path, "", "").points:
+        strongest = OF_SEVERAL if "networks" in point.values else STRONGEST
+        assert set(options_at(point, entries).stages) >= strongest, point.name

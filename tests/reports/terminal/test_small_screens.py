@@ -1,0 +1,154 @@
+"""The screens of a study's jobs, of `advise`, `doctor` and a GPU's limits."""
+
+from __future__ import annotations
+
+import io
+from io import StringIO
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from ladder.records.jobs import PointJob
+from ladder.records.limits import Chip, Limit, LimitsRecord
+from reports.terminal.print_advice import print_advice
+from reports.terminal.print_doctor import print_doctor
+from reports.terminal.print_jobs import JobsView
+from reports.terminal.print_limits import print_limits
+from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
+from tests.reports.terminal.screens import screen, too_wide
+
+NOW = 1000.0
+JOBS = [
+    PointJob("hidden-8", "measured", job="12_0", host="node1", began=900.0, ended=940.0),
+    PointJob("hidden-16", "stopped", "out of time", "12_1", "node2", 900.0, 990.0),
+    PointJob("hidden-32", "running", job="12_2", host="node1", began=980.0),
+    PointJob("hidden-64", job="12_3"),
+    PointJob("hidden-128", "skipped", "it has no room", "12_4", "node1", 900.0, 901.0),
+]
+
+
+def view(width: int = 80, height: int = 24, *, terminal: bool = False) -> tuple[JobsView, StringIO]:
+    out = StringIO()
+    console = Console(file=out, width=width, height=height, force_terminal=terminal, color_system=None, _environ={})
+    return JobsView(console, lambda: NOW), out
+
+
+def test_a_file_gets_a_line_when_a_point_changes_its_state() -> None:
+    shown, out = view()
+    for _ in range(2):
+        shown.show(JOBS, 2)
+    shown.end()
+    assert out.getvalue().splitlines() == [
+        "hidden-8: measured in 40 s",
+        "hidden-16: stopped: out of time",
+        "hidden-32: running, job 12_2 on node1",
+        "hidden-128: skipped: it has no room",
+        "1 running, 1 stopped, 1 waiting, 1 measured, 1 skipped; about 30 s left",  # (2 x 40 s - 20 s) by two at once
+    ]
+
+
+def test_a_point_that_goes_back_into_the_queue_waits_again() -> None:
+    shown, out = view()
+    for job in (JOBS[2], PointJob("hidden-32", job="12_2")):
+        shown.show([job], 2)
+    assert out.getvalue().splitlines()[2:] == ["hidden-32: waiting again, job 12_2", "1 waiting"]
+
+
+def test_a_terminal_gets_a_table_that_fits() -> None:
+    shown, out = view(terminal=True)
+    shown.show(JOBS, 2)
+    lines = out.getvalue().splitlines()
+    assert [line.split()[0] for line in lines if line.strip().startswith("hidden")] == [job.name for job in JOBS]
+    assert any(line.split() == ["hidden-32", "running", "12_2", "node1", "20", "s"] for line in lines)
+    assert any("stopped: out of time" in line for line in lines)
+    shown.end()
+
+
+def test_a_low_terminal_shows_the_points_that_need_a_look() -> None:
+    shown, out = view(height=6, terminal=True)
+    shown.show(JOBS, 2)
+    shown.end()
+    assert "hidden-16" in out.getvalue()
+    assert "hidden-32" in out.getvalue()
+    assert "hidden-8 " not in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_it_fits_the_terminal_and_one_screen(width: int) -> None:
+    text = screen(lambda console: print_advice(outlooks(*small(), GRID, GRID_BF16), console), width)
+    assert too_wide(text, width) == []
+    assert "persistent-grid" in text
+    assert width < 80 or len(text.splitlines()) <= 32
+
+
+def test_measured_times_stand_beside_the_expected() -> None:
+    stages = [replace(stage, measured_us=123.0) for stage in small()]
+    text = screen(lambda console: print_advice(outlooks(*stages), console), 100)
+    assert "measured" in text
+    assert text.count("123") >= 4
+    assert "measured" not in screen(lambda console: print_advice(outlooks(*small()), console), 100).split("\n\n")[1]
+
+
+FINDINGS = [
+    ("Python", "3.12.3", "", False),
+    ("NVIDIA driver", "none", "on a machine with a GPU: `make ladder`", True),
+    ("data", "MNIST is not in the cache, /root/.cache/optimisation-ladder/mnist", "use --data-dir [FOLDER]", False),
+    ("nsys", "not found", "it is at https://developer.nvidia.com/nsight-systems-and-more-of-this, or do without", True),
+]
+
+
+def text_of(findings: list[tuple[str, str, str, bool]], width: int = 80) -> str:
+    return screen(lambda console: print_doctor(findings, console), width)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_no_word_path_or_link_is_broken(width: int) -> None:
+    text = text_of(FINDINGS, width)
+    words = " ".join(cell for finding in FINDINGS for cell in finding[:3]).split()
+    assert set(words) <= set(text.split())
+    assert [line for line in too_wide(text, width) if "https" not in line] == []
+
+
+def test_findings_with_advice_are_marked_and_summed_up() -> None:
+    lines = text_of(FINDINGS).splitlines()
+    assert lines[:3] == [
+        "ok Python         3.12.3",
+        "-  NVIDIA driver  none",
+        "     on a machine with a GPU: `make ladder`",
+    ]
+    assert any(line.startswith("!  data") for line in lines)
+    assert lines[-2:] == ["To look at: data.", "Optional: NVIDIA driver and nsys."]
+    assert text_of(FINDINGS[:1]).splitlines()[-1] == "Everything is here."
+
+
+RECORD = LimitsRecord(
+    chip=Chip(132, 60 << 20, 64 << 20),
+    limits=[
+        Limit("graph_node", "graph node, 1 block", "us", 0.86, 0.85, 0.89),
+        Limit("graph_node_dependent", "graph node, programmatic dependent launch", "us", 0.51, 0.5, 0.53),
+        Limit("memory_copy", "memory copy, read and written", "GB/s", 4312.0, 4290.0, 4330.5),
+        Limit("gemm_float16", "matrix product, fp16", "TFLOP/s", 788.4, 780.0, 790.0),
+    ],
+    skipped={"cluster barrier, 8 blocks": "needs sm_90 or newer, this GPU is sm_86"},
+    seconds=6.2,
+)
+
+
+def printed(width: int) -> str:
+    file = io.StringIO()
+    print_limits(RECORD, Console(file=file, width=width))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_each_primitive_is_a_row_with_its_spread_and_nothing_is_cut_off(width: int) -> None:
+    text = printed(width)
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "graph node, 1 block 0.860 0.850 0.890 us 4.65%" in lines
+    assert "memory copy, read and written 4,312 4,290 4,330 GB/s 0.94%" in lines
+    assert "matrix product, fp16 788 780 790 TFLOP/s 1.27%" in lines
+    assert "* not measured: cluster barrier, 8 blocks: needs sm_90 or newer, this GPU is sm_86" in " ".join(lines)
+    assert "Measured in 6.2 s." in text
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width

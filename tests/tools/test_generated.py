@@ -1,0 +1,135 @@
+"""What generators write is as committed: the tree of stages, the table of kernels, the schema, which fits every run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ladder.records.run import SCHEMA_VERSION
+from stages.registry import load_all
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
+from tools import stage_tree
+from tools.kernel_table import README, first_user, summary, with_table
+from tools.results_schema import SCHEMA, as_text, schema
+from tools.stage_tree import description, main, page, tree
+
+STAGES = load_all()
+
+
+def test_the_committed_page_is_up_to_date() -> None:
+    assert main(["--check"]) == 0
+
+
+def test_a_stale_page_is_reported_and_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stale = tmp_path / "README.md"
+    stale.write_text("# Stages\n", encoding="utf-8")
+    monkeypatch.setattr(stage_tree, "PAGE", stale)
+    assert main(["--check"]) == 1
+    assert capsys.readouterr().err == "README.md: out of date; run python -m tools.stage_tree\n"
+    assert main([]) == 0
+    assert main(["--check"]) == 0
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_every_stage_has_one_row_with_its_parent_and_file(name: str) -> None:
+    entry = STAGES[name]
+    (row,) = [line for line in page(STAGES.values()).splitlines() if re.match(rf"\|[^|]*`{name}`", line)]
+    assert f"({entry.source.partition(':')[0].removeprefix('stages.').replace('.', '/')}.py)" in row
+    if entry.stage.below:
+        assert f"| `{entry.stage.below}` |" in row
+
+
+def test_the_tree_joins_chains_and_indents_forks() -> None:
+    parents = {"a": None, "b": "a", "c": "b", "d": "c", "e": "b", "f": None}
+    assert tree(parents) == ["a ─ b", "├─ c ─ d", "└─ e", "f"]
+
+
+@pytest.mark.parametrize(
+    "first_line", ["no colon.", "Name: no full stop", f"Name: {'x' * 90}."], ids=["colon", "full stop", "length"]
+)
+def test_a_first_line_of_another_form_is_refused(
+    first_line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "r1_wrong.py").write_text(f'"""{first_line}"""\n', encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "r1_wrong", raising=False)
+    with pytest.raises(ValueError, match="must begin with 'Name: what changes"):
+        description("r1_wrong")
+
+
+def test_the_readme_has_today_s_table() -> None:
+    text = README.read_text()
+    assert with_table(text) == text, "run python -m tools.kernel_table"
+
+
+def test_every_kernel_has_a_row() -> None:
+    text = README.read_text()
+    for kernel in kernels_in(KERNELS_FOLDER):
+        assert f"| `{kernel.name}` | {summary(kernel)} |" in text
+
+
+def test_a_summary_is_one_sentence() -> None:
+    comment = ("add: a sum of", "0.5 and 1. Then more.", "Launch: any.")
+    assert summary(Kernel("add", README, (), comment)) == "a sum of 0.5 and 1"
+    assert all("Launch:" not in summary(kernel) for kernel in kernels_in(KERNELS_FOLDER))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "stage"),
+    [("gemm_naive", "naive"), ("bias_update", "fused-update"), ("cluster_mlp", "persistent-cluster")],
+)
+def test_the_first_user_is_the_rung_that_brings_the_kernel(kernel: str, stage: str) -> None:
+    assert first_user(kernel) == stage
+
+
+def test_a_kernel_that_no_stage_launches_is_an_error() -> None:
+    with pytest.raises(ValueError, match="forgotten: no stage names it"):
+        first_user("forgotten")
+
+
+def test_a_readme_without_markers_is_an_error() -> None:
+    with pytest.raises(ValueError, match="put both lines where the table belongs"):
+        with_table("# Kernels\n")
+
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed; make test installs it")
+ROOT = Path(__file__).parents[2]
+RECORDED = sorted((ROOT / "results" / "reference").glob("*/*/results.json"))
+VALIDATOR = jsonschema.Draft202012Validator(schema())
+
+
+def test_the_file_has_today_s_schema() -> None:
+    assert SCHEMA.read_text() == as_text(schema()), "run python -m tools.results_schema"
+    assert f"schema version {SCHEMA_VERSION}" in (ROOT / "docs" / "results.md").read_text()
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_recorded_runs_fit_it(path: Path) -> None:
+    assert RECORDED
+    VALIDATOR.validate(json.loads(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [
+        (("schema_version",), SCHEMA_VERSION + 1),
+        (("stages", 0, "status"), "unknown"),
+        (("stages", 0, "processes", 0, "runs_s"), "1.0"),
+        (("problem", "inputs"), None),
+    ],
+)
+def test_other_files_do_not(where: tuple[str | int, ...], value: object) -> None:
+    whole: Any = copy.deepcopy(json.loads(RECORDED[0].read_text()))
+    inner = whole
+    for key in where[:-1]:
+        inner = inner[key]
+    inner[where[-1]] = value
+    assert not VALIDATOR.is_valid(whole)

@@ -11,6 +11,9 @@
 #ifndef CLASS_COUNT
 #define CLASS_COUNT 10
 #endif
+#ifndef UNIT_TURNS
+#define UNIT_TURNS 1
+#endif
 #ifndef SLICE_TILES
 #define SLICE_TILES 13
 #endif
@@ -24,22 +27,28 @@
 #define LANES_ARRIVE 1
 #endif
 
-constexpr int BLOCKS = CLUSTER_BLOCKS;   // of a cluster: each block of the head has 16 units and owns 8 images
+constexpr int BLOCKS = CLUSTER_BLOCKS;   // of a cluster: each block of the head has TURNS tiles of 16 units, and 8 images
+constexpr int TURNS = UNIT_TURNS;        // 1, 2 or 4; a block takes its tiles of units in turn
 constexpr int CLASSES = CLASS_COUNT;     // at most 16
 constexpr int TILES = SLICE_TILES;       // tiles of 16 features in a block of the first layer
 constexpr int HALVES = FACTOR_HALVES;    // float16 summands of a factor: two for float32's class, or one
 constexpr int PAIRS = BLOCKS / 2;        // of eight images; a warp of the head has one
-constexpr int SHARES = 4;                // blocks that share the features of 16 units
-constexpr int FIRST_CLUSTERS = SHARES;   // of the first layer
-constexpr int GRAM_STAGES = 4 / HALVES;  // grams in flight
+constexpr int SHARES = 4;                // blocks that share the features of a block's units
+constexpr int GRAM_STAGES = (4 / HALVES + TURNS - 1) / TURNS;  // grams in flight
 constexpr int IMAGE_STAGES = 3;          // batches: one at work, the one whose update is due, one on its way
 constexpr int SLOTS = 4;                 // of a mailbox through L2, by the step
+// Who adds up the SHARES parts of products: one of the blocks that have them, a hop through the cluster before their way
+// through L2; or the head, for parts of float16, and where there is no memory for that hop's buffers.
+constexpr bool ADDS = TURNS == 1 && HALVES == 2;
+constexpr int PARTS = ADDS ? 1 : SHARES, PART_UNITS = HALVES;  // that the head receives, of 16 bytes a lane
 
 constexpr int MOST_IMAGE_WARPS = 8;
-constexpr int LAST_WARP = MOST_IMAGE_WARPS;  // and the next; then as many that receive products, and one that fetches
-constexpr int RECEIVE_WARP = LAST_WARP + 2, FETCH_WARP = RECEIVE_WARP + 2;
-constexpr int ADD_WARP = 8;  // of the first layer: four that add up, after eight that multiply
-constexpr int THREADS = (FETCH_WARP + 1) * WARP;
+constexpr int LAST_WARP = MOST_IMAGE_WARPS;  // and the next; then four that receive products
+constexpr int RECEIVE_WARP = LAST_WARP + 2, RECEIVERS = PAIRS < 4 ? PAIRS : 4;
+// Of the first layer: one or two groups of eight warps that multiply; four that add up.
+constexpr int GROUPS = TURNS > 1 ? 2 : 1, FIRST_WARPS = GROUPS * MOST_IMAGE_WARPS, ADD_WARP = FIRST_WARPS;
+constexpr int FETCH_WARP = RECEIVE_WARP + 4;  // of the head
+constexpr int THREADS = 2 * MOST_IMAGE_WARPS * WARP;
 constexpr int MEET = 1;  // the barrier of the warps that multiply
 
 constexpr float LOW = 2048.0f;  // the scale of lower halves, so that they are seldom too small for a float16
@@ -64,9 +73,10 @@ constexpr int NUMBER_BYTES = 2 * HALVES;
 
 struct alignas(128) Head {
     GramUnit grams[GRAM_STAGES][2 * PAIRS][PAIRS][WARP];
-    Matrices doutputs[HALVES][PAIRS], outputs[HALVES][PAIRS];
-    float4 products[PAIRS][2][WARP];  // x(t) W(t - 1): this block's units
-    unsigned weights[HALVES][2][2][WARP];  // of the last layer, by half of the classes and of the units
+    Matrices doutputs[TURNS][HALVES][PAIRS], outputs[TURNS][HALVES][PAIRS];
+    float4 products[PAIRS][TURNS][2][WARP];           // x(t) W(t - 1): this block's units
+    unsigned weights[2][TURNS][HALVES][2][2][WARP];  // of the last layer, by the step's parity, then by half of the classes
+                                                     // and of the units
     alignas(16) unsigned char partial_logits[2][BLOCKS * PART_APART * NUMBER_BYTES];
     alignas(16) unsigned short dlogits[2][BLOCKS][HALVES][CLASSES][HALF_EDGE];
     alignas(16) unsigned short own_dlogits[HALVES][CLASSES][HALF_EDGE];
@@ -84,10 +94,11 @@ constexpr int OWN_PAIRS = (PAIRS + SHARES - 1) / SHARES;  // pairs of images who
 
 struct alignas(128) First {
     uint4 images[IMAGE_STAGES][TILES][PAIRS][WARP];
-    Matrices doutputs[HALVES][PAIRS];
-    uint4 weights[TILES][HALVES][WARP];
-    uint4 parts[IMAGE_STAGES][SHARES][OWN_PAIRS][HALVES][WARP];  // from each block that has features of these units
-    Barrier parts_in[IMAGE_STAGES], images_in[IMAGE_STAGES], images_read[IMAGE_STAGES];
+    Matrices doutputs[GROUPS][HALVES][PAIRS];  // of as many tiles of units
+    uint4 weights[TURNS][TILES][HALVES][WARP];
+    uint4 parts[ADDS ? IMAGE_STAGES * SHARES * OWN_PAIRS * HALVES * WARP : 1];  // from each block that has these units
+    Barrier parts_in[IMAGE_STAGES];
+    Barrier images_in[IMAGE_STAGES];
 };
 
 static_assert(sizeof(Head) <= SHARED_BYTES && sizeof(First) <= SHARED_BYTES);
@@ -107,12 +118,18 @@ struct Epoch {
     __device__ int slot(int step) const { return (begun + step) % SLOTS; }
     // Memory begins as zeros, so the first round's tag is 1.
     __device__ unsigned tag(int step) const { return ((begun + step) / SLOTS & 1) ^ 1; }
-    // Units of a pair of images of one block of the head, for this lane.
-    __device__ uint4* products_of(int step, int block, int pair) const {
-        return products + ((slot(step) * BLOCKS + block) * PAIRS + pair) * 2 * WARP + threadIdx.x % WARP;
+    // What this lane has of a pair of images and a tile of units of one block of the head: units of sixteen bytes, WARP apart.
+    // The next tile follows.
+    __device__ uint4* products_of(int step, int block, int pair, int turn = 0) const {
+        return products + at(step, block, pair, turn) * PARTS * PART_UNITS * WARP + threadIdx.x % WARP;
     }
-    __device__ uint4* doutputs_of(int step, int block, int pair) const {
-        return doutputs + ((slot(step) * BLOCKS + block) * PAIRS + pair) * HALVES * WARP + threadIdx.x % WARP;
+    __device__ uint4* doutputs_of(int step, int block, int pair, int turn = 0) const {
+        return doutputs + at(step, block, pair, turn) * HALVES * WARP + threadIdx.x % WARP;
+    }
+
+  private:
+    __device__ int at(int step, int block, int pair, int turn) const {
+        return ((slot(step) * BLOCKS + block) * PAIRS + pair) * TURNS + turn;
     }
 };
 
@@ -130,4 +147,20 @@ __device__ inline Halves scaled_halves_of(float first, float second, unsigned ke
         halves.low = cvt_f16x2((first - high.x) * LOW, (second - high.y) * LOW) & kept;
     }
     return halves;
+}
+
+// A part of products, this lane's: two units of float32, or one of float16.
+__device__ inline void add_part(float (&sums)[2][4], const uint4* units) {
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+        const uint4 unit = units[n % PART_UNITS];
+        float(&sum)[4] = sums[n];
+        if constexpr (PART_UNITS == 2) {
+            sum[0] += __uint_as_float(unit.x), sum[1] += __uint_as_float(unit.y);
+            sum[2] += __uint_as_float(unit.z), sum[3] += __uint_as_float(unit.w);
+        } else {
+            const float2 upper = cvt_f32_f16x2(n == 0 ? unit.x : unit.z), lower = cvt_f32_f16x2(n == 0 ? unit.y : unit.w);
+            sum[0] += upper.x, sum[1] += upper.y, sum[2] += lower.x, sum[3] += lower.y;
+        }
+    }
 }

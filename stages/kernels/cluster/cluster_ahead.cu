@@ -6,15 +6,18 @@
 //   the head, 16 blocks      each 16 units, for all images; and 8 images, for all classes
 //     8 image warps          16 images each: outputs and their gradients; the softmax of one image
 //     2 warps                8 units each of the last layer's weights, in registers, and its bias
-//     2 warps                receive products;  one more fetches grams
+//     4 warps                receive products;  one more fetches grams
 //   the first layer, 64      four blocks share the features of 16 units
 //     8 warps                two tiles of weights in registers; 16 images each
-//     4 warps                add up products;  one more fetches images
+//     4 warps                add up products, if they are of float32's class
+//
+// Of a wider layer, a block has two or four tiles of sixteen units, in turn. Then sixteen warps of the first layer multiply,
+// and the head adds up products, as it does in float16.
 //
 // What travels, in step t:
 //
 //   first layer      --st.async-->  the one of four blocks that adds up     parts of x(t) W(t - 1)
-//   first layer      --L2------->   head block of those units               the sum
+//   first layer      --L2------->   head block of those units               the sum, or four parts
 //   image warps      --st.async-->  image's owner                           parts of logits
 //   image's owner    --st.async-->  all blocks of the head                  dlogits
 //   image warps      --L2------->   first layer                             doutputs(t), for the products of step t + 2
@@ -35,13 +38,13 @@
 //   last_weights  (units, classes)      f32  in, out
 //   last_bias     (classes,)            f32  in, out
 //   totals        (2,)                  f64  in, out: grows by the summed loss and the number right, if with_totals
-//   products      (4, 2 P, P, 2, 32, 4)  u32  in, out: mailboxes, zeros at first
-//   doutputs      (4, 2 P, P, H, 32, 4)  u32  in, out: the same
+//   products      (4, 2 P, P, TURNS, PARTS * PART_UNITS, 32, 4)  u32  in, out: mailboxes, zeros at first
+//   doutputs      (4, 2 P, P, TURNS, H, 32, 4)  u32  in, out: the same
 // Kind:   fused.
 // Launch: five clusters of 2 P blocks of THREADS, all at once, with the larger of sizeof(Head) and sizeof(First) of shared
 //   memory; P = PAIRS, T = TILES; rate for the mean over a batch; `begun` steps have gone through the mailboxes before,
 //   modulo 8. neighbour_grams as for persistent_cluster.
-// Needs:  sm_90; P in 2, 4, 8; batch <= 16 P; units <= 32 P; classes = CLASSES <= 16; inputs < 64 T; |weight| < 60,000.
+// Needs:  sm_90; P in 2, 4, 8; batch <= 16 P; units <= 32 P TURNS; classes = CLASSES <= 16; inputs < 64 T; |weight| < 60,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const unsigned short* images,
                                                                      const int* labels, const unsigned short* grams,
@@ -64,14 +67,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const uns
         for (int i = 0; i < GRAM_STAGES; ++i) {
             mbarrier_init(head.grams_in[i], 1), mbarrier_init(head.grams_read[i], PAIRS * LANES_ARRIVE);
         }
-        mbarrier_init(head.products_in, 2 * LANES_ARRIVE), mbarrier_init(head.products_read, PAIRS * LANES_ARRIVE);
+        mbarrier_init(head.products_in, RECEIVERS * LANES_ARRIVE), mbarrier_init(head.products_read, PAIRS * LANES_ARRIVE);
         mbarrier_init(head.outputs_in, PAIRS * LANES_ARRIVE), mbarrier_init(head.weights_in, 2 * LANES_ARRIVE);
         mbarrier_init(head.totals_in, 1);
         mbarrier_arrive_expect_tx(head.totals_in, cluster_ctarank() == 0 && with_totals ? sizeof(head.totals) : 0);
     } else if (threadIdx.x == 0) {
         for (int i = 0; i < IMAGE_STAGES; ++i) {
             mbarrier_init(first.parts_in[i], 1), mbarrier_init(first.images_in[i], 1);
-            mbarrier_init(first.images_read[i], ADD_WARP * LANES_ARRIVE);
         }
     }
     if (is_head && threadIdx.x < HALF_EDGE) head.zeros[threadIdx.x] = 0;
@@ -84,17 +86,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const uns
             else images.run<false>();
         } else if (warp >= LAST_WARP && warp < RECEIVE_WARP) {
             update_last_layer(head, epoch, warp - LAST_WARP);
-        } else if (warp >= RECEIVE_WARP && warp < FETCH_WARP) {
+        } else if (warp >= RECEIVE_WARP && warp < RECEIVE_WARP + RECEIVERS) {
             receive_products(head, epoch, warp - RECEIVE_WARP);
         } else if (threadIdx.x == FETCH_WARP * WARP) {
             fetch_grams(head, epoch);
         }
-    } else if (warp < ADD_WARP) {
+    } else if (warp < FIRST_WARPS) {
         FirstWarp(first, epoch).run();
-    } else if (warp < FETCH_WARP) {
+    } else if (ADDS && warp < ADD_WARP + 4) {
         add_products(first, epoch);
-    } else if (threadIdx.x == FETCH_WARP * WARP) {
-        fetch_images(first, epoch);
     }
     __syncwarp();
     barrier_cluster_aligned();  // a block that ends takes its buffers with it

@@ -28,14 +28,21 @@ def test_the_cluster_is_the_smallest_with_room_for_units_and_images(units: int, 
     assert plan.shared_bytes <= MOST_SHARED_BYTES
 
 
+def test_a_block_has_as_few_tiles_of_units_as_make_room() -> None:
+    plans = [AheadPlan(problem(hidden=(units,))) for units in (256, 257, 512, 513, 1024)]
+    assert [(plan.blocks, plan.turns) for plan in plans] == [(16, 1), (16, 2), (16, 2), (16, 4), (16, 4)]
+    assert max(plan.shared_bytes for plan in plans) <= MOST_SHARED_BYTES
+
+
 @pytest.mark.parametrize(
     ("changed", "steps", "reason"),
     [
         ({}, 469, ""),
         ({"batch_size": 1, "hidden": (10,)}, 469, ""),
+        ({"hidden": (1024,)}, 469, ""),
         ({"hidden": ()}, 1, "Needs one hidden layer; the network has 0."),
         ({"hidden": (9, 9)}, 1, "Needs one hidden layer; the network has 2."),
-        ({"hidden": (257,)}, 1, "257 units exceed the limit of 256."),
+        ({"hidden": (1025,)}, 1, "1025 units exceed the limit of 1024."),
         ({"batch_size": 129}, 1, "Batch size 129 exceeds the limit of 128."),
         ({"classes": 17}, 1, "17 classes exceed the limit of 16."),
         ({"inputs": 1100}, 1, "1100 inputs do not fit the shared memory of 4 blocks."),

@@ -56,7 +56,7 @@ class AheadPlan:
 
     @property
     def adds(self) -> bool:
-        """Whether blocks of the first layer add up products before they post them."""
+        """Whether blocks of the first layer add up products within a cluster before they post them."""
         return self.turns == 1 and self.halves == EXACT
 
     @property
@@ -68,7 +68,8 @@ class AheadPlan:
     def mailbox_words(self) -> tuple[int, int]:
         """32-bit words of the mailboxes, for products and for doutputs."""
         units = SLOTS * self.blocks * self.turns * self.pairs * 32 * 4
-        return (1 if self.adds else SHARES) * self.halves * units, self.halves * units
+        parts = 2 * SHARES if self.turns > 1 else self.halves * (1 if self.adds else SHARES)  # sums, and three parts
+        return parts * units, self.halves * units
 
     @property
     def shared_bytes(self) -> int:
@@ -76,7 +77,7 @@ class AheadPlan:
         pairs, halves, classes = self.pairs, self.halves, self.problem.classes
         turns, rest = self.turns, max(0, classes - 8 + classes % 2)
         tiles = self.slice_tiles
-        first = 3 * tiles * pairs + min(turns, 2) * halves * pairs + turns * tiles * halves
+        first = 3 * tiles * pairs + max(min(turns, 2) * halves, turns) * pairs + turns * tiles * halves
         first += 3 * SHARES * -(-pairs // SHARES) * halves if self.adds else 0
         head = -(-4 // (halves * turns)) * 2 * self.gram_numbers
         head += turns * MATRICES_BYTES * (2 * halves * pairs + 2 * pairs + 2 * halves)

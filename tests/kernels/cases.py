@@ -957,8 +957,9 @@ def cluster_ahead(random: Generator) -> Iterator[Case]:
     sizes = [(1, 1, 1, 1, 1, 1, EXACT, 1), (5, 40, 50, 10, 27, 1, EXACT, 0), (5, 40, 50, 10, 27, 1, ROUNDED, 1)]
     sizes += [(3, 20, 250, 10, 27, 4, EXACT, 1), (3, 20, 120, 10, 27, 2, ROUNDED, 0)]
     large = [(3, 200, 128, 16, 64), (2, 784, 256, 10, 128), (11, 130, 250, 9, 33)]
-    large += [(3, 90, 300, 12, 60), (2, 784, 1024, 10, 128)]
     sizes += [(*one, 1, *more) for one in large for more in itertools.product((EXACT, ROUNDED), (0, 1))]
+    wide = [(3, 90, 300, 12, 60), (4, 784, 1000, 10, 120)]
+    sizes += [(*one, 1, *more) for one in wide for more in ((EXACT, 0), (ROUNDED, 1))]
     for steps, inputs, units, classes, batch, turns, halves, with_totals in sizes:
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,), batch_size=batch)
         plan = AheadPlan(problem, halves, turns)

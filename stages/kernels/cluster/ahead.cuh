@@ -2,6 +2,7 @@
 #pragma once
 #include "device/blocks_together.cuh"
 #include "device/messages.cuh"
+#include "device/warpgroup.cuh"
 #include "cluster/fragments.cuh"
 
 // stages/persistent/ahead_plan.py compiles the kernel for these.
@@ -37,10 +38,11 @@ constexpr int SHARES = 4;                // blocks that share the features of a 
 constexpr int GRAM_STAGES = (4 / HALVES + TURNS - 1) / TURNS;  // grams in flight
 constexpr int IMAGE_STAGES = 3;          // batches: one at work, the one whose update is due, one on its way
 constexpr int SLOTS = 4;                 // of a mailbox through L2, by the step
-// Who adds up the SHARES parts of products: one of the blocks that have them, a hop through the cluster before their way
-// through L2; or the head, for parts of float16, and where there is no memory for that hop's buffers.
-constexpr bool ADDS = TURNS == 1 && HALVES == 2;
-constexpr int PARTS = ADDS ? 1 : SHARES, PART_UNITS = HALVES;  // that the head receives, of 16 bytes a lane
+// Who adds up the SHARES parts of products. ADDS: one of the blocks that have them, a hop through the cluster before their way
+// through L2. TRADES: each of these blocks a quarter, by way of L2; it has no memory for that hop's buffers. Else the head.
+constexpr bool ADDS = TURNS == 1 && HALVES == 2, TRADES = TURNS > 1;
+constexpr int PARTS = ADDS || TRADES ? 1 : SHARES;       // that the head receives
+constexpr int PART_UNITS = TURNS == 1 ? HALVES : 2;      // of 16 bytes a lane: float32, or float16
 
 constexpr int MOST_IMAGE_WARPS = 8;
 constexpr int LAST_WARP = MOST_IMAGE_WARPS;  // and the next; then four that receive products
@@ -50,6 +52,10 @@ constexpr int GROUPS = TURNS > 1 ? 2 : 1, FIRST_WARPS = GROUPS * MOST_IMAGE_WARP
 constexpr int FETCH_WARP = RECEIVE_WARP + 4;  // of the head
 constexpr int THREADS = 2 * MOST_IMAGE_WARPS * WARP;
 constexpr int MEET = 1;  // the barrier of the warps that multiply
+
+// Whether warpgroups multiply in the first layer, and by grams. They read a factor in shared memory once, where single warps
+// read it for each of their tiles. Only for these sizes.
+constexpr bool WARPGROUPS = HAS_WGMMA && TURNS == 4 && PAIRS == 8 && TILES == 13;
 
 constexpr float LOW = 2048.0f;  // the scale of lower halves, so that they are seldom too small for a float16
 constexpr float NO_CLASS = -3.4e38f;
@@ -73,7 +79,8 @@ constexpr int NUMBER_BYTES = 2 * HALVES;
 
 struct alignas(128) Head {
     GramUnit grams[GRAM_STAGES][2 * PAIRS][PAIRS][WARP];
-    Matrices doutputs[TURNS][HALVES][PAIRS], outputs[TURNS][HALVES][PAIRS];
+    unsigned doutputs[PAIRS][HALVES][2][TURNS][2][WARP];  // matrices by half of the images, and by eight units
+    Matrices outputs[TURNS][HALVES][PAIRS];
     float4 products[PAIRS][TURNS][2][WARP];           // x(t) W(t - 1): this block's units
     unsigned weights[2][TURNS][HALVES][2][2][WARP];  // of the last layer, by the step's parity, then by half of the classes
                                                      // and of the units
@@ -94,11 +101,10 @@ constexpr int OWN_PAIRS = (PAIRS + SHARES - 1) / SHARES;  // pairs of images who
 
 struct alignas(128) First {
     uint4 images[IMAGE_STAGES][TILES][PAIRS][WARP];
-    Matrices doutputs[GROUPS][HALVES][PAIRS];  // of as many tiles of units
+    Matrices doutputs[TURNS == 4 ? TURNS / HALVES : GROUPS][HALVES][PAIRS];  // of so many tiles of units, or images
     uint4 weights[TURNS][TILES][HALVES][WARP];
     uint4 parts[ADDS ? IMAGE_STAGES * SHARES * OWN_PAIRS * HALVES * WARP : 1];  // from each block that has these units
-    Barrier parts_in[IMAGE_STAGES];
-    Barrier images_in[IMAGE_STAGES];
+    Barrier parts_in[IMAGE_STAGES], images_in[IMAGE_STAGES];
 };
 
 static_assert(sizeof(Head) <= SHARED_BYTES && sizeof(First) <= SHARED_BYTES);
@@ -122,6 +128,11 @@ struct Epoch {
     // The next tile follows.
     __device__ uint4* products_of(int step, int block, int pair, int turn = 0) const {
         return products + at(step, block, pair, turn) * PARTS * PART_UNITS * WARP + threadIdx.x % WARP;
+    }
+    // Beyond those: of such a tile and half of its units, the sums by the three other blocks that have features of them.
+    __device__ uint4* parts_of(int step, int block, int pair, int turn, int half) const {
+        return products + (SLOTS * BLOCKS * PAIRS * TURNS * 2 + (at(step, block, pair, turn) * 2 + half) * (SHARES - 1)) * WARP +
+               threadIdx.x % WARP;
     }
     __device__ uint4* doutputs_of(int step, int block, int pair, int turn = 0) const {
         return doutputs + at(step, block, pair, turn) * HALVES * WARP + threadIdx.x % WARP;

@@ -11,6 +11,54 @@ struct Place {
           unit_block((clusterid_x() - 1) * (BLOCKS / SHARES) + rank / SHARES) {}
 };
 
+// A unit of products, for the mailbox.
+__device__ inline uint4 tagged(const float (&sum)[4], unsigned tag) {
+    return make_uint4(__float_as_uint(sum[0]) & ~1u | tag, __float_as_uint(sum[1]), __float_as_uint(sum[2]),
+                      __float_as_uint(sum[3]));
+}
+
+// Adds up the four blocks' parts of a warp's products, of the tiles of units `group`, `group + GROUPS` and so on. A lane has
+// two units of sixteen bytes a tile, sum(i, 0 to 3), and each block adds up one of four. While parts are on their way,
+// meanwhile() is called.
+template <class Sum, class Call>
+__device__ void trade_products(const Epoch& epoch, const Place& place, int step, int pair, int group, Sum sum,
+                               Call meanwhile) {
+    constexpr int UNITS = 2 * TURNS / GROUPS;
+    const unsigned tag = epoch.tag(step);
+    const int first_owner = UNITS == SHARES ? 0 : pair % 2 * UNITS, i_own = place.share - first_owner;
+    float own[4] = {};
+#pragma unroll
+    for (int i = 0; i < UNITS; ++i) {
+        const float part[4] = {sum(i, 0), sum(i, 1), sum(i, 2), sum(i, 3)};
+        const int after = (i_own - i + SHARES) % SHARES;  // how many shares after its owner's this one is
+        if (after == 0) {
+#pragma unroll
+            for (int j = 0; j < 4; ++j) own[j] = part[j];
+        } else {
+            uint4* const to = epoch.parts_of(step, place.unit_block, pair, i / 2 * GROUPS + group, i % 2);
+            post(to + (after - 1) * WARP, tagged(part, tag));
+        }
+    }
+    meanwhile();
+    if (i_own < 0 || i_own >= UNITS) return;
+    const int turn = i_own / 2 * GROUPS + group;
+    uint4 others[SHARES - 1];
+    receive(others, epoch.parts_of(step, place.unit_block, pair, turn, i_own % 2), WARP, tag);
+#pragma unroll
+    for (int k = 0; k < SHARES - 1; ++k) {
+        own[0] += __uint_as_float(others[k].x), own[1] += __uint_as_float(others[k].y);
+        own[2] += __uint_as_float(others[k].z), own[3] += __uint_as_float(others[k].w);
+    }
+    post(epoch.products_of(step, place.unit_block, pair, turn) + i_own % 2 * WARP, tagged(own, tag));
+}
+
+// What this lane has of doutputs, for all warps.
+__device__ inline void put_unit(Matrices& matrices, uint4 unit) {
+    const int lane = threadIdx.x % WARP;
+    matrices.words[0][0][lane] = unit.x, matrices.words[0][1][lane] = unit.y;
+    matrices.words[1][0][lane] = unit.z, matrices.words[1][1][lane] = unit.w;
+}
+
 // A part of this block's sums, from the block of the four with these features.
 __device__ inline uint4* part_of(First& first, int stage, int share, int own) {
     return first.parts + ((stage * SHARES + share) * OWN_PAIRS + own) * HALVES * WARP;
@@ -38,6 +86,15 @@ __device__ inline void add_products(First& first, const Epoch& epoch) {
     }
 }
 
+// One thread starts the copies of a step's images.
+__device__ inline void fetch_images(First& first, const Epoch& epoch, const Place& place, int step) {
+    constexpr int bytes = sizeof(first.images[0]), units = bytes / sizeof(uint4);
+    if (threadIdx.x != (FIRST_WARPS - 1) * WARP || step >= epoch.steps) return;
+    Barrier& arrived = first.images_in[step % IMAGE_STAGES];
+    mbarrier_arrive_expect_tx(arrived, bytes);
+    cp_async_bulk(first.images[step % IMAGE_STAGES], arrived, epoch.images + (step * SHARES + place.share) * units, bytes);
+}
+
 // A warp that keeps one or two tiles of the weights in registers, transposed, and multiplies a pair of images by all.
 class FirstWarp {
   public:
@@ -50,7 +107,7 @@ class FirstWarp {
         copy([](float& own, float& stored) { own = stored; });
 #pragma unroll
         for (int turn = 0; turn < TURNS; ++turn) publish_weights(turn);
-        for (int step = 0; step < IMAGE_STAGES - 1; ++step) fetch_images(step);
+        for (int step = 0; step < IMAGE_STAGES - 1; ++step) fetch_images(first, epoch, place, step);
         for (int step = 0; step < epoch.steps + 2; ++step) {
             const int pairs = (PAIRS - place.share + SHARES - 1) / SHARES;  // whose products this block adds up
             if (ADDS && threadIdx.x == 0 && step < epoch.steps && pairs > 0) {
@@ -59,7 +116,7 @@ class FirstWarp {
             }
             if (step > 1) update(step - 2);
             bar_sync(MEET, FIRST_WARPS * WARP);
-            if (step > 0) fetch_images(step + 1);  // in place of those that have had their update
+            if (step > 0) fetch_images(first, epoch, place, step + 1);  // in place of those that have had their update
             if (step < epoch.steps && pair < PAIRS) multiply(step);
         }
         copy([](float& own, float& stored) { stored = own; });
@@ -68,15 +125,6 @@ class FirstWarp {
   private:
     static constexpr int OWN = (TILES + FIRST_WARPS - 1) / FIRST_WARPS;  // tiles of a warp: its own number, eight on, and so on
     static constexpr int ROUNDS = TURNS / GROUPS, TILES_AT_ONCE = 2 / GROUPS;
-
-    // One thread starts the copies of a step's images.
-    __device__ void fetch_images(int step) const {
-        constexpr int bytes = sizeof(first.images[0]), units = bytes / sizeof(uint4);
-        if (threadIdx.x != (FIRST_WARPS - 1) * WARP || step >= epoch.steps) return;
-        Barrier& arrived = first.images_in[step % IMAGE_STAGES];
-        mbarrier_arrive_expect_tx(arrived, bytes);
-        cp_async_bulk(first.images[step % IMAGE_STAGES], arrived, epoch.images + (step * SHARES + place.share) * units, bytes);
-    }
 
     // weights -= rate * (doutputs^T x)(step), and their halves for all warps.
     __device__ void update(int step) {
@@ -91,11 +139,7 @@ class FirstWarp {
             if (pair < PAIRS) {
                 await(units, from + round * GROUPS * HALVES * WARP, WARP, tag);
 #pragma unroll
-                for (int h = 0; h < HALVES; ++h) {
-                    auto& words = first.doutputs[group][h][pair].words;
-                    words[0][0][lane] = units[h].x, words[0][1][lane] = units[h].y;
-                    words[1][0][lane] = units[h].z, words[1][1][lane] = units[h].w;
-                }
+                for (int h = 0; h < HALVES; ++h) put_unit(first.doutputs[group][h][pair], units[h]);
                 if (round + 1 < ROUNDS) request(units, from + (round + 1) * GROUPS * HALVES * WARP, WARP, tag);
             }
             bar_sync(MEET, FIRST_WARPS * WARP);
@@ -177,8 +221,15 @@ class FirstWarp {
                 }
             }
         }
-#pragma unroll
-        for (int round = 0; round < ROUNDS; ++round) post_products(step, round * GROUPS + group, sums[round]);
+        if constexpr (TRADES) {
+            const auto sum = [&](int i, int j) {
+                const float(&halves)[HALVES][4] = sums[i / 2][i % 2];
+                return HALVES == 2 ? halves[0][j] + halves[HALVES - 1][j] * (1.0f / LOW) : halves[0][j];
+            };
+            trade_products(epoch, place, step, pair, group, sum, [] {});
+        } else {
+            post_products(step, 0, sums[0]);
+        }
     }
 
     // To the block that adds up these images' parts, or to the head.

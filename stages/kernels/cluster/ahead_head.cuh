@@ -19,7 +19,7 @@ __device__ inline void fetch_grams(Head& head, const Epoch& epoch) {
 // A warp that receives products, and adds up their parts.
 __device__ inline void receive_products(Head& head, const Epoch& epoch, int receiver) {
     constexpr int PAIRS_EACH = PAIRS / RECEIVERS, OWN = PAIRS_EACH * TURNS;  // tiles of products
-    constexpr int TOGETHER = OWN < 2 ? 1 : 2;
+    constexpr int MOST = PARTS == 1 ? 4 : 2, TOGETHER = OWN < MOST ? OWN : MOST;
     const int lane = threadIdx.x % WARP;
     for (int step = 0; step < epoch.steps; ++step) {
         for (int first = 0; first < OWN; first += TOGETHER) {
@@ -213,29 +213,11 @@ class ImageWarp {
     __device__ unsigned make_outputs(int step, float (&logits)[2][4]) {
         // A second sum of the first kind makes chains of products shorter, where one tile has too few of them.
         constexpr int WAYS = TURNS == 1 ? 2 : 1;
-        float sums[WAYS][TURNS][2][4] = {}, low_sums[TURNS][2][4] = {};
+        float sums[WAYS][2 * TURNS][4] = {}, low_sums[2 * TURNS][4] = {};  // by eight units
         if (step > 0) {
             if constexpr (!GRAMS_EARLY) await_gram(step - 1);
-#pragma unroll
-            for (int k = 0; k < PAIRS; ++k) {
-                Gram& gram = grams[GRAMS_EARLY ? k : 0];
-                if constexpr (!GRAMS_EARLY) load_gram(gram, step - 1, k);
-#pragma unroll
-                for (int turn = 0; turn < TURNS; ++turn) {
-                    float(&ways)[2][4] = sums[k % WAYS][turn];
-                    const uint4 right = ldmatrix<true>(head.doutputs[turn][0][k].words[0][0] + 4 * lane);
-                    mma_m16n8k16_f16(ways[0], gram[0], right.x, right.z);
-                    mma_m16n8k16_f16(ways[1], gram[0], right.y, right.w);
-                    if constexpr (HALVES == 2) {
-                        const uint4 low = ldmatrix<true>(head.doutputs[turn][HALVES - 1][k].words[0][0] + 4 * lane);
-                        float(&others)[2][4] = sums[(k + 1) % WAYS][turn];
-                        mma_m16n8k16_f16(others[0], gram[HALVES - 1], right.x, right.z);
-                        mma_m16n8k16_f16(others[1], gram[HALVES - 1], right.y, right.w);
-                        mma_m16n8k16_f16(low_sums[turn][0], gram[0], low.x, low.z);
-                        mma_m16n8k16_f16(low_sums[turn][1], gram[0], low.y, low.w);
-                    }
-                }
-            }
+            if constexpr (WARPGROUPS) multiply_as_warpgroup(step - 1, sums[0], low_sums);
+            else multiply(step - 1, sums, low_sums);
             if constexpr (!GRAMS_EARLY) arrive_as_warp(head.grams_read[(step - 1) % GRAM_STAGES]);
         }
         mbarrier_wait_parity(head.weights_in, step % 2);
@@ -256,8 +238,8 @@ class ImageWarp {
                 float outputs[4];
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    float sum = sums[0][turn][n][i] + low_sums[turn][n][i] * (1.0f / LOW);
-                    if constexpr (WAYS == 2) sum += sums[WAYS - 1][turn][n][i];
+                    float sum = sums[0][2 * turn + n][i] + low_sums[2 * turn + n][i] * (1.0f / LOW);
+                    if constexpr (WAYS == 2) sum += sums[WAYS - 1][2 * turn + n][i];
                     outputs[i] = relu_of(products[i] - epoch.rate * sum);
                     active |= (outputs[i] > 0.0f) << (turn * 8 + n * 4 + i);
                 }
@@ -279,6 +261,59 @@ class ImageWarp {
 #pragma unroll
         for (int i = 0; i < 8; ++i) logits[i / 4][i % 4] += low_logits[i / 4][i % 4] * (1.0f / LOW);
         return active;
+    }
+
+    // sums += gram(step) doutputs, by this warp alone.
+    template <int WAYS>
+    __device__ void multiply(int step, float (&sums)[WAYS][2 * TURNS][4], float (&low_sums)[2 * TURNS][4]) {
+        const int row = lane / EDGE * 2 * TURNS * WARP + lane % EDGE * 4;
+#pragma unroll
+        for (int k = 0; k < PAIRS; ++k) {
+            Gram& gram = grams[GRAMS_EARLY ? k : 0];
+            if constexpr (!GRAMS_EARLY) load_gram(gram, step, k);
+#pragma unroll
+            for (int turn = 0; turn < TURNS; ++turn) {
+                float(&ways)[2 * TURNS][4] = sums[k % WAYS];
+                const uint4 right = ldmatrix<true>(head.doutputs[k][0][0][turn][0] + row);
+                mma_m16n8k16_f16(ways[2 * turn], gram[0], right.x, right.z);
+                mma_m16n8k16_f16(ways[2 * turn + 1], gram[0], right.y, right.w);
+                if constexpr (HALVES == 2) {
+                    const uint4 low = ldmatrix<true>(head.doutputs[k][HALVES - 1][0][turn][0] + row);
+                    float(&others)[2 * TURNS][4] = sums[(k + 1) % WAYS];
+                    mma_m16n8k16_f16(others[2 * turn], gram[HALVES - 1], right.x, right.z);
+                    mma_m16n8k16_f16(others[2 * turn + 1], gram[HALVES - 1], right.y, right.w);
+                    mma_m16n8k16_f16(low_sums[2 * turn], gram[0], low.x, low.z);
+                    mma_m16n8k16_f16(low_sums[2 * turn + 1], gram[0], low.y, low.w);
+                }
+            }
+        }
+    }
+
+    // The same by four warps; N is 8 there.
+    template <int N>
+    __device__ void multiply_as_warpgroup(int step, float (&sums)[N][4], float (&low_sums)[N][4]) {
+        constexpr int MATRIX = sizeof(head.doutputs[0][0][0][0][0]), HALF = sizeof(head.doutputs[0][0]);
+        const auto doutputs = wgmma_descriptor(head.doutputs, sizeof(head.doutputs[0][0][0]), MATRIX);
+        Gram gram[2];
+        keep_in_place(sums);
+        if constexpr (HALVES == 2) keep_in_place(low_sums);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < PAIRS; ++k) {
+            if (k > 1) wgmma_wait_group<1>();
+            load_gram(gram[k % 2], step, k);
+            wgmma_fence();
+            const auto right = moved(doutputs, k * HALVES * HALF);
+            wgmma_mma_async_by_rows(sums, gram[k % 2][0], right);
+            if constexpr (HALVES == 2) {
+                wgmma_mma_async_by_rows(sums, gram[k % 2][HALVES - 1], right);
+                wgmma_mma_async_by_rows(low_sums, gram[k % 2][0], moved(right, HALF));
+            }
+            wgmma_commit_group();
+        }
+        wgmma_wait_group<0>();
+        keep_in_place(sums);
+        if constexpr (HALVES == 2) keep_in_place(low_sums);
     }
 
     // The last layer's weights of a tile of units, as right factors of outputs, or of dlogits.
@@ -421,11 +456,12 @@ class ImageWarp {
 #pragma unroll
             for (int h = 0; h < HALVES; ++h) {
 #pragma unroll
-                for (int i = 0; i < 4; ++i) head.doutputs[turn][h][warp].words[i / 2][i % 2][lane] = units[h][i];
+                for (int i = 0; i < 4; ++i) head.doutputs[warp][h][i / 2][turn][i % 2][lane] = units[h][i];
                 post(epoch.doutputs_of(step, rank, warp, turn) + h * WARP,
                      make_uint4(units[h][0] | epoch.tag(step), units[h][1], units[h][2], units[h][3]));
             }
         }
+        if constexpr (WARPGROUPS) fence_proxy_async();
     }
 
     // An image is right if the first of its largest logits is its label's.

@@ -12,7 +12,7 @@
 //     4 warps                add up products, if they are of float32's class
 //
 // Of a wider layer, a block has two or four tiles of sixteen units, in turn. Then sixteen warps of the first layer multiply,
-// and the head adds up products, as it does in float16.
+// and its four blocks trade parts of products through L2. In float16, the head adds up the parts of one tile.
 //
 // What travels, in step t:
 //
@@ -24,8 +24,8 @@
 //
 // Outputs under W(t) are x(t) W(t) = x(t) W(t - 1) - rate * x(t) x(t - 1)^T doutputs(t - 1). neighbour_grams computes
 // x(t) x(t - 1)^T ahead. So the first layer's loop, from doutputs(t - 2) through weights to products, has two steps' time.
-#include "cluster/ahead_first.cuh"
 #include "cluster/ahead_head.cuh"
+#include "cluster/ahead_warpgroups.cuh"
 
 // cluster_ahead: a whole epoch of a network with one hidden layer. In each step parameters -= learning_rate * gradients.
 //   images        (steps, 4 T, P, 2, 2, 8, 8)  f16  in: as for neighbour_grams: the bias's pixel after the last feature, and
@@ -38,7 +38,8 @@
 //   last_weights  (units, classes)      f32  in, out
 //   last_bias     (classes,)            f32  in, out
 //   totals        (2,)                  f64  in, out: grows by the summed loss and the number right, if with_totals
-//   products      (4, 2 P, P, TURNS, PARTS * PART_UNITS, 32, 4)  u32  in, out: mailboxes, zeros at first
+//   products      (4, 2 P, P, TURNS, PARTS * PART_UNITS, 32, 4)  u32  in, out: mailboxes, zeros at first; if TRADES, then
+//                 (4, 2 P, P, TURNS, 2, 3, 32, 4) of parts
 //   doutputs      (4, 2 P, P, TURNS, H, 32, 4)  u32  in, out: the same
 // Kind:   fused.
 // Launch: five clusters of 2 P blocks of THREADS, all at once, with the larger of sizeof(Head) and sizeof(First) of shared
@@ -92,7 +93,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const uns
             fetch_grams(head, epoch);
         }
     } else if (warp < FIRST_WARPS) {
-        FirstWarp(first, epoch).run();
+        if constexpr (WARPGROUPS) FirstWarpgroup(first, epoch).run();
+        else FirstWarp(first, epoch).run();
     } else if (ADDS && warp < ADD_WARP + 4) {
         add_products(first, epoch);
     }

@@ -1,8 +1,7 @@
 """The sizes of a network with one hidden layer whose first layer works a step ahead (cluster_ahead.cu), and its limits.
 
-A cluster of 4, 8 or 16 blocks is the head: each block has a tile of sixteen units, or takes two or four in turn, and
-owns eight images. Four more clusters have the first layer: four blocks share the features of a block's units. All
-sizes are padded with zeros, which train to zeros.
+A cluster of 4, 8 or 16 blocks is the head: each has 1, 2 or 4 tiles of sixteen units, and owns eight images. Four more
+clusters have the first layer: four blocks share the features of a block's units. Padding is zeros, which stay zeros.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class AheadPlan:
     @property
     def turns(self) -> int:
         """Tiles of units that a block takes in turn, as few as have room for the layer in the largest cluster."""
-        needed = max(self.least_turns, -(-self.problem.hidden[0] // (EDGE * SIZES[-1])))
-        return next((turns for turns in TURNS if turns >= needed), TURNS[-1])
+        tiles = max(self.least_turns, -(-self.problem.hidden[0] // (EDGE * SIZES[-1])))
+        return next((turns for turns in TURNS if turns >= tiles), TURNS[-1])
 
     @property
     def blocks(self) -> int:
@@ -55,32 +54,20 @@ class AheadPlan:
         return -(-(self.problem.inputs + 1) // (EDGE * SHARES))
 
     @property
-    def adds(self) -> bool:
-        """Whether blocks of the first layer add up products within a cluster before they post them."""
-        return self.turns == 1 and self.halves == EXACT
-
-    @property
-    def gram_numbers(self) -> int:
-        """Float16 numbers of a step's gram."""
-        return self.halves * (EDGE * self.pairs) ** 2
-
-    @property
     def mailbox_words(self) -> tuple[int, int]:
         """32-bit words of the mailboxes, for products and for doutputs."""
         units = SLOTS * self.blocks * self.turns * self.pairs * 32 * 4
-        parts = 2 * SHARES if self.turns > 1 else self.halves * (1 if self.adds else SHARES)  # sums, and three parts
-        return parts * units, self.halves * units
+        return (2 if self.turns == 1 else 2 * SHARES) * units, self.halves * units  # sums, and parts of three others
 
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes; cluster_ahead.cu asserts that it is enough."""
-        pairs, halves, classes = self.pairs, self.halves, self.problem.classes
+        pairs, tiles, halves, classes = self.pairs, self.slice_tiles, self.halves, self.problem.classes
         turns, rest = self.turns, max(0, classes - 8 + classes % 2)
-        tiles = self.slice_tiles
-        first = 3 * tiles * pairs + max(min(turns, 2) * halves, turns) * pairs + turns * tiles * halves
-        first += 3 * SHARES * -(-pairs // SHARES) * halves if self.adds else 0
-        head = -(-4 // (halves * turns)) * 2 * self.gram_numbers
-        head += turns * MATRICES_BYTES * (2 * halves * pairs + 2 * pairs + 2 * halves)
+        first = (3 * tiles + max(min(turns, 2) * halves, turns)) * pairs + turns * tiles * halves
+        first += 3 * SHARES * -(-pairs // SHARES) * 2 if turns == 1 else 0
+        head = -(-4 // (halves * turns)) * 2 * halves * (EDGE * pairs) ** 2  # grams
+        head += turns * 2 * (halves * (pairs + 1) + pairs) * MATRICES_BYTES
         head += 2 * self.blocks * (8 * (8 + rest) + 2) * 2 * halves + (2 * self.blocks + 1) * halves * classes * 16
         head += self.blocks * pairs * 16
         return -(-max(first * MATRICES_BYTES, head) // 512) * 512 + 512

@@ -24,7 +24,7 @@ SOURCES = cuda_files(KERNELS_FOLDER)
 KERNELS = kernels_in(KERNELS_FOLDER)
 MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of it fit in a multiprocessor
 
-MAY_SPILL = {("cluster_ahead", arch): 144 for arch in (100, 120)}  # bytes; it has run on sm_90 alone
+MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ahead", 120): 160}  # bytes
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 

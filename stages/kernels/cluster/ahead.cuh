@@ -39,16 +39,15 @@ constexpr int GRAM_STAGES = (4 / HALVES + TURNS - 1) / TURNS;  // grams in fligh
 constexpr int IMAGE_STAGES = 3;          // batches: one at work, the one whose update is due, one on its way
 constexpr int SLOTS = 4;                 // of a mailbox through L2, by the step
 // Who adds up the SHARES parts of products. ADDS: one of the blocks that have them, a hop through the cluster before their way
-// through L2. TRADES: each of these blocks a quarter, by way of L2; it has no memory for that hop's buffers. Else the head.
-constexpr bool ADDS = TURNS == 1 && HALVES == 2, TRADES = TURNS > 1;
-constexpr int PARTS = ADDS || TRADES ? 1 : SHARES;       // that the head receives
-constexpr int PART_UNITS = TURNS == 1 ? HALVES : 2;      // of 16 bytes a lane: float32, or float16
+// through L2. Else each of these blocks a quarter, by way of L2; they have no memory for that hop's buffers.
+constexpr bool ADDS = TURNS == 1;
+constexpr int UNITS = 2;  // of products of a pair of images and a tile of units, 16 bytes a lane: for eight units each
 
 constexpr int MOST_IMAGE_WARPS = 8;
 constexpr int LAST_WARP = MOST_IMAGE_WARPS;  // and the next; then four that receive products
 constexpr int RECEIVE_WARP = LAST_WARP + 2, RECEIVERS = PAIRS < 4 ? PAIRS : 4;
-// Of the first layer: one or two groups of eight warps that multiply; four that add up.
-constexpr int GROUPS = TURNS > 1 ? 2 : 1, FIRST_WARPS = GROUPS * MOST_IMAGE_WARPS, ADD_WARP = FIRST_WARPS;
+// Of the first layer: two groups of eight warps; or fourteen, of which eight have images, and two that add up.
+constexpr int GROUPS = ADDS ? 1 : 2, FIRST_WARPS = ADDS ? 14 : 16, ADD_WARP = FIRST_WARPS;
 constexpr int FETCH_WARP = RECEIVE_WARP + 4;  // of the head
 constexpr int THREADS = 2 * MOST_IMAGE_WARPS * WARP;
 constexpr int MEET = 1;  // the barrier of the warps that multiply
@@ -81,7 +80,7 @@ struct alignas(128) Head {
     GramUnit grams[GRAM_STAGES][2 * PAIRS][PAIRS][WARP];
     unsigned doutputs[PAIRS][HALVES][2][TURNS][2][WARP];  // matrices by half of the images, and by eight units
     Matrices outputs[TURNS][HALVES][PAIRS];
-    float4 products[PAIRS][TURNS][2][WARP];           // x(t) W(t - 1): this block's units
+    float4 products[PAIRS][TURNS][UNITS][WARP];      // x(t) W(t - 1): this block's units
     unsigned weights[2][TURNS][HALVES][2][2][WARP];  // of the last layer, by the step's parity, then by half of the classes
                                                      // and of the units
     alignas(16) unsigned char partial_logits[2][BLOCKS * PART_APART * NUMBER_BYTES];
@@ -103,7 +102,7 @@ struct alignas(128) First {
     uint4 images[IMAGE_STAGES][TILES][PAIRS][WARP];
     Matrices doutputs[TURNS == 4 ? TURNS / HALVES : GROUPS][HALVES][PAIRS];  // of so many tiles of units, or images
     uint4 weights[TURNS][TILES][HALVES][WARP];
-    uint4 parts[ADDS ? IMAGE_STAGES * SHARES * OWN_PAIRS * HALVES * WARP : 1];  // from each block that has these units
+    uint4 parts[ADDS ? IMAGE_STAGES * SHARES * OWN_PAIRS * UNITS * WARP : 1];  // from each block that has these units
     Barrier parts_in[IMAGE_STAGES], images_in[IMAGE_STAGES];
 };
 
@@ -127,12 +126,13 @@ struct Epoch {
     // What this lane has of a pair of images and a tile of units of one block of the head: units of sixteen bytes, WARP apart.
     // The next tile follows.
     __device__ uint4* products_of(int step, int block, int pair, int turn = 0) const {
-        return products + at(step, block, pair, turn) * PARTS * PART_UNITS * WARP + threadIdx.x % WARP;
+        return products + at(step, block, pair, turn) * UNITS * WARP + threadIdx.x % WARP;
     }
     // Beyond those: of such a tile and half of its units, the sums by the three other blocks that have features of them.
     __device__ uint4* parts_of(int step, int block, int pair, int turn, int half) const {
-        return products + (SLOTS * BLOCKS * PAIRS * TURNS * 2 + (at(step, block, pair, turn) * 2 + half) * (SHARES - 1)) * WARP +
-               threadIdx.x % WARP;
+        constexpr int FIRST = SLOTS * BLOCKS * PAIRS * TURNS * UNITS;
+        const int unit = FIRST + (at(step, block, pair, turn) * UNITS + half) * (SHARES - 1);
+        return products + unit * WARP + threadIdx.x % WARP;
     }
     __device__ uint4* doutputs_of(int step, int block, int pair, int turn = 0) const {
         return doutputs + at(step, block, pair, turn) * HALVES * WARP + threadIdx.x % WARP;
@@ -158,20 +158,4 @@ __device__ inline Halves scaled_halves_of(float first, float second, unsigned ke
         halves.low = cvt_f16x2((first - high.x) * LOW, (second - high.y) * LOW) & kept;
     }
     return halves;
-}
-
-// A part of products, this lane's: two units of float32, or one of float16.
-__device__ inline void add_part(float (&sums)[2][4], const uint4* units) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-        const uint4 unit = units[n % PART_UNITS];
-        float(&sum)[4] = sums[n];
-        if constexpr (PART_UNITS == 2) {
-            sum[0] += __uint_as_float(unit.x), sum[1] += __uint_as_float(unit.y);
-            sum[2] += __uint_as_float(unit.z), sum[3] += __uint_as_float(unit.w);
-        } else {
-            const float2 upper = cvt_f32_f16x2(n == 0 ? unit.x : unit.z), lower = cvt_f32_f16x2(n == 0 ? unit.y : unit.w);
-            sum[0] += upper.x, sum[1] += upper.y, sum[2] += lower.x, sum[3] += lower.y;
-        }
-    }
 }

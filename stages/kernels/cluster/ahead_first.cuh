@@ -23,12 +23,12 @@ __device__ inline uint4 tagged(const float (&sum)[4], unsigned tag) {
 template <class Sum, class Call>
 __device__ void trade_products(const Epoch& epoch, const Place& place, int step, int pair, int group, Sum sum,
                                Call meanwhile) {
-    constexpr int UNITS = 2 * TURNS / GROUPS;
+    constexpr int OWN = UNITS * TURNS / GROUPS;
     const unsigned tag = epoch.tag(step);
-    const int first_owner = UNITS == SHARES ? 0 : pair % 2 * UNITS, i_own = place.share - first_owner;
+    const int first_owner = OWN == SHARES ? 0 : pair % 2 * OWN, i_own = place.share - first_owner;
     float own[4] = {};
 #pragma unroll
-    for (int i = 0; i < UNITS; ++i) {
+    for (int i = 0; i < OWN; ++i) {
         const float part[4] = {sum(i, 0), sum(i, 1), sum(i, 2), sum(i, 3)};
         const int after = (i_own - i + SHARES) % SHARES;  // how many shares after its owner's this one is
         if (after == 0) {
@@ -40,7 +40,7 @@ __device__ void trade_products(const Epoch& epoch, const Place& place, int step,
         }
     }
     meanwhile();
-    if (i_own < 0 || i_own >= UNITS) return;
+    if (i_own < 0 || i_own >= OWN) return;
     const int turn = i_own / 2 * GROUPS + group;
     uint4 others[SHARES - 1];
     receive(others, epoch.parts_of(step, place.unit_block, pair, turn, i_own % 2), WARP, tag);
@@ -61,28 +61,30 @@ __device__ inline void put_unit(Matrices& matrices, uint4 unit) {
 
 // A part of this block's sums, from the block of the four with these features.
 __device__ inline uint4* part_of(First& first, int stage, int share, int own) {
-    return first.parts + ((stage * SHARES + share) * OWN_PAIRS + own) * HALVES * WARP;
+    return first.parts + ((stage * SHARES + share) * OWN_PAIRS + own) * UNITS * WARP;
 }
 
-// A warp that adds up the parts of products, a unit a lane, and posts them to the head. Pair `share + 4 i` is this block's.
+// A warp that adds up the parts of a pair of images' products, and posts them to the head. Pair `share + 4 i` is this block's.
 __device__ inline void add_products(First& first, const Epoch& epoch) {
-    const int at = threadIdx.x - ADD_WARP * WARP, own = at / (2 * WARP), half = at / WARP % 2, lane = at % WARP;
+    const int own = threadIdx.x / WARP - ADD_WARP, lane = threadIdx.x % WARP;
     const Place place;
     const int pair = place.share + SHARES * own;
     if (own >= OWN_PAIRS || pair >= PAIRS) return;
     for (int step = 0; step < epoch.steps; ++step) {
         const int stage = step % IMAGE_STAGES;
         mbarrier_wait_parity(first.parts_in[stage], step / IMAGE_STAGES % 2);
-        float sums[4] = {};
+        uint4* const to = epoch.products_of(step, place.unit_block, pair);
 #pragma unroll
-        for (int share = 0; share < SHARES; ++share) {
-            const uint4 four = part_of(first, stage, share, own)[half * WARP + lane];
-            sums[0] += __uint_as_float(four.x), sums[1] += __uint_as_float(four.y);
-            sums[2] += __uint_as_float(four.z), sums[3] += __uint_as_float(four.w);
+        for (int n = 0; n < UNITS; ++n) {
+            float sums[4] = {};
+#pragma unroll
+            for (int share = 0; share < SHARES; ++share) {
+                const uint4 four = part_of(first, stage, share, own)[n * WARP + lane];
+                sums[0] += __uint_as_float(four.x), sums[1] += __uint_as_float(four.y);
+                sums[2] += __uint_as_float(four.z), sums[3] += __uint_as_float(four.w);
+            }
+            post(to + n * WARP, tagged(sums, epoch.tag(step)));
         }
-        post(epoch.products_of(step, place.unit_block, pair) + half * WARP,
-             make_uint4(__float_as_uint(sums[0]) & ~1u | epoch.tag(step), __float_as_uint(sums[1]), __float_as_uint(sums[2]),
-                        __float_as_uint(sums[3])));
     }
 }
 
@@ -100,7 +102,7 @@ class FirstWarp {
   public:
     __device__ FirstWarp(First& first, const Epoch& epoch)
         : first(first), epoch(epoch), warp(threadIdx.x / WARP), lane(threadIdx.x % WARP),
-          pair(warp % MOST_IMAGE_WARPS), group(warp / MOST_IMAGE_WARPS),
+          pair(ADDS ? warp : warp % MOST_IMAGE_WARPS), group(warp / MOST_IMAGE_WARPS % GROUPS),
           peer(peer_at(place.rank / SHARES * SHARES + warp % SHARES, &first)) {}
 
     __device__ void run() {
@@ -112,7 +114,7 @@ class FirstWarp {
             const int pairs = (PAIRS - place.share + SHARES - 1) / SHARES;  // whose products this block adds up
             if (ADDS && threadIdx.x == 0 && step < epoch.steps && pairs > 0) {
                 mbarrier_arrive_expect_tx(first.parts_in[step % IMAGE_STAGES],
-                                          pairs * SHARES * HALVES * WARP * static_cast<int>(sizeof(uint4)));
+                                          pairs * SHARES * UNITS * WARP * static_cast<int>(sizeof(uint4)));
             }
             if (step > 1) update(step - 2);
             bar_sync(MEET, FIRST_WARPS * WARP);
@@ -221,40 +223,20 @@ class FirstWarp {
                 }
             }
         }
-        if constexpr (TRADES) {
-            const auto sum = [&](int i, int j) {
-                const float(&halves)[HALVES][4] = sums[i / 2][i % 2];
-                return HALVES == 2 ? halves[0][j] + halves[HALVES - 1][j] * (1.0f / LOW) : halves[0][j];
-            };
-            trade_products(epoch, place, step, pair, group, sum, [] {});
-        } else {
-            post_products(step, 0, sums[0]);
-        }
-    }
-
-    // To the block that adds up these images' parts, or to the head.
-    __device__ void post_products(int step, int turn, const float (&sums)[2][HALVES][4]) {
-        const int stage = step % IMAGE_STAGES;
-        const auto put = [&](int n, uint4 unit) {
-            if constexpr (ADDS) {
-                send(peer, part_of(first, stage, place.share, pair / SHARES) + n * WARP + lane, first.parts_in[stage], unit);
-            } else {
-                unit.x = (unit.x & ~1u) | epoch.tag(step);
-                post(epoch.products_of(step, place.unit_block, pair, turn) + (place.share * HALVES + n) * WARP, unit);
-            }
+        const auto sum = [&](int i, int j) {
+            const float(&halves)[HALVES][4] = sums[i / 2][i % 2];
+            return HALVES == 2 ? halves[0][j] + halves[HALVES - 1][j] * (1.0f / LOW) : halves[0][j];
         };
-#if FACTOR_HALVES == 2
+        if constexpr (ADDS) {
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            unsigned bits[4];
-#pragma unroll
-            for (int j = 0; j < 4; ++j) bits[j] = __float_as_uint(sums[n][0][j] + sums[n][1][j] * (1.0f / LOW));
-            put(n, make_uint4(bits[0], bits[1], bits[2], bits[3]));
+            for (int n = 0; n < UNITS; ++n) {
+                const float part[4] = {sum(n, 0), sum(n, 1), sum(n, 2), sum(n, 3)};
+                send(peer, part_of(first, stage, place.share, pair / SHARES) + n * WARP + lane, first.parts_in[stage],
+                     tagged(part, 0));
+            }
+        } else {
+            trade_products(epoch, place, step, pair, group, sum, [] {});
         }
-#else
-        const auto two = [&](int n, int row) { return cvt_f16x2(sums[n][0][2 * row], sums[n][0][2 * row + 1]); };
-        put(0, make_uint4(two(0, 0), two(0, 1), two(1, 0), two(1, 1)));
-#endif
     }
 
     // Calls move(register, stored) for every weight of this warp. The feature after the last is the bias.

@@ -16,27 +16,22 @@ __device__ inline void fetch_grams(Head& head, const Epoch& epoch) {
     }
 }
 
-// A warp that receives products, and adds up their parts.
+// A warp that receives products.
 __device__ inline void receive_products(Head& head, const Epoch& epoch, int receiver) {
     constexpr int PAIRS_EACH = PAIRS / RECEIVERS, OWN = PAIRS_EACH * TURNS;  // tiles of products
-    constexpr int MOST = PARTS == 1 ? 4 : 2, TOGETHER = OWN < MOST ? OWN : MOST;
+    constexpr int TOGETHER = OWN < 4 ? OWN : 4;
     const int lane = threadIdx.x % WARP;
     for (int step = 0; step < epoch.steps; ++step) {
         for (int first = 0; first < OWN; first += TOGETHER) {
-            uint4 units[TOGETHER * PARTS * PART_UNITS];
+            uint4 units[TOGETHER * UNITS];
             receive(units, epoch.products_of(step, cluster_ctarank(), receiver * PAIRS_EACH, first), WARP, epoch.tag(step));
-            float sums[TOGETHER][2][4] = {};
-#pragma unroll
-            for (int i = 0; i < TOGETHER; ++i) {
-#pragma unroll
-                for (int part = 0; part < PARTS; ++part) add_part(sums[i], units + (i * PARTS + part) * PART_UNITS);
-            }
             if (step > 0 && first == 0) mbarrier_wait_parity(head.products_read, (step - 1) % 2);
 #pragma unroll
-            for (int i = 0; i < TOGETHER * 2; ++i) {
-                const float(&sum)[4] = sums[i / 2][i % 2];
-                const int tile = receiver * OWN + first + i / 2;
-                head.products[tile / TURNS][tile % TURNS][i % 2][lane] = make_float4(sum[0], sum[1], sum[2], sum[3]);
+            for (int i = 0; i < TOGETHER * UNITS; ++i) {
+                const int tile = receiver * OWN + first + i / UNITS;
+                head.products[tile / TURNS][tile % TURNS][i % UNITS][lane] =
+                    make_float4(__uint_as_float(units[i].x), __uint_as_float(units[i].y), __uint_as_float(units[i].z),
+                                __uint_as_float(units[i].w));
             }
         }
         arrive_as_warp(head.products_in);
@@ -266,7 +261,7 @@ class ImageWarp {
     // sums += gram(step) doutputs, by this warp alone.
     template <int WAYS>
     __device__ void multiply(int step, float (&sums)[WAYS][2 * TURNS][4], float (&low_sums)[2 * TURNS][4]) {
-        const int row = lane / EDGE * 2 * TURNS * WARP + lane % EDGE * 4;
+        const int row = TURNS == 1 ? lane * 4 : lane / EDGE * 2 * TURNS * WARP + lane % EDGE * 4;
 #pragma unroll
         for (int k = 0; k < PAIRS; ++k) {
             Gram& gram = grams[GRAMS_EARLY ? k : 0];

@@ -8,16 +8,16 @@
 //     2 warps                8 units each of the last layer's weights, in registers, and its bias
 //     4 warps                receive products;  one more fetches grams
 //   the first layer, 64      four blocks share the features of 16 units
-//     8 warps                two tiles of weights in registers; 16 images each
-//     4 warps                add up products, if they are of float32's class
+//     14 warps               a tile of weights in registers; and 16 images, each of eight warps
+//     2 warps                add up products
 //
 // Of a wider layer, a block has two or four tiles of sixteen units, in turn. Then sixteen warps of the first layer multiply,
-// and its four blocks trade parts of products through L2. In float16, the head adds up the parts of one tile.
+// and its four blocks trade parts of products through L2.
 //
 // What travels, in step t:
 //
 //   first layer      --st.async-->  the one of four blocks that adds up     parts of x(t) W(t - 1)
-//   first layer      --L2------->   head block of those units               the sum, or four parts
+//   first layer      --L2------->   head block of those units               the sum
 //   image warps      --st.async-->  image's owner                           parts of logits
 //   image's owner    --st.async-->  all blocks of the head                  dlogits
 //   image warps      --L2------->   first layer                             doutputs(t), for the products of step t + 2
@@ -38,7 +38,7 @@
 //   last_weights  (units, classes)      f32  in, out
 //   last_bias     (classes,)            f32  in, out
 //   totals        (2,)                  f64  in, out: grows by the summed loss and the number right, if with_totals
-//   products      (4, 2 P, P, TURNS, PARTS * PART_UNITS, 32, 4)  u32  in, out: mailboxes, zeros at first; if TRADES, then
+//   products      (4, 2 P, P, TURNS, 2, 32, 4)  u32  in, out: mailboxes, zeros at first; if TURNS > 1, then
 //                 (4, 2 P, P, TURNS, 2, 3, 32, 4) of parts
 //   doutputs      (4, 2 P, P, TURNS, H, 32, 4)  u32  in, out: the same
 // Kind:   fused.
@@ -95,7 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const uns
     } else if (warp < FIRST_WARPS) {
         if constexpr (WARPGROUPS) FirstWarpgroup(first, epoch).run();
         else FirstWarp(first, epoch).run();
-    } else if (ADDS && warp < ADD_WARP + 4) {
+    } else {
         add_products(first, epoch);
     }
     __syncwarp();

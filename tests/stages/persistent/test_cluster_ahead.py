@@ -20,24 +20,17 @@ def problem(**changed: Any) -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("units", "batch", "blocks"), [(1, 1, 4), (64, 32, 4), (65, 32, 8), (64, 33, 8), (129, 1, 16), (256, 128, 16)]
+    ("units", "batch", "size", "turns"), [(64, 9, 4, 1), (65, 1, 8, 1), (1, 33, 8, 1), (257, 1, 16, 2), (513, 1, 16, 4)]
 )
-def test_the_cluster_is_the_smallest_with_room_for_units_and_images(units: int, batch: int, blocks: int) -> None:
+def test_there_are_as_few_blocks_and_tiles_as_have_room(units: int, batch: int, size: int, turns: int) -> None:
     plan = AheadPlan(problem(hidden=(units,), batch_size=batch))
-    assert plan.blocks == blocks
+    assert (plan.blocks, plan.turns) == (size, turns)
     assert plan.shared_bytes <= MOST_SHARED_BYTES
-
-
-def test_a_block_has_as_few_tiles_of_units_as_make_room() -> None:
-    plans = [AheadPlan(problem(hidden=(units,))) for units in (256, 257, 512, 513, 1024)]
-    assert [(plan.blocks, plan.turns) for plan in plans] == [(16, 1), (16, 2), (16, 2), (16, 4), (16, 4)]
-    assert max(plan.shared_bytes for plan in plans) <= MOST_SHARED_BYTES
 
 
 @pytest.mark.parametrize(
     ("changed", "steps", "reason"),
     [
-        ({}, 469, ""),
         ({"batch_size": 1, "hidden": (10,)}, 469, ""),
         ({"hidden": (1024,)}, 469, ""),
         ({"hidden": ()}, 1, "Needs one hidden layer; the network has 0."),

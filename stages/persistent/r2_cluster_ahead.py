@@ -5,16 +5,18 @@ the step before it has updated the first layer's weights. It uses 16 of 132 mult
 
 Change: launch. x(t) W(t) = x(t) W(t-1) - rate x(t) x(t-1)^T dh(t-1), as for softmax regression. A head cluster keeps
 that small product and the output layer, sixteen units a block. Four more clusters multiply by W(t-1) and update it.
-Both sides exchange through L2, in units of sixteen bytes that carry their step's tag: no flags, no fences.
+Both sides exchange through L2, in units of sixteen bytes that carry their step's tag: no flags, no fences. Of up to
+1,024 units, a block has 32 or 64; with 64, warpgroups multiply.
 
 Expect: 2.8 to 3.0 us a step for 784-256-10 with batches of 128: a miniature without updates, biases and totals took
-2.55 us on an H100, and these should add 0.2 to 0.4.
+2.55 us on an H100, and these should add 0.2 to 0.4. 6.5 us for 784-1024-10 with sixteen warps in a block of the first
+layer, since eight took 9.43. 5.6 us with warpgroups, since a trial in launches of 40 steps took 5.80.
 
-Predict: on H200: 784-256-10, batch 128: 2.9 us.
+Predict: on H200: 784-256-10, batch 128: 2.9 us; 784-1024-10, batch 128: 6.5 us.
 
-Found: 2.98 us on an H100, as expected, where its parent takes 6.07 in the same hour. With products that are always
-there it takes 2.6, so the first layer's loop, with two steps' time, still costs 0.4 us
-(docs/notebook/persistent-cluster-hidden.md).
+Found: 2.98 us on an H100, where its parent takes 6.07 in the same hour. With products that are always there it takes
+2.6, so the first layer's loop still costs 0.4 us. 784-1024-10 took 8.69 us on an H200 with sixteen warps, but 5.79 with
+warpgroups, where persistent-grid takes 12.7 in the same run (docs/notebook/persistent-cluster-hidden.md).
 """
 
 from __future__ import annotations

@@ -2,16 +2,16 @@
 
 Why: on the critical path, two halves a factor take three products for one, and twice the bytes of every message.
 
-Change: launch. The same kernel, compiled for one half a factor. Partial sums travel as float16, products to the head as
-float32. Weights and sums stay float32.
+Change: launch. The same kernel, compiled for one half a factor. Partial logits travel as float16. Weights and sums stay
+float32.
 
 Expect: 2.0 to 2.2 us a step for 784-256-10 with batches of 128: a miniature without updates, biases and totals took
 1.77 to 1.89 us on an H100, and these should add 0.2 to 0.4.
 
 Predict: on H200: 784-256-10, batch 128: 2.1 us.
 
-Found: 2.31 us on an H100, 0.1 above the range, where cluster-fp16 takes 4.16. The miniature takes as long if its first
-layer computes for 3,000 cycles instead of 1,000 (docs/notebook/persistent-cluster-hidden.md).
+Found: 2.31 us on an H100, above the range; cluster-fp16 takes 4.16. The miniature takes it if its first layer computes
+for 3,000 cycles, not 1,000. 784-1024-10: 4.12 us on an H200 (docs/notebook/persistent-cluster-hidden.md).
 """
 
 from __future__ import annotations

@@ -194,6 +194,19 @@ void __stcg(T* address, T value) {
     *address = value;
 }
 
+template <class T>
+T __reduce_max_sync(unsigned mask, T value, int line = __builtin_LINE()) {
+    for (int flip = warpSize / 2; flip > 0; flip /= 2) value = max(value, __shfl_xor_sync(mask, value, flip, warpSize, line));
+    return value;
+}
+
+template <class T>
+T __reduce_add_sync(unsigned mask, T value, int line = __builtin_LINE()) {
+    for (int flip = warpSize / 2; flip > 0; flip /= 2) value += __shfl_xor_sync(mask, value, flip, warpSize, line);
+    return value;
+}
+
+inline unsigned __float2uint_rn(float x) { return static_cast<unsigned>(llrintf(x)); }
 inline float __expf(float x) { return expf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
 inline int __ffs(unsigned bits) { return __builtin_ffs(bits); }

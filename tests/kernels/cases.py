@@ -952,14 +952,15 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
 
 
 def cluster_ahead(random: Generator) -> Iterator[Case]:
-    # Steps, inputs, units, classes, batch, halves, totals. More steps than stages and slots; units and images that fill
-    # no block. The larger ones are clusters of 8 and 16.
-    sizes = [(1, 1, 1, 1, 1, EXACT, 1), (5, 40, 50, 10, 27, EXACT, 0), (5, 40, 50, 10, 27, ROUNDED, 1)]
-    large = [(3, 200, 128, 16, 64), (2, 784, 256, 10, 128), (11, 130, 250, 9, 33)]
-    sizes += [(*one, *more) for one in large for more in itertools.product((EXACT, ROUNDED), (0, 1))]
-    for steps, inputs, units, classes, batch, halves, with_totals in sizes:
+    # Steps, inputs, units, classes, batch, turns, halves, totals: more steps than slots; units that fill no block.
+    sizes = [(1, 1, 1, 1, 1, 1, EXACT, 1), (5, 40, 50, 10, 27, 1, EXACT, 0), (5, 40, 50, 10, 27, 1, ROUNDED, 1)]
+    sizes += [(3, 20, 250, 10, 27, 4, EXACT, 1), (3, 20, 120, 10, 27, 2, ROUNDED, 0)]
+    large = [(3, 200, 128, 16, 64), (2, 784, 256, 10, 128), (11, 130, 250, 9, 33), (3, 90, 300, 12, 60)]
+    large += [(3, 784, 1000, 10, 120)]
+    sizes += [(*one, 1, *more) for one in large for more in itertools.product((EXACT, ROUNDED), (0, 1))]
+    for steps, inputs, units, classes, batch, turns, halves, with_totals in sizes:
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,), batch_size=batch)
-        plan = AheadPlan(problem, halves)
+        plan = AheadPlan(problem, halves, turns)
         pixels = _pixels(random, (steps, batch, inputs))
         images = fragments(HostDevice(), list(pixels), plan.pairs, plan.slice_tiles * SHARES)
         shape = (max(steps - 1, 1), 2 * plan.pairs, plan.pairs, 32)

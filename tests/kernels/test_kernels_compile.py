@@ -24,7 +24,7 @@ SOURCES = cuda_files(KERNELS_FOLDER)
 KERNELS = kernels_in(KERNELS_FOLDER)
 MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of it fit in a multiprocessor
 
-MAY_SPILL = {"cluster_ahead": 16}  # bytes, for totals; without them it spills nothing
+MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ahead", 120): 160}  # bytes
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
@@ -51,7 +51,7 @@ def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int
     for kernel in kernels:
         if kernel.is_plain:
             used = resources[kernel.name]
-            most = MAY_SPILL.get(kernel.name, 0)
+            most = MAY_SPILL.get((kernel.name, arch), 0)
             assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= most, kernel.name
             assert 0 < used.registers <= (MOST_REGISTERS if not kernel.is_bounded else 255), kernel.name
 

@@ -2,6 +2,7 @@
 #pragma once
 #include "device/blocks_together.cuh"
 #include "device/messages.cuh"
+#include "device/warpgroup.cuh"
 #include "cluster/fragments.cuh"
 
 // stages/persistent/ahead_plan.py compiles the kernel for these.
@@ -10,6 +11,9 @@
 #endif
 #ifndef CLASS_COUNT
 #define CLASS_COUNT 10
+#endif
+#ifndef UNIT_TURNS
+#define UNIT_TURNS 1
 #endif
 #ifndef SLICE_TILES
 #define SLICE_TILES 13
@@ -24,23 +28,33 @@
 #define LANES_ARRIVE 1
 #endif
 
-constexpr int BLOCKS = CLUSTER_BLOCKS;   // of a cluster: each block of the head has 16 units and owns 8 images
+constexpr int BLOCKS = CLUSTER_BLOCKS;   // of a cluster: each block of the head has TURNS tiles of 16 units, and 8 images
+constexpr int TURNS = UNIT_TURNS;        // 1, 2 or 4; a block takes its tiles of units in turn
 constexpr int CLASSES = CLASS_COUNT;     // at most 16
 constexpr int TILES = SLICE_TILES;       // tiles of 16 features in a block of the first layer
 constexpr int HALVES = FACTOR_HALVES;    // float16 summands of a factor: two for float32's class, or one
 constexpr int PAIRS = BLOCKS / 2;        // of eight images; a warp of the head has one
-constexpr int SHARES = 4;                // blocks that share the features of 16 units
-constexpr int FIRST_CLUSTERS = SHARES;   // of the first layer
-constexpr int GRAM_STAGES = 4 / HALVES;  // grams in flight
+constexpr int SHARES = 4;                // blocks that share the features of a block's units
+constexpr int GRAM_STAGES = (4 / HALVES + TURNS - 1) / TURNS;  // grams in flight
 constexpr int IMAGE_STAGES = 3;          // batches: one at work, the one whose update is due, one on its way
 constexpr int SLOTS = 4;                 // of a mailbox through L2, by the step
+// Who adds up the SHARES parts of products. ADDS: one of the blocks that have them, a hop through the cluster before their way
+// through L2. Else each of these blocks a quarter, by way of L2; they have no memory for that hop's buffers.
+constexpr bool ADDS = TURNS == 1;
+constexpr int UNITS = 2;  // of products of a pair of images and a tile of units, 16 bytes a lane: for eight units each
 
 constexpr int MOST_IMAGE_WARPS = 8;
-constexpr int LAST_WARP = MOST_IMAGE_WARPS;  // and the next; then as many that receive products, and one that fetches
-constexpr int RECEIVE_WARP = LAST_WARP + 2, FETCH_WARP = RECEIVE_WARP + 2;
-constexpr int ADD_WARP = 8;  // of the first layer: four that add up, after eight that multiply
-constexpr int THREADS = (FETCH_WARP + 1) * WARP;
+constexpr int LAST_WARP = MOST_IMAGE_WARPS;  // and the next; then four that receive products
+constexpr int RECEIVE_WARP = LAST_WARP + 2, RECEIVERS = PAIRS < 4 ? PAIRS : 4;
+// Of the first layer: two groups of eight warps; or fourteen, of which eight have images, and two that add up.
+constexpr int GROUPS = ADDS ? 1 : 2, FIRST_WARPS = ADDS ? 14 : 16, ADD_WARP = FIRST_WARPS;
+constexpr int FETCH_WARP = RECEIVE_WARP + 4;  // of the head
+constexpr int THREADS = 2 * MOST_IMAGE_WARPS * WARP;
 constexpr int MEET = 1;  // the barrier of the warps that multiply
+
+// Whether warpgroups multiply in the first layer, and by grams. They read a factor in shared memory once, where single warps
+// read it for each of their tiles. Only for these sizes.
+constexpr bool WARPGROUPS = HAS_WGMMA && TURNS == 4 && PAIRS == 8 && TILES == 13;
 
 constexpr float LOW = 2048.0f;  // the scale of lower halves, so that they are seldom too small for a float16
 constexpr float NO_CLASS = -3.4e38f;
@@ -64,9 +78,11 @@ constexpr int NUMBER_BYTES = 2 * HALVES;
 
 struct alignas(128) Head {
     GramUnit grams[GRAM_STAGES][2 * PAIRS][PAIRS][WARP];
-    Matrices doutputs[HALVES][PAIRS], outputs[HALVES][PAIRS];
-    float4 products[PAIRS][2][WARP];  // x(t) W(t - 1): this block's units
-    unsigned weights[HALVES][2][2][WARP];  // of the last layer, by half of the classes and of the units
+    unsigned doutputs[PAIRS][HALVES][2][TURNS][2][WARP];  // matrices by half of the images, and by eight units
+    Matrices outputs[TURNS][HALVES][PAIRS];
+    float4 products[PAIRS][TURNS][UNITS][WARP];      // x(t) W(t - 1): this block's units
+    unsigned weights[2][TURNS][HALVES][2][2][WARP];  // of the last layer, by the step's parity, then by half of the classes
+                                                     // and of the units
     alignas(16) unsigned char partial_logits[2][BLOCKS * PART_APART * NUMBER_BYTES];
     alignas(16) unsigned short dlogits[2][BLOCKS][HALVES][CLASSES][HALF_EDGE];
     alignas(16) unsigned short own_dlogits[HALVES][CLASSES][HALF_EDGE];
@@ -84,10 +100,10 @@ constexpr int OWN_PAIRS = (PAIRS + SHARES - 1) / SHARES;  // pairs of images who
 
 struct alignas(128) First {
     uint4 images[IMAGE_STAGES][TILES][PAIRS][WARP];
-    Matrices doutputs[HALVES][PAIRS];
-    uint4 weights[TILES][HALVES][WARP];
-    uint4 parts[IMAGE_STAGES][SHARES][OWN_PAIRS][HALVES][WARP];  // from each block that has features of these units
-    Barrier parts_in[IMAGE_STAGES], images_in[IMAGE_STAGES], images_read[IMAGE_STAGES];
+    Matrices doutputs[TURNS == 4 ? TURNS / HALVES : GROUPS][HALVES][PAIRS];  // of so many tiles of units, or images
+    uint4 weights[TURNS][TILES][HALVES][WARP];
+    uint4 parts[ADDS ? IMAGE_STAGES * SHARES * OWN_PAIRS * UNITS * WARP : 1];  // from each block that has these units
+    Barrier parts_in[IMAGE_STAGES], images_in[IMAGE_STAGES];
 };
 
 static_assert(sizeof(Head) <= SHARED_BYTES && sizeof(First) <= SHARED_BYTES);
@@ -107,12 +123,24 @@ struct Epoch {
     __device__ int slot(int step) const { return (begun + step) % SLOTS; }
     // Memory begins as zeros, so the first round's tag is 1.
     __device__ unsigned tag(int step) const { return ((begun + step) / SLOTS & 1) ^ 1; }
-    // Units of a pair of images of one block of the head, for this lane.
-    __device__ uint4* products_of(int step, int block, int pair) const {
-        return products + ((slot(step) * BLOCKS + block) * PAIRS + pair) * 2 * WARP + threadIdx.x % WARP;
+    // What this lane has of a pair of images and a tile of units of one block of the head: units of sixteen bytes, WARP apart.
+    // The next tile follows.
+    __device__ uint4* products_of(int step, int block, int pair, int turn = 0) const {
+        return products + at(step, block, pair, turn) * UNITS * WARP + threadIdx.x % WARP;
     }
-    __device__ uint4* doutputs_of(int step, int block, int pair) const {
-        return doutputs + ((slot(step) * BLOCKS + block) * PAIRS + pair) * HALVES * WARP + threadIdx.x % WARP;
+    // Beyond those: of such a tile and half of its units, the sums by the three other blocks that have features of them.
+    __device__ uint4* parts_of(int step, int block, int pair, int turn, int half) const {
+        constexpr int FIRST = SLOTS * BLOCKS * PAIRS * TURNS * UNITS;
+        const int unit = FIRST + (at(step, block, pair, turn) * UNITS + half) * (SHARES - 1);
+        return products + unit * WARP + threadIdx.x % WARP;
+    }
+    __device__ uint4* doutputs_of(int step, int block, int pair, int turn = 0) const {
+        return doutputs + at(step, block, pair, turn) * HALVES * WARP + threadIdx.x % WARP;
+    }
+
+  private:
+    __device__ int at(int step, int block, int pair, int turn) const {
+        return ((slot(step) * BLOCKS + block) * PAIRS + pair) * TURNS + turn;
     }
 };
 

@@ -7,27 +7,32 @@
 // One thread that starts the copies of grams, each as soon as its stage is free.
 __device__ inline void fetch_grams(Head& head, const Epoch& epoch) {
     constexpr int bytes = sizeof(head.grams[0]), units = bytes / sizeof(GramUnit);
-    for (int i = 0; i < epoch.steps - 1; ++i) {
-        const int stage = i % GRAM_STAGES;
-        if (i >= GRAM_STAGES) mbarrier_wait_parity(head.grams_read[stage], (i / GRAM_STAGES + 1) % 2);
-        wait_for_flag(epoch.ready + i, epoch.number);
+    for (int step = 0; step < epoch.steps - 1; ++step) {
+        const int stage = step % GRAM_STAGES;
+        if (step >= GRAM_STAGES) mbarrier_wait_parity(head.grams_read[stage], (step / GRAM_STAGES + 1) % 2);
+        wait_for_flag(epoch.ready + step, epoch.number);
         mbarrier_arrive_expect_tx(head.grams_in[stage], bytes);
-        cp_async_bulk(head.grams[stage], head.grams_in[stage], epoch.grams + i * units, bytes);
+        cp_async_bulk(head.grams[stage], head.grams_in[stage], epoch.grams + step * units, bytes);
     }
 }
 
-// A warp that receives the products of half of the images.
-__device__ inline void receive_products(Head& head, const Epoch& epoch, int half) {
+// A warp that receives products.
+__device__ inline void receive_products(Head& head, const Epoch& epoch, int receiver) {
+    constexpr int PAIRS_EACH = PAIRS / RECEIVERS, OWN = PAIRS_EACH * TURNS;  // tiles of products
+    constexpr int TOGETHER = OWN < 4 ? OWN : 4;
     const int lane = threadIdx.x % WARP;
     for (int step = 0; step < epoch.steps; ++step) {
-        uint4 units[PAIRS];  // two of a pair
-        receive(units, epoch.products_of(step, cluster_ctarank(), half * (PAIRS / 2)), WARP, epoch.tag(step));
-        if (step > 0) mbarrier_wait_parity(head.products_read, (step - 1) % 2);
+        for (int first = 0; first < OWN; first += TOGETHER) {
+            uint4 units[TOGETHER * UNITS];
+            receive(units, epoch.products_of(step, cluster_ctarank(), receiver * PAIRS_EACH, first), WARP, epoch.tag(step));
+            if (step > 0 && first == 0) mbarrier_wait_parity(head.products_read, (step - 1) % 2);
 #pragma unroll
-        for (int i = 0; i < PAIRS; ++i) {
-            head.products[half * (PAIRS / 2) + i / 2][i % 2][lane] =
-                make_float4(__uint_as_float(units[i].x), __uint_as_float(units[i].y), __uint_as_float(units[i].z),
-                            __uint_as_float(units[i].w));
+            for (int i = 0; i < TOGETHER * UNITS; ++i) {
+                const int tile = receiver * OWN + first + i / UNITS;
+                head.products[tile / TURNS][tile % TURNS][i % UNITS][lane] =
+                    make_float4(__uint_as_float(units[i].x), __uint_as_float(units[i].y), __uint_as_float(units[i].z),
+                                __uint_as_float(units[i].w));
+            }
         }
         arrive_as_warp(head.products_in);
     }
@@ -41,25 +46,23 @@ __device__ inline const unsigned short* dlogits_row(const Head& head, int parity
     return c < CLASSES ? head.dlogits[parity][block][half][c] : head.zeros;
 }
 
-// Calls move(register, stored) for the last layer's weights of two units and this lane's classes.
+// Calls move(register, stored) for the last layer's weights of two units of each tile and this lane's classes.
 template <class Move>
-__device__ void copy_last_weights(float (&weights)[4], const Epoch& epoch, int unit, Move move) {
+__device__ void copy_last_weights(float (&weights)[TURNS][4], const Epoch& epoch, int half, Move move) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const int c = threadIdx.x % WARP / 4 + i / 2 * HALF_EDGE;
-        if (c < CLASSES && unit + i % 2 < epoch.units) {
-            move(weights[i], epoch.last_weights[(unit + i % 2) * CLASSES + c]);
-        }
+    for (int i = 0; i < TURNS * 4; ++i) {
+        const int c = threadIdx.x % WARP / 4 + i / 2 % 2 * HALF_EDGE, tile = cluster_ctarank() * TURNS + i / 4;
+        const int unit = tile * EDGE + half * HALF_EDGE + threadIdx.x % 4 * 2 + i % 2;
+        if (c < CLASSES && unit < epoch.units) move(weights[i / 4][i % 4], epoch.last_weights[unit * CLASSES + c]);
     }
 }
 
-// A warp that keeps eight units of the last layer's weights in registers, transposed: classes g and g + 8 of units 2t and
-// 2t + 1. Both such warps have its bias.
+// A warp that keeps eight units of each tile of the last layer's weights in registers, transposed: classes g and g + 8 of
+// units 2t and 2t + 1. Both such warps have its bias.
 __device__ inline void update_last_layer(Head& head, const Epoch& epoch, int half) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4, rank = cluster_ctarank();
-    const int unit = rank * EDGE + half * HALF_EDGE + 2 * t;
-    float weights[4] = {}, bias[2] = {};
-    copy_last_weights(weights, epoch, unit, [](float& own, float& stored) { own = stored; });
+    float weights[TURNS][4] = {}, bias[2] = {};
+    copy_last_weights(weights, epoch, half, [](float& own, float& stored) { own = stored; });
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         if (g + i * HALF_EDGE < CLASSES) bias[i] = epoch.last_bias[g + i * HALF_EDGE];
@@ -67,9 +70,13 @@ __device__ inline void update_last_layer(Head& head, const Epoch& epoch, int hal
     for (int step = 0;; ++step) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-            const Halves both = scaled_halves_of(weights[2 * i], weights[2 * i + 1]);
-            head.weights[0][i][half][lane] = both.high;
-            if constexpr (HALVES == 2) head.weights[HALVES - 1][i][half][lane] = both.low;
+#pragma unroll
+            for (int turn = 0; turn < TURNS; ++turn) {
+                auto& factors = head.weights[step % 2][turn];
+                const Halves both = scaled_halves_of(weights[turn][2 * i], weights[turn][2 * i + 1]);
+                factors[0][i][half][lane] = both.high;
+                if constexpr (HALVES == 2) factors[HALVES - 1][i][half][lane] = both.low;
+            }
             if (half == 0 && t == 0) head.bias[g + i * HALF_EDGE] = bias[i];
         }
         arrive_as_warp(head.weights_in);
@@ -79,35 +86,39 @@ __device__ inline void update_last_layer(Head& head, const Epoch& epoch, int hal
         mbarrier_wait_parity(head.outputs_in, step % 2);
         mbarrier_wait_parity(head.dlogits_in[parity], step / 2 % 2);
         constexpr unsigned ONES = 0x3c003c00;  // two float16
-        float high[2][4] = {}, low[2][4] = {}, ones[4] = {}, low_ones[4] = {};
+        float ones[4] = {}, low_ones[4] = {};
 #pragma unroll
-        for (int pair = 0; pair < PAIRS; ++pair) {
-            unsigned left[4], right[2];
-            ldmatrix<false>(left, dlogits_row(head, parity, 0, pair, true));
-            const auto row = [&](int h) {
-                return reinterpret_cast<const unsigned short*>(
-                    &head.outputs[h][pair].words[lane / 8 % 2][half][lane % 8 * 4]);
-            };
-            ldmatrix<true>(right, row(0));
-            mma_m16n8k16_f16(high[pair % 2], left, right[0], right[1]);
-            mma_m16n8k16_f16(ones, left, ONES, ONES);
-            if constexpr (HALVES == 2) {
-                unsigned low_left[4], low_right[2];
-                ldmatrix<false>(low_left, dlogits_row(head, parity, HALVES - 1, pair, true));
-                ldmatrix<true>(low_right, row(HALVES - 1));
-                mma_m16n8k16_f16(low[0], low_left, right[0], right[1]);
-                mma_m16n8k16_f16(low[1], left, low_right[0], low_right[1]);
-                mma_m16n8k16_f16(low_ones, low_left, ONES, ONES);
+        for (int turn = 0; turn < TURNS; ++turn) {
+            float high[2][4] = {}, low[2][4] = {};
+#pragma unroll
+            for (int pair = 0; pair < PAIRS; ++pair) {
+                unsigned left[4], right[2];
+                ldmatrix<false>(left, dlogits_row(head, parity, 0, pair, true));
+                const auto row = [&](int h) {
+                    return reinterpret_cast<const unsigned short*>(
+                        &head.outputs[turn][h][pair].words[lane / 8 % 2][half][lane % 8 * 4]);
+                };
+                ldmatrix<true>(right, row(0));
+                mma_m16n8k16_f16(high[pair % 2], left, right[0], right[1]);
+                if (turn == 0) mma_m16n8k16_f16(ones, left, ONES, ONES);
+                if constexpr (HALVES == 2) {
+                    unsigned low_left[4], low_right[2];
+                    ldmatrix<false>(low_left, dlogits_row(head, parity, HALVES - 1, pair, true));
+                    ldmatrix<true>(low_right, row(HALVES - 1));
+                    mma_m16n8k16_f16(low[0], low_left, right[0], right[1]);
+                    mma_m16n8k16_f16(low[1], left, low_right[0], low_right[1]);
+                    if (turn == 0) mma_m16n8k16_f16(low_ones, low_left, ONES, ONES);
+                }
             }
-        }
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            weights[i] -= epoch.rate * (high[0][i] + high[1][i] + (low[0][i] + low[1][i]) * (1.0f / LOW));
+            for (int i = 0; i < 4; ++i) {
+                weights[turn][i] -= epoch.rate * (high[0][i] + high[1][i] + (low[0][i] + low[1][i]) * (1.0f / LOW));
+            }
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) bias[i] -= epoch.rate * (ones[2 * i] + low_ones[2 * i] * (1.0f / LOW));
     }
-    copy_last_weights(weights, epoch, unit, [](float& own, float& stored) { stored = own; });
+    copy_last_weights(weights, epoch, half, [](float& own, float& stored) { stored = own; });
     if (rank == 0 && half == 0 && t == 0) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -134,10 +145,10 @@ class ImageWarp {
                 mbarrier_arrive_expect_tx(head.logits_in[parity], BLOCKS * PART_NUMBERS * NUMBER_BYTES);
                 mbarrier_arrive_expect_tx(head.dlogits_in[parity], BLOCKS * static_cast<int>(sizeof(head.dlogits[0][0])));
             }
-            float outputs[2][4];
-            make_outputs(step, outputs);
-            send_logits(step, outputs);
-            if (step + 1 < epoch.steps) load_grams(step, 0);
+            float logits[2][4] = {};
+            const unsigned active = make_outputs(step, logits);
+            send_logits(step, logits);
+            if (GRAMS_EARLY && step + 1 < epoch.steps) load_grams(step, 0);
             mbarrier_wait_parity(head.logits_in[parity], phase);
             float logit[IMAGES], largest[IMAGES], sum[IMAGES];
 #pragma unroll
@@ -150,10 +161,9 @@ class ImageWarp {
             }
             if (step + 1 < epoch.steps) {
                 fetch_labels(step + 1);
-                load_grams(step, 1);
+                if constexpr (GRAMS_EARLY) load_grams(step, 1);
             }
-            mbarrier_wait_parity(head.dlogits_in[parity], phase);
-            make_doutputs(step, outputs);
+            make_doutputs(step, active);
             bar_sync(MEET, PAIRS * WARP);
         }
         if constexpr (WITH_TOTALS) send_totals();
@@ -161,20 +171,28 @@ class ImageWarp {
 
   private:
     static constexpr int IMAGES = HALF_EDGE / PAIRS;  // of the softmax
+    static constexpr bool GRAMS_EARLY = TURNS == 1;   // in registers, before the step that needs them: as many as there are
+    using Gram = unsigned[HALVES][4];                 // one left factor
 
-    // Half of the gram of this step and the next one, as left factors.
-    __device__ void load_grams(int step, int half) {
-        const int stage = step % GRAM_STAGES;
-        if (half == 0) mbarrier_wait_parity(head.grams_in[stage], step / GRAM_STAGES % 2);
-#pragma unroll
-        for (int k = half * (PAIRS / 2); k < (half + 1) * (PAIRS / 2); ++k) {
-            const GramUnit upper = head.grams[stage][2 * warp][k][lane], lower = head.grams[stage][2 * warp + 1][k][lane];
-            grams[0][k][0] = upper.x, grams[0][k][1] = lower.x, grams[0][k][2] = upper.y, grams[0][k][3] = lower.y;
+    // A part of the gram of this step and the next one.
+    __device__ void load_gram(Gram& gram, int step, int k) const {
+        const auto& from = head.grams[step % GRAM_STAGES];
+        const GramUnit upper = from[2 * warp][k][lane], lower = from[2 * warp + 1][k][lane];
+        gram[0][0] = upper.x, gram[0][1] = lower.x, gram[0][2] = upper.y, gram[0][3] = lower.y;
 #if FACTOR_HALVES == 2
-            grams[1][k][0] = upper.z, grams[1][k][1] = lower.z, grams[1][k][2] = upper.w, grams[1][k][3] = lower.w;
+        gram[1][0] = upper.z, gram[1][1] = lower.z, gram[1][2] = upper.w, gram[1][3] = lower.w;
 #endif
-        }
-        if (half == 1) arrive_as_warp(head.grams_read[stage]);
+    }
+    __device__ void await_gram(int step) const {
+        mbarrier_wait_parity(head.grams_in[step % GRAM_STAGES], step / GRAM_STAGES % 2);
+    }
+
+    // Half of it.
+    __device__ void load_grams(int step, int half) {
+        if (half == 0) await_gram(step);
+#pragma unroll
+        for (int k = half * (PAIRS / 2); k < (half + 1) * (PAIRS / 2); ++k) load_gram(grams[k], step, k);
+        if (half == 1) arrive_as_warp(head.grams_read[step % GRAM_STAGES]);
     }
 
     __device__ void fetch_labels(int step) {
@@ -185,57 +203,124 @@ class ImageWarp {
         }
     }
 
-    // outputs = relu(x(t) W(t - 1) - rate * x(t) x(t - 1)^T doutputs(t - 1)), in [half of the units].
-    __device__ void make_outputs(int step, float (&outputs)[2][4]) {
-        float sums[2][2][4] = {}, low_grams[2][4] = {}, low_doutputs[2][4] = {};
+    // outputs = relu(x(t) W(t - 1) - rate * x(t) x(t - 1)^T doutputs(t - 1)), for the warps of the last layer; this block's part
+    // of the logits. Returns which of this lane's outputs are not 0: a bit each, a byte a tile of units.
+    __device__ unsigned make_outputs(int step, float (&logits)[2][4]) {
+        // A second sum of the first kind makes chains of products shorter, where one tile has too few of them.
+        constexpr int WAYS = TURNS == 1 ? 2 : 1;
+        float sums[WAYS][2 * TURNS][4] = {}, low_sums[2 * TURNS][4] = {};  // by eight units
         if (step > 0) {
+            if constexpr (!GRAMS_EARLY) await_gram(step - 1);
+            if constexpr (WARPGROUPS) multiply_as_warpgroup(step - 1, sums[0], low_sums);
+            else multiply(step - 1, sums, low_sums);
+            if constexpr (!GRAMS_EARLY) arrive_as_warp(head.grams_read[(step - 1) % GRAM_STAGES]);
+        }
+        mbarrier_wait_parity(head.weights_in, step % 2);
+        bias = head.bias[lane % EDGE];
+        uint4 of_units[HALVES];
+        load_last_weights<false>(of_units, step, 0);
+        mbarrier_wait_parity(head.products_in, step % 2);
+        unsigned active = 0;
+        float low_logits[2][4] = {};
 #pragma unroll
-            for (int k = 0; k < PAIRS; ++k) {
-                const uint4 right = ldmatrix<true>(head.doutputs[0][k].words[0][0] + 4 * lane);
-                mma_m16n8k16_f16(sums[k % 2][0], grams[0][k], right.x, right.z);
-                mma_m16n8k16_f16(sums[k % 2][1], grams[0][k], right.y, right.w);
-                if constexpr (HALVES == 2) {
-                    const uint4 low = ldmatrix<true>(head.doutputs[HALVES - 1][k].words[0][0] + 4 * lane);
-                    mma_m16n8k16_f16(low_grams[0], grams[HALVES - 1][k], right.x, right.z);
-                    mma_m16n8k16_f16(low_grams[1], grams[HALVES - 1][k], right.y, right.w);
-                    mma_m16n8k16_f16(low_doutputs[0], grams[0][k], low.x, low.z);
-                    mma_m16n8k16_f16(low_doutputs[1], grams[0][k], low.y, low.w);
+        for (int turn = 0; turn < TURNS; ++turn) {
+            if (turn > 0) load_last_weights<false>(of_units, step, turn);
+            unsigned left[HALVES][4];
+#pragma unroll
+            for (int n = 0; n < 2; ++n) {
+                const float4 product = head.products[warp][turn][n][lane];
+                const float products[4] = {product.x, product.y, product.z, product.w};
+                float outputs[4];
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    float sum = sums[0][2 * turn + n][i] + low_sums[2 * turn + n][i] * (1.0f / LOW);
+                    if constexpr (WAYS == 2) sum += sums[WAYS - 1][2 * turn + n][i];
+                    outputs[i] = relu_of(products[i] - epoch.rate * sum);
+                    active |= (outputs[i] > 0.0f) << (turn * 8 + n * 4 + i);
+                }
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const Halves two = scaled_halves_of(outputs[2 * i], outputs[2 * i + 1]);
+                    left[0][2 * n + i] = two.high;
+                    if constexpr (HALVES == 2) left[HALVES - 1][2 * n + i] = two.low;
                 }
             }
-        }
-        mbarrier_wait_parity(head.products_in, step % 2);
+            add_logits(logits, low_logits, left, of_units);
 #pragma unroll
-        for (int n = 0; n < 2; ++n) {
-            const float4 product = head.products[warp][n][lane];
-            const float products[4] = {product.x, product.y, product.z, product.w};
+            for (int h = 0; h < HALVES; ++h) {
 #pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float sum = sums[0][n][i] + sums[1][n][i] + low_grams[n][i] + low_doutputs[n][i] * (1.0f / LOW);
-                outputs[n][i] = relu_of(products[i] - epoch.rate * sum);
+                for (int i = 0; i < 4; ++i) head.outputs[turn][h][warp].words[i % 2][i / 2][lane] = left[h][i];
             }
         }
         arrive_as_warp(head.products_read);
+#pragma unroll
+        for (int i = 0; i < 8; ++i) logits[i / 4][i % 4] += low_logits[i / 4][i % 4] * (1.0f / LOW);
+        return active;
     }
 
-    // This block's part of the logits, to the blocks that own the images; the outputs, to the warps of the last layer.
-    __device__ void send_logits(int step, const float (&outputs)[2][4]) {
-        const int parity = step % 2, g = lane / 4, t = lane % 4;
-        unsigned left[HALVES][4];
+    // sums += gram(step) doutputs, by this warp alone.
+    template <int WAYS>
+    __device__ void multiply(int step, float (&sums)[WAYS][2 * TURNS][4], float (&low_sums)[2 * TURNS][4]) {
+        const int row = TURNS == 1 ? lane * 4 : lane / EDGE * 2 * TURNS * WARP + lane % EDGE * 4;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            const Halves two = scaled_halves_of(outputs[i / 2][i % 2 * 2], outputs[i / 2][i % 2 * 2 + 1]);
-            left[0][i] = two.high;
-            if constexpr (HALVES == 2) left[HALVES - 1][i] = two.low;
-        }
-        mbarrier_wait_parity(head.weights_in, step % 2);
-        uint4 of_units[HALVES];
+        for (int k = 0; k < PAIRS; ++k) {
+            Gram& gram = grams[GRAMS_EARLY ? k : 0];
+            if constexpr (!GRAMS_EARLY) load_gram(gram, step, k);
 #pragma unroll
-        for (int h = 0; h < HALVES; ++h) {
-            of_units[h] = ldmatrix<false>(head.weights[h][0][0] + 4 * lane);
-            of_classes[h] = ldmatrix<true>(head.weights[h][0][0] + 4 * lane);
+            for (int turn = 0; turn < TURNS; ++turn) {
+                float(&ways)[2 * TURNS][4] = sums[k % WAYS];
+                const uint4 right = ldmatrix<true>(head.doutputs[k][0][0][turn][0] + row);
+                mma_m16n8k16_f16(ways[2 * turn], gram[0], right.x, right.z);
+                mma_m16n8k16_f16(ways[2 * turn + 1], gram[0], right.y, right.w);
+                if constexpr (HALVES == 2) {
+                    const uint4 low = ldmatrix<true>(head.doutputs[k][HALVES - 1][0][turn][0] + row);
+                    float(&others)[2 * TURNS][4] = sums[(k + 1) % WAYS];
+                    mma_m16n8k16_f16(others[2 * turn], gram[HALVES - 1], right.x, right.z);
+                    mma_m16n8k16_f16(others[2 * turn + 1], gram[HALVES - 1], right.y, right.w);
+                    mma_m16n8k16_f16(low_sums[2 * turn], gram[0], low.x, low.z);
+                    mma_m16n8k16_f16(low_sums[2 * turn + 1], gram[0], low.y, low.w);
+                }
+            }
         }
-        bias = head.bias[lane % EDGE];
-        float logits[2][4] = {}, low[2][4] = {};
+    }
+
+    // The same by four warps; N is 8 there.
+    template <int N>
+    __device__ void multiply_as_warpgroup(int step, float (&sums)[N][4], float (&low_sums)[N][4]) {
+        constexpr int MATRIX = sizeof(head.doutputs[0][0][0][0][0]), HALF = sizeof(head.doutputs[0][0]);
+        const auto doutputs = wgmma_descriptor(head.doutputs, sizeof(head.doutputs[0][0][0]), MATRIX);
+        Gram gram[2];
+        keep_in_place(sums);
+        if constexpr (HALVES == 2) keep_in_place(low_sums);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < PAIRS; ++k) {
+            if (k > 1) wgmma_wait_group<1>();
+            load_gram(gram[k % 2], step, k);
+            wgmma_fence();
+            const auto right = moved(doutputs, k * HALVES * HALF);
+            wgmma_mma_async_by_rows(sums, gram[k % 2][0], right);
+            if constexpr (HALVES == 2) {
+                wgmma_mma_async_by_rows(sums, gram[k % 2][HALVES - 1], right);
+                wgmma_mma_async_by_rows(low_sums, gram[k % 2][0], moved(right, HALF));
+            }
+            wgmma_commit_group();
+        }
+        wgmma_wait_group<0>();
+        keep_in_place(sums);
+        if constexpr (HALVES == 2) keep_in_place(low_sums);
+    }
+
+    // The last layer's weights of a tile of units, as right factors of outputs, or of dlogits.
+    template <bool OF_DLOGITS>
+    __device__ void load_last_weights(uint4 (&factors)[HALVES], int step, int turn) const {
+#pragma unroll
+        for (int h = 0; h < HALVES; ++h) factors[h] = ldmatrix<OF_DLOGITS>(head.weights[step % 2][turn][h][0][0] + 4 * lane);
+    }
+
+    // This block's part of the logits += outputs V.
+    __device__ static void add_logits(float (&logits)[2][4], float (&low)[2][4], const unsigned (&left)[HALVES][4],
+                                      const uint4 (&of_units)[HALVES]) {
 #pragma unroll
         for (int h = 0; h < HALVES; ++h) {
             float(&sums)[2][4] = h == 0 ? logits : low;
@@ -245,10 +330,13 @@ class ImageWarp {
             mma_m16n8k16_f16(low[0], left[HALVES - 1], of_units[0].x, of_units[0].y);
             mma_m16n8k16_f16(low[1], left[HALVES - 1], of_units[0].z, of_units[0].w);
         }
+    }
+
+    // To the blocks that own the images. The warps of the last layer may read outputs.
+    __device__ void send_logits(int step, const float (&logits)[2][4]) {
+        const int parity = step % 2, g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) logits[n][i] += low[n][i] * (1.0f / LOW);
             if (n == 1 && 2 * t >= REST) continue;
             const int at = rank * PART_APART + (n == 0 ? g * HALF_EDGE : HALF_EDGE * HALF_EDGE + g * REST) + 2 * t;
 #pragma unroll
@@ -261,11 +349,6 @@ class ImageWarp {
 #endif
                 send(peers[i], place, head.logits_in[parity], two);
             }
-        }
-#pragma unroll
-        for (int h = 0; h < HALVES; ++h) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) head.outputs[h][warp].words[i % 2][i / 2][lane] = left[h][i];
         }
         arrive_as_warp(head.outputs_in);
     }
@@ -296,13 +379,14 @@ class ImageWarp {
         }
         value += __shfl_xor_sync(~0u, value, EDGE);
         logit = c < CLASSES ? value + bias : NO_CLASS;
-        largest = logit;
-#pragma unroll
-        for (int lanes = EDGE / 2; lanes > 0; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+        // A float's bits in an order of integers, for which the warp has an instruction; so it has for sums. Powers are at
+        // most 1, so their sum, with every class twice, is below 2^32 in units of 2^-26.
+        const auto ordered = [](int bits) { return bits ^ (bits >> 31 & 0x7fffffff); };
+        const int most = __reduce_max_sync(~0u, ordered(static_cast<int>(__float_as_uint(logit))));
+        largest = __uint_as_float(static_cast<unsigned>(ordered(most)));
         const float power = __expf(logit - largest);
-        sum = power;
-#pragma unroll
-        for (int lanes = EDGE / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+        constexpr float UNIT = 1.0f / (1 << 26);
+        sum = __reduce_add_sync(~0u, __float2uint_rn(power * (1.0f / UNIT))) * (0.5f * UNIT);
         float dlogit = __fdividef(power, sum) - (c == labels[i] ? 1.0f : 0.0f);
         if (rank * HALF_EDGE + image >= epoch.batch) dlogit = 0.0f;
         const unsigned high = cvt_f16x2(dlogit, 0.0f);
@@ -326,43 +410,53 @@ class ImageWarp {
     }
 
     // doutputs = dlogits V^T where outputs are not 0: to the head's warps, and to the first layer.
-    __device__ void make_doutputs(int step, const float (&outputs)[2][4]) {
-        float sums[2][4] = {}, low[2][4] = {};
-        unsigned left[4];
-        ldmatrix<true>(left, dlogits_row(head, step % 2, 0, warp, false));
-        mma_m16n8k16_f16(sums[0], left, of_classes[0].x, of_classes[0].z);
-        mma_m16n8k16_f16(sums[1], left, of_classes[0].y, of_classes[0].w);
-        if constexpr (HALVES == 2) {
-            unsigned low_left[4];
-            ldmatrix<true>(low_left, dlogits_row(head, step % 2, HALVES - 1, warp, false));
-            mma_m16n8k16_f16(low[0], low_left, of_classes[0].x, of_classes[0].z);
-            mma_m16n8k16_f16(low[1], low_left, of_classes[0].y, of_classes[0].w);
-            mma_m16n8k16_f16(low[0], left, of_classes[HALVES - 1].x, of_classes[HALVES - 1].z);
-            mma_m16n8k16_f16(low[1], left, of_classes[HALVES - 1].y, of_classes[HALVES - 1].w);
-        }
-        unsigned units[HALVES][4];  // by half of the images, then of the units
+    __device__ void make_doutputs(int step, unsigned active) {
+        const int parity = step % 2;
+        uint4 of_classes[TURNS][HALVES];
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
+        for (int turn = 0; turn < TURNS; ++turn) load_last_weights<true>(of_classes[turn], step, turn);
+        mbarrier_wait_parity(head.dlogits_in[parity], step / 2 % 2);
+        unsigned left[HALVES][4];
 #pragma unroll
-            for (int n = 0; n < 2; ++n) {
-                float two[2];
+        for (int h = 0; h < HALVES; ++h) ldmatrix<true>(left[h], dlogits_row(head, parity, h, warp, false));
 #pragma unroll
-                for (int j = 0; j < 2; ++j) {
-                    const float sum = sums[n][2 * i + j] + low[n][2 * i + j] * (1.0f / LOW);
-                    two[j] = outputs[n][2 * i + j] > 0.0f ? sum : 0.0f;
+        for (int turn = 0; turn < TURNS; ++turn) {
+            float sums[2][4] = {}, low[2][4] = {};
+#pragma unroll
+            for (int h = 0; h < HALVES; ++h) {
+                float(&own)[2][4] = h == 0 ? sums : low;
+                mma_m16n8k16_f16(own[0], left[h], of_classes[turn][0].x, of_classes[turn][0].z);
+                mma_m16n8k16_f16(own[1], left[h], of_classes[turn][0].y, of_classes[turn][0].w);
+                if (h == 0) continue;
+                mma_m16n8k16_f16(low[0], left[0], of_classes[turn][h].x, of_classes[turn][h].z);
+                mma_m16n8k16_f16(low[1], left[0], of_classes[turn][h].y, of_classes[turn][h].w);
+            }
+            unsigned units[HALVES][4];  // by half of the images, then of the units
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+#pragma unroll
+                for (int n = 0; n < 2; ++n) {
+                    float two[2];
+#pragma unroll
+                    for (int j = 0; j < 2; ++j) {
+                        const float sum = sums[n][2 * i + j] + low[n][2 * i + j] * (1.0f / LOW);
+                        two[j] = active >> (turn * 8 + n * 4 + 2 * i + j) & 1 ? sum : 0.0f;
+                    }
+                    const unsigned kept = i == 0 && n == 0 ? ~1u : ~0u;  // a bit for the tag
+                    const Halves halves = scaled_halves_of(two[0], two[1], kept);
+                    units[0][2 * i + n] = halves.high;
+                    if constexpr (HALVES == 2) units[HALVES - 1][2 * i + n] = halves.low;
                 }
-                const Halves halves = scaled_halves_of(two[0], two[1], i == 0 && n == 0 ? ~1u : ~0u);  // a bit for the tag
-                units[0][2 * i + n] = halves.high;
-                if constexpr (HALVES == 2) units[HALVES - 1][2 * i + n] = halves.low;
+            }
+#pragma unroll
+            for (int h = 0; h < HALVES; ++h) {
+#pragma unroll
+                for (int i = 0; i < 4; ++i) head.doutputs[warp][h][i / 2][turn][i % 2][lane] = units[h][i];
+                post(epoch.doutputs_of(step, rank, warp, turn) + h * WARP,
+                     make_uint4(units[h][0] | epoch.tag(step), units[h][1], units[h][2], units[h][3]));
             }
         }
-#pragma unroll
-        for (int h = 0; h < HALVES; ++h) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) head.doutputs[h][warp].words[i / 2][i % 2][lane] = units[h][i];
-            post(epoch.doutputs_of(step, rank, warp) + h * WARP,
-                 make_uint4(units[h][0] | epoch.tag(step), units[h][1], units[h][2], units[h][3]));
-        }
+        if constexpr (WARPGROUPS) fence_proxy_async();
     }
 
     // An image is right if the first of its largest logits is its label's.
@@ -399,9 +493,8 @@ class ImageWarp {
     const Epoch& epoch;
     const int warp, lane, rank;
     const unsigned peers[2];  // whose images are this warp's; it sends to them
-    unsigned grams[HALVES][PAIRS][4];
-    uint4 of_classes[HALVES];  // the last layer's weights as right factors of dlogits
-    float bias;                // of this lane's class
+    Gram grams[GRAMS_EARLY ? PAIRS : 1];
+    float bias;  // of this lane's class
     int labels[IMAGES];
     double loss = 0.0, correct = 0.0;
 };

@@ -6,10 +6,13 @@
 //   the head, 16 blocks      each 16 units, for all images; and 8 images, for all classes
 //     8 image warps          16 images each: outputs and their gradients; the softmax of one image
 //     2 warps                8 units each of the last layer's weights, in registers, and its bias
-//     2 warps                receive products;  one more fetches grams
+//     4 warps                receive products;  one more fetches grams
 //   the first layer, 64      four blocks share the features of 16 units
-//     8 warps                two tiles of weights in registers; 16 images each
-//     4 warps                add up products;  one more fetches images
+//     14 warps               a tile of weights in registers; and 16 images, each of eight warps
+//     2 warps                add up products
+//
+// Of a wider layer, a block has two or four tiles of sixteen units, in turn. Then sixteen warps of the first layer multiply,
+// and its four blocks trade parts of products through L2.
 //
 // What travels, in step t:
 //
@@ -21,8 +24,8 @@
 //
 // Outputs under W(t) are x(t) W(t) = x(t) W(t - 1) - rate * x(t) x(t - 1)^T doutputs(t - 1). neighbour_grams computes
 // x(t) x(t - 1)^T ahead. So the first layer's loop, from doutputs(t - 2) through weights to products, has two steps' time.
-#include "cluster/ahead_first.cuh"
 #include "cluster/ahead_head.cuh"
+#include "cluster/ahead_warpgroups.cuh"
 
 // cluster_ahead: a whole epoch of a network with one hidden layer. In each step parameters -= learning_rate * gradients.
 //   images        (steps, 4 T, P, 2, 2, 8, 8)  f16  in: as for neighbour_grams: the bias's pixel after the last feature, and
@@ -35,13 +38,14 @@
 //   last_weights  (units, classes)      f32  in, out
 //   last_bias     (classes,)            f32  in, out
 //   totals        (2,)                  f64  in, out: grows by the summed loss and the number right, if with_totals
-//   products      (4, 2 P, P, 2, 32, 4)  u32  in, out: mailboxes, zeros at first
-//   doutputs      (4, 2 P, P, H, 32, 4)  u32  in, out: the same
+//   products      (4, 2 P, P, TURNS, 2, 32, 4)  u32  in, out: mailboxes, zeros at first; if TURNS > 1, then
+//                 (4, 2 P, P, TURNS, 2, 3, 32, 4) of parts
+//   doutputs      (4, 2 P, P, TURNS, H, 32, 4)  u32  in, out: the same
 // Kind:   fused.
 // Launch: five clusters of 2 P blocks of THREADS, all at once, with the larger of sizeof(Head) and sizeof(First) of shared
 //   memory; P = PAIRS, T = TILES; rate for the mean over a batch; `begun` steps have gone through the mailboxes before,
 //   modulo 8. neighbour_grams as for persistent_cluster.
-// Needs:  sm_90; P in 2, 4, 8; batch <= 16 P; units <= 32 P; classes = CLASSES <= 16; inputs < 64 T; |weight| < 60,000.
+// Needs:  sm_90; P in 2, 4, 8; batch <= 16 P; units <= 32 P TURNS; classes = CLASSES <= 16; inputs < 64 T; |weight| < 60,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const unsigned short* images,
                                                                      const int* labels, const unsigned short* grams,
@@ -64,14 +68,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const uns
         for (int i = 0; i < GRAM_STAGES; ++i) {
             mbarrier_init(head.grams_in[i], 1), mbarrier_init(head.grams_read[i], PAIRS * LANES_ARRIVE);
         }
-        mbarrier_init(head.products_in, 2 * LANES_ARRIVE), mbarrier_init(head.products_read, PAIRS * LANES_ARRIVE);
+        mbarrier_init(head.products_in, RECEIVERS * LANES_ARRIVE), mbarrier_init(head.products_read, PAIRS * LANES_ARRIVE);
         mbarrier_init(head.outputs_in, PAIRS * LANES_ARRIVE), mbarrier_init(head.weights_in, 2 * LANES_ARRIVE);
         mbarrier_init(head.totals_in, 1);
         mbarrier_arrive_expect_tx(head.totals_in, cluster_ctarank() == 0 && with_totals ? sizeof(head.totals) : 0);
     } else if (threadIdx.x == 0) {
         for (int i = 0; i < IMAGE_STAGES; ++i) {
             mbarrier_init(first.parts_in[i], 1), mbarrier_init(first.images_in[i], 1);
-            mbarrier_init(first.images_read[i], ADD_WARP * LANES_ARRIVE);
         }
     }
     if (is_head && threadIdx.x < HALF_EDGE) head.zeros[threadIdx.x] = 0;
@@ -84,17 +87,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_ahead(const uns
             else images.run<false>();
         } else if (warp >= LAST_WARP && warp < RECEIVE_WARP) {
             update_last_layer(head, epoch, warp - LAST_WARP);
-        } else if (warp >= RECEIVE_WARP && warp < FETCH_WARP) {
+        } else if (warp >= RECEIVE_WARP && warp < RECEIVE_WARP + RECEIVERS) {
             receive_products(head, epoch, warp - RECEIVE_WARP);
         } else if (threadIdx.x == FETCH_WARP * WARP) {
             fetch_grams(head, epoch);
         }
-    } else if (warp < ADD_WARP) {
-        FirstWarp(first, epoch).run();
-    } else if (warp < FETCH_WARP) {
+    } else if (warp < FIRST_WARPS) {
+        if constexpr (WARPGROUPS) FirstWarpgroup(first, epoch).run();
+        else FirstWarp(first, epoch).run();
+    } else {
         add_products(first, epoch);
-    } else if (threadIdx.x == FETCH_WARP * WARP) {
-        fetch_images(first, epoch);
     }
     __syncwarp();
     barrier_cluster_aligned();  // a block that ends takes its buffers with it

@@ -70,14 +70,19 @@ __device__ inline void read_unit(uint4& unit, const uint4* from, bool wanted) {
         : "memory");
 }
 
-// Waits for units `apart` from each other whose tag is this one; returns them with a tag of 0.
+// Begins to read units `apart` from each other whose tag is this one.
 template <int COUNT>
-__device__ void receive(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag) {
+__device__ void request(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag) {
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         units[i] = make_uint4(tag ^ 1, 0, 0, 0);
         read_unit(units[i], from + i * apart, true);
     }
+}
+
+// Waits for the units requested; returns them with a tag of 0.
+template <int COUNT>
+__device__ void await(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag) {
     while (true) {
         bool all = true;
 #pragma unroll
@@ -88,4 +93,10 @@ __device__ void receive(uint4 (&units)[COUNT], const uint4* from, int apart, uns
     }
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) units[i].x &= ~1u;
+}
+
+template <int COUNT>
+__device__ void receive(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag) {
+    request(units, from, apart, tag);
+    await(units, from, apart, tag);
 }

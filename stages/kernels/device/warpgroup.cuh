@@ -63,12 +63,43 @@ __device__ inline void wgmma_mma_async(float (&c)[8][4], unsigned long long a, u
         : "memory");
 }
 
-// c (64, 64) += a (64, 16) b (16, 64), likewise.
+// c (64, 32) += a (64, 16) b (16, 32), likewise.
+__device__ inline void wgmma_mma_async(float (&c)[4][4], unsigned long long a, unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15}, %16, %17, 1, 1, 1, 0, 0;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3])
+        : "l"(a), "l"(b)
+        : "memory");
+}
+
+// c (64, 56) += a (64, 16) b (16, 56). The rows of a's matrices are its columns; the rows of b's are its rows.
+__device__ inline void wgmma_mma_async(float (&c)[7][4], unsigned long long a, unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n56k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27}, %28, %29, 1, 1, 1, 1, 1;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6])
+        : "l"(a), "l"(b)
+        : "memory");
+}
+
+// c (64, 64) += a (64, 16) b (16, 64). The rows of b's matrices are its columns.
 __device__ inline void wgmma_mma_async(float (&c)[8][4], const unsigned (&a)[4], unsigned long long b) {
     asm volatile(
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
         "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
         "%35}, %36, 1, 1, 1, 0;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
+}
+
+// The same, where the rows of b's matrices are its rows.
+__device__ inline void wgmma_mma_async_by_rows(float (&c)[8][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, "
+        "%35}, %36, 1, 1, 1, 1;"
         : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
         : "memory");

@@ -42,10 +42,21 @@ void send(unsigned peer, void* place, Barrier& barrier, Bytes bytes) {
 inline void post(uint4* to, uint4 unit) { *to = unit; }
 
 template <int COUNT>
-void receive(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag, int line = __builtin_LINE()) {
+void request(uint4 (&units)[COUNT], const uint4*, int, unsigned) {
+    std::memset(units, 0xff, sizeof units);  // nothing has arrived
+}
+
+template <int COUNT>
+void await(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag, int line = __builtin_LINE()) {
     for (int i = 0; i < COUNT; ++i) {
         while ((from[i * apart].x & 1) != tag) cpu_cuda::sleep(line);
         units[i] = from[i * apart];
         units[i].x &= ~1u;
     }
+}
+
+template <int COUNT>
+void receive(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag, int line = __builtin_LINE()) {
+    request(units, from, apart, tag);
+    await(units, from, apart, tag, line);
 }

@@ -20,22 +20,22 @@ def problem(**changed: Any) -> Problem:
 
 
 @pytest.mark.parametrize(
-    ("units", "batch", "blocks"), [(1, 1, 4), (64, 32, 4), (65, 32, 8), (64, 33, 8), (129, 1, 16), (256, 128, 16)]
+    ("units", "batch", "size", "turns"), [(64, 9, 4, 1), (65, 1, 8, 1), (1, 33, 8, 1), (257, 1, 16, 2), (513, 1, 16, 4)]
 )
-def test_the_cluster_is_the_smallest_with_room_for_units_and_images(units: int, batch: int, blocks: int) -> None:
+def test_there_are_as_few_blocks_and_tiles_as_have_room(units: int, batch: int, size: int, turns: int) -> None:
     plan = AheadPlan(problem(hidden=(units,), batch_size=batch))
-    assert plan.blocks == blocks
+    assert (plan.blocks, plan.turns) == (size, turns)
     assert plan.shared_bytes <= MOST_SHARED_BYTES
 
 
 @pytest.mark.parametrize(
     ("changed", "steps", "reason"),
     [
-        ({}, 469, ""),
         ({"batch_size": 1, "hidden": (10,)}, 469, ""),
+        ({"hidden": (1024,)}, 469, ""),
         ({"hidden": ()}, 1, "Needs one hidden layer; the network has 0."),
         ({"hidden": (9, 9)}, 1, "Needs one hidden layer; the network has 2."),
-        ({"hidden": (257,)}, 1, "257 units exceed the limit of 256."),
+        ({"hidden": (1025,)}, 1, "1025 units exceed the limit of 1024."),
         ({"batch_size": 129}, 1, "Batch size 129 exceeds the limit of 128."),
         ({"classes": 17}, 1, "17 classes exceed the limit of 16."),
         ({"inputs": 1100}, 1, "1100 inputs do not fit the shared memory of 4 blocks."),

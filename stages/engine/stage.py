@@ -120,7 +120,8 @@ class Stage:
         """How often a step waits for other blocks inside a kernel, on a GPU of this size; part of the stage's floor."""
         if self.recipe is None:
             return Exchanges()
-        return self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
+        found = self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
+        return replace(found, peer_bytes=self.recipe.update.sends_last(problem))
 
     def climb(
         self, name: str, title: str, group: Group | None = None, *, words: str = "", **choice: Unpack[Choice]

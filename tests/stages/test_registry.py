@@ -129,7 +129,10 @@ def test_two_stages_of_one_name_are_refused() -> None:
         ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
         ("shapes", ["tuned"]),
         ("languages", ["triton-head", "cute-head", "triton-update", "triton-skinny", "torch-op"]),
-        ("devices", ["ddp-step", "ddp-peer", "ddp-overlap", "torch-ddp", "torch-ddp-amp"]),
+        (
+            "devices",
+            ["ddp-step", "ddp-peer", "ddp-overlap", "torch-ddp", "torch-ddp-amp", "torch-symmetric", "jax-shard"],
+        ),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", REFERENCES),
         ("cublas,numpy", ["numpy", "cublas"]),

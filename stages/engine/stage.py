@@ -121,7 +121,7 @@ class Stage:
         if self.recipe is None:
             return Exchanges()
         found = self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
-        return replace(found, peer_bytes=self.recipe.update.sends_last(problem))
+        return replace(found, peer_bytes=found.peer_bytes + self.recipe.update.sends_last(problem))
 
     def climb(
         self, name: str, title: str, group: Group | None = None, *, words: str = "", **choice: Unpack[Choice]

@@ -131,7 +131,16 @@ def test_two_stages_of_one_name_are_refused() -> None:
         ("languages", ["triton-head", "cute-head", "triton-update", "triton-skinny", "torch-op"]),
         (
             "devices",
-            ["ddp-step", "ddp-peer", "ddp-overlap", "torch-ddp", "torch-ddp-amp", "torch-symmetric", "jax-shard"],
+            [
+                "ddp-step",
+                "ddp-peer",
+                "ddp-overlap",
+                "ddp-halves",
+                "torch-ddp",
+                "torch-ddp-amp",
+                "torch-symmetric",
+                "jax-shard",
+            ],
         ),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", REFERENCES),

@@ -8,7 +8,7 @@ import pytest
 
 from common.cost import Exchanges
 from common.problem import Problem
-from stages.devices import r1_ddp_step, r2_ddp_overlap
+from stages.devices import r1_ddp_halves, r1_ddp_step, r2_ddp_overlap
 from stages.devices.r1_ddp_peer import STAGE
 from stages.engine.stage import Stage
 
@@ -36,6 +36,7 @@ def test_what_fits(found: int, gpus: int, batch: int, reason: str | None, monkey
         (r1_ddp_step.STAGE, 3, 203_530 * 16 // 3),
         (STAGE, 2, 203_530 * 4),
         (r2_ddp_overlap.STAGE, 2, 784 * 256 * 4),
+        (r1_ddp_halves.STAGE, 2, 203_530 * 4),
     ],
 )
 def test_what_is_sent_after_the_last_product(stage: Stage, gpus: int, sent: int) -> None:

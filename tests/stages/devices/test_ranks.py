@@ -35,11 +35,16 @@ def as_ranks(build: Build) -> Callable[[Problem, Split], RanksTrainer]:
 
 
 def assert_train_as_one(
-    build: Callable[[Problem, Split], Any], ranks: int, batch: int, hidden: tuple[int, ...]
+    build: Callable[[Problem, Split], Any],
+    ranks: int,
+    batch: int,
+    hidden: tuple[int, ...],
+    inputs: int = 13,
+    classes: int = 3,
 ) -> None:
     """First updates are those of one GPU, replicas are equal, and metrics are of all images."""
-    problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=batch, metrics_every=2, gpus=ranks)
-    split = random_split(3 * batch + 1, 13, 3)
+    problem = Problem(inputs, classes, hidden, batch_size=batch, metrics_every=2, gpus=ranks)
+    split = random_split(3 * batch + 1, inputs, classes)
     trainer = build(problem, split)
     for run, epoch in enumerate((1, 0, 1)):
         assert_first_updates(trainer, problem, split, run=run, epoch=epoch)
@@ -49,7 +54,7 @@ def assert_train_as_one(
         for other in others:
             pairs = zip(first.tensors().values(), other.tensors().values(), strict=True)
             assert all((one == two).all() for one, two in pairs)
-    assert_validates(trainer, problem, random_split(2 * batch + 1, 13, 3, seed=1))
+    assert_validates(trainer, problem, random_split(2 * batch + 1, inputs, classes, seed=1))
 
 
 @pytest.mark.parametrize(("ranks", "batch"), RANKS_AND_BATCH)

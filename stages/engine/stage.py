@@ -198,8 +198,10 @@ def _too_few_gpus(problem: Problem) -> str:
     """Why a stage cannot divide this problem's batches among GPUs here; empty if it can."""
     if problem.gpus == 1:
         return "divides each batch among several GPUs; add --gpus 2"
-    if (found := len(devices())) < problem.gpus:
-        return f"needs {problem.gpus} GPUs (--gpus); this machine shows {found or 'none'}"
+    if len(found := devices()[: problem.gpus]) < problem.gpus:
+        return f"needs {problem.gpus} GPUs (--gpus); this machine shows {len(found) or 'none'}"
+    if len(kinds := {gpu.name for gpu in found}) > 1:
+        return f"needs GPUs of one kind; $CUDA_VISIBLE_DEVICES can choose among {' and '.join(sorted(kinds))}"
     return "" if problem.batch_size >= problem.gpus else f"a batch of {problem.batch_size} is fewer images than GPUs"
 
 

@@ -25,8 +25,18 @@ from stages.engine.stage import Stage
     ],
 )
 def test_what_fits(found: int, gpus: int, batch: int, reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.engine.stage.devices", lambda: [SimpleNamespace()] * found)
+    monkeypatch.setattr("stages.engine.stage.devices", lambda: [SimpleNamespace(name="H100")] * found)
     assert STAGE.misfit(Problem(5, 3, batch_size=batch, gpus=gpus), 7) == reason
+
+
+def test_unlike_gpus_share_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [SimpleNamespace(name=name) for name in ("L4", "A10", "A10")]
+    monkeypatch.setattr("stages.engine.stage.devices", lambda: found)
+    problem = Problem(5, 3, batch_size=8, gpus=2)
+    reason = "needs GPUs of one kind; $CUDA_VISIBLE_DEVICES can choose among A10 and L4"
+    assert STAGE.misfit(problem, 7) == reason
+    found.reverse()
+    assert STAGE.misfit(problem, 7) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import Pipe
@@ -13,7 +14,7 @@ import pytest
 
 from common.data.dataset import Split
 from common.errors import MisfitError
-from common.problem import Problem
+from common.problem import Params, Problem, initial_params
 from common.ranks import Build, Group, Others, RankError, serve
 from common.trainer import Trainer
 from stages.engine.ranks import RanksTrainer, share_of
@@ -61,6 +62,31 @@ def assert_train_as_one(
 @pytest.mark.parametrize("hidden", [(), (6, 4)], ids=str)
 def test_first_updates_are_those_of_one_gpu(ranks: int, batch: int, hidden: tuple[int, ...]) -> None:
     assert_train_as_one(as_ranks(build), ranks, batch, hidden)
+
+
+loaded: list[int] = []
+
+
+def loading_late(group: Group, problem: Problem, train: Split) -> Trainer:
+    trainer = build(group, problem, train)
+    load = trainer.load_params
+
+    def late(params: Params) -> None:
+        time.sleep(0.05 * group.rank)
+        load(params)
+        loaded.append(group.rank)
+
+    trainer.load_params = late  # type: ignore[method-assign]
+    return trainer
+
+
+def test_no_rank_loads_parameters_while_a_run_is_timed() -> None:
+    problem = Problem(5, 3, batch_size=4, gpus=3)
+    trainer = RanksTrainer(loading_late, problem, random_split(8, 5, 3), as_threads)
+    loaded.clear()
+    trainer.load_params(initial_params(problem, 0))
+    assert loaded == [0, 1, 2]
+    trainer.close()
 
 
 @pytest.mark.parametrize(("batch", "ranks", "sizes"), [(8, 2, [4, 4]), (7, 3, [2, 2, 3]), (3, 3, [1, 1, 1])])

@@ -67,6 +67,7 @@ class Exchanges:
 
     cluster_hops: int = 0  # waits for data through the cluster's shared memory
     grid_barriers: int = 0
+    peer_bytes: int = 0  # to other GPUs, after the last product
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ class Rates:
     cluster_hop_us: float | None = None  # None without clusters or measurement
     grid_barrier_us: float | None = None
     dependent_node_us: float | None = None  # `node_us` with dependent launch
+    peer_hop_us: float | None = None  # a word's way to another GPU; None without one, as is the next
+    peer_bytes: float | None = None
 
     def between_us(self, design: Design) -> float:
         """Minimum time from one kernel of the stage to the next, in us."""
@@ -141,6 +144,13 @@ class Rates:
     def moving_us(self, size: float) -> float:
         """Time to move `size` bytes, in us: all pass through L2, the part beyond its size comes from memory."""
         return max(size / self.l2_bytes, (size - self.l2_size) / self.memory_bytes)
+
+    def between_gpus_us(self, design: Design) -> float:
+        """Minimum time of what a step sends to other GPUs after its last product, in us; 0 if unmeasured."""
+        size = design.exchanges.peer_bytes
+        if not size or self.peer_hop_us is None or self.peer_bytes is None:
+            return 0.0
+        return self.peer_hop_us + size / self.peer_bytes
 
     def computing_us(self, flops: float, precision: Precision) -> float:
         """Time of `flops` operations, in us; an unmeasured precision counts at the highest rate."""
@@ -231,16 +241,19 @@ def kernels_floor(problem: Problem, design: Design, rates: Rates) -> float:
 
     With a kernel for each operation, each counts as the largest of three times: node to node, its operation's bytes,
     and its arithmetic. Further kernels count as one node each. With fused kernels, the floor is the largest of: all
-    nodes, all arithmetic, all bytes through L2, and the weights that come from memory.
+    nodes, all arithmetic, all bytes through L2, and the weights that come from memory. Gradients travel to other GPUs
+    after all arithmetic, beside one kernel.
     """
-    step, node_us = operations(problem), rates.between_us(design)
+    step, node_us, peers_us = operations(problem), rates.between_us(design), rates.between_gpus_us(design)
     computing = [computing_floor(problem, operation, design, rates) for operation in step]
     if design.is_fused(step):
         through_l2 = traffic(problem, design, rates) / rates.l2_bytes
         forward, *others = weight_transfers(problem, design, rates)
         reading_bytes = max(rates.reading_bytes or 0.0, rates.memory_bytes)
         from_memory = forward / reading_bytes + sum(others) / rates.memory_bytes
-        return max(design.kernels * node_us, sum(computing), through_l2, from_memory)
+        nodes = design.kernels * node_us + max(peers_us - node_us, 0.0)
+        return max(nodes, sum(computing) + peers_us, through_l2, from_memory)
+    computing[-1] = max(computing[-1], peers_us)  # of the update
     each = (max(node_us, rates.moving_us(op.bytes), us) for op, us in zip(step, computing, strict=True))
     return sum(each) + (design.kernels - len(step)) * node_us
 

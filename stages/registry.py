@@ -95,8 +95,11 @@ SOURCES = (
     "stages.devices.r1_ddp_step:STAGE",
     "stages.devices.r1_ddp_peer:STAGE",
     "stages.devices.r2_ddp_overlap:STAGE",
+    "stages.devices.r1_ddp_halves:STAGE",
     "stages.devices.torch_ddp:FLOAT32",
     "stages.devices.torch_ddp:AMP",
+    "stages.devices.torch_symmetric:STAGE",
+    "stages.devices.jax_shard:STAGE",
 )
 
 TIE = 0.1  # of likeness, from 0 to 1

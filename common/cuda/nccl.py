@@ -9,8 +9,9 @@ from common.ranks import Group
 
 
 def without_multicast() -> None:
-    """Keep NCCL from NVLink multicast, which virtual machines may not be allowed: who wants it sets the variable."""
+    """Keep NCCL and PyTorch from NVLink multicast, which virtual machines may lack: who wants it sets both."""
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
 
 
 def all_reduce(group: Group) -> Callable[[int, int, int], None]:

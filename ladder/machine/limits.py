@@ -169,7 +169,7 @@ def bounds_of(
         chip = record.chip
         exchanges = stage.exchanges(problem, steps, chip.multiprocessors, chip.block_shared_bytes)
         design = design_of(profile, steps, stage.traits, exchanges)
-    return bounds(record, problem, stage.precision, design)
+    return bounds(record, problem.on_one_gpu if stage.takes_gpus else problem, stage.precision, design)
 
 
 def design_of(profile: Profile, steps: int, traits: Traits, exchanges: Exchanges) -> Design:
@@ -209,6 +209,8 @@ def rates_of(record: LimitsRecord) -> Rates | None:
             exchange_us=min(exchanges),
             cluster_hop_us=min((best[name] for name in HOPS if name in best), default=None),
             grid_barrier_us=best.get("grid_barrier"),
+            peer_hop_us=best.get("peer_hop"),
+            peer_bytes=best["peer_copy"] * 1e3 if "peer_copy" in best else None,
             memory_bytes=max(best["memory_copy"], best.get("memory_update", 0.0)) * 1e3,
             reading_bytes=best["memory_read"] * 1e3 if "memory_read" in best else None,
             l2_bytes=best["l2_read"] * 1e3,

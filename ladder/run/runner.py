@@ -735,8 +735,6 @@ class Runner:
         """Compare a stage's time with its bounds on this GPU."""
         if (limits := self._results.limits) is not None:
             stage, alone = stage_run.entry.stage, self._problem.alone(0)
-            if stage.takes_gpus:
-                alone = alone.on_one_gpu
             bounds = bounds_of(limits, stage, alone, self._steps, stage_run.profile)
             if self._problem.networks == 1:
                 stage_run.check_speed(bounds)

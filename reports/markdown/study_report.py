@@ -15,6 +15,7 @@ from reports.facts.numbers import line
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
 from reports.facts.run_table import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
+from reports.facts.scaling import scalings
 from reports.facts.study_points import (
     PointLead,
     StudyResults,
@@ -63,7 +64,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *([line(" ".join(study_sentences(results)))] if timed else []),
         *(_image(name) for name in pictures),
         *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
-        *((*_step_times(results), *_best(results)) if timed else ()),
+        *((*_step_times(results), *_best(results), *_scaling(results)) if timed else ()),
         *_oracle_distances(results),
         *_ablations(results, figures),
         *_published(results),
@@ -192,6 +193,35 @@ def _best(results: StudyResults) -> Iterator[str]:
             for one in found
         ],
         right=[False, False, False, True, False, True, True],
+    )
+
+
+def _scaling(results: StudyResults) -> Iterator[str]:
+    """What more GPUs buy, at each point."""
+    found = list(scalings(results))
+    if not found:
+        return
+    yield "## Several GPUs against one"
+    yield (
+        "Efficiency is the share of the GPUs that is a gain over the rung on one GPU that a stage climbs from. Strong: "
+        "both have the same batch. Weak: the one GPU has as many images as each of the several."
+    )
+    yield table(
+        ("Point", "Stage", "us/step", "x of one GPU", "Strong", "Weak", "Fastest on one GPU", "x of it"),
+        [
+            (
+                cell(point_text(one.point)),
+                _name(one.stage),
+                _marked(one.stage, numbers.microseconds(one.us)),
+                numbers.ratio(one.base_us / one.us if one.base_us else None),
+                numbers.share(one.strong),
+                numbers.share(one.weak),
+                f"{_name(one.best)}, {numbers.microseconds(one.best_us)}",
+                numbers.ratio(one.best_us / one.us),
+            )
+            for one in found
+        ],
+        right=[False, False, True, True, True, True, False, True],
     )
 
 

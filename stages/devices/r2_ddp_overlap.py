@@ -18,6 +18,8 @@ us longer for them than all multiprocessors. At 65,536 images both take 977.
 
 from __future__ import annotations
 
+from common.cost import FLOAT_BYTES
+from common.problem import Problem
 from stages.devices import r1_ddp_peer
 from stages.devices.r1_ddp_peer import FILE, THREADS, UNIT, PeerUpdate
 from stages.engine.parts import int32
@@ -29,6 +31,12 @@ BRANCH, BLOCKS = 0, 32  # few blocks: products run beside them
 
 class OverlappedUpdate(PeerUpdate):
     """Messages of each layer as soon as it has gradients, and one update at the end."""
+
+    @classmethod
+    def sends_last(cls, problem: Problem) -> int:
+        """The first layer's gradients alone: the others travel beside its product."""
+        first = problem.layers[0]
+        return FLOAT_BYTES * first.fan_in * first.fan_out
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         super().__init__(setup, gemm)

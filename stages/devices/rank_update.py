@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cost import FLOAT_BYTES, parameters
+from common.problem import Problem
 from common.ranks import Group
 from stages.engine.parts import SeparateUpdate
 from stages.engine.recipe import Gemm
@@ -14,6 +16,11 @@ class RankUpdate(SeparateUpdate):
     """All gradients of this rank's images; a subclass adds the other ranks' in `finish`, and updates by the sum."""
 
     takes_gpus: ClassVar[bool] = True
+
+    @classmethod
+    def sends_last(cls, problem: Problem) -> int:
+        """All gradients' bytes, by an all-reduce that sends each as seldom as possible."""
+        return 2 * (problem.gpus - 1) * FLOAT_BYTES * parameters(problem) // problem.gpus
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None:
         super().__init__(setup, gemm)

@@ -49,9 +49,10 @@ class RanksTrainer:
         self.cuda_stream = self._own.cuda_stream
 
     def load_params(self, params: Params) -> None:
-        """Start from these parameters."""
+        """Start from these parameters; returns when every rank has them: its run may be timed from here."""
         self._others.tell("load", self._key, params)
         self._own.load_params(params)
+        self.wait()
 
     def run_epoch(self, epoch: int) -> None:
         """Train on every full batch once, in order."""

@@ -199,6 +199,11 @@ class Update(Part, ABC):
 
     def __init__(self, setup: Setup, gemm: Gemm) -> None: ...
 
+    @classmethod
+    def sends_last(cls, problem: Problem) -> int:  # noqa: ARG003
+        """Bytes that a GPU sends to others after its last product; part of the floor. By default none."""
+        return 0
+
     @abstractmethod
     def __call__(self, layer: int, inputs: Array) -> None:
         """Enqueue one layer's share of the update, from its inputs (B, I) and doutputs[layer] (B, O)."""

@@ -120,7 +120,8 @@ class Stage:
         """How often a step waits for other blocks inside a kernel, on a GPU of this size; part of the stage's floor."""
         if self.recipe is None:
             return Exchanges()
-        return self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
+        found = self.recipe.launch.exchanges(problem, steps, multiprocessors, block_shared_bytes)
+        return replace(found, peer_bytes=found.peer_bytes + self.recipe.update.sends_last(problem))
 
     def climb(
         self, name: str, title: str, group: Group | None = None, *, words: str = "", **choice: Unpack[Choice]
@@ -190,8 +191,10 @@ def _too_few_gpus(problem: Problem) -> str:
     """Why a stage cannot divide this problem's batches among GPUs here; empty if it can."""
     if problem.gpus == 1:
         return "divides each batch among several GPUs; add --gpus 2"
-    if (found := len(devices())) < problem.gpus:
-        return f"needs {problem.gpus} GPUs (--gpus); this machine shows {found or 'none'}"
+    if len(found := devices()[: problem.gpus]) < problem.gpus:
+        return f"needs {problem.gpus} GPUs (--gpus); this machine shows {len(found) or 'none'}"
+    if len(kinds := {gpu.name for gpu in found}) > 1:
+        return f"needs GPUs of one kind; $CUDA_VISIBLE_DEVICES can choose among {' and '.join(sorted(kinds))}"
     return "" if problem.batch_size >= problem.gpus else f"a batch of {problem.batch_size} is fewer images than GPUs"
 
 

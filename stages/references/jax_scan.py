@@ -89,6 +89,7 @@ class JaxScanTrainer:
     the CPU the first trainer of a process chooses its number of threads.
     """
 
+    _layers: Any  # [(I, O), (O,)]
     cuda_stream: int | None = None  # XLA does not expose its streams
 
     def __init__(
@@ -119,8 +120,9 @@ class JaxScanTrainer:
         batch, self._steps = problem.batch_size, problem.steps(len(train.images))
         seen = train.first(self._steps * batch)
         self._image_type = images
-        self._images = self._uploaded(seen.pixels().reshape(self._steps, batch, problem.inputs))
-        self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch))
+        self._on_each, divided = self._placements()
+        self._images = self._uploaded(seen.pixels().reshape(self._steps, batch, problem.inputs), divided)
+        self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch), divided)
         self.load_params(zero_params(problem))
         epoch = jax.jit(self._written(product, variant.unroll), static_argnames="with_totals", donate_argnames="layers")
         self._options = {**variant.options, **_TUNING.get()}
@@ -139,15 +141,19 @@ class JaxScanTrainer:
         self._evaluations: list[tuple[Any, Any, Any]] = []
         self._test_images = 0
 
-    def _uploaded(self, pixels: Any) -> Any:
+    def _placements(self) -> tuple[Any, Any]:
+        """Where parameters and batches (steps, B, ...) lie; None: on the first device."""
+        return None, None
+
+    def _uploaded(self, pixels: Any, place: Any = None) -> Any:
         """Pixels on the device, in the type of images; bfloat16 holds them exactly."""
-        return self._jax.device_put(pixels.astype(self._jax.numpy.dtype(self._image_type)))
+        return self._jax.device_put(pixels.astype(self._jax.numpy.dtype(self._image_type)), place)
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters."""
-        jnp = self._jax.numpy
         # Copies: on the CPU JAX would train in the caller's arrays.
-        self._layers = [(jnp.array(w), jnp.array(b)) for w, b in zip(params.weights, params.biases, strict=True)]
+        layers, copy = zip(params.weights, params.biases, strict=True), self._jax.numpy.array
+        self._layers = self._jax.device_put([(copy(weight), copy(bias)) for weight, bias in layers], self._on_each)
         self._jax.block_until_ready(self._layers)  # XLA copies from its own threads, outside of any fence
 
     def run_epoch(self, epoch: int) -> None:
@@ -240,10 +246,10 @@ def _evaluation(problem: Problem, product: Product) -> Any:
     return evaluate
 
 
-def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None) -> Any:
+def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None, over: str | None = None) -> Any:
     """The epoch as a pure function of layers [(I, O), (O,)], images (steps, B, I) and labels (steps, B).
 
-    Without a `rate`, the problem's.
+    Without a `rate`, the problem's. Gradients become the means `over` an axis of devices.
     """
     import jax
     import jax.numpy as jnp
@@ -257,6 +263,7 @@ def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None) 
     def epoch(layers: Any, images: Any, labels: Any, *, with_totals: bool) -> Any:
         def step(layers: Any, batch: Any) -> Any:
             (loss, logits), gradients = jax.value_and_grad(loss_and_logits, has_aux=True)(layers, *batch)
+            gradients = gradients if over is None else jax.lax.pmean(gradients, over)
             updated = jax.tree.map(lambda old, gradient: old - rate * gradient, layers, gradients)
             return updated, (loss, (logits.argmax(axis=1) == batch[1]).sum()) if with_totals else None
 

@@ -115,23 +115,26 @@ def prepare(setup: TorchSetup, *, amp: bool, variant: Variant = BOTH[DEFAULT]) -
     """Compile, warm up, and capture one graph without and one with totals."""
     epoch, groups = compiled_epoch(setup, amp=amp, variant=variant)
     graphs = {due: captured(partial(epoch, due)) for due in (False, True)}
-    return partial(_replay, graphs, groups)
+    return partial(replay, graphs, groups)
 
 
-def _replay(graphs: Mapping[bool, Any], groups: Sequence[list[Batch]], due: bool) -> None:  # noqa: ARG001
+def replay(graphs: Mapping[bool, Any], groups: Sequence[list[Batch]], due: bool) -> None:  # noqa: ARG001
     """Run an epoch. The arguments keep the batches alive: a graph stores addresses only."""
     graphs[due].replay()
 
 
-def captured(run: Callable[[], None]) -> Any:
-    """Run once, then capture on the current stream; returns the graph."""
+def captured(run: Callable[[], None], watching: str = "global") -> Any:
+    """Run once, then capture on the current stream; returns the graph.
+
+    PyTorch's groups of ranks have threads that call CUDA meanwhile: `watching` "thread_local" allows that.
+    """
     import torch
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the compiler's own choices
         run()  # compiles and initialises libraries, which a capture forbids
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
+    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode=watching):
         run()
     return graph
 
@@ -149,7 +152,7 @@ def prepare_evaluation(setup: TorchSetup, test: Split, *, amp: bool) -> Evaluate
                 steps([batch])
 
     graph = captured(evaluate)
-    return partial(_replay, {True: graph}, [batches], True)
+    return partial(replay, {True: graph}, [batches], True)
 
 
 def use_one_stream() -> None:

@@ -22,7 +22,7 @@ TrainSteps = Callable[[list[Batch], bool], None]
 """Train on these batches, in order; the flag adds to the totals."""
 EvaluationSteps = Callable[[list[Batch]], None]
 """Add each image of these batches to the totals."""
-Steps = TypeVar("Steps", bound=Callable[..., None])
+Steps = TypeVar("Steps", bound=Callable[..., Any])
 
 
 def linear_or_sum(inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

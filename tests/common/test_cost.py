@@ -207,6 +207,18 @@ def test_exchanges_cost_what_was_measured_and_otherwise_the_cheapest_of_all() ->
     assert cost.exchanging_floor(design, measured) == 3.5
 
 
+def test_gradients_travel_to_another_gpu_after_all_products_and_beside_one_kernel() -> None:
+    exchanges = cost.Exchanges(peer_bytes=30)
+    fused, plain = (Design(kernels=count, launches=1, exchanges=exchanges) for count in (3, 8))
+    linked = dataclasses.replace(RATES, flops={"float32": 500.0}, l2_bytes=1e3, peer_hop_us=0.5, peer_bytes=10.0)
+    unlinked = dataclasses.replace(linked, peer_hop_us=None)
+    assert [cost.kernels_floor(LOGISTIC, fused, one) for one in (unlinked, linked)] == [3.0, 2 + 3.5]
+    slow = dataclasses.replace(linked, flops={"float32": 10.0})
+    assert cost.kernels_floor(LOGISTIC, fused, slow) == 12 + 3.5
+    of_plain = [cost.kernels_floor(LOGISTIC, plain, one) for one in (unlinked, linked)]
+    assert of_plain[1] - of_plain[0] == 3.5 - 1
+
+
 def test_the_cheat_limit_is_work_and_one_exchange() -> None:
     # 15 bytes of pixels take 0.15 us, 120 flops at 200 per us 0.6 us; alone, a quarter of the chip would take 2.4 us.
     assert cost.cheat_limit(LOGISTIC, "float32", RATES) == pytest.approx((0.6 + 0.25) / cost.HEADROOM)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from common.cuda.driver import devices
 from common.problem import Problem
 from ladder.machine.environment import missing
-from stages.engine.ranks import RanksTrainer
 from stages.engine.stage import Stage
 from stages.registry import load_all
 from tests.stages.engine.test_step import assert_first_updates, random_split
@@ -30,8 +31,7 @@ def test_first_updates_are_those_of_one_gpu(stage: Stage, hidden: tuple[int, ...
     if reason := stage.misfit(problem, steps=5):
         pytest.skip(reason)
     split = random_split(5 * batch + 1, inputs=49, classes=10)
-    trainer = stage.trainer(problem, split)
-    assert isinstance(trainer, RanksTrainer)
+    trainer: Any = stage.trainer(problem, split)
     for run, epoch in enumerate((1, 0, 1)):
         assert_first_updates(trainer, problem, split, stage.precision, run=run, epoch=epoch)
         trainer.wait()

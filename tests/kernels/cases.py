@@ -540,6 +540,43 @@ def _messages(kernel: str, random: Generator) -> Iterator[Case]:
         yield Case(kernel, (blocks,), (512,), args, bounds, macros=macros, besides=besides)
 
 
+def peer_sums(random: Generator) -> Iterator[Case]:
+    # Features, width, splits, shares, numbers of a share; halves, rounds before.
+    for features, width, splits, shares, share, halves, number in (
+        (16, 32, 1, 1, 3, 2, 0),
+        (16, 64, 4, 9, 650, 2, 1),
+        (32, 96, 2, 70, 259, 1, 2),
+        (16, 36, 3, 33, 256, 1, 3),
+    ):
+        of_share, columns = -(-share // 4), features * width // 4
+        units, blocks, rank = of_share + columns, -(-of_share // 16) - (-columns // 512), number % 2
+        shape, tag = (2, 2, 4 * units), 1 - number // 2 % 2
+        received = _normal(random, shape).view(np.uint32) & ~np.uint32(1)
+        received[number % 2] |= np.uint32(tag)
+        received[1 - number % 2] |= np.uint32(1 - tag)
+        gradients, partials = _normal(random, (splits, features, halves * width)), _normal(random, (shares, share))
+        args: Args = {"gradients": gradients, "partials": partials, "block_totals": random.random((shares, 2))}
+        args |= {"theirs": np.zeros(shape, np.uint32), "mailbox": received}
+        args |= {"rounds": np.full(blocks, number, np.uint32), "part": float(np.float32(0.4)), "splits": splits}
+        args |= {"features": features, "width": width, "shares": shares, "share": share, "units": units, "rank": rank}
+        args["with_totals"] = int(splits > 1)
+        sizes: Args = {"gradients": np.abs(gradients), "partials": np.abs(partials)}
+        sizes["mailbox"] = np.abs(received.view(np.float32)).view(np.uint32)
+        largest = doubles.peer_sums(**(args | sizes), halves=halves)  # type: ignore[arg-type]
+        unit = (halves * splits + shares + 6) * UNIT
+        bounds: dict[str, Array | float] = {name: unit * largest[name] for name in ("gradients", "partials", "theirs")}
+        bounds |= {"block_totals": 1e-13, "rounds": 0.0}
+        readings: dict[str, Callable[[Array], Array]] = {"theirs": partial(_sent, tag)}
+        macros, besides = (("FACTOR_HALVES", str(halves)),), {"halves": halves}
+        yield Case("peer_sums", (blocks,), (512,), args, bounds, macros=macros, besides=besides, readings=readings)
+
+
+def _sent(tag: int, bits: Array) -> Array:
+    """The numbers of messages; NaN where one has another tag. What was not sent is zero."""
+    numbers = (bits & ~np.uint32(1)).view(np.float32)
+    return np.where((bits & 1 == tag) | (bits == 0), numbers, np.nan)
+
+
 def sgd_updates(random: Generator) -> Iterator[Case]:
     for networks, count in zip(itertools.cycle((1, 3)), _counts(), strict=False):
         param, gradient = _normal(random, (networks, count)), _normal(random, (networks, count))

@@ -242,6 +242,43 @@ def peer_update(
     return {"param": param - learning_rate * total, "theirs": sent if sends else theirs, "rounds": rounds + 1}
 
 
+def peer_sums(
+    gradients: Array,
+    partials: Array,
+    block_totals: Array,
+    theirs: Array,
+    mailbox: Array,
+    rounds: Array,
+    part: float,
+    splits: int,
+    features: int,
+    width: int,
+    shares: int,
+    share: int,
+    units: int,
+    rank: int,
+    with_totals: int,
+    halves: int,
+) -> Outputs:
+    number = int(rounds[0])
+    own = np.zeros(4 * units)
+    own[:share] = partials.sum(axis=0)
+    weights = gradients.reshape(splits, features, halves, width).sum(axis=(0, 2))
+    own[4 * units - weights.size :] = weights.ravel()
+    received = (mailbox[number % 2, 1 - rank].astype(np.uint32) & ~np.uint32(1)).view(np.float32)
+    both = part * own + received
+    sums, of_shares, totals = gradients.copy(), partials.copy(), block_totals.copy()
+    sums[0].reshape(features, halves, width)[:] = 0
+    sums[0].reshape(features, halves, width)[:, 0] = both[4 * units - weights.size :].reshape(features, width)
+    of_shares[0] = both[:share]
+    if with_totals:
+        totals[0] = block_totals.sum(axis=0)
+    sent = theirs.astype(np.float64)
+    sent[number % 2, rank] = part * own
+    outputs = {"gradients": sums, "partials": of_shares, "block_totals": totals}
+    return {**outputs, "theirs": sent, "rounds": rounds + 1}
+
+
 def _messages(gradient: Array, share: float, number: int) -> NDArray[np.uint32]:
     """To 23 bits, halves to even, and a tag that differs from the one two rounds before."""
     bits = (gradient * share).astype(np.float32).view(np.uint32)

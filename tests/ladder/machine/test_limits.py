@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -20,6 +21,7 @@ from ladder.machine.environment import ROOT
 from ladder.machine.limits import keep_limits, kept_limits
 from ladder.records.limits import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds
 from ladder.records.run import GpuState
+from stages.devices.r1_ddp_peer import STAGE
 from tests.ladder import gpus
 
 # Three samples of each, in the order of limits.PRIMITIVES.
@@ -181,6 +183,17 @@ def test_bounds_use_the_best_samples() -> None:
     without = limits.bounds(record, Problem(784, 10), "float32", None)
     assert without == StepBounds(found.cheat_limit_us, None)
     assert without.design_floor_us is None
+
+
+@pytest.mark.usefixtures("h200")
+def test_on_several_gpus_the_floor_is_of_a_share_and_the_gradients_way() -> None:
+    problem = Problem(784, 10, (256,), batch_size=8192, gpus=2)
+    counts = SimpleNamespace(kernels_per_step=7, launches_per_step=0.1, syncs_per_epoch=0, copies=[])
+    found = limits.bounds_of(measured(FakePrimitives()), STAGE, problem, 7, cast(Any, counts))
+    assert found is not None
+    assert found.design is not None
+    assert found.design.flops == 4096 * 2 * (2 * 784 * 256 + 3 * 256 * 10)
+    assert found.design.kernels_us == pytest.approx(6 * 0.86 + 0.7 + 203_530 * 4 / 390e3)
 
 
 @pytest.mark.usefixtures("h200")

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from common.cost import Exchanges
 from common.problem import Problem
+from stages.devices import r1_ddp_halves, r1_ddp_step, r2_ddp_overlap
 from stages.devices.r1_ddp_peer import STAGE
+from stages.engine.stage import Stage
 
 
 @pytest.mark.parametrize(
@@ -22,5 +25,30 @@ from stages.devices.r1_ddp_peer import STAGE
     ],
 )
 def test_what_fits(found: int, gpus: int, batch: int, reason: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.engine.stage.devices", lambda: [SimpleNamespace()] * found)
+    monkeypatch.setattr("stages.engine.stage.devices", lambda: [SimpleNamespace(name="H100")] * found)
     assert STAGE.misfit(Problem(5, 3, batch_size=batch, gpus=gpus), 7) == reason
+
+
+def test_unlike_gpus_share_no_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [SimpleNamespace(name=name) for name in ("L4", "A10", "A10")]
+    monkeypatch.setattr("stages.engine.stage.devices", lambda: found)
+    problem = Problem(5, 3, batch_size=8, gpus=2)
+    reason = "needs GPUs of one kind; $CUDA_VISIBLE_DEVICES can choose among A10 and L4"
+    assert STAGE.misfit(problem, 7) == reason
+    found.reverse()
+    assert STAGE.misfit(problem, 7) is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "gpus", "sent"),
+    [
+        (r1_ddp_step.STAGE, 2, 203_530 * 4),
+        (r1_ddp_step.STAGE, 3, 203_530 * 16 // 3),
+        (STAGE, 2, 203_530 * 4),
+        (r2_ddp_overlap.STAGE, 2, 784 * 256 * 4),
+        (r1_ddp_halves.STAGE, 2, 203_530 * 4),
+    ],
+)
+def test_what_is_sent_after_the_last_product(stage: Stage, gpus: int, sent: int) -> None:
+    problem = Problem(784, 10, (256,), batch_size=8192, gpus=gpus)
+    assert stage.exchanges(problem, 7, 132, 200_000) == Exchanges(peer_bytes=sent)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import partial
 from multiprocessing import Pipe
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
 
 from common.data.dataset import Split
 from common.errors import MisfitError
-from common.problem import Problem
-from common.ranks import Group, Others, RankError, serve
+from common.problem import Params, Problem, initial_params
+from common.ranks import Build, Group, Others, RankError, serve
 from common.trainer import Trainer
 from stages.engine.ranks import RanksTrainer, share_of
 from tests.stages.devices.rank_parts import build
 from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
+
+RANKS_AND_BATCH = [(1, 6), (2, 7), (3, 9), (3, 3)]
 
 
 def as_threads(ranks: int) -> Others:
@@ -26,12 +31,22 @@ def as_threads(ranks: int) -> Others:
     return Others([own for own, _ in pipes])
 
 
-@pytest.mark.parametrize(("ranks", "batch"), [(1, 6), (2, 7), (3, 9), (3, 3)])
-@pytest.mark.parametrize("hidden", [(), (6, 4)], ids=str)
-def test_first_updates_are_those_of_one_gpu(ranks: int, batch: int, hidden: tuple[int, ...]) -> None:
-    problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=batch, metrics_every=2, gpus=ranks)
-    split = random_split(3 * batch + 1, 13, 3)
-    trainer = RanksTrainer(build, problem, split, as_threads)
+def as_ranks(build: Build) -> Callable[[Problem, Split], RanksTrainer]:
+    return lambda problem, split: RanksTrainer(build, problem, split, as_threads)
+
+
+def assert_train_as_one(
+    build: Callable[[Problem, Split], Any],
+    ranks: int,
+    batch: int,
+    hidden: tuple[int, ...],
+    inputs: int = 13,
+    classes: int = 3,
+) -> None:
+    """First updates are those of one GPU, replicas are equal, and metrics are of all images."""
+    problem = Problem(inputs, classes, hidden, batch_size=batch, metrics_every=2, gpus=ranks)
+    split = random_split(3 * batch + 1, inputs, classes)
+    trainer = build(problem, split)
     for run, epoch in enumerate((1, 0, 1)):
         assert_first_updates(trainer, problem, split, run=run, epoch=epoch)
         trainer.wait()
@@ -40,7 +55,38 @@ def test_first_updates_are_those_of_one_gpu(ranks: int, batch: int, hidden: tupl
         for other in others:
             pairs = zip(first.tensors().values(), other.tensors().values(), strict=True)
             assert all((one == two).all() for one, two in pairs)
-    assert_validates(trainer, problem, random_split(2 * batch + 1, 13, 3, seed=1))
+    assert_validates(trainer, problem, random_split(2 * batch + 1, inputs, classes, seed=1))
+
+
+@pytest.mark.parametrize(("ranks", "batch"), RANKS_AND_BATCH)
+@pytest.mark.parametrize("hidden", [(), (6, 4)], ids=str)
+def test_first_updates_are_those_of_one_gpu(ranks: int, batch: int, hidden: tuple[int, ...]) -> None:
+    assert_train_as_one(as_ranks(build), ranks, batch, hidden)
+
+
+loaded: list[int] = []
+
+
+def loading_late(group: Group, problem: Problem, train: Split) -> Trainer:
+    trainer = build(group, problem, train)
+    load = trainer.load_params
+
+    def late(params: Params) -> None:
+        time.sleep(0.05 * group.rank)
+        load(params)
+        loaded.append(group.rank)
+
+    trainer.load_params = late  # type: ignore[method-assign]
+    return trainer
+
+
+def test_no_rank_loads_parameters_while_a_run_is_timed() -> None:
+    problem = Problem(5, 3, batch_size=4, gpus=3)
+    trainer = RanksTrainer(loading_late, problem, random_split(8, 5, 3), as_threads)
+    loaded.clear()
+    trainer.load_params(initial_params(problem, 0))
+    assert loaded == [0, 1, 2]
+    trainer.close()
 
 
 @pytest.mark.parametrize(("batch", "ranks", "sizes"), [(8, 2, [4, 4]), (7, 3, [2, 2, 3]), (3, 3, [1, 1, 1])])

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cuda.compile import Macros
 from stages.streamed import r2_last_layer
 from stages.streamed.r1_streamed import ExactStreamed
-from stages.streamed.ring_gemm import RingGemm
+from stages.streamed.ring_gemm import BY_WARPGROUPS, RingGemm
 
 
 class ExactRing(RingGemm, ExactStreamed):
@@ -34,6 +35,11 @@ class ExactRing(RingGemm, ExactStreamed):
 
     forward_teams: ClassVar[int] = 1
     below: ClassVar[str] = "last-layer"
+
+    @classmethod
+    def macros_on(cls, capability: int) -> Macros:
+        """Backward by warpgroups where `wgmma` is: on sm_90 alone."""
+        return cls.macros + (BY_WARPGROUPS if capability == 90 else ())
 
 
 STAGE = r2_last_layer.STAGE.climb(

@@ -16,17 +16,18 @@ of their memories an H200 would take 128. Batches of at most 32; inputs a multip
 Predict: on H100: 784-4096x3-10, batch 32: 160 to 180 us.
 
 Found: in a trial on an H100, 213 to 215 us where last-layer takes 217: a quarter more than expected. Then one team took
-the gradient of the inputs, the other the update, and two layers backward 129 us on an H200; with turns 108, and a step
-187 us instead of 210; without products 79 (docs/notebook/streamed.md). Three layers of 2,048: 89.8, of 8,192: 551.
+the gradient of the inputs, the other the update: 210 us on an H200. With turns 187; since warpgroups multiply backward
+(wgmma, sm_90) 166 to 169 (docs/notebook/streamed.md). Three layers of 2,048: 83.3, of 8,192: 538.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cuda.compile import Macros
 from stages.streamed import r2_last_layer
 from stages.streamed.r1_streamed import ExactStreamed
-from stages.streamed.ring_gemm import RingGemm
+from stages.streamed.ring_gemm import BY_WARPGROUPS, RingGemm
 
 
 class ExactRing(RingGemm, ExactStreamed):
@@ -34,6 +35,11 @@ class ExactRing(RingGemm, ExactStreamed):
 
     forward_teams: ClassVar[int] = 1
     below: ClassVar[str] = "last-layer"
+
+    @classmethod
+    def macros_on(cls, capability: int) -> Macros:
+        """Backward by warpgroups where `wgmma` is: on sm_90 alone."""
+        return cls.macros + (BY_WARPGROUPS if capability == 90 else ())
 
 
 STAGE = r2_last_layer.STAGE.climb(

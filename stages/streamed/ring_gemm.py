@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from common.cuda.compile import Macros
 from common.errors import MisfitError
 from common.problem import Params, Problem
 from stages.engine.misfit import closest_rung, require_shared_bytes, with_closest
@@ -19,8 +20,8 @@ from stages.tiles.tile_gemm import ProductSpec, tile_source_hash
 from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, STEP, WARP
 
 FILE = "streamed/ring.cu"
-# ring.cuh, ring_back.cuh and ring_forward.cuh
-TEAM_WARPS = 8
+# ring.cuh, ring_back.cuh, ring_forward.cuh and ring_warpgroups.cuh
+TEAM_WARPS, GROUP_WARPS = 8, 4
 BACK_TEAMS = 2
 SLOTS = 8
 FORWARD_PITCH = TILE + 16
@@ -35,7 +36,16 @@ def ring_bytes(factor_pitch: int, weight_bytes: int = 4, slots: int = SLOTS) -> 
 FORWARD_BYTES = ring_bytes(FORWARD_PITCH)
 FORWARD_PLANES_BYTES = ring_bytes(FORWARD_PITCH, 2, 12)
 BACK_BYTES = ring_bytes(PITCH) + HELD * MOST_ROWS * TILE
-"""Shared memory of a block, in bytes; backward with the inputs as factors."""
+GROUP_BYTES = ring_bytes(PITCH, slots=7) + HELD * MOST_ROWS * TILE * (1 + BACK_TEAMS) + 128
+"""Shared memory of a block, in bytes; backward with inputs as factors, by warpgroups also with outputs' gradients."""
+
+BY_WARPGROUPS = (("BY_WARPGROUPS", "1"),)
+
+
+def back_launch(macros: Macros) -> tuple[int, int]:
+    """Threads and bytes of shared memory of a block of `ring_back`."""
+    warps, used = (GROUP_WARPS, GROUP_BYTES) if BY_WARPGROUPS[0] in macros else (TEAM_WARPS, BACK_BYTES)
+    return WARP * (BACK_TEAMS * warps + 2), used
 
 
 def panels_of(units: int) -> tuple[int, int, int]:
@@ -47,7 +57,7 @@ class RingGemm(StreamedGemm):
     """The rung below's products, but all those of hidden layers by ring kernels, with weights in their own order."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_90")
-    macros: ClassVar[tuple[tuple[str, str], ...]] = ()  # of ring.cu
+    macros: ClassVar[Macros] = ()  # of ring.cu
     forward_teams: ClassVar[int]
     forward_bytes: ClassVar[int] = FORWARD_BYTES  # of shared memory
     below: ClassVar[str]  # the closest rung for any network
@@ -56,14 +66,16 @@ class RingGemm(StreamedGemm):
         problem, device = setup.problem, setup.device
         if reason := self.misfit(problem, len(setup.tensors.batches)):
             raise MisfitError(reason)
+        macros = self.macros_on(device.capability)
+        self._back_threads, self._back_bytes = back_launch(macros)
         with closest_rung(self.below):
-            require_shared_bytes(device, max(self.forward_bytes, BACK_BYTES))
+            require_shared_bytes(device, max(self.forward_bytes, self._back_bytes))
         super().__init__(setup)
-        self._ring_forward = lru_cache(partial(setup.kernel, FILE, "ring_forward", macros=self.macros))
-        self._ring_back = lru_cache(partial(setup.kernel, FILE, "ring_back", macros=self.macros))
+        self._ring_forward = lru_cache(partial(setup.kernel, FILE, "ring_forward", macros=macros))
+        self._ring_back = lru_cache(partial(setup.kernel, FILE, "ring_back", macros=macros))
         self._most_blocks = 2 * device.multiprocessors
         self._ring_trials = device.trials(
-            f"{FILE} {self.macros} {tile_source_hash(FILE, __file__)}", are_cold=self._are_cold
+            f"{FILE} {macros} {tile_source_hash(FILE, __file__)}", are_cold=self._are_cold
         )
         self._ring_chosen: dict[tuple[str, int, int], int] = {}
         self._in_panels = {id(weights) for weights in setup.tensors.weights[:-1]}
@@ -75,6 +87,11 @@ class RingGemm(StreamedGemm):
         self._zero, self._no_byte = device.zero, device.empty((1, 0), np.uint8)
         self._no_dinputs = device.empty((1,), np.float32)
         self._awaited: Product | None = None  # the gradient of a layer's inputs, until its update is asked for
+
+    @classmethod
+    def macros_on(cls, capability: int) -> Macros:  # noqa: ARG003
+        """The macros of ring.cu on a GPU of this compute capability, such as 90."""
+        return cls.macros
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
@@ -182,11 +199,10 @@ class RingGemm(StreamedGemm):
     ) -> None:
         """The blocks of a row are a cluster only where they have gradients to add up."""
         is_cluster = back is not None and split > 1
-        kernel = self._ring_back(split if is_cluster else None, BACK_BYTES)
+        kernel = self._ring_back(split if is_cluster else None, self._back_bytes)
         mask = self._no_byte if back is None else back[3].fusion.mask  # type: ignore[union-attr]
         dinputs = self._no_dinputs if back is None else back[2]
         sizes = (inputs.shape[0], *weights.shape, mask.shape[-1])
         grid = (1 if is_cluster else split, blocks(weights.shape[0], TILE))
-        threads = WARP * (BACK_TEAMS * TEAM_WARPS + 2)
         arrays = (inputs, doutputs, weights, bias, dinputs, mask)
-        kernel(grid, threads, *arrays, *map(int32, sizes), float32(rate))
+        kernel(grid, self._back_threads, *arrays, *map(int32, sizes), float32(rate))

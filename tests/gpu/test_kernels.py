@@ -31,6 +31,8 @@ def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
     for case in all_cases(kernel.name, np.random.default_rng(seed)):
         if case.cluster is not None and not gpu.has_clusters:
             continue
+        if ("BY_WARPGROUPS", "1") in case.macros and gpu.capability != 90:
+            continue
         macros = case.macros + FOR_TOOLS.get((kernel.name, sanitizer()), ())
         function = gpu.kernel(kernel.source, kernel.name, macros=macros, **case.how)
         first = launched(gpu, function, kernel, case)

@@ -51,8 +51,7 @@ from stages.streamed.last_layer_head import shared_bytes
 from stages.streamed.r3_ring_bf16 import BFloat16Ring
 from stages.streamed.r3_streamed_ring import ExactRing
 from stages.streamed.r4_ring_planes import PlanesRing
-from stages.streamed.ring_gemm import BACK_BYTES as RING_BACK_BYTES
-from stages.streamed.ring_gemm import BACK_TEAMS, TEAM_WARPS, RingGemm, panels_of
+from stages.streamed.ring_gemm import TEAM_WARPS, RingGemm, back_launch, panels_of
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
 from stages.streamed.weight_panels import TILE
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
@@ -334,7 +333,8 @@ def ring_forward(random: Generator) -> Iterator[Case]:
 
 def ring_back(random: Generator) -> Iterator[Case]:
     """As streamed kernels, likewise; the blocks of a row are no cluster where they have nothing to add up."""
-    for ring, bits in RINGS:
+    for ring, bits, macros in [*((*ring, ring[0].macros) for ring in RINGS), (*RINGS[0], RINGS[0][0].macros_on(90))]:
+        threads, shared_bytes = back_launch(macros)
         for case in _back_cases("ring_back", random, bits, RING_SIZES):
             weights = np.asarray(case.args["weights"])
             fan_in, fan_out = weights.shape
@@ -346,10 +346,10 @@ def ring_back(random: Generator) -> Iterator[Case]:
                 case,
                 args=args,
                 grid=(1 if is_cluster else split, _blocks(fan_in, TILE)),
-                block=(WARP * (BACK_TEAMS * TEAM_WARPS + 2),),
+                block=(threads,),
                 cluster=split if is_cluster else None,
-                shared_bytes=RING_BACK_BYTES,
-                macros=ring.macros,
+                shared_bytes=shared_bytes,
+                macros=macros,
                 besides={"plain": weights.astype(np.float64)},
                 readings={"weights": partial(_unpacked, ring)},
             )

@@ -25,6 +25,7 @@ class HostDevice:
     stream_handle: int | None = None
     has_clusters = False
     keeps_columns = False
+    capability = 0
 
     def __init__(self) -> None:
         self.stream = HostStream()

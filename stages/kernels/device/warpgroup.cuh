@@ -50,6 +50,13 @@ __device__ void keep_in_place(float (&c)[N][4]) {
     for (int i = 0; i < 4 * N; ++i) asm volatile("" : "+f"(c[i / 4][i % 4])::"memory");
 }
 
+// The same for a left factor, before wgmma_fence.
+template <int N>
+__device__ void keep_in_place(unsigned (&a)[N]) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) asm volatile("" : "+r"(a[i])::"memory");
+}
+
 #define SUMS(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 
 // c (64, 64) += a (64, 16) b (16, 64). The rows of a's matrices are its rows; the rows of b's are its columns.
@@ -125,6 +132,27 @@ __device__ inline void wgmma_mma_async(float (&c)[13][4], const unsigned (&a)[4]
         "%56, 1, 1, 1, 1;"
         : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7]), SUMS(c[8]),
           SUMS(c[9]), SUMS(c[10]), SUMS(c[11]), SUMS(c[12])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
+}
+
+// c (64, 32) += a (64, 8) b (8, 32) in tf32. The rows of b's matrices, of 16 bytes, are its columns.
+__device__ inline void wgmma_mma_async_tf32(float (&c)[4][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n32k8.f32.tf32.tf32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
+        : "memory");
+}
+
+// c (64, 64) += a (64, 8) b (8, 64), likewise.
+__device__ inline void wgmma_mma_async_tf32(float (&c)[8][4], const unsigned (&a)[4], unsigned long long b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, "
+        "%13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, "
+        "%34, %35}, %36, 1, 1, 1;"
+        : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)
         : "memory");
 }

@@ -3,6 +3,7 @@
 #include "tiles/tensor_arithmetic.cuh"
 #include "streamed/ring_back.cuh"
 #include "streamed/ring_forward.cuh"
+#include "streamed/ring_warpgroups.cuh"
 #include "streamed/weight_planes.cuh"
 
 #ifndef IS_EXACT
@@ -10,6 +11,9 @@
 #endif
 #ifndef IN_PLANES
 #define IN_PLANES 0  // 1: weights in two planes, of which forward reads one; only in bfloat16
+#endif
+#ifndef BY_WARPGROUPS
+#define BY_WARPGROUPS 0  // 1: exact products backward by warpgroups; needs sm_90a
 #endif
 
 #if IS_EXACT
@@ -26,7 +30,8 @@ using Weights = FloatWeights;
 #endif
 
 constexpr int FORWARD_TEAMS = IS_EXACT ? 1 : 2;
-constexpr int BACK_THREADS = (BACK_TEAMS * TEAM_WARPS + 2) * WARP, FORWARD_THREADS = (FORWARD_TEAMS * TEAM_WARPS + 1) * WARP;
+constexpr int BACK_THREADS = (BACK_TEAMS * (BY_WARPGROUPS ? GROUP_WARPS : TEAM_WARPS) + 2) * WARP;
+constexpr int FORWARD_THREADS = (FORWARD_TEAMS * TEAM_WARPS + 1) * WARP;
 
 // ring_back: a layer's backward pass and update in one pass over its weights. dinputs = doutputs @ weights^T where the mask is
 // set, else 0; then weights -= learning_rate * inputs^T @ doutputs and bias -= learning_rate * (column sums of doutputs).
@@ -38,8 +43,8 @@ constexpr int BACK_THREADS = (BACK_TEAMS * TEAM_WARPS + 2) * WARP, FORWARD_THREA
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
 // With mask_bytes = 0 dinputs are neither computed nor written.
 // Kind:   gemm.
-// Launch: grid (blocks, tiles of 64 inputs), the blocks of a row a cluster, or without dinputs alone; 18 warps;
-//   shared memory 221,568 bytes.
+// Launch: grid (blocks, tiles of 64 inputs), the blocks of a row a cluster, or without dinputs alone; 18 warps and shared
+//   memory of 221,568 bytes, by warpgroups 10 and 228,736.
 // Needs:  sm_90; batch <= 32, fan_in a multiple of 16, fan_out of 64, blocks <= fan_out / 64, each matrix aligned to 16 bytes
 //   and under 2^30 elements.
 // Order:  each warp adds its share of outputs in the order of the circle, then warps and blocks in order; repeats bit for bit.
@@ -50,7 +55,11 @@ extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back(
     const BackLayer layer = {inputs, doutputs, weights, bias, {batch, fan_in, fan_out}, learning_rate, 0};
     const Product<float> product = {doutputs, weights, dinputs, bias, const_cast<unsigned char*>(mask), batch, fan_in, fan_out,
                                     mask_bytes, RELU_BACKWARD, 1.0f, 0.0f, 1.0f};
+#if BY_WARPGROUPS
+    mask_bytes > 0 ? ring_back_by_groups<true>(layer, product, memory) : ring_back_by_groups<false>(layer, product, memory);
+#else
     ring_back<Arithmetic, Weights, IS_EXACT>(layer, product, memory);
+#endif
 }
 
 // ring_forward: a layer forward. out = inputs @ weights + bias, with ReLU if fusion is 2, without if it is 1.

@@ -53,16 +53,16 @@ struct alignas(128) Ring {
     Barrier full[SLOTS], read[SLOTS], done[SLOTS], empty[SLOTS], ready;
 
     // Call it with all threads before others use the ring.
-    __device__ void begin(bool is_stored) {
-        constexpr int REPORTS = TEAM_WARPS * LANES_ARRIVE;
+    __device__ void begin(bool is_stored, int team_warps = TEAM_WARPS) {
         if (threadIdx.x == 0) {
+            const int reports = team_warps * LANES_ARRIVE;
             for (int s = 0; s < SLOTS; ++s) {
                 mbarrier_init(full[s], 1 + WARP);
-                mbarrier_init(read[s], REPORTS);
-                mbarrier_init(done[s], REPORTS);
-                mbarrier_init(empty[s], is_stored ? 1 : REPORTS);
+                mbarrier_init(read[s], reports);
+                mbarrier_init(done[s], reports);
+                mbarrier_init(empty[s], is_stored ? 1 : reports);
             }
-            mbarrier_init(ready, REPORTS);
+            mbarrier_init(ready, reports);
             fence_mbarrier_init();
         }
         __syncthreads();

@@ -1,17 +1,50 @@
-// In place of stages/kernels/device/warpgroup.cuh: a CPU has no such instructions, so that single warps multiply.
+// In place of stages/kernels/device/warpgroup.cuh: a CPU has no such instructions, so that single warps multiply; but products
+// of tf32 are here, in C++ by PTX's tables. They are there at once.
 #pragma once
+#include <cstring>
 
 constexpr bool HAS_WGMMA = false;
+
+struct Matrices {
+    const char* first;
+    int along_k, across;
+
+    float at(int col, int k) const {
+        const void* number = first + col / 8 * across + k / 4 * along_k + col % 8 * 16 + k % 4 * 4;
+        return as_float(*static_cast<const unsigned*>(number) & ~0x1fffu);
+    }
+};
+inline Matrices wgmma_descriptor(const void* first, int along_k, int across) {
+    return {static_cast<const char*>(first), along_k, across};
+}
+inline Matrices moved(Matrices matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across}; }
 inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int BUT>
 void wgmma_wait_group() {}
 template <int N>
 void keep_in_place(float (&)[N][4]) {}
-// Declared, and never called.
-unsigned long long moved(unsigned long long matrices, int bytes);
-unsigned long long wgmma_descriptor(const void* first, int along_k, int across);
-template <int N, class Left>
-void wgmma_mma_async(float (&c)[N][4], const Left& a, unsigned long long b);
 template <int N>
-void wgmma_mma_async_by_rows(float (&c)[N][4], const unsigned (&a)[4], unsigned long long b);
+void keep_in_place(unsigned (&)[N]) {}
+// Declared, and never called.
+template <int N, class Left>
+void wgmma_mma_async(float (&c)[N][4], const Left& a, Matrices b);
+template <int N>
+void wgmma_mma_async_by_rows(float (&c)[N][4], const unsigned (&a)[4], Matrices b);
+
+// A warp's sixteen rows.
+template <int COUNT>
+void wgmma_mma_async_tf32(float (&c)[COUNT][4], const unsigned (&a)[4], Matrices b, int line = __builtin_LINE()) {
+    static unsigned held[128][32][32][4];
+    auto& warp = held[(blockIdx.x + gridDim.x * blockIdx.y) % 128][threadIdx.x / 32];
+    const int own = cpu_cuda::lane();
+    std::memcpy(warp[own], a, sizeof a);
+    __syncwarp(~0u, line);
+    for (int i = 0; i < 4 * COUNT; ++i) {
+        const int row = own / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + own % 4 * 2 + i % 2;
+        for (int k = 0; k < 8; ++k) {
+            c[i / 4][i % 4] += as_float(warp[row % 8 * 4 + k % 4][row / 8 + k / 4 * 2] & ~0x1fffu) * b.at(col, k);
+        }
+    }
+    __syncwarp(~0u, line);
+}

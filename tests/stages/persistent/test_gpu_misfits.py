@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ HIDDEN = Problem(inputs=784, classes=10, hidden=(256,), batch_size=128)
 class FakeGpu(HostDevice):
     """Properties of a GPU, and kernels that load if the GPU allows their shape; none runs."""
 
-    capability: tuple[int, int]
+    capability: int = field()
     block_shared_bytes: int  # opt-in maximum, from the CUDA programming guide
     multiprocessors: int
     clusters: int | None = None  # of 16 blocks, at once; None if the GPU refuses the size
@@ -44,7 +44,7 @@ class FakeGpu(HostDevice):
 
     def __post_init__(self) -> None:
         super().__init__()
-        self.has_clusters = self.capability >= (9, 0)
+        self.has_clusters = self.capability >= 90
 
     def zero(self, array: Any) -> None:
         pass
@@ -64,15 +64,15 @@ class FakeGpu(HostDevice):
 
 
 KIB = 1 << 10
-SM_75 = FakeGpu((7, 5), 64 * KIB, 40)
-SM_80 = FakeGpu((8, 0), 163 * KIB, 108)
-SM_86 = FakeGpu((8, 6), 99 * KIB, 84)
-SM_89 = FakeGpu((8, 9), 99 * KIB, 128)
-SM_90 = FakeGpu((9, 0), 227 * KIB, 132, clusters=6)
-SM_90_ONE = FakeGpu((9, 0), 227 * KIB, 26, clusters=1)
-SM_90_NONE = FakeGpu((9, 0), 227 * KIB, 16, clusters=0)
-SM_100 = FakeGpu((10, 0), 227 * KIB, 148, clusters=7)
-SM_120 = FakeGpu((12, 0), 99 * KIB, 170)
+SM_75 = FakeGpu(75, 64 * KIB, 40)
+SM_80 = FakeGpu(80, 163 * KIB, 108)
+SM_86 = FakeGpu(86, 99 * KIB, 84)
+SM_89 = FakeGpu(89, 99 * KIB, 128)
+SM_90 = FakeGpu(90, 227 * KIB, 132, clusters=6)
+SM_90_ONE = FakeGpu(90, 227 * KIB, 26, clusters=1)
+SM_90_NONE = FakeGpu(90, 227 * KIB, 16, clusters=0)
+SM_100 = FakeGpu(100, 227 * KIB, 148, clusters=7)
+SM_120 = FakeGpu(120, 99 * KIB, 170)
 
 NO_CLUSTER = "This GPU cannot run a cluster of 16 blocks."
 REFUSED = "This GPU refuses clusters of 16 blocks (CUDA_ERROR_INVALID_VALUE)."
@@ -87,7 +87,7 @@ def make(part: Any, gpu: FakeGpu, problem: Problem, recipe: Recipe = RECIPE) -> 
 
 @pytest.mark.parametrize("gpu", [SM_75, SM_80, SM_86, SM_89], ids=lambda gpu: f"sm_{gpu.capability}")
 def test_clusters_need_a_newer_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    gpus.show(monkeypatch, DeviceInfo("a GPU", gpu.capability, 8 << 30, "0000:01:00.0"))
+    gpus.show(monkeypatch, DeviceInfo("a GPU", divmod(gpu.capability, 10), 8 << 30, "0000:01:00.0"))
     for module in (r1_persistent_cluster, r2_cluster_fp16, r2_last_layer, r2_last_layer_bf16):
         assert "sm_90" in module.STAGE.needs
     told = missing(("sm_90",))
@@ -142,7 +142,7 @@ def test_the_grid_fits_every_gpu(module: Any, gpu: FakeGpu) -> None:
 def test_a_division_that_fits_no_gpu_is_refused() -> None:
     with pytest.raises(MisfitError, match=r"^A row of 50,000 and 10 units .*`cuda-graph`\.$"):
         make(GridEpoch, SM_90, Problem(inputs=4, classes=10, hidden=(50_000,), batch_size=2))
-    tiny = FakeGpu((9, 0), 4 * KIB, 132)
+    tiny = FakeGpu(90, 4 * KIB, 132)
     with pytest.raises(MisfitError, match=r"^No division .* 132 blocks with 4 KiB .*`cuda-graph`\.$"):
         make(GridEpoch, tiny, HIDDEN)
 

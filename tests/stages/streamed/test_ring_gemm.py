@@ -34,7 +34,7 @@ def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
     """One that has a library, and always the last choice."""
     use_library(monkeypatch)
     made = ShimDevice(shim)
-    made.block_shared_bytes, made.l2_bytes, made.multiprocessors = 227 << 10, 50 << 20, 4
+    made.block_shared_bytes, made.l2_bytes, made.multiprocessors, made.capability = 227 << 10, 50 << 20, 4, 90
     monkeypatch.setattr(made, "trials", lambda subject, **how: ChosenBefore(-1), raising=False)
     return made
 

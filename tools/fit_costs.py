@@ -40,7 +40,7 @@ GRID = ("step", "barrier", "thousand cycles", "thousand cycles, weights in L2", 
 CLUSTER = ("hop", "image", "million weights")
 WHOLE = {
     "torch-eager": ("step", "layer"), "torch-compile": ("step", "layer", "million products"), "torch-graph": KERNELS,
-    "jax-scan": KERNELS,
+    "torch-graph-amp": KERNELS, "jax-scan": KERNELS, "jax-scan-bf16": KERNELS,
     "cuda-graph": KERNELS, "fused-bias": KERNELS, "exact-u8": KERNELS, "streamed-bf16": KERNELS,
     "persistent-grid": GRID, "grid-bf16": GRID, "persistent-cluster": CLUSTER, "cluster-fp16": CLUSTER,
 }  # fmt: skip

@@ -58,6 +58,7 @@ NETWORKS = (
     Problem(784, 10, (256,), batch_size=8192),
     Problem(784, 10, (128, 128, 128), batch_size=256),
     Problem(784, 10, (128, 128, 128), batch_size=8192),
+    Problem(784, 10, (256, 256), batch_size=60_000),
 )
 
 

@@ -99,7 +99,9 @@ const advice = (() => {
     const fastest = (list) => least(list, (one) => one.us);
     const rungs = stages.filter(({name}) => !model.stages[name].is_reference);
     const exact = fastest(rungs.filter(({name}) => isFloat32(name))), lower = fastest(rungs.filter(({name}) => !isFloat32(name)));
-    const found = model.references.map((name) => stages.find((one) => one.name === name)).filter(Boolean);
+    const us = (name) => (stages.find((one) => one.name === name) || {us: Infinity}).us;
+    const decides = ({name}) => !(name in model.in_float32) || us(name) < us(model.in_float32[name]);
+    const found = model.references.map((name) => stages.find((one) => one.name === name)).filter(Boolean).filter(decides);
     return [...found, ...(exact ? [exact] : []), ...(lower && (!exact || lower.us < exact.us) ? [lower] : [])];
   }
 
@@ -132,7 +134,8 @@ const advice = (() => {
 
   function verdict(stages, epochs, network) { // the sentences of reports/facts/advice.py
     const by = Object.fromEntries(stages.map((one) => [one.name, one])), said = [];
-    const eager = by["torch-eager"], compiled = by["torch-compile"], graph = by["torch-graph"];
+    const eager = by["torch-eager"], compiled = by["torch-compile"];
+    const among = (list) => least(list.map((name) => by[name]).filter(Boolean), (one) => one.us), graph = among(["torch-graph", "torch-graph-amp"]);
     const ofGraph = gain(compiled, graph), ofCompiling = gain(eager, compiled);
     const paysFrom = (slow, one) => Math.max(1, Math.ceil((prepare(one) - prepare(slow)) / ((slow.us - one.us) * network.steps / 1e6)));
     let best = []; // ways, each from as many epochs on until the next one
@@ -145,19 +148,22 @@ const advice = (() => {
       const now = ["eager mode", ...best.filter(([, least]) => least <= epochs).map(([{name}]) => `\`${name}\``)];
       said.push(filled(now.length > best.length ? "pays" : "not_yet", {epochs: counted(epochs), now: now.at(-1), ways}));
     }
-    if (ofGraph.isSure) said.push(filled("capture", {eager: gain(eager, graph).text, compiled: ofGraph.text, precision: precision("torch-compile")}));
+    if (ofGraph.isSure) said.push(filled("capture", {eager: gain(eager, graph).text, compiled: ofGraph.text, precision: precision("torch-compile"), own: precision(graph.name)}));
     else {
       const stay = ofCompiling.isSure ? filled("use_compiled", {eager: ofCompiling.text, precision: precision("torch-compile")}) : filled("stay");
-      said.push(ofGraph.times > model.worth_trying ? filled("may_capture", {stay, times: ofGraph.text}) : filled("no_capture", {stay}));
+      const given = {stay, times: ofGraph.text, own: precision(graph.name)};
+      said.push(filled(ofGraph.times > model.worth_trying ? "may_capture" : "no_capture", given));
     }
-    const library = least([graph, by["jax-scan"]].filter(Boolean), (one) => one.us);
+    const library = among(Object.values(model.in_float32)), fastestLibrary = among(Object.entries(model.in_float32).flat());
     const rungs = stages.filter(({name}) => !model.references.includes(name));
     if (rungs.length) {
       const exact = rungs[0], lower = rungs.at(-1), found = gain(library, exact);
       if (found.isSure && isFloat32(exact.name)) said.push(filled("kernels", {times: found.text, rung: exact.name, reference: library.name}));
       else said.push(filled("no_kernels", {reference: library.name, may: found.times > model.worth_trying ? filled("may_kernels", {rung: exact.name, times: found.text}) : ""}));
-      if (lower !== exact && gain(library, lower).isSure)
-        said.push(filled("lower", {precision: precision(lower.name), rung: lower.name, times: gain(library, lower).text, reference: library.name}));
+      const reference = fastestLibrary.name, own = precision(reference), ofLibrary = gain(library, fastestLibrary), ofLower = gain(fastestLibrary, lower);
+      if (ofLibrary.isSure) said.push(filled("lower_library", {precision: own, reference, times: ofLibrary.text, other: library.name}));
+      if (lower !== exact && ofLower.isSure) said.push(filled("lower", {precision: precision(lower.name), rung: lower.name, times: ofLower.text, reference, own}));
+      else if (reference in model.in_float32) said.push(filled("no_lower", {reference}));
     }
     const seconds = (one) => training(one, epochs, network), fastest = least(stages, seconds);
     const worth = seconds(eager) < model.short_s ? filled("short") : "";

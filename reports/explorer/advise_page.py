@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from reports.explorer.html import template
 from reports.facts import numbers
-from reports.facts.advice import NOISE, REFERENCES, SENTENCES, SHORT_S, WORTH_TRYING
+from reports.facts.advice import IN_FLOAT32, NOISE, REFERENCES, SENTENCES, SHORT_S, WORTH_TRYING
 
 SCRIPTS = ("stage_plans.js", "advise.js", "calculator.js")
 
@@ -29,6 +29,7 @@ def render_calculator(model: Mapping[str, Any]) -> str:
         "stages": stages,
         "references": list(REFERENCES),
         "reference_words": REFERENCES,
+        "in_float32": IN_FLOAT32,
         "sentences": {**SENTENCES, "guess": model["guess"]},
         "noise": NOISE,
         "worth_trying": WORTH_TRYING,

@@ -16,8 +16,11 @@ REFERENCES = {
     "torch-eager": "PyTorch, eager",
     "torch-compile": "PyTorch, compiled steps",
     "torch-graph": "PyTorch, compiled, an epoch in a graph",
+    "torch-graph-amp": "PyTorch, the same in mixed precision",
     "jax-scan": "JAX, an epoch in a scan",
+    "jax-scan-bf16": "JAX, the same in bfloat16",
 }
+IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
 NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
@@ -29,16 +32,18 @@ SENTENCES = {
     "not_yet": "For {epochs}, {now} is fastest within PyTorch: counting the time to compile, it pays to change to "
     "{ways}. Longer training gains more.",
     "way": "`{rung}` from about {epochs} on",
-    "capture": "Capture your epoch in a graph: {eager} as fast as eager mode, {compiled} as compiled steps in "
+    "capture": "Capture your epoch in a graph ({own}): {eager} as fast as eager mode, {compiled} as compiled steps in "
     "{precision}; stages/references/torch_graph.py shows how.",
     "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
     "use_compiled": "Use torch.compile (whole step, reduce-overhead, {precision}): {eager} as fast as eager mode",
-    "may_capture": "{stay}; an epoch in a float32 graph may gain another {times}: measure it by `advise --measure`.",
-    "no_capture": "{stay}, and an epoch in a float32 graph gains nothing.",
+    "may_capture": "{stay}; an epoch in a graph ({own}) may gain another {times}: measure it by `advise --measure`.",
+    "no_capture": "{stay}, and an epoch in a graph ({own}) gains nothing.",
     "kernels": "Kernels of your own in float32 gain {times} over `{reference}`, as in `{rung}`.",
     "no_kernels": "No float32 rung is surely faster than the best library, `{reference}`{may}.",
     "may_kernels": "; `{rung}` may gain {times}",
-    "lower": "In {precision}, `{rung}` gains {times} over `{reference}` in float32.",
+    "lower_library": "In {precision}, `{reference}` gains {times} over `{other}`.",
+    "lower": "In {precision}, `{rung}` gains {times} over `{reference}` in {own}.",
+    "no_lower": "No rung of lower precision is surely faster than `{reference}`.",
     "time": "{epochs} of {images} images, with the time to prepare, should take {eager} in eager mode and {best} at "
     "best, by `{rung}` ({precision}){worth}.",
     "range": "Nine in ten should lie within the range.",
@@ -97,9 +102,14 @@ def pays_from(eager: Outlook, one: Outlook, outlooks: Outlooks) -> int:
 
 
 def deciding(outlooks: Outlooks) -> list[Outlook]:
-    """The stages that decide: four references, the fastest rung in float32, and a faster one of lower precision."""
+    """The stages that decide: references, the fastest rung in float32, and faster ones of either in lower precision."""
     stages = {one.name: one for one in outlooks.stages}
-    found = [stages[name] for name in REFERENCES if name in stages]
+    losing = {
+        name
+        for name, exact in IN_FLOAT32.items()
+        if {name, exact} <= stages.keys() and stages[name].us >= stages[exact].us
+    }
+    found = [stages[name] for name in REFERENCES if name in stages and name not in losing]
     rungs = [one for one in outlooks.stages if one.group not in ("reference", "cpu")]
     exact = _fastest(one for one in rungs if CLASSES[one.precision] == "float32")
     lower = _fastest(one for one in rungs if CLASSES[one.precision] != "float32")
@@ -109,8 +119,8 @@ def deciding(outlooks: Outlooks) -> list[Outlook]:
     return found
 
 
-def _fastest(stages: Iterable[Outlook]) -> Outlook | None:
-    return min(stages, key=lambda one: one.us, default=None)
+def _fastest(stages: Iterable[Outlook | None]) -> Outlook | None:
+    return min(filter(None, stages), key=lambda one: one.us, default=None)
 
 
 def advice_facts(outlooks: Outlooks) -> dict[str, Any]:
@@ -145,60 +155,57 @@ def _rounded(value: Any) -> Any:
 def verdict(outlooks: Outlooks) -> list[str]:
     """What to do in a sentence, what else there is, and what it saves."""
     stages = {one.name: one for one in deciding(outlooks)}
-    said = list(filter(None, (*_of_compiling(stages, outlooks), _of_pytorch(stages), *_of_kernels(stages))))
+    said = list(filter(None, (*_of_pytorch(stages, outlooks), *_of_kernels(stages))))
     return [*said[:1], *filter(None, [" ".join(said[1:])]), *_of_time(stages, outlooks)]
 
 
-def _of_compiling(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """From how many epochs on it pays to compile, and to capture."""
-    eager, compiled, graph = (stages.get(name) for name in ("torch-eager", "torch-compile", "torch-graph"))
+def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
+    """From how many epochs on it pays to compile and to capture an epoch, and what either gains."""
+    eager, compiled = stages.get("torch-eager"), stages.get("torch-compile")
+    graph = _fastest(map(stages.get, ("torch-graph", "torch-graph-amp")))
     if graph is None or compiled is None or eager is None:
         return
-    faster = [compiled, graph] if gain(compiled, graph).is_sure else [compiled]
+    of_graph, of_compiling = gain(compiled, graph), gain(eager, compiled)
+    faster = [compiled, graph] if of_graph.is_sure else [compiled]
     best: list[tuple[str, int]] = []  # ways, each from as many epochs on until the next one
     for one in (one for one in faster if gain(eager, one).is_sure):
         least = max(pays_from(stages[slow], one, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
         best = [*((name, epochs) for name, epochs in best if epochs < least), (one.name, least)]
-    if not best:
-        return
-    ways = [_filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in best]
-    now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
-    case = "pays" if len(now) > len(best) else "not_yet"
-    yield _filled(case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=numbers.listing(ways))
-
-
-def _of_pytorch(stages: dict[str, Outlook]) -> str:
-    """Whether to compile, and whether to capture an epoch."""
-    eager, compiled, graph = (stages.get(name) for name in ("torch-eager", "torch-compile", "torch-graph"))
-    if graph is None or compiled is None or eager is None:
-        return ""
-    of_graph, of_compiling = gain(compiled, graph), gain(eager, compiled)
-    precision = numbers.precision(compiled.precision)
+    if best:
+        ways = [_filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in best]
+        now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
+        case = "pays" if len(now) > len(best) else "not_yet"
+        yield _filled(case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=numbers.listing(ways))
+    told = {"precision": numbers.precision(compiled.precision), "own": numbers.precision(graph.precision)}
     if of_graph.is_sure:
-        return _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text, precision=precision)
-    use = _filled("use_compiled", eager=of_compiling.text, precision=precision)
-    stay = use if of_compiling.is_sure else _filled("stay")
-    if of_graph.times > WORTH_TRYING:
-        return _filled("may_capture", stay=stay, times=of_graph.text)
-    return _filled("no_capture", stay=stay)
+        yield _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text, **told)
+        return
+    use = _filled("use_compiled", eager=of_compiling.text, **told)
+    case = "may_capture" if of_graph.times > WORTH_TRYING else "no_capture"
+    yield _filled(case, stay=use if of_compiling.is_sure else _filled("stay"), times=of_graph.text, **told)
 
 
 def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
     """Whether kernels of one's own are worth it."""
-    known = [stages[name] for name in ("torch-graph", "jax-scan") if name in stages]
-    best, rungs = _fastest(known), [one for one in stages.values() if one.name not in REFERENCES]
-    if best is None or not rungs:
+    rungs = [one for one in stages.values() if one.name not in REFERENCES]
+    library = _fastest(map(stages.get, IN_FLOAT32.values()))
+    best = _fastest([library, *map(stages.get, IN_FLOAT32)])
+    if library is None or best is None or not rungs:
         return
     exact, lower = rungs[0], rungs[-1]
-    found = gain(best, exact)
+    found = gain(library, exact)
     if found.is_sure and CLASSES[exact.precision] == "float32":
-        yield _filled("kernels", times=found.text, rung=exact.name, reference=best.name)
+        yield _filled("kernels", times=found.text, rung=exact.name, reference=library.name)
     else:
         may = _filled("may_kernels", rung=exact.name, times=found.text)
-        yield _filled("no_kernels", reference=best.name, may=may if found.times > WORTH_TRYING else "")
+        yield _filled("no_kernels", reference=library.name, may=may if found.times > WORTH_TRYING else "")
+    own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
+    if (found := gain(library, best)).is_sure:
+        yield _filled("lower_library", precision=own, reference=best.name, times=found.text, other=library.name)
     if lower is not exact and (found := gain(best, lower)).is_sure:
-        precision = numbers.precision(lower.precision)
-        yield _filled("lower", precision=precision, rung=lower.name, times=found.text, reference=best.name)
+        yield _filled("lower", precision=precision, rung=lower.name, times=found.text, reference=best.name, own=own)
+    elif best.name in IN_FLOAT32:
+        yield _filled("no_lower", reference=best.name)
 
 
 def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:

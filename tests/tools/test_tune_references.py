@@ -65,19 +65,6 @@ def test_the_fastest_wins_if_it_is_as_exact_and_clearly_faster(others: dict[str,
 
 
 @pytest.mark.jax
-def test_named_variants_are_tried_beside_the_default() -> None:
-    asked: list[str] = []
-
-    def ask(trial: Trial) -> Result:
-        asked.append(trial.variant)
-        return Result(5.0, 1.0, 1e-6)
-
-    choice = tune("jax-scan", LOGISTIC, "a GPU", ask, only=["unroll 4"])
-    assert choice is not None
-    assert (asked, choice.variant) == (["unroll 16", "unroll 4"], "unroll 16")
-
-
-@pytest.mark.jax
 def test_a_network_is_tuned_by_asking_for_every_variant(capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Trial] = []
 
@@ -97,6 +84,9 @@ def test_a_network_is_tuned_by_asking_for_every_variant(capsys: pytest.CaptureFi
     assert rows[0].split()[:2] == ["jax-scan", "784-10/128"]
     assert "20.00 us  prepare   3.0 s  parameters 1.0e-06" in rows[0]
     assert "stopped after 150 s" in rows[-3]
+    asked.clear()
+    assert tune("jax-scan", LOGISTIC, "a GPU", ask, only=["unroll 1"]) is not None
+    assert [trial.variant for trial in asked] == [DEFAULT, "unroll 1"]  # named ones, beside the default
 
 
 @pytest.mark.jax

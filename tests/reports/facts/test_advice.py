@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ladder.records.outlook import NearRun, Outlook, Outlooks
 from ladder.records.run import Precision
-from reports.facts.advice import advice_facts, deciding, gain, training_s, verdict
+from reports.facts.advice import REFERENCES, advice_facts, deciding, gain, training_s, verdict
 
 ORDER = ("torch-eager", "torch-compile", "torch-graph", "jax-scan")
 
@@ -24,9 +24,9 @@ def one(
     return Outlook(
         name=name,
         words="the same in bfloat16" if precision == "bfloat16" else "on all multiprocessors",
-        group="reference" if name in ORDER else "beyond",
+        group="reference" if name in REFERENCES else "beyond",
         precision=precision,
-        regime=None if name in ORDER else "one kernel",
+        regime=None if name in REFERENCES else "one kernel",
         us=us * carried**0.5,
         low_us=us / factor,
         high_us=us * carried * factor,
@@ -68,11 +68,9 @@ GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27
 
 
 def test_six_stages_decide_and_slower_ones_of_lower_precision_do_not() -> None:
-    slower = one("exact-u8", 30.0)
-    assert [stage.name for stage in deciding(outlooks(*small(), slower, GRID, GRID_BF16))] == [
-        *ORDER, "persistent-grid", "grid-bf16",
-    ]  # fmt: skip
-    late = one("streamed-bf16", 12.0, precision="bfloat16")
+    slower, late = one("exact-u8", 30.0), one("streamed-bf16", 12.0, precision="bfloat16")
+    six = deciding(outlooks(*small(), slower, GRID, GRID_BF16))
+    assert [stage.name for stage in six] == [*ORDER, "persistent-grid", "grid-bf16"]
     assert [stage.name for stage in deciding(outlooks(*small(), GRID, late))] == [*ORDER, "persistent-grid"]
 
 
@@ -99,18 +97,28 @@ def test_a_gain_is_sure_beyond_the_errors_of_both(base: Outlook, new: Outlook, t
             [*small(**{"torch-graph": 70.0, "jax-scan": 71.0}), one("persistent-grid", 60.0)],
             "Counting the time to compile, it pays to change to `torch-compile` from about 22 epochs on. Use "
             "torch.compile (whole step, reduce-overhead, bf16): 8.5x (5.6-13) as fast as eager "
-            "mode; an epoch in a float32 graph may gain another 1.6x (1.0-2.4): measure it by `advise --measure`. No "
+            "mode; an epoch in a graph (float32) may gain another 1.6x (1.0-2.4): measure it by `advise --measure`. No "
             "float32 rung is surely faster than the best library, `torch-graph`.",
         ),
         (
             [*small(**{"torch-graph": 800.0, "torch-compile": 820.0, "jax-scan": 900.0}), one("cuda-graph", 810.0)],
-            "Stay with PyTorch as it is: torch.compile is not surely faster, and an epoch in a float32 graph gains "
+            "Stay with PyTorch as it is: torch.compile is not surely faster, and an epoch in a graph (float32) gains "
             "nothing. No float32 rung is surely faster than the best library, `torch-graph`.",
         ),
     ],
 )
 def test_the_verdict_follows_the_times(stages: list[Outlook], told: str) -> None:
     assert " ".join(verdict(outlooks(*stages))[:-1]) == told
+
+
+def test_a_reference_of_lower_precision_decides_if_it_beats_its_float32_form() -> None:
+    amp, jax = one("torch-graph-amp", 20.0, precision="bfloat16"), one("jax-scan-bf16", 39.0, precision="bfloat16")
+    found = outlooks(*small(), amp, jax, GRID, GRID_BF16)
+    assert [each.name for each in deciding(found)][3:] == [amp.name, "jax-scan", GRID.name, GRID_BF16.name]
+    told, unsure = verdict(found)[1], verdict(outlooks(*small(), amp, GRID, one("bf16", 10.0, 2.0, "bfloat16")))[1]
+    assert told.startswith("Capture your epoch in a graph (bf16): 47x")
+    assert "In bf16, `torch-graph-amp` gains 1.9x (1.4-2.6) over `jax-scan`. In bf16, `grid-bf16` gains 2.1x" in told
+    assert unsure.endswith("No rung of lower precision is surely faster than `torch-graph-amp`.")
 
 
 def test_what_it_saves_is_told_in_time_and_a_short_training_is_not_worth_it() -> None:

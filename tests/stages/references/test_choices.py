@@ -42,12 +42,7 @@ def test_without_a_file_or_a_choice_for_this_gpu_and_stage_there_is_none() -> No
 
 @pytest.mark.parametrize(
     ("hidden", "batch", "wanted"),
-    [
-        ((), 128, "fast"),
-        ((32,), 128, "fast"),
-        ((2048, 2048, 2048), 32, "wide"),
-        ((256,), 8192, "slow"),
-    ],
+    [((), 128, "fast"), ((32,), 128, "fast"), ((2048,) * 3, 32, "wide"), ((256,), 8192, "slow")],
 )
 def test_another_network_takes_the_choice_of_the_nearest(hidden: tuple[int, ...], batch: int, wanted: str) -> None:
     keep([choice(WIDE, "wide"), choice(LARGE_BATCH, "slow"), choice(LOGISTIC, "fast")])
@@ -63,11 +58,8 @@ def test_a_network_far_from_all_choices_takes_none() -> None:
 def test_a_new_choice_replaces_the_one_of_the_same_network_and_leaves_the_others(file: Path) -> None:
     keep([choice(WIDE, "wide"), choice(LOGISTIC, "slow"), choice(LOGISTIC, "slow", gpu="NVIDIA A100")])
     keep([choice(LOGISTIC, "fast")])
-    assert {(row.gpu, row.hidden, row.variant) for row in read()} == {
-        ("NVIDIA A100", (), "slow"),
-        ("NVIDIA H200", (), "fast"),
-        ("NVIDIA H200", (4096, 4096, 4096), "wide"),
-    }
+    rows = [(row.gpu[-4:], len(row.hidden), row.variant) for row in read()]
+    assert sorted(rows) == [("A100", 0, "slow"), ("H200", 0, "fast"), ("H200", 3, "wide")]
     assert file.read_text().count("\n") == 3 + 2  # a line each, so that a change is read in a diff
     keep([])
     assert len(read()) == 3
@@ -76,12 +68,10 @@ def test_a_new_choice_replaces_the_one_of_the_same_network_and_leaves_the_others
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[{", "Input data was truncated"),
-        ("{}", "Expected `array`, got `object`"),
+        ("[{", "Input data was truncated"), ("{}", "Expected `array`, got `object`"), ("\xff", "invalid"),
         ('[{"stage": 3}]', "Expected `str`, got `int` - at `$[0].stage`"),
-        ("\xff", "invalid"),
     ],
-)
+)  # fmt: skip
 def test_a_malformed_file_is_one_line(file: Path, content: str, said: str) -> None:
     file.write_bytes(content.encode("latin-1"))
     with pytest.raises(UsageError) as refused:
@@ -100,6 +90,16 @@ def test_a_variant_that_is_no_more_is_named() -> None:
         "stages/references/choices.json: jax-scan has no variant 'forgotten'; "
         "run python -m tools.tune_references jax-scan"
     )
+
+
+def test_without_a_choice_a_large_batch_in_bfloat16_has_no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA A100")
+    found = {
+        (stage, each.batch_size): torch_graph.chosen(stage, each)
+        for stage in torch_graph.VARIANTS
+        for each in (LOGISTIC, LARGE_BATCH)
+    }
+    assert [names for names, variant in found.items() if variant != torch_graph.DEFAULT] == [("torch-graph-amp", 8192)]
 
 
 def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ ESSAY = "essay.md.j2"  # beside the folder of the chapters
 EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
 FOLDER = "h200"  # of the recorded runs that the chapters tell of
 LANGUAGES = "languages"  # the folder of the runs in several languages, beside the reference's
+FLEET = "fleet"  # the study whose points a chapter tells of
 MAIN = "logistic"  # the run whose numbers need no name
 GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
 
@@ -281,6 +282,8 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     runs = {path.parent.name: Run(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / FOLDER).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
+    for path in reference.glob(f"{FOLDER}/studies/{FLEET}/*/results.json"):
+        runs[f"{FLEET} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
     found = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))
         for template in templates

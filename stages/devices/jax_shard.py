@@ -23,7 +23,7 @@ from common.errors import MisfitError
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from stages.engine.stage import Stage
-from stages.references.jax_scan import JaxScanTrainer, Product, compiled_apart, epoch_of
+from stages.references.jax_scan import JaxScanTrainer, Product, epoch_of, untuned
 
 AXIS = "gpus"
 
@@ -80,6 +80,6 @@ STAGE = Stage(
     "float32",
     ("two-gpus", "jax"),
     JaxShardTrainer,
-    first_updates_within=compiled_apart,
+    first_updates_within=untuned,
     takes_gpus=True,
 )

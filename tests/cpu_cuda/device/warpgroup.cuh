@@ -5,7 +5,7 @@
 
 constexpr bool HAS_WGMMA = false;
 
-struct Matrices {
+struct Descriptor {
     const char* first;
     int along_k, across;
 
@@ -14,10 +14,10 @@ struct Matrices {
         return as_float(*static_cast<const unsigned*>(number) & ~0x1fffu);
     }
 };
-inline Matrices wgmma_descriptor(const void* first, int along_k, int across) {
+inline Descriptor wgmma_descriptor(const void* first, int along_k, int across) {
     return {static_cast<const char*>(first), along_k, across};
 }
-inline Matrices moved(Matrices matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across}; }
+inline Descriptor moved(Descriptor matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across}; }
 inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int BUT>
@@ -28,13 +28,13 @@ template <int N>
 void keep_in_place(unsigned (&)[N]) {}
 // Declared, and never called.
 template <int N, class Left>
-void wgmma_mma_async(float (&c)[N][4], const Left& a, Matrices b);
+void wgmma_mma_async(float (&c)[N][4], const Left& a, Descriptor b);
 template <int N>
-void wgmma_mma_async_by_rows(float (&c)[N][4], const unsigned (&a)[4], Matrices b);
+void wgmma_mma_async_by_rows(float (&c)[N][4], const unsigned (&a)[4], Descriptor b);
 
 // A warp's sixteen rows.
 template <int COUNT>
-void wgmma_mma_async_tf32(float (&c)[COUNT][4], const unsigned (&a)[4], Matrices b, int line = __builtin_LINE()) {
+void wgmma_mma_async_tf32(float (&c)[COUNT][4], const unsigned (&a)[4], Descriptor b, int line = __builtin_LINE()) {
     static unsigned held[128][32][32][4];
     auto& warp = held[(blockIdx.x + gridDim.x * blockIdx.y) % 128][threadIdx.x / 32];
     const int own = cpu_cuda::lane();

@@ -85,9 +85,10 @@ def main() -> int:
 
 
 def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
-    """The model of the recorded runs below a folder that do not validate inside the timer, and their times."""
+    """The model of the recorded runs of one network on one GPU, none of which validates in the timer; and their times."""
     records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
-    runs = {name: run for name, run in records.items() if not run.problem.validate_every}
+    told = {name: (run.problem.validate_every, run.problem.networks, run.problem.gpus) for name, run in records.items()}
+    runs = {name: run for name, run in records.items() if told[name] == (0, 1, 1)}
     (gpu,) = {run.environment["gpu"]["name"] for run in runs.values()}
     (host,) = {run.environment["cpu"]["model"] for run in runs.values()}
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)

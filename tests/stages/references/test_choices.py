@@ -114,6 +114,7 @@ def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: 
 
 STRONGEST = {"torch-graph", "torch-graph-amp", "jax-scan", "jax-scan-bf16"}
 OF_SEVERAL = {"jax-vmap"}  # the faster one on a GPU, where several networks train
+ON_SEVERAL = {"torch-ddp", "torch-symmetric", "jax-shard"}  # GPUs
 STUDIES = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
 
 
@@ -121,5 +122,6 @@ STUDIES = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
 def test_no_point_of_a_study_is_without_its_strongest_references(path: Path) -> None:
     entries = load_all()
     for point in read_study(path, "", "").points:
-        strongest = OF_SEVERAL if "networks" in point.values else STRONGEST
-        assert set(options_at(point, entries).stages) >= strongest, point.name
+        options = options_at(point, entries)
+        strongest = ON_SEVERAL if options.gpus > 1 else OF_SEVERAL if "networks" in point.values else STRONGEST
+        assert set(options.stages) >= strongest, point.name

@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
-    """The model of the recorded runs of one network on one GPU, none of which validates in the timer; and their times."""
+    """The model of recorded runs of one network on one GPU, none of which validates in the timer, and their times."""
     records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
     told = {name: (run.problem.validate_every, run.problem.networks, run.problem.gpus) for name, run in records.items()}
     runs = {name: run for name, run in records.items() if told[name] == (0, 1, 1)}

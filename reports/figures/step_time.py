@@ -11,7 +11,7 @@ from ladder.records.run import Results, Spread, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.launch_regimes import HEADINGS, regime
+from reports.facts.launch_regimes import HEADINGS, Regime, regime
 from reports.facts.provenance import gpu_name
 from reports.facts.run_table import ABLATIONS, dataset_name, name_of
 from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
@@ -55,6 +55,7 @@ class Line:
     rings: frozenset[float] = frozenset()
     dash: str = ""
     is_thick: bool = False
+    regime: Regime | None = None  # of a rung's line
 
     @property
     def last(self) -> tuple[float, float]:
@@ -106,14 +107,16 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: I
             if one is not None
         ]
         is_reference = stage.group == "reference"
+        way = None if is_reference else regime(stage)
         found.append(
             Line(
                 name_of(stage),
-                COLOURS[None if is_reference else regime(stage)],
+                COLOURS[way],
                 spreads,
                 frozenset(place for place, one in asked if is_disturbed(one)),
                 "6 4" if is_reference else "",
                 stage.name in winners,
+                way,
             )
         )
     return found
@@ -236,11 +239,11 @@ def _bottom(
         canvas.text(at, bottom + 16 + (12 if crowded and index % 2 else 0), text, anchor="middle", look="small")
     name = setting(axis.key) + (", log scale" if axis.is_log else "")
     canvas.text((LEFT + RIGHT) / 2, bottom + 43, name, "faint", anchor="middle", look="small")
-    shown = {line.colour for line in lines}
+    shown = {line.regime for line in lines}
     at = 12.0
-    for regime_name, text in HEADINGS.items():
-        if (colour := COLOURS[regime_name]) in shown:
-            canvas.text(at, bottom + 64, text, colour, look="small")
+    for each, text in HEADINGS.items():
+        if each in shown:
+            canvas.text(at, bottom + 64, text, COLOURS[each], look="small")
             at += LETTER * len(text) + 16
     references = "Broken grey: reference. " if any(line.colour == "reference" for line in lines) else ""
     rings = "Ring: disturbed; in a lead, a reference is missing. "

@@ -54,9 +54,8 @@ TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that la
 NUMPY_ONLY = "LADDER_ORACLE=numpy"
 MOST_LETTERS = 200  # of a library's error
 SHORT_AT_ONCE = 4  # short runs' controls on a GPU, so that their memory suffices
-LOADING = (
-    Lock()
-)  # NumPy parses a file's header by `ast`, which fails in several threads at once (python/cpython#106905)
+# NumPy parses a file's header by `ast`, which fails in several threads at once (python/cpython#106905).
+LOADING = Lock()
 Metric = Literal["accuracy", "mean_loss"]
 TensorLists = tuple[list[FloatArray], list[FloatArray]]
 

@@ -145,6 +145,7 @@ def compute(
     steps = problem.steps(len(train.images))
     parts = windows(steps, curve_steps or -(-steps // PARTS))
     epochs = problem.epochs
+    starts = {task: _there(initial[task], xp) for task in tasks if task.precision is None}
     exact = np.float64 if problem.is_logistic else np.float32
     kept = epochs * initial[tasks[0]].nbytes <= KEPT_BYTES
     for epoch in range(epochs):
@@ -155,11 +156,9 @@ def compute(
             run.parts.append(parts_seen)
             run.tested.append(ends)
             keeps = kept or epoch + 1 == epochs
-            if keeps or task.precision is None:
-                network = Network(*([host(tensor) for tensor in tensors] for tensors in network))
             run.params.append(_in(exact, network) if keeps else None)
             if task.precision is None:
-                run.displacements.append(Displacement.of(initial[task], *network))
+                run.displacements.append(Displacement.of(starts[task], *network))
                 points = zip(parts, parts_seen, strict=True) if curve_steps else [(range(steps), run.epochs[-1])]
                 for part, one in points:
                     run.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
@@ -176,8 +175,13 @@ def _loaded(dataset: Path) -> Dataset:
         return Dataset.load_saved(dataset)
 
 
+def _there(params: Params, xp: Any) -> Params:
+    return Params(*(tuple(map(xp.asarray, tensors)) for tensors in (params.weights, params.biases)))
+
+
 def _in(dtype: type[np.floating], network: Network) -> TensorLists:
-    return [weight.astype(dtype) for weight in network.weights], [bias.astype(dtype) for bias in network.biases]
+    weights, biases = ([host(tensor.astype(dtype)) for tensor in tensors] for tensors in network)
+    return weights, biases
 
 
 def _draw(task: Task) -> Draw:

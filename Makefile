@@ -20,7 +20,9 @@ QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
 tests/reports/terminal tests/stages/engine tests/stages/test_registry.py tests/test_docs.py tests/test_markers.py
 
-KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_grid.py
+KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_grid.py \
+tests/stages/devices/test_ddp_halves.py tests/stages/engine/test_parts_on_cpu.py tests/stages/large_batch \
+tests/stages/persistent/test_fleet_columns.py tests/stages/shapes tests/stages/streamed tests/stages/tiles
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -39,6 +39,7 @@ FIRST = (
     "test_study_command.py",
     "cheats/test_caught.py",
 )
+PROVED = "LADDER_PROVED"  # the groups of `tests.proved` that passed before, told by pytest to its workers
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
@@ -55,26 +56,26 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
         proved.keep()
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let programs that tests start receive Ctrl-C even if pytest runs in the background, where it is ignored.
 
     On a machine without a GPU, let XLA optimise little: it compiles each tiny program in half of the time.
     """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        os.environ[PROVED] = "" if config.option.prove else " ".join(sorted(proved.passed_before()))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if missing(("cuda",)):
         os.environ.setdefault("XLA_FLAGS", FAST_TO_COMPILE)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests with a marker in `NEEDS` that this machine cannot run, and kernels' that passed before.
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave out tests of kernels that passed before, unless their file is named."""
+    return proved.group_of(collection_path) in os.environ[PROVED].split() or None
 
-    Begin with the files in `FIRST`.
-    """
-    if not config.option.prove and proved.passed_before():
-        for item in items:
-            if proved.is_of_kernels(item.path):
-                item.add_marker(pytest.mark.skip(reason=proved.REASON))
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests with a marker in `NEEDS` that this machine cannot run. Begin with the files in `FIRST`."""
     order = {Path(__file__).parent / name: at for at, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for marker, needs in NEEDS.items():
@@ -94,6 +95,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{count:5}  {reason}")
     if others := reasons.total() - sum(count for _, count in reasons.most_common(MOST_REASONS)):
         terminalreporter.write_line(f"{others:5}  for other reasons; ARGS=-rs lists them all")
+    if groups := os.environ.get(PROVED):
+        terminalreporter.write_line(f"not run: {groups.replace(' ', ' and ')}, {proved.REASON}")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

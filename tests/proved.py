@@ -1,10 +1,12 @@
-"""Tests of kernels on the CPU: their outcome follows from sources and compilers, so a change of those makes them run.
+"""Tests that execute kernels on the CPU: their outcome follows from sources and compilers, so these make them run.
 
-`make test-kernels` runs them in any case, and keeps the hash of what they passed on in `tests/kernels/proved.txt`.
+`make test-kernels` runs them in any case, and keeps the hash of what they passed on in `tests/kernels/proved.txt`. Of
+Python only the code counts, without docstrings and comments.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import os
 import platform
@@ -17,49 +19,96 @@ import numpy as np
 from common.cuda.compile import nvrtc_version
 
 ROOT = Path(__file__).parents[1]
-TESTS = ("tests/cpu_cuda", "tests/kernels", "tests/stages/persistent/test_persistent_grid.py")
-# What these import: a change of a word anywhere in it counts.
-SOURCES = (
-    "common",
-    "stages",
-    "tests/cpu_cuda",
-    "tests/kernels",
-    "tests/stages/numpy_parts.py",
-    "tests/stages/persistent",
-)
+# Kernels by themselves take minutes, and see no file of the harness; whole rungs are judged by its gates.
+GROUPS = {
+    "kernels": ("tests/cpu_cuda", "tests/kernels", "tests/stages/persistent/test_persistent_grid.py"),
+    "rungs": (
+        "tests/stages/devices/test_ddp_halves.py",
+        "tests/stages/engine/test_parts_on_cpu.py",
+        "tests/stages/large_batch",
+        "tests/stages/persistent/test_fleet_columns.py",
+        "tests/stages/shapes",
+        "tests/stages/streamed",
+        "tests/stages/tiles",
+    ),
+}
+TESTS = tuple(name for names in GROUPS.values() for name in names)
+LOADED = ("common", "stages", "tests/cpu_cuda", "tests/kernels")  # whole folders, since some is loaded by name
 SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".h")
 KEPT = ROOT / "tests" / "kernels" / "proved.txt"
 REASON = "passed before on the same sources and compilers (tests/kernels/proved.txt); make test-kernels runs them"
 
 
-def is_of_kernels(path: Path) -> bool:
-    """Whether a test file is one of these."""
-    return any(path.is_relative_to(ROOT / name) for name in TESTS)
+@cache
+def group_of(path: Path) -> str | None:
+    """The group of a test file; None if it is none of these."""
+    groups = (group for group, names in GROUPS.items() if any(path.is_relative_to(ROOT / name) for name in names))
+    return next(groups, None)
 
 
-def passed_before() -> bool:
-    """Whether these tests passed on the same sources and compilers, and with the same random numbers."""
-    return "LADDER_TEST_SEED" not in os.environ and KEPT.exists() and KEPT.read_text().split() == [current_hash()]
+def passed_before() -> set[str]:
+    """The groups that passed on the same sources and compilers, and with the same random numbers."""
+    kept = KEPT.read_text().splitlines() if KEPT.exists() and "LADDER_TEST_SEED" not in os.environ else []
+    return {group for group in GROUPS if _line(group) in kept}
 
 
 def keep() -> None:
-    """Keep that they pass."""
-    KEPT.write_text(f"{current_hash()}\n")
+    """Keep that they all pass."""
+    KEPT.write_text("".join(f"{_line(group)}\n" for group in GROUPS))
+
+
+def _line(group: str) -> str:
+    return f"{group} {current_hash(group)}"
 
 
 @cache
-def current_hash() -> str:
-    """The hash of all sources, by name, and of the compilers' versions."""
+def current_hash(group: str) -> str:
+    """The hash of a group's sources, by name, and of the compilers' versions."""
     hashed = hashlib.sha256("\0".join([platform.machine(), np.__version__, _gcc(), _nvrtc()]).encode())
-    for path in sorted(path for name in SOURCES for path in _files(ROOT / name)):
-        hashed.update(f"\0{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    for path in sorted(sources(group)):
+        hashed.update(f"\0{path.relative_to(ROOT)}\0".encode() + _read(path)[0])
     return hashed.hexdigest()
+
+
+def sources(group: str) -> set[Path]:
+    """Its tests, the folders in `LOADED`, and all that these import."""
+    found, new = set[Path](), {path for name in (*LOADED, *GROUPS[group]) for path in _files(ROOT / name)}
+    while new:
+        found |= new
+        new = {path for file in new for path in _read(file)[1]} - found
+    return found
 
 
 def _files(path: Path) -> list[Path]:
     return [file for file in path.rglob("*") if file.suffix in SUFFIXES] if path.is_dir() else [path]
 
 
+@cache
+def _read(path: Path) -> tuple[bytes, set[Path]]:
+    """A hash of a file, of Python without docstrings and comments; the files of this project that it imports."""
+    if path.suffix != ".py":
+        return hashlib.sha256(path.read_bytes()).digest(), set()
+    module, imported = ast.parse(path.read_bytes()), set[str]()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node, clean=False):
+            node.body = node.body[1:]
+        elif isinstance(node, ast.ImportFrom):
+            imported |= {f"{node.module}.{alias.name}" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+    return hashlib.sha256(ast.dump(module).encode()).digest(), {file for name in imported for file in _modules(name)}
+
+
+@cache
+def _modules(name: str) -> list[Path]:
+    """The files of `package.module.attribute`: of the module, and of its packages; none of another project's."""
+    parts = name.split(".")
+    places = [ROOT.joinpath(*parts[:length]) for length in range(1, len(parts) + 1)]
+    files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
+    return [file for file in files if file.is_file()]
+
+
+@cache
 def _gcc() -> str:
     try:
         return subprocess.run(["g++", "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
@@ -67,6 +116,7 @@ def _gcc() -> str:
         return "none"
 
 
+@cache
 def _nvrtc() -> str:
     try:
         return str(nvrtc_version())

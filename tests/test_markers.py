@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -32,10 +33,6 @@ class Collected:
         self.skipped.append(mark.kwargs["reason"])
 
 
-def config(*, prove: bool) -> pytest.Config:
-    return cast(pytest.Config, SimpleNamespace(option=SimpleNamespace(prove=prove)))
-
-
 @pytest.mark.parametrize("lacking", [set(), {"cuda"}, {"torch"}, {"jax"}, {"cuda", "torch"}])
 def test_marked_tests_are_skipped_where_their_need_is_missing(
     monkeypatch: pytest.MonkeyPatch, lacking: set[str]
@@ -46,49 +43,62 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
     monkeypatch.setattr(conftest, "missing", missing)
     carried = [(), ("gpu",), ("torch",), ("jax",), ("gpu", "torch")]
     tests = [Collected(*markers) for markers in carried]
-    conftest.pytest_collection_modifyitems(config(prove=False), cast(list[pytest.Item], tests))
+    conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
     reasons = {marker: [f"no {need}"] * (need in lacking) for marker, (need,) in conftest.NEEDS.items()}
     assert [test.skipped for test in tests] == [[r for marker in m for r in reasons[marker]] for m in carried]
 
 
-@pytest.mark.parametrize(("before", "prove", "skipped"), [(True, False, 1), (True, True, 0), (False, False, 0)])
-def test_kernels_that_passed_before_are_skipped_unless_asked_for(
-    monkeypatch: pytest.MonkeyPatch, before: bool, prove: bool, skipped: int
+@pytest.mark.parametrize(("prove", "left_out"), [(False, ["kernels/test_rounding.py"]), (True, [])])
+def test_kernels_that_passed_before_are_left_out_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, prove: bool, left_out: list[str]
 ) -> None:
-    monkeypatch.setattr(proved, "passed_before", lambda: before)
-    tests = [Collected(path=ROOT / "tests" / name) for name in ("kernels/test_rounding.py", "test_docs.py")]
-    conftest.pytest_collection_modifyitems(config(prove=prove), cast(list[pytest.Item], tests))
-    assert [len(test.skipped) for test in tests] == [skipped, 0]
+    monkeypatch.setattr(proved, "passed_before", lambda: {"kernels"})
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    monkeypatch.setenv(conftest.PROVED, "")
+    conftest.pytest_configure(cast(pytest.Config, SimpleNamespace(option=SimpleNamespace(prove=prove))))
+    names = ("kernels/test_rounding.py", "stages/tiles/test_tile_gemm.py", "test_docs.py")
+    assert [name for name in names if conftest.pytest_ignore_collect(ROOT / "tests" / name)] == left_out
 
 
-def test_what_passed_before_counts_for_the_same_sources_and_numbers_alone(
+def test_what_passed_before_counts_for_the_same_code_kernels_and_numbers_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kernel = tmp_path / "stages" / "tiles" / "tile.cu"
-    kernel.parent.mkdir(parents=True)
-    kernel.write_text("one")
+    test, judge, kernel = (tmp_path / name for name in ("tests/test_a.py", "ladder/judge.py", "stages/tile.cu"))
+    text = {test: '"""Why."""\nfrom ladder import judge\n', judge: "LIMIT = 1\n", kernel: "// one\n"}
+    for path in text:
+        path.parent.mkdir()
+        path.write_text(text[path])
     monkeypatch.setattr(proved, "ROOT", tmp_path)
-    monkeypatch.setattr(proved, "SOURCES", ("stages",))
+    monkeypatch.setattr(proved, "LOADED", ("stages",))
+    monkeypatch.setattr(proved, "GROUPS", {"rungs": ("tests/test_a.py",)})
     monkeypatch.setattr(proved, "KEPT", tmp_path / "proved.txt")
-    monkeypatch.setattr(proved, "current_hash", proved.current_hash.__wrapped__)
     monkeypatch.delenv("LADDER_TEST_SEED", raising=False)
-    assert not proved.passed_before()
+
+    def passed() -> bool:
+        for cached in (proved.current_hash, proved._read, proved._modules):
+            monkeypatch.setattr(proved, cached.__name__, cache(cached.__wrapped__))
+        return proved.passed_before() == {"rungs"}
+
+    assert not passed()
     proved.keep()
-    assert proved.passed_before()
-    kernel.write_text("two")
-    assert not proved.passed_before()
-    kernel.write_text("one")
+    assert passed()
+    for path, other in ((test, "import ladder.judge"), (judge, "LIMIT = 2"), (kernel, "// two"), (kernel, None)):
+        path.unlink() if other is None else path.write_text(other)
+        assert not passed(), other
+        path.write_text(text[path])
+    test.write_text(text[test].replace("Why", "Another") + "# said\n")
+    assert passed()
     monkeypatch.setenv("LADDER_TEST_SEED", "1")
-    assert not proved.passed_before()
+    assert not passed()
     monkeypatch.delenv("LADDER_TEST_SEED")
     monkeypatch.setattr(proved, "_gcc", lambda: "another")
-    assert not proved.passed_before()
+    assert not passed()
 
 
 def test_make_runs_the_tests_of_kernels_that_are_kept() -> None:
-    named = (ROOT / "Makefile").read_text().partition("KERNELS = ")[2].partition("\n")[0]
-    assert tuple(named.split()) == proved.TESTS
-    assert [name for name in (*proved.TESTS, *proved.SOURCES) if not (ROOT / name).exists()] == []
+    named = (ROOT / "Makefile").read_text().partition("KERNELS = ")[2].partition("\n\n")[0]
+    assert tuple(named.replace("\\", " ").split()) == proved.TESTS
+    assert [name for name in (*proved.TESTS, *proved.LOADED) if not (ROOT / name).exists()] == []
 
 
 def test_the_quick_tests_exist() -> None:

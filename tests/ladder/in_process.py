@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from common.data.dataset import Dataset
 from common.problem import Problem
 from ladder.measure import worker
-from ladder.measure.protocol import Job, JobResult, decoded, encoded
+from ladder.measure.protocol import JOB, Job, JobResult, decoded, encoded, write_result
 from ladder.processes.fork_servers import ForkServers
 from ladder.processes.worker_process import run_job
 from ladder.run import jury, runner
@@ -55,6 +57,31 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jury, "compute_all", trained_here)
     monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
     monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
+
+
+class WorkedHere:
+    """A worker's job that this process has done."""
+
+    def __init__(self, folder: Path, log: Path, *_: object) -> None:
+        job, self._code = msgspec.json.decode((folder / JOB).read_bytes(), type=Job), 0
+        log.parent.mkdir(exist_ok=True)
+        with log.open("w") as file, redirect_stdout(file), redirect_stderr(file):
+            try:
+                write_result(folder, worker.measure(job, folder))
+            except Exception as error:  # as in a process of its own
+                write_result(folder, JobResult(error=worker.crash_reason(error)))
+                self._code = 1
+
+    def has_ended(self) -> bool:
+        """It has."""
+        return True
+
+    def wait(self, timeout_s: float) -> int:  # noqa: ARG002
+        """The exit code that it would have had."""
+        return self._code
+
+    def end(self) -> None:
+        """There is nothing left to end."""
 
 
 def judge_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from ladder.verify.oracle_runs import (
     grouped,
     planned,
     trained_params,
+    why_not_on_gpu,
 )
 
 
@@ -48,7 +49,8 @@ def trained_here(
     for group in grouped(problem, planned(problem, data, runs, precisions), cores=1):
         done |= compute(problem, dataset, group, budget_s, curve_steps)
     found = assembled(problem, done, data.train.images)
-    return Computed(found, trained_params(problem, dataset) if also["trained"] else None)
+    trained = trained_params(problem, dataset) if also["trained"] else None
+    return Computed(found, trained, "cpu", why_not_on_gpu())
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +78,7 @@ class WorkedHere:
         """It has."""
         return True
 
-    def wait(self, timeout_s: float) -> int:  # noqa: ARG002
+    def wait(self, timeout_s: float) -> int:
         """The exit code that it would have had."""
         return self._code
 

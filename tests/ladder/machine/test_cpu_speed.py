@@ -21,8 +21,8 @@ from tests.ladder.in_process import in_this_process, judge_in_this_process
 def test_a_reading_is_the_median_of_the_products_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     probe = CpuSpeedProbe(2)
     one_s, all_s = probe.read()
-    assert 0 < one_s < 0.1
-    assert 0 < all_s < 0.1
+    assert 0 < one_s < 10
+    assert 0 < all_s < 10
     monkeypatch.setattr("ladder.machine.cpu_speed.READING_S", 0.0)
     took = iter([9.0, 2.0, 9.0, 1.0])  # the first of each wakes the threads
     monkeypatch.setattr(probe, "_product_s", lambda: next(took))

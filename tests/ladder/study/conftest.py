@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from tests.common.data.idx_writer import quartet_arrays, write_files
-from tests.ladder.study.jobs import SIX_POINTS, Start
+from tests.ladder.study.jobs import FOUR_POINTS, Start
 
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def six_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with a study of six points in `six.toml`, and data found by default."""
+def four_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a study of four points in `four.toml`, and data found by default."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "digits", quartet_arrays(400, 50, (6, 6), 4))))
-    (tmp_path / "six.toml").write_text(SIX_POINTS)
+    (tmp_path / "four.toml").write_text(FOUR_POINTS)
     return tmp_path
 
 

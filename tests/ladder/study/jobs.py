@@ -11,7 +11,7 @@ from ladder.records.jobs import load_job
 from ladder.records.run import load
 from ladder.records.study import load_study
 
-SIX_POINTS = """
+FOUR_POINTS = """
 title = "Small"
 stages = "numpy"
 epochs = 3
@@ -23,7 +23,7 @@ repeats = 2
 remeasure = 0
 profile = "none"
 [vary]
-hidden = [3, 4, 5, 6, 7, 8]
+hidden = [3, 4, 5, 6]
 """
 PATIENCE_S = 120.0
 Start = Callable[..., subprocess.Popen[str]]

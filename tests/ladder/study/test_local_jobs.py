@@ -21,13 +21,13 @@ from tests.ladder.study.jobs import PATIENCE_S, Start, job_of, measuring, verdic
 ROOT = Path(__file__).parents[3]
 
 
-def test_two_jobs_at_once_verify_the_same_and_say_that_they_share_the_host(six_points: Path) -> None:
-    assert (
-        main(["study", "six.toml", "--points", "hidden-3,hidden-4", "--on", "local", "--parallel", "2", "--out", "out"])
-        == 0
-    )
-    assert main(["study", "six.toml", "--points", "hidden-3,hidden-4", "--out", "whole"]) == 0
-    assert verdicts(Path("out")) == verdicts(Path("whole"))
+def test_two_jobs_at_once_verify_the_same_and_say_that_they_share_the_host(four_points: Path) -> None:
+    asked = ["study", "four.toml", "--points"]
+    assert main([*asked, "hidden-3,hidden-4", "--on", "local", "--parallel", "2", "--out", "out"]) == 0
+    assert main([*asked, "hidden-3", "--out", "whole"]) == 0
+    (points, judged), (_, alone) = verdicts(Path("out")), verdicts(Path("whole"))
+    assert [status for _, status in points] == ["measured", "measured", "waiting", "waiting"]
+    assert alone == {"hidden-3": judged["hidden-3"]}
     runs = [load(Path("out") / f"hidden-{width}") for width in (3, 4)]
     assert [run.settings.remeasure for run in runs] == [0, 0]
     told = [reason for run in runs for process in run.stages[0].processes for reason in process.disturbed]
@@ -35,8 +35,8 @@ def test_two_jobs_at_once_verify_the_same_and_say_that_they_share_the_host(six_p
     assert "disturbed" in Path("out/report.md").read_text()
 
 
-def test_jobs_go_on_after_ctrl_c_and_are_watched_again(six_points: Path, start: Start) -> None:
-    watching = start("six.toml", "--on", "local", "--parallel", "2", "--out", "out", "--points", "hidden-3,hidden-4")
+def test_jobs_go_on_after_ctrl_c_and_are_watched_again(four_points: Path, start: Start) -> None:
+    watching = start("four.toml", "--on", "local", "--parallel", "2", "--out", "out", "--points", "hidden-3,hidden-4")
     process = job_of("hidden-3", Path("out"))
     os.killpg(watching.pid, signal.SIGINT)  # as a terminal tells its whole group
     out, err = watching.communicate(timeout=PATIENCE_S)
@@ -51,8 +51,8 @@ def test_jobs_go_on_after_ctrl_c_and_are_watched_again(six_points: Path, start: 
     assert [point.status for point in load_study(Path("out")).points[:3]] == ["measured", "measured", "waiting"]
 
 
-def test_killed_jobs_leave_nothing_running_and_are_sent_again(six_points: Path, start: Start) -> None:
-    watching = start("six.toml", "--on", "local", "--out", "out", "--points", "hidden-3")
+def test_killed_jobs_leave_nothing_running_and_are_sent_again(four_points: Path, start: Start) -> None:
+    watching = start("four.toml", "--on", "local", "--out", "out", "--points", "hidden-3")
     process = int(job_of("hidden-3", Path("out")))
     (point,) = measuring("hidden-3", Path("out"))
     queue = int(Path(f"/proc/{point}/stat").read_text().split()[3])
@@ -79,9 +79,9 @@ def test_python_ends_without_a_word_of_submitit_s_jobs() -> None:
 
 
 def test_a_study_of_another_commit_or_host_is_not_continued(
-    six_points: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    four_points: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["study", "six.toml", "--on", "local", "--out", "out", "--points", "hidden-3"]) == 0
+    assert main(["study", "four.toml", "--on", "local", "--out", "out", "--points", "hidden-3"]) == 0
     with monkeypatch.context() as patch:
         patch.setattr("ladder.machine.environment.git_state", lambda: ("another", False))
         assert main(["study", "--resume", "out"]) == 2
@@ -106,11 +106,11 @@ def test_a_study_of_another_commit_or_host_is_not_continued(
     ],
 )  # fmt: skip
 def test_what_no_engine_can_do_is_told_in_a_line(
-    six_points: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
+    four_points: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
 ) -> None:
     monkeypatch.setattr(engines, "devices", list)
     monkeypatch.setattr("shutil.which", lambda name: None)
-    assert main(["study", "six.toml", "--out", "out", *argv]) == 2
+    assert main(["study", "four.toml", "--out", "out", *argv]) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith(f"run_ladder.py: {said}")
@@ -118,9 +118,9 @@ def test_what_no_engine_can_do_is_told_in_a_line(
 
 
 def test_without_submitit_it_is_a_line(
-    six_points: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    four_points: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "submitit", None)
-    assert main(["study", "six.toml", "--on", "local"]) == 2
+    assert main(["study", "four.toml", "--on", "local"]) == 2
     said = "--on local: needs submitit, which is not installed: `make setup CLUSTER=1`"
     assert capsys.readouterr().err == f"run_ladder.py: {said}\n"

@@ -24,12 +24,12 @@ H200 = {"name": "NVIDIA H200", "driver": "580", "visible_gpus": 1}
 
 
 @pytest.fixture
-def sent(six_points: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def sent(four_points: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a study that was sent, whose first job ran here, when this host seemed to have an H200."""
     monkeypatch.setattr("ladder.machine.environment._describe_gpu", lambda: dict(H200))
-    folder = six_points / "out"
+    folder = four_points / "out"
     (folder / JOBS).mkdir(parents=True)
-    save_study(read_study(Path("six.toml"), "study", "now"), folder)
+    save_study(read_study(Path("four.toml"), "study", "now"), folder)
     (folder / JOBS / point_session.MACHINE).write_bytes(msgspec.json.encode(point_session.machine()))
     return folder
 

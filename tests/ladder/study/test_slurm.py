@@ -34,13 +34,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def here(cluster: Path, six_points: Path) -> Path:
+def here(cluster: Path, four_points: Path) -> Path:
     """The current folder, on a cluster."""
-    return six_points
+    return four_points
 
 
 def test_a_study_survives_its_jobs_and_ends_as_in_one_process(here: Path, start: Start) -> None:
-    watching = start("six.toml", "--on", "slurm", "--parallel", "2", "--out", "out")
+    watching = start("four.toml", "--on", "slurm", "--parallel", "2", "--out", "out")
     cancelled = job_of("hidden-3", here / "out")
     subprocess.run(["scancel", cancelled], check=True)
     late = job_of("hidden-4", here / "out")
@@ -55,8 +55,7 @@ def test_a_study_survives_its_jobs_and_ends_as_in_one_process(here: Path, start:
         "hidden-5 (its process was killed by SIGKILL); continue with study --resume out\n"
     )
     assert "hidden-6: measured in" in out
-    kept = {path: path.read_bytes() for path in (here / "out").glob("hidden-[678]/results.json")}
-    assert len(kept) == 3
+    kept = (here / "out" / "hidden-6" / "results.json").read_bytes()
 
     resumed = start("--resume", "out")
     job_of("hidden-3", here / "out")
@@ -64,16 +63,16 @@ def test_a_study_survives_its_jobs_and_ends_as_in_one_process(here: Path, start:
     assert second.communicate(timeout=PATIENCE_S)[1].startswith("run_ladder.py: out: another run is writing there")
     out, err = resumed.communicate(timeout=PATIENCE_S)
     assert (resumed.returncode, second.returncode, err) == (0, 2, "")
-    assert kept == {path: path.read_bytes() for path in kept}
+    assert kept == (here / "out" / "hidden-6" / "results.json").read_bytes()
 
-    assert main(["study", "six.toml", "--points", "hidden-3,hidden-5", "--out", "whole"]) == 0
+    assert main(["study", "four.toml", "--points", "hidden-3", "--out", "whole"]) == 0
     (points, judged), (_, alone) = verdicts(here / "out"), verdicts(here / "whole")
     assert {status for _, status in points} == {"measured"}
     assert {**judged, **alone} == judged
 
 
 def test_a_job_that_goes_back_into_the_queue_waits_again_and_continues(here: Path, start: Start) -> None:
-    watching = start("six.toml", "--on", "slurm", "--points", "hidden-3", "--out", "out")
+    watching = start("four.toml", "--on", "slurm", "--points", "hidden-3", "--out", "out")
     job = job_of("hidden-3", here / "out")
     os.kill(measuring("hidden-3", Path("out"))[0], signal.SIGSTOP)  # else it might end before it is requeued
     told = iter(watching.stdout or ())
@@ -100,7 +99,7 @@ def _until(begin: str, lines: Iterator[str]) -> list[str]:
 
 
 def test_a_list_of_constraints_is_a_study_each(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["six.toml", "--on", "slurm", "--constraint", "old,new", "--points", "hidden-3"]
+    asked = ["four.toml", "--on", "slurm", "--constraint", "old,new", "--points", "hidden-3"]
     assert main(["study", *asked, "--slurm", "time=20", "--out", "out"]) == 0
     for kind in ("old", "new"):
         how = load_submission(here / "out" / kind)
@@ -114,7 +113,7 @@ def test_a_list_of_constraints_is_a_study_each(here: Path, capsys: pytest.Captur
 
 
 def test_what_slurm_refuses_is_told_in_a_line(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "six.toml", "--on", "slurm", "--slurm", "partition=nowhere", "--out", "out"]) == 2
+    assert main(["study", "four.toml", "--on", "slurm", "--slurm", "partition=nowhere", "--out", "out"]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     said = "run_ladder.py: --on slurm: sbatch refused the jobs: error: Batch job submission failed: Invalid partition"
     assert line.startswith(said)
@@ -126,7 +125,7 @@ def test_a_folder_that_the_node_does_not_see_is_told_before_it_is_waited_for(
     if reason := slurm.cannot_hide():
         pytest.skip(reason)
     out = cluster / "hidden" / "out"
-    assert main(["study", "six.toml", "--on", "slurm", "--out", str(out)]) == 2
+    assert main(["study", "four.toml", "--on", "slurm", "--out", str(out)]) == 2
     assert (
         capfd.readouterr().err
         == f"run_ladder.py: {out}: the nodes do not see it; choose an --out that all nodes share\n"

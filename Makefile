@@ -22,7 +22,9 @@ tests/reports/terminal tests/stages/engine tests/stages/test_registry.py tests/t
 
 KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_grid.py \
 tests/stages/devices/test_ddp_halves.py tests/stages/engine/test_parts_on_cpu.py tests/stages/large_batch \
-tests/stages/persistent/test_fleet_columns.py tests/stages/shapes tests/stages/streamed tests/stages/tiles
+tests/stages/persistent tests/stages/shapes tests/stages/streamed tests/stages/tiles \
+tests/stages/cpu tests/stages/devices/test_references.py tests/stages/references/test_references.py \
+tests/stages/references/test_threads.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -46,7 +48,7 @@ test-quick: ## set up, then run the tests of options, data, records and reports,
 test-alone: ## set up, then run the tests that look at times, one at a time, on a machine without other work
 	@$(SETUP) --dev && .venv/bin/python -m pytest -m "alone and not gpu" $(ARGS)
 
-test-kernels: ## set up, then run all kernels on the CPU; make test skips them until a source or a compiler changes
+test-kernels: ## set up, then run kernels on the CPU, and references; make test only after a source or a compiler changes
 	@$(SETUP) --dev && .venv/bin/python -m pytest -n 4 --prove $(KERNELS)
 
 test-gpu: ## set up, then run the tests that need a GPU

@@ -1,4 +1,4 @@
-"""Tests that execute kernels on the CPU: their outcome follows from sources and compilers, so these make them run.
+"""Tests of stages' code by itself: their outcome follows from sources and compilers, so a change of these runs them.
 
 `make test-kernels` runs them in any case, and keeps the hash of what they passed on in `tests/kernels/proved.txt`. Of
 Python only the code counts, without docstrings and comments.
@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -19,22 +20,30 @@ import numpy as np
 from common.cuda.compile import nvrtc_version
 
 ROOT = Path(__file__).parents[1]
-# Kernels by themselves take minutes, and see no file of the harness; whole rungs are judged by its gates.
+# Kernels by themselves take minutes, and see no file of the harness; whole rungs, and references whose compilers take
+# minutes, are judged by its gates.
 GROUPS = {
     "kernels": ("tests/cpu_cuda", "tests/kernels", "tests/stages/persistent/test_persistent_grid.py"),
     "rungs": (
         "tests/stages/devices/test_ddp_halves.py",
         "tests/stages/engine/test_parts_on_cpu.py",
         "tests/stages/large_batch",
-        "tests/stages/persistent/test_fleet_columns.py",
+        "tests/stages/persistent",
         "tests/stages/shapes",
         "tests/stages/streamed",
         "tests/stages/tiles",
     ),
+    "references": (
+        "tests/stages/cpu",
+        "tests/stages/devices/test_references.py",
+        "tests/stages/references/test_references.py",
+        "tests/stages/references/test_threads.py",
+    ),
 }
+PACKAGES = ("jax", "jaxlib", "numba", "scipy", "torch")  # that compile or compute the references, for this CPU
 TESTS = tuple(name for names in GROUPS.values() for name in names)
 LOADED = ("common", "stages", "tests/cpu_cuda", "tests/kernels")  # whole folders, since some is loaded by name
-SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".h")
+SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".h", ".json")
 KEPT = ROOT / "tests" / "kernels" / "proved.txt"
 REASON = "passed before on the same sources and compilers (tests/kernels/proved.txt); make test-kernels runs them"
 
@@ -64,7 +73,10 @@ def _line(group: str) -> str:
 @cache
 def current_hash(group: str) -> str:
     """The hash of a group's sources, by name, and of the compilers' versions."""
-    hashed = hashlib.sha256("\0".join([platform.machine(), np.__version__, _gcc(), _nvrtc()]).encode())
+    compilers = [platform.machine(), np.__version__, _gcc(), _nvrtc()]
+    if group == "references":
+        compilers += [platform.python_version(), _cpu(), *map(_version, PACKAGES)]
+    hashed = hashlib.sha256("\0".join(compilers).encode())
     for path in sorted(sources(group)):
         hashed.update(f"\0{path.relative_to(ROOT)}\0".encode() + _read(path)[0])
     return hashed.hexdigest()
@@ -106,6 +118,21 @@ def _modules(name: str) -> list[Path]:
     places = [ROOT.joinpath(*parts[:length]) for length in range(1, len(parts) + 1)]
     files = (file for place in places for file in (place.with_suffix(".py"), place / "__init__.py"))
     return [file for file in files if file.is_file()]
+
+
+def _cpu() -> str:
+    """The CPU's model, as Linux names it; compilers choose its instructions."""
+    try:
+        return next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
 
 
 @cache

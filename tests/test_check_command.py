@@ -183,11 +183,6 @@ def test_a_check_gives_away_no_parameters_of_the_run_after_it(here: Path) -> Non
     assert load(here / "run").took_s["checking stages of one's own"] > 0
 
 
-@pytest.mark.parametrize("example", ["cpp_step.py", pytest.param("torch_by_hand.py", marks=pytest.mark.torch)])
-def test_an_example_is_right(example: str, here: Path) -> None:
-    assert main(["check", str(ROOT / "examples" / example), *SMALL]) == 0
-
-
 BRIEFLY = ["--epochs=1", "--max-steps=2", "--rounds=1", "--repeats=1", "--budget=0.1", "--remeasure=0"]
 
 

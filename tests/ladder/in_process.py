@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -23,7 +24,6 @@ from ladder.verify.oracle_runs import (
     Task,
     assembled,
     compute,
-    compute_all,
     grouped,
     planned,
     trained_params,
@@ -46,10 +46,11 @@ def trained_here(
 ) -> Computed:
     """Train the oracle and its controls, in place of `compute_all`."""
     done, data = dict[Task, OracleRun](), Dataset.load_saved(dataset)
-    for group in grouped(problem, planned(problem, data, runs, precisions), cores=1):
-        done |= compute(problem, dataset, group, budget_s, curve_steps)
-    found = assembled(problem, done, data.train.images)
-    trained = trained_params(problem, dataset) if also["trained"] else None
+    with np.errstate(all="ignore"):  # divergence is reported in one line
+        for group in grouped(problem, planned(problem, data, runs, precisions), cores=1):
+            done |= compute(problem, dataset, group, budget_s, curve_steps)
+        found = assembled(problem, done, data.train.images)
+        trained = trained_params(problem, dataset) if also["trained"] else None
     return Computed(found, trained, "cpu", why_not_on_gpu())
 
 
@@ -87,7 +88,6 @@ class WorkedHere:
 
 
 def judge_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Undo `judge_in_this_process` for a test of a file whose other tests need no processes."""
+    """Undo `judge_in_this_process`, but for the oracle, for a test of a file whose other tests need no processes."""
     monkeypatch.setattr(runner, "run_job", run_job)
-    monkeypatch.setattr(jury, "compute_all", compute_all)
     monkeypatch.setattr(runner, "ForkServers", ForkServers)

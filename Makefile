@@ -23,8 +23,8 @@ tests/reports/terminal tests/stages/engine tests/stages/test_registry.py tests/t
 KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_grid.py \
 tests/stages/devices/test_ddp_halves.py tests/stages/engine/test_parts_on_cpu.py tests/stages/large_batch \
 tests/stages/persistent tests/stages/shapes tests/stages/streamed tests/stages/tiles \
-tests/stages/cpu tests/stages/devices/test_references.py tests/stages/references/test_references.py \
-tests/stages/references/test_threads.py
+tests/stages/cpu tests/stages/devices/test_references.py tests/stages/languages \
+tests/stages/references/test_references.py tests/stages/references/test_threads.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

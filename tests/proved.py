@@ -36,6 +36,7 @@ GROUPS = {
     "references": (
         "tests/stages/cpu",
         "tests/stages/devices/test_references.py",
+        "tests/stages/languages",
         "tests/stages/references/test_references.py",
         "tests/stages/references/test_threads.py",
     ),

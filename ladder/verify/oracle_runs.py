@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from common.allocator import keep_freed_memory
 from common.blas import limit_blas_threads, worthwhile_threads
+from common.cost import parameters
 from common.data.dataset import Dataset, Split
 from common.errors import UsageError
 from common.files import is_limit
@@ -38,9 +39,9 @@ from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement, apart, params_error
 from ladder.records.run import Curve, Precision
-from ladder.verify.agreement import verify_agreement
+from ladder.verify.agreement import is_wide, verify_agreement
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDINGS, Control, Draw, addends_repeat
-from ladder.verify.short_runs import ShortTask, Trained
+from ladder.verify.short_runs import STACKED_ON_GPU, ShortTask, Trained
 
 LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
 PARTS = 8  # of an epoch, whose losses are compared: a whole epoch's may agree by chance
@@ -140,7 +141,7 @@ def compute(
     train, test = (Split(xp.asarray(split.images), xp.asarray(split.labels)) for split in (data.train, data.test))
     done = {task: OracleRun() for task in tasks}
     begin = time.perf_counter()
-    if xp is not np:
+    if xp is not np and not is_wide(oracle):  # a wide one at the end alone, where steps replay
         verify_agreement(oracle, data.train, data.test)
     steps = problem.steps(len(train.images))
     parts = windows(steps, curve_steps or -(-steps // PARTS))
@@ -394,7 +395,9 @@ def compute_on_gpu(
         found: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
         return found
 
-    groups = [[task for task in tasks if (task.precision is None) == is_oracle] for is_oracle in (True, False)]
+    oracles, controls = ([task for task in tasks if (task.precision is None) == is_one] for is_one in (True, False))
+    at_once = max(1, STACKED_ON_GPU // parameters(problem))  # wide controls: NumPy repeats a step of each beside
+    groups = [oracles, *(controls[begin : begin + at_once] for begin in range(0, len(controls), at_once))]
     with ThreadPoolExecutor(max(1, sum(map(bool, groups)))) as threads, ThreadPoolExecutor(SHORT_AT_ONCE) as others:
         runs = [
             threads.submit(on_a_stream, partial(compute, problem, dataset, group, budget_s, curve_steps))

@@ -100,6 +100,8 @@ class OracleRun:
     """The parts of each epoch."""
     spreads: dict[Precision, list[EpochSpread]] = field(default_factory=dict)
     """By precision, after each epoch."""
+    apart: list[EpochSpread] = field(default_factory=list)
+    """Of a control that has been compared: how far it was from the oracle, after each epoch."""
 
     def spread(self, precision: Precision, epoch: int) -> EpochSpread:
         """The controls' distance from an oracle after an epoch, from 0, in this precision.
@@ -247,6 +249,19 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
         largest = largest.or_larger(one)
         spreads.append(largest)
     return spreads
+
+
+def compare(problem: Problem, done: Mapping[Task, OracleRun]) -> None:
+    """Tell every control how far it was from its oracle; its parameters go, which another process waits for."""
+    oracles = {task.run: one for task, one in done.items() if task.precision is None}
+
+    def compare_one(task: Task) -> None:
+        with np.errstate(all="ignore"):  # what diverges is refused later
+            done[task].apart = spread_of(problem, task.run, oracles[task.run], done[task])
+        done[task].params = []
+
+    with ThreadPoolExecutor(cores_usable()) as threads:
+        list(threads.map(compare_one, [task for task, one in done.items() if task.precision and not one.apart]))
 
 
 def spread_of_equal_addends(problem: Problem, run: int, oracle: OracleRun, steps: int) -> list[EpochSpread]:
@@ -409,6 +424,7 @@ def compute_on_gpu(
         sets = [(task, some) for task in short.tasks for some in (each if task.batches == 1 else [short.precisions])]
         shorts = [others.submit(short_run, *one) for one in sets]
     done = {task: run for group in runs for task, run in group.result().items()}
+    compare(problem, done)
     found: dict[ShortTask, Trained] = {}
     for (task, _), one in zip(sets, shorts, strict=True):
         if isinstance(one.exception(), GpuError):
@@ -480,11 +496,8 @@ def assembled(problem: Problem, done: Mapping[Task, OracleRun], images: NDArray[
     if how := _divergence(problem, done):
         raise UsageError(f"learning rate {problem.learning_rate:g}: training diverges {how}; choose a smaller one")
     oracles = {task.run: one for task, one in done.items() if task.precision is None}
-    seen = [
-        (ROUNDINGS[task.precision].bits, spread_of(problem, task.run, oracles[task.run], one))
-        for task, one in done.items()
-        if task.precision is not None
-    ]
+    compare(problem, done)
+    seen = [(ROUNDINGS[task.precision].bits, one.apart) for task, one in done.items() if task.precision is not None]
     if addends_repeat(initial_params(problem, min(oracles)), images[: problem.batch_size]):
         bits, steps = ROUNDINGS["float32"].bits, problem.steps(len(images))
         seen += [(bits, spread_of_equal_addends(problem, run, one, steps)) for run, one in oracles.items()]

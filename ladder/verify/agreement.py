@@ -30,7 +30,7 @@ def verify_agreement(oracle: Oracle, train: Split, test: Split) -> None:
     In float64, updates, losses and the loss on test images agree but for rounding. A control's rounding is its own
     matter: it has to be nearer to the same control of NumPy than that is to float64.
     """
-    steps = 1 if sum(weight.size for weight in oracle.weights) > WIDE else STEPS
+    steps = 1 if is_wide(oracle) else STEPS
     xp, size = oracle.xp, min(steps * oracle.problem.batch_size, len(train.images))
     images, labels = train.images[:size], train.labels[:size]
     start = oracle.on(np)
@@ -56,6 +56,11 @@ def verify_agreement(oracle: Oracle, train: Split, test: Split) -> None:
     some = test.first(TESTED_IMAGES)
     tested = evaluate_all(oracle.weights, oracle.biases, xp.asarray(some.images), xp.asarray(some.labels), xp)
     _require_losses("a test loss", tested, evaluate_all(start.weights, start.biases, some.images, some.labels))
+
+
+def is_wide(oracle: Oracle) -> bool:
+    """Whether NumPy takes long to repeat a step."""
+    return sum(weight.size for weight in oracle.weights) > WIDE
 
 
 def _require_losses(what: str, own: Sequence[OracleEpoch], numpys: Sequence[OracleEpoch]) -> None:

@@ -193,6 +193,7 @@ def test_without_a_place_for_semaphores_the_way_out_is_told(
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")  # Linux names no file
 
     monkeypatch.setattr(oracle_runs, "ProcessPoolExecutor", none)
+    monkeypatch.setattr(oracle_runs, "LITTLE_WORK", 0)
     assert main(SMALL) == 2
     told = capsys.readouterr().err.splitlines()[-1]
     assert told.startswith("run_ladder.py: /dev/shm: No such file or directory; ")

@@ -50,6 +50,7 @@ DIVERGED = 2.0  # times the loss of a guess
 LEARNED = 0.1  # of the images that a guess has wrong; a run that has as many right only overshoots for some steps
 MOST_CONTROLS, CONTROLLED_WORK = 8, 4_000_000_000  # controls of a run, and their multiplications: a long run has one
 STEP_WORK = 300_000  # multiplications in the time of NumPy's calls of a step
+LITTLE_WORK = 1_000_000_000  # multiplications in the time in which a process starts
 FEWEST_COARSE = 2  # of an MLP in a lower precision: one alone may miss the unit at its ReLU's corner
 TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that later updates are judged from
 NUMPY_ONLY = "LADDER_ORACLE=numpy"
@@ -334,8 +335,9 @@ def compute_all(
 ) -> Computed:
     """Train several runs by number, within one common budget in seconds: on the GPU if there is one, else on all cores.
 
-    The first of them has controls in these precisions. A GPU that fails leaves all to the cores. Raises UsageError if
-    training diverges in float64, if the host runs out of memory, or if the GPU and NumPy disagree.
+    The first of them has controls in these precisions. A GPU that fails leaves all to the cores; this process trains
+    what takes less time than another takes to start. Raises UsageError if training diverges in float64, if the host
+    runs out of memory, or if the GPU and NumPy disagree.
     """
     data = Dataset.load_saved(dataset)
     tasks = planned(problem, data, runs, precisions)
@@ -351,8 +353,12 @@ def compute_all(
         if trained:
             jobs.append(partial(trained_params, problem, dataset))
         try:
-            with _pool(problem, workers) as pool:
-                found = _submitted(pool, jobs)
+            if len(tasks) * _work(problem, data) < LITTLE_WORK:
+                with np.errstate(all="ignore"), limit_blas_threads(1):
+                    found = [job() for job in jobs]
+            else:
+                with _pool(problem, workers) as pool:
+                    found = _submitted(pool, jobs)
         except BrokenProcessPool as error:
             layers = ",".join(map(str, problem.hidden)) or "none"
             way_out = "choose smaller layers, or raise the limit that `ulimit -v` shows"
@@ -473,8 +479,7 @@ def _submitted(pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> 
 
 def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Collection[Precision]) -> list[Task]:
     """The runs to train, the longest first: the oracle's, and the controls of the first one."""
-    work = problem.steps(len(data.train.images)) * problem.epochs * (problem.multiplications + STEP_WORK)
-    draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // work))
+    draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // _work(problem, data)))
     controls = [
         Task(run, one, draw)
         for run in runs[:1]
@@ -482,6 +487,11 @@ def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Co
         for draw in range(max(draws, _fewest_controls(problem, one, precisions)))
     ]
     return [*map(Task, runs), *controls]
+
+
+def _work(problem: Problem, data: Dataset) -> int:
+    """The multiplications of a run, or as many as take its time."""
+    return problem.steps(len(data.train.images)) * problem.epochs * (problem.multiplications + STEP_WORK)
 
 
 def _fewest_controls(problem: Problem, precision: Precision, precisions: Collection[Precision]) -> int:

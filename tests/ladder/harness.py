@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import pytest
 from msgspec.structs import replace
 
 from common.data.dataset import Dataset, Split
 from common.problem import Problem
 from ladder.measure.protocol import Job
 from ladder.records.run import Results, Settings
-from ladder.run import jury
 from ladder.run.preflight import describe_problem
 from ladder.run.runner import Runner
 from ladder.run.stage_run import StageRun
-from ladder.verify.oracle_runs import compute_all, why_not_on_gpu
 from stages.registry import Entry, load_entry
-from tests.ladder.in_process import trained_here
 
 NUMPY = "stages.references.numpy_cpu:STAGE"
 
@@ -44,19 +40,10 @@ def small_problem(**changes: object) -> Problem:
 
 
 class OneCoreRunner(Runner):
-    """A runner whose stages use one core, so that no time is spent on reading the pace of all.
-
-    Without a GPU its oracles train in this process: a pool of processes takes longer to start than they to train.
-    """
+    """A runner whose stages use one core, so that no time is spent on reading the pace of all."""
 
     def _job(self, stage_run: StageRun, round_: int, dataset: Path | None = None) -> Job:
         return replace(super()._job(stage_run, round_, dataset), blas_threads=1)
-
-    def _train_oracles(self, rounds: Iterable[int]) -> None:
-        with pytest.MonkeyPatch.context() as patched:
-            if jury.compute_all is compute_all and why_not_on_gpu():
-                patched.setattr(jury, "compute_all", trained_here)
-            super()._train_oracles(rounds)
 
 
 class Watcher:

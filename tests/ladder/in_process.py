@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from common.data.dataset import Dataset
-from common.problem import Problem
 from ladder.measure import worker
 from ladder.measure.protocol import JOB, Job, JobResult, decoded, encoded, write_result
 from ladder.processes.fork_servers import ForkServers
 from ladder.processes.worker_process import run_job
-from ladder.run import jury, runner
-from ladder.verify.oracle_runs import (
-    Computed,
-    OracleRun,
-    Task,
-    assembled,
-    compute,
-    grouped,
-    planned,
-    trained_params,
-    why_not_on_gpu,
-)
+from ladder.run import runner
+from ladder.verify import oracle_runs
 
 
 def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
@@ -41,23 +29,11 @@ def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
     return in_this_process(replace(job, blas_threads=1), *rest, **more)
 
 
-def trained_here(
-    problem: Problem, dataset: Path, runs: Any, budget_s: float, curve_steps: int, precisions: Any, **also: Any
-) -> Computed:
-    """Train the oracle and its controls, in place of `compute_all`."""
-    done, data = dict[Task, OracleRun](), Dataset.load_saved(dataset)
-    with np.errstate(all="ignore"):  # divergence is reported in one line
-        for group in grouped(problem, planned(problem, data, runs, precisions), cores=1):
-            done |= compute(problem, dataset, group, budget_s, curve_steps)
-        found = assembled(problem, done, data.train.images)
-        trained = trained_params(problem, dataset) if also["trained"] else None
-    return Computed(found, trained, "cpu", why_not_on_gpu())
-
-
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a run do everything in this process."""
     monkeypatch.setattr(runner, "run_job", on_one_core)
-    monkeypatch.setattr(jury, "compute_all", trained_here)
+    monkeypatch.setattr(oracle_runs, "LITTLE_WORK", math.inf)
+    monkeypatch.setenv("LADDER_ORACLE", "numpy")
     monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
     monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 

@@ -16,12 +16,13 @@ RUN = """
 import sys
 from pathlib import Path
 from ladder.processes import fork_servers
-from ladder.run.runner import Runner
+from ladder.verify import oracle_runs
 from tests.ladder.harness import Watcher, prepare
 if __name__ == "__main__":
     if "worker" in sys.argv[2]:
         fork_servers.import_group = lambda needs: None
-    prepare(Path(sys.argv[1]), "tests.planted:HANGS", runner=Runner).run(Watcher())
+    oracle_runs.LITTLE_WORK = 0  # so that processes train
+    prepare(Path(sys.argv[1]), "tests.planted:HANGS").run(Watcher())
 """
 # Every process of the kind under test sleeps before its first line, so that the run is killed before it asks.
 SLEEP = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +95,7 @@ def test_the_oracle_computes_the_first_updates_once_for_all_stages(
         return ShortRun(problem, batches, *rest, **more)
 
     if on_gpu:
-        monkeypatch.setattr(jury, "compute_all", partial(compute_all))  # also where tests train in this process
+        monkeypatch.setattr(jury, "compute_all", compute_all)
         monkeypatch.setattr(oracle_runs, "compute_in_gpus_process", compute_on_gpu)
         monkeypatch.setitem(sys.modules, "common.cuda.array_module", SimpleNamespace(ArrayModule=Device))
     for module in (judge, short_runs):

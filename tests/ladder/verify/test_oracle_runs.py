@@ -57,6 +57,7 @@ def test_workers_do_not_import_the_main_program(tmp_path: Path, monkeypatch: pyt
     main = sys.modules["__main__"]
     monkeypatch.setattr(main, "__file__", str(program), raising=False)
     monkeypatch.setattr(main, "__spec__", None)
+    monkeypatch.setattr(oracle_runs, "LITTLE_WORK", 0)
     small_dataset().save(tmp_path / "data")
     done = compute_all(small_problem(epochs=1), tmp_path / "data", [0, 1], 60.0, trained=True)
     assert [len(run.epochs) for run in done.runs.values()] == [1, 1]

@@ -12,7 +12,7 @@ import os
 import platform
 import subprocess
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,8 @@ GROUPS = {
         "tests/stages/references/test_threads.py",
     ),
 }
-PACKAGES = ("jax", "jaxlib", "numba", "scipy", "torch")  # that compile or compute the references, for this CPU
+# That compile or compute the references, for this CPU or for a GPU.
+PACKAGES = ("jax", "jax-cuda12-plugin", "jax-cuda13-plugin", "jaxlib", "numba", "scipy", "torch", "triton")
 TESTS = tuple(name for names in GROUPS.values() for name in names)
 LOADED = ("common", "stages", "tests/cpu_cuda", "tests/kernels")  # whole folders, since some is loaded by name
 SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".h", ".json")
@@ -122,18 +123,13 @@ def _modules(name: str) -> list[Path]:
 
 
 def _cpu() -> str:
-    """The CPU's model, as Linux names it; compilers choose its instructions."""
-    try:
-        return next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
+    """The CPU's model, as Linux names it: compilers choose its instructions."""
+    info = Path("/proc/cpuinfo")
+    return info.read_text().partition("model name")[2].partition("\n")[0] if info.exists() else ""
 
 
 def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "none"
+    return next((one.version for one in distributions(name=package)), "none")
 
 
 @cache

@@ -48,7 +48,7 @@ test-quick: ## set up, then run the tests of options, data, records and reports,
 test-alone: ## set up, then run the tests that look at times, one at a time, on a machine without other work
 	@$(SETUP) --dev && .venv/bin/python -m pytest -m "alone and not gpu" $(ARGS)
 
-test-kernels: ## set up, then run kernels on the CPU, and references; make test only after a source or a compiler changes
+test-kernels: ## set up, then run what has changed of kernels and references on the CPU, which make test then skips
 	@$(SETUP) --dev && .venv/bin/python -m pytest -n 4 --prove $(KERNELS)
 
 test-gpu: ## set up, then run the tests that need a GPU

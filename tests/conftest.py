@@ -50,25 +50,26 @@ NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--prove`, which runs all tests of kernels on the CPU, and keeps that they pass."""
-    parser.addoption("--prove", action="store_true", help="run kernels on the CPU though they passed before")
+    """Add `--prove`, which keeps that the tests of `tests.proved` pass."""
+    parser.addoption("--prove", action="store_true", help="keep that kernels, rungs and references passed on the CPU")
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Keep that all tests of kernels passed, in the process that has seen them all."""
+    """Keep that all tests of `tests.proved` passed, now or before, in the process that has seen them all."""
     config, option = session.config, session.config.option
     whole = config.args == [*proved.TESTS] and not (option.keyword or option.markexpr or hasattr(config, "workerinput"))
-    if option.prove and exitstatus == 0 and whole:
+    if option.prove and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and whole:
         proved.keep()
+        session.exitstatus = pytest.ExitCode.OK  # also if all passed before
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure() -> None:
     """Let programs that tests start receive Ctrl-C even if pytest runs in the background, where it is ignored.
 
     On a machine without a GPU, let XLA optimise little: it compiles each tiny program in half of the time.
     """
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        os.environ[PROVED] = "" if config.option.prove else " ".join(sorted(proved.passed_before()))
+        os.environ[PROVED] = " ".join(sorted(proved.passed_before()))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if missing(("cuda",)):

@@ -1,7 +1,7 @@
 """Tests of stages' code by itself: their outcome follows from sources and compilers, so a change of these runs them.
 
-`make test-kernels` runs them in any case, and keeps the hash of what they passed on in `tests/kernels/proved.txt`. Of
-Python only the code counts, without docstrings and comments.
+`make test-kernels` keeps the hashes of what they passed on in `tests/kernels/proved.txt`. Of Python only the code
+counts, without docstrings and comments.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TESTS = tuple(name for names in GROUPS.values() for name in names)
 LOADED = ("common", "stages", "tests/cpu_cuda", "tests/kernels")  # whole folders, since some is loaded by name
 SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".h", ".json")
 KEPT = ROOT / "tests" / "kernels" / "proved.txt"
-REASON = "passed before on the same sources and compilers (tests/kernels/proved.txt); make test-kernels runs them"
+REASON = "passed before on the same sources and compilers; remove tests/kernels/proved.txt to run them"
 
 
 @cache

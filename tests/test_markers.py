@@ -48,16 +48,27 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
     assert [test.skipped for test in tests] == [[r for marker in m for r in reasons[marker]] for m in carried]
 
 
-@pytest.mark.parametrize(("prove", "left_out"), [(False, ["kernels/test_rounding.py"]), (True, [])])
-def test_kernels_that_passed_before_are_left_out_unless_asked_for(
-    monkeypatch: pytest.MonkeyPatch, prove: bool, left_out: list[str]
-) -> None:
+def test_kernels_that_passed_before_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proved, "passed_before", lambda: {"kernels"})
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     monkeypatch.setenv(conftest.PROVED, "")
-    conftest.pytest_configure(cast(pytest.Config, SimpleNamespace(option=SimpleNamespace(prove=prove))))
+    conftest.pytest_configure()
     names = ("kernels/test_rounding.py", "stages/tiles/test_tile_gemm.py", "test_docs.py")
-    assert [name for name in names if conftest.pytest_ignore_collect(ROOT / "tests" / name)] == left_out
+    assert [name for name in names if conftest.pytest_ignore_collect(ROOT / "tests" / name)] == [names[0]]
+
+
+@pytest.mark.parametrize(
+    ("code", "keyword", "ends", "kept"), [(0, "", 0, 1), (5, "", 0, 1), (1, "", 1, 0), (0, "tiles", 0, 0)]
+)
+def test_that_all_passed_is_kept_and_nothing_less(
+    monkeypatch: pytest.MonkeyPatch, code: int, keyword: str, ends: int, kept: int
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(proved, "keep", lambda: calls.append("kept"))
+    option = SimpleNamespace(prove=True, keyword=keyword, markexpr="")
+    session = SimpleNamespace(config=SimpleNamespace(args=[*proved.TESTS], option=option), exitstatus=code)
+    conftest.pytest_sessionfinish(cast(pytest.Session, session), code)
+    assert (session.exitstatus, len(calls)) == (ends, kept)
 
 
 def test_what_passed_before_counts_for_the_same_code_kernels_and_numbers_alone(

@@ -255,6 +255,7 @@ def test_a_variant_trains_as_the_compiler_generates_it(name: str) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
 @pytest.mark.parametrize("name", torch_graph.BOTH | torch_graph.FUSED)
 def test_the_compiler_knows_the_options_of_every_variant(name: str) -> None:
     import torch

@@ -78,11 +78,20 @@ def pytest_configure() -> None:
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """Leave out tests of kernels that passed before, unless their file is named."""
-    return proved.group_of(collection_path) in os.environ[PROVED].split() or None
+    return _passed_before(collection_path) or None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests with a marker in `NEEDS` that this machine cannot run. Begin with the files in `FIRST`."""
+def _passed_before(path: Path) -> bool:
+    return proved.group_of(path) in os.environ[PROVED].split()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests with a marker in `NEEDS` that this machine cannot run. Begin with the files in `FIRST`.
+
+    With `--prove`, leave out named files that passed before, too.
+    """
+    if config.option.prove:
+        items[:] = [item for item in items if not _passed_before(item.path)]
     order = {Path(__file__).parent / name: at for at, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for marker, needs in NEEDS.items():
@@ -103,7 +112,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if others := reasons.total() - sum(count for _, count in reasons.most_common(MOST_REASONS)):
         terminalreporter.write_line(f"{others:5}  for other reasons; ARGS=-rs lists them all")
     if groups := os.environ.get(PROVED):
-        terminalreporter.write_line(f"not run: {groups.replace(' ', ' and ')}, {proved.REASON}")
+        terminalreporter.write_line(f"not run: {groups.replace(' ', ', ')}: {proved.REASON}")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

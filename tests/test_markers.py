@@ -33,6 +33,10 @@ class Collected:
         self.skipped.append(mark.kwargs["reason"])
 
 
+def config(*, prove: bool) -> pytest.Config:
+    return cast(pytest.Config, SimpleNamespace(option=SimpleNamespace(prove=prove)))
+
+
 @pytest.mark.parametrize("lacking", [set(), {"cuda"}, {"torch"}, {"jax"}, {"cuda", "torch"}])
 def test_marked_tests_are_skipped_where_their_need_is_missing(
     monkeypatch: pytest.MonkeyPatch, lacking: set[str]
@@ -43,7 +47,7 @@ def test_marked_tests_are_skipped_where_their_need_is_missing(
     monkeypatch.setattr(conftest, "missing", missing)
     carried = [(), ("gpu",), ("torch",), ("jax",), ("gpu", "torch")]
     tests = [Collected(*markers) for markers in carried]
-    conftest.pytest_collection_modifyitems(cast(list[pytest.Item], tests))
+    conftest.pytest_collection_modifyitems(config(prove=False), cast(list[pytest.Item], tests))
     reasons = {marker: [f"no {need}"] * (need in lacking) for marker, (need,) in conftest.NEEDS.items()}
     assert [test.skipped for test in tests] == [[r for marker in m for r in reasons[marker]] for m in carried]
 
@@ -55,6 +59,10 @@ def test_kernels_that_passed_before_are_left_out(monkeypatch: pytest.MonkeyPatch
     conftest.pytest_configure()
     names = ("kernels/test_rounding.py", "stages/tiles/test_tile_gemm.py", "test_docs.py")
     assert [name for name in names if conftest.pytest_ignore_collect(ROOT / "tests" / name)] == [names[0]]
+    for prove, left in ((False, 3), (True, 2)):
+        tests = [Collected(path=ROOT / "tests" / name) for name in names]
+        conftest.pytest_collection_modifyitems(config(prove=prove), cast(list[pytest.Item], tests))
+        assert len(tests) == left
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_g
 tests/stages/devices/test_ddp_halves.py tests/stages/engine/test_parts_on_cpu.py tests/stages/large_batch \
 tests/stages/persistent tests/stages/shapes tests/stages/streamed tests/stages/tiles \
 tests/stages/cpu tests/stages/devices/test_references.py tests/stages/languages \
-tests/stages/references/test_references.py tests/stages/references/test_threads.py
+tests/stages/references/test_jax_apart.py tests/stages/references/test_jax_waits.py \
+tests/stages/references/test_references.py tests/stages/references/test_threads.py \
+tests/stages/references/test_torch_choices.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:

@@ -37,8 +37,11 @@ GROUPS = {
         "tests/stages/cpu",
         "tests/stages/devices/test_references.py",
         "tests/stages/languages",
+        "tests/stages/references/test_jax_apart.py",
+        "tests/stages/references/test_jax_waits.py",
         "tests/stages/references/test_references.py",
         "tests/stages/references/test_threads.py",
+        "tests/stages/references/test_torch_choices.py",
     ),
 }
 # That compile or compute the references, for this CPU or for a GPU.

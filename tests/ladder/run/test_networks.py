@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -10,7 +12,8 @@ from msgspec.structs import replace
 from common.problem import Problem
 from ladder.options.run_options import from_record
 from ladder.records.run import LossPoint, Results, StageResult, load
-from ladder.run.jury import Jury
+from ladder.run.judge import Judge, Judged
+from ladder.run.jury import MOST_JUDGED, Jury
 from ladder.verify.other_runs import LOSS_CHECK, OWN_CHECK
 from reports.facts.run_table import heading, networks_in_words, rows
 from reports.markdown.run_report import report
@@ -92,6 +95,17 @@ def test_each_network_tells_its_own_metrics(tmp_path: Path) -> None:
         "crashed",
         "its parameters cannot be checked: metrics of 0 networks, not 8; see logs/tellsmeans.1.log",
     )
+
+
+def test_the_judges_work_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    met, judge = Barrier(MOST_JUDGED), Judge.judge
+
+    def meets(self: Judge, *asked: Any) -> Judged:
+        met.wait(60.0)
+        return judge(self, *asked)
+
+    monkeypatch.setattr(Judge, "judge", meets)
+    assert [stage.status for stage in ran(tmp_path, MANY, STACKED).stages] == ["passed"]
 
 
 def test_two_of_many_are_drawn_by_the_salt_and_the_round() -> None:

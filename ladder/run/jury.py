@@ -126,7 +126,7 @@ class Jury:
         """
         if self._problem.networks == 1:
             return self._first.judge(precision, job, result, attempt, folder)
-        checks = self._worst(job.round, lambda one: one.judge(precision, job, result, attempt, folder).checks)
+        checks = self._worst(job, result, lambda one, seen: one.judge(precision, job, seen, attempt, folder).checks)
         kept, test = attempt.kept[0], self._dataset.test
         final = load_params(folder / run_file(kept), self._problem)
         runs = [network_run(attempt.seeds[kept], network) for network in range(self._problem.networks)]
@@ -138,7 +138,7 @@ class Jury:
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
         """The worst checks of the networks' short runs; raises OSError or ValueError if the files are incomplete."""
-        return self._worst(job.round, lambda one: one.judge_short_runs(precision, job, result, folder))
+        return self._worst(job, result, lambda one, seen: one.judge_short_runs(precision, job, seen, folder))
 
     def _of(self, round_: int) -> list[Judge]:
         """The judges of a round."""
@@ -149,19 +149,23 @@ class Jury:
                     judge.start_from(self._trained)
         return [self._judges[network] for network in self.judged(round_)]
 
-    def _worst(self, round_: int, ask: Callable[[Judge], list[Check]]) -> list[Check]:
+    def _worst(self, job: Job, result: JobResult, ask: Callable[[Judge, JobResult], list[Check]]) -> list[Check]:
         """The worst check of each name, with its network if there are several.
 
-        Their judges work side by side: controls of late epochs, which no other stage shares, take seconds.
+        Their judges work side by side. Controls of a late epoch of all batches take seconds, and no other stage shares
+        them: so one network's is judged, which is drawn.
         """
-        judges = self._of(round_)
+        judges = self._of(job.round)
         if self._problem.networks == 1:
-            return ask(judges[0])
+            return ask(judges[0], result)
+        few = msgspec.structs.replace(result, late=[one for one in result.late if one.batches in job.first_updates])
+        drawn = Random(f"{self._salt} {job.round} late").randrange(len(judges))
+        seen = [result if number == drawn else few for number in range(len(judges))]
         with ThreadPoolExecutor(len(judges)) as threads:
-            found = list(threads.map(ask, judges))
+            found = list(threads.map(ask, judges, seen))
         named = [
             msgspec.structs.replace(one, note=f"network {network + 1}{f'; {one.note}' if one.note else ''}")
-            for network, checks in zip(self.judged(round_), found, strict=True)
+            for network, checks in zip(self.judged(job.round), found, strict=True)
             for one in checks
         ]
         return worst_of(named)

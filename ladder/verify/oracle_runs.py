@@ -19,7 +19,7 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import partial, reduce
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import current_thread, local, main_thread
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -384,12 +384,13 @@ def compute_on_gpu(
 
     Raises GpuError for any error of CUDA, its libraries and its memory, and UsageError if the GPU and NumPy disagree.
     """
+    of_thread = local()  # its module, since each has a handle of cuBLAS and memory of its own
 
     def on_a_stream(job: Callable[..., Any]) -> Any:
         try:
             from common.cuda.array_module import ArrayModule  # imported here: without a GPU there may be no CuPy
 
-            module = ArrayModule()
+            module = of_thread.module = getattr(of_thread, "module", None) or ArrayModule()
             with module.stream, np.errstate(all="ignore"):
                 return job(xp=module)
         except UsageError:

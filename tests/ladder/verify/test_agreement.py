@@ -53,6 +53,33 @@ def test_an_epoch_waits_for_its_losses_alone(hidden: tuple[int, ...]) -> None:
     assert StrictArray.waits == 1
 
 
+class Frozen(StrictModule):
+    """Repeats a method as a graph does, to which numbers that are no arrays stay those of the first call."""
+
+    def repeated(self, function: Any) -> Any:
+        call, first, owner = super().repeated(function), dict[str, int](), vars(function.__self__)
+
+        def frozen(*arrays: StrictArray) -> None:
+            now = {name: value for name, value in owner.items() if isinstance(value, int)}
+            owner.update(first or now)
+            first.update(now if not first else {})
+            call(*arrays)
+            owner.update(now)
+
+        return frozen
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_repeated_step_draws_other_numbers_each_time(hidden: tuple[int, ...]) -> None:
+    train, problem = small_dataset().train, small_problem(hidden=hidden, batch_size=16)
+    draws, params = [Draw(ROUNDINGS["float32"], number) for number in range(4)], initial_params(problem, 0)
+    numpys, other = (Control(problem, params, draws, xp) for xp in (np, Frozen()))
+    seen = numpys.run_epochs(train.images, train.labels)
+    assert other.run_epochs(*map(Frozen().asarray, (train.images, train.labels))) == seen
+    for one, own in zip((*numpys.weights, *numpys.biases), (*other.weights, *other.biases), strict=True):
+        assert np.array_equal(one, host(own))
+
+
 class Broken(StrictModule):
     """A product in the precision of a careless setting."""
 

@@ -31,6 +31,8 @@ template <int N, class Left>
 void wgmma_mma_async(float (&c)[N][4], const Left& a, Descriptor b);
 template <int N>
 void wgmma_mma_async_by_rows(float (&c)[N][4], const unsigned (&a)[4], Descriptor b);
+template <bool LEFT_TRANSPOSED, bool RIGHT_TRANSPOSED, int COLS>
+void wgmma_of_shared(float (&c)[COLS][4], Descriptor a, Descriptor b, int across, bool adds);
 
 // A warp's sixteen rows.
 template <int COUNT>

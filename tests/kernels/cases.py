@@ -1084,16 +1084,16 @@ def grid_messages(random: Generator) -> Iterator[Case]:
     # Steps, inputs, hidden layers and their units, classes, batch, thin and thick shares, halves. Images of thin shares
     # and of thick ones, units that fill no share, more steps than slots and tags. The larger ones are those of rungs.
     sizes = [
-        (1, 1, 1, 1, 1, 1, 1, 1, EXACT),
+        (1, 1, 1, 1, 1, 1, 4, 1, EXACT),
         (5, 17, 2, 33, 10, 27, 2, 3, EXACT),
         (3, 40, 3, 50, 10, 64, 4, 2, ROUNDED),
     ]
-    sizes += [(2, 100, 2, 70, 16, 100, 4, 2, EXACT), (6, 30, 4, 24, 3, 28, 2, 2, ROUNDED)]
+    sizes += [(2, 100, 2, 60, 16, 100, 4, 2, EXACT), (6, 30, 4, 24, 3, 28, 2, 2, ROUNDED)]
     sizes += [(2, 784, 4, 784, 10, 64, 16, 7, EXACT), (2, 784, 4, 784, 10, 64, 16, 7, ROUNDED)]
     sizes += [(6, 300, 3, 250, 10, 121, 16, 8, EXACT)]
     for i, (steps, inputs, depth, units, classes, batch, thin, thick, halves) in enumerate(sizes):
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
-        plan = MessagesPlan(problem, halves, thin, thick)
+        plan = MessagesPlan(problem, halves, thin, thick, in_clusters=i % 3 != 2)  # messages of thin units go both ways
         memory = _settled(random, problem)
         pixels = _pixels(random, (steps, batch, inputs))
         args: Args = {"images": shares_of(HostDevice(), list(pixels), plan)}
@@ -1103,8 +1103,11 @@ def grid_messages(random: Generator) -> Iterator[Case]:
         args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
         step = float(rate) * GRADIENT_SCALE * batch
         bounds = _trained(steps, len(problem.layers), batch, halves, step, {"parameters": memory.flat})
-        case = Case("grid_messages", (plan.blocks,), (MESSAGES_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
-        case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
+        cluster, blocks = (thick, thin) if plan.in_clusters else (None, plan.blocks)
+        case = Case(
+            "grid_messages", (blocks,), (MESSAGES_THREADS,), args, bounds, cluster, shared_bytes=plan.shared_bytes
+        )
+        case = replace(case, cooperative=not plan.in_clusters, besides={"memory": memory, "pixels": pixels})
         macros = plan.macros(memory.weight_begins, memory.bias_begins)
         yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 8)
 

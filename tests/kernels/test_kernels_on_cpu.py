@@ -300,7 +300,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("cluster_ahead", "weights[turn][i] -= epoch.rate", "weights[turn][i] -= 1.001f * epoch.rate"),
         ("grid_messages", "weights[n][i] -= rate * sums", "weights[n][i] -= 1.001f * rate * sums"),
         ("grid_messages", "stored_edges(FROM) / 2, false", "stored_edges(FROM) / 2 - 1, false"),
-        ("grid_messages", "c >= CLASSES || row >= BATCH) dlogit", "c >= CLASSES) dlogit"),
+        ("grid_messages", "CLASSES && is_there ? dlogit", "CLASSES ? dlogit"),
         ("grid_messages", "(number / SLOTS & 1) ^ 1", "1"),
         ("grid_messages", "numbers[0] = 0.0f;", "numbers[0] = numbers[0];"),
         ("grid_messages", "bias[0] -= rate * sum.x", "bias[0] -= rate * sum.y"),

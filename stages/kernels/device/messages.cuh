@@ -116,7 +116,8 @@ __device__ inline void read_unit(uint2& unit, const uint2* from, bool wanted) {
         : "memory");
 }
 
-// Waits for those of the units that have not this tag yet, each at place(i); returns them with a tag of 0.
+// Waits for those of the units that have not this tag yet, each at place(i); returns them with a tag of 0. Whole warps call
+// it, and leave it together: what they do behind it would else be split.
 template <class Unit, int COUNT, class Place>
 __device__ void complete(Unit (&units)[COUNT], unsigned tag, Place place) {
     bool all;
@@ -126,7 +127,7 @@ __device__ void complete(Unit (&units)[COUNT], unsigned tag, Place place) {
         for (int i = 0; i < COUNT; ++i) read_unit(units[i], place(i), (units[i].x & 1) != tag);
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) all &= (units[i].x & 1) == tag;
-    } while (!all);
+    } while (!__all_sync(~0u, all));
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) units[i].x &= ~1u;
 }

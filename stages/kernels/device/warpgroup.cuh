@@ -158,6 +158,12 @@ __device__ inline void wgmma_mma_async_tf32(float (&c)[8][4], const unsigned (&a
 }
 
 
+// `moved`, where the upper half of the descriptor is a constant for the compiler, and stays one.
+__device__ inline unsigned long long moved_low(unsigned long long matrices, int bytes) {
+    const unsigned low = static_cast<unsigned>(matrices) + bytes / 16;
+    return matrices >> 32 << 32 | low;
+}
+
 // c (64, 8 COLS) += a (64, 16) b (16, 8 COLS), or = unless it adds. The rows of b's matrices are its columns, or its rows if
 // RIGHT_TRANSPOSED; those of a's are its rows, or its columns if LEFT_TRANSPOSED. `across` are the bytes from eight columns of
 // b to the next.
@@ -195,7 +201,7 @@ __device__ void wgmma_of_shared(float (&c)[COLS][4], unsigned long long a, unsig
         auto& first = reinterpret_cast<float(&)[PART][4]>(c[0]);
         auto& rest = reinterpret_cast<float(&)[COLS - PART][4]>(c[PART]);
         wgmma_of_shared<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(first, a, b, across, adds);
-        wgmma_of_shared<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(rest, a, moved(b, PART * across), across, adds);
+        wgmma_of_shared<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(rest, a, moved_low(b, PART * across), across, adds);
     }
 }
 

@@ -1,4 +1,4 @@
-// A whole epoch in one cooperative launch, for networks with equal hidden layers; blocks exchange messages, without barriers.
+// A whole epoch in one launch, for networks with equal hidden layers; blocks exchange messages, without barriers.
 //
 // Who holds what. Units of a layer are divided into THIN shares, those of the next into THICK shares, and so in turn. Block
 // (thin, thick) has each layer's weights between its thin and its thick units, whichever of both are inputs.
@@ -7,10 +7,14 @@
 //   its shared memory         the weights as factors; the batch's activations of its thin and thick units, which their
 //                             gradients replace; biases
 //
-// What travels, always through L2, in units that carry their round's tag in their lowest bit: no barriers, flags or fences.
+// What travels
 //
 //   outputs, their gradients  blocks with the same units         parts of a unit's sum to its block, sums to all
-//   logits, their gradients   blocks with the same thick units   likewise: each block has some images
+//   logits, their gradients   blocks with the same thick units   likewise: a warp has two images
+//
+// The blocks of a thin share are a cluster: what they exchange goes into their shared memory. All else goes through L2, in
+// units that carry their round's tag in their lowest bit: no barriers, flags or fences. If not all clusters fit on the GPU at
+// once, the launch is cooperative and without clusters, and everything goes through L2.
 //
 // While a gradient's parts travel, blocks update the weights that they have just multiplied by.
 #include "grid/message_head.cuh"
@@ -28,19 +32,26 @@ class Epoch {
     __device__ Epoch(unsigned short* memory, const unsigned short* images, const int* labels, float* parameters, uint4* mail,
                      int steps, float rate)
         : memory(memory), biases(reinterpret_cast<float*>(memory + FLOATS_AT)), images(images), parameters(parameters),
-          mail(mail), head(own, this->mail, memory, biases, labels), steps(steps), rate(rate) {}
+          mail(mail), inbox(*reinterpret_cast<Inbox*>(reinterpret_cast<char*>(memory) + INBOX_AT)),
+          head(inbox.totals, memory, biases, labels), steps(steps), rate(rate) {}
 
     __device__ __forceinline__ void run(bool with_totals) {
-        for (int i = threadIdx.x; i < FLOATS_AT / 8; i += THREADS) {
+        for (int i = threadIdx.x; i < SHARED_BYTES / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);  // what no unit fills stays 0
+        }
+        __syncthreads();
+        if (IN_CLUSTERS && threadIdx.x == 0) {
+            mbarrier_init(inbox.parts_are_in, 1), mbarrier_init(inbox.sums_are_in, 1);
+            fence_mbarrier_init();
         }
         __syncthreads();
         copy<0, false>();
         fetch_images(0);
         meet();
+        if constexpr (IN_CLUSTERS) barrier_cluster_aligned();
         for (int step = 0; step < steps; ++step) {
             if (step + 1 < steps) fetch_images(step + 1);
-            head.begin(step);
+            head.begin(own, step);
             forward<0>(step);
             top(with_totals);
             backward<LAST - 1>(step);
@@ -49,29 +60,24 @@ class Epoch {
     }
 
     __device__ __forceinline__ void add_totals(double* totals) {
-        // In one order: lanes, warps, blocks.
-        double both[2] = {head.loss, head.correct};
-        for (int apart = WARP / 2; apart > 0; apart /= 2) {
-            both[0] += __shfl_xor_sync(~0u, both[0], apart);
-            both[1] += __shfl_xor_sync(~0u, both[1], apart);
+        // In one order: lanes and warps, then blocks.
+        constexpr int OWNERS = PAIRS < THIN * THICK ? PAIRS : THIN * THICK;
+        __syncthreads();
+        if (blockIdx.x >= OWNERS || threadIdx.x >= WARP) return;
+        double both[2] = {};
+        for (const auto& warp : inbox.totals) {
+            for (const auto& lane : warp) both[0] += lane[0], both[1] += lane[1];
         }
-        double* of_warps = reinterpret_cast<double*>(memory);
-        __syncthreads();
-        if (own.lane == 0) of_warps[2 * (threadIdx.x / WARP)] = both[0], of_warps[2 * (threadIdx.x / WARP) + 1] = both[1];
-        __syncthreads();
-        if (own.thick != 0 || threadIdx.x != 0) return;
-        both[0] = both[1] = 0.0;
-        for (int warp = 0; warp < WARPS; ++warp) both[0] += of_warps[2 * warp], both[1] += of_warps[2 * warp + 1];
         uint4 unit;
         memcpy(&unit, both, sizeof unit);
         unit.x |= 1u;
-        post(mail.totals + own.thin, unit);
-        if (own.thin != 0) return;
-        for (int block = 0; block < THIN; ++block) {
+        if (threadIdx.x == 0) post(mail.totals + blockIdx.x, unit);
+        if (blockIdx.x != 0) return;
+        for (int block = 0; block < OWNERS; ++block) {
             uint4 units[1] = {{0, 0, 0, 0}};
             complete(units, 1, [&](int) { return mail.totals + block; });
             memcpy(both, units, sizeof both);
-            totals[0] += both[0], totals[1] += both[1];
+            if (threadIdx.x == 0) totals[0] += both[0], totals[1] += both[1];
         }
     }
 
@@ -134,24 +140,19 @@ class Epoch {
     }
 
     template <int L>
-    __device__ __forceinline__ void receive(const Sum<L>& sum) {
-        sum.receive_all([&](Part whole, int col) { put(activations<L>(), LOW_AT<L>, own.row_tile(), col, own.lane, whole); });
-        meet();
-    }
-
-    template <int L>
     __device__ __forceinline__ void forward(int step) {
         if constexpr (L < LAST) {
             own.forget();
             float sums[cols_of(edges_of(L + 1))][4];
             by_weights<L, L>(sums, inputs<L>(step));
-            const Sum<L + 1> sum(own, mail, rounds[is_thin(L + 1)]);
-            sum.post_all(sums);
-            sum.add_up([&](float(&numbers)[4], int, int unit) {
-                activate(numbers, biases + bias_at(L), sum.col_of(unit), unit % 4);
-                return whole_of(numbers, sum.tag);
+            const Sum<L + 1> sum(own, mail, inbox, rounds[is_thin(L + 1)]);
+            sum.post_all(sums, false);
+            sum.add_up(activations<L + 1>(), LOW_AT<L + 1>, [&](float(&numbers)[4], unsigned tag) {
+                activate(numbers, biases + bias_at(L), sum.col(), sum.at() % 4);
+                return whole_of(numbers, tag);
             });
-            receive(sum);
+            sum.receive(activations<L + 1>(), LOW_AT<L + 1>);
+            meet();
             forward<L + 1>(step);
         }
     }
@@ -161,17 +162,18 @@ class Epoch {
         constexpr int EDGES = edges_of(LAST);
         float logits[cols_of(2)][4], sums[cols_of(EDGES)][4];
         by_weights<LAST, LAST>(logits, activations<LAST>());
-        head.run(logits, with_totals);
+        head.run(own, mail, logits, with_totals);
         meet();
         by_weights<LAST, LAST + 1>(sums, memory + DLOGITS_AT);
-        update<LAST>(0);
+        update<LAST>(0, [] {});
 #pragma unroll
         for (int n = 0; n < cols_of(EDGES); ++n) {
             const int col = own.first_col(cols_of(EDGES)) + n;
             if (col >= EDGES) continue;
             unsigned short* const outputs = activations<LAST>();
-            mask(sums[n], word_at(outputs, own.row_tile(), col, 0, own.lane), word_at(outputs, own.row_tile(), col, 1, own.lane));
-            put(outputs, LOW_AT<LAST>, own.row_tile(), col, own.lane, whole_of(sums[n], 0));
+            unsigned* const word = &word_at(outputs, own.row_tile(), col, 0, own.lane);
+            mask(sums[n], word[0], word[MATRIX / 2]);
+            put(word, LOW_AT<LAST>, whole_of(sums[n], 0));
         }
         meet();
     }
@@ -183,32 +185,30 @@ class Epoch {
             own.forget();
             float sums[cols_of(edges_of(L))][4];
             by_weights<L, L + 1>(sums, inputs<L + 1>(step));
-            const Sum<L> sum(own, mail, rounds[is_thin(L)]);
-            sum.post_all(sums);
-            unsigned outputs[sum.TURNS][2];
-#pragma unroll
-            for (int turn = 0; turn < sum.TURNS; ++turn) {
-                const int unit = max(sum.unit_of(turn), 0);
-                for (int i = 0; i < 2; ++i) {
-                    outputs[turn][i] = word_at(activations<L>(), sum.row_tile_of(unit), sum.col_of(unit), i, unit % WARP);
-                }
+            const Sum<L> sum(own, mail, inbox, rounds[is_thin(L)]);
+            sum.post_all(sums, true);
+            unsigned outputs[2] = {};
+            if (sum.adds()) {
+                const unsigned* const word = sum.word(activations<L>());
+                outputs[0] = word[0], outputs[1] = word[MATRIX / 2];
             }
-            update<L>(step);
-            sum.add_up([&](float(&numbers)[4], int turn, int) {
-                mask(numbers, outputs[turn][0], outputs[turn][1]);
-                return whole_of(numbers, sum.tag);
+            update<L>(step, [&] { sum.has_read(); });
+            sum.add_up(activations<L>(), LOW_AT<L>, [&](float(&numbers)[4], unsigned tag) {
+                mask(numbers, outputs[0], outputs[1]);
+                return whole_of(numbers, tag);
             });
-            receive(sum);
+            sum.receive(activations<L>(), LOW_AT<L>);
+            meet();
             backward<L - 1>(step);
         } else {
-            update<0>(step);
+            update<0>(step, [] {});
             meet();
         }
     }
 
     // weights -= rate * inputs^T doutputs, and their factors; biases likewise. All threads have used both by then.
-    template <int L>
-    __device__ __forceinline__ void update(int step) {
+    template <int L, class Then>
+    __device__ __forceinline__ void update(int step, Then have_multiplied) {
         constexpr int COLS = half_of(thick_edges(L)), A = thin_of(L), B = thick_of(L);
         own.forget();
         const int first = own.group * COLS;
@@ -216,6 +216,7 @@ class Epoch {
         multiply<ROW_EDGES / 2, true, true, A != 0, B != 0>(sums, by_unit<A>(inputs<A>(step)),
                                                             by_unit<B>(inputs<B>(step)).beside(first));
         __syncthreads();
+        have_multiplied();
         auto& weights = static_cast<Weights<L>&>(all_weights).own;
 #pragma unroll
         for (int n = 0; n < COLS; ++n) {
@@ -231,26 +232,39 @@ class Epoch {
     __device__ __forceinline__ void publish_weights() {
         constexpr int COLS = half_of(thick_edges(L)), EDGES = thin_edges(L), LOW_PLANE = thick_edges(L) * EDGES * MATRIX / 2;
         const auto& weights = static_cast<const Weights<L>&>(all_weights).own;
+        unsigned* const first = reinterpret_cast<unsigned*>(memory + weights_at(L)) +
+                                (own.group * COLS * EDGES + 2 * own.warp) * MATRIX / 2 + own.lane;
 #pragma unroll
-        for (int n = 0; n < COLS; ++n) {
-            const int col = own.group * COLS + n;
+        for (int i = 0; i < 2; ++i) {
+            if (2 * own.warp + i >= EDGES) continue;
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-                const int edge = 2 * own.warp + i;
-                if (col >= thick_edges(L) || edge >= EDGES) continue;
+            for (int n = 0; n < COLS; ++n) {
+                if (COLS * GROUPS > thick_edges(L) && own.group * COLS + n >= thick_edges(L)) continue;
                 const Halves halves = halves_of(weights[n][2 * i], weights[n][2 * i + 1]);
-                auto* to = reinterpret_cast<unsigned*>(memory + weights_at(L) + (col * EDGES + edge) * MATRIX) + own.lane;
+                unsigned* const to = first + (n * EDGES + i) * MATRIX / 2;
                 to[0] = halves.high;
                 if constexpr (HALVES == 2) to[LOW_PLANE] = halves.low;
             }
         }
     }
 
-    // A warp adds up images of eight units.
+    // The column of outputs of layer L that this block adds up, and whether it is the first of its blocks.
+    template <int L>
+    __device__ int own_col() const {
+        return (is_thin(L + 1) ? own.thick : own.thin) * own_tiles_of(L + 1) / ROW_TILES;
+    }
+    template <int L>
+    __device__ bool is_first() const {
+        return (is_thin(L + 1) ? own.thick : own.thin) * own_tiles_of(L + 1) % ROW_TILES == 0;
+    }
+
+    // A warp adds up images of eight units that this block needs the biases of.
     template <int L>
     __device__ __forceinline__ void update_bias(const unsigned short* doutputs) {
         constexpr int EDGES = L == LAST ? 2 : edges_of(L + 1), LOW_PLANE = (L == LAST ? 2 * ROW_EDGES * MATRIX : LOW_AT<L + 1>) / 2;
-        for (int edge = threadIdx.x / WARP; edge < EDGES; edge += WARPS) {
+        const int last_warps = WARPS - 1 - static_cast<int>(threadIdx.x) / WARP;
+        const int edge = L == LAST ? last_warps : own_col<L>();
+        if (last_warps < (L == LAST ? 2 : 1) && edge < EDGES) {
             const auto* words = reinterpret_cast<const unsigned*>(doutputs + edge * ROW_EDGES * MATRIX) + own.lane;
             float2 sum = {0.0f, 0.0f}, low = {0.0f, 0.0f};
 #pragma unroll
@@ -278,7 +292,6 @@ class Epoch {
     __device__ __forceinline__ void copy() {
         if constexpr (L <= LAST) {
             constexpr int COLS = half_of(thick_edges(L)), A = thin_of(L), B = thick_of(L), OUTPUTS = width(L + 1);
-            const bool is_first = is_thin(L + 1) ? own.thick == 0 : own.thin == 0;  // of blocks with the same bias
             const int share = is_thin(L + 1) ? own.thin : L == LAST ? 0 : own.thick;
             auto& weights = static_cast<Weights<L>&>(all_weights).own;
 #pragma unroll
@@ -299,7 +312,7 @@ class Epoch {
                 const bool is_there = i < share_of(L + 1) && at < OUTPUTS;
                 float *bias = biases + bias_at(L) + i, *stored = parameters + bias_begins[L] + at;
                 if constexpr (!STORES) *bias = is_there ? *stored : 0.0f;
-                else if (is_there && is_first && (L < LAST || own.thick == 0)) *stored = *bias;
+                else if (is_there && (L < LAST ? i / EDGE == own_col<L>() && is_first<L>() : blockIdx.x == 0)) *stored = *bias;
             }
             if constexpr (!STORES) publish_weights<L>();
             copy<L + 1, STORES>();
@@ -312,6 +325,7 @@ class Epoch {
     const unsigned short* images;
     float* parameters;
     const Mail mail;
+    Inbox& inbox;
     Head head;
     Weights<0> all_weights;
     Round rounds[2];  // of thick sums, and of thin ones
@@ -327,9 +341,10 @@ class Epoch {
 //   mail        (units, 4)  u32  in, out: zeros before each launch
 //   totals      (2,)  f64  in, out: grows by the summed loss and the number right, if with_totals
 // Kind:   fused.
-// Launch: cooperative, THIN_SHARES * THICK_SHARES blocks of THREADS with SHARED_BYTES of shared memory each; steps of the epoch;
-//   rate for the mean over a batch, divided by GRADIENT_SCALE. With FACTOR_HALVES = 1 products and messages are float16's.
-// Needs:  sm_80; |weight| < 60,000.
+// Launch: THIN_SHARES clusters of THICK_SHARES blocks of THREADS with SHARED_BYTES each, all of them at once; or, unless
+//   THIN_IN_CLUSTERS, as many blocks in a cooperative launch. Steps of the epoch; rate for the mean over a batch, divided by
+//   GRADIENT_SCALE. With FACTOR_HALVES = 1 products and messages are float16's.
+// Needs:  sm_90; |weight| < 60,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) grid_messages(const unsigned short* images, const int* labels,
                                                                      float* parameters, unsigned* mail, double* totals,

@@ -1,6 +1,7 @@
 // Shared by the parts of grid_messages: sizes, and the places of everything in shared memory and in the mailboxes.
 #pragma once
 #include "device/async_copies.cuh"
+#include "device/blocks_together.cuh"
 #include "device/messages.cuh"
 #include "device/tensor_cores.cuh"
 #include "device/warpgroup.cuh"
@@ -15,9 +16,10 @@
 #define UNIT_COUNT 784
 #define CLASS_COUNT 10
 #define FACTOR_HALVES 2
+#define THIN_IN_CLUSTERS 1
 #define WEIGHT_BEGINS 0, 614656, 1229312, 1843968, 2458624
 #define BIAS_BEGINS 2466464, 2467248, 2468032, 2468816, 2469600
-#define SHARED_BYTES 222208
+#define SHARED_BYTES 231328
 #endif
 
 constexpr int WARP = 32, GROUP_WARPS = 4, GROUPS = 2;  // of a block: warp groups
@@ -31,6 +33,7 @@ constexpr int SLOTS = 2;               // of a mailbox, by the round
 
 constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares into which units are divided, for even and odd layers
 constexpr int DEPTH = HIDDEN_LAYERS, LAST = DEPTH;       // the last layer's index
+constexpr bool IN_CLUSTERS = THIN_IN_CLUSTERS;          // whether the blocks of a thin share are a cluster
 constexpr int CLASSES = CLASS_COUNT, BATCH = BATCH_SIZE;
 constexpr int ROWS = BATCH <= 64 ? 64 : 128;  // the batch, padded with zeros
 constexpr int ROW_EDGES = ROWS / EDGE, ROW_TILES = ROWS / 16;
@@ -74,19 +77,16 @@ __device__ constexpr int activations_at(int l) {
     for (int before = 1; before < l; ++before) at += HALVES * stored_edges(before) * ROW_EDGES * MATRIX;
     return at;
 }
-constexpr int OWN_PAIRS = ROWS / 2 / THIN;  // of images that a block takes the softmax of: rows g and g + 8 of a tile
-constexpr int OWN_DLOGITS_AT = activations_at(DEPTH + 1);
-constexpr int FLOATS_AT = up(OWN_DLOGITS_AT + HALVES * 2 * 2 * OWN_PAIRS * EDGE, MATRIX);
-// Then float32: biases of each layer, and the logits of this block's images.
+constexpr int FLOATS_AT = up(activations_at(DEPTH + 1), MATRIX);
+// Then float32: biases of each layer.
 __device__ constexpr int bias_at(int l) {
     int at = 0;
     for (int before = 0; before < l; ++before) at += edges_of(before + 1) * EDGE;
     return at;
 }
-constexpr int LOGITS_AT = bias_at(LAST) + 2 * EDGE;
-constexpr int FLOATS = LOGITS_AT + 2 * OWN_PAIRS * 2 * EDGE;
-static_assert(2 * FLOATS_AT + 4 * FLOATS <= SHARED_BYTES);
-static_assert(THIN <= 16 && (THIN & (THIN - 1)) == 0 && OWN_PAIRS > 0 && CLASSES <= 16);
+constexpr int FLOATS = bias_at(LAST) + 2 * EDGE;
+constexpr int PAIRS = ROWS / 2;  // of images: rows g and g + 8 of a tile
+static_assert(THIN <= 16 && (THIN & (THIN - 1)) == 0 && CLASSES <= 16 && PAIRS <= THIN * THICK * WARPS);
 
 // A fragment's unit of a message: rows g and g + 8 in columns 2t and 2t + 1. Its lowest bit is a tag.
 #if FACTOR_HALVES == 2
@@ -95,27 +95,43 @@ using Part = uint4;  // of a sum: float32; of activations: low and high halves o
 using Part = uint2;  // float16
 #endif
 
-// Units of a round's messages of activations l, all of hidden layers with as wide shares; blocks that add them up, and the share
-// of each.
-__device__ constexpr int units_of(int l) { return edges_of(l) * ROW_TILES * WARP; }
+// A sum's units, in tiles of a warp; the blocks of the sum, and the tiles that the first of them add up, of one column.
+__device__ constexpr int tiles_of(int l) { return edges_of(l) * ROW_TILES; }
 __device__ constexpr int sharers_of(int l) { return is_thin(l) ? THICK : THIN; }
-__device__ constexpr int own_units_of(int l) { return (units_of(l) - 1) / sharers_of(l) + 1; }
-// The mailboxes' places, in units.
-constexpr int LOGIT_UNITS = OWN_PAIRS * EDGE;  // the same of logits
-constexpr int DLOGIT_UNITS = HALVES * 2 * 2 * OWN_PAIRS;  // of sixteen bytes
-__device__ constexpr int parts_of(int l) { return SLOTS * THIN * THICK * sharers_of(l) * own_units_of(l); }
-__device__ constexpr int wholes_of(int l) { return SLOTS * THIN * THICK / sharers_of(l) * units_of(l); }
-constexpr int LOGIT_PARTS = SLOTS * THICK * THIN * THIN * LOGIT_UNITS;
-constexpr int DLOGITS = SLOTS * THICK * THIN * DLOGIT_UNITS;
+__device__ constexpr int own_tiles_of(int l) {
+    int tiles = 1;
+    while (tiles * sharers_of(l) < tiles_of(l)) tiles *= 2;
+    return tiles;
+}
+__device__ constexpr int own_units_of(int l) { return own_tiles_of(l) * WARP; }
+static_assert(own_tiles_of(DEPTH) <= ROW_TILES && (DEPTH == 1 || own_tiles_of(DEPTH - 1) <= ROW_TILES));
+
+constexpr int LOGIT_UNITS = 2 * EDGE / 2;  // of two images
+using Totals = double[WARPS][LOGIT_UNITS][2];  // the loss so far of a warp's images, and how many are right
+
+// What the other blocks of the cluster send: parts of this block's thin units, and sums. And totals.
+struct Inbox {
+    Barrier parts_are_in, sums_are_in;
+    unsigned read, unused[3];
+    Totals totals;
+    Part parts[IN_CLUSTERS ? THICK * own_units_of(DEPTH) : 1];
+};
+constexpr int INBOX_AT = up(2 * FLOATS_AT + 4 * FLOATS, 16);  // in bytes
+static_assert(INBOX_AT + sizeof(Inbox) <= SHARED_BYTES);
+
+// The mailboxes' places, in units: of logits, and of sums through L2.
+__device__ constexpr int boxes_of(int l) { return IN_CLUSTERS && is_thin(l) ? 0 : SLOTS * THIN * THICK / sharers_of(l); }
+__device__ constexpr int parts_of(int l) { return boxes_of(l) * sharers_of(l) * sharers_of(l) * own_units_of(l); }
+__device__ constexpr int wholes_of(int l) { return boxes_of(l) * tiles_of(l) * WARP; }
 
 struct Mail {
-    uint4* dlogits;
     uint4* totals;
-    Part *logit_parts, *parts[2], *wholes[2];  // of thick sums, and of thin ones
+    Part *logit_parts, *dlogits, *parts[2], *wholes[2];  // of thick sums, and of thin ones
 
     __device__ explicit Mail(uint4* memory)
-        : dlogits(memory), totals(dlogits + DLOGITS), logit_parts(reinterpret_cast<Part*>(totals + THIN)) {
-        Part* at = logit_parts + LOGIT_PARTS;
+        : totals(memory), logit_parts(reinterpret_cast<Part*>(totals + THIN * THICK)),
+          dlogits(logit_parts + SLOTS * PAIRS * THIN * LOGIT_UNITS) {
+        Part* at = dlogits + SLOTS * PAIRS * LOGIT_UNITS;
         for (int l = DEPTH - 1; l <= DEPTH; ++l) {  // DEPTH - 1 can be the images, of which there are no messages
             parts[is_thin(l)] = at, wholes[is_thin(l)] = at + parts_of(l);
             at += parts_of(l) + wholes_of(l);

@@ -18,8 +18,8 @@ template <bool LEFT_TRANSPOSED, bool RIGHT_TRANSPOSED, int COLS>
 __device__ void multiply_step(float (&sums)[COLS][4], Factor left, Factor right, int left_at, int right_at,
                               bool adds) {
     if constexpr (HAS_WGMMA) {  // descriptors that differ by constants: to compute each would take longer than its product
-        wgmma_of_shared<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(sums, moved(left.descriptor(), 2 * left_at),
-                                                           moved(right.descriptor(), 2 * right_at), 2 * right.across, adds);
+        wgmma_of_shared<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(sums, moved_low(left.descriptor(), 2 * left_at),
+                                                           moved_low(right.descriptor(), 2 * right_at), 2 * right.across, adds);
     } else {
         const int lane = threadIdx.x % WARP, row = lane % EDGE * EDGE, second = lane / EDGE % 2, upper = lane / 16;
         unsigned a[4];
@@ -49,8 +49,11 @@ __device__ void multiply(float (&sums)[COLS][4], Factor left, Factor right) {
         const int a = left.at(k, 0), b = right.at(k, 0);
         multiply_step<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(sums, left, right, a, b, k > 0);
         if constexpr (HALVES == 2) {
-            if constexpr (RIGHT_LOW) multiply_step<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(low, left, right, a, right.at(k, 1), k > 0);
-            if constexpr (LEFT_LOW) multiply_step<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(low, left, right, left.at(k, 1), b, RIGHT_LOW || k > 0);
+            const int low_a = left.at(k, 1), low_b = right.at(k, 1);
+            if constexpr (RIGHT_LOW) multiply_step<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(low, left, right, a, low_b, k > 0);
+            if constexpr (LEFT_LOW) {
+                multiply_step<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(low, left, right, low_a, b, RIGHT_LOW || k > 0);
+            }
         }
     }
     if constexpr (HAS_WGMMA) {

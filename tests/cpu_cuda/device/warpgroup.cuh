@@ -18,6 +18,7 @@ inline Descriptor wgmma_descriptor(const void* first, int along_k, int across) {
     return {static_cast<const char*>(first), along_k, across};
 }
 inline Descriptor moved(Descriptor matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across}; }
+inline Descriptor moved_low(Descriptor matrices, int bytes) { return moved(matrices, bytes); }
 inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int BUT>

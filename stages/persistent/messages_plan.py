@@ -7,7 +7,7 @@ shares, those of the layer below into thick ones, and so in turn. The blocks of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.errors import MisfitError
 from common.problem import Problem
@@ -90,6 +90,12 @@ class MessagesPlan:
         """Whether there are blocks for each column of units."""
         hidden = range(1, len(self.problem.hidden) + 1)
         return all(self.edges(each) <= self.sharers(each) for each in hidden)
+
+    def in_fewer_clusters(self, clusters: int) -> MessagesPlan:
+        """As many thin shares as clusters fit on the GPU, if no share needs a further matrix; else without clusters."""
+        fewer, activations = replace(self, thin_shares=max(clusters, 1)), range(len(self.problem.hidden) + 1)
+        fits = fewer.is_shared and all(fewer.edges(each) == self.edges(each) for each in activations)
+        return fewer if fits else replace(self, in_clusters=False)
 
     def _tile(self, layer: int) -> int:
         return self.edges(layer) * self.edges(layer + 1)

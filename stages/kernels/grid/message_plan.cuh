@@ -86,7 +86,7 @@ __device__ constexpr int bias_at(int l) {
 }
 constexpr int FLOATS = bias_at(LAST) + 2 * EDGE;
 constexpr int PAIRS = ROWS / 2;  // of images: rows g and g + 8 of a tile
-static_assert(THIN <= 16 && (THIN & (THIN - 1)) == 0 && CLASSES <= 16 && PAIRS <= THIN * THICK * WARPS);
+static_assert(THIN <= 16 && CLASSES <= 16 && PAIRS <= THIN * THICK * WARPS);
 
 // A fragment's unit of a message: rows g and g + 8 in columns 2t and 2t + 1. Its lowest bit is a tag.
 #if FACTOR_HALVES == 2

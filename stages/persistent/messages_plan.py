@@ -1,13 +1,13 @@
 """The division of a network with equal hidden layers among blocks that exchange messages, and its limits.
 
 For grid_messages.cu. Blocks form a table of thin by thick shares: units of the last hidden layer are divided into thin
-shares, those of the layer below into thick ones, and so in turn. The blocks of a thin share are a cluster.
+shares, those of the layer below into thick ones, and so in turn.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from common.errors import MisfitError
 from common.problem import Problem
@@ -38,7 +38,6 @@ class MessagesPlan:
     halves: int = EXACT
     thin_shares: int = THIN_SHARES
     thick_shares: int = 7
-    in_clusters: bool = True  # the blocks of a thin share
 
     @property
     def blocks(self) -> int:
@@ -91,12 +90,6 @@ class MessagesPlan:
         hidden = range(1, len(self.problem.hidden) + 1)
         return all(self.edges(each) <= self.sharers(each) for each in hidden)
 
-    def in_fewer_clusters(self, clusters: int) -> MessagesPlan:
-        """As many thin shares as clusters fit on the GPU, if no share needs a further matrix; else without clusters."""
-        fewer, activations = replace(self, thin_shares=max(clusters, 1)), range(len(self.problem.hidden) + 1)
-        fits = fewer.is_shared and all(fewer.edges(each) == self.edges(each) for each in activations)
-        return fewer if fits else replace(self, in_clusters=False)
-
     def _tile(self, layer: int) -> int:
         return self.edges(layer) * self.edges(layer + 1)
 
@@ -114,11 +107,9 @@ class MessagesPlan:
         matrices += images * 2 * (self.halves + self.stored_edges(0))
         matrices += images * self.halves * sum(self.stored_edges(each) for each in range(1, depth + 1))
         floats = EDGE * sum(self.edges(each) for each in range(1, depth + 2))
-        parts = self.thick_shares * self.own_tiles(depth) * WARP if self.in_clusters else 1
-        inbox = 32 + TOTALS_BYTES + -(-parts * self.part_bytes // 16) * 16
         # A product takes sixty-four thin units, of which the last may lie behind the share's memory.
         behind = images * (TILE_EDGES - self.stored_edges(depth)) * MATRIX_BYTES
-        return matrices * MATRIX_BYTES + max(-(-4 * floats // 16) * 16 + inbox, behind)
+        return matrices * MATRIX_BYTES + max(-(-4 * floats // 16) * 16 + TOTALS_BYTES, behind)
 
     @property
     def part_bytes(self) -> int:
@@ -130,7 +121,7 @@ class MessagesPlan:
         """Units of sixteen bytes of all mailboxes."""
         logits = self.rows // 2 * 8 * (self.thin_shares + 1)
         tiles, depth = 0, len(self.problem.hidden)
-        for each in (depth - 1, depth)[: 1 if self.in_clusters else 2]:
+        for each in (depth - 1, depth):
             blocks = self.sharers(each)
             tiles += self.blocks // blocks * (blocks**2 * self.own_tiles(each) + self.edges(each) * self.rows // 16)
         return self.blocks + SLOTS * (logits + tiles * WARP) * self.part_bytes // 16
@@ -141,7 +132,7 @@ class MessagesPlan:
         numbers = {"THIN_SHARES": self.thin_shares, "THICK_SHARES": self.thick_shares, "BATCH_SIZE": problem.batch_size}
         numbers |= {"HIDDEN_LAYERS": len(problem.hidden), "INPUT_COUNT": problem.inputs}
         numbers |= {"UNIT_COUNT": problem.hidden[0], "CLASS_COUNT": problem.classes, "FACTOR_HALVES": self.halves}
-        numbers |= {"THIN_IN_CLUSTERS": int(self.in_clusters), "SHARED_BYTES": self.shared_bytes}
+        numbers |= {"SHARED_BYTES": self.shared_bytes}
         begins = {"WEIGHT_BEGINS": weights, "BIAS_BEGINS": biases}
         listed = tuple((name, ",".join(map(str, each))) for name, each in begins.items())
         return (*((name, str(number)) for name, number in numbers.items()), *listed)

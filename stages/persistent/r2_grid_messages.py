@@ -3,16 +3,19 @@
 Why: persistent-grid has four barriers of all blocks a further layer. Each costs 0.9 us, and then every block reads
 parts of sums from blocks all over the chip.
 
-Change: launch. Units of a layer are divided into sixteen shares, or fifteen, those of the next into seven, and so in
-turn: a block has the weights between two shares, and adds up with the others of one share only. Seven blocks are a
-cluster, and send into each other's shared memory. All else goes through L2 and carries its round's tag in its lowest
-bit: no barriers, flags or fences. An update hides in the wait for the gradients below it.
+Change: launch. Units of a layer are divided into sixteen shares, those of the next into seven, and so in turn: a block
+has the weights between two shares, and adds up with sixteen or seven others only. What blocks exchange carries its
+round's tag in its lowest bit: no barriers, flags or fences. An update hides in the wait for the gradients below it.
 
 Expect: 22.5 us a step for 784-784x4-10 with batches of 64, where its parent takes 48. A first form took 30.2 in a
-trial: all sums went through L2, the softmax of four images through barriers, and every block updated every bias it
-knows. By their samples and left-out parts these three are worth 8 us (docs/notebook/persistent-grid.md).
+trial. Of that the softmax of four images a block, through barriers, the biases that every block knows, and thin sums
+through L2 instead of inside clusters are 8 us by its samples.
 
 Predict: on H200: 784-784x4-10, batch 64: 22.5 us.
+
+Found: missed by a tenth, on an H200, in trials: 24.7 us, and 25.0 with thin sums inside clusters of seven blocks, which
+gained at those sums what others lost. A run of that form passed every check at 25.2, where its parent took 48.6. Sums
+are half of a step (docs/notebook/persistent-grid.md).
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from stages.persistent.messages_plan import MessagesPlan
 
 
 class MessagesEpoch(r6_cuda_graph.EpochByItself):
-    """An epoch by one launch, cooperative where clusters do not fit; MisfitError for what fits no way."""
+    """An epoch by one cooperative launch; MisfitError for a problem or a GPU that does not fit."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     regime: ClassVar[Regime] = "one kernel"
@@ -51,29 +54,19 @@ class MessagesEpoch(r6_cuda_graph.EpochByItself):
         with closest_rung(self.closest):
             plan = messages_plan.plan_for(problem, self.halves, device.multiprocessors)
             require_shared_bytes(device, plan.shared_bytes)
-            self._train = self._compiled(setup, plan)
-            if (clusters := self._train.clusters_at_once(messages_plan.THREADS)) < plan.thin_shares:
-                plan = plan.in_fewer_clusters(clusters)
-                self._train = self._compiled(setup, plan)
+            macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
+            how: dict[str, Any] = {"cooperative": True, "shared_bytes": plan.shared_bytes, "macros": macros}
+            self._train = setup.kernel("grid/grid_messages.cu", "grid_messages", **how)
         steps = len(tensors.batches)
         labels = device.empty((steps, problem.batch_size), np.int32)
         for own, (_, others) in zip(labels, tensors.batches, strict=True):
             own[...] = others
         images = shares_of(device, [pixels for pixels, _ in tensors.batches], plan)
-        self._grid, self._zero = plan.thin_shares if plan.in_clusters else plan.blocks, device.zero
+        self._blocks, self._zero = plan.blocks, device.zero
         self._mail = device.empty((4 * plan.mail_units,), np.uint32)
         self._args = (images, labels, tensors.parameters.flat, self._mail, tensors.totals)
         rate = problem.learning_rate / problem.batch_size / messages_plan.GRADIENT_SCALE
         self._numbers = (int32(steps), float32(rate))
-
-    @staticmethod
-    def _compiled(setup: Setup, plan: MessagesPlan) -> Any:
-        parameters = setup.tensors.parameters
-        macros = plan.macros(parameters.weight_begins, parameters.bias_begins)
-        how = {"cluster": plan.thick_shares} if plan.in_clusters else {"cooperative": True}
-        return setup.kernel(
-            "grid/grid_messages.cu", "grid_messages", shared_bytes=plan.shared_bytes, macros=macros, **how
-        )
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
@@ -82,13 +75,13 @@ class MessagesEpoch(r6_cuda_graph.EpochByItself):
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
-        """None by a barrier: messages go into the shared memory of a cluster's others, and through L2."""
+        """None by a barrier of the grid or in a cluster: messages of a few blocks go through L2."""
         return Exchanges()
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
         self._zero(self._mail)
-        self._train(self._grid, messages_plan.THREADS, *self._args, *self._numbers, int32(with_metrics))
+        self._train(self._blocks, messages_plan.THREADS, *self._args, *self._numbers, int32(with_metrics))
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: MessagesPlan) -> Array:

@@ -1089,11 +1089,11 @@ def grid_messages(random: Generator) -> Iterator[Case]:
         (3, 40, 3, 31, 10, 64, 3, 2, ROUNDED),
     ]
     sizes += [(2, 100, 2, 60, 16, 100, 4, 2, EXACT), (6, 30, 4, 31, 3, 28, 3, 2, ROUNDED)]
-    sizes += [(6, 300, 3, 250, 10, 121, 16, 8, EXACT)]  # sixteen clusters of eight may be too many for a GPU
-    sizes += [(2, 784, 4, 784, 10, 64, 14, 7, EXACT), (2, 784, 4, 784, 10, 64, 14, 7, ROUNDED)]
+    sizes += [(6, 300, 3, 250, 10, 121, 16, 8, EXACT)]
+    sizes += [(2, 784, 4, 784, 10, 64, 16, 7, EXACT), (2, 784, 4, 784, 10, 64, 16, 7, ROUNDED)]
     for i, (steps, inputs, depth, units, classes, batch, thin, thick, halves) in enumerate(sizes):
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
-        plan = MessagesPlan(problem, halves, thin, thick, in_clusters=i % 3 != 2)  # messages of thin units go both ways
+        plan = MessagesPlan(problem, halves, thin, thick)
         memory = _settled(random, problem)
         pixels = _pixels(random, (steps, batch, inputs))
         args: Args = {"images": shares_of(HostDevice(), list(pixels), plan)}
@@ -1103,11 +1103,8 @@ def grid_messages(random: Generator) -> Iterator[Case]:
         args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
         step = float(rate) * GRADIENT_SCALE * batch
         bounds = _trained(steps, len(problem.layers), batch, halves, step, {"parameters": memory.flat})
-        cluster, blocks = (thick, thin) if plan.in_clusters else (None, plan.blocks)
-        case = Case(
-            "grid_messages", (blocks,), (MESSAGES_THREADS,), args, bounds, cluster, shared_bytes=plan.shared_bytes
-        )
-        case = replace(case, cooperative=not plan.in_clusters, besides={"memory": memory, "pixels": pixels})
+        case = Case("grid_messages", (plan.blocks,), (MESSAGES_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
+        case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         macros = plan.macros(memory.weight_begins, memory.bias_begins)
         yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 8)
 

@@ -1,4 +1,4 @@
-// A whole epoch in one launch, for networks with equal hidden layers; blocks exchange messages, without barriers.
+// A whole epoch in one cooperative launch, for networks with equal hidden layers; blocks exchange messages, without barriers.
 //
 // Who holds what. Units of a layer are divided into THIN shares, those of the next into THICK shares, and so in turn. Block
 // (thin, thick) has each layer's weights between its thin and its thick units, whichever of both are inputs.
@@ -7,14 +7,10 @@
 //   its shared memory         the weights as factors; the batch's activations of its thin and thick units, which their
 //                             gradients replace; biases
 //
-// What travels
+// What travels, through L2, in units that carry their round's tag in their lowest bit: no barriers, flags or fences
 //
 //   outputs, their gradients  blocks with the same units         parts of a unit's sum to its block, sums to all
 //   logits, their gradients   blocks with the same thick units   likewise: a warp has two images
-//
-// The blocks of a thin share are a cluster: what they exchange goes into their shared memory. All else goes through L2, in
-// units that carry their round's tag in their lowest bit: no barriers, flags or fences. If not all clusters fit on the GPU at
-// once, the launch is cooperative and without clusters, and everything goes through L2.
 //
 // While a gradient's parts travel, blocks update the weights that they have just multiplied by.
 #include "grid/message_head.cuh"
@@ -32,23 +28,17 @@ class Epoch {
     __device__ Epoch(unsigned short* memory, const unsigned short* images, const int* labels, float* parameters, uint4* mail,
                      int steps, float rate)
         : memory(memory), biases(reinterpret_cast<float*>(memory + FLOATS_AT)), images(images), parameters(parameters),
-          mail(mail), inbox(*reinterpret_cast<Inbox*>(reinterpret_cast<char*>(memory) + INBOX_AT)),
-          head(inbox.totals, memory, biases, labels), steps(steps), rate(rate) {}
+          mail(mail), totals(*reinterpret_cast<Totals*>(reinterpret_cast<char*>(memory) + TOTALS_AT)),
+          head(totals, memory, biases, labels), steps(steps), rate(rate) {}
 
     __device__ __forceinline__ void run(bool with_totals) {
         for (int i = threadIdx.x; i < SHARED_BYTES / 16; i += THREADS) {
             reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);  // what no unit fills stays 0
         }
         __syncthreads();
-        if (IN_CLUSTERS && threadIdx.x == 0) {
-            mbarrier_init(inbox.parts_are_in, 1), mbarrier_init(inbox.sums_are_in, 1);
-            fence_mbarrier_init();
-        }
-        __syncthreads();
         copy<0, false>();
         fetch_images(0);
         meet();
-        if constexpr (IN_CLUSTERS) barrier_cluster_aligned();
         for (int step = 0; step < steps; ++step) {
             if (step + 1 < steps) fetch_images(step + 1);
             head.begin(own, step);
@@ -59,13 +49,13 @@ class Epoch {
         copy<0, true>();
     }
 
-    __device__ __forceinline__ void add_totals(double* totals) {
+    __device__ __forceinline__ void add_totals(double* all) {
         // In one order: lanes and warps, then blocks.
         constexpr int OWNERS = PAIRS < THIN * THICK ? PAIRS : THIN * THICK;
         __syncthreads();
         if (blockIdx.x >= OWNERS || threadIdx.x >= WARP) return;
         double both[2] = {};
-        for (const auto& warp : inbox.totals) {
+        for (const auto& warp : totals) {
             for (const auto& lane : warp) both[0] += lane[0], both[1] += lane[1];
         }
         uint4 unit;
@@ -77,7 +67,7 @@ class Epoch {
             uint4 units[1] = {{0, 0, 0, 0}};
             complete(units, 1, [&](int) { return mail.totals + block; });
             memcpy(both, units, sizeof both);
-            if (threadIdx.x == 0) totals[0] += both[0], totals[1] += both[1];
+            if (threadIdx.x == 0) all[0] += both[0], all[1] += both[1];
         }
     }
 
@@ -145,9 +135,9 @@ class Epoch {
             own.forget();
             float sums[cols_of(edges_of(L + 1))][4];
             by_weights<L, L>(sums, inputs<L>(step));
-            const Sum<L + 1> sum(own, mail, inbox, rounds[is_thin(L + 1)]);
-            sum.post_all(sums, false);
-            sum.add_up(activations<L + 1>(), LOW_AT<L + 1>, [&](float(&numbers)[4], unsigned tag) {
+            const Sum<L + 1> sum(own, mail, rounds[is_thin(L + 1)]);
+            sum.post_all(sums);
+            sum.add_up([&](float(&numbers)[4], unsigned tag) {
                 activate(numbers, biases + bias_at(L), sum.col(), sum.at() % 4);
                 return whole_of(numbers, tag);
             });
@@ -165,7 +155,7 @@ class Epoch {
         head.run(own, mail, logits, with_totals);
         meet();
         by_weights<LAST, LAST + 1>(sums, memory + DLOGITS_AT);
-        update<LAST>(0, [] {});
+        update<LAST>(0);
 #pragma unroll
         for (int n = 0; n < cols_of(EDGES); ++n) {
             const int col = own.first_col(cols_of(EDGES)) + n;
@@ -185,15 +175,15 @@ class Epoch {
             own.forget();
             float sums[cols_of(edges_of(L))][4];
             by_weights<L, L + 1>(sums, inputs<L + 1>(step));
-            const Sum<L> sum(own, mail, inbox, rounds[is_thin(L)]);
-            sum.post_all(sums, true);
+            const Sum<L> sum(own, mail, rounds[is_thin(L)]);
+            sum.post_all(sums);
             unsigned outputs[2] = {};
             if (sum.adds()) {
                 const unsigned* const word = sum.word(activations<L>());
                 outputs[0] = word[0], outputs[1] = word[MATRIX / 2];
             }
-            update<L>(step, [&] { sum.has_read(); });
-            sum.add_up(activations<L>(), LOW_AT<L>, [&](float(&numbers)[4], unsigned tag) {
+            update<L>(step);
+            sum.add_up([&](float(&numbers)[4], unsigned tag) {
                 mask(numbers, outputs[0], outputs[1]);
                 return whole_of(numbers, tag);
             });
@@ -201,14 +191,14 @@ class Epoch {
             meet();
             backward<L - 1>(step);
         } else {
-            update<0>(step, [] {});
+            update<0>(step);
             meet();
         }
     }
 
     // weights -= rate * inputs^T doutputs, and their factors; biases likewise. All threads have used both by then.
-    template <int L, class Then>
-    __device__ __forceinline__ void update(int step, Then have_multiplied) {
+    template <int L>
+    __device__ __forceinline__ void update(int step) {
         constexpr int COLS = half_of(thick_edges(L)), A = thin_of(L), B = thick_of(L);
         own.forget();
         const int first = own.group * COLS;
@@ -216,7 +206,6 @@ class Epoch {
         multiply<ROW_EDGES / 2, true, true, A != 0, B != 0>(sums, by_unit<A>(inputs<A>(step)),
                                                             by_unit<B>(inputs<B>(step)).beside(first));
         __syncthreads();
-        have_multiplied();
         auto& weights = static_cast<Weights<L>&>(all_weights).own;
 #pragma unroll
         for (int n = 0; n < COLS; ++n) {
@@ -325,7 +314,7 @@ class Epoch {
     const unsigned short* images;
     float* parameters;
     const Mail mail;
-    Inbox& inbox;
+    Totals& totals;
     Head head;
     Weights<0> all_weights;
     Round rounds[2];  // of thick sums, and of thin ones
@@ -341,9 +330,8 @@ class Epoch {
 //   mail        (units, 4)  u32  in, out: zeros before each launch
 //   totals      (2,)  f64  in, out: grows by the summed loss and the number right, if with_totals
 // Kind:   fused.
-// Launch: THIN_SHARES clusters of THICK_SHARES blocks of THREADS with SHARED_BYTES each, all of them at once; or, unless
-//   THIN_IN_CLUSTERS, as many blocks in a cooperative launch. Steps of the epoch; rate for the mean over a batch, divided by
-//   GRADIENT_SCALE. With FACTOR_HALVES = 1 products and messages are float16's.
+// Launch: cooperative, THIN_SHARES THICK_SHARES blocks of THREADS with SHARED_BYTES of shared memory each; steps of the epoch;
+//   rate for the mean over a batch, divided by GRADIENT_SCALE. With FACTOR_HALVES = 1 products and messages are float16's.
 // Needs:  sm_90; |weight| < 60,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) grid_messages(const unsigned short* images, const int* labels,

@@ -1,7 +1,7 @@
 #pragma once
 #include "grid/message_exchanges.cuh"
 
-// Softmax and cross-entropy. A warp has two images: it adds up their logits, from the blocks of its cluster's rank, and sends
+// Softmax and cross-entropy. A warp has two images: it adds up their logits, from the blocks of one thick share, and sends
 // the gradients to all blocks.
 class Head {
   public:

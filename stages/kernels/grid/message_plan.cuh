@@ -16,10 +16,9 @@
 #define UNIT_COUNT 784
 #define CLASS_COUNT 10
 #define FACTOR_HALVES 2
-#define THIN_IN_CLUSTERS 1
 #define WEIGHT_BEGINS 0, 614656, 1229312, 1843968, 2458624
 #define BIAS_BEGINS 2466464, 2467248, 2468032, 2468816, 2469600
-#define SHARED_BYTES 231328
+#define SHARED_BYTES 216960
 #endif
 
 constexpr int WARP = 32, GROUP_WARPS = 4, GROUPS = 2;  // of a block: warp groups
@@ -33,7 +32,6 @@ constexpr int SLOTS = 2;               // of a mailbox, by the round
 
 constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares into which units are divided, for even and odd layers
 constexpr int DEPTH = HIDDEN_LAYERS, LAST = DEPTH;       // the last layer's index
-constexpr bool IN_CLUSTERS = THIN_IN_CLUSTERS;          // whether the blocks of a thin share are a cluster
 constexpr int CLASSES = CLASS_COUNT, BATCH = BATCH_SIZE;
 constexpr int ROWS = BATCH <= 64 ? 64 : 128;  // the batch, padded with zeros
 constexpr int ROW_EDGES = ROWS / EDGE, ROW_TILES = ROWS / 16;
@@ -109,18 +107,11 @@ static_assert(own_tiles_of(DEPTH) <= ROW_TILES && (DEPTH == 1 || own_tiles_of(DE
 constexpr int LOGIT_UNITS = 2 * EDGE / 2;  // of two images
 using Totals = double[WARPS][LOGIT_UNITS][2];  // the loss so far of a warp's images, and how many are right
 
-// What the other blocks of the cluster send: parts of this block's thin units, and sums. And totals.
-struct Inbox {
-    Barrier parts_are_in, sums_are_in;
-    unsigned read, unused[3];
-    Totals totals;
-    Part parts[IN_CLUSTERS ? THICK * own_units_of(DEPTH) : 1];
-};
-constexpr int INBOX_AT = up(2 * FLOATS_AT + 4 * FLOATS, 16);  // in bytes
-static_assert(INBOX_AT + sizeof(Inbox) <= SHARED_BYTES);
+constexpr int TOTALS_AT = up(2 * FLOATS_AT + 4 * FLOATS, 16);  // in bytes
+static_assert(TOTALS_AT + sizeof(Totals) <= SHARED_BYTES);
 
-// The mailboxes' places, in units: of logits, and of sums through L2.
-__device__ constexpr int boxes_of(int l) { return IN_CLUSTERS && is_thin(l) ? 0 : SLOTS * THIN * THICK / sharers_of(l); }
+// The mailboxes' places, in units: of logits, and of sums.
+__device__ constexpr int boxes_of(int l) { return SLOTS * THIN * THICK / sharers_of(l); }
 __device__ constexpr int parts_of(int l) { return boxes_of(l) * sharers_of(l) * sharers_of(l) * own_units_of(l); }
 __device__ constexpr int wholes_of(int l) { return boxes_of(l) * tiles_of(l) * WARP; }
 

@@ -71,6 +71,8 @@ SOURCES = (
     "stages.large_batch.r3_large_batch_early_fp16:STAGE",
     "stages.persistent.r1_persistent_grid:STAGE",
     "stages.persistent.r2_grid_bf16:STAGE",
+    "stages.persistent.r2_grid_messages:STAGE",
+    "stages.persistent.r3_grid_messages_fp16:STAGE",
     "stages.persistent.r1_persistent_cluster:STAGE",
     "stages.persistent.r2_cluster_fp16:STAGE",
     "stages.persistent.r2_fleet_cluster:STAGE",

@@ -28,6 +28,7 @@ TELLING = {
     "update_by_products": (10, 3),
     "cluster_ahead": (1,),
     "fleet_columns": (2, 1),
+    "grid_messages": (1, 2),
 }
 
 pytestmark = requires_compiler
@@ -297,6 +298,12 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("cluster_ahead", "image >= epoch.batch) dlogit", "false) dlogit"),
         ("cluster_ahead", "        bar_sync(MEET, PAIRS * WARP);\n            send", "            send"),
         ("cluster_ahead", "weights[turn][i] -= epoch.rate", "weights[turn][i] -= 1.001f * epoch.rate"),
+        ("grid_messages", "weights[n][i] -= rate * sums", "weights[n][i] -= 1.001f * rate * sums"),
+        ("grid_messages", "stored_edges(FROM) / 2, false", "stored_edges(FROM) / 2 - 1, false"),
+        ("grid_messages", "CLASSES && is_there ? dlogit", "CLASSES ? dlogit"),
+        ("grid_messages", "(number / SLOTS & 1) ^ 1", "1"),
+        ("grid_messages", "numbers[0] = 0.0f;", "numbers[0] = numbers[0];"),
+        ("grid_messages", "bias[0] -= rate * sum.x", "bias[0] -= rate * sum.y"),
         ("sgd_update", "-= learning_rate", "+= learning_rate"),
         ("peer_send", "end; unit +=", "end - 1; unit +="),
         ("peer_send", "bits >> 1 & 1", "0"),

@@ -60,12 +60,12 @@ class Oracle:
         self.biases: list[FloatArray] = []
         for layer in range(len(problem.layers)):
             if isinstance(params, Params):
-                weight, bias = params.weights[layer], params.biases[layer]
+                weight, bias = xp.asarray(params.weights[layer]), xp.asarray(params.biases[layer])
             else:
-                weight = np.stack([network.weights[layer] for network in params])
-                bias = np.stack([network.biases[layer] for network in params])
-            self.weights.append(xp.array(weight, dtype=dtype))
-            self.biases.append(xp.array(bias, dtype=dtype))
+                weight = _stacked([network.weights[layer] for network in params], xp)
+                bias = _stacked([network.biases[layer] for network in params], xp)
+            self.weights.append(weight.astype(dtype))
+            self.biases.append(bias.astype(dtype))
         self._dtype = dtype
         self._classes = xp.arange(problem.classes)
         self._sums = xp.zeros((3, *self.biases[0].shape[:-1]))
@@ -100,9 +100,9 @@ class Oracle:
         other = copy(self)
         for name, value in vars(self).items():
             if isinstance(value, list):
-                setattr(other, name, [xp.array(host(array)) for array in value])
+                setattr(other, name, [_copied(array, xp) for array in value])
             elif isinstance(value, type(self.biases[0])):
-                setattr(other, name, xp.array(host(value)))
+                setattr(other, name, _copied(value, xp))
         other.xp = xp
         other._begin()
         return other
@@ -214,6 +214,19 @@ def product(left: FloatArray, right: FloatArray, xp: Any = np) -> FloatArray:
 def host(array: Any) -> Any:
     """An array of NumPy with the values of any module's."""
     return array.get() if hasattr(array, "get") else array
+
+
+def _stacked(tensors: Sequence[FloatArray], xp: Any) -> FloatArray:
+    """A stack of tensors; what stands there several times goes to the module's device once."""
+    there = {id(tensor): xp.asarray(tensor) for tensor in tensors}
+    stack: FloatArray = xp.stack([there[id(tensor)] for tensor in tensors])
+    return stack
+
+
+def _copied(array: Any, xp: Any) -> Any:
+    """A copy with a module's array, by one copy alone: those of wide networks take long."""
+    found = host(array)
+    return xp.array(found) if found is array else xp.asarray(found)
 
 
 def _means(sums: FloatArray, images: int) -> list[OracleEpoch]:

@@ -46,10 +46,10 @@ class Displacement(msgspec.Struct, frozen=True):
         for layer, (tensor, other) in enumerate(zip(before, after, strict=True)):
             for first, last in in_chunks(tensor, other):
                 change = last - first
-                squared += float(change @ change)
+                squared += (change @ change).item()
                 if layer < len(initial.weights):
-                    dot += float(last @ first)
-                    size += float(first @ first)
+                    dot += (last @ first).item()
+                    size += (first @ first).item()
         return cls(math.sqrt(squared), dot / size if size else 0.0)
 
     def difference(self, other: Displacement) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 
 from common.data.dataset import Split
 from common.errors import UsageError
-from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all, host
+from common.oracle import Network, Oracle, OracleEpoch, evaluate_all
+from ladder.measure.displacement import in_chunks
 from ladder.verify.control import Control
 
 STEPS = 3
@@ -29,10 +30,11 @@ def verify_agreement(oracle: Oracle, train: Split, test: Split) -> None:
     In float64, updates, losses and the loss on test images agree but for rounding. A control's rounding is its own
     matter: it has to be nearer to the same control of NumPy than that is to float64.
     """
-    steps = 1 if sum(weight.size for weight in oracle.weights) > WIDE else STEPS
+    steps = 1 if is_wide(oracle) else STEPS
     xp, size = oracle.xp, min(steps * oracle.problem.batch_size, len(train.images))
     images, labels = train.images[:size], train.labels[:size]
-    start, twin = oracle.on(np), oracle.on(np)
+    start = oracle.on(np)
+    twin = start.on(np)
     with np.errstate(all="ignore"):
         expected = twin.run_epochs(images, labels)
     seen = oracle.run_epochs(xp.asarray(images), xp.asarray(labels))
@@ -56,6 +58,11 @@ def verify_agreement(oracle: Oracle, train: Split, test: Split) -> None:
     _require_losses("a test loss", tested, evaluate_all(start.weights, start.biases, some.images, some.labels))
 
 
+def is_wide(oracle: Oracle) -> bool:
+    """Whether NumPy takes long to repeat a step."""
+    return sum(weight.size for weight in oracle.weights) > WIDE
+
+
 def _require_losses(what: str, own: Sequence[OracleEpoch], numpys: Sequence[OracleEpoch]) -> None:
     for one, other in zip(own, numpys, strict=True):
         _require(what, abs(one.mean_loss - other.mean_loss), UPDATE_LIMIT * max(1.0, abs(other.mean_loss)))
@@ -68,14 +75,14 @@ def _require(what: str, difference: float, limit: float) -> None:
         raise UsageError(f"the float64 oracle on the GPU is not NumPy's: {found}; {WAY_OUT}")
 
 
+@np.errstate(all="ignore")
 def _distance(one: Network, other: Network) -> float:
     pairs = zip((*one.weights, *one.biases), (*other.weights, *other.biases), strict=True)
-    return math.hypot(*(_norm(a.astype(np.float64) - b) for a, b in pairs))
+    apart = (a - b for tensors in pairs for a, b in in_chunks(*tensors))
+    return math.sqrt(sum(float(chunk @ chunk) for chunk in apart))
 
 
+@np.errstate(all="ignore")
 def _size(one: Network) -> float:
-    return math.hypot(*(_norm(tensor) for tensor in (*one.weights, *one.biases)))
-
-
-def _norm(tensor: FloatArray) -> float:
-    return float(np.linalg.norm(host(tensor)))
+    chunks = (chunk for tensor in (*one.weights, *one.biases) for (chunk,) in in_chunks(tensor))
+    return math.sqrt(sum(float(chunk @ chunk) for chunk in chunks))

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from common.allocator import keep_freed_memory
 from common.blas import limit_blas_threads, worthwhile_threads
+from common.cost import parameters
 from common.data.dataset import Dataset, Split
 from common.errors import UsageError
 from common.files import is_limit
@@ -38,9 +39,9 @@ from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement, apart, params_error
 from ladder.records.run import Curve, Precision
-from ladder.verify.agreement import verify_agreement
+from ladder.verify.agreement import is_wide, verify_agreement
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDINGS, Control, Draw, addends_repeat
-from ladder.verify.short_runs import ShortTask, Trained
+from ladder.verify.short_runs import STACKED_ON_GPU, ShortTask, Trained
 
 LOSS_LIMIT = float(np.finfo(np.float32).max)  # training with a larger loss, or NaN, counts as diverged
 PARTS = 8  # of an epoch, whose losses are compared: a whole epoch's may agree by chance
@@ -99,6 +100,8 @@ class OracleRun:
     """The parts of each epoch."""
     spreads: dict[Precision, list[EpochSpread]] = field(default_factory=dict)
     """By precision, after each epoch."""
+    apart: list[EpochSpread] = field(default_factory=list)
+    """Of a control that has been compared: how far it was from the oracle, after each epoch."""
 
     def spread(self, precision: Precision, epoch: int) -> EpochSpread:
         """The controls' distance from an oracle after an epoch, from 0, in this precision.
@@ -140,11 +143,12 @@ def compute(
     train, test = (Split(xp.asarray(split.images), xp.asarray(split.labels)) for split in (data.train, data.test))
     done = {task: OracleRun() for task in tasks}
     begin = time.perf_counter()
-    if xp is not np:
+    if xp is not np and not is_wide(oracle):  # a wide one at the end alone, where steps replay
         verify_agreement(oracle, data.train, data.test)
     steps = problem.steps(len(train.images))
     parts = windows(steps, curve_steps or -(-steps // PARTS))
     epochs = problem.epochs
+    starts = {task: _there(initial[task], xp) for task in tasks if task.precision is None}
     exact = np.float64 if problem.is_logistic else np.float32
     kept = epochs * initial[tasks[0]].nbytes <= KEPT_BYTES
     for epoch in range(epochs):
@@ -155,11 +159,9 @@ def compute(
             run.parts.append(parts_seen)
             run.tested.append(ends)
             keeps = kept or epoch + 1 == epochs
-            if keeps or task.precision is None:
-                network = Network(*([host(tensor) for tensor in tensors] for tensors in network))
             run.params.append(_in(exact, network) if keeps else None)
             if task.precision is None:
-                run.displacements.append(Displacement.of(initial[task], *network))
+                run.displacements.append(Displacement.of(starts[task], *network))
                 points = zip(parts, parts_seen, strict=True) if curve_steps else [(range(steps), run.epochs[-1])]
                 for part, one in points:
                     run.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
@@ -176,8 +178,13 @@ def _loaded(dataset: Path) -> Dataset:
         return Dataset.load_saved(dataset)
 
 
+def _there(params: Params, xp: Any) -> Params:
+    return Params(*(tuple(map(xp.asarray, tensors)) for tensors in (params.weights, params.biases)))
+
+
 def _in(dtype: type[np.floating], network: Network) -> TensorLists:
-    return [weight.astype(dtype) for weight in network.weights], [bias.astype(dtype) for bias in network.biases]
+    weights, biases = ([host(tensor.astype(dtype)) for tensor in tensors] for tensors in network)
+    return weights, biases
 
 
 def _draw(task: Task) -> Draw:
@@ -242,6 +249,19 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
         largest = largest.or_larger(one)
         spreads.append(largest)
     return spreads
+
+
+def compare(problem: Problem, done: Mapping[Task, OracleRun]) -> None:
+    """Tell every control how far it was from its oracle; its parameters go, which another process waits for."""
+    oracles = {task.run: one for task, one in done.items() if task.precision is None}
+
+    def compare_one(task: Task) -> None:
+        with np.errstate(all="ignore"):  # what diverges is refused later
+            done[task].apart = spread_of(problem, task.run, oracles[task.run], done[task])
+        done[task].params = []
+
+    with ThreadPoolExecutor(cores_usable()) as threads:
+        list(threads.map(compare_one, [task for task, one in done.items() if task.precision and not one.apart]))
 
 
 def spread_of_equal_addends(problem: Problem, run: int, oracle: OracleRun, steps: int) -> list[EpochSpread]:
@@ -390,7 +410,9 @@ def compute_on_gpu(
         found: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
         return found
 
-    groups = [[task for task in tasks if (task.precision is None) == is_oracle] for is_oracle in (True, False)]
+    oracles, controls = ([task for task in tasks if (task.precision is None) == is_one] for is_one in (True, False))
+    at_once = max(1, STACKED_ON_GPU // parameters(problem))  # wide controls: NumPy repeats a step of each beside
+    groups = [oracles, *(controls[begin : begin + at_once] for begin in range(0, len(controls), at_once))]
     with ThreadPoolExecutor(max(1, sum(map(bool, groups)))) as threads, ThreadPoolExecutor(SHORT_AT_ONCE) as others:
         runs = [
             threads.submit(on_a_stream, partial(compute, problem, dataset, group, budget_s, curve_steps))
@@ -402,6 +424,7 @@ def compute_on_gpu(
         sets = [(task, some) for task in short.tasks for some in (each if task.batches == 1 else [short.precisions])]
         shorts = [others.submit(short_run, *one) for one in sets]
     done = {task: run for group in runs for task, run in group.result().items()}
+    compare(problem, done)
     found: dict[ShortTask, Trained] = {}
     for (task, _), one in zip(sets, shorts, strict=True):
         if isinstance(one.exception(), GpuError):
@@ -473,11 +496,8 @@ def assembled(problem: Problem, done: Mapping[Task, OracleRun], images: NDArray[
     if how := _divergence(problem, done):
         raise UsageError(f"learning rate {problem.learning_rate:g}: training diverges {how}; choose a smaller one")
     oracles = {task.run: one for task, one in done.items() if task.precision is None}
-    seen = [
-        (ROUNDINGS[task.precision].bits, spread_of(problem, task.run, oracles[task.run], one))
-        for task, one in done.items()
-        if task.precision is not None
-    ]
+    compare(problem, done)
+    seen = [(ROUNDINGS[task.precision].bits, one.apart) for task, one in done.items() if task.precision is not None]
     if addends_repeat(initial_params(problem, min(oracles)), images[: problem.batch_size]):
         bits, steps = ROUNDINGS["float32"].bits, problem.steps(len(images))
         seen += [(bits, spread_of_equal_addends(problem, run, one, steps)) for run, one in oracles.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -119,7 +120,8 @@ class ShortRun:
 
     @np.errstate(all="ignore")  # what is not finite fails its checks
     def _trained(self, oracle: Oracle) -> list[OracleEpoch]:
-        with limit_blas_threads(worthwhile_threads(self.problem.multiplications, blas_threads() or 1)):
+        threads = worthwhile_threads(self.problem.multiplications, blas_threads() or 1) if oracle.xp is np else 0
+        with limit_blas_threads(threads) if threads else nullcontext():
             images, labels = (oracle.xp.asarray(array) for array in (self._seen.images, self._seen.labels))
             return [oracle.run_epochs(images, labels) for _ in range(self.epochs)][-1]
 

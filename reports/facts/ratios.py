@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, ratio_interval
 from reports.facts import numbers
@@ -74,11 +75,19 @@ def within_noise(base: Times, own: Times) -> bool:
     if abs(own.median_us - base.median_us) < NOISE * max(own.median_us, base.median_us):
         return True
     processes = min(len(base.values_us), len(own.values_us))
-    by_host = base.is_launched_by_host or own.is_launched_by_host
-    if processes >= BOOTSTRAP_PROCESSES or (processes == 1 and by_host):
-        interval = ratio_interval(base.values_us, own.values_us)
-        return interval.low <= 1 <= interval.high
-    if not base.values_us or not own.values_us:
+    if not processes:
         return False
+    if processes >= BOOTSTRAP_PROCESSES:
+        return _holds_one(base.values_us, own.values_us)
+    by_host = base.is_launched_by_host or own.is_launched_by_host
+    if processes == 1 and by_host:
+        is_noise = _holds_one([median(base.values_us)], [median(own.values_us)])
+        if is_noise or len(base.values_us) == len(own.values_us):
+            return is_noise
     (base_low, base_high), (own_low, own_high) = base.ends_us, own.ends_us
     return base_low <= own_high and own_low <= base_high
+
+
+def _holds_one(base_us: Sequence[float], own_us: Sequence[float]) -> bool:
+    interval = ratio_interval(base_us, own_us)
+    return interval.low <= 1 <= interval.high

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -10,64 +12,71 @@ from numpy.typing import NDArray
 
 TILE = 64  # rows and columns
 QUAD, UNIT = 4, 16  # numbers that stay together
+# Columns at once. A run may take no longer than a copy at 1 GB/s to load and to read parameters, and for arrays of a
+# megabyte the C library asks for new memory each time.
+PIECE = 1024
 
 
 def to_panels(weights: NDArray[Any]) -> NDArray[Any]:
     """Weights (I, O), O a multiple of 64, in panels of 64 outputs, in the same shape."""
-    return _into(weights, QUAD, _place_bits).reshape(weights.shape)
+    panels = np.empty((weights.shape[1] // TILE, len(weights), TILE), weights.dtype)
+    for rows, columns, some in _pieces(weights.shape):
+        panels[some, rows] = _into(weights[rows, columns], QUAD)
+    return panels.reshape(weights.shape)
 
 
 def from_panels(memory: NDArray[Any]) -> NDArray[Any]:
     """The inverse of `to_panels`."""
-    fan_in, fan_out = memory.shape
-    return _out_of(memory.reshape(fan_out // TILE, fan_in, TILE), QUAD, _place_bits)
+    weights, panels = np.empty_like(memory), memory.reshape(-1, len(memory), TILE)
+    for rows, columns, some in _pieces(memory.shape):
+        weights[rows, columns] = _out_of(panels[some, rows], QUAD)
+    return weights
 
 
 def to_planes(weights: NDArray[np.float32]) -> NDArray[np.float32]:
     """Weights (I, O), O a multiple of 64, in panels; each tile as a plane of bfloat16 and one of remainders."""
-    fan_in, fan_out = weights.shape
-    bits = np.ascontiguousarray(weights).view(np.uint32)
-    planes = [
-        _into(half.astype(np.uint16), UNIT, _unit_bits) for half in (bits + np.uint32(0x8000) >> 16, bits & 0xFFFF)
-    ]
-    tiles = [plane[:, row : row + TILE].reshape(len(plane), -1) for row in range(0, fan_in, TILE) for plane in planes]
-    return np.concatenate(tiles, axis=1).view(np.float32).reshape(fan_in, fan_out)
+    panels = np.empty((weights.shape[1] // TILE, len(weights), 2 * TILE), np.uint16)
+    for rows, columns, some in _pieces(weights.shape):
+        bits = weights.view(np.uint32)[rows, columns]
+        planes = [_into(half.astype(np.uint16), UNIT) for half in (bits + np.uint32(0x8000) >> 16, bits)]
+        panels[some, rows] = np.stack(planes, axis=1).reshape(-1, len(bits), 2 * TILE)
+    return panels.view(np.float32).reshape(weights.shape)
 
 
 def from_planes(memory: NDArray[np.float32]) -> NDArray[np.float32]:
     """The inverse of `to_planes`, bit for bit."""
-    fan_in, fan_out = memory.shape
-    panels = np.ascontiguousarray(memory).view(np.uint16).reshape(fan_out // TILE, fan_in, 2 * TILE)
-    tiles = [panels[:, row : row + TILE].reshape(len(panels), 2, -1, TILE) for row in range(0, fan_in, TILE)]
-    high, low = (
-        _out_of(np.concatenate([tile[:, plane] for tile in tiles], axis=1), UNIT, _unit_bits) for plane in (0, 1)
-    )
-    bits = (high.astype(np.uint32) << 16) + low.view(np.int16).astype(np.uint32)
+    bits, panels = np.empty(memory.shape, np.uint32), memory.view(np.uint16).reshape(-1, len(memory), 2 * TILE)
+    for rows, columns, some in _pieces(memory.shape):
+        planes = panels[some, rows].reshape(-1, 2, rows.stop - rows.start, TILE)
+        high, low = (_out_of(planes[:, plane], UNIT) for plane in (0, 1))
+        bits[rows, columns] = (high.astype(np.uint32) << 16) + low.view(np.int16).astype(np.uint32)
     return bits.view(np.float32)
 
 
-def _place_bits(row: int) -> int:
-    return row % 2 * 4 ^ row // 4 % 4 * 2
+def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice, slice]]:
+    """A tile's rows, and some columns with their panels."""
+    for row, column in product(range(0, shape[0], TILE), range(0, shape[1], PIECE)):
+        columns = slice(column, min(column + PIECE, shape[1]))
+        yield slice(row, min(row + TILE, shape[0])), columns, slice(column // TILE, columns.stop // TILE)
 
 
-def _unit_bits(row: int) -> int:
-    return (row ^ row // 4) % 4
+@cache
+def _order(rows: int, unit: int) -> NDArray[np.intp]:
+    """The place of each unit of so many numbers in rows of a tile: in row i unit u is at u ^ bits(i)."""
+    row, place = np.arange(rows)[:, None], np.arange(TILE // unit)
+    bits = row % 2 * 4 ^ row // 4 % 4 * 2 if unit == QUAD else (row ^ row // 4) % 4
+    return (row * len(place) + (place ^ bits)).ravel()
 
 
-def _into(matrix: NDArray[Any], unit: int, bits: Callable[[int], int]) -> NDArray[Any]:
-    """A matrix (I, O) as panels (O / 64, I, 64), in row i with unit u of so many numbers at u ^ bits(i)."""
-    units = matrix.reshape(len(matrix), -1, TILE // unit, unit)
-    placed = np.empty((units.shape[1], len(matrix), TILE // unit, unit), matrix.dtype)
-    for row in range(16):
-        placed[:, row::16] = units[row::16][:, :, np.arange(TILE // unit) ^ bits(row)].swapaxes(0, 1)
-    return placed.reshape(-1, len(matrix), TILE)
+def _into(matrix: NDArray[Any], unit: int) -> NDArray[Any]:
+    """A matrix (I, O) as panels (O / 64, I, 64) with their units in order."""
+    rows = len(matrix)
+    units = matrix.reshape(rows, -1, TILE).swapaxes(0, 1).reshape(-1, rows * TILE // unit, unit)
+    return units.take(_order(rows, unit), axis=1).reshape(-1, rows, TILE)
 
 
-def _out_of(panels: NDArray[Any], unit: int, bits: Callable[[int], int]) -> NDArray[Any]:
+def _out_of(panels: NDArray[Any], unit: int) -> NDArray[Any]:
     """The inverse of `_into`."""
     count, rows, _ = panels.shape
-    placed = panels.reshape(count, rows, TILE // unit, unit)
-    units = np.empty((rows, count, TILE // unit, unit), panels.dtype)
-    for row in range(16):
-        units[row::16] = placed[:, row::16][:, :, np.arange(TILE // unit) ^ bits(row)].swapaxes(0, 1)
-    return units.reshape(rows, count * TILE)
+    units = panels.reshape(count, rows * TILE // unit, unit).take(_order(rows, unit), axis=1)
+    return units.reshape(count, rows, TILE).swapaxes(0, 1).reshape(rows, count * TILE)

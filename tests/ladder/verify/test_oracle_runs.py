@@ -21,7 +21,7 @@ from common.errors import UsageError
 from common.oracle import OracleEpoch
 from common.problem import Problem
 from ladder.records.run import Precision
-from ladder.verify import oracle_runs
+from ladder.verify import agreement, oracle_runs
 from ladder.verify.control import ROUNDINGS
 from ladder.verify.oracle_runs import (
     Computed,
@@ -196,7 +196,11 @@ def test_a_library_that_cannot_be_imported_is_one_too(tmp_path: Path, monkeypatc
         compute_on_gpu(small_problem(epochs=1), tmp_path, [Task(0)], 60.0, 0, False, SHORT)
 
 
-def test_a_gpu_that_computes_something_else_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("wide", [agreement.WIDE, 0])
+def test_a_gpu_that_computes_something_else_ends_the_run(
+    wide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "WIDE", wide)
     problem = small_problem(epochs=1)
     assert on_device(problem, tmp_path / "right", monkeypatch, lambda left, right: left @ right)
     with pytest.raises(UsageError, match="the float64 oracle on the GPU is not NumPy's"):

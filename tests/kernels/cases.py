@@ -843,7 +843,8 @@ def update_by_products(random: Generator) -> Iterator[Case]:
         args |= {"by_class": np.full((halves, CLASSES, width), 0x7E00, np.uint16)}
         args |= {"by_unit": np.full((halves, width, CLASSES), 0x7E00, np.uint16)}
         args |= {"biases": _poison((further + 2, width)), "block_totals": random.random((max(shares, 1), 2))}
-        args |= {"totals": np.array([12.5, 3.0]), "batch": batch, "features": layout.features, "shares": shares}
+        args |= {"totals": np.array([12.5, 3.0]), "batch": batch, "features": layout.features}
+        args |= {"parts": layout.part_blocks, "shares": shares}
         args |= {"gradient_scale": 4.0, "rate": rate, "with_totals": i % 2}
 
         sizes_of: Args = {name: np.abs(args[name]) for name in ("partials", "parameters")}
@@ -857,7 +858,7 @@ def update_by_products(random: Generator) -> Iterator[Case]:
             bounds[name] = (unit + 2 * _half_rounding(halves)) * np.nan_to_num(moved[name]) + 2.0**-24
         bounds["biases"] = unit * np.nan_to_num(moved["biases"])
         how: dict[str, Any] = {"shared_bytes": layout.part_bytes, "macros": layout.part_macros(memory)}
-        case = Case("update_by_products", (layout.part_blocks,), (UPDATE_THREADS,), args, bounds, **how)
+        case = Case("update_by_products", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds, **how)
         case = _on_halves(case, layout, ("further_halves", "by_class", "by_unit"), memory=memory)
         first = {"halves": lambda bits, rows=layout.features: _summed(from_chunks(bits, rows))}
         yield replace(case, readings=case.readings | first)

@@ -14,8 +14,8 @@ through L2 instead of inside clusters are 8 us by its samples.
 Predict: on H200: 784-784x4-10, batch 64: 22.5 us.
 
 Found: missed by a tenth, on an H200, in trials: 24.7 us, and 25.0 with thin sums inside clusters of seven blocks, which
-gained at those sums what others lost. A run of that form passed every check at 25.2, where its parent took 48.6. Sums
-are half of a step (docs/notebook/persistent-grid.md).
+gained at those sums what others lost. A run with every check: 24.9 where its parent takes 48.9. Sums are half
+of a step (docs/notebook/persistent-grid.md).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ Expect: 15.5 us a step for 784-784x4-10 with batches of 64, where its parent sho
 
 Predict: on H200: 784-784x4-10, batch 64: 15.5 us.
 
-Found: missed by an eighth, on an H200, in a trial: 17.6 us. A run failed one check: tags cut off a bit of gradients,
-which then lean towards zero. Numbers with a tag are rounded since (docs/notebook/persistent-grid.md).
+Found: missed by a sixth, on an H200: 18.1 us in a run with every check, 17.6 in a trial. Tags first cut off a bit of
+gradients, which then leaned towards zero, and a check failed; now they are rounded (docs/notebook/persistent-grid.md).
 """
 
 from __future__ import annotations

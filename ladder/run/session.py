@@ -68,7 +68,9 @@ def begin(
     `checked_first` names stages that are measured only if a check finds them right.
     """
     has_gpu = missing(("gpu",)) is None
-    chosen = select(options.stages, dict(entries), has_gpu=has_gpu, networks=options.trained_networks)
+    chosen = select(
+        options.stages, dict(entries), has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus
+    )
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -169,7 +169,7 @@ def rung(name: str) -> Stage:
 
 
 def select(
-    words: Iterable[str], entries: dict[str, Entry], *, has_gpu: bool = False, networks: int = 1, gpus: int = 1
+    words: Iterable[str], entries: Mapping[str, Entry], *, has_gpu: bool = False, networks: int = 1, gpus: int = 1
 ) -> list[Entry]:
     """The stages that the words of `--stages` select, in ladder order.
 
@@ -199,7 +199,7 @@ def select(
     return [entry for name, entry in entries.items() if name in chosen]
 
 
-def _known(name: str, entries: dict[str, Entry]) -> str:
+def _known(name: str, entries: Mapping[str, Entry]) -> str:
     if name in entries:
         return name
     near = _nearest(name, [*entries, *GROUPS])

@@ -433,11 +433,8 @@ def _load(path: Path) -> Results:
 def with_earlier_words(results: Results) -> Results:
     """A run recorded before stages had words of their own, with the words that reports had for them by name.
 
-    Stages on several GPUs had a group of their own before they said so themselves.
+    Before they said so themselves, stages that take several GPUs had a group of their own.
     """
-    several = [stage for stage in results.stages if stage.group == "devices" and not stage.takes_gpus]
-    if not several and not any(stage.name in EARLIER_WORDS and not stage.words for stage in results.stages):
-        return results
     return msgspec.structs.replace(results, stages=[_with_earlier_words(stage) for stage in results.stages])
 
 
@@ -448,8 +445,8 @@ def _with_earlier_words(stage: StageResult) -> StageResult:
     doc = stage.doc
     if doc is not None and not doc.summary:
         doc = msgspec.structs.replace(doc, summary=known.get("summary", ""))
-    several = stage.takes_gpus or stage.group == "devices"
-    return msgspec.structs.replace(stage, words=words, regime=regime, hides_copies=hides, doc=doc, takes_gpus=several)
+    gpus = stage.takes_gpus or stage.group == "devices"
+    return msgspec.structs.replace(stage, words=words, regime=regime, hides_copies=hides, doc=doc, takes_gpus=gpus)
 
 
 def _impossible_number(raw: bytes) -> str:

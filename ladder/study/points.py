@@ -110,9 +110,7 @@ def _jobs(options: RunOptions) -> int:
 
 def _chosen(point: Point, options: RunOptions, entries: Mapping[str, Entry]) -> list[Entry]:
     has_gpu = missing(("gpu",)) is None
-    chosen = select(
-        options.stages, dict(entries), has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus
-    )
+    chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
     precision = point.settings.get("precision")
     if precision is None:
         return chosen

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ladder.records import run
+from ladder.records.run import Regime as Declared
 from ladder.records.run import StageResult
 
-Regime = Literal[run.Regime, "unknown"]
+Regime = Literal[Declared, "unknown"]
 
 HEADINGS: dict[Regime, str] = {
     "host": "The host launches every kernel",

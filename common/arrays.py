@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.files import naming
+
+LOADING = Lock()  # NumPy parses a header by `ast`, which fails in several threads at once (python/cpython#106905)
 
 
 def write_arrays(path: Path, *arrays: NDArray[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -71,6 +71,8 @@ SOURCES = (
     "stages.large_batch.r3_large_batch_early_fp16:STAGE",
     "stages.persistent.r1_persistent_grid:STAGE",
     "stages.persistent.r2_grid_bf16:STAGE",
+    "stages.persistent.r2_grid_messages:STAGE",
+    "stages.persistent.r3_grid_messages_fp16:STAGE",
     "stages.persistent.r1_persistent_cluster:STAGE",
     "stages.persistent.r2_cluster_fp16:STAGE",
     "stages.persistent.r2_fleet_cluster:STAGE",
@@ -166,34 +168,38 @@ def rung(name: str) -> Stage:
     return find(name).stage
 
 
-def select(words: Iterable[str], entries: dict[str, Entry], *, has_gpu: bool = False, networks: int = 1) -> list[Entry]:
+def select(
+    words: Iterable[str], entries: Mapping[str, Entry], *, has_gpu: bool = False, networks: int = 1, gpus: int = 1
+) -> list[Entry]:
     """The stages that the words of `--stages` select, in ladder order.
 
     A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `cpu`, `memory`, `data`, `shapes`,
     `languages`, `devices`. The last five are ablations, which `all` omits. On a machine that has a GPU it omits `cpu`
-    as well. For one network, groups and ranges omit the stages that train several. Raises UsageError for an unknown id,
-    with the nearest.
+    as well. For one network, groups and ranges omit the stages that train several; on one GPU, those that take several,
+    which `devices` always names, references included. Raises UsageError for an unknown id, with the nearest.
     """
-    fleets = {name for name, entry in entries.items() if entry.stage.is_fleet and networks == 1}
+    several = {name for name, entry in entries.items() if entry.stage.takes_gpus}
+    omitted = {name for name, entry in entries.items() if entry.stage.is_fleet and networks == 1}
+    omitted |= several if gpus == 1 else set()
     order = list(entries)
     chosen: set[str] = set()
     for word in words:
         if word in GROUPS:
             left_out = GROUPS["cpu"] if word == "all" and has_gpu else ()
             named = {name for name, e in entries.items() if e.stage.group in {*GROUPS[word]} - {*left_out}}
-            chosen |= named - fleets
+            chosen |= several if word == "devices" else named - omitted
         elif ".." in word:
             first, _, last = word.partition("..")
             begin, end = (order.index(_known(name, entries)) for name in (first, last))
             if begin > end:
                 raise UsageError(f"stages {word}: {first} comes after {last}; write {last}..{first}")
-            chosen |= {*order[begin : end + 1]} - fleets
+            chosen |= {*order[begin : end + 1]} - omitted
         else:
             chosen.add(_known(word, entries))
     return [entry for name, entry in entries.items() if name in chosen]
 
 
-def _known(name: str, entries: dict[str, Entry]) -> str:
+def _known(name: str, entries: Mapping[str, Entry]) -> str:
     if name in entries:
         return name
     near = _nearest(name, [*entries, *GROUPS])

@@ -6,6 +6,7 @@ CuPy refuses its own products during stream capture (cupy#6290), so that they go
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, NamedTuple
 
 import cupy
@@ -14,6 +15,7 @@ from nvmath.bindings import cublas
 
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; older chips need less
 CALLS_BEFORE_CAPTURE = 2  # they compile kernels and fill the memory pool; neither may happen during capture
+COMPILING = Lock()  # threads that begin at once would each compile the same kernels
 
 
 class ArrayModule:
@@ -93,7 +95,7 @@ class _Repeated:
     def __call__(self, *arrays: Any) -> None:
         self._calls += 1
         if self._graph is None and self._calls <= CALLS_BEFORE_CAPTURE:
-            with cupy.cuda.using_allocator(self._pool.malloc):
+            with cupy.cuda.using_allocator(self._pool.malloc), COMPILING:
                 self._function(*arrays)
             return
         if self._graph is None:

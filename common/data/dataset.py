@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import write_arrays
+from common.arrays import LOADING, write_arrays
 from common.cache import at_home, cache_folder
 from common.data.idx_folder import (
     RANKS,
@@ -126,7 +126,8 @@ class Dataset:
         about["image_shape"] = tuple(about["image_shape"])
 
         def split(name: str) -> Split:
-            images, labels = (np.load(folder / f"{name}_{kind}.npy", mmap_mode="r") for kind in ("images", "labels"))
+            with LOADING:
+                images, labels = (np.load(folder / f"{name}_{of}.npy", mmap_mode="r") for of in ("images", "labels"))
             return Split(images, labels)
 
         train = split("train")

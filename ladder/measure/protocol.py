@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from common.arrays import write_arrays
+from common.arrays import LOADING, write_arrays
 from common.files import atomic_write, explained
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
@@ -177,7 +177,7 @@ def save_params(path: Path, params: Params) -> None:
 def load_params(path: Path, problem: Problem) -> Params:
     """Read parameters; raises OSError or ValueError unless they are complete and of the problem's shapes."""
     layers = len(problem.layers)
-    with path.open("rb") as file:
+    with path.open("rb") as file, LOADING:
         try:
             tensors = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(2 * layers)]
         except Exception as error:  # NumPy parses the header as Python: a damaged one may raise any error

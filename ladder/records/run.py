@@ -282,6 +282,7 @@ class StageResult(msgspec.Struct, frozen=True):
     regime: Regime | None = None  # how its kernels start; null without a recipe
     hides_copies: bool = False  # whether it copies images on a second stream
     recipe: list[PartRecord] = []  # every part of its step; empty without a recipe
+    takes_gpus: bool = False  # whether it divides each batch among the problem's GPUs
 
     @property
     def profile(self) -> Profile | None:
@@ -430,9 +431,10 @@ def _load(path: Path) -> Results:
 
 
 def with_earlier_words(results: Results) -> Results:
-    """A run recorded before stages had words of their own, with the words that reports had for them by name."""
-    if not any(stage.name in EARLIER_WORDS and not stage.words for stage in results.stages):
-        return results
+    """A run recorded before stages had words of their own, with the words that reports had for them by name.
+
+    Before they said so themselves, stages that take several GPUs had a group of their own.
+    """
     return msgspec.structs.replace(results, stages=[_with_earlier_words(stage) for stage in results.stages])
 
 
@@ -443,7 +445,8 @@ def _with_earlier_words(stage: StageResult) -> StageResult:
     doc = stage.doc
     if doc is not None and not doc.summary:
         doc = msgspec.structs.replace(doc, summary=known.get("summary", ""))
-    return msgspec.structs.replace(stage, words=words, regime=regime, hides_copies=hides, doc=doc)
+    gpus = stage.takes_gpus or stage.group == "devices"
+    return msgspec.structs.replace(stage, words=words, regime=regime, hides_copies=hides, doc=doc, takes_gpus=gpus)
 
 
 def _impossible_number(raw: bytes) -> str:

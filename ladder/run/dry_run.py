@@ -36,7 +36,7 @@ def planned(asked: Run, runs: Path) -> Planned:
     entries, own = all_entries(asked.stage_file)
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
     has_gpu = missing(("gpu",)) is None
-    chosen = select(options.stages, dict(entries), has_gpu=has_gpu, networks=options.trained_networks)
+    chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
     refuse_idle_gpus(options.gpus, [one.stage for one in chosen])
     problem = options.problem(INPUTS, CLASSES)
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)

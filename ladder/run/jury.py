@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -125,23 +126,19 @@ class Jury:
         """
         if self._problem.networks == 1:
             return self._first.judge(precision, job, result, attempt, folder)
-        found = [one.judge(precision, job, result, attempt, folder).checks for one in self._of(job.round)]
+        checks = self._worst(job, result, lambda one, seen: one.judge(precision, job, seen, attempt, folder).checks)
         kept, test = attempt.kept[0], self._dataset.test
         final = load_params(folder / run_file(kept), self._problem)
-        ends = [
-            RunEnd.of(
-                initial_params(self._problem.alone(network), network_run(attempt.seeds[kept], network)), own, test
-            )
-            for network, own in enumerate(final.apart())
-        ]
-        checks = self._merged(job.round, found) + verify_networks(self._problem, ends, self.judged(job.round))
+        runs = [network_run(attempt.seeds[kept], network) for network in range(self._problem.networks)]
+        begins = [initial_params(self._first.problem, run) for run in runs]
+        ends = [RunEnd.of(begin, end, test) for begin, end in zip(begins, final.apart(), strict=True)]
+        checks += verify_networks(self._problem, ends, self.judged(job.round))
         accuracies = [one.accuracy for one in evaluate_all(final.weights, final.biases, test.images, test.labels)]
         return Judged(checks, fmean(accuracies), accuracies)
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
         """The worst checks of the networks' short runs; raises OSError or ValueError if the files are incomplete."""
-        found = [one.judge_short_runs(precision, job, result, folder) for one in self._of(job.round)]
-        return self._merged(job.round, found)
+        return self._worst(job, result, lambda one, seen: one.judge_short_runs(precision, job, seen, folder))
 
     def _of(self, round_: int) -> list[Judge]:
         """The judges of a round."""
@@ -152,13 +149,23 @@ class Jury:
                     judge.start_from(self._trained)
         return [self._judges[network] for network in self.judged(round_)]
 
-    def _merged(self, round_: int, found: Sequence[Sequence[Check]]) -> list[Check]:
-        """The worst check of each name, with its network if there are several."""
+    def _worst(self, job: Job, result: JobResult, ask: Callable[[Judge, JobResult], list[Check]]) -> list[Check]:
+        """The worst check of each name, with its network if there are several.
+
+        Their judges work side by side. Controls of a late epoch of all batches take seconds, and no other stage shares
+        them: so one network's is judged, which is drawn.
+        """
+        judges = self._of(job.round)
         if self._problem.networks == 1:
-            return list(found[0])
+            return ask(judges[0], result)
+        few = msgspec.structs.replace(result, late=[one for one in result.late if one.batches in job.first_updates])
+        drawn = Random(f"{self._salt} {job.round} late").randrange(len(judges))
+        seen = [result if number == drawn else few for number in range(len(judges))]
+        with ThreadPoolExecutor(len(judges)) as threads:
+            found = list(threads.map(ask, judges, seen))
         named = [
             msgspec.structs.replace(one, note=f"network {network + 1}{f'; {one.note}' if one.note else ''}")
-            for network, checks in zip(self.judged(round_), found, strict=True)
+            for network, checks in zip(self.judged(job.round), found, strict=True)
             for one in checks
         ]
         return worst_of(named)

@@ -68,7 +68,7 @@ def begin(
     `checked_first` names stages that are measured only if a check finds them right.
     """
     has_gpu = missing(("gpu",)) is None
-    chosen = select(options.stages, dict(entries), has_gpu=has_gpu, networks=options.trained_networks)
+    chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)
@@ -198,7 +198,7 @@ def _seen_by_nsys(
     option = f"--nsys-stages {','.join(names)}"
     if "nsys" not in tools:
         raise UsageError(f"{option}: needs --profile nsys; add it")
-    seen = [entry.stage.name for entry in select(names, dict(entries)) if entry in chosen]
+    seen = [entry.stage.name for entry in select(names, entries) if entry in chosen]
     if not seen:
         raise UsageError(f"{option}: this run has none of these stages; name some of its own")
     return seen

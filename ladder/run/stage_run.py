@@ -361,6 +361,7 @@ class StageRun:
             changed=stage.changed,
             words=stage.words,
             regime=stage.regime,
+            takes_gpus=stage.takes_gpus,
             hides_copies=stage.recipe is not None and stage.recipe.data.hides_copies,
             recipe=[PartRecord(part.name, part.chosen, part.file) for part in stage.parts],
             precision=stage.precision,

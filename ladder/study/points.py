@@ -39,7 +39,7 @@ def options_at(point: Point, entries: Mapping[str, Entry], data_dir: Path | None
     try:
         options = RunOptions(**given)
         options.problem()
-        chosen = _chosen(point, options.stages, entries, options.trained_networks)
+        chosen = _chosen(point, options, entries)
     except UsageError as error:
         raise UsageError(f"{point.name}: {error}") from error
     return msgspec.structs.replace(options, stages=tuple(entry.stage.name for entry in chosen))
@@ -108,8 +108,9 @@ def _jobs(options: RunOptions) -> int:
     return options.rounds * len(options.stages)
 
 
-def _chosen(point: Point, stages: Sequence[str], entries: Mapping[str, Entry], networks: int) -> list[Entry]:
-    chosen = select(stages, dict(entries), has_gpu=missing(("gpu",)) is None, networks=networks)
+def _chosen(point: Point, options: RunOptions, entries: Mapping[str, Entry]) -> list[Entry]:
+    has_gpu = missing(("gpu",)) is None
+    chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
     precision = point.settings.get("precision")
     if precision is None:
         return chosen

@@ -34,6 +34,8 @@ PROBABILITY_ROUNDINGS = 2
 LEAST_UNIT = 1e-30  # of a parameter of zero: an update in such units still fits into float32
 ADDED_AT_ONCE = 7  # products: NumPy adds so few up one after the other, however they lie in memory
 NOISES = 1 << 16  # random numbers, used again and again: drawing more would take longer than training
+STRIDE = 5003  # from where a step's begin to where the next one's do
+MOST_REPEATED = 1 << 22  # weights of a stack; more keep a GPU busy by themselves, and a repetition keeps its memory
 
 
 @dataclass(frozen=True)
@@ -95,12 +97,23 @@ class Control(Oracle):
         self._more_roundings = self._each(more * one for one in rounding_more)
         self._rounds_more = more > 0 and any(rounding_more)
         self._noise, self._at = xp.array(np.stack([_noise(draw.number) for draw in draws])), 0
+        self._of_step = self._noise
 
     def _begin(self) -> None:
         super()._begin()
         self._round_more = self._repeated(self._round_all_more)
-        if self._rounds_sums:  # each step draws other numbers, which no repetition would
-            self._train = self._train_on
+        if self._rounds_sums:  # each step draws other numbers, which a repetition has to be given
+            is_small = sum(weight.size for weight in self.weights) <= MOST_REPEATED
+            train = self._repeated(self._train_by) if is_small else self._train_by
+            self._train = lambda images, labels: train(images, labels, self._noise_from(self._steps * STRIDE % NOISES))
+
+    def _noise_from(self, begin: int) -> FloatArray:
+        numbers: FloatArray = self._noise[:, begin : begin + 2 * NOISES]
+        return numbers
+
+    def _train_by(self, images: NDArray[np.uint8], labels: NDArray[np.uint8], noise: FloatArray) -> None:
+        self._of_step, self._at = noise, 0
+        self._train_on(images, labels)
 
     def load(self, other: Self) -> None:
         """The same, with its place among the random numbers."""
@@ -143,8 +156,7 @@ class Control(Oracle):
         product = super()._product(left, right)
         if self._rounds_sums:
             xp = self.xp
-            rows = xp.sqrt(xp.einsum("...ik,...ik->...i", left, left))
-            columns = xp.sqrt(xp.einsum("...kj,...kj->...j", right, right))
+            rows, columns = xp.sqrt(xp.square(left).sum(axis=-1)), xp.sqrt(xp.square(right).sum(axis=-2))
             self._round_sums(product, rows[..., :, None] * columns[..., None, :], left.shape[-1])
         return self._choose(self._rounds_products, lambda: self._factor(product), product)
 
@@ -152,7 +164,7 @@ class Control(Oracle):
         sums, count = super()._column_sums(terms), terms.shape[-2]
         if self._rounds_sums:
             xp = self.xp
-            self._round_sums(sums, xp.sqrt(count * xp.einsum("...ij,...ij->...j", terms, terms)), count)
+            self._round_sums(sums, xp.sqrt(count * xp.square(terms).sum(axis=-2)), count)
         return self._choose(self._rounds_products, lambda: self._factor(sums), sums)
 
     def _round_sums(self, sums: FloatArray, sizes: FloatArray, terms: int) -> None:
@@ -197,7 +209,7 @@ class Control(Oracle):
     def _drawn(self, tensor: FloatArray) -> FloatArray:
         """Random numbers (K, N) for a tensor, with a standard deviation of one rounding of float32."""
         self._at = (self._at + 7919) % NOISES
-        drawn: FloatArray = self._noise[:, self._at : self._at + min(math.prod(tensor.shape[1:]), NOISES)]
+        drawn: FloatArray = self._of_step[:, self._at : self._at + min(math.prod(tensor.shape[1:]), NOISES)]
         return drawn
 
     def _spread(self, drawn: FloatArray, tensor: FloatArray) -> FloatArray:
@@ -311,4 +323,4 @@ def _fitting(numbers: Any, tensor: FloatArray) -> Any:
 
 @cache
 def _noise(draw: int) -> FloatArray:
-    return np.random.default_rng((draw, 1)).standard_normal(2 * NOISES, np.float32) * FLOAT32_ROUNDING
+    return np.random.default_rng((draw, 1)).standard_normal(3 * NOISES, np.float32) * FLOAT32_ROUNDING

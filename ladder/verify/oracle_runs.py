@@ -19,7 +19,7 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import partial, reduce
 from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import Lock, current_thread, main_thread
+from threading import current_thread, local, main_thread
 from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
@@ -56,8 +56,6 @@ TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that la
 NUMPY_ONLY = "LADDER_ORACLE=numpy"
 MOST_LETTERS = 200  # of a library's error
 SHORT_AT_ONCE = 4  # short runs' controls on a GPU, so that their memory suffices
-# NumPy parses a file's header by `ast`, which fails in several threads at once (python/cpython#106905).
-LOADING = Lock()
 Metric = Literal["accuracy", "mean_loss"]
 TensorLists = tuple[list[FloatArray], list[FloatArray]]
 
@@ -134,7 +132,7 @@ def compute(
     The tasks are the oracle's, or controls of one run. The curve has a point every `curve_steps` steps; 0 means one per
     epoch. `xp` is the array module; some steps of another one than NumPy are repeated with NumPy, see `agreement`.
     """
-    data = _loaded(dataset)
+    data = Dataset.load_saved(dataset)
     initial = {task: initial_params(problem, task.run) for task in tasks}
     oracle: Oracle
     if tasks[0].precision is None:
@@ -174,11 +172,6 @@ def compute(
     return done
 
 
-def _loaded(dataset: Path) -> Dataset:
-    with LOADING:
-        return Dataset.load_saved(dataset)
-
-
 def _there(params: Params, xp: Any) -> Params:
     return Params(*(tuple(map(xp.asarray, tensors)) for tensors in (params.weights, params.biases)))
 
@@ -196,7 +189,7 @@ def _draw(task: Task) -> Draw:
 
 def trained_params(problem: Problem, dataset: Path, xp: Any = np) -> Params:
     """Parameters that an epoch has trained, or as many steps as fit into a time: judged by nothing, so no secret."""
-    train = _loaded(dataset).train
+    train = Dataset.load_saved(dataset).train
     oracle = Oracle(problem, initial_params(problem, TRAINED_RUN), np.float32, xp)  # half the time, and no less trained
     begin = time.perf_counter()
     for part in windows(min(problem.steps(len(train.images)), TRAINED_STEPS), 10):
@@ -397,12 +390,13 @@ def compute_on_gpu(
 
     Raises GpuError for any error of CUDA, its libraries and its memory, and UsageError if the GPU and NumPy disagree.
     """
+    of_thread = local()  # its module, since each has a handle of cuBLAS and memory of its own
 
     def on_a_stream(job: Callable[..., Any]) -> Any:
         try:
             from common.cuda.array_module import ArrayModule  # imported here: without a GPU there may be no CuPy
 
-            module = ArrayModule()
+            module = of_thread.module = getattr(of_thread, "module", None) or ArrayModule()
             with module.stream, np.errstate(all="ignore"):
                 return job(xp=module)
         except UsageError:
@@ -412,7 +406,7 @@ def compute_on_gpu(
 
     def short_run(task: ShortTask, precisions: Collection[Precision]) -> Trained:
         start = params.result() if params is not None and task.begin == "trained" else short.start
-        train = _loaded(dataset).train
+        train = Dataset.load_saved(dataset).train
         found: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
         return found
 

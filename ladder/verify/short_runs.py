@@ -172,15 +172,13 @@ class ShortRun:
         if self.batches * self.epochs > 1:
             return {}
         error = (weights.astype(np.float64) - self.oracle.weights[-1]).ravel()
-        shares, lower = {}, self._known.lower
-        for bits in (bits for bits in LOWER_BITS if bits < below):
-            if bits not in lower:
-                control = Control(self.problem, self.initial, [Draw(Rounding(bits, products=False), 0)], self._xp)
-                self._trained(control)
-                lower[bits] = (control.weights[-1][0] - self.oracle.weights[-1]).ravel()
-            known = lower[bits]
-            shares[bits] = abs(_ratio((error @ known).item(), (known @ known).item()))
-        return shares
+        wanted, lower = [bits for bits in LOWER_BITS if bits < below], self._known.lower
+        for some in self._at_once([bits for bits in wanted if bits not in lower]):
+            draws = [Draw(Rounding(bits, products=False), 0) for bits in some]
+            self._trained(control := Control(self.problem, self.initial, draws, self._xp))
+            ends = (control.weights[-1] - self.oracle.weights[-1]).reshape(len(some), -1)
+            lower.update((bits, ends[number]) for number, bits in enumerate(some))
+        return {bits: abs(_ratio((error @ lower[bits]).item(), (lower[bits] @ lower[bits]).item())) for bits in wanted}
 
     def spread(self, precision: Precision) -> Errors:
         """The largest errors of the controls in a precision."""
@@ -188,9 +186,10 @@ class ShortRun:
             parameters = sum(layer.fan_in * layer.fan_out for layer in self.problem.layers)
             work = parameters * self.images * self.epochs
             draws = min(self._most_draws(precision), DRAWN_PARAMETERS // parameters, DRAWN_WORK // work)
-            draws = max(FEWEST_DRAWS, draws)
+            # Side by side are those that round alike, so that none takes time for what only another does.
+            numbers = sorted(range(max(FEWEST_DRAWS, draws)), key=lambda number: number % 4)
             seen = [
-                *self._control_errors([Draw(ROUNDINGS[precision], number) for number in range(draws)]),
+                *self._control_errors([Draw(ROUNDINGS[precision], number) for number in numbers]),
                 *self._errors_in_order(ROUNDINGS[precision].bits),
                 *self._errors_at_corners(ROUNDINGS[precision].bits),
             ]
@@ -212,17 +211,20 @@ class ShortRun:
 
     def _control_errors(self, draws: Sequence[Draw]) -> Iterator[Errors]:
         """The errors of a control in each of these draws; small networks train side by side."""
-        largest_tensor = max(
-            max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers
-        )
-        at_once = max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // largest_tensor)
-        for begin in range(0, len(draws), at_once):
-            some = draws[begin : begin + at_once]
+        for some in self._at_once(draws):
             control = Control(self.problem, self.initial, some, self._xp)
             self._require_agreement(control)
             metrics = self._trained(control)
             for draw, network, seen in zip(some, control.networks(), metrics, strict=True):
                 yield self.errors(network, seen, draw.rounding.bits)
+
+    def _at_once(self, draws: Sequence[Any]) -> Iterator[Sequence[Any]]:
+        """The draws of controls that train side by side."""
+        largest_tensor = max(
+            max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers
+        )
+        size = max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // largest_tensor)
+        return (draws[begin : begin + size] for begin in range(0, len(draws), size))
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:
         """The errors of sums in order, if their addends repeat."""

@@ -1,7 +1,8 @@
 """The reference that a stage is compared with: the fastest one that is at least as exact, on the same kind of device.
 
 A float32 reference counts for a bfloat16 rung, as its user gains exactness and loses nothing. A bfloat16 reference does
-not count for a float32 rung. A stage on a GPU is compared with a CPU only if no candidate ran on a GPU.
+not count for a float32 rung. A stage on a GPU is compared with a CPU only if no candidate ran on a GPU, and one that
+takes one GPU never with one that takes several.
 
 Some references wait for the GPU in their own loop, as `jax-scan` did in every epoch. They record no GPU events. Where a
 profile knows how long the GPU was busy, their lead is taken on the GPU's time as well, and the smaller one is shown.
@@ -61,8 +62,8 @@ def lead(stage: StageResult, results: Results) -> Lead | None:
 
 
 def rivals(stage: StageResult, candidates: Iterable[StageResult]) -> list[StageResult]:
-    """The timed candidates that count for a stage: at least as exact, and on its kind of device."""
-    timed = [one for one in candidates if step_us(one) is not None]
+    """The timed candidates that count for a stage: at least as exact, and on its kind of device, on no more GPUs."""
+    timed = [one for one in candidates if step_us(one) is not None and one.takes_gpus <= stage.takes_gpus]
     on_gpu = stage.device == "gpu" and any(one.device == "gpu" for one in timed)
     return [one for one in timed if (one.device == "gpu") == on_gpu and is_as_exact(one, stage)]
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from ladder.records.run import Regime as Regime
+from typing import Literal
+
+from ladder.records.run import Regime as Declared
 from ladder.records.run import StageResult
+
+Regime = Literal[Declared, "unknown"]
 
 HEADINGS: dict[Regime, str] = {
     "host": "The host launches every kernel",
     "graph": "One CUDA graph launches an epoch's kernels",
     "one kernel": "One kernel runs a whole epoch",
     "CPU": "On the CPU",
+    "unknown": "Not profiled",
 }
 
 
 def regime(stage: StageResult) -> Regime:
-    """The regime of a stage: as its launch declares it, else from its profile; otherwise taken as launched."""
+    """The regime of a stage: as its launch declares it, else from its profile; `unknown` without either."""
     if stage.device == "cpu":
         return "CPU"
     profile = stage.profile
     if stage.regime is not None or profile is None or not profile.kernels_per_step:
-        return stage.regime or "host"
+        return stage.regime or "unknown"
     if profile.kernels_per_step < 1:
         return "one kernel"
     return "host" if profile.launches_per_step >= 1 else "graph"

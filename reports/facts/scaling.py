@@ -11,8 +11,6 @@ from reports.facts.baselines import fastest, rivals
 from reports.facts.study_points import StudyResults
 from reports.facts.times import median_us
 
-SEVERAL = "devices"  # the group of these stages
-
 
 @dataclass(frozen=True)
 class Scaling:
@@ -42,13 +40,13 @@ def scalings(results: StudyResults) -> Iterator[Scaling]:
     """Every timed stage of several GPUs, at every point where some stage on one GPU has a time."""
     for point in results.measured:
         run = results.runs[point.name]
-        gpus, alone = run.problem.gpus, [stage for stage in run.stages if stage.group != SEVERAL]
+        gpus, alone = run.problem.gpus, [stage for stage in run.stages if not stage.takes_gpus]
         share = {**point.values, "batch_size": run.problem.batch_size / gpus}
         of_share = next((one for one in results.measured if one.values == share), None)
         below = {stage.name: stage.below for stage in run.stages}
         for stage in run.stages:
             us, best = median_us(stage), fastest(rivals(stage, alone))
-            if stage.group != SEVERAL or us is None or best is None:
+            if not stage.takes_gpus or us is None or best is None:
                 continue
             base, best_us = stage.name, median_us(best)
             assert best_us is not None

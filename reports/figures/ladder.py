@@ -36,7 +36,7 @@ REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
 COLOURS: dict[Regime | None, Colour] = {
-    "host": "host", "graph": "kernels", "one kernel": "one-kernel", "CPU": "host", None: "reference",
+    "host": "host", "graph": "kernels", "one kernel": "one-kernel", "CPU": "host", "unknown": "faint", None: "reference"
 }  # fmt: skip
 
 

@@ -20,7 +20,9 @@ from reports.terminal.console_layout import has_symbols, say
 GAP = 2  # columns between name, time, chart and words
 LEAST_CHART, MOST_CHART = 30, 64  # columns of the chart beside words
 FEW_TICKS = 3  # an axis with fewer has finer ones as well
-STYLES: dict[Regime | None, str] = {"host": "yellow", "graph": "blue", "one kernel": "green", "CPU": "yellow", None: ""}
+STYLES: dict[Regime | None, str] = {
+    "host": "yellow", "graph": "blue", "one kernel": "green", "CPU": "yellow", "unknown": "", None: "",
+}  # fmt: skip
 
 
 class Marks(NamedTuple):

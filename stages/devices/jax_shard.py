@@ -76,7 +76,7 @@ class JaxShardTrainer(JaxScanTrainer):
 STAGE = Stage(
     "jax-shard",
     "JAX, an epoch in a scan, by shard_map",
-    "devices",
+    "reference",
     "float32",
     ("two-gpus", "jax"),
     JaxShardTrainer,

@@ -100,7 +100,7 @@ def build(problem: Problem, train: Split, *, amp: bool) -> Trainer:
 FLOAT32 = Stage(
     "torch-ddp",
     "PyTorch DDP, compiled",
-    "devices",
+    "reference",
     "float32",
     ("two-gpus", "torch-cuda"),
     partial(build, amp=False),
@@ -109,7 +109,7 @@ FLOAT32 = Stage(
 AMP = Stage(
     "torch-ddp-amp",
     "PyTorch DDP, compiled, AMP",
-    "devices",
+    "reference",
     "bfloat16",
     ("two-gpus", "torch-cuda"),
     partial(build, amp=True),

@@ -120,7 +120,7 @@ def build_on_rank(group: Group, problem: Problem, train: Split) -> Trainer:
 STAGE = Stage(
     "torch-symmetric",
     "PyTorch compiled, symmetric memory",
-    "devices",
+    "reference",
     "float32",
     ("two-gpus", "torch-cuda"),
     partial(RanksTrainer, build_on_rank),

@@ -61,11 +61,11 @@ class EarlyEpoch(HalvesEpoch):
     def _enqueue_parts(self, images: Array, batch: int, shares: int, with_totals: bool) -> None:
         layout, tensors = self._layout, self._tensors
         self._update(
-            layout.part_blocks,
+            layout.update_blocks,
             UPDATE_THREADS,
             *(images, self._outputs, self._dsums, self._partials, tensors.parameters.flat, self._weights),
             *(self._further_weights, self._by_class, self._by_unit, self._biases, self._block_totals, tensors.totals),
-            *map(int32, (batch, layout.features, shares)),
+            *map(int32, (batch, layout.features, layout.part_blocks, shares)),
             *map(float32, (layout.gradient_scale, layout.problem.learning_rate)),
             int32(with_totals),
         )

@@ -104,10 +104,8 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
         splits = layout.splits(MOST_SPLITS)
         further_splits = layout.splits(MOST_FURTHER_SPLITS if layout.further else 1)
         gradients = device.empty((max(splits), layout.features, layout.wide), np.float32)
-        further_gradients = device.empty((layout.further * max(further_splits), layout.wide, layout.wide), np.float32)
-        ways = [
-            (gradients[:own], further_gradients[: layout.further * its]) for own in splits for its in further_splits
-        ]
+        further = device.empty((layout.further * max(further_splits), layout.wide, layout.wide), np.float32)
+        ways = [(gradients[:own], further[: layout.further * its]) for own in splits for its in further_splits]
         own, _ = self._batches[0]
         self._step_by(ways[0], *self._batches[0], with_totals=True)  # chooses the library's algorithms
         for way in ways:
@@ -166,21 +164,15 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
         layout, tensors = self._layout, self._tensors
         problem, scale = layout.problem, float32(layout.gradient_scale)
         out = self._dsums, self._partials, self._block_totals
+        sizes = [problem.batch_size]
         args: tuple[Any, ...]
-        weights: tuple[Array, ...]
         if layout.further:
-            weights = self._further_weights, self._by_unit, self._biases
-            args = self._sums, *weights, labels, self._outputs, *out, int32(problem.batch_size)
+            args = self._further_weights, self._by_unit, self._biases, labels, self._outputs, *out
         else:
-            weights = tensors.biases[0], self._by_class, self._by_unit, tensors.biases[1]
-            args = (
-                self._sums,
-                *weights,
-                labels,
-                *out,
-                *map(int32, (problem.batch_size, *problem.hidden, problem.classes)),
-            )
-        self._head(layout.head_blocks, WARP * layout.head_warps, *args, scale, int32(with_totals))
+            args = tensors.biases[0], self._by_class, self._by_unit, tensors.biases[1], labels, *out
+            sizes += [*problem.hidden, problem.classes]
+        args = self._sums, *args, *map(int32, sizes), scale, int32(with_totals)
+        self._head(layout.head_blocks, WARP * layout.head_warps, *args)
 
     def _update_by(self, gradients: Gradients, images: Array, with_totals: bool = False) -> None:
         """Multiply the parts of a batch to gradients, then update all parameters by them."""

@@ -18,7 +18,7 @@ MOST_TILES, MOST_WARPS, MOST_UNITS_OF_SEVERAL = 4, 16, 256
 # update_all.cu, images_product.cu and update_by_products.cu
 UPDATE_THREADS, EARLY_WARPS = 256, 8
 TILES = (16, 16), (32, 16), (32, 32), (64, 32)
-PART = 32  # inputs and units of a block of update_by_products
+PART, FEW = 32, 128  # of update_by_products: inputs and units of a block; images
 
 # Most parts of a batch, of whose weight gradients update_all makes sums. Further layers have few tiles and need more.
 MOST_SPLITS, MOST_FURTHER_SPLITS = 4, 32
@@ -216,6 +216,14 @@ class EarlyLayout(Layout):
         """Shared memory of a block of update_by_products."""
         lefts = self.halves if self.further else 1
         return max(2 * self.rows * PART * (lefts + self.halves), 4 * EARLY_WARPS * PART**2)
+
+    @property
+    def update_blocks(self) -> int:
+        """Blocks of update_by_products: part_blocks and, beside them, some for the shares, in two rounds at most."""
+        at_once = self.multiprocessors * min(2, self.block_shared_bytes // self.part_bytes)
+        groups, free = -(-self.share // WARP), at_once - self.part_blocks % at_once
+        in_two = -(-groups // 2) if self.problem.batch_size > FEW else 0  # they outlast products of few images
+        return self.part_blocks + (groups if groups <= free else in_two)
 
     def part_macros(self, parameters: ParameterMemory) -> Macros:
         """Macros of update_by_products."""

@@ -16,10 +16,10 @@ Expect: on an H100 784-256-10 at 512 images 11 to 12 us instead of 15.8, and 784
 
 Predict: on H100: 784-256-10, batch 512: 11 to 12 us; 784-128x3-10, batch 256: 14 to 16 us.
 
-Found: in verified runs of one process on an H200, 14.1 us at 512 images and 15.4 in 784-128x3-10 at 256, where trials
-of large-batch took 15.9 and 20.7. So, on another card, one estimate is missed by 18 % and the other is hit. A start
-takes 0.8 us instead of 1.4, and reading images no time of its own. The rest is loads, products and stores, of which
-none dominates (docs/notebook/large-batch.md).
+Found: in verified runs of one process on an H100, 15.0 us at 512 images and 15.1 in 784-128x3-10 at 256. So one
+estimate is missed by 25 % and the other is hit; on an H200 large-batch took 15.9 and 20.7 in trials. A start takes 0.8
+us instead of 1.4, and reading images no time of its own. The rest is loads, products and stores, of which none
+dominates (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Variant:
 
 
 DEFAULT = "default"  # no autotuning, no graphs of the compiler's own; measured on three small networks
-LARGE_BATCH = 8192  # images, from which on sums lose in bfloat16: 784-256-10 in 218 us on an H200, `linear` in 62
+LINEAR_FROM = {"torch-graph": 8192, "torch-graph-amp": 2048}  # images, from which on sums lose in 784-256-10
 BOTH = {
     "default": Variant(),
     "coordinate descent": Variant(compiler=DESCENT),
@@ -192,7 +192,7 @@ def chosen(stage: str, problem: Problem) -> str:
     """The name of the variant of `choices.json` for this GPU, or the usual one for this batch."""
     import torch
 
-    usual = "linear" if stage == "torch-graph-amp" and problem.batch_size >= LARGE_BATCH else DEFAULT
+    usual = "linear" if problem.batch_size >= LINEAR_FROM[stage] else DEFAULT
     return choose(stage, problem, torch.cuda.get_device_name(), VARIANTS[stage]) or usual
 
 

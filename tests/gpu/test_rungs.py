@@ -71,7 +71,7 @@ def test_a_trainer_keeps_all_the_memory_that_it_uses(entry: Entry, hidden: tuple
     import cupy
 
     problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=32, metrics_every=1)
-    split = random_split(96, inputs=49, classes=10)
+    split = random_split(96, inputs=49, classes=10, seed=105)  # no output comes within 0.001 of its ReLU's corner
     trainer = build(entry, problem, split)
     gc.collect()
     cupy.get_default_memory_pool().free_all_blocks()

@@ -41,9 +41,12 @@ from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.grid_plan import ALL_PARTS, make_plan
 from stages.persistent.grid_plan import THREADS as GRID_THREADS
+from stages.persistent.messages_plan import GRADIENT_SCALE, MessagesPlan
+from stages.persistent.messages_plan import THREADS as MESSAGES_THREADS
 from stages.persistent.r1_persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
 from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent.r1_persistent_grid import slices_of
+from stages.persistent.r2_grid_messages import shares_of
 from stages.shapes.launch_shapes import Product, Shape
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
 from stages.streamed.last_layer_head import THREADS as LAST_LAYER_THREADS
@@ -840,7 +843,8 @@ def update_by_products(random: Generator) -> Iterator[Case]:
         args |= {"by_class": np.full((halves, CLASSES, width), 0x7E00, np.uint16)}
         args |= {"by_unit": np.full((halves, width, CLASSES), 0x7E00, np.uint16)}
         args |= {"biases": _poison((further + 2, width)), "block_totals": random.random((max(shares, 1), 2))}
-        args |= {"totals": np.array([12.5, 3.0]), "batch": batch, "features": layout.features, "shares": shares}
+        args |= {"totals": np.array([12.5, 3.0]), "batch": batch, "features": layout.features}
+        args |= {"parts": layout.part_blocks, "shares": shares}
         args |= {"gradient_scale": 4.0, "rate": rate, "with_totals": i % 2}
 
         sizes_of: Args = {name: np.abs(args[name]) for name in ("partials", "parameters")}
@@ -854,7 +858,7 @@ def update_by_products(random: Generator) -> Iterator[Case]:
             bounds[name] = (unit + 2 * _half_rounding(halves)) * np.nan_to_num(moved[name]) + 2.0**-24
         bounds["biases"] = unit * np.nan_to_num(moved["biases"])
         how: dict[str, Any] = {"shared_bytes": layout.part_bytes, "macros": layout.part_macros(memory)}
-        case = Case("update_by_products", (layout.part_blocks,), (UPDATE_THREADS,), args, bounds, **how)
+        case = Case("update_by_products", (layout.update_blocks,), (UPDATE_THREADS,), args, bounds, **how)
         case = _on_halves(case, layout, ("further_halves", "by_class", "by_unit"), memory=memory)
         first = {"halves": lambda bits, rows=layout.features: _summed(from_chunks(bits, rows))}
         yield replace(case, readings=case.readings | first)
@@ -1075,6 +1079,35 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
         made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
         yield replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)
+
+
+def grid_messages(random: Generator) -> Iterator[Case]:
+    # Steps, inputs, hidden layers and their units, classes, batch, thin and thick shares, halves. Images of thin shares
+    # and of thick ones, units that fill no share, more steps than slots and tags. The larger ones are those of rungs.
+    sizes = [
+        (1, 1, 1, 1, 1, 1, 4, 1, EXACT),
+        (5, 17, 2, 33, 10, 27, 2, 3, EXACT),
+        (3, 40, 3, 31, 10, 64, 3, 2, ROUNDED),
+    ]
+    sizes += [(2, 100, 2, 60, 16, 100, 4, 2, EXACT), (6, 30, 4, 31, 3, 28, 3, 2, ROUNDED)]
+    sizes += [(6, 300, 3, 250, 10, 121, 16, 8, EXACT)]
+    sizes += [(2, 784, 4, 784, 10, 64, 16, 7, EXACT), (2, 784, 4, 784, 10, 64, 16, 7, ROUNDED)]
+    for i, (steps, inputs, depth, units, classes, batch, thin, thick, halves) in enumerate(sizes):
+        problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
+        plan = MessagesPlan(problem, halves, thin, thick)
+        memory = _settled(random, problem)
+        pixels = _pixels(random, (steps, batch, inputs))
+        args: Args = {"images": shares_of(HostDevice(), list(pixels), plan)}
+        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
+        args |= {"parameters": memory.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
+        rate = np.float32(1 / (16 * units * batch * GRADIENT_SCALE))
+        args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
+        step = float(rate) * GRADIENT_SCALE * batch
+        bounds = _trained(steps, len(problem.layers), batch, halves, step, {"parameters": memory.flat})
+        case = Case("grid_messages", (plan.blocks,), (MESSAGES_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
+        case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
+        macros = plan.macros(memory.weight_begins, memory.bias_begins)
+        yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 8)
 
 
 def _settled(random: Generator, problem: Problem) -> ParameterMemory:

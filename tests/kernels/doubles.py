@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, PAD, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
+from stages.persistent.messages_plan import GRADIENT_SCALE
 from tests.kernels.halves import first_sums, from_chunks, scaled_down
 from tests.kernels.networks import network, network_step
 from tests.stages.persistent import cluster_model
@@ -376,6 +377,25 @@ def cluster_ahead(
     (weights, last_weights), (bias, last_bias) = matrices, biases
     names = ("weights", "bias", "last_weights", "last_bias", "totals")
     return dict(zip(names, (weights, bias, last_weights, last_bias, totals), strict=True))
+
+
+def grid_messages(
+    memory: ParameterMemory,
+    pixels: Array,
+    labels: Labels,
+    parameters: Array,
+    totals: Array,
+    rate: float,
+    with_totals: int,
+    **_: Any,
+) -> Outputs:
+    parameters = parameters.copy()  # the layers are views, and change with them
+    places = zip(memory.weight_begins, memory.bias_begins, memory.weights, strict=True)
+    layers = [(parameters[at:][: w.size].reshape(w.shape), parameters[bias:][: w.shape[1]]) for at, bias, w in places]
+    weights, biases = (list(each) for each in zip(*layers, strict=True))
+    for x, wanted in zip(pixels.astype(np.float64), labels, strict=True):
+        totals = _train(weights, biases, x, wanted, rate * GRADIENT_SCALE * len(wanted), totals, with_totals)
+    return {"parameters": parameters, "totals": totals}
 
 
 def persistent_grid(

@@ -14,6 +14,7 @@ from stages.engine.workspace import ParameterMemory
 from stages.persistent import r3_fleet_columns
 from stages.persistent.cluster_plan import EXACT, ROUNDED, plan_for
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
+from stages.persistent.messages_plan import MessagesPlan
 from stages.streamed.r3_streamed_ring import ExactRing
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in, parse
 from tests.kernels.test_dependent_kernels import DEPENDENTS
@@ -25,8 +26,9 @@ SOURCES = cuda_files(KERNELS_FOLDER)
 KERNELS = kernels_in(KERNELS_FOLDER)
 MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of it fit in a multiprocessor
 
-# Bytes; `ring_back` spills by warpgroups alone, compiled by NVRTC 13.0.
+# Bytes; by warpgroups alone `ring_back` spills, compiled by NVRTC 13.0, and `grid_messages`, by 13.5.
 MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ahead", 120): 160, ("ring_back", 90): 16}
+MAY_SPILL |= {("grid_messages", 90): 32, ("grid_messages", 100): 8, ("grid_messages", 120): 12}
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
@@ -87,6 +89,16 @@ def test_the_ring_backward_by_warpgroups_fits_the_registers_of_its_warps() -> No
     source = KERNELS_FOLDER / "streamed/ring.cu"
     used = compile_cubin(source, "sm_90a", ExactRing.macros_on(90)).resources["ring_back"]
     assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= MAY_SPILL["ring_back", 90]
+
+
+@requires_nvrtc
+@pytest.mark.parametrize("halves", [EXACT, ROUNDED])
+def test_the_plan_of_grid_messages_compiles_with_warpgroups_and_fits_the_registers(halves: int) -> None:
+    problem = Problem(inputs=784, classes=10, hidden=(784,) * 4, batch_size=64)
+    plan, memory = MessagesPlan(problem, halves), ParameterMemory(HostDevice().empty, problem)
+    macros = plan.macros(memory.weight_begins, memory.bias_begins)
+    used = compile_cubin(KERNELS_FOLDER / "grid/grid_messages.cu", "sm_90a", macros).resources["grid_messages"]
+    assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= MAY_SPILL["grid_messages", 90]
 
 
 def test_no_kernel_escapes_the_parser() -> None:

@@ -28,6 +28,7 @@ TELLING = {
     "update_by_products": (10, 3),
     "cluster_ahead": (1,),
     "fleet_columns": (2, 1),
+    "grid_messages": (1, 2),
 }
 
 pytestmark = requires_compiler
@@ -289,7 +290,9 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("update_by_products", "weights[i][j][1] - by", "weights[i][j][0] - by"),
         ("update_by_products", "row < layer.inputs && column < layer.units", "row < layer.inputs"),
         ("update_by_products", "if (is_second) to[1] = second;", "to[1] = second;"),
-        ("update_by_products", "at - lane + static_cast<int>(gridDim.x) * WARP >= Shared::count()", "true"),
+        ("update_by_products", "at - lane + next >= Shared::count()", "true"),
+        ("update_by_products", "(blockIdx.x - first) * WARP + lane", "blockIdx.x * WARP + lane"),
+        ("update_by_products", "if (first == 0) update_shares()", "update_shares()"),
         ("update_by_products", "own.begin + k) * (features", "own.begin) * (features"),
         ("update_by_products", "if (index >= l) layer", "if (index > l) layer"),
         ("cluster_ahead", "[begin + i][n][j] -= epoch.rate", "[begin + i][n][j] -= 1.001f * epoch.rate"),
@@ -297,6 +300,12 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("cluster_ahead", "image >= epoch.batch) dlogit", "false) dlogit"),
         ("cluster_ahead", "        bar_sync(MEET, PAIRS * WARP);\n            send", "            send"),
         ("cluster_ahead", "weights[turn][i] -= epoch.rate", "weights[turn][i] -= 1.001f * epoch.rate"),
+        ("grid_messages", "weights[n][i] -= rate * sums", "weights[n][i] -= 1.001f * rate * sums"),
+        ("grid_messages", "stored_edges(FROM) / 2, false", "stored_edges(FROM) / 2 - 1, false"),
+        ("grid_messages", "CLASSES && is_there ? dlogit", "CLASSES ? dlogit"),
+        ("grid_messages", "(number / SLOTS & 1) ^ 1", "1"),
+        ("grid_messages", "numbers[0] = 0.0f;", "numbers[0] = numbers[0];"),
+        ("grid_messages", "bias[0] -= rate * sum.x", "bias[0] -= rate * sum.y"),
         ("sgd_update", "-= learning_rate", "+= learning_rate"),
         ("peer_send", "end; unit +=", "end - 1; unit +="),
         ("peer_send", "bits >> 1 & 1", "0"),

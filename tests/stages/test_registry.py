@@ -23,7 +23,8 @@ from stages.engine.stage import Doc
 from stages.registry import ABLATIONS, SOURCES, load_all, select
 
 ENTRIES = load_all()
-OF_ONE = {name: entry for name, entry in ENTRIES.items() if not entry.stage.is_fleet}
+SEVERAL = [name for name, entry in ENTRIES.items() if entry.stage.takes_gpus]
+OF_ONE = {n: entry for n, entry in ENTRIES.items() if not entry.stage.is_fleet and n not in SEVERAL}
 REFERENCES = [name for name, entry in OF_ONE.items() if entry.stage.group == "reference"]
 RUNGS = [entry for entry in ENTRIES.values() if entry.stage.recipe is not None]
 
@@ -134,19 +135,10 @@ def test_two_stages_of_one_name_are_refused() -> None:
         ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
         ("shapes", ["tuned"]),
         ("languages", ["triton-head", "cute-head", "triton-update", "triton-skinny", "torch-op"]),
-        (
-            "devices",
-            [
-                "ddp-step",
-                "ddp-peer",
-                "ddp-overlap",
-                "ddp-halves",
-                "torch-ddp",
-                "torch-ddp-amp",
-                "torch-symmetric",
-                "jax-shard",
-            ],
-        ),
+        ("devices", SEVERAL),
+        ("jax-shard,devices", SEVERAL),
+        ("torch-op..ddp-step", ["torch-op"]),
+        ("torch-ddp,naive", ["naive", "torch-ddp"]),
         ("ladder", [e.stage.name for e in RUNGS if e.stage.group == "ladder"]),
         ("references", REFERENCES),
         ("cublas,numpy", ["numpy", "cublas"]),
@@ -160,11 +152,20 @@ def test_selection_is_in_ladder_order(wanted: str, expected: list[str]) -> None:
 
 
 def test_of_several_networks_groups_and_ranges_include_their_stages() -> None:
-    fleets = ENTRIES.keys() - OF_ONE.keys()
+    fleets = ENTRIES.keys() - OF_ONE.keys() - {*SEVERAL}
     assert {"numpy-stacked", "cpu-fleet", "fleet-cluster"} <= fleets
     found = {networks: {e.stage.name for e in select(["all"], ENTRIES, networks=networks)} for networks in (1, 2)}
     assert found[2] - found[1] == fleets
     assert "cpu-fleet" in [e.stage.name for e in select(["cpu-bytes..cpu-cores"], ENTRIES, networks=2)]
+
+
+def test_on_several_gpus_groups_and_ranges_include_the_stages_that_take_them() -> None:
+    references = {"torch-ddp", "torch-ddp-amp", "torch-symmetric", "jax-shard"}
+    assert {name for name in SEVERAL if ENTRIES[name].stage.group == "reference"} == references
+    for word in ("all", "references"):
+        found = {gpus: {e.stage.name for e in select([word], ENTRIES, gpus=gpus)} for gpus in (1, 2)}
+        assert found[2] - found[1] == references
+    assert [e.stage.name for e in select(["torch-op..ddp-step"], ENTRIES, gpus=2)] == ["torch-op", "ddp-step"]
 
 
 def test_beside_a_gpu_the_cpus_rungs_are_selected_by_name_alone() -> None:

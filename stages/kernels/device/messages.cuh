@@ -100,3 +100,40 @@ __device__ void receive(uint4 (&units)[COUNT], const uint4* from, int apart, uns
     request(units, from, apart, tag);
     await(units, from, apart, tag);
 }
+
+// The same for units of eight bytes.
+__device__ inline void post(uint2* to, uint2 unit) {
+    asm volatile("{\n.reg .b64 whole;\nmov.b64 whole, {%1, %2};\nst.relaxed.gpu.global.b64 [%0], whole;\n}" ::"l"(to),
+                 "r"(unit.x), "r"(unit.y)
+                 : "memory");
+}
+__device__ inline void read_unit(uint2& unit, const uint2* from, bool wanted) {
+    asm volatile(
+        "{\n.reg .b64 whole;\n.reg .pred reads;\nsetp.ne.u32 reads, %3, 0;\nmov.b64 whole, {%0, %1};\n"
+        "@reads ld.relaxed.gpu.global.b64 whole, [%2];\nmov.b64 {%0, %1}, whole;\n}"
+        : "+r"(unit.x), "+r"(unit.y)
+        : "l"(from), "r"(static_cast<unsigned>(wanted))
+        : "memory");
+}
+
+// Waits for those of the units that have not this tag yet, each at place(i); returns them with a tag of 0. Whole warps call
+// it, and leave it together: what they do behind it would else be split.
+template <class Unit, int COUNT, class Place>
+__device__ void complete(Unit (&units)[COUNT], unsigned tag, Place place) {
+    bool all;
+    do {
+        all = true;
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) read_unit(units[i], place(i), (units[i].x & 1) != tag);
+#pragma unroll
+        for (int i = 0; i < COUNT; ++i) all &= (units[i].x & 1) == tag;
+    } while (!__all_sync(~0u, all));
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) units[i].x &= ~1u;
+}
+
+// Hides from the compiler how the numbers came about.
+__device__ inline void opaque(int& number) { asm volatile("" : "+r"(number)); }
+__device__ inline void opaque(float (&numbers)[4]) {
+    asm volatile("" : "+f"(numbers[0]), "+f"(numbers[1]), "+f"(numbers[2]), "+f"(numbers[3])::"memory");
+}

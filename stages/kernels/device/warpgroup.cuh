@@ -157,4 +157,53 @@ __device__ inline void wgmma_mma_async_tf32(float (&c)[8][4], const unsigned (&a
         : "memory");
 }
 
+
+// `moved`, where the upper half of the descriptor is a constant for the compiler, and stays one.
+__device__ inline unsigned long long moved_low(unsigned long long matrices, int bytes) {
+    const unsigned low = static_cast<unsigned>(matrices) + bytes / 16;
+    return matrices >> 32 << 32 | low;
+}
+
+// c (64, 8 COLS) += a (64, 16) b (16, 8 COLS), or = unless it adds. The rows of b's matrices are its columns, or its rows if
+// RIGHT_TRANSPOSED; those of a's are its rows, or its columns if LEFT_TRANSPOSED. `across` are the bytes from eight columns of
+// b to the next.
+#define OF_SHARED(shape, sums, a, b, adds, left, right)                                                        \
+    "{\n.reg .pred added;\nsetp.ne.b32 added, " adds ", 0;\n"                                                  \
+    "wgmma.mma_async.sync.aligned." shape "k16.f32.f16.f16 {" sums "}, " a ", " b ", added, 1, 1, " left ", " right ";\n}"
+template <bool LEFT_TRANSPOSED, bool RIGHT_TRANSPOSED, int COLS>
+__device__ void wgmma_of_shared(float (&c)[COLS][4], unsigned long long a, unsigned long long b, int across, bool adds) {
+    if constexpr (COLS == 1) {
+        asm volatile(OF_SHARED("m64n8", "%0, %1, %2, %3", "%4", "%5", "%6", "%7", "%8")
+                     : SUMS(c[0])
+                     : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(LEFT_TRANSPOSED), "n"(RIGHT_TRANSPOSED)
+                     : "memory");
+    } else if constexpr (COLS == 2) {
+        asm volatile(OF_SHARED("m64n16", "%0, %1, %2, %3, %4, %5, %6, %7", "%8", "%9", "%10", "%11", "%12")
+                     : SUMS(c[0]), SUMS(c[1])
+                     : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(LEFT_TRANSPOSED), "n"(RIGHT_TRANSPOSED)
+                     : "memory");
+    } else if constexpr (COLS == 4) {
+        asm volatile(OF_SHARED("m64n32", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "%16", "%17",
+                               "%18", "%19", "%20")
+                     : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3])
+                     : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(LEFT_TRANSPOSED), "n"(RIGHT_TRANSPOSED)
+                     : "memory");
+    } else if constexpr (COLS == 7) {
+        asm volatile(OF_SHARED("m64n56",
+                               "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+                               "%21, %22, %23, %24, %25, %26, %27",
+                               "%28", "%29", "%30", "%31", "%32")
+                     : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6])
+                     : "l"(a), "l"(b), "r"(static_cast<int>(adds)), "n"(LEFT_TRANSPOSED), "n"(RIGHT_TRANSPOSED)
+                     : "memory");
+    } else {
+        constexpr int PART = COLS > 7 ? 7 : COLS > 4 ? 4 : 2;
+        auto& first = reinterpret_cast<float(&)[PART][4]>(c[0]);
+        auto& rest = reinterpret_cast<float(&)[COLS - PART][4]>(c[PART]);
+        wgmma_of_shared<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(first, a, b, across, adds);
+        wgmma_of_shared<LEFT_TRANSPOSED, RIGHT_TRANSPOSED>(rest, a, moved_low(b, PART * across), across, adds);
+    }
+}
+
+#undef OF_SHARED
 #undef SUMS

@@ -2,7 +2,7 @@
 // images and weights are on the chip by the time that the kernel before has the gradients of the sums.
 //
 // A block has IN inputs by OUT units of one hidden layer, for all images. Its warps share out the images, in chunks: each brings
-// in what it multiplies. A block also updates some of the parameters whose gradients are in shares.
+// in what it multiplies. Other blocks, or the same, update by the shares.
 
 #include "large_batch/chunks.cuh"
 #include "large_batch/shares.cuh"
@@ -49,7 +49,7 @@ struct Part {
 
 // A parameter whose gradient is in shares.
 __device__ inline float shared_before(const float* parameters, int at) {
-    return at < Shared::count() ? __ldcg(parameters + Shared::place(at)) : 0.0f;
+    return at >= 0 && at < Shared::count() ? __ldcg(parameters + Shared::place(at)) : 0.0f;
 }
 
 // update_by_products: parameters -= rate * their gradients; halves = weights * 64 as float16, with two halves also the rest as
@@ -67,20 +67,38 @@ __device__ inline float shared_before(const float* parameters, int at) {
 //   block_totals  (shares, 2)                              f64  in
 //   totals        (2,)                                     f64  in, out
 // Kind:   update.
-// Launch: 1-D, THREADS threads a block; a block for each IN by OUT weights of each hidden layer, rounded up; dynamic shared
-//   memory for batch / 16 times LEFTS * A + HALVES * O chunks, and for WARPS * IN * OUT float32; compiled with LAYERS, UNITS and
-//   FACTOR_HALVES.
+// Launch: 1-D, THREADS threads a block; `parts` blocks, one for each IN by OUT weights of each hidden layer, rounded up, and any
+//   number behind them for the shares, which otherwise all share out; dynamic shared memory for batch / 16 times LEFTS * A +
+//   HALVES * O chunks, and for WARPS * IN * OUT float32; compiled with LAYERS, UNITS and FACTOR_HALVES.
 // Early:  images, parameters.
 // Needs:  sm_90; features >= inputs, a multiple of 16; UNITS a multiple of OUT, no less than all units; classes <= 16.
 // Order:  each sum in a fixed order; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) update_by_products(const unsigned short* images, const unsigned short* outputs, const unsigned short* dsums,
                    const float* partials, float* parameters, unsigned short* halves, unsigned short* further_halves,
                    unsigned short* by_class, unsigned short* by_unit, float* biases, const double* block_totals, double* totals,
-                   int batch, int features, int shares, float gradient_scale, float rate, int with_totals) {
+                   int batch, int features, int parts, int shares, float gradient_scale, float rate, int with_totals) {
     extern __shared__ float4 dynamic[];
     __shared__ Barrier arrived[WARPS];
     __shared__ float sums[WARPS][WARP];
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const int first = gridDim.x > parts ? parts : 0, next = (gridDim.x - first) * WARP;  // of the shares
+    int at = (blockIdx.x - first) * WARP + lane;
+    float before = shared_before(parameters, at);
+    const auto update_shares = [&] {
+        if (with_totals && blockIdx.x == first && warp == 1) add_totals(block_totals, shares, totals);
+        for (;; at += next) {
+            update_shared({parameters, biases, by_class, by_unit, UNITS}, sums, at, before, partials, shares, rate);
+            if (at - lane + next >= Shared::count()) break;
+            __syncthreads();  // before sums are overwritten
+            before = shared_before(parameters, at + next);
+        }
+    };
+    if (blockIdx.x >= parts) {
+        griddepcontrol_wait();
+        griddepcontrol_launch_dependents();
+        update_shares();
+        return;
+    }
     const int chunks = (batch + EDGE - 1) / EDGE;
     const Part part(features);
     const Span own(chunks, WARPS);
@@ -106,8 +124,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) update_by_products(cons
         weights[i / 4][i / 2 % 2][i % 2] =
             part.has(row, column) ? __ldcg(parameters + part.layer.weights + row * part.layer.units + column) : 0.0f;
     }
-    int at = blockIdx.x * WARP + lane;  // of the shares
-    float before = shared_before(parameters, at);
     griddepcontrol_wait();
     griddepcontrol_launch_dependents();
     if (lane == 0) {
@@ -123,13 +139,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) update_by_products(cons
             cp_async_bulk(left + (half * A + j) * size * CHUNK, arrived[warp], outputs + static_cast<long long>(from) * CHUNK, size * CHUNK * 2);
         }
     }
-    if (with_totals && blockIdx.x == 0 && warp == 1) add_totals(block_totals, shares, totals);
-    for (;; at += gridDim.x * WARP) {
-        update_shared({parameters, biases, by_class, by_unit, UNITS}, sums, at, before, partials, shares, rate);
-        if (at - lane + static_cast<int>(gridDim.x) * WARP >= Shared::count()) break;
-        __syncthreads();  // before sums are overwritten
-        before = shared_before(parameters, at + gridDim.x * WARP);
-    }
+    if (first == 0) update_shares();
     mbarrier_wait_parity(arrived[warp], 0);
     float c[A][O][2][4] = {};
     const int next_row = is_first ? 1 : size, next_k = is_first ? A : 1;

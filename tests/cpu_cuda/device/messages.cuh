@@ -39,7 +39,10 @@ void send(unsigned peer, void* place, Barrier& barrier, Bytes bytes) {
     cpu_cuda::bulk_copies.push_back(message);
 }
 
-inline void post(uint4* to, uint4 unit) { *to = unit; }
+template <class Unit>
+void post(Unit* to, Unit unit) {
+    *to = unit;
+}
 
 template <int COUNT>
 void request(uint4 (&units)[COUNT], const uint4*, int, unsigned) {
@@ -60,3 +63,17 @@ void receive(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag, 
     request(units, from, apart, tag);
     await(units, from, apart, tag, line);
 }
+
+template <class Unit, int COUNT, class Place>
+void complete(Unit (&units)[COUNT], unsigned tag, Place place, int line = __builtin_LINE()) {
+    for (int i = 0; i < COUNT; ++i) {
+        while ((units[i].x & 1) != tag) {
+            units[i] = *place(i);
+            if ((units[i].x & 1) != tag) cpu_cuda::sleep(line);
+        }
+        units[i].x &= ~1u;
+    }
+}
+
+template <class Numbers>
+void opaque(Numbers&) {}

@@ -18,6 +18,7 @@ inline Descriptor wgmma_descriptor(const void* first, int along_k, int across) {
     return {static_cast<const char*>(first), along_k, across};
 }
 inline Descriptor moved(Descriptor matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across}; }
+inline Descriptor moved_low(Descriptor matrices, int bytes) { return moved(matrices, bytes); }
 inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int BUT>
@@ -31,6 +32,8 @@ template <int N, class Left>
 void wgmma_mma_async(float (&c)[N][4], const Left& a, Descriptor b);
 template <int N>
 void wgmma_mma_async_by_rows(float (&c)[N][4], const unsigned (&a)[4], Descriptor b);
+template <bool LEFT_TRANSPOSED, bool RIGHT_TRANSPOSED, int COLS>
+void wgmma_of_shared(float (&c)[COLS][4], Descriptor a, Descriptor b, int across, bool adds);
 
 // A warp's sixteen rows.
 template <int COUNT>

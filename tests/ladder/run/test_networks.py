@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from common.problem import Problem
+from ladder.measure.protocol import Job, JobResult
 from ladder.options.run_options import from_record
-from ladder.records.run import LossPoint, Results, StageResult, load
-from ladder.run.jury import Jury
+from ladder.records.run import LossPoint, Precision, Results, StageResult, load
+from ladder.run.judge import Judge, Judged
+from ladder.run.jury import MOST_JUDGED, Jury
 from ladder.verify.other_runs import LOSS_CHECK, OWN_CHECK
 from reports.facts.run_table import heading, networks_in_words, rows
 from reports.markdown.run_report import report
@@ -92,6 +96,22 @@ def test_each_network_tells_its_own_metrics(tmp_path: Path) -> None:
         "crashed",
         "its parameters cannot be checked: metrics of 0 networks, not 8; see logs/tellsmeans.1.log",
     )
+
+
+def test_judges_work_side_by_side_and_one_has_the_whole_late_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met, late, judge = Barrier(MOST_JUDGED), list[list[int]](), Judge.judge
+
+    def meets(self: Judge, precision: Precision, job: Job, result: JobResult, *left: Any) -> Judged:
+        met.wait(60.0)
+        late.append(sorted(one.batches for one in result.late))
+        return judge(self, precision, job, result, *left)
+
+    monkeypatch.setattr(Judge, "judge", meets)
+    (stage,) = ran(tmp_path, small_problem(networks=8, hidden=(16,), batch_size=16), STACKED).stages
+    assert (stage.status, stage.reason) == ("passed", None)
+    assert sorted(late) == [[3], [3], [3], [3, 32]]
 
 
 def test_two_of_many_are_drawn_by_the_salt_and_the_round() -> None:

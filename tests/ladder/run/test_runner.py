@@ -146,6 +146,20 @@ def test_a_stage_that_does_not_fit_the_problem_is_skipped_with_an_alternative(
     assert stage.reason == "5 hidden layers (8,8,8,8,8) exceed the limit of 4. Closest rung here: `persistent-grid`."
 
 
+def test_whether_a_stage_takes_several_gpus_is_recorded_also_of_older_runs(tmp_path: Path) -> None:
+    sources = "stages.devices.torch_ddp:FLOAT32", "stages.devices.r1_ddp_peer:STAGE", NUMPY
+    prepare(tmp_path, *sources).run(Watcher())
+    recorded = load(tmp_path)
+    assert [(stage.name, stage.takes_gpus) for stage in recorded.stages[:2]] == [
+        ("torch-ddp", True),
+        ("ddp-peer", True),
+    ]
+    assert not recorded.stages[2].takes_gpus
+    raw = (tmp_path / "results.json").read_text().replace(',"takes_gpus":true', "")
+    (tmp_path / "results.json").write_text(raw)
+    assert [stage.takes_gpus for stage in load(tmp_path).stages] == [False, True, False]  # by the group of that time
+
+
 @pytest.mark.parametrize(
     ("source", "instead"),
     [("tiles.r3_dependent_launch", "fused-bias"), ("persistent.r1_persistent_cluster", "cuda-graph")],

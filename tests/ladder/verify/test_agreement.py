@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,33 @@ def test_an_epoch_waits_for_its_losses_alone(hidden: tuple[int, ...]) -> None:
     assert StrictArray.waits == 1
 
 
+class Frozen(StrictModule):
+    """Repeats a method as a graph does, to which numbers that are no arrays stay those of the first call."""
+
+    def repeated(self, function: Any) -> Any:
+        call, first, owner = super().repeated(function), dict[str, int](), vars(function.__self__)
+
+        def frozen(*arrays: StrictArray) -> None:
+            now = {name: value for name, value in owner.items() if isinstance(value, int)}
+            owner.update(first or now)
+            first.update(now if not first else {})
+            call(*arrays)
+            owner.update(now)
+
+        return frozen
+
+
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_a_repeated_step_draws_other_numbers_each_time(hidden: tuple[int, ...]) -> None:
+    train, problem = small_dataset().train, small_problem(hidden=hidden, batch_size=16)
+    draws, params = [Draw(ROUNDINGS["float32"], number) for number in range(4)], initial_params(problem, 0)
+    numpys, other = (Control(problem, params, draws, xp) for xp in (np, Frozen()))
+    seen = numpys.run_epochs(train.images, train.labels)
+    assert other.run_epochs(*map(Frozen().asarray, (train.images, train.labels))) == seen
+    for one, own in zip((*numpys.weights, *numpys.biases), (*other.weights, *other.biases), strict=True):
+        assert np.array_equal(one, host(own))
+
+
 class Broken(StrictModule):
     """A product in the precision of a careless setting."""
 
@@ -89,6 +117,28 @@ def test_a_control_that_rounds_too_much_ends_the_run(hidden: tuple[int, ...], bi
         with pytest.raises(UsageError, match="a control differs"):
             verify_agreement(control, *SPLITS)
     else:
+        verify_agreement(control, *SPLITS)
+
+
+class Crossing(StrictModule):
+    """Of some steps' first products, one output has crossed its ReLU's corner."""
+
+    def __init__(self, steps: int) -> None:
+        self._left = 4 * steps  # products of a step with one hidden layer, less one
+
+    def matmul(self, left: StrictArray, right: StrictArray) -> Any:
+        product = left.held @ right.held
+        if self._left % 4 == 0 and self._left > 0:
+            product.reshape(-1)[product.argmax()] *= -1
+        self._left -= 1
+        return StrictArray(product)
+
+
+@pytest.mark.parametrize(("steps", "differs"), [(0, False), (3, False), (100, True)])
+def test_a_control_that_crosses_a_corner_is_tried_again(steps: int, differs: bool) -> None:
+    problem = small_problem(hidden=(16,), batch_size=16)
+    control = Control(problem, initial_params(problem, 0), [Draw(ROUNDINGS["float32"], 0)], Crossing(steps))
+    with pytest.raises(UsageError, match="a control differs") if differs else nullcontext():
         verify_agreement(control, *SPLITS)
 
 

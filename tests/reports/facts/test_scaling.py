@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ladder.records.run import Process, Results, StageResult, Timing
+from ladder.records.run import Group, Process, Results, StageResult, Timing
 from ladder.records.study import Point
+from reports.facts.baselines import rivals
 from reports.facts.scaling import scalings
 from reports.facts.study_points import StudyResults
 from reports.markdown.study_report import study_report
@@ -19,6 +20,7 @@ TOOK_US = {  # by batch size
     "torch-ddp": {64: 160.0},
 }
 DEVICES = {"ddp": "naive", "ddp-again": "ddp", "torch-ddp": None}
+GROUPS: dict[str, Group] = {"ddp": "devices", "ddp-again": "devices", "torch-ddp": "reference"}
 
 
 def timed(stage: StageResult, us: float) -> StageResult:
@@ -31,7 +33,7 @@ def run_of(batch: int) -> Results:
     run = run_at(64, batch)
     known = {stage.name: stage for stage in run.stages}
     several = [
-        replace(known["naive"], name=name, group="devices", below=below, precision="float32")
+        replace(known["naive"], name=name, group=GROUPS[name], below=below, precision="float32", takes_gpus=True)
         for name, below in DEVICES.items()
     ]
     stages = [known["naive"], known["cublas"], *several]
@@ -61,6 +63,14 @@ def test_efficiency_is_a_share_of_all_gpus() -> None:
         ("ddp-again", 64): (0.8, 1.0, "cublas", 80),
         ("torch-ddp", 64): (None, None, "cublas", 80),
     }
+
+
+def test_a_reference_on_several_gpus_is_a_rival_of_stages_on_several() -> None:
+    stages = {stage.name: stage for stage in run_of(64).stages}
+    reference = stages["torch-ddp"]
+    assert rivals(stages["ddp"], [reference]) == [reference]
+    assert rivals(stages["naive"], [reference]) == []
+    assert rivals(stages["ddp"], [stages["cublas"], reference]) == [stages["cublas"], reference]
 
 
 def test_the_report_tells_it_point_by_point() -> None:

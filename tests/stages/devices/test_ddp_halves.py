@@ -69,23 +69,16 @@ def stand_in(self: Any, messages: int) -> Any:
     return SimpleNamespace(own=None, others={1 - self._group.rank: None}, rounds_of=rounds_of)
 
 
+def build(group: Group, problem: Problem, train: Split) -> Trainer:
+    return RecipeTrainer(replace(RECIPE, launch=Exact), problem, train, RankBits(SHIMS[0], group))
+
+
+SHIMS: list[Shim] = []  # of this process: what builds a rank is pickled
+
+
 @requires_compiler
 @pytest.mark.parametrize("batch", [64, 33])
 def test_first_updates_are_those_of_one_gpu(batch: int, shim: Shim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PeerHalvesEpoch, "mailbox", stand_in)
-    recipe = replace(RECIPE, launch=Exact)
-
-    def build(group: Group, problem: Problem, train: Split) -> Trainer:
-        return RecipeTrainer(recipe, problem, train, RankBits(shim, group))
-
-    monkeypatch.setattr("tests.stages.devices.test_ddp_halves.BUILD", build)
-    assert_train_as_one(as_ranks(built), 2, batch, (35,), inputs=17, classes=10)
-
-
-BUILD: Any = None
-
-
-def built(group: Group, problem: Problem, train: Split) -> Trainer:
-    """A function that can be pickled."""
-    trainer: Trainer = BUILD(group, problem, train)
-    return trainer
+    SHIMS[:] = [shim]
+    assert_train_as_one(as_ranks(build), 2, batch, (35,), inputs=17, classes=10)

@@ -1,0 +1,181 @@
+#pragma once
+#include "grid/message_products.cuh"
+
+// Where a thread's sums lie in a product of the block: warp groups divide its columns, or its rows if there are 128.
+struct Own {
+    int group, warp, lane, thin, thick;  // the warp in its group; the block's shares
+
+    __device__ Own() : lane(threadIdx.x % WARP), thin(blockIdx.x / THICK), thick(blockIdx.x % THICK) { forget(); }
+    // Lets the compiler derive nothing from before: it would keep hundreds of addresses in registers, and spill others. It sees
+    // that the others are the same for all lanes.
+    __device__ void forget() {
+        int all = threadIdx.x / WARP;
+        opaque(all), opaque(lane);
+        all = __shfl_sync(~0u, all, 0);
+        group = all / GROUP_WARPS, warp = all % GROUP_WARPS;
+    }
+    __device__ int warp_in_block() const { return group * GROUP_WARPS + warp; }
+    __device__ int row_tile() const { return (ROWS > 64 ? group * GROUP_WARPS : 0) + warp; }
+    __device__ int first_row_edge() const { return ROWS > 64 ? group * GROUP_WARPS * 2 : 0; }
+    __device__ int first_col(int cols) const { return ROWS > 64 ? 0 : group * cols; }
+    __device__ int g() const { return lane / 4; }
+    __device__ int t() const { return lane % 4; }
+};
+// Columns of matrices that a warp group computes of so many.
+__device__ constexpr int cols_of(int edges) { return ROWS > 64 ? edges : (edges + GROUPS - 1) / GROUPS; }
+__device__ constexpr int half_of(int edges) { return (edges + GROUPS - 1) / GROUPS; }
+
+// The unit of a lane in a tile of sixteen rows by eight columns.
+__device__ inline int unit_at(int row_tile, int col, int lane) { return (col * ROW_TILES + row_tile) * WARP + lane; }
+
+// The word that a lane has of rows g and g + 8 of a tile, in activations.
+__device__ inline unsigned& word_at(unsigned short* activations, int row_tile, int col, int lower, int lane) {
+    return reinterpret_cast<unsigned*>(activations + (col * ROW_EDGES + 2 * row_tile + lower) * MATRIX)[lane];
+}
+
+// Two float16, the lowest bit of the first replaced by a tag. Rounded to the nearest even number: if it were cut off, sums would
+// lean towards zero.
+__device__ inline unsigned tagged(unsigned two, unsigned tag) { return two + (two >> 1 & two & 1u) & ~1u | tag; }
+
+__device__ inline Part part_of(const float (&sums)[4], unsigned tag) {
+#if FACTOR_HALVES == 2
+    return make_uint4(__float_as_uint(sums[0]) & ~1u | tag, __float_as_uint(sums[1]), __float_as_uint(sums[2]),
+                      __float_as_uint(sums[3]));
+#else
+    return make_uint2(tagged(cvt_f16x2(sums[0], sums[1]), tag), cvt_f16x2(sums[2], sums[3]));
+#endif
+}
+__device__ inline void add(float (&sums)[4], Part part) {
+#if FACTOR_HALVES == 2
+    sums[0] += __uint_as_float(part.x), sums[1] += __uint_as_float(part.y);
+    sums[2] += __uint_as_float(part.z), sums[3] += __uint_as_float(part.w);
+#else
+    const float2 upper = cvt_f32_f16x2(part.x), lower = cvt_f32_f16x2(part.y);
+    sums[0] += upper.x, sums[1] += upper.y, sums[2] += lower.x, sums[3] += lower.y;
+#endif
+}
+__device__ inline Part none(unsigned tag) {
+    Part part = {};
+    part.x = tag ^ 1;
+    return part;
+}
+__device__ inline Part whole_of(const float (&numbers)[4], unsigned tag) {
+    const Halves upper = halves_of(numbers[0], numbers[1]), lower = halves_of(numbers[2], numbers[3]);
+#if FACTOR_HALVES == 2
+    return make_uint4(upper.low & ~1u | tag, upper.high, lower.low, lower.high);
+#else
+    return make_uint2(tagged(upper.high, tag), lower.high);
+#endif
+}
+// Puts a unit into activations whose word_at(.., 0, ..) is `upper`; lower halves lie `low` numbers behind.
+__device__ inline void put(unsigned* upper, int low, Part whole) {
+#if FACTOR_HALVES == 2
+    upper[0] = whole.y, upper[MATRIX / 2] = whole.w;
+    upper[low / 2] = whole.x, upper[low / 2 + MATRIX / 2] = whole.z;
+#else
+    upper[0] = whole.x, upper[MATRIX / 2] = whole.y;
+#endif
+}
+
+// The numbers where the outputs' high halves, of row g and of row g + 8, are not 0; elsewhere 0.
+__device__ inline void mask(float (&numbers)[4], unsigned upper, unsigned lower) {
+    if (!(upper & 0x7fffu)) numbers[0] = 0.0f;
+    if (!(upper & 0x7fff0000u)) numbers[1] = 0.0f;
+    if (!(lower & 0x7fffu)) numbers[2] = 0.0f;
+    if (!(lower & 0x7fff0000u)) numbers[3] = 0.0f;
+}
+
+// A sum of activations L over the blocks that have the same units of them: each of the first blocks adds up some tiles of all
+// parts, and sends the result to all.
+template <int L>
+class Sum {
+  public:
+    static constexpr int EDGES = edges_of(L), COLS = cols_of(EDGES), BLOCKS = sharers_of(L), TILES = tiles_of(L),
+                         OWN_TILES = own_tiles_of(L), OWN_UNITS = own_units_of(L);
+    // Threads that share the sum of a unit.
+    __device__ static constexpr int most_sharers() {
+        int sharers = 1;
+        while (2 * sharers <= BLOCKS && 2 * sharers * OWN_UNITS <= THREADS) sharers *= 2;
+        return sharers;
+    }
+    static constexpr int SHARERS = most_sharers(), SOURCES = (BLOCKS - 1) / SHARERS + 1;
+
+    __device__ Sum(const Own& own, const Mail& mail, Round& round)
+        : own(own), rank(is_thin(L) ? own.thick : own.thin), tag(round.tag()) {
+        const int box = round.slot() * (THIN * THICK / BLOCKS) + (is_thin(L) ? own.thin : own.thick);
+        parts = mail.parts[is_thin(L)] + box * BLOCKS * BLOCKS * OWN_UNITS;
+        wholes = mail.wholes[is_thin(L)] + box * TILES * WARP;
+        ++round.number;
+    }
+
+    // Whether this thread helps to add up a unit, and which.
+    __device__ bool adds() const {
+        constexpr int ADDERS = OWN_UNITS * SHARERS;
+        return rank * OWN_TILES < TILES && (ADDERS == THREADS || own.warp_in_block() < ADDERS / WARP);
+    }
+    __device__ static int at() { return threadIdx.x / SHARERS; }
+    __device__ int col() const { return rank * OWN_TILES / ROW_TILES; }
+    __device__ unsigned* word(unsigned short* activations) const {
+        return &word_at(activations, (rank * OWN_TILES + at() / WARP) % ROW_TILES, col(), 0, at() % WARP);
+    }
+
+    __device__ void post_all(const float (&sums)[COLS][4]) const {
+        // The first owner of the units of this thread's column 0, its place there, and the owners from a column to the next.
+        const int owner = (own.first_col(COLS) * ROW_TILES + own.row_tile()) / OWN_TILES;
+        Part* const to = part_at(owner, rank, own.row_tile() % OWN_TILES * WARP + own.lane);
+        constexpr int OWNERS_APART = ROW_TILES / OWN_TILES;
+#pragma unroll
+        for (int n = 0; n < COLS; ++n) {
+            if (is_there(n)) post(to + n * OWNERS_APART * BLOCKS * OWN_UNITS, part_of(sums[n], tag));
+        }
+    }
+
+    // Adds up this block's units; make(sums, tag) is what to send of them.
+    template <class Make>
+    __device__ void add_up(Make make) const {
+        if (!adds()) return;
+        const int first_source = threadIdx.x % SHARERS * SOURCES;
+        Part units[SOURCES];
+#pragma unroll
+        for (int i = 0; i < SOURCES; ++i) units[i] = none(first_source + i < BLOCKS ? tag : tag ^ 1);
+        const Part* const from = part_at(rank, first_source, at());
+        complete(units, tag, [&](int i) { return from + i * OWN_UNITS; });
+        float sums[4] = {};
+#pragma unroll
+        for (int i = 0; i < SOURCES; ++i) add(sums, units[i]);
+#pragma unroll
+        for (int apart = 1; apart < SHARERS; apart *= 2) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sums[i] += __shfl_xor_sync(~0u, sums[i], apart);
+        }
+        if (threadIdx.x % SHARERS == 0) post(wholes + rank * OWN_UNITS + at(), make(sums, tag));
+    }
+
+    // All units of this thread, into activations.
+    __device__ void receive(unsigned short* activations, int low) const {
+        Part units[COLS];
+#pragma unroll
+        for (int n = 0; n < COLS; ++n) units[n] = none(is_there(n) ? tag : tag ^ 1);
+        const int first = own.first_col(COLS);
+        const Part* const from = wholes + unit_at(own.row_tile(), first, own.lane);
+        complete(units, tag, [&](int n) { return from + n * ROW_TILES * WARP; });
+        unsigned* const to = &word_at(activations, own.row_tile(), first, 0, own.lane);
+#pragma unroll
+        for (int n = 0; n < COLS; ++n) {
+            if (is_there(n)) put(to + n * ROW_EDGES * MATRIX / 2, low, units[n]);
+        }
+    }
+
+  private:
+    __device__ bool is_there(int n) const {
+        return COLS * (ROWS > 64 ? 1 : GROUPS) == EDGES || own.first_col(COLS) + n < EDGES;
+    }
+    __device__ Part* part_at(int owner, int source, int at) const {
+        return parts + (owner * BLOCKS + source) * OWN_UNITS + at;
+    }
+
+    const Own own;
+    const int rank;  // of this block, among those of the sum
+    const unsigned tag;
+    Part *parts, *wholes;
+};

@@ -1,0 +1,139 @@
+// Shared by the parts of grid_messages: sizes, and the places of everything in shared memory and in the mailboxes.
+#pragma once
+#include "device/async_copies.cuh"
+#include "device/blocks_together.cuh"
+#include "device/messages.cuh"
+#include "device/tensor_cores.cuh"
+#include "device/warpgroup.cuh"
+
+// stages/persistent/messages_plan.py compiles the kernel for these.
+#ifndef THIN_SHARES  // 784-784-784-784-784-10, batches of 64
+#define THIN_SHARES 16
+#define THICK_SHARES 7
+#define BATCH_SIZE 64
+#define HIDDEN_LAYERS 4
+#define INPUT_COUNT 784
+#define UNIT_COUNT 784
+#define CLASS_COUNT 10
+#define FACTOR_HALVES 2
+#define WEIGHT_BEGINS 0, 614656, 1229312, 1843968, 2458624
+#define BIAS_BEGINS 2466464, 2467248, 2468032, 2468816, 2469600
+#define SHARED_BYTES 216960
+#endif
+
+constexpr int WARP = 32, GROUP_WARPS = 4, GROUPS = 2;  // of a block: warp groups
+constexpr int THREADS = GROUPS * GROUP_WARPS * WARP, WARPS = THREADS / WARP;
+constexpr int EDGE = 8;         // of a matrix: 64 numbers of 16 bits, 128 bytes without gaps
+constexpr int MATRIX = EDGE * EDGE;
+constexpr int HALVES = FACTOR_HALVES;  // float16 summands of a factor: two for float32's class, or one
+constexpr float LOW = 2048.0f;         // the scale of lower halves, so that they are seldom too small for a float16
+constexpr float GRADIENT_SCALE = 64.0f;  // likewise of gradients
+constexpr int SLOTS = 2;               // of a mailbox, by the round
+
+constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares into which units are divided, for even and odd layers
+constexpr int DEPTH = HIDDEN_LAYERS, LAST = DEPTH;       // the last layer's index
+constexpr int CLASSES = CLASS_COUNT, BATCH = BATCH_SIZE;
+constexpr int ROWS = BATCH <= 64 ? 64 : 128;  // the batch, padded with zeros
+constexpr int ROW_EDGES = ROWS / EDGE, ROW_TILES = ROWS / 16;
+
+__device__ constexpr int up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+// Activations 0 are the images, activations l the outputs of layer l - 1. The last hidden layer's are thin, and then in turn.
+__device__ constexpr bool is_thin(int activations) { return (DEPTH - activations) % 2 == 0; }
+__device__ constexpr int width(int activations) {
+    return activations == 0 ? INPUT_COUNT : activations <= DEPTH ? UNIT_COUNT : CLASSES;
+}
+// Units of a block's share, and the same in whole matrices; a sum takes steps of two matrices.
+__device__ constexpr int share_of(int activations) {
+    return activations > DEPTH ? CLASSES : (width(activations) - 1) / (is_thin(activations) ? THIN : THICK) + 1;
+}
+__device__ constexpr int edges_of(int activations) {
+    return is_thin(activations) ? up(share_of(activations), EDGE) / EDGE : up(share_of(activations), 2 * EDGE) / EDGE;
+}
+__device__ constexpr int stored_edges(int activations) { return up(edges_of(activations), 2); }
+
+// Layer l's tile of weights: thin units by thick units, whichever of them are its inputs.
+__device__ constexpr int thin_of(int l) { return is_thin(l) ? l : l + 1; }
+__device__ constexpr int thick_of(int l) { return is_thin(l) ? l + 1 : l; }
+__device__ constexpr int thin_edges(int l) { return edges_of(thin_of(l)); }
+__device__ constexpr int thick_edges(int l) { return edges_of(thick_of(l)); }
+
+// Of the layers, in parameters.
+constexpr int weight_begins[] = {WEIGHT_BEGINS}, bias_begins[] = {BIAS_BEGINS};
+
+// Places in shared memory, in numbers of 16 bits.
+__device__ constexpr int weights_at(int l) {
+    int at = 0;
+    for (int before = 0; before < l; ++before) at += HALVES * thin_edges(before) * thick_edges(before) * MATRIX;
+    return at;
+}
+constexpr int DLOGITS_AT = weights_at(DEPTH + 1);  // finite numbers behind the last weights: products read them, times 0
+constexpr int IMAGES_AT = DLOGITS_AT + HALVES * 2 * ROW_EDGES * MATRIX;
+constexpr int IMAGE_NUMBERS = stored_edges(0) * ROW_EDGES * MATRIX;
+__device__ constexpr int activations_at(int l) {
+    int at = IMAGES_AT + 2 * IMAGE_NUMBERS;
+    for (int before = 1; before < l; ++before) at += HALVES * stored_edges(before) * ROW_EDGES * MATRIX;
+    return at;
+}
+constexpr int FLOATS_AT = up(activations_at(DEPTH + 1), MATRIX);
+// Then float32: biases of each layer.
+__device__ constexpr int bias_at(int l) {
+    int at = 0;
+    for (int before = 0; before < l; ++before) at += edges_of(before + 1) * EDGE;
+    return at;
+}
+constexpr int FLOATS = bias_at(LAST) + 2 * EDGE;
+constexpr int PAIRS = ROWS / 2;  // of images: rows g and g + 8 of a tile
+static_assert(THIN <= 16 && CLASSES <= 16 && PAIRS <= THIN * THICK * WARPS);
+
+// A fragment's unit of a message: rows g and g + 8 in columns 2t and 2t + 1. Its lowest bit is a tag.
+#if FACTOR_HALVES == 2
+using Part = uint4;  // of a sum: float32; of activations: low and high halves of row g, then of row g + 8
+#else
+using Part = uint2;  // float16
+#endif
+
+// A sum's units, in tiles of a warp; the blocks of the sum, and the tiles that the first of them add up, of one column.
+__device__ constexpr int tiles_of(int l) { return edges_of(l) * ROW_TILES; }
+__device__ constexpr int sharers_of(int l) { return is_thin(l) ? THICK : THIN; }
+__device__ constexpr int own_tiles_of(int l) {
+    int tiles = 1;
+    while (tiles * sharers_of(l) < tiles_of(l)) tiles *= 2;
+    return tiles;
+}
+__device__ constexpr int own_units_of(int l) { return own_tiles_of(l) * WARP; }
+static_assert(own_tiles_of(DEPTH) <= ROW_TILES && (DEPTH == 1 || own_tiles_of(DEPTH - 1) <= ROW_TILES));
+
+constexpr int LOGIT_UNITS = 2 * EDGE / 2;  // of two images
+using Totals = double[WARPS][LOGIT_UNITS][2];  // the loss so far of a warp's images, and how many are right
+
+constexpr int TOTALS_AT = up(2 * FLOATS_AT + 4 * FLOATS, 16);  // in bytes
+static_assert(TOTALS_AT + sizeof(Totals) <= SHARED_BYTES);
+
+// The mailboxes' places, in units: of logits, and of sums.
+__device__ constexpr int boxes_of(int l) { return SLOTS * THIN * THICK / sharers_of(l); }
+__device__ constexpr int parts_of(int l) { return boxes_of(l) * sharers_of(l) * sharers_of(l) * own_units_of(l); }
+__device__ constexpr int wholes_of(int l) { return boxes_of(l) * tiles_of(l) * WARP; }
+
+struct Mail {
+    uint4* totals;
+    Part *logit_parts, *dlogits, *parts[2], *wholes[2];  // of thick sums, and of thin ones
+
+    __device__ explicit Mail(uint4* memory)
+        : totals(memory), logit_parts(reinterpret_cast<Part*>(totals + THIN * THICK)),
+          dlogits(logit_parts + SLOTS * PAIRS * THIN * LOGIT_UNITS) {
+        Part* at = dlogits + SLOTS * PAIRS * LOGIT_UNITS;
+        for (int l = DEPTH - 1; l <= DEPTH; ++l) {  // DEPTH - 1 can be the images, of which there are no messages
+            parts[is_thin(l)] = at, wholes[is_thin(l)] = at + parts_of(l);
+            at += parts_of(l) + wholes_of(l);
+        }
+    }
+};
+
+// Messages of one kind: round after round through two slots. Memory begins as zeros, so the first rounds' tag is 1. A slot is
+// free again by then: its writer has had messages that its readers sent, or caused, after they had read it.
+struct Round {
+    int number = 0;
+    __device__ int slot() const { return number % SLOTS; }
+    __device__ unsigned tag() const { return (number / SLOTS & 1) ^ 1; }
+};

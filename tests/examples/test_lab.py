@@ -22,7 +22,7 @@ from ladder.records.check import Award, Checked, Counts, Graded
 from run_ladder import main
 from stages.registry import load_entry, rung
 from tests.common.data.idx_writer import quartet_arrays, write_files
-from tests.ladder.in_process import WorkedHere
+from tests.ladder.in_process import worked_here
 from tests.stages.engine.test_step import random_split
 
 LAB = Path(__file__).parents[2] / "examples" / "lab"
@@ -37,7 +37,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the lab, in which one works, and small data that is found without asking."""
     shutil.copytree(LAB, tmp_path / "lab")
     monkeypatch.chdir(tmp_path / "lab")
-    monkeypatch.setattr(worker_pool, "launch", WorkedHere)
+    monkeypatch.setattr(worker_pool, "launch", worked_here)
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(400, 50, (6, 6), 4))))
     return tmp_path / "lab"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -38,29 +39,17 @@ def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
 
-class WorkedHere:
-    """A worker's job that this process has done."""
-
-    def __init__(self, folder: Path, log: Path, *_: object) -> None:
-        job, self._code = msgspec.json.decode((folder / JOB).read_bytes(), type=Job), 0
-        log.parent.mkdir(exist_ok=True)
-        with log.open("w") as file, redirect_stdout(file), redirect_stderr(file):
-            try:
-                write_result(folder, worker.measure(job, folder))
-            except Exception as error:  # as in a process of its own
-                write_result(folder, JobResult(error=worker.crash_reason(error)))
-                self._code = 1
-
-    def has_ended(self) -> bool:
-        """It has."""
-        return True
-
-    def wait(self, timeout_s: float) -> int:
-        """The exit code that it would have had."""
-        return self._code
-
-    def end(self) -> None:
-        """There is nothing left to end."""
+def worked_here(folder: Path, log: Path, *_: object) -> SimpleNamespace:
+    """Do a worker's job in this process, in place of `launch`; a worker that has ended."""
+    job, code = msgspec.json.decode((folder / JOB).read_bytes(), type=Job), 0
+    log.parent.mkdir(exist_ok=True)
+    with log.open("w") as file, redirect_stdout(file), redirect_stderr(file):
+        try:
+            write_result(folder, worker.measure(job, folder))
+        except Exception as error:  # as in a process of its own
+            write_result(folder, JobResult(error=worker.crash_reason(error)))
+            code = 1
+    return SimpleNamespace(has_ended=lambda: True, wait=lambda limit_s: code, end=lambda: None)
 
 
 def judge_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,8 +33,8 @@ from ladder.verify.control import (
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
 # Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
-# runs in float16 were beyond the limit.
-COARSE_DRAWS = 64
+# runs in float16 were beyond the limit; with 64, 3 of 100 that round one bit more, and with 256, 1.
+COARSE_DRAWS, FLIPPING_DRAWS = 64, 256
 # Units of a batch that rounding may flip, of which each is tried; half of its error, as limits are four times the
 # controls' or more: two of them may flip.
 MOST_CORNERS, CORNER_SHARE = 16, 0.5
@@ -258,7 +258,8 @@ class ShortRun:
 
     def _most_draws(self, precision: Precision) -> int:
         steps = self.batches * self.epochs
-        most = draws_of(steps) if steps <= LONG_STEPS or precision == "float32" else COARSE_DRAWS
+        coarse = COARSE_DRAWS if self.problem.is_logistic else FLIPPING_DRAWS
+        most = draws_of(steps) if steps <= LONG_STEPS or precision == "float32" else coarse
         return most if self._draws is None else min(self._draws, most)
 
     def _tensors(self, updated: Params | Network) -> Iterator[tuple[str, tuple[FloatArray, FloatArray, FloatArray]]]:

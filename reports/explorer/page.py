@@ -33,7 +33,7 @@ from reports.facts.two_runs import how_to_read
 from reports.figures.canvas import page_rules
 from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
-from reports.views.details import details
+from reports.views.details import details, terms
 from reports.views.run_view import run_view
 
 LAYOUTS = (PAGE, "wide"), (PHONE, "narrow")
@@ -92,7 +92,7 @@ def skeleton(
         css=Markup(f"{page_rules()}\n{asset('explorer.css')}"),
         script=Markup(_script()),
         policy=_policy(),
-        data=packed(data),
+        data=packed({**data, "terms": template("details.html", title="", sections=[terms()])}),
     )
 
 
@@ -119,7 +119,7 @@ def data_of(
         "views": {
             "floor": floor_view(results),
             "trust": trust_view(results),
-            "details": template("details.html", sections=details(results)),
+            "details": template("details.html", title="Details", sections=details(results)),
             "runs": template("runs.html", how_to_read=how_to_read(found) if found else ""),
         },
     }

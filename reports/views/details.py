@@ -110,9 +110,13 @@ def details(results: Results) -> list[Section]:
         Section("What each rung changed", list(_changes(results))),
         Section("Limits", [limits_grid(one) for one in (results.cpu_limits, results.limits) if one is not None]),
         Section("Problem, machine, command", [_origin(results)]),
-        Section("Terms", [Grid(("Term", "Is"), list(TERMS.items()))]),
     ]
     return [section for section in sections if section.grids]
+
+
+def terms() -> Section:
+    """The glossary, which is the same for all runs."""
+    return Section("Terms", [Grid(("Term", "Is"), list(TERMS.items()))])
 
 
 def all_columns(results: Results) -> Grid:

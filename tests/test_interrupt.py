@@ -18,7 +18,7 @@ from ladder.records.files import PROGRAM as TYPED
 from ladder.records.run import load
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.seeds import SEED
-from tests.streams import read_until
+from tests.streams import is_running, read_until, wait_until
 
 ROOT = Path(__file__).parent.parent
 
@@ -235,19 +235,3 @@ def test_a_check_ends_with_its_stage_and_its_files(
     assert program.returncode == 130
     wait_until(lambda: not is_running(int(told.read_text())))
     assert list((tmp_path / "scratch").iterdir()) == []
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    """Wait; the test fails after a minute."""
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def is_running(process: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return " Z " not in Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False

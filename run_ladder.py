@@ -101,9 +101,9 @@ def check(command: commands.CheckStage) -> int:
 
     interruptible()
     with LiveView(aside() if command.form != "table" else None) as view:
-        found = checked(command, view)
-    show(found, print_check, command.form)
-    return 0 if found.status == "passed" else 1
+        checked_stage = checked(command, view)
+    show(checked_stage, print_check, command.form)
+    return 0 if checked_stage.status == "passed" else 1
 
 
 def study(command: commands.Study | commands.ResumeStudy) -> int:
@@ -189,11 +189,11 @@ def advise(command: commands.Advise) -> int:
     from reports.terminal.as_json import show
     from reports.terminal.print_advice import print_advice
 
-    found = outlooks(command)
+    all_outlooks = outlooks(command)
     if command.measure:
-        asked = measuring(command, [one.name for one in deciding(found)])
-        found = with_measured(found, _measured(asked, as_table=command.form == "table"))
-    return show(found, print_advice, command.form, advice_facts)
+        asked = measuring(command, [outlook.name for outlook in deciding(all_outlooks)])
+        all_outlooks = with_measured(all_outlooks, _measured(asked, as_table=command.form == "table"))
+    return show(all_outlooks, print_advice, command.form, advice_facts)
 
 
 def _measured(asked: commands.Run, *, as_table: bool) -> Results:

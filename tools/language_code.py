@@ -65,8 +65,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def recorded() -> dict[str, Any]:
     """By a kernel's name: its files, each with its path, first line, text and the instructions of a line."""
-    found = {}
-    for kernel in {one.name: one for pair in OPERATIONS.values() for one in pair if one.name}.values():
+    by_kernel = {}
+    for kernel in {kernel.name: kernel for pair in OPERATIONS.values() for kernel in pair if kernel.name}.values():
         with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
             cubin.write(_machine_code(kernel))
             cubin.flush()
@@ -74,7 +74,7 @@ def recorded() -> dict[str, Any]:
         parts = list(_parts(kernel))
         own = {(path.name, line) for path, first, last in parts for line in range(first, last + 1)}
         by_line = instructions(text, kernel.name, own)
-        found[kernel.name] = [
+        by_kernel[kernel.name] = [
             {
                 "path": str(path.relative_to(ROOT)),
                 "first": first,
@@ -85,7 +85,7 @@ def recorded() -> dict[str, Any]:
             }
             for path, first, last in parts
         ]
-    return found
+    return by_kernel
 
 
 def _machine_code(kernel: Kernel) -> bytes:
@@ -115,7 +115,7 @@ def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dic
 
     One of another line, such as a library's, counts for the own line before it; a subroutine counts for none.
     """
-    found: dict[tuple[str, int], list[str]] = {}
+    by_name: dict[tuple[str, int], list[str]] = {}
     section = re.search(rf"^\.text\.\w*{kernel}\w*:(.*?)(?=^\.text\.|\Z)", text, re.MULTILINE | re.DOTALL)
     place = None
     for line in section[1].splitlines() if section else []:
@@ -125,8 +125,8 @@ def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dic
         elif line.startswith("$"):
             place = None
         elif place and (instruction := INSTRUCTION.search(line)) and instruction[1] != "NOP":  # which fill the end
-            found.setdefault(place, []).append(" ".join(instruction[1].split()))
-    return found
+            by_name.setdefault(place, []).append(" ".join(instruction[1].split()))
+    return by_name
 
 
 def page(record: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ class Bar(NamedTuple):
 def figure(networks: Mapping[str, Sequence[Bar]], machine: str) -> str:
     """SVG text: a panel a network, whose bars begin at 0."""
     title = "The same operation in several languages: us a step"
-    told = "; ".join(f"{one.rung} {one.step_us:.2f}" for bars in networks.values() for one in bars)
+    told = "; ".join(f"{bar.rung} {bar.step_us:.2f}" for bars in networks.values() for bar in bars)
     height = (
         TOP + FOOT + sum(HEAD + sum(ROW + GAP * begins for _, begins in _grouped(bars)) for bars in networks.values())
     )

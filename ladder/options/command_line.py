@@ -410,7 +410,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("advise --hidden 300,100 --batch-size 100", "advise --hidden 256 --gpu \"RTX 4090\""),
         _advise,
-        (*(one for one in (*TRAINING[:-1], *MEASURING, *SELDOM) if one not in (HIDDEN, BATCH_SIZE, EPOCHS)),),
+        (*(option for option in (*TRAINING[:-1], *MEASURING, *SELDOM) if option not in (HIDDEN, BATCH_SIZE, EPOCHS)),),
     ),
     "doctor": FrontDoor(
         "show what is installed, what is missing, and how to add it",

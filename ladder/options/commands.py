@@ -59,15 +59,15 @@ def _read_slurm(values: list[str]) -> dict[str, str]:
 
 def _read_vary(values: list[str]) -> dict[str, list[Any]]:
     """`hidden=64,256,1024` and more as a setting's values each, as a study's file has them; `128-64` are two layers."""
-    found: dict[str, list[Any]] = {}
+    varied: dict[str, list[Any]] = {}
     for text in values:
         key, equals, listed = text.partition("=")
         name = key.strip().replace("-", "_")
-        if not equals or name in found:
+        if not equals or name in varied:
             wrong = "is given twice" if equals else "needs values, such as hidden=64,256,1024"
             raise UsageError(f"--vary {text}: {wrong}")
-        found[name] = [_value(name, one.strip()) for one in listed.split(",")]
-    return found
+        varied[name] = [_value(name, part.strip()) for part in listed.split(",")]
+    return varied
 
 
 def _value(name: str, text: str) -> Any:

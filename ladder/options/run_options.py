@@ -291,10 +291,10 @@ def from_record(results: Results, where: Path) -> RunOptions:
 
 def _described(kind: Any) -> tuple[Any, Meta]:
     """The annotated type, from a union if need be, and its description."""
-    for one in (kind, *get_args(kind)):
-        for meta in getattr(one, "__metadata__", ()):
+    for candidate in (kind, *get_args(kind)):
+        for meta in getattr(candidate, "__metadata__", ()):
             if isinstance(meta, Meta) and meta.description:
-                return one, meta
+                return candidate, meta
     raise TypeError(f"{kind}: an option's type needs a description")
 
 

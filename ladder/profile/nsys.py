@@ -67,8 +67,8 @@ def find() -> Path | None:
 def version(nsys: Path) -> str:
     """The version of nsys, such as 2025.3.2.367-253236389321v0; raises ProfileError if it prints none."""
     output = _run(nsys, "--version")
-    if found := re.search(r"version (\d\S*)", output):
-        return found[1]
+    if match := re.search(r"version (\d\S*)", output):
+        return match[1]
     raise ProfileError(f"{nsys} prints no version: {_last_line(output)}")
 
 
@@ -96,7 +96,7 @@ def _programs() -> Iterator[Path]:
     if on_path := shutil.which("nsys"):
         yield Path(on_path)
     for places in (((ROOT, INSTALLED), (Path.home(), AT_HOME)), ((ROOT, IN_NSIGHT_COMPUTE),)):
-        found = [
+        programs = [
             program
             for root, folders in places
             for folder in folders
@@ -104,7 +104,7 @@ def _programs() -> Iterator[Path]:
             for program in root.glob(f"{folder}/{name}")
             if _is_program(program)
         ]
-        yield from sorted(found, key=_version_in, reverse=True)
+        yield from sorted(programs, key=_version_in, reverse=True)
 
 
 def _version_in(path: Path) -> list[int]:

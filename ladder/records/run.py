@@ -457,7 +457,7 @@ def _impossible_number(raw: bytes) -> str:
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict | list):
-            inner = [one for key, one in value.items() if key not in JUDGED] if isinstance(value, dict) else value
+            inner = [number for key, number in value.items() if key not in JUDGED] if isinstance(value, dict) else value
             waiting += inner
         elif isinstance(value, int | float) and value and not LEAST <= abs(value) <= MOST:
             return f"{str(value)[:12]} is no measurement"

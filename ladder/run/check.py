@@ -141,7 +141,7 @@ class Checker:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
                 stage_run.printed = first_printed(self._logs / f"{stage_run.name}.check.log")
-                if limits is not None and result.counts is not None and all(one.passed for one in checks):
+                if limits is not None and result.counts is not None and all(check.passed for check in checks):
                     checks = [*checks, *counted_checks(result.counts, limits)]
                 stage_run.add_untimed(result, checks)
 
@@ -231,7 +231,7 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
         status=result.status,
         reason=result.reason or "",
         checks=result.checks,
-        advice={one.what: advice_on(one, result.checks) for one in result.checks if not one.passed},
+        advice={check.what: advice_on(check, result.checks) for check in result.checks if not check.passed},
         output=output,
         lead=lead(result.checks),
         seconds=time.monotonic() - began,

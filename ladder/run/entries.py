@@ -119,8 +119,8 @@ def listed(
 
 def estimated(problem: Problem, steps: int, costs: Costs | None = None) -> dict[str, Expected]:
     """The estimates of the stages that take a problem; UsageError where it is larger than all recorded ones."""
-    if found := expectations(problem, steps, costs):
-        return found
+    if expected := expectations(problem, steps, costs):
+        return expected
     network = "-".join(map(str, (problem.inputs, *problem.hidden, problem.classes)))
     why = "larger than every recorded run, so no times are expected"
     raise UsageError(f"{network}, batch {problem.batch_size}: {why}; choose a smaller network or batch")

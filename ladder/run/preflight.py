@@ -49,13 +49,13 @@ def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver
     if not (data_dir or os.environ.get("LADDER_DATA_DIR")):
         waiting.start()
     try:
-        found = images.load_dataset(data_dir=data_dir, seed=seed, progress=progress)
+        dataset = images.load_dataset(data_dir=data_dir, seed=seed, progress=progress)
     finally:
         waiting.cancel()
-    _, drawn, reason = found.source.partition("; no MNIST: ")
+    _, drawn, reason = dataset.source.partition("; no MNIST: ")
     if drawn:
         observer.note(f"no MNIST ({reason}): synthetic digits stand in; {WAY_OUT}")
-    return found
+    return dataset
 
 
 def posed(options: RunOptions, observer: DownloadObserver) -> tuple[Problem, Dataset]:
@@ -90,8 +90,8 @@ def leaves_to_rank_0(gpus: int) -> bool:
         started = int(os.environ.get(ranks, "1")) if gpus > 1 and rank in os.environ else 1
         if started > 1:
             if started != gpus or os.environ.get(hosts, "1") != "1":
-                found = f"{started} processes{' on several hosts' * (os.environ.get(hosts, '1') != '1')}"
-                raise UsageError(f"--gpus {gpus}: {launcher} started {found}; start {gpus} on one host, or one alone")
+                reason = f"{started} processes{' on several hosts' * (os.environ.get(hosts, '1') != '1')}"
+                raise UsageError(f"--gpus {gpus}: {launcher} started {reason}; start {gpus} on one host, or one alone")
             return os.environ[rank] != "0"
     return False
 

@@ -72,11 +72,13 @@ def begin(
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)
-    refuse_idle_gpus(options.gpus, [one.stage for one in chosen])
-    check_any_runs({one.stage.name: cannot_run(one.stage) for one in chosen})  # before the data is downloaded
+    refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
+    check_any_runs({entry.stage.name: cannot_run(entry.stage) for entry in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))
-    check_any_runs({one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen})
+    check_any_runs(
+        {entry.stage.name: cannot_run(entry.stage) or entry.stage.misfit(problem, steps) for entry in chosen}
+    )
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):
@@ -137,10 +139,10 @@ def check_any_runs(reasons: Mapping[str, str | None]) -> None:
 
 def _unprofilable(tools: Sequence[Tool], chosen: Sequence[Entry]) -> str | None:
     """Why none of these tools can profile any of these stages here; None if one can."""
-    has_rung_on_cpu = any(one.stage.place is not GPU for one in chosen)
+    has_rung_on_cpu = any(entry.stage.place is not GPU for entry in chosen)
     if has_rung_on_cpu and "stamps" in tools:
         return None
-    if not any(need == "cuda" or need.startswith("sm_") for one in chosen for need in one.stage.needs):
+    if not any(need == "cuda" or need.startswith("sm_") for entry in chosen for need in entry.stage.needs):
         return f"none of these stages needs a GPU{'; add stamps' if has_rung_on_cpu else ' or is a rung on the CPU'}"
     return missing(("cuda",))
 
@@ -167,14 +169,14 @@ def check_same_machine(results: Results, folder: Path) -> None:
     """Raise UsageError where the results come from another machine, other libraries or another commit."""
     now = environment.describe()
     for part in ("gpu", "cpu", "libraries", "code"):
-        then, today = (_without_dirt(found.get(part)) for found in (results.environment, now))
+        then, today = (_without_dirt(machine.get(part)) for machine in (results.environment, now))
         if then != today:
             raise UsageError(f"{folder}: was measured with another {part} than this one; measure anew with --out")
 
 
-def _without_dirt(found: object) -> object:
+def _without_dirt(value: object) -> object:
     """A part of an environment without its note on uncommitted files: reports and notes change during a run."""
-    return {k: v for k, v in found.items() if k != "uncommitted_changes"} if isinstance(found, dict) else found
+    return {k: v for k, v in value.items() if k != "uncommitted_changes"} if isinstance(value, dict) else value
 
 
 def _recorded_stages(results: Results, entries: Mapping[str, Entry], folder: Path) -> list[Entry]:

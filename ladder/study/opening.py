@@ -58,7 +58,7 @@ def opened(asked: NewStudy | ResumeStudy, observer: StudyObserver, command: str)
             parts = [Part(folder, plan, how, asked.points)]
             if asked.constraint:
                 kinds = [(kind, replace(how, slurm={**how.slurm, "constraint": kind})) for kind in asked.constraint]
-                parts = [Part(folder / re.sub(r"[^\w.+-]", "_", kind), plan, one, asked.points) for kind, one in kinds]
+                parts = [Part(folder / re.sub(r"[^\w.+-]", "_", kind), plan, of, asked.points) for kind, of in kinds]
             yield SpreadSession(folder, parts, _words(asked), observer)
 
 
@@ -68,13 +68,13 @@ def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: St
     for folder in sent_in(asked.resume) or [asked.resume]:
         plan = as_found(load_study(folder), folder)
         due(plan, asked.points)
-        found = load_submission(folder)
-        how = found or how_to_send(asked, plan, entries, data_of(plan, entries, asked.data_dir, observer))
+        submission = load_submission(folder)
+        how = submission or how_to_send(asked, plan, entries, data_of(plan, entries, asked.data_dir, observer))
         part = Part(folder, plan, how, asked.points)
-        if found is not None and asked.asks_jobs:
+        if submission is not None and asked.asks_jobs:
             if part.goes_on():
                 raise UsageError(f"{folder}: its jobs go on; leave out their options, or stop them: `{part.stop}`")
-            part.how = how_to_send(asked, plan, entries, found.data, found)
+            part.how = how_to_send(asked, plan, entries, submission.data, submission)
         parts.append(part)
     return SpreadSession(asked.resume, parts, _words(asked), observer)
 

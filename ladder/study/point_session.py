@@ -48,7 +48,7 @@ class PointSession:
     def measure(self) -> list[Path]:
         """Measure the point or continue it, and leave its state for those who watch; there is nothing to render."""
         die_with_parent(self.parent)  # else a killed job would go on, and another one would measure beside it
-        (point,) = (one for one in self.study.plan.points if one.name in (self.study.only or ()))
+        (point,) = (point for point in self.study.plan.points if point.name in (self.study.only or ()))
         run = self.folder / point.name
         run.mkdir(exist_ok=True)
         try:
@@ -79,9 +79,9 @@ class PointSession:
         then = _claimed(now, self.folder / JOBS / MACHINE)
         if other := differences(then, now):
             raise UsageError(f"{host}: {other}; {WAY_OUT}")
-        found = load_dataset(data_dir=options.data_dir, seed=0, observer=self.study.observer)
-        if found.sha256 not in how.data:
-            raise UsageError(f"{host}: found {found.name}, not the data that the study began with; give its --data-dir")
+        data = load_dataset(data_dir=options.data_dir, seed=0, observer=self.study.observer)
+        if data.sha256 not in how.data:
+            raise UsageError(f"{host}: found {data.name}, not the data that the study began with; give its --data-dir")
 
     def _compile_once(self, runner: Runner, options: RunOptions) -> None:
         """Compile the point's stages; a job with the same network waits, and then finds them in the shared cache."""
@@ -96,23 +96,23 @@ class PointSession:
 
 def machine() -> dict[str, Any]:
     """The parts of this machine that all points of a study have in common."""
-    found = environment.describe()
-    gpu = {key: value for key, value in found["gpu"].items() if key != "visible_gpus"}
+    described = environment.describe()
+    gpu = {key: value for key, value in described["gpu"].items() if key != "visible_gpus"}
     return {
         "gpu": gpu,
-        "cpu": {"model": found["cpu"]["model"]},
-        "libraries": found["libraries"],
-        "code": {"git_commit": found["code"]["git_commit"]},
+        "cpu": {"model": described["cpu"]["model"]},
+        "libraries": described["libraries"],
+        "code": {"git_commit": described["code"]["git_commit"]},
     }
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first part in which this machine differs from the study's: `gpu name A100, not H200`; empty if none does."""
-    for part, found in now.items():
+    for part, present in now.items():
         before = then.get(part, {})
-        for key in dict.fromkeys([*before, *found]):
-            if before.get(key) != found.get(key):
-                return f"{part} {key} {found.get(key, 'missing')}, the study's is {before.get(key, 'missing')}"
+        for key in dict.fromkeys([*before, *present]):
+            if before.get(key) != present.get(key):
+                return f"{part} {key} {present.get(key, 'missing')}, the study's is {before.get(key, 'missing')}"
     return ""
 
 
@@ -125,8 +125,8 @@ def _claimed(now: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
             os.link(own, path)
     finally:
         own.unlink()
-    found: Mapping[str, Any] = msgspec.json.decode(path.read_bytes())
-    return found
+    claimed: Mapping[str, Any] = msgspec.json.decode(path.read_bytes())
+    return claimed
 
 
 @contextmanager

@@ -164,8 +164,8 @@ class StudySession:
 
     def _limits(self) -> LimitsRecord | None:
         """The GPU's limits as an earlier point measured them; they hold for all points."""
-        found = (load(path).limits for path in self.folder.glob("*/results.json"))
-        return next((limits for limits in found if limits is not None), None)
+        recorded = (load(path).limits for path in self.folder.glob("*/results.json"))
+        return next((limits for limits in recorded if limits is not None), None)
 
 
 def refuse_begun(folder: Path) -> None:

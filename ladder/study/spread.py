@@ -32,7 +32,7 @@ STATUS: dict[str, PointStatus] = {"measured": "measured", "skipped": "skipped", 
 
 def sent_in(folder: Path) -> list[Path]:
     """The studies in a folder whose points jobs measure: itself, or one for each constraint."""
-    return [one for one in (folder, *sorted(folder.glob("*/"))) if load_submission(one) is not None]
+    return [subfolder for subfolder in (folder, *sorted(folder.glob("*/"))) if load_submission(subfolder) is not None]
 
 
 def how_to_send(
@@ -66,9 +66,8 @@ def how_to_send(
 
 def _wants_gpu(plan: Study, entries: Mapping[str, Entry]) -> bool:
     stages = {name for point in plan.points for name in options_at(point, entries).stages}
-    return any(
-        need in ("cuda", "torch-cuda") or need.startswith("sm_") for one in stages for need in entries[one].stage.needs
-    )
+    needs = {need for stage in stages for need in entries[stage].stage.needs}
+    return any(need in ("cuda", "torch-cuda") or need.startswith("sm_") for need in needs)
 
 
 @dataclass
@@ -112,10 +111,10 @@ class Part:
         """Every point's state now; the index is brought up to it."""
         states = engines.states(self.folder, self.how) if self.how.jobs else {}
         rows = [self._row(point.name, states) for point in self.plan.points if point.name in self.how.jobs]
-        found = {row.name: row for row in rows}
+        by_name = {row.name: row for row in rows}
         points = [
             replace(point, status=STATUS[row.state], reason=row.reason)
-            if (row := found.get(point.name)) and row.state in STATUS
+            if (row := by_name.get(point.name)) and row.state in STATUS
             else point
             for point in self.plan.points
         ]

@@ -70,7 +70,7 @@ def code_of(stage: StageResult, results: Results, sources: Sources) -> Code | No
     files = sources.stages.get(stage.name)
     if not files:
         return None
-    stages = {one.name: one for one in results.stages}
+    stages = {stage.name: stage for stage in results.stages}
     own = files[0]
     parent = stages.get(stage.below or "")
     before = _replaced(stage, stages, sources)
@@ -269,17 +269,17 @@ def _parsed(text: str) -> ast.AST:
 def lines(path: str, text: str) -> tuple[Markup, ...]:
     """Each line of a Python, CUDA or C++ file as HTML, without its end."""
     lexer = PythonLexer(stripnl=False) if path.endswith(".py") else CppLexer(stripnl=False)
-    found: list[list[tuple[str, str]]] = [[]]
+    code_lines: list[list[tuple[str, str]]] = [[]]
     for kind, value in lexer.get_tokens(text):
-        look = next((look for one, look in LOOKS if kind in one), "")
+        look = next((look for token, look in LOOKS if kind in token), "")
         for number, part in enumerate(value.split("\n")):
             if number:
-                found.append([])
+                code_lines.append([])
             if part:
-                found[-1].append((look if part.strip() else "", part))
-    while found and not found[-1]:
-        found.pop()
-    return tuple(map(_html, found))
+                code_lines[-1].append((look if part.strip() else "", part))
+    while code_lines and not code_lines[-1]:
+        code_lines.pop()
+    return tuple(map(_html, code_lines))
 
 
 def _html(parts: Sequence[tuple[str, str]]) -> Markup:

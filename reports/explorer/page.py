@@ -109,10 +109,12 @@ def data_of(
     codes = {stage.name: code_of(stage, results, sources) for stage in stages} if sources is not None else {}
     shown = dict.fromkeys(path for code in codes.values() if code is not None for path in code.files)
     origin = "" if is_brief else _origin(results, sources)
-    found = comparison(results, recorded)
+    compared = comparison(results, recorded)
     data = script_data(results, recorded) | {
         "ladder": _ladder(results, example, is_brief=is_brief),
-        "list": template("rungs.html", stages=[(one.name, name_of(one), title_of(one), one.group) for one in stages]),
+        "list": template(
+            "rungs.html", stages=[(stage.name, name_of(stage), title_of(stage), stage.group) for stage in stages]
+        ),
         "rungs": {
             stage.name: rung_html(stage, results, codes.get(stage.name), origin, is_brief=is_brief) for stage in stages
         },
@@ -120,7 +122,7 @@ def data_of(
             "floor": floor_view(results),
             "trust": trust_view(results),
             "details": template("details.html", title="Details", sections=details(results)),
-            "runs": template("runs.html", how_to_read=how_to_read(found) if found else ""),
+            "runs": template("runs.html", how_to_read=how_to_read(compared) if compared else ""),
         },
     }
     if not is_brief:
@@ -142,8 +144,8 @@ def _ladder(results: Results, example: str, *, is_brief: bool) -> str:
         pictures=[drawing(drawn(results, layout), name) for layout, name in layouts] if timed else [],
         precisions=_precisions(results),
         untimed=[
-            (f"{one.status}: {one.reason}", [(stage.name, name_of(stage)) for stage in one.stages])
-            for one in run.untimed
+            (f"{row.status}: {row.reason}", [(stage.name, name_of(stage)) for stage in row.stages])
+            for row in run.untimed
         ],
         most_lines=MOST_LINES,
         example=example,
@@ -180,8 +182,8 @@ def _origin(results: Results, sources: Sources | None) -> str:
 
 def _precisions(results: Results) -> list[str]:
     """The classes of precision of the timed rungs, from the most exact one."""
-    found = {precision_class(stage) for stage in results.stages if stage.group != "reference" and step_us(stage)}
-    return [name for name in dict.fromkeys(CLASSES.values()) if name in found]
+    classes = {precision_class(stage) for stage in results.stages if stage.group != "reference" and step_us(stage)}
+    return [name for name in dict.fromkeys(CLASSES.values()) if name in classes]
 
 
 def _policy() -> str:

@@ -21,10 +21,10 @@ def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
 
     With them the verdicts of `compare` on the two, and the least change that a guess is scored by.
     """
-    found = comparison(results, recorded)
+    compared = comparison(results, recorded)
     return {
         "least": LEAST_CHANGE,
-        "verdicts": {stage.name: stage.verdict for stage in found.stages if stage.verdict} if found else {},
+        "verdicts": {stage.name: stage.verdict for stage in compared.stages if stage.verdict} if compared else {},
         "run": _run_data(results),
         "recorded": _run_data(recorded) if recorded is not None else None,
     }

@@ -83,20 +83,20 @@ def reference_dots(results: Results, shown: Sequence[Dot]) -> list[Dot]:
         return []
     devices, slowest = {dot.stage.device for dot in shown}, max(dot.step_us.median for dot in shown)
     device = "gpu" if "gpu" in devices else "cpu"
-    found = _dots(results, [stage for stage in references(results) if stage.device == device])
-    return [dot for dot in found if dot.step_us.median <= FARTHEST * slowest]
+    dots = _dots(results, [stage for stage in references(results) if stage.device == device])
+    return [dot for dot in dots if dot.step_us.median <= FARTHEST * slowest]
 
 
 def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
     stages = {stage.name: stage for stage in results.stages}
-    found = []
+    dots = []
     for stage in shown:
         parent = stages.get(stage.below or "")
         factor, own = ratio(parent, stage), step_us(stage)
         if own is not None and own.min > 0:  # a log axis has no zero
             kind = regime(stage) if stage.group != "reference" else None
-            found.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
-    return found
+            dots.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
+    return dots
 
 
 def drawn(results: Results, layout: Layout = FILE) -> Canvas:
@@ -199,11 +199,11 @@ def _ticks(place: Callable[[float], float], layout: Layout) -> list[float]:
     """Round numbers on the axis, at most nine: as fine as there is room for."""
     for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 9) for factor in factors]
-        found = [value for value in values if layout.left <= place(value) <= layout.right]
-        gaps = [place(later) - place(earlier) for earlier, later in pairwise(found)]
-        if len(found) <= MOST_TICKS and min(gaps, default=APART) >= APART:
+        ticks = [value for value in values if layout.left <= place(value) <= layout.right]
+        gaps = [place(later) - place(earlier) for earlier, later in pairwise(ticks)]
+        if len(ticks) <= MOST_TICKS and min(gaps, default=APART) >= APART:
             break
-    return found
+    return ticks
 
 
 def _reference_lines(results: Results, shown: Sequence[Dot], layout: Layout) -> list[tuple[Lead, str]]:
@@ -212,19 +212,19 @@ def _reference_lines(results: Results, shown: Sequence[Dot], layout: Layout) -> 
     With each, its words; those of several say for which precisions they count.
     """
     winner = overall_winner(results)
-    leads = [one for dot in shown if (one := lead(dot.stage, results)) is not None]
-    used = grouped(((one.reference.name, one.on_gpu_time), one) for one in leads)
-    found = list(used.values()) or [[winner]] if winner is not None else []
-    return [(alike[0], _reference_words(alike, layout, is_alone=len(found) == 1)) for alike in found]
+    leads = [best_lead for dot in shown if (best_lead := lead(dot.stage, results)) is not None]
+    used = grouped(((lead.reference.name, lead.on_gpu_time), lead) for lead in leads)
+    groups = list(used.values()) or [[winner]] if winner is not None else []
+    return [(alike[0], _reference_words(alike, layout, is_alone=len(groups) == 1)) for alike in groups]
 
 
 def _reference_words(alike: Sequence[Lead], layout: Layout, *, is_alone: bool) -> str:
-    one = alike[0]
+    used = alike[0]
     rungs = "" if is_alone else f" for {numbers.listing(dict.fromkeys(lead.precision for lead in alike))}"
     if not layout.words:
-        return f"{one.reference.name} {numbers.microseconds(one.reference_us)} us{rungs}"
-    precision = numbers.precision(one.reference.precision)
-    return f"fastest reference{rungs}: {one.reference.name}, {precision}, {_reference_time(one)}"
+        return f"{used.reference.name} {numbers.microseconds(used.reference_us)} us{rungs}"
+    precision = numbers.precision(used.reference.precision)
+    return f"fastest reference{rungs}: {used.reference.name}, {precision}, {_reference_time(used)}"
 
 
 def _reference_line(

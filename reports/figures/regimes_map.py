@@ -43,8 +43,8 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
     layout = NARROW if is_narrow else WIDE
     column = (ROOM - layout.left) / len(batches) if is_narrow else layout.column
     bottom = TOP + layout.row * len(rows)
-    found = [kind for kind in HEADINGS if any(regime(point.best) == kind for point in points)]
-    legend = [(HEADINGS[kind], kind) for kind in found]
+    kinds = [kind for kind in HEADINGS if any(regime(point.best) == kind for point in points)]
+    legend = [(HEADINGS[kind], kind) for kind in kinds]
     title = f"Which rung wins, at {numbers.count(len(points), 'measured point')}"
     canvas = Canvas(
         layout.left + column * len(batches) + 4,

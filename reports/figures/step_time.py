@@ -89,7 +89,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         _panel(
             canvas, leads, TOP + upper + GAP, lower, "lead of the fastest rung over the fastest reference", axis, points
         )
-    on_gpu_time = any(one.lead.on_gpu_time for one in point_winners(results) if one.point in points)
+    on_gpu_time = any(winner.lead.on_gpu_time for winner in point_winners(results) if winner.point in points)
     _bottom(canvas, [*times, *leads], axis, points, bottom, on_gpu_time=on_gpu_time)
     return canvas
 
@@ -97,29 +97,29 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
 def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Iterable[StageResult]) -> list[Line]:
     """A line a stage: rungs in the colour of their regime, references broken; the winners are thick."""
     winners = {name for point in points for name in _fastest(results.runs[point.name])}
-    found = []
+    times = []
     for stage in stages:
         asked = [(axis.place(point), results.at(point, stage.name)) for point in points]
         shares = [results.runs[point.name].problem.networks if axis.key == NETWORKS else 1 for point in points]
         spreads = [
-            (place, _share(step_us(one), networks))
-            for (place, one), networks in zip(asked, shares, strict=True)
-            if one is not None
+            (place, _share(step_us(stage), networks))
+            for (place, stage), networks in zip(asked, shares, strict=True)
+            if stage is not None
         ]
         is_reference = stage.group == "reference"
         way = None if is_reference else regime(stage)
-        found.append(
+        times.append(
             Line(
                 name_of(stage),
                 COLOURS[way],
                 spreads,
-                frozenset(place for place, one in asked if is_disturbed(one)),
+                frozenset(place for place, stage in asked if is_disturbed(stage)),
                 "6 4" if is_reference else "",
                 stage.name in winners,
                 way,
             )
         )
-    return found
+    return times
 
 
 def _share(spread: Spread | None, networks: int) -> Spread | None:
@@ -129,40 +129,42 @@ def _share(spread: Spread | None, networks: int) -> Spread | None:
 
 def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
     """The time of a network's products at the GPU's highest rate, with all multiprocessors; none without limits."""
-    found: list[tuple[float, Spread | None]] = []
+    limits: list[tuple[float, Spread | None]] = []
     for point in points:
         run = results.runs[point.name]
         rates = [limit.best for limit in run.limits.limits if limit.unit == "TFLOP/s"] if run.limits else []
         if rates:
             least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
-            found.append((axis.place(point), Spread(least_us, least_us, least_us)))
-    return [Line("products at the highest rate", "faint", found, dash="1 3")] if found else []
+            limits.append((axis.place(point), Spread(least_us, least_us, least_us)))
+    return [Line("products at the highest rate", "faint", limits, dash="1 3")] if limits else []
 
 
 def _fastest(run: Results) -> list[str]:
     """The fastest rung and the fastest reference of a run."""
     timed = [(spread.median, stage) for stage in run.stages if (spread := step_us(stage)) is not None]
-    ladder = [one for one in timed if one[1].group not in ("reference", *ABLATIONS)]
-    groups = [ladder, [one for one in timed if one[1].group == "reference"]]
-    return [min(group, key=lambda one: one[0])[1].name for group in groups if group]
+    ladder = [time for time in timed if time[1].group not in ("reference", *ABLATIONS)]
+    groups = [ladder, [time for time in timed if time[1].group == "reference"]]
+    return [min(group, key=lambda time: time[0])[1].name for group in groups if group]
 
 
 def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
     """A line a class of precision."""
-    found = grouped((one.lead.precision, one) for one in point_winners(results) if one.point in points)
+    by_precision = grouped(
+        (winner.lead.precision, winner) for winner in point_winners(results) if winner.point in points
+    )
     return [
         Line(
             f"{precision} rungs",
             "ink",
             [
-                (axis.place(one.point), Spread(one.lead.ratio.times, one.lead.ratio.low, one.lead.ratio.high))
-                for one in ones
+                (axis.place(winner.point), Spread((over := winner.lead.ratio).times, over.low, over.high))
+                for winner in ones
             ],
-            frozenset(axis.place(one.point) for one in ones if one.missing),
+            frozenset(axis.place(winner.point) for winner in ones if winner.missing),
             LEAD_DASHES[precision],
             is_thick=True,
         )
-        for precision, ones in found.items()
+        for precision, ones in by_precision.items()
     ]
 
 
@@ -200,7 +202,7 @@ def _panel(
 
 def _line(canvas: Canvas, line: Line, place: Scale) -> None:
     width = 2.2 if line.is_thick else 1.1
-    for is_there, piece in groupby(line.spreads, key=lambda one: one[1] is not None):
+    for is_there, piece in groupby(line.spreads, key=lambda point: point[1] is not None):
         known = [(at, spread) for at, spread in piece if spread is not None]
         if is_there and len(known) > 1:
             canvas.line([(at, place(spread.median)) for at, spread in known], line.colour, width=width, dash=line.dash)
@@ -222,10 +224,10 @@ def _ticks(low: float, high: float) -> list[float]:
     """Round numbers of a log axis, at most eight."""
     for factors in ((1, 2, 3, 5), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 8) for factor in factors]
-        found = [value for value in values if low / 1.12 <= value <= high * 1.12]
-        if len(found) <= 8:
+        ticks = [value for value in values if low / 1.12 <= value <= high * 1.12]
+        if len(ticks) <= 8:
             break
-    return found
+    return ticks
 
 
 def _bottom(
@@ -269,11 +271,11 @@ def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:
     """The axis of a study: the varied setting with the most values, placed by value if they are numbers."""
     key = max(varied, key=lambda name: len({value_text(point.values[name]) for point in points}))
     values = {value_text(point.values[key]): _number(point.values[key]) for point in points}
-    found = [number for number in values.values() if number is not None]
-    if len(set(found)) < len(values):  # words, or layers of different sizes: side by side
+    numbers = [number for number in values.values() if number is not None]
+    if len(set(numbers)) < len(values):  # words, or layers of different sizes: side by side
         return Axis(key, {text: float(index) for index, text in enumerate(values)}, is_log=False)
     places = {text: number for text, number in values.items() if number is not None}
-    return Axis(key, places, is_log=min(found) > 0 and max(found) >= WIDE_RANGE * min(found))
+    return Axis(key, places, is_log=min(numbers) > 0 and max(numbers) >= WIDE_RANGE * min(numbers))
 
 
 def _number(value: object) -> float | None:
@@ -298,5 +300,5 @@ def _fixed(results: StudyResults, run: Results) -> str:
 
 
 def _widths(results: StudyResults) -> str:
-    found = {width for run in results.runs.values() for width in run.problem.hidden}
-    return str(found.pop()) if len(found) == 1 else ""
+    widths = {width for run in results.runs.values() for width in run.problem.hidden}
+    return str(widths.pop()) if len(widths) == 1 else ""

@@ -51,9 +51,9 @@ def documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> Itera
     yield from chapters(root / "docs" / "climb", reference)
 
 
-def outdated(found: Iterable[tuple[Path, str]]) -> dict[Path, str]:
+def outdated(documents: Iterable[tuple[Path, str]]) -> dict[Path, str]:
     """Those of these documents whose file has another text, or is missing."""
-    return {page: text for page, text in found if not page.exists() or page.read_text(encoding="utf-8") != text}
+    return {page: text for page, text in documents if not page.exists() or page.read_text(encoding="utf-8") != text}
 
 
 def update_documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> bool:

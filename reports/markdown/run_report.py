@@ -56,12 +56,12 @@ def report(results: Results, figures: Collection[str]) -> str:
 def _skipped(run: RunView) -> str:
     """A sentence with the skipped stages, or with their number and the commonest reason; empty without any."""
     skipped = run.not_passed("skipped")
-    names = [name for one in skipped for name in one.names]
+    names = [name for group in skipped for name in group.names]
     if not names:
         return ""
     if len(names) <= NAMED_STAGES:
         return f"Skipped: {numbers.listing(f'`{name}`' for name in names)}; the page says why."
-    most = max(skipped, key=lambda one: len(one.names))
+    most = max(skipped, key=lambda group: len(group.names))
     told = f"{len(names)} stages, {len(most.names)} of them for one reason: {line(most.reason)}"
     return f"Skipped: {told}. The page has all reasons."
 

@@ -50,7 +50,7 @@ def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
     """Where the time of a stage goes; raises ReportError if it is not in the run or cannot be explained."""
     stage = find(results, name)
     rung = rung_view(stage, results)
-    one, advice = rung.profiled, rung.advice
+    profiled, advice = rung.profiled, rung.advice
     return {
         "run": str(run),
         "stage": name,
@@ -58,8 +58,8 @@ def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
         "changed": stage.changed,
         "doc": stage.doc,
         "step_us": median_us(stage),
-        "split": one.profile.split if one else None,
-        "kernels": one.profile.kernels if one else [],
+        "split": profiled.profile.split if profiled else None,
+        "kernels": profiled.profile.kernels if profiled else [],
         "recipe": stage.recipe,
         "bound": advice.bound if advice is not None else "",
         "next": advice.next if advice is not None else "",

@@ -77,14 +77,14 @@ EXPECTED = (
 
 def _expected(stages: Sequence[Stage]) -> list[Column]:
     """The columns of the estimates; none without any."""
-    found = [stage.expected for stage in stages]
-    if not any(found):
+    expectations = [stage.expected for stage in stages]
+    if not any(expectations):
         return []
     cells = [
-        (numbers.microseconds(one.us), f"{one.error:.0%}", numbers.ratio(one.times_from))
-        if one
+        (numbers.microseconds(expected.us), f"{expected.error:.0%}", numbers.ratio(expected.times_from))
+        if expected
         else (numbers.MISSING,) * 3
-        for one in found
+        for expected in expectations
     ]
     us, errors, ratios = zip(*cells, strict=True)
     return [

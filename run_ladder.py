@@ -63,7 +63,7 @@ def run(command: commands.Run | commands.Resume) -> int:
     """Measure stages in a new folder, or continue a stopped run."""
     from ladder.options.commands import Run
     from ladder.options.continuation import interrupted, resumable
-    from ladder.run.dry_run import planned
+    from ladder.run.dry_run import dry_run
     from ladder.run.preflight import leaves_to_rank_0
     from ladder.run.session import opened
     from reports.render import render_all
@@ -74,7 +74,7 @@ def run(command: commands.Run | commands.Resume) -> int:
     if isinstance(command, Run) and leaves_to_rank_0(command.options.gpus):
         return 0
     if isinstance(command, Run) and command.dry_run:
-        print_plan(planned(command, Path("runs")))
+        print_plan(dry_run(command, Path("runs")))
         return 0
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
@@ -106,7 +106,7 @@ def check(command: commands.CheckStage) -> int:
     return 0 if checked_stage.status == "passed" else 1
 
 
-def study(command: commands.Study | commands.ResumeStudy) -> int:
+def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
     """Measure a study's points, or continue a stopped study."""
     from ladder.options.continuation import interrupted, resumable
     from ladder.study.opening import opened
@@ -219,7 +219,7 @@ def doctor(command: commands.Doctor) -> int:
     return show(doctor(), print_doctor, command.form)
 
 
-def limits(command: commands.Limits) -> int:
+def limits(command: commands.MeasureLimits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
     from ladder.machine.cpu_limits import measure_limits_here
     from reports.terminal.as_json import show

@@ -160,4 +160,4 @@ def _nsys() -> Finding:
     if path is None:
         advice = f"only profiling on a GPU needs it; {nsys.WHERE_TO_GET_IT}"
         return Finding("nsys", "not found", advice, optional=True)
-    return Finding("nsys", f"{nsys.version(path)}, {path}", "")
+    return Finding("nsys", f"{nsys.nsys_version(path)}, {path}", "")

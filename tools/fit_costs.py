@@ -56,7 +56,7 @@ FloatArray = NDArray[np.float64]
 Network = tuple[tuple[int, ...], int]  # hidden layers, batch size
 
 
-class Point(NamedTuple):
+class Timed(NamedTuple):
     """A rung's time on a network, and that of the rung below in the same runs or 0, both in us."""
 
     us: float
@@ -64,7 +64,7 @@ class Point(NamedTuple):
     sizes: dict[str, float]
 
 
-Points = dict[str, dict[Network, Point]]  # by rung
+Points = dict[str, dict[Network, Timed]]  # by rung
 
 
 def main() -> int:
@@ -94,7 +94,7 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)
     launches = [limit.median for run in runs.values() if run.limits and (limit := run.limits.get("launch"))]
     stages = {name: entry.stage for name, entry in load_all().items()}
-    times: dict[str, dict[Network, list[Point]]] = {}
+    times: dict[str, dict[Network, list[Timed]]] = {}
     prepare_s: dict[str, list[float]] = {}
     loading: list[float] = []
     for run in runs.values():
@@ -111,7 +111,7 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
             if name in WHOLE or below_us:
                 sizes = terms(stages[name], problem, steps, chip.multiprocessors, chip.block_shared_bytes)
                 of_network = times.setdefault(name, {}).setdefault((problem.hidden, problem.batch_size), [])
-                of_network.append(Point(us[name], below_us, sizes))
+                of_network.append(Timed(us[name], below_us, sizes))
     points = {name: {network: middle(points) for network, points in of.items()} for name, of in times.items()}
     rungs = {
         name: rung_cost(name, points[name], stages[name].below or "", list(times[name].values()), prepare_s[name])
@@ -136,15 +136,15 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     return Costs(gpu, host, launch_us, *chip_sizes, recorded, wider(kept, points), largest, dataloader, kept), points
 
 
-def middle(points: Sequence[Point]) -> Point:
+def middle(points: Sequence[Timed]) -> Timed:
     """The medians over the runs of one network."""
-    return Point(
+    return Timed(
         statistics.median(p.us for p in points), statistics.median(p.below_us for p in points), points[0].sizes
     )
 
 
 def rung_cost(
-    name: str, points: Mapping[Network, Point], below: str, recorded: Sequence[Sequence[Point]], prepare_s: list[float]
+    name: str, points: Mapping[Network, Timed], below: str, known: Sequence[Sequence[Timed]], prepare_s: list[float]
 ) -> RungCost:
     """The fitted terms of a stage, and their error on networks left out."""
     errors = []
@@ -153,7 +153,7 @@ def rung_cost(
         expected = point.below_us + sum(us[term] * point.sizes[term] for term in us)
         errors.append(abs(math.log(max(expected / point.us, LEAST))))
     # Of two recordings, each is as far from the other as the square root of two from the middle.
-    pairs = [abs(math.log(a.us / b.us)) / math.sqrt(2) for same in recorded for a, b in itertools.combinations(same, 2)]
+    pairs = [abs(math.log(a.us / b.us)) / math.sqrt(2) for same in known for a, b in itertools.combinations(same, 2)]
     return RungCost(
         on=below if name in CHANGES else "",
         us=fit(name, list(points.values())),
@@ -184,7 +184,7 @@ def wider(rungs: Mapping[str, RungCost], points: Points) -> float:
     return round((float(np.quantile(factors, 0.9)) - 1) / (FAR - 1), 2)
 
 
-def without(points: Mapping[Network, Point], network: Network) -> list[Point]:
+def without(points: Mapping[Network, Timed], network: Network) -> list[Timed]:
     """All points but one network's."""
     return [point for other, point in points.items() if other != network]
 
@@ -199,7 +199,7 @@ def _weights_and_batch(hidden: tuple[int, ...], batch: int) -> tuple[int, int]:
     return parameters(Problem(784, 10, hidden, batch)), batch
 
 
-def fit(name: str, points: Sequence[Point]) -> dict[str, float]:
+def fit(name: str, points: Sequence[Timed]) -> dict[str, float]:
     """The microseconds of each term that make the smallest errors.
 
     A whole time has terms of 0 or more, and its errors count as logarithms. A change may be negative; its errors are

@@ -30,7 +30,7 @@ from tools.language_table import (
     PYTHON,
     RECORDS,
     ROOT,
-    Kernel,
+    Twin,
     cute_code,
     triton_code,
 )
@@ -88,7 +88,7 @@ def recorded() -> dict[str, Any]:
     return by_kernel
 
 
-def _machine_code(kernel: Kernel) -> bytes:
+def _machine_code(kernel: Twin) -> bytes:
     if kernel.name in CONFIGURED:
         return triton_code(kernel.name)
     if kernel.name == CUTE:
@@ -98,7 +98,7 @@ def _machine_code(kernel: Kernel) -> bytes:
     return compile_cubin(KERNELS / kernel.files[0], f"sm_{ARCH}a", lineinfo=True).code
 
 
-def _parts(kernel: Kernel) -> Iterator[tuple[Path, int, int]]:
+def _parts(kernel: Twin) -> Iterator[tuple[Path, int, int]]:
     """The files of a kernel, with the first and last line of its code."""
     if kernel.language not in PYTHON:
         for file in kernel.files:
@@ -150,7 +150,7 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join([head, f"<style>{page_rules()}\n{STYLE}</style>", *body]) + "\n"
 
 
-def _column(kernel: Kernel, files: Sequence[dict[str, Any]], is_above: bool) -> str:
+def _column(kernel: Twin, files: Sequence[dict[str, Any]], is_above: bool) -> str:
     count = sum(len(code) for file in files for code in file["code"].values())
     head = f"<div><h3>{escape(kernel.language)}: <code>{escape(kernel.name)}</code>, {count:,} instructions</h3>"
     return "\n".join([head, *(["<p>The kernel above.</p>"] if is_above else map(_file, files)), "</div>"])

@@ -23,7 +23,7 @@ from common.source_hash import cuda_form
 from ladder.records.profile import Kind
 from ladder.records.run import Results, load
 from reports.facts.provenance import gpu_name
-from tools.language_figure import Bar, figure
+from tools.language_figure import LanguageBar, figure
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "languages.md"
@@ -36,7 +36,7 @@ PYTHON = {  # the file of the kernels in these languages
 BEGIN, END = "<!-- languages:begin (python -m tools.language_table) -->\n", "<!-- languages:end -->\n"
 
 
-class Kernel(NamedTuple):
+class Twin(NamedTuple):
     """One part of a rung in one language."""
 
     rung: str
@@ -46,25 +46,25 @@ class Kernel(NamedTuple):
 
 
 TILES = ("tiles/tile_f32.cu", "tiles/output_tiles.cuh")
-OPERATIONS: dict[str, tuple[Kernel, ...]] = {
+OPERATIONS: dict[str, tuple[Twin, ...]] = {
     "softmax, loss and gradient": (
-        Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax_xent.cu",)),
-        Kernel("triton-head", "Triton", "triton_softmax_xent", ()),
-        Kernel("cute-head", "CuTe DSL", "cute_softmax_xent", ()),
+        Twin("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax_xent.cu",)),
+        Twin("triton-head", "Triton", "triton_softmax_xent", ()),
+        Twin("cute-head", "CuTe DSL", "cute_softmax_xent", ()),
     ),
     "products, with bias and ReLU": (
-        Kernel("skinny-gemm", "CUDA C++", "tile_product_f32", TILES),
-        Kernel("triton-skinny", "Triton", "triton_product", ("finish",)),
+        Twin("skinny-gemm", "CUDA C++", "tile_product_f32", TILES),
+        Twin("triton-skinny", "Triton", "triton_product", ("finish",)),
     ),
     "weight gradient and update": (
-        Kernel("fused-bias", "CUDA C++", "tile_product_f32", TILES),
-        Kernel("triton-update", "Triton", "triton_update", ()),
+        Twin("fused-bias", "CUDA C++", "tile_product_f32", TILES),
+        Twin("triton-update", "Triton", "triton_update", ()),
     ),
     "a whole step": (
-        Kernel("fused-bias", "CUDA C++, our engine", "", ()),
-        Kernel("torch-op", "CUDA C++, in PyTorch", "", ()),
+        Twin("fused-bias", "CUDA C++, our engine", "", ()),
+        Twin("torch-op", "CUDA C++, in PyTorch", "", ()),
     ),
-    "the same, of an older run": (Kernel("torch-graph", "PyTorch, compiled", "", ()),),
+    "the same, of an older run": (Twin("torch-graph", "PyTorch, compiled", "", ()),),
 }
 KINDS: dict[str, set[Kind]] = {"softmax, loss and gradient": {"softmax"}}  # of an operation's kernels
 PRODUCTS: set[Kind] = {"gemm", "update"}  # of the others
@@ -150,7 +150,7 @@ def cute_code() -> bytes:
     return head_code(HEAD["ROWS"], HEAD["CLASSES"], THREADS, False, 90).cubin
 
 
-def lines(kernel: Kernel) -> int:
+def lines(kernel: Twin) -> int:
     """Lines of code, without comments, docstrings and blank lines."""
     if kernel.language in PYTHON:
         text = PYTHON[kernel.language].read_text(encoding="utf-8")
@@ -179,7 +179,7 @@ class Measured(NamedTuple):
     registers: list[int]  # of a thread, of each kernel of the given name
 
 
-def measured(runs: Iterable[Results], operation: str, kernel: Kernel) -> Measured:
+def measured(runs: Iterable[Results], operation: str, kernel: Twin) -> Measured:
     """A kernel's rung in the last run that timed all rungs of the operation, so that they are compared in one run.
 
     Raises ValueError if there is none.
@@ -201,7 +201,7 @@ def measured(runs: Iterable[Results], operation: str, kernel: Kernel) -> Measure
     raise ValueError(f"no run has times of {', '.join(rungs)}")
 
 
-Found = dict[str, dict[tuple[str, Kernel], Measured]]
+Found = dict[str, dict[tuple[str, Twin], Measured]]
 
 
 def found_in(folder: Path) -> Found:
@@ -254,7 +254,7 @@ def written() -> dict[Path, str]:
     times = found_in(folder)
     drawn, compiled = folder / "languages.svg", json.loads((RECORDS / "compile.json").read_text(encoding="utf-8"))
     bars = {
-        name: [Bar(of, kernel.language, kernel.rung, time.step_us) for (of, kernel), time in network.items()]
+        name: [LanguageBar(of, kernel.language, kernel.rung, time.step_us) for (of, kernel), time in network.items()]
         for name, network in times.items()
     }
     shown = f"![Microseconds a step by operation and language](../{drawn.relative_to(ROOT)})\n\n"

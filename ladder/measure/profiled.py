@@ -44,7 +44,7 @@ def sample_of(problem: Problem, epochs: int) -> Sample:
     return Sample((second - 1, second), (1 - share, share))
 
 
-class Profiled:
+class OwnProfile:
     """A warm trainer, whose sampled epochs run under a profiler."""
 
     def __init__(

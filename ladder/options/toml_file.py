@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from common.errors import UsageError
-from ladder.options.run_options import MisfitError, RunOptions, converted, option_types
+from ladder.options.run_options import NotAllowedError, RunOptions, converted, option_types
 from ladder.records.foreign import visible_in
 
 Table = Mapping[str, Any]
@@ -113,7 +113,7 @@ def misfit(value: Any, kind: Any) -> str:
     """Why a value is not allowed, to follow its key; empty for an allowed one."""
     try:
         converted(value, kind)
-    except MisfitError as error:
+    except NotAllowedError as error:
         return f" = {shown(value)}: {error}"
     return ""
 

@@ -20,7 +20,7 @@ GPU, HOST = 1, 2  # ids of the two processes that viewers show
 NS = 1e3  # per microsecond
 
 
-def write(path: Path, trace: Trace, stage: str, steps: int) -> None:
+def write_trace(path: Path, trace: Trace, stage: str, steps: int) -> None:
     """Write the first steps of every epoch to a `.json.gz` file; an epoch has `steps` steps."""
     events = [*_names(stage, trace), *(event for window in trace.windows for event in _epoch(trace, window, steps))]
     with gzip.open(path, "wb") as file:

@@ -17,7 +17,7 @@ from common.errors import UsageError
 from ladder.profile.nsys_export import read
 from ladder.profile.trace import ProfileError
 
-__all__ = ["WHERE_TO_GET_IT", "command", "export", "find", "read", "version"]
+__all__ = ["WHERE_TO_GET_IT", "command", "export", "find", "nsys_version", "read"]
 
 WHERE_TO_GET_IT = (
     "nsys is part of Nsight Systems: get it from https://developer.nvidia.com/nsight-systems, or with "
@@ -64,7 +64,7 @@ def find() -> Path | None:
     return next((program for program in _programs() if _works(program)), None)
 
 
-def version(nsys: Path) -> str:
+def nsys_version(nsys: Path) -> str:
     """The version of nsys, such as 2025.3.2.367-253236389321v0; raises ProfileError if it prints none."""
     output = _run(nsys, "--version")
     if match := re.search(r"version (\d\S*)", output):
@@ -119,7 +119,7 @@ def _is_program(path: Path) -> bool:
 
 def _works(nsys: Path) -> bool:
     try:
-        version(nsys)
+        nsys_version(nsys)
     except ProfileError:
         return False
     return True

@@ -31,7 +31,7 @@ class Planned(NamedTuple):
     earlier: tuple[Path, float, int] | None  # the newest run here of this network and batch: seconds, and stages
 
 
-def planned(asked: Run, runs: Path) -> Planned:
+def dry_run(asked: Run, runs: Path) -> Planned:
     """The stages and times of a run; UsageError as the run itself would raise it before it looks for its data."""
     entries, own = all_entries(asked.stage_file)
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))

@@ -34,7 +34,7 @@ PATIENCE_S = 1.5  # without an answer from the mirrors, until the user hears of 
 WAY_OUT = "name a folder with its four files: --data-dir FOLDER"
 
 
-def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver) -> Dataset:
+def dataset_of(*, data_dir: Path | None, seed: int, observer: DownloadObserver) -> Dataset:
     """The user's files, else MNIST, else synthetic digits; a note says why MNIST could not be had.
 
     Raises UsageError for files that cannot be used.
@@ -61,7 +61,7 @@ def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver
 def posed(options: RunOptions, observer: DownloadObserver) -> tuple[Problem, Dataset]:
     """The training problem and its images; UsageError for settings that do not go together."""
     options.problem()  # checked before the data is looked for, which may take a download
-    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)
+    dataset = dataset_of(data_dir=options.data_dir, seed=options.seed, observer=observer)
     problem = options.problem(dataset.train.images.shape[1], dataset.classes)
     check_fits(problem, dataset)
     return problem, cut(dataset, problem.batch_size, options.max_steps)

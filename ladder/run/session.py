@@ -24,7 +24,7 @@ from ladder.records.study import INDEX
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import cannot_run, cut, describe_problem, load_dataset, posed, refuse_idle_gpus
+from ladder.run.preflight import cannot_run, cut, dataset_of, describe_problem, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
 from ladder.run.sources import Disk, code_of, keep_sources
 from stages.engine.stage import GPU
@@ -115,7 +115,7 @@ def resume(
     results = msgspec.structs.replace(results, limits=results.limits or limits)
     options, was = from_record(results, asked.resume), results.problem
     problem = options.problem(was.inputs, was.classes)
-    dataset = load_dataset(data_dir=asked.data_dir, seed=options.seed, observer=observer)
+    dataset = dataset_of(data_dir=asked.data_dir, seed=options.seed, observer=observer)
     check_same_data(results, dataset, folder)
     dataset = cut(dataset, problem.batch_size, options.max_steps)
     check_same_machine(results, folder)

@@ -33,7 +33,7 @@ from ladder.records.run import (
 )
 from ladder.records.statistics import Interval, median_interval
 from ladder.run.sources import CodeWatch, Disk
-from ladder.verify.advice import advice_on, is_of_first_update, lead
+from ladder.verify.advice import first_cause, is_of_first_update, what_to_look_at
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
 from stages.engine.stage import GPU
@@ -301,11 +301,11 @@ class StageRun:
         self._checks = worst_of([*self._checks, *checks])
         failed = [check for check in self._checks if not check.passed]
         if failed:
-            cause = lead(self._checks)
+            cause = first_cause(self._checks)
             first = next(check for check in failed if not cause or is_of_first_update(check))
             size = "not a number" if first.error is None else f"{first.error:.1e}"
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 and not cause else ""
-            advice = f"; {said}" if (said := cause or advice_on(first, self._checks)) else ""
+            advice = f"; {said}" if (said := cause or what_to_look_at(first, self._checks)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
             self.reason += f"; it printed: {self.printed}" if self.printed else ""
         else:

@@ -23,7 +23,7 @@ from ladder.options.run_options import RunOptions
 from ladder.records.jobs import JOBS, load_submission
 from ladder.records.run import ResultsError
 from ladder.run.folders import alone_in
-from ladder.run.preflight import load_dataset
+from ladder.run.preflight import dataset_of
 from ladder.run.runner import Runner
 from ladder.study.point_queue import finish
 from ladder.study.points import compile_points, options_at
@@ -77,9 +77,9 @@ class PointSession:
         if how.gpus and "none" in now["gpu"]:
             raise UsageError(f"{host}: {now['gpu']['none']}; {WAY_OUT}")
         then = _claimed(now, self.folder / JOBS / MACHINE)
-        if other := differences(then, now):
+        if other := machine_differences(then, now):
             raise UsageError(f"{host}: {other}; {WAY_OUT}")
-        data = load_dataset(data_dir=options.data_dir, seed=0, observer=self.study.observer)
+        data = dataset_of(data_dir=options.data_dir, seed=0, observer=self.study.observer)
         if data.sha256 not in how.data:
             raise UsageError(f"{host}: found {data.name}, not the data that the study began with; give its --data-dir")
 
@@ -106,7 +106,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first part in which this machine differs from the study's: `gpu name A100, not H200`; empty if none does."""
     for part, present in now.items():
         before = then.get(part, {})

@@ -11,14 +11,13 @@ from typing import Protocol
 
 from common.errors import UsageError
 from ladder.machine.clock_lock import locked_clocks
-from ladder.options.commands import Resume, ResumeStudy
-from ladder.options.commands import Study as NewStudy
+from ladder.options.commands import MeasureStudy, Resume, ResumeStudy
 from ladder.records.jobs import PointJob
 from ladder.records.limits import LimitsRecord
 from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import load_dataset
+from ladder.run.preflight import dataset_of
 from ladder.run.runner import Runner
 from ladder.run.session import begin, check_same_data, check_same_machine, resume
 from ladder.study.points import compile_points, due, measure_study, options_at
@@ -37,7 +36,7 @@ class StudyObserver(RunObserver, Protocol):
 
 
 def begin_study(
-    asked: NewStudy, entries: Mapping[str, Entry], observer: StudyObserver, command: str
+    asked: MeasureStudy, entries: Mapping[str, Entry], observer: StudyObserver, command: str
 ) -> tuple[Study, list[dict[str, str]]]:
     """A new study, checked at every point, and its data as `data_of` has it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -61,7 +60,7 @@ def data_of(
 ) -> list[dict[str, str]]:
     """The SHA-256 of each data set of a study; UsageError for one that cannot be used."""
     folders = dict.fromkeys(options_at(point, entries, data_dir).data_dir for point in plan.points)
-    return [load_dataset(data_dir=folder, seed=0, observer=observer).sha256 for folder in folders]
+    return [dataset_of(data_dir=folder, seed=0, observer=observer).sha256 for folder in folders]
 
 
 def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: StudyObserver) -> tuple[Study, Path]:
@@ -76,7 +75,7 @@ def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: Stu
         if not checked:
             check_same_machine(results, folder)
         if data_dir not in checked:  # synthetic digits depend on the seed, so that it must be this point's
-            dataset = load_dataset(data_dir=data_dir, seed=results.problem.seed, observer=observer)
+            dataset = dataset_of(data_dir=data_dir, seed=results.problem.seed, observer=observer)
             check_same_data(results, dataset, folder)
         checked.add(data_dir)
     return plan, folder

@@ -15,12 +15,12 @@ import msgspec
 from msgspec.structs import replace
 
 from common.errors import UsageError
-from ladder.options.commands import Spread
+from ladder.options.commands import JobOptions
 from ladder.records.jobs import JOBS, PointJob, Submission, load_job, load_submission, save_job, save_submission
 from ladder.records.study import PointStatus, Study, save_study
 from ladder.run.folders import alone_in
 from ladder.study import engines
-from ladder.study.point_session import MACHINE, differences, machine
+from ladder.study.point_session import MACHINE, machine, machine_differences
 from ladder.study.points import due, options_at
 from ladder.study.session import StudyObserver
 from stages.registry import Entry
@@ -36,7 +36,7 @@ def sent_in(folder: Path) -> list[Path]:
 
 
 def how_to_send(
-    asked: Spread,
+    asked: JobOptions,
     plan: Study,
     entries: Mapping[str, Entry],
     data: Sequence[dict[str, str]],
@@ -71,7 +71,7 @@ def _wants_gpu(plan: Study, entries: Mapping[str, Entry]) -> bool:
 
 
 @dataclass
-class Part:
+class Sent:
     """A study and its jobs."""
 
     folder: Path
@@ -161,7 +161,7 @@ class Part:
             claimed.unlink(missing_ok=True)
         elif claimed.exists():
             then = msgspec.json.decode(claimed.read_bytes())
-            if other := differences({"code": then["code"]}, {"code": machine()["code"]}):
+            if other := machine_differences({"code": then["code"]}, {"code": machine()["code"]}):
                 raise UsageError(f"{self.folder}: {other}; check that commit out, or measure anew with --out")
 
 
@@ -170,7 +170,7 @@ class SpreadSession:
     """Studies that are ready to be sent or watched: one, or one for each constraint."""
 
     folder: Path
-    parts: list[Part]
+    parts: list[Sent]
     words: Sequence[str]  # that each job's command adds
     observer: StudyObserver
 

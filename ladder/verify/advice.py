@@ -53,7 +53,7 @@ KNOWN = 1e-3  # so near is the factor of a known cause; 1/128 is another, of a b
 ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
 
-def advice_on(failed: Check, checks: Sequence[Check]) -> str:
+def what_to_look_at(failed: Check, checks: Sequence[Check]) -> str:
     """What to look at in a stage that failed a check, of all its checks; empty where the name says it.
 
     Where an update or a loss is so many times the expected one, that comes first.
@@ -74,7 +74,7 @@ def is_of_first_update(check: Check) -> bool:
     return bool(FIRST_UPDATE.match(check.what))
 
 
-def lead(checks: Sequence[Check]) -> str:
+def first_cause(checks: Sequence[Check]) -> str:
     """The one cause that the wrong first updates have in common, with what may follow from it; empty without one."""
     tensors = {match[1]: check for check in checks if check.judged and (match := FIRST_UPDATE.match(check.what))}
     wrong = {name: check for name, check in tensors.items() if not check.passed}

@@ -146,7 +146,7 @@ def undecided(precision: Precision) -> str:
     return f"{precision} {CANNOT_DECIDE}"
 
 
-def left_out(what: str, why: str) -> Check:
+def no_occasion(what: str, why: str) -> Check:
     """A check that this run gives no occasion for."""
     return Check(what, None, 0.0, passed=True, judged=False, note=why)
 
@@ -166,7 +166,7 @@ def verify_first_update(
         if shares:
             checks.append(check(f"{named}, precision", largest(shares), LOWER_SHARE))
         elif errors.lower:
-            checks.append(left_out(f"{named}, precision", undecided(precision)))
+            checks.append(no_occasion(f"{named}, precision", undecided(precision)))
     return checks + _of_scale_and_metrics(named, precision, first, errors, spread, metrics)
 
 
@@ -199,7 +199,7 @@ def verify_late_epoch(
     """
     ends = (*run.initial.tensors().values(), *run.oracle.weights, *run.oracle.biases)
     if not all(np.isfinite(tensor).all() for tensor in ends):
-        return [left_out(f"{named}, tensors", "training diverges there, in float64 as well")]
+        return [no_occasion(f"{named}, tensors", "training diverges there, in float64 as well")]
     begun = f"begun after {after} epochs"
     checks = verify_short_run(named, precision, run, updated, metrics, apart)
     return [msgspec.structs.replace(check, note=f"{check.note}; {begun}" if check.note else begun) for check in checks]
@@ -322,7 +322,7 @@ def verify_final(
         checks.append(tested("test accuracy", precision, accuracy, reference_accuracy, test_images))
     else:
         if problem.is_logistic:
-            checks.append(left_out("final parameters", _ended(oracle, epochs)))
+            checks.append(no_occasion("final parameters", _ended(oracle, epochs)))
         what = f"test accuracy, not below epoch {len(reached)}'s"
         lower = reference_accuracy if accuracy > reference_accuracy else accuracy
         checks.append(tested(what, precision, lower, reference_accuracy, test_images))
@@ -347,9 +347,9 @@ def verify_final(
             accuracies.append(trained(CURVES[1], precision, metrics[e].accuracy, aim, train_images))
         checks += [_of_epochs(losses), _of_epochs(accuracies)]
     if any(len(reached) <= epoch < epochs for epoch in metrics):
-        checks += [left_out(f"{what}, {LATER}", _ended(oracle, epochs)) for what in CURVES]
+        checks += [no_occasion(f"{what}, {LATER}", _ended(oracle, epochs)) for what in CURVES]
     elif not judged:
-        checks += [left_out(what, NO_METRICS_DUE) for what in CURVES]
+        checks += [no_occasion(what, NO_METRICS_DUE) for what in CURVES]
     return checks
 
 
@@ -403,7 +403,7 @@ def verify_validation(
             )
         checks += [_of_epochs(losses), _of_epochs(accuracies)]
     if any(epoch in validations for epoch in due if epoch >= len(oracle.tested)):
-        checks += [left_out(f"{what}, {LATER}", _ended(oracle, epochs)) for what in VALIDATION_CURVES]
+        checks += [no_occasion(f"{what}, {LATER}", _ended(oracle, epochs)) for what in VALIDATION_CURVES]
     return checks
 
 
@@ -419,7 +419,7 @@ def verify_displacements(
     shortest = check("timed runs, shortest way by the judged one's", short, DISPLACEMENT_SHORTFALL)
     what = "way from the first parameters"
     if plan.epochs > len(oracle.displacements):
-        return [shortest, left_out(what, _ended(oracle, plan.epochs))]
+        return [shortest, no_occasion(what, _ended(oracle, plan.epochs))]
     difference = judged.difference(oracle.displacements[plan.epochs - 1])
     limit = max(DISPLACEMENT_DIFFERENCE, SAFETY * oracle.spread(precision, plan.epochs - 1).way)
     return [shortest, within(what, precision, difference, 0.0, floor=limit)]
@@ -435,7 +435,7 @@ def verify_path(
     what = "distance from the oracle's parameters, by its way"
     if reference is None:
         is_cut = epochs > len(oracle.epochs)
-        return [left_out(what, _ended(oracle, epochs) if is_cut else "its parameters take too much memory")]
+        return [no_occasion(what, _ended(oracle, epochs) if is_cut else "its parameters take too much memory")]
     error = apart(initial, (final.weights, final.biases), reference)
     spread = oracle.spread(precision, epochs - 1).apart
     narrow = SAFETY * spread + MLP_APART_FLOOR

@@ -335,7 +335,7 @@ def compute_all(
     on_gpu = compute_in_gpus_process(problem, dataset, tasks, budget_s, curve_steps, trained, short)
     if isinstance(on_gpu, str):
         cores = cores_usable()
-        groups = grouped(problem, tasks, cores)
+        groups = tasks_by_group(problem, tasks, cores)
         workers = min(len(groups), cores)
         share_s = budget_s * workers / len(groups)
         jobs: list[Callable[[], Any]] = [
@@ -428,7 +428,7 @@ def compute_on_gpu(
     return done, Computed({}, None if params is None else params.result(), "gpu", short=shorts_by_task)
 
 
-def grouped(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:
+def tasks_by_group(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:
     """The tasks that train together on so many cores.
 
     Softmax regressions on the same images are one product, so that a group of them costs little more than one. Of MLPs

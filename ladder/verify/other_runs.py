@@ -14,7 +14,7 @@ from common.problem import Params, Problem
 from ladder.measure.displacement import Displacement
 from ladder.measure.timing import SCHEDULER_DELAY_S
 from ladder.records.run import Check, Process
-from ladder.verify.gates import LATE_START_LAYERS, check, left_out, worst_of
+from ladder.verify.gates import LATE_START_LAYERS, check, no_occasion, worst_of
 
 OWN_CHECK = "networks, share of their first parameters lost"
 LOSS_CHECK = "networks, loss won by the judged one's"
@@ -90,7 +90,7 @@ def verify_judged_time(process: Process, judged: int) -> Check:
     """Check that the judged run is not the only short one: all stages of a round start it from the same parameters."""
     others = [*process.warmups_s, *process.runs_s[:judged], *process.runs_s[judged + 1 :]]
     if not others:
-        return left_out(JUDGED_CHECK, RUN_ALONE)
+        return no_occasion(JUDGED_CHECK, RUN_ALONE)
     took = process.runs_s[judged] + DELAYS_S
     return check(JUDGED_CHECK, max(0.0, 1.0 - took / min(others)), JUDGED_SHORTFALL)
 

@@ -27,14 +27,14 @@ MISSING = ", missing"  # ends the name of a check for a lower limit
 
 
 @dataclass(frozen=True)
-class Limits:
+class RubricLimits:
     """The most and the least that may be counted, by the count's check."""
 
     at_most: Mapping[str, int]
     at_least: Mapping[str, int]
 
 
-NO_LIMITS = Limits({}, {})
+NO_LIMITS = RubricLimits({}, {})
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Rubric:
 
     title: str
     points: Mapping[str, int]
-    limits: Limits
+    limits: RubricLimits
     rungs: Sequence[str] = ()  # of which a submission climbs from one; empty: from any, or from none
     changes: str = ""  # the part that its file writes, or `build` for a trainer of its own; empty: any
 
@@ -93,13 +93,13 @@ def read_rubric(path: Path) -> Rubric:
     return Rubric(
         top.get("title", path.stem),
         {**points, OTHERS: points.get(OTHERS, 1)},
-        Limits(*limits),
+        RubricLimits(*limits),
         top.get("from", ()),
         top.get("changes", ""),
     )
 
 
-def counted_checks(counts: Counts, limits: Limits) -> list[Check]:
+def counted_checks(counts: Counts, limits: RubricLimits) -> list[Check]:
     """A check for each limit of a count; none for kernels where nothing counts them."""
     counted = {KERNELS_CHECK: counts.kernels_per_step, READS_CHECK: float(counts.host_reads)}
     checks = []

@@ -52,7 +52,7 @@ def floor_view(results: Results) -> str:
     )
 
 
-def _floor_cells(distance: floor.Distance, *, on_cpu: bool) -> dict[str, object]:
+def _floor_cells(distance: floor.FloorDistance, *, on_cpu: bool) -> dict[str, object]:
     """A rung's line of the table: what its floor is made of, in us/step; without exchanges if all are on the CPU."""
     design = distance.stage.bounds.design if distance.stage.bounds else None
     exchanging = [] if on_cpu or design is None else [design.exchanging_us]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
-from reports.explorer.code import Code
+from reports.explorer.code import RungCode
 from reports.explorer.html import drawing, template
 from reports.explorer.script_data import LEAST_CHANGE
 from reports.facts import numbers
@@ -19,7 +19,7 @@ MOST_KERNELS = 20  # rows of the table; a library may launch a hundred
 
 
 def rung_html(
-    stage: StageResult, results: Results, code: Code | None = None, origin: str = "", *, is_brief: bool = False
+    stage: StageResult, results: Results, code: RungCode | None = None, origin: str = "", *, is_brief: bool = False
 ) -> str:
     """The view as HTML; `origin` says where the code is from, and a brief view has no timelines.
 

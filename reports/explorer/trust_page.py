@@ -12,7 +12,7 @@ from reports.facts.run_table import name_of, reason, table_order
 from reports.views.rung_view import NEAR, cell
 
 
-def kind(check: Check) -> str:
+def kind_of_check(check: Check) -> str:
     """The kind of a check, without the tensor or the step that it looked at: `first update`."""
     return check.what.partition(",")[0]
 
@@ -20,7 +20,7 @@ def kind(check: Check) -> str:
 def trust_view(results: Results) -> str:
     """The view as HTML."""
     stages = table_order(results)
-    kinds = list(dict.fromkeys(kind(check) for stage in stages for check in stage.checks))
+    kinds = list(dict.fromkeys(kind_of_check(check) for stage in stages for check in stage.checks))
     checks = [check for stage in stages for check in stage.checks if check.judged or not check.passed]
     broken = sum(not check.passed for check in checks)
     rows: list[dict[str, Any]] = [
@@ -44,7 +44,7 @@ def trust_view(results: Results) -> str:
 
 def _group(stage: StageResult, name: str) -> dict[str, Any]:
     """A stage's checks of one kind, and in words how many passed and how near the worst is to its limit."""
-    checks = [check for check in stage.checks if kind(check) == name]
+    checks = [check for check in stage.checks if kind_of_check(check) == name]
     if not checks:
         return {"cells": [], "words": "not checked"}
     judged = [check for check in checks if check.judged or not check.passed]

@@ -20,7 +20,7 @@ SHORTER, FOOT_LINE = 46, 15  # letters of a line on a telephone, and the pixels 
 
 
 @dataclass(frozen=True)
-class Layout:
+class FloorLayout:
     """The picture's places in pixels."""
 
     width: float
@@ -30,13 +30,13 @@ class Layout:
     is_narrow: bool = False  # names and multiples stand above their rows, and long lines are folded
 
 
-WIDE = Layout(PIXELS, 170, 700, 22)
-PHONE = Layout(344, 12, 332, 40, is_narrow=True)
+WIDE = FloorLayout(PIXELS, 170, 700, 22)
+PHONE = FloorLayout(344, 12, 332, 40, is_narrow=True)
 TOP, BOTTOM, ASIDE = 84, 66, 14  # pixels; the last one lies between the axis and the words on its right
 
 
 @dataclass(frozen=True)
-class Distance:
+class FloorDistance:
     """A rung's time and its bounds, in us/step."""
 
     stage: StageResult
@@ -50,18 +50,18 @@ class Distance:
         return self.step_us / self.floor_us
 
 
-def floor_distances(results: Results) -> list[Distance]:
+def floor_distances(results: Results) -> list[FloorDistance]:
     """The timed rungs whose design has a floor, in table order."""
     distances = []
     for stage in table_order(results):
         timed, bounds = step_us(stage), stage.bounds
         floor_us = bounds.design_floor_us if bounds is not None else None
         if timed and bounds is not None and floor_us and bounds.cheat_limit_us > 0 and stage.group != "reference":
-            distances.append(Distance(stage, timed.median, floor_us, bounds.cheat_limit_us))
+            distances.append(FloorDistance(stage, timed.median, floor_us, bounds.cheat_limit_us))
     return distances
 
 
-def drawn(results: Results, layout: Layout = WIDE) -> Canvas:
+def drawn(results: Results, layout: FloorLayout = WIDE) -> Canvas:
     """A row a rung: a bar at the floor, a dot at the time; at least one rung must have a floor."""
     distances = floor_distances(results)
     nearest = min(distances, key=lambda distance: distance.times)
@@ -92,13 +92,13 @@ def drawn(results: Results, layout: Layout = WIDE) -> Canvas:
     return canvas
 
 
-def _folded(text: str, layout: Layout) -> list[str]:
+def _folded(text: str, layout: FloorLayout) -> list[str]:
     """A line of text as one, or as some that fit a telephone."""
     return textwrap.wrap(text, SHORTER) if layout.is_narrow else [text]
 
 
 def _draw_rung(
-    canvas: Canvas, distance: Distance, middle: float, place: Callable[[float], float], layout: Layout
+    canvas: Canvas, distance: FloorDistance, middle: float, place: Callable[[float], float], layout: FloorLayout
 ) -> None:
     """A rung's name, floor, dot, and its time as a multiple of the floor."""
     colour = COLOURS[regime(distance.stage)]
@@ -115,13 +115,13 @@ def _draw_rung(
     canvas.dot(place(distance.step_us), middle, 4.5, colour)
 
 
-def _scale(values: Sequence[float], layout: Layout) -> Callable[[float], float]:
+def _scale(values: Sequence[float], layout: FloorLayout) -> Callable[[float], float]:
     """From us/step to pixels, with a margin at both ends."""
     low, high = math.log(min(values) / 1.3), math.log(max(values) * 1.15)
     return lambda value: layout.left + (math.log(value) - low) / (high - low) * (layout.right - layout.left)
 
 
-def _description(distances: Sequence[Distance]) -> str:
+def _description(distances: Sequence[FloorDistance]) -> str:
     """The figure in a sentence, for a reader who cannot see it."""
     rows = [
         f"{distance.stage.name} {numbers.microseconds(distance.step_us)} of {numbers.microseconds(distance.floor_us)}"

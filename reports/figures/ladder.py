@@ -41,7 +41,7 @@ COLOURS: dict[Regime | None, Colour] = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class LadderLayout:
     """The picture's places in pixels, and what it shows."""
 
     width: float
@@ -55,9 +55,9 @@ class Layout:
     page: str = ""  # the address of that page, unless the picture is in it
 
 
-FILE = Layout(PIXELS, 160, 530, 542, top=84, row=22)
-PAGE = Layout(1000, 168, 650, 668, top=36, row=25, is_page=True)
-PHONE = Layout(344, 8, 336, None, top=36, row=42, is_page=True)
+FILE = LadderLayout(PIXELS, 160, 530, 542, top=84, row=22)
+PAGE = LadderLayout(1000, 168, 650, 668, top=36, row=25, is_page=True)
+PHONE = LadderLayout(344, 8, 336, None, top=36, row=42, is_page=True)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
     return dots
 
 
-def drawn(results: Results, layout: Layout = FILE) -> Canvas:
+def drawn(results: Results, layout: LadderLayout = FILE) -> Canvas:
     """The picture in a layout; at least one stage must have a time."""
     shown = dots(results, is_page=layout.is_page)
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
@@ -142,7 +142,7 @@ def drawn(results: Results, layout: Layout = FILE) -> Canvas:
     return canvas
 
 
-def _link(canvas: Canvas, within: ExitStack, dot: Dot, results: Results, top: float, layout: Layout) -> None:
+def _link(canvas: Canvas, within: ExitStack, dot: Dot, results: Results, top: float, layout: LadderLayout) -> None:
     """Begin a link to the rung's place on the page, with a rectangle that shows where it can be clicked.
 
     Its words name the reference that this rung is compared with, which another rung's class of precision may not have.
@@ -186,7 +186,7 @@ def _description(results: Results, shown: Sequence[Dot]) -> str:
     return f"Microseconds a training step: {', '.join(times)}.{line}"
 
 
-def _scale(values: Sequence[float], layout: Layout) -> Callable[[float], float]:
+def _scale(values: Sequence[float], layout: LadderLayout) -> Callable[[float], float]:
     """From us/step to pixels, with room for the fastest rung's time on its left."""
     length = layout.right - layout.left
     low, high = math.log(min(values)), math.log(max(values) * 1.12)
@@ -195,7 +195,7 @@ def _scale(values: Sequence[float], layout: Layout) -> Callable[[float], float]:
     return lambda value: layout.left + (math.log(value) - low) / (high - low) * length
 
 
-def _ticks(place: Callable[[float], float], layout: Layout) -> list[float]:
+def _ticks(place: Callable[[float], float], layout: LadderLayout) -> list[float]:
     """Round numbers on the axis, at most nine: as fine as there is room for."""
     for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 9) for factor in factors]
@@ -206,7 +206,7 @@ def _ticks(place: Callable[[float], float], layout: Layout) -> list[float]:
     return ticks
 
 
-def _reference_lines(results: Results, shown: Sequence[Dot], layout: Layout) -> list[tuple[Lead, str]]:
+def _reference_lines(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> list[tuple[Lead, str]]:
     """Each reference that a shown rung's lead is taken over.
 
     With each, its words; those of several say for which precisions they count.
@@ -218,7 +218,7 @@ def _reference_lines(results: Results, shown: Sequence[Dot], layout: Layout) -> 
     return [(alike[0], _reference_words(alike, layout, is_alone=len(groups) == 1)) for alike in groups]
 
 
-def _reference_words(alike: Sequence[Lead], layout: Layout, *, is_alone: bool) -> str:
+def _reference_words(alike: Sequence[Lead], layout: LadderLayout, *, is_alone: bool) -> str:
     used = alike[0]
     rungs = "" if is_alone else f" for {numbers.listing(dict.fromkeys(lead.precision for lead in alike))}"
     if not layout.words:
@@ -233,7 +233,7 @@ def _reference_line(
     words: str,
     place: Callable[[float], float],
     ends: tuple[float, float],
-    layout: Layout,
+    layout: LadderLayout,
     dash: str,
 ) -> None:
     """A dashed line at a reference's time, from its words down to the axis."""
@@ -248,7 +248,7 @@ def _reference_line(
     canvas.text(middle, above, words, "reference", anchor="middle", look="halo")
 
 
-def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: Layout) -> None:
+def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: LadderLayout) -> None:
     """A rung: name, arrow, spread, dot, time and words."""
     colour, own = COLOURS[dot.regime], dot.step_us
     at, time = place(own.median), numbers.microseconds(own.median) + disturbed_mark(dot.stage)
@@ -295,7 +295,7 @@ def _arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colo
         canvas.polygon([(tip, middle), (tip - way * HEAD, middle - 4), (tip - way * HEAD, middle + 4)], colour)
 
 
-def _caption(results: Results, shown: Sequence[Dot], layout: Layout) -> Iterator[str]:
+def _caption(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> Iterator[str]:
     """How to read the picture, and how many rungs it leaves out."""
     rungs = [dot for dot in shown if dot.regime]
     if not rungs:

@@ -16,7 +16,7 @@ from ladder.records.run import Curve, CurvePoint, Results, StageResult
 from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.run_table import name_of
-from reports.figures.canvas import Canvas, apart, round_step
+from reports.figures.canvas import Canvas, round_step, spread_apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
@@ -174,7 +174,7 @@ def _label(canvas: Canvas, panel: Panel, where: tuple[float, float], at: Callabl
     """Write each stage's name on the right, near the end of its line."""
     top, height = where
     wanted = [at(line.means[-1]) for _, line in panel.lines]
-    for (stage, line), middle in zip(panel.lines, apart(wanted, top, height, LABEL), strict=True):
+    for (stage, line), middle in zip(panel.lines, spread_apart(wanted, top, height, LABEL), strict=True):
         if stage is not None:
             canvas.line([(RIGHT, at(line.means[-1])), (RIGHT + 10, middle)], _colour(stage), width=0.6)
             canvas.text(RIGHT + 14, middle + 4, name_of(stage), _colour(stage), look="small")

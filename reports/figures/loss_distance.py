@@ -23,7 +23,7 @@ TOP, ROW, BOTTOM = 88, 19, 62
 
 
 @dataclass(frozen=True)
-class Distance:
+class LossDistance:
     """A stage's error in its loss curve, None if not finite, and the limit on it."""
 
     stage: StageResult
@@ -32,10 +32,10 @@ class Distance:
     passed: bool
 
 
-def loss_distances(results: Results) -> list[Distance]:
+def loss_distances(results: Results) -> list[LossDistance]:
     """The stages whose loss curve was checked, in table order."""
     return [
-        Distance(stage, check.error, max(check.limit, NEAREST), check.passed)
+        LossDistance(stage, check.error, max(check.limit, NEAREST), check.passed)
         for stage in table_order(results)
         for check in stage.checks
         if check.what == CHECK and check.judged
@@ -66,11 +66,11 @@ def loss_distance(results: Results) -> Canvas:
     return canvas
 
 
-def _is_by_controls(distances: Sequence[Distance]) -> bool:
+def _is_by_controls(distances: Sequence[LossDistance]) -> bool:
     return any(check.what.startswith(SINCE_CONTROLS) for distance in distances for check in distance.stage.checks)
 
 
-def _verdict(distances: Sequence[Distance]) -> str:
+def _verdict(distances: Sequence[LossDistance]) -> str:
     outside = sum(not distance.passed for distance in distances)
     if not outside:
         return f"Every judged loss is within its limit of float64's ({len(distances)} of {len(distances)} stages)"
@@ -79,7 +79,7 @@ def _verdict(distances: Sequence[Distance]) -> str:
     )
 
 
-def _draw_stage(canvas: Canvas, distance: Distance, middle: float, place: Callable[[float], float]) -> None:
+def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, place: Callable[[float], float]) -> None:
     """A stage's name, dot and limit, and how often the error fits into the limit."""
     limit = place(distance.limit)
     canvas.text(LEFT - 12, middle + 4, name_of(distance.stage), anchor="end", look="mono")
@@ -109,7 +109,7 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
     return lambda value: LEFT + (math.log10(value) - low) / (high - low) * (RIGHT - LEFT)
 
 
-def _description(distances: Sequence[Distance]) -> str:
+def _description(distances: Sequence[LossDistance]) -> str:
     """The figure in a sentence, for a reader who cannot see it."""
     rows = [f"{curve.stage.name} {numbers.error(curve.error)} of {numbers.error(curve.limit)}" for curve in distances]
     return f"Distance of the loss curve from the oracle's, and its limit: {', '.join(rows)}."

@@ -36,7 +36,7 @@ NUDGES = sorted(range(-156, 157, LINE), key=abs)  # pixels: a label's distances 
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """A rung: flops a byte, and TFLOP/s."""
 
     stage: StageResult
@@ -70,7 +70,7 @@ class Roof:
         units = {unit: limits[f"gemm_{unit}"] for unit in UNITS if f"gemm_{unit}" in limits}
         return cls(units, {title: limits[name] / 1e3 for name, title in PATHS if name in limits})
 
-    def over(self, point: Point) -> tuple[str, float]:
+    def over(self, point: RooflinePoint) -> tuple[str, float]:
         """The roof over a rung, by name, with its TFLOP/s: a path such as L2, or the unit of the rung's precision.
 
         float32 stands for the fastest unit: some rungs keep its precision on tensor cores.
@@ -114,7 +114,7 @@ class Plot:
         return not any(left < r and right > a and top < b and bottom > t for a, t, r, b in self.taken)
 
 
-def points(results: Results) -> list[Point]:
+def points(results: Results) -> list[RooflinePoint]:
     """The rungs with a time and a counted design, at most eleven; empty without measured limits."""
     if results.limits is None or not Roof.of(results.limits).units or not Roof.of(results.limits).paths:
         return []
@@ -123,7 +123,7 @@ def points(results: Results) -> list[Point]:
         design = stage.bounds.design if stage.bounds is not None else None
         if design is not None and stage.timing is not None and design.flops and design.bytes:
             rate = design.flops / stage.timing.step_us / 1e6
-            dots.append(Point(stage, design.flops / design.bytes, rate))
+            dots.append(RooflinePoint(stage, design.flops / design.bytes, rate))
     return dots
 
 
@@ -155,7 +155,7 @@ def drawn(results: Results) -> Canvas:
     return canvas
 
 
-def _latency_roof(canvas: Canvas, plot: Plot, point: Point) -> None:
+def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """A short bar at the most that the rung's own design allows."""
     at, top, colour = plot.x(point.intensity), plot.y(point.latency[1]), COLOURS[regime(point.stage)]
     if top > TOP:
@@ -163,7 +163,7 @@ def _latency_roof(canvas: Canvas, plot: Plot, point: Point) -> None:
         canvas.line([(at - ROOF, top), (at + ROOF, top)], colour, width=2.5)
 
 
-def headline(dots: Sequence[Point], roof: Roof) -> str:
+def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
     """The fastest rung's rate, and its share of the lowest roof over it, by name."""
     fastest = max(dots, key=lambda point: point.rate)
     (path, over), (waits, latency) = roof.over(fastest), fastest.latency
@@ -171,7 +171,7 @@ def headline(dots: Sequence[Point], roof: Roof) -> str:
     return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / limit:.2g}% of what {allowed}"
 
 
-def _description(dots: Sequence[Point], roof: Roof) -> str:
+def _description(dots: Sequence[RooflinePoint], roof: Roof) -> str:
     """The figure in words, for a reader who cannot see it."""
     rungs = ", ".join(
         f"{point.stage.name} {_rate(point.rate)} TFLOP/s at {_rate(point.intensity)} flops a byte" for point in dots
@@ -181,7 +181,7 @@ def _description(dots: Sequence[Point], roof: Roof) -> str:
     return f"Rungs: {rungs}. Roofs, as measured: {', '.join(limits)}."
 
 
-def _plot(dots: Sequence[Point], roof: Roof) -> Plot:
+def _plot(dots: Sequence[RooflinePoint], roof: Roof) -> Plot:
     """Axes that hold all dots, all units' roofs, and the beginning of the slopes."""
     right = max(*(point.intensity for point in dots), max(roof.units.values()) / min(roof.paths.values())) * 4
     left = _before(min(point.intensity for point in dots), right, MARGIN)
@@ -246,7 +246,7 @@ def _words(canvas: Canvas, plot: Plot, x: float, y: float, words: str, anchor: A
     canvas.text(x, y, words, anchor=anchor, look="small halo")
 
 
-def _label(canvas: Canvas, plot: Plot, point: Point) -> None:
+def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """The rung's name beside its dot, or at the nearest free place with a line to it."""
     at, height = plot.x(point.intensity), plot.y(point.rate)
     width = LETTER * len(point.stage.name)
@@ -268,7 +268,7 @@ def _label(canvas: Canvas, plot: Plot, point: Point) -> None:
     canvas.text(start, middle + 4, point.stage.name, look="mono halo")
 
 
-def _caption(canvas: Canvas, dots: Sequence[Point]) -> None:
+def _caption(canvas: Canvas, dots: Sequence[RooflinePoint]) -> None:
     """The colours of the dots."""
     at = 12.0
     for name in _regimes(dots):
@@ -281,7 +281,7 @@ def _caption(canvas: Canvas, dots: Sequence[Point]) -> None:
     canvas.text(12, BOTTOM + 78, words, "faint", look="small")
 
 
-def _regimes(dots: Sequence[Point]) -> Iterator[Regime]:
+def _regimes(dots: Sequence[RooflinePoint]) -> Iterator[Regime]:
     """The regimes of these rungs, in the order of the headings."""
     there = {regime(point.stage) for point in dots}
     return (name for name in HEADINGS if name in there)

@@ -16,7 +16,7 @@ from reports.facts.provenance import gpu_name
 from reports.facts.run_table import ABLATIONS, dataset_name, name_of
 from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
-from reports.figures.canvas import Canvas, apart
+from reports.figures.canvas import Canvas, spread_apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, Colour
 
@@ -46,7 +46,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Line:
+class Trend:
     """A line of a panel: a spread at each place, None where a time is missing, and places to draw as rings."""
 
     name: str
@@ -94,7 +94,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     return canvas
 
 
-def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Iterable[StageResult]) -> list[Line]:
+def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Iterable[StageResult]) -> list[Trend]:
     """A line a stage: rungs in the colour of their regime, references broken; the winners are thick."""
     winners = {name for point in points for name in _fastest(results.runs[point.name])}
     times = []
@@ -109,7 +109,7 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: I
         is_reference = stage.group == "reference"
         way = None if is_reference else regime(stage)
         times.append(
-            Line(
+            Trend(
                 name_of(stage),
                 COLOURS[way],
                 spreads,
@@ -127,7 +127,7 @@ def _share(spread: Spread | None, networks: int) -> Spread | None:
     return Spread(spread.median / networks, spread.min / networks, spread.max / networks) if spread else None
 
 
-def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
+def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
     """The time of a network's products at the GPU's highest rate, with all multiprocessors; none without limits."""
     limits: list[tuple[float, Spread | None]] = []
     for point in points:
@@ -136,7 +136,7 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[L
         if rates:
             least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
             limits.append((axis.place(point), Spread(least_us, least_us, least_us)))
-    return [Line("products at the highest rate", "faint", limits, dash="1 3")] if limits else []
+    return [Trend("products at the highest rate", "faint", limits, dash="1 3")] if limits else []
 
 
 def _fastest(run: Results) -> list[str]:
@@ -147,13 +147,13 @@ def _fastest(run: Results) -> list[str]:
     return [min(group, key=lambda time: time[0])[1].name for group in groups if group]
 
 
-def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
+def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
     """A line a class of precision."""
     by_precision = grouped(
         (winner.lead.precision, winner) for winner in point_winners(results) if winner.point in points
     )
     return [
-        Line(
+        Trend(
             f"{precision} rungs",
             "ink",
             [
@@ -169,7 +169,7 @@ def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[L
 
 
 def _panel(
-    canvas: Canvas, lines: Sequence[Line], top: float, height: float, heading: str, axis: Axis, points: Sequence[Point]
+    canvas: Canvas, lines: Sequence[Trend], top: float, height: float, heading: str, axis: Axis, points: Sequence[Point]
 ) -> None:
     """Lines with whiskers on a log axis, each with its name and its last value on the right."""
     is_lead = "lead" in heading
@@ -189,7 +189,7 @@ def _panel(
     values_at = {axis.place(point): value_text(point.values[axis.key]) for point in points}
     for line in sorted(lines, key=lambda line: line.is_thick):
         _line(canvas, line, place)
-    for line, at in zip(lines, apart([place(line.last[1]) for line in lines], top, height, LABEL), strict=True):
+    for line, at in zip(lines, spread_apart([place(line.last[1]) for line in lines], top, height, LABEL), strict=True):
         last, value = line.last
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], line.colour, dash="1 3")
         text = numbers.ratio(value) if is_lead else numbers.microseconds(value)
@@ -200,7 +200,7 @@ def _panel(
         )
 
 
-def _line(canvas: Canvas, line: Line, place: Scale) -> None:
+def _line(canvas: Canvas, line: Trend, place: Scale) -> None:
     width = 2.2 if line.is_thick else 1.1
     for is_there, piece in groupby(line.spreads, key=lambda point: point[1] is not None):
         known = [(at, spread) for at, spread in piece if spread is not None]
@@ -231,7 +231,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _bottom(
-    canvas: Canvas, lines: Sequence[Line], axis: Axis, points: Sequence[Point], bottom: float, *, on_gpu_time: bool
+    canvas: Canvas, lines: Sequence[Trend], axis: Axis, points: Sequence[Point], bottom: float, *, on_gpu_time: bool
 ) -> None:
     """The values of the setting, on two lines if they would touch, and how to read the figure."""
     texts = [(axis.place(point), value_text(point.values[axis.key])) for point in points]
@@ -259,7 +259,7 @@ def _bottom(
     )
 
 
-def _description(step: str, times: Sequence[Line], leads: Sequence[Line]) -> str:
+def _description(step: str, times: Sequence[Trend], leads: Sequence[Trend]) -> str:
     """The figure in words, for a reader who cannot see it."""
     last = [f"{line.name} {numbers.microseconds(line.last[1])}" for line in times]
     ahead = [f"{line.name} {numbers.ratio(line.last[1])}" for line in leads]

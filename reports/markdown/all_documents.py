@@ -12,11 +12,11 @@ from reports.facts.glossary import glossary_lines
 from reports.markdown.climb import chapters
 from reports.markdown.leads import leads_sentence, leads_table
 from reports.markdown.method_limits import limits_block
-from reports.markdown.readme import Records, cpu_block, ladder_block, networks_block, picture_block
+from reports.markdown.readme import RecordedRuns, cpu_block, ladder_block, networks_block, picture_block
 from reports.markdown.readme_published import published_block
 from reports.markdown.tables import bullets
 
-BLOCKS: dict[str, Callable[[Records, Path], str]] = {  # by the names in their markers
+BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in their markers
     "picture": lambda records, page: picture_block(records.runs(page)),
     "ladder": lambda records, page: ladder_block(records.runs(page)),
     "networks": lambda records, page: networks_block(records.runs(page)),
@@ -41,7 +41,7 @@ def documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> Itera
     Raises ReportError for markers that are missing, and for a chapter that the recorded runs do not support;
     ResultsError or OSError for a record that cannot be read.
     """
-    records = Records(reference, plans)
+    records = RecordedRuns(reference, plans)
     for page in (root / README, *sorted((root / "docs").rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
         for name, block in BLOCKS.items():

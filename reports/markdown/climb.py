@@ -83,7 +83,7 @@ class Named(Mapping[str, Any]):
         return 0
 
 
-class Run:
+class ChapterRun:
     """What chapters say of one recorded run, by the names of its rungs."""
 
     def __init__(self, results: Results, folder: str = MAIN) -> None:
@@ -279,11 +279,11 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     if not templates:
         return []
     files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
-    runs = {path.parent.name: Run(load(path.parent), path.parent.name) for path in files}
+    runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / FOLDER).glob("*/results.json"):
-        runs[f"{LANGUAGES} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
+        runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     for path in reference.glob(f"{FOLDER}/studies/{FLEET}/*/results.json"):
-        runs[f"{FLEET} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
+        runs[f"{FLEET} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     pages = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))
         for template in templates
@@ -294,7 +294,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     return pages
 
 
-def rendered(template: Path, runs: Mapping[str, Run]) -> str:
+def rendered(template: Path, runs: Mapping[str, ChapterRun]) -> str:
     """One chapter; raises ReportError for a placeholder without a value, and for a claim that does not hold."""
     environment = Environment(
         loader=FileSystemLoader(template.parent),

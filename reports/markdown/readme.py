@@ -29,7 +29,7 @@ from reports.markdown.tables import cell, code, figure_links, notice_blocks, tab
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 
 
-class Records:
+class RecordedRuns:
     """The recorded runs and studies, each read once, and the plans of all studies."""
 
     def __init__(self, reference: Path, plans: Sequence[Study] = ()) -> None:

@@ -31,7 +31,7 @@ from reports.facts.verdict import study_sentences
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
-from reports.markdown.tables import bullets, cell, code, details, notice_blocks, picture, table
+from reports.markdown.tables import bullets, cell, code, folded, notice_blocks, picture, table
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
@@ -74,9 +74,9 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *_ablations(results, figures),
         *_published(results),
         "## Details",
-        *details("Missing times", [bullets(failures)] if (failures := not_passed(results)) else []),
-        *details("Points", [table(("Point", "Status", "Problem"), points)]),
-        *details("Provenance", _provenance(results)),
+        *folded("Missing times", [bullets(failures)] if (failures := not_passed(results)) else []),
+        *folded("Points", [table(("Point", "Status", "Problem"), points)]),
+        *folded("Provenance", _provenance(results)),
     ]
     return "\n\n".join(blocks) + "\n"
 

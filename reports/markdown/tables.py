@@ -72,7 +72,7 @@ def warning_box(text: str) -> str:
     return f"> [!WARNING]\n> **{line(text)}**"
 
 
-def details(summary: str, blocks: Iterable[str]) -> list[str]:
+def folded(summary: str, blocks: Iterable[str]) -> list[str]:
     """Blocks below a line that a reader unfolds; empty without any."""
     inside = list(blocks)
     return [f"<details><summary>{summary}</summary>", *inside, "</details>"] if inside else []

@@ -21,7 +21,7 @@ OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"
 HERE = {"yes": "green", "no": "dim"}
 
 
-class Stage(NamedTuple):
+class ListedStage(NamedTuple):
     """A stage, as `ladder.run.entries` lists it."""
 
     name: str
@@ -49,7 +49,7 @@ def print_stage_list(
     if network:
         say(console, network, "bold")
     blocks = ["", *BLOCKS.values()]
-    ordered = sorted((Stage(*stage) for stage in stages), key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
+    ordered = sorted((ListedStage(*row) for row in stages), key=lambda row: blocks.index(BLOCKS.get(row.group, "")))
     grouped = groupby(enumerate(ordered), key=lambda pair: _heading(pair[1]))
     headings = {next(members)[0]: heading for heading, members in grouped}
     columns = [
@@ -75,7 +75,7 @@ EXPECTED = (
 )
 
 
-def _expected(stages: Sequence[Stage]) -> list[Column]:
+def _expected(stages: Sequence[ListedStage]) -> list[Column]:
     """The columns of the estimates; none without any."""
     expectations = [stage.expected for stage in stages]
     if not any(expectations):
@@ -94,7 +94,7 @@ def _expected(stages: Sequence[Stage]) -> list[Column]:
     ]
 
 
-def _losses(stages: Sequence[Stage]) -> list[str]:
+def _losses(stages: Sequence[ListedStage]) -> list[str]:
     """What the estimates are, and a line for each rung that should lose."""
     gpus = [stage.expected.gpu for stage in stages if stage.expected]
     if not gpus:
@@ -104,14 +104,14 @@ def _losses(stages: Sequence[Stage]) -> list[str]:
     return [about, *EXPECTED, *named]
 
 
-def _heading(stage: Stage) -> str:
+def _heading(stage: ListedStage) -> str:
     """A rung's way to the GPU; the block of any other stage."""
     if stage.group == "cpu":
         return ON_CPU
     return BLOCKS.get(stage.group) or (HEADINGS[stage.regime] if stage.regime and stage.words else OTHERS)
 
 
-def _why_not(stages: Sequence[Stage]) -> list[str]:
+def _why_not(stages: Sequence[ListedStage]) -> list[str]:
     """A line for each reason why stages do not run here: `no (28 of 38): no CUDA device`."""
     reasons = grouped((stage.missing, stage.name) for stage in stages if stage.missing)
     if not reasons:

@@ -371,7 +371,7 @@ def without_side_effects() -> Iterator[None]:
 
     with contextlib.ExitStack() as patched:
         for name in (
-            "ladder.run.preflight.load_dataset",
+            "ladder.run.preflight.dataset_of",
             "ladder.run.session.load_dataset",
             "ladder.study.session.load_dataset",
             "ladder.doctor.doctor",

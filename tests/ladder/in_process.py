@@ -22,8 +22,8 @@ from ladder.verify.oracle_runs import (
     assembled,
     compute,
     compute_all,
-    grouped,
     planned,
+    tasks_by_group,
     trained_params,
 )
 
@@ -43,7 +43,7 @@ def trained_here(
 ) -> Computed:
     """Train the oracle and its controls, in place of `compute_all`."""
     done, data = dict[Task, OracleRun](), Dataset.load_saved(dataset)
-    for group in grouped(problem, planned(problem, data, runs, precisions), cores=1):
+    for group in tasks_by_group(problem, planned(problem, data, runs, precisions), cores=1):
         done |= compute(problem, dataset, group, budget_s, curve_steps)
     found = assembled(problem, done, data.train.images)
     return Computed(found, trained_params(problem, dataset) if also["trained"] else None)

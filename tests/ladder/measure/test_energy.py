@@ -15,7 +15,7 @@ from common.trainer import EpochMetrics
 from ladder.measure import energy, measurement
 from ladder.measure.energy import LEAST_S, CounterError, energy_of
 from ladder.measure.measurement import Laps, Measurement
-from ladder.measure.timing import Plan, Run, Validation
+from ladder.measure.timing import Plan, TimedRun, Validation
 from ladder.records.run import Energy
 
 WORKING_W, AWAKE_W, IDLE_W, AWAKE_S, MOVES_S = 400.0, 300.0, 100.0, 0.8, 0.1
@@ -83,7 +83,7 @@ def test_epochs_go_on_like_those_of_a_run_with_their_validation(monkeypatch: pyt
     measured: Any = object.__new__(Measurement)
     measured._job = SimpleNamespace(energy=True)
     measured._trainer, measured._fence, measured._clock = trainer, lambda: None, time.perf_counter
-    measured._plan, measured._runs = Plan(epochs=3, repeats=1, warmups=0), [Run(6.0, None, {}, 0.0)]
+    measured._plan, measured._runs = Plan(epochs=3, repeats=1, warmups=0), [TimedRun(6.0, None, {}, 0.0)]
 
     def validate() -> EpochMetrics:
         seen.append("validated")

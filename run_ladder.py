@@ -18,7 +18,7 @@ from common.files import explained, of_system
 from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
 from common.streams import accept_any_text, drop_output, printable
 from ladder.records.foreign import ResultsError
-from reports.errors import ReportError
+from reports.report_error import ReportError
 
 if TYPE_CHECKING:
     from ladder.options import commands

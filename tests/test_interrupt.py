@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from ladder.records.files import PROGRAM as TYPED
+from ladder.records.program import PROGRAM as TYPED
 from ladder.records.run import load
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.seeds import SEED

@@ -20,7 +20,7 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import missing
 from ladder.machine.limits import limit_of, main, measure_limits
-from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.records.limits_record import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from stages.engine.stage import Stage
 

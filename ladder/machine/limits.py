@@ -29,7 +29,7 @@ from common.process_group import die_with_parent
 from common.source_hash import source_hash
 from ladder.machine.environment import missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.records.limits import SHARED, Chip, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.records.limits_record import SHARED, Chip, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
 from stages.engine.recipe import Traits

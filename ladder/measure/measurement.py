@@ -33,7 +33,7 @@ from ladder.machine.host_monitor import HostMonitor
 from ladder.measure import fetched, protocol, seeds, timing
 from ladder.measure.counted import counted
 from ladder.measure.curves import record_curve
-from ladder.measure.energy import CounterError, energy_of
+from ladder.measure.energy_counter import CounterError, energy_of
 from ladder.measure.fetched import fetched_params
 from ladder.measure.profiled import OwnProfile, sample_of
 from ladder.measure.protocol import (
@@ -73,7 +73,7 @@ from ladder.measure.timing import (
 from ladder.profile import chrome, cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.summary import summarise, with_bytes
-from ladder.records.check import Counts
+from ladder.records.checked import Counts
 from ladder.records.profile import FirstCalls, Profile
 from ladder.records.run import Curve, GpuState, HostState, Process
 from stages.engine.stage import Stage

@@ -10,7 +10,7 @@ from common.cuda import nvtx
 from common.problem import Problem
 from common.trainer import Trainer, wait_of
 from ladder.measure.timing import Validation
-from ladder.profile import cupti, stamps
+from ladder.profile import cpu_stamps, cupti
 from ladder.profile.trace import Trace
 
 
@@ -67,7 +67,7 @@ class OwnProfile:
 
     def record_on_cpu(self, *, warm_up: bool) -> Trace:
         """Run the epochs with time stamps around each kernel."""
-        return stamps.record(self.sample.epochs, self._run, warm_up=warm_up)
+        return cpu_stamps.record(self.sample.epochs, self._run, warm_up=warm_up)
 
     def show(self, stage: str) -> None:
         """The epochs, for a profiler that watches from outside."""

@@ -11,7 +11,7 @@ from common.errors import UsageError
 from common.files import explained, is_limit, of_system
 from common.signals import INTERRUPTED
 from ladder.options.commands import MeasureStudy, Resume, ResumeStudy, Run
-from ladder.records.files import PROGRAM
+from ladder.records.program import PROGRAM
 
 
 def interrupted(asked: Run | Resume | MeasureStudy | ResumeStudy, folder: Path, note: Callable[[str], object]) -> int:

@@ -25,7 +25,7 @@ from ladder.options.commands import CheckStage
 from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import first_printed
-from ladder.records.check import Checked
+from ladder.records.checked import Checked
 from ladder.records.run import Precision
 from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, drawn_salt
@@ -34,7 +34,7 @@ from ladder.run.observer import DownloadObserver
 from ladder.run.preflight import cannot_run, describe_problem, posed, refuse_idle_gpus
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
-from ladder.verify.advice import first_cause, what_to_look_at
+from ladder.verify.failed_checks import first_cause, what_to_look_at
 from ladder.verify.oracle_runs import STEP_WORK
 from ladder.verify.rubric import NO_LIMITS, Rubric, RubricLimits, counted_checks, read_rubric
 from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS

@@ -12,7 +12,7 @@ from common.problem import Problem
 from common.vocabulary import Group, Regime
 from ladder.machine.environment import missing
 from ladder.processes.stage_files import described
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
 from ladder.run.expected import Costs, expectations
 from stages.engine.stage import Stage
 from stages.registry import Entry, load_all, select

@@ -14,7 +14,7 @@ import msgspec
 
 from common.cost import parameters
 from common.problem import Problem
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
 from stages.engine.stage import Stage
 from stages.persistent.grid_plan import make_plan
 from stages.persistent.r1_persistent_grid import GridEpoch

@@ -21,7 +21,7 @@ from common.cuda.driver import devices
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise, Run
-from ladder.records.outlook import NearRun, Outlook, Outlooks
+from ladder.records.expectation import NearRun, Outlook, Outlooks
 from ladder.records.run import Results
 from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, H200, UNKNOWN, Chip, chip_named
 from ladder.run.entries import CLASSES, INPUTS, estimated

@@ -52,13 +52,13 @@ from ladder.profile.trace import ProfileError
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
+from ladder.run.code_watch import Disk
 from ladder.run.expected import expected_here
 from ladder.run.judge import drawn_salt
 from ladder.run.jury import Jury
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
-from ladder.run.sources import Disk
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
 from stages.registry import Entry

@@ -17,16 +17,16 @@ from ladder.machine.environment import missing
 from ladder.machine.limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
 from ladder.records.run import Results, load
 from ladder.records.study import INDEX
+from ladder.run.code_watch import Disk, code_of, keep_sources
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, cut, dataset_of, describe_problem, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
-from ladder.run.sources import Disk, code_of, keep_sources
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
 

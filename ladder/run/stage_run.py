@@ -14,8 +14,8 @@ from ladder.machine.disturbance import least_disturbed, with_disturbances
 from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile.summary import averaged
-from ladder.records.limits import StepBounds
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
+from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import (
     Check,
@@ -32,8 +32,8 @@ from ladder.records.run import (
     preferred,
 )
 from ladder.records.statistics import Interval, median_interval
-from ladder.run.sources import CodeWatch, Disk
-from ladder.verify.advice import first_cause, is_of_first_update, what_to_look_at
+from ladder.run.code_watch import CodeWatch, Disk
+from ladder.verify.failed_checks import first_cause, is_of_first_update, what_to_look_at
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
 from stages.engine.stage import GPU

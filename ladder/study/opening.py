@@ -16,9 +16,9 @@ from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.study.point_session import PointSession
 from ladder.study.points import due
-from ladder.study.session import StudyObserver, StudySession, begin_study, data_of, refuse_begun, resume_study
 from ladder.study.spread import Sent, SpreadSession, how_to_send, sent_in
 from ladder.study.study_file import with_settings
+from ladder.study.study_session import StudyObserver, StudySession, begin_study, data_of, refuse_begun, resume_study
 from stages.registry import Entry
 
 Session = StudySession | SpreadSession | PointSession

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ladder.options.run_options import Size
 from ladder.options.toml_file import TomlFile
-from ladder.records.check import Award, Counts, Graded
+from ladder.records.checked import Award, Counts, Graded
 from ladder.records.run import Check
 from stages.engine.recipe import Recipe
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ladder.records.files import visible
+from ladder.records.program import visible
 from ladder.records.run import Results, ResultsError, StageResult, load
 from ladder.records.study import INDEX
-from reports.errors import ReportError
 from reports.facts.baselines import fastest
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_differences import cannot_compare
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.two_runs import CannotCompareError
+from reports.report_error import ReportError
 
 PREFIX = "reference:"
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ladder.records.exactness import CLASSES
-from ladder.records.outlook import Outlook, Outlooks
+from ladder.records.expectation import Outlook, Outlooks
 from reports.facts import numbers
 
 REFERENCES = {

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ladder.records.files import ROOT
+from ladder.records.program import ROOT
 from ladder.records.run import Results, StageResult, load
 from reports.facts import numbers
 from reports.facts.baselines import ratio

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, Interval, ratio_interval
-from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.run_differences import cannot_compare, differences, is_same_run
 from reports.facts.run_table import reason, table_order
 from reports.facts.times import step_times_us
+from reports.report_error import ReportError
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
 RESOLUTION = 0.005  # share; two recordings of one machine may differ by less, whatever their intervals say

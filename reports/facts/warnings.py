@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
-from ladder.records.limits import SHARED
+from ladder.records.limits_record import SHARED
 from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
 from reports.facts import numbers

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import Precision, Results, StageResult
 from reports.facts import numbers
 from reports.facts.headline_rungs import headline_rungs

@@ -10,7 +10,7 @@ from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import timeline_name
 from reports.facts.run_table import rows
 from reports.facts.time_breakdown import chain
-from reports.figures import energy, ladder, roofline, waterfall
+from reports.figures import energy_figure, ladder, roofline, waterfall
 from reports.figures.ablation_figures import ablation_figure
 from reports.figures.canvas import Canvas
 from reports.figures.loss_curves import curves, has_curves
@@ -36,8 +36,8 @@ def drawings(results: Results) -> dict[str, Callable[[], Canvas]]:
         figures["waterfall.svg"] = partial(waterfall.drawn, results, way)
     if roofline.points(results):
         figures["roofline.svg"] = partial(roofline.drawn, results)
-    if energy.energies(results):
-        figures["energy.svg"] = partial(energy.drawn, results)
+    if energy_figure.energies(results):
+        figures["energy.svg"] = partial(energy_figure.drawn, results)
     ablations = {group: name for group, name in FIGURES.items() if ablation(results, group)}
     figures |= {name: partial(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)

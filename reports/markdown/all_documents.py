@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ladder.records.files import atomic_write
+from ladder.records.program import atomic_write
 from ladder.records.study import Study
-from reports.errors import ReportError
 from reports.facts.glossary import glossary_lines
 from reports.markdown.climb import chapters
 from reports.markdown.leads import leads_sentence, leads_table
@@ -15,6 +14,7 @@ from reports.markdown.method_limits import limits_block
 from reports.markdown.readme import RecordedRuns, cpu_block, ladder_block, networks_block, picture_block
 from reports.markdown.readme_published import published_block
 from reports.markdown.tables import bullets
+from reports.report_error import ReportError
 
 BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in their markers
     "picture": lambda records, page: picture_block(records.runs(page)),

@@ -18,7 +18,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult, load
-from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.baselines import lead, ratio
 from reports.facts.predictions import judge
@@ -29,6 +28,7 @@ from reports.facts.time_breakdown import PARTS, Change, changes, profiled
 from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
 from reports.markdown.tables import code, table
+from reports.report_error import ReportError
 
 TEMPLATES = "templates"
 FIGURES = "figures"

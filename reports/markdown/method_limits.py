@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from reports.facts import numbers
 from reports.markdown.readme import Runs
 from reports.markdown.tables import cell, table

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ladder.records.files import PROGRAM
 from ladder.records.profile import KernelUse
+from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, Status
-from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import ResolvedPart
 from reports.facts.run_table import FOUND, disturbed_in_words, heading, reason
 from reports.facts.time_breakdown import Change, Profiled, profiled
+from reports.report_error import ReportError
 from reports.terminal.console_layout import Column, print_table, say, say_titled, shortest, standard
 from reports.views.rung_view import RungView, rung_view
 

@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from rich.console import Console
 
-from ladder.records.outlook import NearRun, Outlook, Outlooks
+from ladder.records.expectation import NearRun, Outlook, Outlooks
 from reports.facts import numbers
 from reports.facts.advice import REFERENCES, deciding, notes, training_s, verdict
 from reports.terminal.console_layout import Column, print_table, say, standard

@@ -7,8 +7,8 @@ import shlex
 from rich.console import Console
 from rich.text import Text
 
-from ladder.records.check import Checked
-from ladder.records.files import PROGRAM
+from ladder.records.checked import Checked
+from ladder.records.program import PROGRAM
 from ladder.records.run import Check
 from reports.facts import numbers
 from reports.facts.grouped import grouped

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from ladder.records.files import PROGRAM
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
+from ladder.records.program import PROGRAM
 from ladder.records.run import Group
 from reports.facts import numbers
 from reports.facts.grouped import grouped

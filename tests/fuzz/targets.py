@@ -373,7 +373,7 @@ def without_side_effects() -> Iterator[None]:
         for name in (
             "ladder.run.preflight.dataset_of",
             "ladder.run.session.load_dataset",
-            "ladder.study.session.load_dataset",
+            "ladder.study.study_session.load_dataset",
             "ladder.doctor.doctor",
             "ladder.machine.limits.measure_limits",
             "reports.markdown.all_documents.documents",

@@ -13,7 +13,7 @@ from common.oracle import Oracle, OracleEpoch
 from ladder.run import jury
 from ladder.run.check import OVERWROTE, Checker
 from ladder.run.stage_run import StageRun
-from ladder.verify.advice import first_cause, what_to_look_at
+from ladder.verify.failed_checks import first_cause, what_to_look_at
 from ladder.verify.oracle_runs import compute_on_gpu
 from ladder.verify.short_runs import ShortRun
 from stages.registry import load_entry

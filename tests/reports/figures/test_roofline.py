@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.records.limits import DesignFloor, StepBounds
+from ladder.records.limits_record import DesignFloor, StepBounds
 from ladder.records.run import Results, load
 from reports.figures.roofline import Roof, RooflinePoint, drawn, headline, points
 from tests.reports import sample

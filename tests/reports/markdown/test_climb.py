@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from ladder.options.parsers import parse
 from ladder.records.run import Results, load
-from reports.errors import ReportError
 from reports.markdown.climb import ChapterRun, chapters, diff, rendered
+from reports.report_error import ReportError
 
 ROOT = Path(__file__).parents[3]
 CLIMB = ROOT / "docs" / "climb"

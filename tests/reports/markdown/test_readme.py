@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, ResultsError, StageDoc, save
 from ladder.study.study_file import read_study
-from reports.errors import ReportError
 from reports.facts.headline_rungs import MOST_RUNGS
 from reports.figures.run_figures import drawings
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
 from reports.markdown.readme import RecordedRuns
 from reports.markdown.run_report import report
 from reports.markdown.tables import KEPT
+from reports.report_error import ReportError
 from tests.reports import sample
 
 ROOT = Path(__file__).parents[3]

@@ -10,9 +10,9 @@ import pytest
 
 from ladder.records.run import load
 from ladder.records.sources import sources_of
-from ladder.run import sources
+from ladder.run import code_watch
+from ladder.run.code_watch import CodeWatch, code_of, keep_sources
 from ladder.run.entries import all_entries
-from ladder.run.sources import CodeWatch, code_of, keep_sources
 from stages.registry import load_all
 from tests.ladder.harness import NUMPY, Watcher, prepare
 from tests.reports import sample
@@ -26,8 +26,8 @@ GRID = "stages.persistent.r1_persistent_grid:STAGE"
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the sources, to be changed."""
     for folder in ("stages", "common"):
-        shutil.copytree(sources.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(sources, "ROOT", tmp_path)
+        shutil.copytree(code_watch.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code_watch, "ROOT", tmp_path)
     return tmp_path
 
 

@@ -13,7 +13,7 @@ from common.errors import UsageError
 from ladder.machine.clock_lock import locked_clocks
 from ladder.options.commands import MeasureStudy, Resume, ResumeStudy
 from ladder.records.jobs import PointJob
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
 from ladder.run.observer import RunObserver

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from common.oracle import FloatArray
 from common.problem import Params, initial_params
 from ladder.records.run import Check
-from ladder.verify.advice import first_cause, what_to_look_at
+from ladder.verify.failed_checks import first_cause, what_to_look_at
 from ladder.verify.gates import check, verify_first_update
 from ladder.verify.short_runs import ShortRun
 from tests.ladder.harness import small_dataset, small_problem

@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.allocator import keep_freed_memory
+from common.arrays import keep_freed_memory
 from common.blas import limit_blas_threads, worthwhile_threads
 from common.cost import parameters
 from common.data.dataset import Dataset, Split

@@ -72,7 +72,7 @@ def _answer(alike: Sequence[MeasuredPoint]) -> dict[str, Any]:
                 "rung": rung.name,
                 "address": rung_address(point, rung.name),
                 "time": _time(rung),
-                "lead": _lead(_of(point.leads, rung)),
+                "lead": _lead(next((winner for winner in point.leads if winner.lead.stage is rung), None)),
             }
             for name, rung in point.fastest_by_precision.items()
         ],
@@ -113,10 +113,6 @@ def _lead(lead: PointLead | None) -> dict[str, Any] | None:
     if lead is None:
         return None
     return {"text": lead.text, "over": lead.lead.reference.name, "missing": lead.missing}
-
-
-def _of(leads: Sequence[PointLead], rung: StageResult) -> PointLead | None:
-    return next((winner for winner in leads if winner.lead.stage is rung), None)
 
 
 def _time(stage: StageResult) -> str:

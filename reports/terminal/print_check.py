@@ -9,7 +9,6 @@ from rich.text import Text
 
 from ladder.records.checked import Checked
 from ladder.records.program import PROGRAM
-from ladder.records.run import Check
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.run_table import trained
@@ -32,7 +31,11 @@ def print_check(checked: Checked, console: Console | None = None) -> None:
             Column("check", [check.what for check in checked.checks]),
             Column("error", [numbers.error(check.error) for check in checked.checks], right=True),
             Column("limit", [numbers.error(check.limit) for check in checked.checks], right=True),
-            Column("passed", [_passed(check) for check in checked.checks], styles=PASSED),
+            Column(
+                "passed",
+                [("yes" if check.judged else "not judged") if check.passed else "no" for check in checked.checks],
+                styles=PASSED,
+            ),
         ]
         print_table(console, columns)
         console.print()
@@ -51,10 +54,6 @@ def print_check(checked: Checked, console: Console | None = None) -> None:
     if checked.graded:
         say(console, f"{checked.graded.title}: {checked.graded.points} of {checked.graded.most} points.", "bold")
     say(console, _verdict(checked))
-
-
-def _passed(check: Check) -> str:
-    return "no" if not check.passed else "yes" if check.judged else "not judged"
 
 
 def _wrong(checked: Checked) -> list[str]:

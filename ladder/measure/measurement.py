@@ -340,10 +340,7 @@ class Measurement:
     def _untimed(self) -> JobResult:
         """What the trainer says of itself and of the epoch from zeros."""
         return JobResult(
-            detail=self._trainer.detail,
-            device=self._trainer.device,
-            plan=self._plan,
-            from_zero=self._zeros,
+            detail=self._trainer.detail, device=self._trainer.device, plan=self._plan, from_zero=self._zeros
         )
 
     def _timed(self) -> JobResult:

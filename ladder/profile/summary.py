@@ -256,12 +256,7 @@ def averaged(first: Profile, processes: Sequence[Process]) -> Profile:
         return first
     seen, split = Split.mean([seen for seen, _ in both]), Split.mean([split for _, split in both])
     return msgspec.structs.replace(
-        first,
-        plain_step_us=split.total_us,
-        step_us=seen.total_us,
-        seen=seen,
-        split=split,
-        processes=len(both),
+        first, plain_step_us=split.total_us, step_us=seen.total_us, seen=seen, split=split, processes=len(both)
     )
 
 

@@ -20,14 +20,7 @@ from reports.explorer.rung_page import bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust_page import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
-from reports.facts.run_table import (
-    ALL_DISTURBED,
-    disturbed_mark,
-    heading,
-    name_of,
-    table_order,
-    title_of,
-)
+from reports.facts.run_table import ALL_DISTURBED, disturbed_mark, heading, name_of, table_order, title_of
 from reports.facts.times import step_us
 from reports.facts.two_runs import how_to_read
 from reports.figures.canvas import page_rules
@@ -41,11 +34,7 @@ MOST_LINES = 3  # stages without a time that are named beside their reason; more
 
 
 def render(
-    results: Results,
-    sources: Sources | None = None,
-    recorded: Results | None = None,
-    example: str = "",
-    home: str = "",
+    results: Results, sources: Sources | None = None, recorded: Results | None = None, example: str = "", home: str = ""
 ) -> str:
     """The whole page as HTML text, the same bytes for the same run.
 

@@ -233,11 +233,7 @@ def _lost_yardsticks(stages: list[StageResult]) -> str:
 
 
 def _row_of_stage(
-    stage: StageResult,
-    results: Results,
-    *,
-    parent: StageResult | None,
-    naive: StageResult | None,
+    stage: StageResult, results: Results, *, parent: StageResult | None, naive: StageResult | None
 ) -> Row:
     timing = stage.timing if stage.status == "passed" else None
     profile = stage.profile if timing else None

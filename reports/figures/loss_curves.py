@@ -143,11 +143,7 @@ def _lines(
 
 
 def _draw(
-    canvas: Canvas,
-    stage: StageResult | None,
-    line: Band,
-    place: Callable[[float], float],
-    at: Callable[[float], float],
+    canvas: Canvas, stage: StageResult | None, line: Band, place: Callable[[float], float], at: Callable[[float], float]
 ) -> None:
     """A line, with the band around it if its ends differ; a single point is a dot."""
     if not line.epochs:

@@ -33,11 +33,7 @@ MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all o
 
 
 def print_results(
-    results: Results,
-    folder: Path | None = None,
-    console: Console | None = None,
-    *,
-    recorded: Path | None = None,
+    results: Results, folder: Path | None = None, console: Console | None = None, *, recorded: Path | None = None
 ) -> None:
     """Print a run; one without a GPU is followed by the nearest run in the folder `recorded`, if that is given."""
     console = standard(console)

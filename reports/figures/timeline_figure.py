@@ -211,14 +211,14 @@ def _draw_spans(
         seen_us = rung.stage.profile.timeline_us if rung.stage.profile is not None else 0.0
         places = {"left": left, "scale": (right - left) / seen_us, "top": top, "height": thick}
         numbers_ = {f"data_{name}": f"{value:.6g}" for name, value in places.items()}
-        with canvas.group(data_bars=rung.stage.name, data_row=_row_name(*row), **numbers_):
+        with canvas.group(data_bars=rung.stage.name, data_row=row_name(*row), **numbers_):
             pass
     if named:
         _names(canvas, spans, top + thick / 2, place)
 
 
-def _row_name(row: Row, thread: int) -> str:
-    """A row as the page's script has it: `host`, `gpu`, `cpu 0`."""
+def row_name(row: Row, thread: int) -> str:
+    """A row as the page's script has it: `host`, `gpu`, or a thread of the CPU, such as `cpu 0`."""
     return f"cpu {thread}" if row == "cpu" else row
 
 

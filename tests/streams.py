@@ -19,7 +19,6 @@ def read_until(stream: IO[str], words: str) -> str:
 
 
 def wait_until(done: Callable[[], bool]) -> None:
-    """Wait; the test fails after a minute."""
     deadline = time.monotonic() + 60
     while not done():
         assert time.monotonic() < deadline

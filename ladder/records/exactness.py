@@ -26,8 +26,6 @@ def is_as_exact(stage: StageResult, other: StageResult) -> bool:
 
 def far_behind(stages: Iterable[StageResult]) -> set[str]:
     """The names of the references that another one, at least as exact and on the same device, leaves far behind."""
-    timed = [
-        (stage, stage.timing.step_us) for stage in stages if stage.group == "reference" and stage.timing is not None
-    ]
+    timed = [(each, each.timing.step_us) for each in stages if each.group == "reference" and each.timing is not None]
     pairs = ((slow, fast) for slow, slow_us in timed for fast, fast_us in timed if slow_us > FAR_BEHIND * fast_us)
     return {slow.name for slow, fast in pairs if fast.device == slow.device and is_as_exact(fast, slow)}

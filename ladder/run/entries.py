@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from common.cache import at_home
 from common.errors import UsageError
 from common.problem import Problem
-from common.vocabulary import Group, Regime
 from ladder.machine.environment import missing
 from ladder.processes.stage_files import described
-from ladder.records.expectation import Expected
+from ladder.records.expectation import Expected, Listed
 from ladder.run.expected import Costs, expectations
 from stages.engine.stage import Stage
 from stages.registry import Entry, load_all, select
@@ -67,20 +65,6 @@ def entry_of(asked: str) -> tuple[Entry, bool]:
 def check_name(name: str, stage_files: Sequence[Path]) -> Stage:
     """The first stage of this name; raises UsageError for an unknown name, with the nearest ones."""
     return select([name], all_entries(stage_files)[0])[0].stage
-
-
-class Listed(NamedTuple):
-    """A stage as `list` shows it."""
-
-    name: str
-    below: str  # the rung that it climbs from; empty for the first rung and for references
-    group: Group
-    title: str
-    needs: str  # `cuda, cublas, sm_90`
-    missing: str  # why it cannot run here; empty if it can
-    expected: Expected | None = None  # for the network in question
-    words: str = ""  # what it changes; empty: the title says it
-    regime: Regime | None = None  # how a rung's kernels start
 
 
 def network_listed(hidden: tuple[int, ...] | None, batch_size: int | None) -> str:

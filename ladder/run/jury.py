@@ -73,14 +73,12 @@ class Jury:
             first, budget_s = problem not in self._spreads, ORACLE_BUDGET_S / len(groups)
             arguments = (problem, scratch / "dataset", runs, budget_s, self._curve_steps)
             short = self._short(problem, job, precisions) if job else NO_SHORT
-            computed = compute_all(
-                *arguments, precisions if first else set(), trained=self._trained is None, short=short
-            )
-            spreads = self._spreads.setdefault(problem, computed.runs[runs[0]].spreads)
+            done = compute_all(*arguments, precisions if first else set(), trained=self._trained is None, short=short)
+            spreads = self._spreads.setdefault(problem, done.runs[runs[0]].spreads)
             for run in runs:
-                self._judges[run >> SEED_BITS].adopt(computed, [run], spreads)
-            if computed.trained is not None:
-                self._start_from(computed.trained, scratch)
+                self._judges[run >> SEED_BITS].adopt(done, [run], spreads)
+            if done.trained is not None:
+                self._start_from(done.trained, scratch)
 
     def train_start(self, scratch: Path, job: Job, precisions: Collection[Precision]) -> None:
         """Train the parameters that later updates of every network are judged from, as the first network's judge.

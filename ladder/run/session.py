@@ -76,9 +76,7 @@ def begin(
     check_any_runs({entry.stage.name: cannot_run(entry.stage) for entry in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))
-    check_any_runs(
-        {entry.stage.name: cannot_run(entry.stage) or entry.stage.misfit(problem, steps) for entry in chosen}
-    )
+    check_any_runs({each.stage.name: cannot_run(each.stage) or each.stage.misfit(problem, steps) for each in chosen})
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):

@@ -113,17 +113,15 @@ def measure_points(folder: Path, names: Sequence[str], free: list[Slot], words: 
             running.remove(job)
             free.append(job.slot)
             if load_job(job.name, folder).state == "running":
-                finish(folder, job.name, "stopped", told[0] if told else _ending(job.process.returncode))
+                code = job.process.returncode
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+                finish(folder, job.name, "stopped", told[0] if told else f"its process {how}")
         time.sleep(POLL_S)
 
 
 def finish(folder: Path, name: str, state: JobState, reason: str | None = None) -> None:
     """Write the end of a point that has begun."""
     save_job(replace(load_job(name, folder), state=state, reason=reason, ended=time.time()), folder)
-
-
-def _ending(code: int) -> str:
-    return f"its process was killed by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
 
 
 def _begin(folder: Path, name: str, slot: Slot, words: Sequence[str]) -> Running:

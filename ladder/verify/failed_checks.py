@@ -83,9 +83,7 @@ def first_cause(checks: Sequence[Check]) -> str:
         return ""
     factor = statistics.median(factors)
     most = ALIKE * abs(factor - 1.0)
-    aside = (
-        abs((check.error or 0.0) - abs(check.factor - 1.0)) for check in wrong.values() if check.factor is not None
-    )
+    aside = (abs((its.error or 0.0) - abs(its.factor - 1.0)) for its in wrong.values() if its.factor is not None)
     if max(abs(known - factor) for known in factors) > most or max(aside) > most:
         return ""
     for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= KNOWN), ANY_FACTOR)

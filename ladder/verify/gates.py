@@ -412,10 +412,8 @@ def verify_displacements(
 ) -> list[Check]:
     """Check the displacement of run 0 against the oracle's, and that no other timed run moved far less than run 0."""
     judged = displacements.get(0, UNKNOWN)
-    short = _max_error(
-        1.0 - displacements.get(number, UNKNOWN).distance / (judged.distance or math.nan)
-        for number in range(plan.repeats)
-    )
+    ways = [displacements.get(number, UNKNOWN).distance for number in range(plan.repeats)]
+    short = float(np.max([1.0 - way / (judged.distance or math.nan) for way in ways]))  # NaN if any is
     shortest = check("timed runs, shortest way by the judged one's", short, DISPLACEMENT_SHORTFALL)
     what = "way from the first parameters"
     if plan.epochs > len(oracle.displacements):
@@ -524,8 +522,3 @@ def _test_accuracy_floor(problem: Problem, oracle: OracleRun, epoch: int, test_i
     if not problem.is_logistic and reference < SETTLED_ACCURACY:  # it has just begun: one run may be some steps ahead
         chance += oracle.last_change(epoch)
     return TEST_ACCURACY[0 if problem.is_logistic else 1] + chance
-
-
-def _max_error(errors: Iterable[float]) -> float:
-    """The largest error; NaN if any is NaN."""
-    return float(np.max(np.array(list(errors))))

@@ -118,7 +118,7 @@ def show_page(path: Path | None, runs: Path, reference: Path) -> None:
     except OSError:
         page = Path(tempfile.mkdtemp(prefix="optimisation-ladder-")) / PAGE
         atomic_write(page, text)
-    browser.show(page)
+    browser.open_page(page)
 
 
 def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]) -> None:

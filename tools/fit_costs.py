@@ -69,7 +69,7 @@ Points = dict[str, dict[Network, Timed]]  # by rung
 
 def main() -> int:
     """Fit, write and report; returns the exit code."""
-    model, points = fitted()
+    model, points = fitted_costs()
     atomic_write(FILE, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
     for name, rung in model.rungs.items():
         of = f"of {rung.on}" if rung.on else "of the whole time"
@@ -84,7 +84,7 @@ def main() -> int:
     return 0
 
 
-def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
+def fitted_costs(folder: Path = FOLDER) -> tuple[Costs, Points]:
     """The model of recorded runs of one network on one GPU, none of which validates in the timer, and their times."""
     records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
     told = {name: (run.problem.validate_every, run.problem.networks, run.problem.gpus) for name, run in records.items()}

@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
         options.record.write_text(json.dumps(recorded(), indent=0) + "\n")
         return 0
     for record in RECORDS.glob(f"*/{RECORD}"):
-        atomic_write(record.with_name(PAGE), page(json.loads(record.read_text(encoding="utf-8"))).encode())
+        atomic_write(record.with_name(PAGE), code_page(json.loads(record.read_text(encoding="utf-8"))).encode())
     return 0
 
 
@@ -129,7 +129,7 @@ def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dic
     return by_name
 
 
-def page(record: dict[str, Any]) -> str:
+def code_page(record: dict[str, Any]) -> str:
     """The page of a record: for each operation its twins beside each other, a kernel of two operations once."""
     body = [
         "<h1>The price of a language, line by line</h1>",

@@ -150,7 +150,7 @@ def cute_code() -> bytes:
     return head_code(HEAD["ROWS"], HEAD["CLASSES"], THREADS, False, 90).cubin
 
 
-def lines(kernel: Twin) -> int:
+def code_lines(kernel: Twin) -> int:
     """Lines of code, without comments, docstrings and blank lines."""
     if kernel.language in PYTHON:
         text = PYTHON[kernel.language].read_text(encoding="utf-8")
@@ -179,7 +179,7 @@ class Measured(NamedTuple):
     registers: list[int]  # of a thread, of each kernel of the given name
 
 
-def measured(runs: Iterable[Results], operation: str, kernel: Twin) -> Measured:
+def twin_times(runs: Iterable[Results], operation: str, kernel: Twin) -> Measured:
     """A kernel's rung in the last run that timed all rungs of the operation, so that they are compared in one run.
 
     Raises ValueError if there is none.
@@ -212,7 +212,7 @@ def found_in(folder: Path) -> Found:
     for name in sorted({run.problem.network for run in runs}):
         own = [run for run in runs if run.problem.network == name]
         own += [run for run in reference if run.problem == own[0].problem]
-        times[name] = {(of, kind): measured(own, of, kind) for of, kinds in OPERATIONS.items() for kind in kinds}
+        times[name] = {(of, kind): twin_times(own, of, kind) for of, kinds in OPERATIONS.items() for kind in kinds}
     return times
 
 
@@ -237,9 +237,9 @@ def table(measured_times: Found, compiled: Mapping[str, Mapping[str, float]]) ->
             of_thread = f"{used[0]} to {used[-1]}" if len(used) > 1 else "".join(map(str, used))
             cells = [operation if kernel is kernels[0] else "", kernel.language, *times, of_thread]
             if seconds := compiled.get(kernel.name):
-                cells += [str(lines(kernel)), f"{seconds['cold_s']:.2f} s, {1e3 * seconds['warm_s']:.1f} ms"]
+                cells += [str(code_lines(kernel)), f"{seconds['cold_s']:.2f} s, {1e3 * seconds['warm_s']:.1f} ms"]
             else:
-                cells += [str(lines(kernel)) if kernel.name else "", ""]
+                cells += [str(code_lines(kernel)) if kernel.name else "", ""]
             yield f"| {' | '.join(cells)} |\n"
 
 

@@ -72,7 +72,7 @@ class CodeWatch:
         )
 
 
-def code_of(source: str, disk: Disk | None = None) -> StageCode:
+def hashes_of(source: str, disk: Disk | None = None) -> StageCode:
     """The hashes of a stage; its argument and what it raises are those of `CodeWatch`."""
     return CodeWatch(source, disk).code
 

@@ -21,7 +21,7 @@ from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
 from ladder.records.run import Results, load
 from ladder.records.study import INDEX
-from ladder.run.code_watch import Disk, code_of, keep_sources
+from ladder.run.code_watch import Disk, hashes_of, keep_sources
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
@@ -184,7 +184,7 @@ def _recorded_stages(results: Results, entries: Mapping[str, Entry], folder: Pat
         if stage.name not in entries:
             way_out = "start anew, or give its --stage-file"
             raise UsageError(f"{folder}: measured {stage.name}, which this version does not have; {way_out}")
-        if stage.processes and stage.code not in (None, code_of(entries[stage.name].source, disk)):
+        if stage.processes and stage.code not in (None, hashes_of(entries[stage.name].source, disk)):
             raise UsageError(f"{folder}: the code of {stage.name} has changed since it was measured; start anew")
     return [entries[stage.name] for stage in results.stages]
 

@@ -18,7 +18,7 @@ from ladder.study.point_session import PointSession
 from ladder.study.points import due
 from ladder.study.spread import Sent, SpreadSession, how_to_send, sent_in
 from ladder.study.study_file import with_settings
-from ladder.study.study_session import StudyObserver, StudySession, begin_study, data_of, refuse_begun, resume_study
+from ladder.study.study_session import StudyObserver, StudySession, begin_study, data_hashes, refuse_begun, resume_study
 from stages.registry import Entry
 
 Session = StudySession | SpreadSession | PointSession
@@ -68,7 +68,7 @@ def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: St
         plan = as_found(load_study(folder), folder)
         due(plan, asked.points)
         submission = load_submission(folder)
-        how = submission or how_to_send(asked, plan, entries, data_of(plan, entries, asked.data_dir, observer))
+        how = submission or how_to_send(asked, plan, entries, data_hashes(plan, entries, asked.data_dir, observer))
         part = Sent(folder, plan, how, asked.points)
         if submission is not None and asked.asks_jobs:
             if part.goes_on():

@@ -38,7 +38,7 @@ class StudyObserver(RunObserver, Protocol):
 def begin_study(
     asked: MeasureStudy, entries: Mapping[str, Entry], observer: StudyObserver, command: str
 ) -> tuple[Study, list[dict[str, str]]]:
-    """A new study, checked at every point, and its data as `data_of` has it."""
+    """A new study, checked at every point, and its data as `data_hashes` has it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     plan = varied_study(asked.vary, command, now) if asked.file is None else read_study(asked.file, command, now)
     due(plan, asked.points)
@@ -48,14 +48,14 @@ def begin_study(
     points = [options_at(point, entries, asked.data_dir) for point in plan.points]
     if asked.out is not None:
         refuse_begun(asked.out)
-    data = data_of(plan, entries, asked.data_dir, observer)  # refused now rather than at every point
+    data = data_hashes(plan, entries, asked.data_dir, observer)  # refused now rather than at every point
     for mhz in {options.lock_clocks for options in points if asked.on != "slurm"}:
         with locked_clocks(mhz, observer.note):
             pass
     return plan, data
 
 
-def data_of(
+def data_hashes(
     plan: Study, entries: Mapping[str, Entry], data_dir: Path | None, observer: StudyObserver
 ) -> list[dict[str, str]]:
     """The SHA-256 of each data set of a study; UsageError for one that cannot be used."""

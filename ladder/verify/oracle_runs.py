@@ -246,7 +246,7 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
 
 def compare(problem: Problem, done: Mapping[Task, OracleRun]) -> None:
     """Tell every control how far it was from its oracle; its parameters go, which another process waits for."""
-    oracles = {task.run: one for task, one in done.items() if task.precision is None}
+    oracles = {task.run: run for task, run in done.items() if task.precision is None}
 
     def compare_one(task: Task) -> None:
         with np.errstate(all="ignore"):  # what diverges is refused later
@@ -254,7 +254,7 @@ def compare(problem: Problem, done: Mapping[Task, OracleRun]) -> None:
         done[task].params = []
 
     with ThreadPoolExecutor(cores_usable()) as threads:
-        list(threads.map(compare_one, [task for task, one in done.items() if task.precision and not one.apart]))
+        list(threads.map(compare_one, [task for task, run in done.items() if task.precision and not run.apart]))
 
 
 def spread_of_equal_addends(problem: Problem, run: int, oracle: OracleRun, steps: int) -> list[EpochSpread]:

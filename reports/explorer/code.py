@@ -65,7 +65,7 @@ class RungCode:
         return [*(path for path, _ in self.kernels), *self.headers]
 
 
-def code_of(stage: StageResult, results: Results, sources: Sources) -> RungCode | None:
+def shown_code(stage: StageResult, results: Results, sources: Sources) -> RungCode | None:
     """The code of a stage; None if the sources do not have it."""
     files = sources.stages.get(stage.name)
     if not files:

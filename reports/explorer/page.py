@@ -13,10 +13,10 @@ from markupsafe import Markup
 from ladder.records.exactness import CLASSES, precision_class
 from ladder.records.run import Results
 from ladder.records.sources import Sources
-from reports.explorer.code import code_of, file_html
+from reports.explorer.code import file_html, shown_code
 from reports.explorer.floor_page import floor_view
 from reports.explorer.html import asset, drawing, packed, template
-from reports.explorer.rung_page import bars, rung_html
+from reports.explorer.rung_page import part_bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust_page import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
@@ -26,7 +26,7 @@ from reports.facts.two_runs import how_to_read
 from reports.figures.canvas import page_rules
 from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
-from reports.views.details import details, terms
+from reports.views.details import details, glossary_section
 from reports.views.run_view import run_view
 
 LAYOUTS = (PAGE, "wide"), (PHONE, "narrow")
@@ -81,7 +81,7 @@ def skeleton(
         css=Markup(f"{page_rules()}\n{asset('explorer.css')}"),
         script=Markup(_script()),
         policy=_policy(),
-        data=packed({**data, "terms": template("details.html", title="", sections=[terms()])}),
+        data=packed({**data, "terms": template("details.html", title="", sections=[glossary_section()])}),
     )
 
 
@@ -95,7 +95,7 @@ def data_of(
 ) -> dict[str, Any]:
     """Everything that the script shows of a run; a brief one has neither code nor timelines."""
     stages = table_order(results)
-    codes = {stage.name: code_of(stage, results, sources) for stage in stages} if sources is not None else {}
+    codes = {stage.name: shown_code(stage, results, sources) for stage in stages} if sources is not None else {}
     shown = dict.fromkeys(path for code in codes.values() if code is not None for path in code.files)
     origin = "" if is_brief else _origin(results, sources)
     compared = comparison(results, recorded)
@@ -115,7 +115,7 @@ def data_of(
         },
     }
     if not is_brief:
-        data |= {"bars": bars(results), "colours": OPERATION_COLOURS, "spans": spans(results)}
+        data |= {"bars": part_bars(results), "colours": OPERATION_COLOURS, "spans": spans(results)}
         data |= {"files": {path: file_html(path, sources) for path in shown} if sources is not None else {}}
     return data
 

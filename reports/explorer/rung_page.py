@@ -60,7 +60,7 @@ def on_clock(stage: StageResult, results: Results) -> list[Profiled]:
     return [timeline.shown(drawn[name]) for name in names if name in drawn]
 
 
-def bars(results: Results) -> dict[str, list[str]]:
+def part_bars(results: Results) -> dict[str, list[str]]:
     """What each bar of a stage's timeline is, in words, for every stage that has one."""
     drawn = map(timeline.shown, timeline.with_timeline(results))
     return {profiled.stage.name: [_bar(profiled, span) for span in profiled.profile.timeline] for profiled in drawn}

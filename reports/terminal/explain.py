@@ -42,7 +42,7 @@ def print_explain(
     before it prints anything if the stage is not in the run, has no time, or lacks a profile.
     """
     console = standard(console)
-    stage = find(results, name)
+    stage = found_stage(results, name)
     if run is not None:
         if recorded is not None and run.resolve().is_relative_to(recorded.resolve()):
             say(console, f"Recorded on another machine: {machine_name(results)}.", "bold yellow")
@@ -88,7 +88,7 @@ def _without_profile(stage: StageResult) -> str:
     return f"no profile in this run{f' ({failed})' if failed else ''}"
 
 
-def find(results: Results, name: str) -> StageResult:
+def found_stage(results: Results, name: str) -> StageResult:
     """The stage of this name; raises ReportError if it is not in the run or cannot be explained."""
     names = [stage.name for stage in results.stages]
     if name not in names:

@@ -114,7 +114,7 @@ def details(results: Results) -> list[Section]:
     return [section for section in sections if section.grids]
 
 
-def terms() -> Section:
+def glossary_section() -> Section:
     """The glossary, which is the same for all runs."""
     return Section("Terms", [Grid(("Term", "Is"), list(TERMS.items()))])
 

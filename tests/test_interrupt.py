@@ -142,7 +142,7 @@ import run_ladder
 from pathlib import Path
 from ladder.run import preflight
 
-preflight.load_dataset = lambda **_: Path("slow").read_bytes()
+preflight.dataset_of = lambda **_: Path("slow").read_bytes()
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))
 """

@@ -313,7 +313,7 @@ def measuring_nothing() -> Iterator[None]:
     split = Split(images, np.zeros(len(images), np.uint8))
     data = Dataset("MNIST", True, "cache", problem.dataset_sha256, (28, 28), problem.classes, split, split)
     with contextlib.ExitStack() as patched:
-        patched.enter_context(mock.patch("ladder.run.session.load_dataset", return_value=data))
+        patched.enter_context(mock.patch("ladder.run.session.dataset_of", return_value=data))
         patched.enter_context(mock.patch("ladder.run.session.check_same_machine"))
         for name in ("_missing_in", "_repeat_disturbed", "_add_rounds"):
             patched.enter_context(mock.patch(f"ladder.run.runner.Runner.{name}", return_value=[]))
@@ -372,8 +372,8 @@ def without_side_effects() -> Iterator[None]:
     with contextlib.ExitStack() as patched:
         for name in (
             "ladder.run.preflight.dataset_of",
-            "ladder.run.session.load_dataset",
-            "ladder.study.study_session.load_dataset",
+            "ladder.run.session.dataset_of",
+            "ladder.study.study_session.dataset_of",
             "ladder.doctor.doctor",
             "ladder.machine.limits.measure_limits",
             "reports.markdown.all_documents.documents",

@@ -87,7 +87,7 @@ def test_a_run_is_refused_if_another_begins_in_its_folder_meanwhile(
 ) -> None:
     (here / "plan.toml").write_text(PLAN)
 
-    loader = f"ladder.{'study.session' if 'study' in command else 'run.preflight'}.load_dataset"
+    loader = f"ladder.{'study.study_session' if 'study' in command else 'run.preflight'}.dataset_of"
 
     def overtaken(**options: Any) -> Any:
         monkeypatch.setattr(loader, dataset_of)

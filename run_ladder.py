@@ -18,7 +18,7 @@ from common.files import explained, of_system
 from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
 from common.streams import accept_any_text, drop_output, printable
 from ladder.records.foreign import ResultsError
-from reports.errors import ReportError
+from reports.report_error import ReportError
 
 if TYPE_CHECKING:
     from ladder.options import commands
@@ -63,7 +63,7 @@ def run(command: commands.Run | commands.Resume) -> int:
     """Measure stages in a new folder, or continue a stopped run."""
     from ladder.options.commands import Run
     from ladder.options.continuation import interrupted, resumable
-    from ladder.run.dry_run import planned
+    from ladder.run.dry_run import dry_run
     from ladder.run.preflight import leaves_to_rank_0
     from ladder.run.session import opened
     from reports.render import render_all
@@ -74,7 +74,7 @@ def run(command: commands.Run | commands.Resume) -> int:
     if isinstance(command, Run) and leaves_to_rank_0(command.options.gpus):
         return 0
     if isinstance(command, Run) and command.dry_run:
-        print_plan(planned(command, Path("runs")))
+        print_plan(dry_run(command, Path("runs")))
         return 0
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
@@ -101,12 +101,12 @@ def check(command: commands.CheckStage) -> int:
 
     interruptible()
     with LiveView(aside() if command.form != "table" else None) as view:
-        found = checked(command, view)
-    show(found, print_check, command.form)
-    return 0 if found.status == "passed" else 1
+        checked_stage = checked(command, view)
+    show(checked_stage, print_check, command.form)
+    return 0 if checked_stage.status == "passed" else 1
 
 
-def study(command: commands.Study | commands.ResumeStudy) -> int:
+def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
     """Measure a study's points, or continue a stopped study."""
     from ladder.options.continuation import interrupted, resumable
     from ladder.study.opening import opened
@@ -189,11 +189,11 @@ def advise(command: commands.Advise) -> int:
     from reports.terminal.as_json import show
     from reports.terminal.print_advice import print_advice
 
-    found = outlooks(command)
+    all_outlooks = outlooks(command)
     if command.measure:
-        asked = measuring(command, [one.name for one in deciding(found)])
-        found = with_measured(found, _measured(asked, as_table=command.form == "table"))
-    return show(found, print_advice, command.form, advice_facts)
+        asked = measuring(command, [outlook.name for outlook in deciding(all_outlooks)])
+        all_outlooks = with_measured(all_outlooks, _measured(asked, as_table=command.form == "table"))
+    return show(all_outlooks, print_advice, command.form, advice_facts)
 
 
 def _measured(asked: commands.Run, *, as_table: bool) -> Results:
@@ -219,7 +219,7 @@ def doctor(command: commands.Doctor) -> int:
     return show(doctor(), print_doctor, command.form)
 
 
-def limits(command: commands.Limits) -> int:
+def limits(command: commands.MeasureLimits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
     from ladder.machine.cpu_limits import measure_limits_here
     from reports.terminal.as_json import show

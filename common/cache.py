@@ -27,7 +27,7 @@ def cache_folder(name: str) -> Path:
 def cache_is_writable() -> bool:
     """Whether compiled code can be kept in the cache; in many containers, nothing can be written there."""
     folder = cache_folder("numba").absolute()
-    there = next(one for one in (folder, *folder.parents) if one.exists())
+    there = next(place for place in (folder, *folder.parents) if place.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 

@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 
 def doctor() -> list[Finding]:
     """All findings, from the interpreter to the data and the profiler."""
-    found = [
+    findings = [
         Finding("Python", platform.python_version()),
         *_gpus(),
         *_packages(),
@@ -42,14 +42,14 @@ def doctor() -> list[Finding]:
         _data(),
         _nsys(),
     ]
-    return [_readiness(found), *found]
+    return [_readiness(findings), *findings]
 
 
-def _readiness(found: list[Finding]) -> Finding:
+def _readiness(findings: list[Finding]) -> Finding:
     """What these findings suffice for."""
     without_gpu = driver.no_device_reason() is not None
     of_gpu = ("NVIDIA driver", "GPU") if without_gpu else ()  # the CPU ladder runs without them
-    if any(one.advice and not one.optional and one.what not in of_gpu for one in found):
+    if any(finding.advice and not finding.optional and finding.what not in of_gpu for finding in findings):
         return Finding("ladder", "not ready", "mend what is marked with ! below")
     if without_gpu:
         return Finding("ladder", "ready for the CPU ladder (`--stages cpu`)")
@@ -160,4 +160,4 @@ def _nsys() -> Finding:
     if path is None:
         advice = f"only profiling on a GPU needs it; {nsys.WHERE_TO_GET_IT}"
         return Finding("nsys", "not found", advice, optional=True)
-    return Finding("nsys", f"{nsys.version(path)}, {path}", "")
+    return Finding("nsys", f"{nsys.nsys_version(path)}, {path}", "")

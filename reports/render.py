@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from ladder.records.files import atomic_write
+from ladder.records.program import atomic_write
 from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
 from reports.compare.run_lookup import newest_run, recorded_like
-from reports.errors import ReportError
 from reports.explorer import browser
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
@@ -27,6 +26,7 @@ from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ABLATION, ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
+from reports.report_error import ReportError
 from reports.terminal.as_json import Form, show
 from reports.terminal.print_run import print_results
 from reports.terminal.print_study import print_study
@@ -118,7 +118,7 @@ def show_page(path: Path | None, runs: Path, reference: Path) -> None:
     except OSError:
         page = Path(tempfile.mkdtemp(prefix="optimisation-ladder-")) / PAGE
         atomic_write(page, text)
-    browser.show(page)
+    browser.open_page(page)
 
 
 def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]) -> None:

@@ -1,7 +1,10 @@
-"""Reads what a running process prints, line ends or not."""
+"""Waits for what a running process prints or does."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 
@@ -13,3 +16,18 @@ def read_until(stream: IO[str], words: str) -> str:
         assert letter, f"ended before {words}: {seen}"
         seen += letter
     return seen
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return " Z " not in Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False

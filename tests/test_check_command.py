@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from common.cuda.driver import DeviceInfo
-from ladder.records.check import Checked
+from ladder.records.checked import Checked
 from ladder.records.run import load
 from ladder.run import outlook
 from reports.facts import advice

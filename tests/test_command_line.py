@@ -599,7 +599,7 @@ def test_a_stage_that_cannot_run_is_refused_before_data_is_fetched(
     def fetched(*_: object, **__: object) -> None:
         raise AssertionError("fetched")
 
-    monkeypatch.setattr("ladder.run.preflight.load_dataset", fetched)
+    monkeypatch.setattr("ladder.run.preflight.dataset_of", fetched)
     assert "cublas: cannot be measured here" in refused("--stages", "cublas")
     with pytest.raises(AssertionError, match="fetched"):
         main(["--stages", "numpy", *SMALL])
@@ -608,7 +608,7 @@ def test_a_stage_that_cannot_run_is_refused_before_data_is_fetched(
 def test_a_dry_run_tells_stages_and_time_and_leaves_nothing(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ladder.run.preflight.load_dataset", None)  # which must not be called
+    monkeypatch.setattr("ladder.run.preflight.dataset_of", None)  # which must not be called
     before = snapshot(here)
     asked = ["--stages", "numpy,cublas,cpu-resident", "--hidden", "8", "--dry-run"]
     assert main([*asked, "--rounds", "3", "--budget", "4"]) == 0

@@ -18,7 +18,7 @@ from ladder.records.run import load
 from ladder.records.study import load_study
 from ladder.run import preflight, runner
 from ladder.run.folders import alone_in
-from ladder.run.preflight import load_dataset
+from ladder.run.preflight import dataset_of
 from ladder.verify import oracle_runs
 from run_ladder import main
 from stages.registry import load_all
@@ -87,12 +87,12 @@ def test_a_run_is_refused_if_another_begins_in_its_folder_meanwhile(
 ) -> None:
     (here / "plan.toml").write_text(PLAN)
 
-    loader = f"ladder.{'study.session' if 'study' in command else 'run.preflight'}.load_dataset"
+    loader = f"ladder.{'study.study_session' if 'study' in command else 'run.preflight'}.dataset_of"
 
     def overtaken(**options: Any) -> Any:
-        monkeypatch.setattr(loader, load_dataset)
+        monkeypatch.setattr(loader, dataset_of)
         assert main(command) == 0
-        return load_dataset(**options)
+        return dataset_of(**options)
 
     monkeypatch.setattr(loader, overtaken)
     assert main(command) == 2
@@ -180,7 +180,7 @@ def test_memory_that_ends_before_anything_is_measured_is_one_line(
     def ends(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("ladder.run.preflight.load_dataset", ends)
+    monkeypatch.setattr("ladder.run.preflight.dataset_of", ends)
     assert main(["--stages=numpy"]) == 2
     said = "Cannot allocate memory; free some, or raise the limit that `ulimit -v` shows, then repeat the command"
     assert capsys.readouterr().err == f"run_ladder.py: {said}\n"

@@ -14,11 +14,11 @@ from random import Random
 
 import pytest
 
-from ladder.records.files import PROGRAM as TYPED
+from ladder.records.program import PROGRAM as TYPED
 from ladder.records.run import load
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.seeds import SEED
-from tests.streams import read_until
+from tests.streams import is_running, read_until, wait_until
 
 ROOT = Path(__file__).parent.parent
 
@@ -142,7 +142,7 @@ import run_ladder
 from pathlib import Path
 from ladder.run import preflight
 
-preflight.load_dataset = lambda **_: Path("slow").read_bytes()
+preflight.dataset_of = lambda **_: Path("slow").read_bytes()
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))
 """
@@ -235,19 +235,3 @@ def test_a_check_ends_with_its_stage_and_its_files(
     assert program.returncode == 130
     wait_until(lambda: not is_running(int(told.read_text())))
     assert list((tmp_path / "scratch").iterdir()) == []
-
-
-def wait_until(done: Callable[[], bool]) -> None:
-    """Wait; the test fails after a minute."""
-    deadline = time.monotonic() + 60
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def is_running(process: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return " Z " not in Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False

@@ -193,7 +193,7 @@ def test_a_study_interrupted_while_it_compiles_can_be_resumed(here: Path, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("ladder.study.session.StudySession._compile", interrupted)
+        patch.setattr("ladder.study.study_session.StudySession._compile", interrupted)
         assert main(["study", write(here, TWO), "--out", "out"]) == 130
     assert statuses(here / "out") == [("hidden-3", "waiting"), ("hidden-5", "waiting")]
     assert main(["study", "--resume", "out"]) == 0

@@ -65,8 +65,8 @@ def missed(like: str, sides: tuple[int, int], draws: int = SIMULATED, confidence
     misses = 0
     for _ in range(draws):
         base, new = (np.exp(spread * LIKE[like](random, count)) for count in sides)
-        found = ratio_interval(base, new, confidence)
-        misses += not found.low <= 1 <= found.high
+        interval = ratio_interval(base, new, confidence)
+        misses += not interval.low <= 1 <= interval.high
     return misses / draws
 
 
@@ -86,9 +86,9 @@ def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
     else:
         random = np.random.default_rng(SEED)
         chosen = islice(iter(lambda: random.permutation(count)[:half].tolist(), None), SPLITS)
-    for one in chosen:
-        rest = [index for index in range(count) if index not in one]
-        yield list(one), rest[:half]
+    for side in chosen:
+        rest = [index for index in range(count) if index not in side]
+        yield list(side), rest[:half]
 
 
 def part(side: Side, chosen: Sequence[int]) -> Side:
@@ -99,7 +99,7 @@ def part(side: Side, chosen: Sequence[int]) -> Side:
 def self_comparisons(whole: Side) -> Counter[Verdict]:
     """The verdicts of one stage's halves against each other."""
     return Counter(
-        verdict_of(interval_between(part(whole, one), part(whole, other))) for one, other in halves(len(whole.times))
+        verdict_of(interval_between(part(whole, half), part(whole, other))) for half, other in halves(len(whole.times))
     )
 
 
@@ -111,11 +111,11 @@ def first_attempts(stage: StageResult) -> Side:
 
 def in_order(whole: Side, side: int) -> str:
     """False verdicts, of all comparisons of `side` processes in a row with the next `side`, from every beginning."""
-    found = Counter(
+    verdicts = Counter(
         verdict_of(interval_between(*(part(whole, range(at, at + side)) for at in (begin, begin + side))))
         for begin in range(len(whole.times) - 2 * side + 1)
     )
-    return f"{sum(found[verdict] for verdict in FALSE)} of {found.total()}" if found else "-"
+    return f"{sum(verdicts[verdict] for verdict in FALSE)} of {verdicts.total()}" if verdicts else "-"
 
 
 def power(whole: Side, side: int) -> tuple[float, list[float]]:
@@ -137,7 +137,7 @@ def study(name: str, results: Results) -> str:
     """The section of one recording."""
     stages = [(stage, side) for stage in results.stages if len((side := side_of(stage)).times) > 1]
     counted = [self_comparisons(side) for _, side in stages]
-    parted = [_parted(stage, side.times, found) for (stage, side), found in zip(stages, counted, strict=True)]
+    parted = [_parted(stage, side.times, verdicts) for (stage, side), verdicts in zip(stages, counted, strict=True)]
     total = sum(counted, Counter[Verdict]())
     false = sum(total[verdict] for verdict in FALSE)
     drawn = [line for stage, side in stages for line in _drawn(stage, side)]
@@ -157,7 +157,7 @@ def study(name: str, results: Results) -> str:
     )
 
 
-def _parted(stage: StageResult, times: list[float], found: Counter[Verdict]) -> list[str]:
+def _parted(stage: StageResult, times: list[float], verdicts: Counter[Verdict]) -> list[str]:
     half = len(times) // 2
     drift = ratio_interval(times[:half], times[half:]).value
     disturbed = sum(bool(process.disturbed) for process in stage.processes)
@@ -166,8 +166,8 @@ def _parted(stage: StageResult, times: list[float], found: Counter[Verdict]) -> 
         str(len(times)),
         f"{statistics.stdev(map(math.log, times)):.2%}",
         f"{disturbed}, and {len(stage.set_aside)} set aside" if stage.set_aside else str(disturbed),
-        str(found.total()),
-        *(str(found[verdict]) for verdict in VERDICTS),
+        str(verdicts.total()),
+        *(str(verdicts[verdict]) for verdict in VERDICTS),
         f"{drift:.4f}",
     ]
 

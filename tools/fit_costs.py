@@ -56,7 +56,7 @@ FloatArray = NDArray[np.float64]
 Network = tuple[tuple[int, ...], int]  # hidden layers, batch size
 
 
-class Point(NamedTuple):
+class Timed(NamedTuple):
     """A rung's time on a network, and that of the rung below in the same runs or 0, both in us."""
 
     us: float
@@ -64,12 +64,12 @@ class Point(NamedTuple):
     sizes: dict[str, float]
 
 
-Points = dict[str, dict[Network, Point]]  # by rung
+Points = dict[str, dict[Network, Timed]]  # by rung
 
 
 def main() -> int:
     """Fit, write and report; returns the exit code."""
-    model, points = fitted()
+    model, points = fitted_costs()
     atomic_write(FILE, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
     for name, rung in model.rungs.items():
         of = f"of {rung.on}" if rung.on else "of the whole time"
@@ -84,7 +84,7 @@ def main() -> int:
     return 0
 
 
-def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
+def fitted_costs(folder: Path = FOLDER) -> tuple[Costs, Points]:
     """The model of recorded runs of one network on one GPU, none of which validates in the timer, and their times."""
     records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
     told = {name: (run.problem.validate_every, run.problem.networks, run.problem.gpus) for name, run in records.items()}
@@ -94,7 +94,7 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)
     launches = [limit.median for run in runs.values() if run.limits and (limit := run.limits.get("launch"))]
     stages = {name: entry.stage for name, entry in load_all().items()}
-    times: dict[str, dict[Network, list[Point]]] = {}
+    times: dict[str, dict[Network, list[Timed]]] = {}
     prepare_s: dict[str, list[float]] = {}
     loading: list[float] = []
     for run in runs.values():
@@ -111,8 +111,8 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
             if name in WHOLE or below_us:
                 sizes = terms(stages[name], problem, steps, chip.multiprocessors, chip.block_shared_bytes)
                 of_network = times.setdefault(name, {}).setdefault((problem.hidden, problem.batch_size), [])
-                of_network.append(Point(us[name], below_us, sizes))
-    points = {name: {network: middle(found) for network, found in of.items()} for name, of in times.items()}
+                of_network.append(Timed(us[name], below_us, sizes))
+    points = {name: {network: middle(points) for network, points in of.items()} for name, of in times.items()}
     rungs = {
         name: rung_cost(name, points[name], stages[name].below or "", list(times[name].values()), prepare_s[name])
         for name in stages
@@ -136,22 +136,24 @@ def fitted(folder: Path = FOLDER) -> tuple[Costs, Points]:
     return Costs(gpu, host, launch_us, *chip_sizes, recorded, wider(kept, points), largest, dataloader, kept), points
 
 
-def middle(found: Sequence[Point]) -> Point:
+def middle(points: Sequence[Timed]) -> Timed:
     """The medians over the runs of one network."""
-    return Point(statistics.median(p.us for p in found), statistics.median(p.below_us for p in found), found[0].sizes)
+    return Timed(
+        statistics.median(p.us for p in points), statistics.median(p.below_us for p in points), points[0].sizes
+    )
 
 
 def rung_cost(
-    name: str, points: Mapping[Network, Point], below: str, recorded: Sequence[Sequence[Point]], prepare_s: list[float]
+    name: str, points: Mapping[Network, Timed], below: str, known: Sequence[Sequence[Timed]], prepare_s: list[float]
 ) -> RungCost:
     """The fitted terms of a stage, and their error on networks left out."""
     errors = []
     for network, point in points.items():
-        us = fit(name, [other for one, other in points.items() if not is_alike(one, network)])
+        us = fit(name, [other for own, other in points.items() if not is_alike(own, network)])
         expected = point.below_us + sum(us[term] * point.sizes[term] for term in us)
         errors.append(abs(math.log(max(expected / point.us, LEAST))))
     # Of two recordings, each is as far from the other as the square root of two from the middle.
-    pairs = [abs(math.log(a.us / b.us)) / math.sqrt(2) for same in recorded for a, b in itertools.combinations(same, 2)]
+    pairs = [abs(math.log(a.us / b.us)) / math.sqrt(2) for same in known for a, b in itertools.combinations(same, 2)]
     return RungCost(
         on=below if name in CHANGES else "",
         us=fit(name, list(points.values())),
@@ -172,8 +174,8 @@ def wider(rungs: Mapping[str, RungCost], points: Points) -> float:
             problem = Problem(784, 10, hidden, batch)
             kept = [
                 other
-                for one, other in points[name].items()
-                if doublings(problem, RecordedRun("", list(one[0]), one[1], {})) >= FAR
+                for network, other in points[name].items()
+                if doublings(problem, RecordedRun("", list(network[0]), network[1], {})) >= FAR
             ]
             if len(kept) >= FEWEST:
                 us = fit(name, kept)
@@ -182,14 +184,14 @@ def wider(rungs: Mapping[str, RungCost], points: Points) -> float:
     return round((float(np.quantile(factors, 0.9)) - 1) / (FAR - 1), 2)
 
 
-def without(points: Mapping[Network, Point], network: Network) -> list[Point]:
+def without(points: Mapping[Network, Timed], network: Network) -> list[Timed]:
     """All points but one network's."""
     return [point for other, point in points.items() if other != network]
 
 
-def is_alike(one: Network, other: Network) -> bool:
+def is_alike(network: Network, other: Network) -> bool:
     """Whether two networks are nearly the same in layers, weights and batch."""
-    sizes = zip(*([len(hidden) + 1, *_weights_and_batch(hidden, batch)] for hidden, batch in (one, other)), strict=True)
+    sizes = zip(*([len(hidden) + 1, *_weights_and_batch(hidden, n)] for hidden, n in (network, other)), strict=True)
     return all(max(pair) <= ALIKE * min(pair) for pair in sizes)
 
 
@@ -197,19 +199,19 @@ def _weights_and_batch(hidden: tuple[int, ...], batch: int) -> tuple[int, int]:
     return parameters(Problem(784, 10, hidden, batch)), batch
 
 
-def fit(name: str, points: Sequence[Point]) -> dict[str, float]:
+def fit(name: str, points: Sequence[Timed]) -> dict[str, float]:
     """The microseconds of each term that make the smallest errors.
 
     A whole time has terms of 0 or more, and its errors count as logarithms. A change may be negative; its errors are
     relative.
     """
     wanted = WHOLE.get(name) or CHANGES[name]
-    sizes = np.array([[one.sizes[term] for term in wanted] for one in points])
-    us = np.array([one.us for one in points])
+    sizes = np.array([[point.sizes[term] for term in wanted] for point in points])
+    us = np.array([point.us for point in points])
     if name in WHOLE:
         solved = smallest_log_errors(sizes, us)
     else:
-        below = np.array([one.below_us for one in points])
+        below = np.array([point.below_us for point in points])
         solved = lsq_linear(sizes / below[:, None], (us - below) / below).x
     return {term: round(float(each), 4) for term, each in zip(wanted, solved, strict=True)}
 
@@ -240,21 +242,21 @@ def verdicts(model: Costs, points: Points, network: Network) -> Iterator[str]:
         for name, rung in model.rungs.items()
     }
     problem = Problem(784, 10, *network)
-    found = expectations(problem, problem.steps(60_000), msgspec.structs.replace(model, rungs=rungs))
+    expected = expectations(problem, problem.steps(60_000), msgspec.structs.replace(model, rungs=rungs))
     stages = {name: entry.stage for name, entry in load_all().items()}
-    rungs_here = [name for name in found if stages[name].group != "reference" and network in points[name]]
+    rungs_here = [name for name in expected if stages[name].group != "reference" and network in points[name]]
     measured = {name: points[name][network].us for name in rungs_here}
     precision = {name: stages[name].precision for name in measured}
     for name, us in measured.items():
-        if rival := found[name].loses_to:
+        if rival := expected[name].loses_to:
             yield "unmeasured" if rival not in measured else "right" if us / measured[rival] - 1 > LOSS else "wrong"
         else:
             earlier = [
-                one
-                for one in list(measured)[: list(measured).index(name)]
-                if precision[one] in ("float32", precision[name])
+                measured_name
+                for measured_name in list(measured)[: list(measured).index(name)]
+                if precision[measured_name] in ("float32", precision[name])
             ]
-            if any(us / measured[one] - 1 > LOSS for one in earlier):
+            if any(us / measured[measured_name] - 1 > LOSS for measured_name in earlier):
                 yield "missed"
 
 

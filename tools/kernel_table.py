@@ -64,15 +64,15 @@ def first_user(kernel: str) -> str:
 @cache
 def _imports(module: str) -> frozenset[str]:
     """A module of stages and all modules of stages that it imports, directly or not."""
-    found, queue = set[str](), [module]
+    modules, queue = set[str](), [module]
     while queue:
         name = queue.pop()
-        if name not in found and name.startswith("stages.") and _path(name):
-            found.add(name)
+        if name not in modules and name.startswith("stages.") and _path(name):
+            modules.add(name)
             for node in ast.walk(_tree(name)):
                 if isinstance(node, ast.ImportFrom) and node.module:
                     queue += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return frozenset(found)
+    return frozenset(modules)
 
 
 @cache

@@ -30,7 +30,7 @@ from tools.language_table import (
     PYTHON,
     RECORDS,
     ROOT,
-    Kernel,
+    Twin,
     cute_code,
     triton_code,
 )
@@ -59,14 +59,14 @@ def main(argv: list[str] | None = None) -> int:
         options.record.write_text(json.dumps(recorded(), indent=0) + "\n")
         return 0
     for record in RECORDS.glob(f"*/{RECORD}"):
-        atomic_write(record.with_name(PAGE), page(json.loads(record.read_text(encoding="utf-8"))).encode())
+        atomic_write(record.with_name(PAGE), code_page(json.loads(record.read_text(encoding="utf-8"))).encode())
     return 0
 
 
 def recorded() -> dict[str, Any]:
     """By a kernel's name: its files, each with its path, first line, text and the instructions of a line."""
-    found = {}
-    for kernel in {one.name: one for pair in OPERATIONS.values() for one in pair if one.name}.values():
+    by_kernel = {}
+    for kernel in {kernel.name: kernel for pair in OPERATIONS.values() for kernel in pair if kernel.name}.values():
         with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
             cubin.write(_machine_code(kernel))
             cubin.flush()
@@ -74,7 +74,7 @@ def recorded() -> dict[str, Any]:
         parts = list(_parts(kernel))
         own = {(path.name, line) for path, first, last in parts for line in range(first, last + 1)}
         by_line = instructions(text, kernel.name, own)
-        found[kernel.name] = [
+        by_kernel[kernel.name] = [
             {
                 "path": str(path.relative_to(ROOT)),
                 "first": first,
@@ -85,10 +85,10 @@ def recorded() -> dict[str, Any]:
             }
             for path, first, last in parts
         ]
-    return found
+    return by_kernel
 
 
-def _machine_code(kernel: Kernel) -> bytes:
+def _machine_code(kernel: Twin) -> bytes:
     if kernel.name in CONFIGURED:
         return triton_code(kernel.name)
     if kernel.name == CUTE:
@@ -98,7 +98,7 @@ def _machine_code(kernel: Kernel) -> bytes:
     return compile_cubin(KERNELS / kernel.files[0], f"sm_{ARCH}a", lineinfo=True).code
 
 
-def _parts(kernel: Kernel) -> Iterator[tuple[Path, int, int]]:
+def _parts(kernel: Twin) -> Iterator[tuple[Path, int, int]]:
     """The files of a kernel, with the first and last line of its code."""
     if kernel.language not in PYTHON:
         for file in kernel.files:
@@ -115,7 +115,7 @@ def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dic
 
     One of another line, such as a library's, counts for the own line before it; a subroutine counts for none.
     """
-    found: dict[tuple[str, int], list[str]] = {}
+    by_name: dict[tuple[str, int], list[str]] = {}
     section = re.search(rf"^\.text\.\w*{kernel}\w*:(.*?)(?=^\.text\.|\Z)", text, re.MULTILINE | re.DOTALL)
     place = None
     for line in section[1].splitlines() if section else []:
@@ -125,11 +125,11 @@ def instructions(text: str, kernel: str, own: Container[tuple[str, int]]) -> dic
         elif line.startswith("$"):
             place = None
         elif place and (instruction := INSTRUCTION.search(line)) and instruction[1] != "NOP":  # which fill the end
-            found.setdefault(place, []).append(" ".join(instruction[1].split()))
-    return found
+            by_name.setdefault(place, []).append(" ".join(instruction[1].split()))
+    return by_name
 
 
-def page(record: dict[str, Any]) -> str:
+def code_page(record: dict[str, Any]) -> str:
     """The page of a record: for each operation its twins beside each other, a kernel of two operations once."""
     body = [
         "<h1>The price of a language, line by line</h1>",
@@ -150,7 +150,7 @@ def page(record: dict[str, Any]) -> str:
     return "\n".join([head, f"<style>{page_rules()}\n{STYLE}</style>", *body]) + "\n"
 
 
-def _column(kernel: Kernel, files: Sequence[dict[str, Any]], is_above: bool) -> str:
+def _column(kernel: Twin, files: Sequence[dict[str, Any]], is_above: bool) -> str:
     count = sum(len(code) for file in files for code in file["code"].values())
     head = f"<div><h3>{escape(kernel.language)}: <code>{escape(kernel.name)}</code>, {count:,} instructions</h3>"
     return "\n".join([head, *(["<p>The kernel above.</p>"] if is_above else map(_file, files)), "</div>"])

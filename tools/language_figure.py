@@ -13,7 +13,7 @@ TOP, ROW, GAP, HEAD, FOOT = 72, 22, 16, 26, 24  # pixels
 LEFT, RIGHT = 150, 740  # the axis; the longest bar's time stands on its right
 
 
-class Bar(NamedTuple):
+class LanguageBar(NamedTuple):
     """A rung in one language."""
 
     operation: str
@@ -22,10 +22,10 @@ class Bar(NamedTuple):
     step_us: float
 
 
-def figure(networks: Mapping[str, Sequence[Bar]], machine: str) -> str:
+def figure(networks: Mapping[str, Sequence[LanguageBar]], machine: str) -> str:
     """SVG text: a panel a network, whose bars begin at 0."""
     title = "The same operation in several languages: us a step"
-    told = "; ".join(f"{one.rung} {one.step_us:.2f}" for bars in networks.values() for one in bars)
+    told = "; ".join(f"{bar.rung} {bar.step_us:.2f}" for bars in networks.values() for bar in bars)
     height = (
         TOP + FOOT + sum(HEAD + sum(ROW + GAP * begins for _, begins in _grouped(bars)) for bars in networks.values())
     )
@@ -53,7 +53,7 @@ def figure(networks: Mapping[str, Sequence[Bar]], machine: str) -> str:
     return canvas.svg()
 
 
-def _grouped(bars: Sequence[Bar]) -> Iterator[tuple[Bar, bool]]:
+def _grouped(bars: Sequence[LanguageBar]) -> Iterator[tuple[LanguageBar, bool]]:
     """Each bar, and whether it is the first of its operation."""
     for index, bar in enumerate(bars):
         yield bar, not index or bars[index - 1].operation != bar.operation

@@ -23,7 +23,7 @@ from common.source_hash import cuda_form
 from ladder.records.profile import Kind
 from ladder.records.run import Results, load
 from reports.facts.provenance import gpu_name
-from tools.language_figure import Bar, figure
+from tools.language_figure import LanguageBar, figure
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "languages.md"
@@ -36,7 +36,7 @@ PYTHON = {  # the file of the kernels in these languages
 BEGIN, END = "<!-- languages:begin (python -m tools.language_table) -->\n", "<!-- languages:end -->\n"
 
 
-class Kernel(NamedTuple):
+class Twin(NamedTuple):
     """One part of a rung in one language."""
 
     rung: str
@@ -46,25 +46,25 @@ class Kernel(NamedTuple):
 
 
 TILES = ("tiles/tile_f32.cu", "tiles/output_tiles.cuh")
-OPERATIONS: dict[str, tuple[Kernel, ...]] = {
+OPERATIONS: dict[str, tuple[Twin, ...]] = {
     "softmax, loss and gradient": (
-        Kernel("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax_xent.cu",)),
-        Kernel("triton-head", "Triton", "triton_softmax_xent", ()),
-        Kernel("cute-head", "CuTe DSL", "cute_softmax_xent", ()),
+        Twin("fused-head", "CUDA C++", "softmax_xent", ("plain/softmax_xent.cu",)),
+        Twin("triton-head", "Triton", "triton_softmax_xent", ()),
+        Twin("cute-head", "CuTe DSL", "cute_softmax_xent", ()),
     ),
     "products, with bias and ReLU": (
-        Kernel("skinny-gemm", "CUDA C++", "tile_product_f32", TILES),
-        Kernel("triton-skinny", "Triton", "triton_product", ("finish",)),
+        Twin("skinny-gemm", "CUDA C++", "tile_product_f32", TILES),
+        Twin("triton-skinny", "Triton", "triton_product", ("finish",)),
     ),
     "weight gradient and update": (
-        Kernel("fused-bias", "CUDA C++", "tile_product_f32", TILES),
-        Kernel("triton-update", "Triton", "triton_update", ()),
+        Twin("fused-bias", "CUDA C++", "tile_product_f32", TILES),
+        Twin("triton-update", "Triton", "triton_update", ()),
     ),
     "a whole step": (
-        Kernel("fused-bias", "CUDA C++, our engine", "", ()),
-        Kernel("torch-op", "CUDA C++, in PyTorch", "", ()),
+        Twin("fused-bias", "CUDA C++, our engine", "", ()),
+        Twin("torch-op", "CUDA C++, in PyTorch", "", ()),
     ),
-    "the same, of an older run": (Kernel("torch-graph", "PyTorch, compiled", "", ()),),
+    "the same, of an older run": (Twin("torch-graph", "PyTorch, compiled", "", ()),),
 }
 KINDS: dict[str, set[Kind]] = {"softmax, loss and gradient": {"softmax"}}  # of an operation's kernels
 PRODUCTS: set[Kind] = {"gemm", "update"}  # of the others
@@ -100,16 +100,16 @@ def main(argv: list[str] | None = None) -> int:
 
 def compile_times() -> dict[str, dict[str, float]]:
     """Seconds to have each kernel's machine code: cold, and from the cache on disk; each in a new process."""
-    found: dict[str, dict[str, float]] = {}
-    for kernel in {one.name: one for pair in OPERATIONS.values() for one in pair if one.name}.values():
+    seconds: dict[str, dict[str, float]] = {}
+    for kernel in {kernel.name: kernel for pair in OPERATIONS.values() for kernel in pair if kernel.name}.values():
         with tempfile.TemporaryDirectory() as cache:
             command = [sys.executable, "-m", "tools.language_table", "--one", kernel.name]
             cold, warm = (
                 json.loads(subprocess.check_output(command, cwd=ROOT, env={**os.environ, "LADDER_CACHE_DIR": cache}))
                 for _ in range(2)
             )
-        found[kernel.name] = {"cold_s": cold, "warm_s": warm}
-    return found
+        seconds[kernel.name] = {"cold_s": cold, "warm_s": warm}
+    return seconds
 
 
 def _seconds(name: str) -> float:
@@ -127,7 +127,7 @@ def _seconds(name: str) -> float:
     from common.cuda.compile import cached_cubin, nvrtc_version
 
     nvrtc_version()  # loads the library
-    files = next(one.files for pair in OPERATIONS.values() for one in pair if one.name == name)
+    files = next(kernel.files for pair in OPERATIONS.values() for kernel in pair if kernel.name == name)
     begin = time.perf_counter()
     cached_cubin(KERNELS / files[0], "sm_90a")
     return time.perf_counter() - begin
@@ -150,7 +150,7 @@ def cute_code() -> bytes:
     return head_code(HEAD["ROWS"], HEAD["CLASSES"], THREADS, False, 90).cubin
 
 
-def lines(kernel: Kernel) -> int:
+def code_lines(kernel: Twin) -> int:
     """Lines of code, without comments, docstrings and blank lines."""
     if kernel.language in PYTHON:
         text = PYTHON[kernel.language].read_text(encoding="utf-8")
@@ -179,12 +179,12 @@ class Measured(NamedTuple):
     registers: list[int]  # of a thread, of each kernel of the given name
 
 
-def measured(runs: Iterable[Results], operation: str, kernel: Kernel) -> Measured:
+def twin_times(runs: Iterable[Results], operation: str, kernel: Twin) -> Measured:
     """A kernel's rung in the last run that timed all rungs of the operation, so that they are compared in one run.
 
     Raises ValueError if there is none.
     """
-    rungs = [one.rung for one in OPERATIONS[operation]]
+    rungs = [kernel.rung for kernel in OPERATIONS[operation]]
     for run in sorted(runs, key=lambda run: run.created, reverse=True):
         timed = {stage.name: stage for stage in run.stages if stage.timing is not None}
         if not timed.keys() >= set(rungs):
@@ -201,19 +201,19 @@ def measured(runs: Iterable[Results], operation: str, kernel: Kernel) -> Measure
     raise ValueError(f"no run has times of {', '.join(rungs)}")
 
 
-Found = dict[str, dict[tuple[str, Kernel], Measured]]
+Found = dict[str, dict[tuple[str, Twin], Measured]]
 
 
 def found_in(folder: Path) -> Found:
     """What one machine's records hold, by network: of its own runs, and of the reference's with the same problem."""
     runs = [load(file) for file in sorted(folder.rglob("results.json"))]
     reference = [load(file) for file in sorted((RECORDS.parent / "reference" / folder.name).glob("*/results.json"))]
-    found: Found = {}
+    times: Found = {}
     for name in sorted({run.problem.network for run in runs}):
         own = [run for run in runs if run.problem.network == name]
         own += [run for run in reference if run.problem == own[0].problem]
-        found[name] = {(of, one): measured(own, of, one) for of, kernels in OPERATIONS.items() for one in kernels}
-    return found
+        times[name] = {(of, kind): twin_times(own, of, kind) for of, kinds in OPERATIONS.items() for kind in kinds}
+    return times
 
 
 def newest() -> Path:
@@ -221,24 +221,25 @@ def newest() -> Path:
     return max(RECORDS.glob("*/"), key=lambda folder: max(load(file).created for file in folder.rglob("results.json")))
 
 
-def table(found: Found, compiled: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+def table(measured_times: Found, compiled: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """The table of one machine's records and its times of compilation, line by line."""
-    yield f"| operation | language | {' | '.join(f'{name}, us a step' for name in found)} | "
+    yield f"| operation | language | {' | '.join(f'{name}, us a step' for name in measured_times)} | "
     yield "registers | lines | compile cold, warm |\n"
-    yield "| --- " * (5 + len(found)) + "|\n"
+    yield "| --- " * (5 + len(measured_times)) + "|\n"
     for operation, kernels in OPERATIONS.items():
         for kernel in kernels:
-            each = [network[operation, kernel] for network in found.values()]
+            each = [network[operation, kernel] for network in measured_times.values()]
             times = [
-                f"`{kernel.rung}` {one.step_us:.2f}{f' ({one.kernels_us:.2f})' if kernel.name else ''}" for one in each
+                f"`{kernel.rung}` {time.step_us:.2f}{f' ({time.kernels_us:.2f})' if kernel.name else ''}"
+                for time in each
             ]
-            used = sorted({count for one in each for count in one.registers})
+            used = sorted({count for time in each for count in time.registers})
             of_thread = f"{used[0]} to {used[-1]}" if len(used) > 1 else "".join(map(str, used))
             cells = [operation if kernel is kernels[0] else "", kernel.language, *times, of_thread]
             if seconds := compiled.get(kernel.name):
-                cells += [str(lines(kernel)), f"{seconds['cold_s']:.2f} s, {1e3 * seconds['warm_s']:.1f} ms"]
+                cells += [str(code_lines(kernel)), f"{seconds['cold_s']:.2f} s, {1e3 * seconds['warm_s']:.1f} ms"]
             else:
-                cells += [str(lines(kernel)) if kernel.name else "", ""]
+                cells += [str(code_lines(kernel)) if kernel.name else "", ""]
             yield f"| {' | '.join(cells)} |\n"
 
 
@@ -250,15 +251,15 @@ def written() -> dict[Path, str]:
     if not begin or not end:
         raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
     folder = newest()
-    found = found_in(folder)
+    times = found_in(folder)
     drawn, compiled = folder / "languages.svg", json.loads((RECORDS / "compile.json").read_text(encoding="utf-8"))
     bars = {
-        name: [Bar(of, kernel.language, kernel.rung, one.step_us) for (of, kernel), one in network.items()]
-        for name, network in found.items()
+        name: [LanguageBar(of, kernel.language, kernel.rung, time.step_us) for (of, kernel), time in network.items()]
+        for name, network in times.items()
     }
     shown = f"![Microseconds a step by operation and language](../{drawn.relative_to(ROOT)})\n\n"
-    gpu = next(one.gpu for network in found.values() for one in network.values())
-    return {PAGE: "".join((before, begin, shown, *table(found, compiled), end, after)), drawn: figure(bars, gpu)}
+    gpu = next(time.gpu for network in times.values() for time in network.values())
+    return {PAGE: "".join((before, begin, shown, *table(times, compiled), end, after)), drawn: figure(bars, gpu)}
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     names, options = list(argv[on_cpu:first_option]) or list(DEFAULT), list(argv[first_option:])
     every = sorted(path.stem for path in (root / "experiments").glob("*.toml"))
     every.sort(key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST))
-    names = [one for name in names for one in (every if name == "studies" else [name])]
+    names = [study for name in names for study in (every if name == "studies" else [name])]
     if unknown := [name for name in names if name not in (*KNOWN, *every)]:
         return _refuse(f"there is no network or study {unknown[0]}")
     if on_cpu and (unknown := [name for name in names if name not in DEFAULT]):
@@ -68,12 +68,12 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
             return status
         worst = max(worst, status)
     records = [*_runs_of(root, networks), *_studies_of(root, studies)]
-    if synthetic := next((one for one, _ in records if not all(map(_on_mnist, one.rglob("results.json")))), None):
+    if synthetic := next((place for place, _ in records if not all(map(_on_mnist, place.rglob("results.json")))), None):
         drawn = synthetic.relative_to(root)
         return _refuse(f"{drawn}: is not of MNIST; delete {MEASURED}, and set $LADDER_DATA_DIR to its four files")
     if twice := _measured_twice(records):
-        one, other = (folder.relative_to(root) for folder in twice)
-        return _refuse(f"{one} and {other}: are of one kind of GPU; delete one of them, then run the same again")
+        shown, other = (folder.relative_to(root) for folder in twice)
+        return _refuse(f"{shown} and {other}: are of one kind of GPU; delete one of them, then run the same again")
     for measured, kept in records:
         _keep(measured, kept)
         if kept.name in networks:
@@ -110,9 +110,9 @@ def _studies_of(root: Path, studies: Sequence[str]) -> Iterator[tuple[Path, Path
 
 def _measured_twice(records: Sequence[tuple[Path, Path]]) -> tuple[Path, Path] | None:
     """Two folders, as of two constraints, of which one would replace the other; None if there are none."""
-    found: dict[Path, Path] = {}
+    pairs: dict[Path, Path] = {}
     for measured, kept in records:
-        if (other := found.setdefault(kept, measured)) != measured:
+        if (other := pairs.setdefault(kept, measured)) != measured:
             return other, measured
     return None
 

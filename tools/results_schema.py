@@ -26,18 +26,18 @@ def main() -> int:
 
 def schema() -> dict[str, Any]:
     """The schema, draft 2020-12, with its version."""
-    found = msgspec.json.schema(Results)
-    found["$defs"]["Results"]["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+    described = msgspec.json.schema(Results)
+    described["$defs"]["Results"]["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$comment": f"schema version {SCHEMA_VERSION}; written by python -m tools.results_schema",
-        **found,
+        **described,
     }
 
 
-def as_text(found: dict[str, Any]) -> str:
+def as_text(described: dict[str, Any]) -> str:
     """A schema as its file has it."""
-    return json.dumps(found, indent=1, sort_keys=True) + "\n"
+    return json.dumps(described, indent=1, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -31,9 +31,9 @@ def hand_over() -> None:
         probe = [path, "-c", f"import sys; sys.exit(sys.version_info < {OLDEST_PYTHON})"]
         if subprocess.call(probe, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
             os.execv(path, [path, *sys.argv])
-    found = ".".join(str(part) for part in sys.version_info[:3])
+    version = ".".join(str(part) for part in sys.version_info[:3])
     sys.exit(
-        f"setup: needs Python 3.11 or newer, {sys.executable} is {found}; "
+        f"setup: needs Python 3.11 or newer, {sys.executable} is {version}; "
         "install one, or name one: make ladder PYTHON=/path/to/python3.12"
     )
 
@@ -134,13 +134,13 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, also: fr
     """
     venv, stamp_path = root / ".venv", root / ".venv" / "setup.json"
     core, optional = dependency_tables(root / "pyproject.toml")
-    found = Stamp.read(stamp_path) if (venv / "bin" / "python").exists() else None
-    before = found.extras if found else frozenset()
+    stamp = Stamp.read(stamp_path) if (venv / "bin" / "python").exists() else None
+    before = stamp.extras if stamp else frozenset()
     target, because = cuda_that_fits(cuda, before)
     wanted = extras_for(target, torch=torch, jax=jax, dev=dev, installed=before) | also
     python = ".".join(str(part) for part in sys.version_info[:2])
     tables = hashlib.sha256(json.dumps([core, optional], sort_keys=True).encode()).hexdigest()
-    if found and wanted <= before and (found.python, found.tables) == (python, tables):
+    if stamp and wanted <= before and (stamp.python, stamp.tables) == (python, tables):
         return
 
     started = time.monotonic()
@@ -151,7 +151,7 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, also: fr
     print(f"setup: Python {python}, {because}{extra}; by {by}", flush=True)
     # Resolve links: if this runs from the `.venv` that is about to go, only the real file will remain.
     interpreter = os.path.realpath(sys.executable)
-    obstacle = reason_to_rebuild(venv, found, python, wanted)
+    obstacle = reason_to_rebuild(venv, stamp, python, wanted)
     if obstacle:
         print(f"setup: {obstacle}: making it anew", flush=True)
         # The stamp goes first, so that a half-deleted folder never looks finished.
@@ -227,15 +227,15 @@ def rivals(wanted: frozenset[str]) -> frozenset[str]:
     return frozenset().union(*(right for left, right in sides if left & wanted))
 
 
-def reason_to_rebuild(venv: Path, found: Stamp | None, python: str, wanted: frozenset[str]) -> str | None:
+def reason_to_rebuild(venv: Path, stamp: Stamp | None, python: str, wanted: frozenset[str]) -> str | None:
     """Why an existing `.venv` must be made anew; None if it can be extended, or does not exist."""
     if not venv.exists():
         return None
-    if found is None:
+    if stamp is None:
         return ".venv is half-made or of other making"
-    if found.python != python:
-        return f".venv is of Python {found.python}, this is {python}"
-    in_the_way = found.extras & rivals(wanted)
+    if stamp.python != python:
+        return f".venv is of Python {stamp.python}, this is {python}"
+    in_the_way = stamp.extras & rivals(wanted)
     if in_the_way:
         return f".venv has {', '.join(sorted(in_the_way))}, which cannot stay beside {', '.join(sorted(wanted))}"
     return None

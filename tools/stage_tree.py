@@ -112,13 +112,12 @@ def _about(folder: str, first: Entry) -> str:
 def _table(folder: str, members: list[Entry]) -> Iterator[str]:
     """Table lines: one row a module, which may hold several references."""
     is_rung = members[0].stage.recipe is not None
-    yield "| stage | from | what changes | file | GPU |" if is_rung else "| stage | what it is | file |"
-    yield "| --- | --- | --- | --- | --- |" if is_rung else "| --- | --- | --- |"
+    yield "| stage | from | what changes | GPU |" if is_rung else "| stage | what it is |"
+    yield "| --- | --- | --- | --- |" if is_rung else "| --- | --- |"
     for module, stages in groupby(members, key=_module):
         here = [entry.stage for entry in stages]
-        names = ", ".join(f"`{stage.name}`" for stage in here)
-        file = module.rpartition(".")[2] + ".py"
-        cells = [names, description(module), f"[{file}]({folder}/{file})"]
+        file = f"{folder}/{module.rpartition('.')[2]}.py"
+        cells = [", ".join(f"[`{stage.name}`]({file})" for stage in here), description(module)]
         if is_rung:
             cells.insert(1, f"`{here[0].below}`" if here[0].below else "")
             cells.append(gpu(here[0]))

@@ -143,9 +143,7 @@ def load_dataset(
     A folder from `data_dir` or `$LADDER_DATA_DIR` is never replaced: it loads, or a UsageError says why not. `offline`
     forbids downloads.
     """
-    from common.data.download import (
-        DownloadError,  # imported here: stages' processes read a dataset and never download
-    )
+    from common.data.download import DownloadError  # imported here: stages' processes read a dataset and never download
 
     if seed < 0:
         raise UsageError(f"seed {seed}: must be 0 or more")
@@ -183,12 +181,7 @@ def _mnist(progress: Progress | None, offline: bool) -> tuple[IdxFolder, str]:
 
 def _draw(seed: int) -> IdxFolder:
     (train_images, train_labels), (test_images, test_labels) = synthetic_digits(seed)
-    drawn = {
-        TRAIN_IMAGES: train_images,
-        TRAIN_LABELS: train_labels,
-        TEST_IMAGES: test_images,
-        TEST_LABELS: test_labels,
-    }
+    drawn = {TRAIN_IMAGES: train_images, TRAIN_LABELS: train_labels, TEST_IMAGES: test_images, TEST_LABELS: test_labels}
     sha256 = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in drawn.items()}
     return IdxFolder(train_images, train_labels, test_images, test_labels, sha256)
 

@@ -24,10 +24,7 @@ from common.files import atomic_write
 Progress = Callable[[int, int | None, str], None]
 """Called with bytes received, total bytes (None if unknown) and the file's name."""
 
-MIRRORS = (
-    "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    "https://ossci-datasets.s3.amazonaws.com/mnist/",
-)
+MIRRORS = ("https://storage.googleapis.com/cvdf-datasets/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
 CHUNK_TIMEOUT_S = 4.5  # wait for each chunk, also the first; two mirrors stay below ten seconds
 
 _CHUNK_BYTES = 1 << 16  # one per CHUNK_TIMEOUT_S, 15 kB/s, is the slowest download accepted

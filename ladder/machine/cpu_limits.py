@@ -20,7 +20,7 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import missing
 from ladder.machine.limits import limit_of, main, measure_limits
-from ladder.records.limits import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.records.limits_record import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from stages.engine.stage import Stage
 
@@ -85,11 +85,11 @@ def measure_cpu_limits(open_cpu: Callable[[], CpuPrimitives] = _this_cpu) -> Cpu
         if cpu.cores < primitive.least_cores:
             skipped[title] = "this process may use one core only"
             continue
-        found = limit_of(primitive.name, title, primitive.unit, primitive.measure(cpu))
-        if isinstance(found, Limit):
-            limits.append(found)
+        limit = limit_of(primitive.name, title, primitive.unit, primitive.measure(cpu))
+        if isinstance(limit, Limit):
+            limits.append(limit)
         else:
-            skipped[title] = found
+            skipped[title] = limit
     return CpuLimits(Cpu(cpu.cores, *cpu.caches), limits, skipped, time.perf_counter() - begin)
 
 
@@ -97,13 +97,13 @@ def rates_of(record: CpuLimits) -> CpuRates | None:
     """The best sample of each primitive, in the cost model's units; None if one is missing."""
     best = {limit.name: limit.best for limit in record.limits}
     try:
-        one = max(best["multiply_add"], best["blas_product"])
+        multiplied = max(best["multiply_add"], best["blas_product"])
         return CpuRates(
             call_us=best["call"],
             blas_us=best["blas_call"],
             barrier_us=best.get("barrier", 0.0),
-            flops=one * 1e3,
-            all_flops=max(best.get("multiply_add_all", 0.0), record.cpu.cores * one) * 1e3,
+            flops=multiplied * 1e3,
+            all_flops=max(best.get("multiply_add_all", 0.0), record.cpu.cores * multiplied) * 1e3,
             reads={
                 "L1": best["l1_read"] * 1e3,
                 "L2": best["l2_read"] * 1e3,
@@ -124,8 +124,8 @@ def design_of(stage: Stage, profile: Profile, steps: int, detail: str) -> CpuDes
     """
     if stage.recipe is None:
         return None
-    found = re.search(r"(\d+) threads", detail)
-    threads = int(found[1]) if found else 1
+    match = re.search(r"(\d+) threads", detail)
+    threads = int(match[1]) if match else 1
     seen = len({span.thread for span in profile.timeline}) or 1
     return CpuDesign(
         calls=profile.launches_per_step,
@@ -184,7 +184,7 @@ def cpu_cheat_limit(problem: Problem, cores: int, density: float) -> float:
     with others but has only its share of the rate: if that is faster, it is the limit. Divided by `HEADROOM`.
     """
     counted = ("forward",) if problem.hidden else ("forward", "weight_gradient")
-    flops = density * sum(one.flops for one in operations(problem) if one.layer == 0 and one.name in counted)
+    flops = density * sum(op.flops for op in operations(problem) if op.layer == 0 and op.name in counted)
     one_core = flops / (_operations_a_cycle() * CLOCK_GHZ * 1e3)
     return min(one_core, one_core / cores + EXCHANGE_US) / HEADROOM
 

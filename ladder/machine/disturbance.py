@@ -26,10 +26,10 @@ LOST_TIME_FLOOR_S = 0.005  # less lost time is the kernel's housekeeping, near t
 
 def with_disturbances(processes: Sequence[Process], set_aside: Iterable[Process], *, on_gpu: bool) -> list[Process]:
     """A stage's processes, each with the reasons why it is disturbed; those set aside serve for comparison only."""
-    found = _found([*processes, *set_aside], on_gpu=on_gpu)
+    events = _found([*processes, *set_aside], on_gpu=on_gpu)
     return [
         replace(process, disturbed=[reason for reason, _ in reasons])
-        for process, reasons in zip(processes, found, strict=False)
+        for process, reasons in zip(processes, events, strict=False)
     ]
 
 
@@ -39,8 +39,8 @@ def least_disturbed(attempts: Sequence[Process], others: Iterable[Process], *, o
     What disturbed an attempt is added up, each in multiples of its limit. The times play no part. The other processes
     of the stage serve for comparison only.
     """
-    found = _found([*attempts, *others], on_gpu=on_gpu)[: len(attempts)]
-    burdens = [sum(multiple for _, multiple in reasons) for reasons in found]
+    events = _found([*attempts, *others], on_gpu=on_gpu)[: len(attempts)]
+    burdens = [sum(multiple for _, multiple in reasons) for reasons in events]
     return min(reversed(list(zip(burdens, attempts, strict=True))), key=lambda pair: pair[0])[1]
 
 

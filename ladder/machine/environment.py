@@ -60,8 +60,8 @@ def _no_device() -> str | None:
 
 def _too_few_gpus() -> str | None:
     """Why a stage of several GPUs does not run; None if it does."""
-    found = len(driver.devices())
-    return None if found > 1 else f"needs two GPUs; this machine shows {'one' if found else 'none'}"
+    gpus = len(driver.devices())
+    return None if gpus > 1 else f"needs two GPUs; this machine shows {'one' if gpus else 'none'}"
 
 
 def gpu_too_old() -> tuple[str, str] | None:
@@ -76,23 +76,23 @@ def gpu_too_old() -> tuple[str, str] | None:
 
 def _gpu_too_old() -> str | None:
     """Why nothing compiled by the installed CUDA runs on the first GPU, with the way out; None if it does."""
-    found = gpu_too_old()
-    return found and ": ".join(found)
+    too_old = gpu_too_old()
+    return too_old and ": ".join(too_old)
 
 
 def _not_installed(package: str, title: str) -> str | None:
     """Why a package cannot be imported; None if it can."""
     try:
-        found = importlib.util.find_spec(package)
+        spec = importlib.util.find_spec(package)
     except ModuleNotFoundError:  # its parent package is missing
-        found = None
-    return None if found else f"{title} is not installed"
+        spec = None
+    return None if spec else f"{title} is not installed"
 
 
 def _torch_without_cuda() -> str | None:
     """Why an installed PyTorch cannot use a GPU; None if it can. Only CUDA builds contain a `torch_cuda` library."""
-    found = importlib.util.find_spec("torch")
-    folder = Path(found.origin).parent if found and found.origin else Path()
+    spec = importlib.util.find_spec("torch")
+    folder = Path(spec.origin).parent if spec and spec.origin else Path()
     return None if list(folder.glob("lib/*torch_cuda*")) else "PyTorch is installed without CUDA"
 
 
@@ -207,13 +207,13 @@ def libraries(names: Iterable[str]) -> dict[str, str]:
     """The versions of the installed ones among these packages, by their names on PyPI."""
     from importlib import metadata  # late: it takes longer to import than this module
 
-    found = {}
+    versions = {}
     for name in names:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def compiler() -> dict[str, str]:
@@ -275,16 +275,16 @@ def _os_name() -> str:
 
 def _describe_gpu() -> dict[str, Any]:
     """The first visible GPU, or why there is none."""
-    found = driver.devices()
-    if not found:
+    gpus = driver.devices()
+    if not gpus:
         return {"none": driver.no_device_reason()}
     supported = driver.driver_version()
     with GpuMonitor() as monitor:
         return {
-            "name": found[0].name,
-            "compute_capability": "{}.{}".format(*found[0].compute_capability),
-            "memory_mib": found[0].total_memory >> 20,
-            "visible_gpus": len(found),
+            "name": gpus[0].name,
+            "compute_capability": "{}.{}".format(*gpus[0].compute_capability),
+            "memory_mib": gpus[0].total_memory >> 20,
+            "visible_gpus": len(gpus),
             "supports_cuda": "{}.{}".format(*supported) if supported else UNKNOWN,
             **monitor.describe(),
         }

@@ -37,10 +37,10 @@ class GpuMonitor:
         except ImportError:
             return
         self._nvml: Any = pynvml
-        found = driver.devices()
-        if found:
+        gpus = driver.devices()
+        if gpus:
             # By bus id: NVML numbers all GPUs, CUDA only those in CUDA_VISIBLE_DEVICES, in its own order.
-            self._handle = self._ask(self._open, found[0].pci_bus_id)
+            self._handle = self._ask(self._open, gpus[0].pci_bus_id)
 
     def __enter__(self) -> Self:
         return self
@@ -157,8 +157,8 @@ class GpuMonitor:
 
     def _other_processes(self) -> int | None:
         """How many other processes compute on this GPU. A container may see itself under another id, so one is ours."""
-        found = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
-        return None if found is None else max(len(found) - 1 - self.waiting, 0)
+        processes = self._ask(self._nvml.nvmlDeviceGetComputeRunningProcesses, self._handle)
+        return None if processes is None else max(len(processes) - 1 - self.waiting, 0)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """NVML's answer; None if it refuses."""

@@ -29,7 +29,7 @@ from common.process_group import die_with_parent
 from common.source_hash import source_hash
 from ladder.machine.environment import missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.records.limits import SHARED, Chip, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.records.limits_record import SHARED, Chip, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
 from stages.engine.recipe import Traits
@@ -155,7 +155,7 @@ def bounds(record: LimitsRecord, problem: Problem, precision: Precision, design:
             exchanging_us=cost.exchanging_floor(design, rates),
             flops=float(sum(operation.flops for operation in cost.operations(problem))),
             bytes=float(cost.traffic(problem, design, rates)),
-            arithmetic=" or ".join(str(one) for one in design.arithmetic),
+            arithmetic=" or ".join(str(unit) for unit in design.arithmetic),
         ),
     )
 
@@ -287,7 +287,7 @@ def keep_limits(environment: Mapping[str, Any], limits: LimitsRecord) -> None:
 def _file(environment: Mapping[str, Any]) -> Path:
     """Where today's limits of this machine's first GPU are kept."""
     described = {part: environment.get(part) for part in ("gpu", "cpu", "libraries")}
-    device = [found.pci_bus_id for found in driver.devices()[:1]]
+    device = [gpu.pci_bus_id for gpu in driver.devices()[:1]]
     subject = msgspec.json.encode([described, device, source_hash(MEASURED_BY)], order="sorted")
     today = datetime.now(UTC).date().isoformat()
     return cache_folder("limits") / f"{today}.{hashlib.sha256(subject).hexdigest()[:16]}.json"

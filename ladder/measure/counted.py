@@ -7,8 +7,8 @@ from typing import Any
 
 from common.data.dataset import Split
 from common.problem import Problem
-from ladder.profile import cupti, stamps
-from ladder.records.check import Counts
+from ladder.profile import cpu_stamps, cupti
+from ladder.records.checked import Counts
 from stages.engine.stage import Stage
 from stages.engine.step import RecipeTrainer
 
@@ -41,7 +41,7 @@ def counted(stage: Stage, problem: Problem, split: Split, fence: Callable[[], No
     try:
         trainer = RecipeTrainer(stage.recipe, problem, split, device)
         if device.kind == "cpu":
-            kernels = len(stamps.record(epochs, run_epoch, warm_up=False).kernels)
+            kernels = len(cpu_stamps.record(epochs, run_epoch, warm_up=False).kernels)
         elif cupti.available():
             kernels = len(cupti.record(epochs, run_epoch).kernels)
         else:

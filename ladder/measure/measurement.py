@@ -33,9 +33,9 @@ from ladder.machine.host_monitor import HostMonitor
 from ladder.measure import fetched, protocol, seeds, timing
 from ladder.measure.counted import counted
 from ladder.measure.curves import record_curve
-from ladder.measure.energy import CounterError, energy_of
+from ladder.measure.energy_counter import CounterError, energy_of
 from ladder.measure.fetched import fetched_params
-from ladder.measure.profiled import Profiled, sample_of
+from ladder.measure.profiled import OwnProfile, sample_of
 from ladder.measure.protocol import (
     COLD_RUN,
     FIRST_UPDATE_RUN,
@@ -61,7 +61,7 @@ from ladder.measure.tampering import Originals
 from ladder.measure.timing import (
     Clock,
     LateRead,
-    Run,
+    TimedRun,
     Validation,
     measure,
     plan_within,
@@ -73,7 +73,7 @@ from ladder.measure.timing import (
 from ladder.profile import chrome, cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.summary import summarise, with_bytes
-from ladder.records.check import Counts
+from ladder.records.checked import Counts
 from ladder.records.profile import FirstCalls, Profile
 from ladder.records.run import Curve, GpuState, HostState, Process
 from stages.engine.stage import Stage
@@ -246,7 +246,7 @@ class Measurement:
             self._not_drawn = str(error)
         self._laps.end("energy")
 
-    def _after_run(self, number: int, run: Run) -> None:
+    def _after_run(self, number: int, run: TimedRun) -> None:
         """Read the parameters of a warm-up or timed run at once, then the machine's state; check for tampering."""
         read = read_late(self._trainer, self._clock, run.ended)
         self._host_states.extend(self._host.read())
@@ -340,10 +340,7 @@ class Measurement:
     def _untimed(self) -> JobResult:
         """What the trainer says of itself and of the epoch from zeros."""
         return JobResult(
-            detail=self._trainer.detail,
-            device=self._trainer.device,
-            plan=self._plan,
-            from_zero=self._zeros,
+            detail=self._trainer.detail, device=self._trainer.device, plan=self._plan, from_zero=self._zeros
         )
 
     def _timed(self) -> JobResult:
@@ -382,10 +379,10 @@ class Measurement:
         epoch_s = statistics.median(run.seconds for run in self._runs) / self._plan.epochs
         sample, on_cpu = sample_of(job.problem, self._plan.epochs), self._trainer.device == "cpu"
         sample = sample.within(PROFILED_S, epoch_s)
-        profiled = Profiled(self._trainer, sample, self._fence, self._validation)
+        profiled = OwnProfile(self._trainer, sample, self._fence, self._validation)
         trace = profiled.record_on_cpu(warm_up=epoch_s < WARM_UP_S) if on_cpu else profiled.record()
         if job.round == 0:
-            chrome.write(self._folder / TRACE, trace, stage.name, steps)
+            chrome.write_trace(self._folder / TRACE, trace, stage.name, steps)
         step_us, shape = epoch_s / steps * 1e6, None if on_cpu else multiprocessor()
         profile = summarise(trace, sample.weights, steps, "stamps" if on_cpu else "cupti", step_us, shape)
         if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
@@ -417,7 +414,7 @@ class Measurement:
     def _params_from(self, seed: int) -> Params:
         return initial_params(self._job.problem, seed)
 
-    def _train_one_epoch(self, params: Params, validation: Validation | None) -> Run:
+    def _train_one_epoch(self, params: Params, validation: Validation | None) -> TimedRun:
         return timed_run(self._trainer, params, 1, fence=self._fence, clock=self._clock, validation=validation)
 
 

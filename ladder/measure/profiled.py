@@ -10,7 +10,7 @@ from common.cuda import nvtx
 from common.problem import Problem
 from common.trainer import Trainer, wait_of
 from ladder.measure.timing import Validation
-from ladder.profile import cupti, stamps
+from ladder.profile import cpu_stamps, cupti
 from ladder.profile.trace import Trace
 
 
@@ -44,7 +44,7 @@ def sample_of(problem: Problem, epochs: int) -> Sample:
     return Sample((second - 1, second), (1 - share, share))
 
 
-class Profiled:
+class OwnProfile:
     """A warm trainer, whose sampled epochs run under a profiler."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Profiled:
 
     def record_on_cpu(self, *, warm_up: bool) -> Trace:
         """Run the epochs with time stamps around each kernel."""
-        return stamps.record(self.sample.epochs, self._run, warm_up=warm_up)
+        return cpu_stamps.record(self.sample.epochs, self._run, warm_up=warm_up)
 
     def show(self, stage: str) -> None:
         """The epochs, for a profiler that watches from outside."""

@@ -19,7 +19,7 @@ from common.files import atomic_write, explained
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.timing import Plan
-from ladder.records.check import Counts
+from ladder.records.checked import Counts
 from ladder.records.foreign import visible_in
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Curve, Process

@@ -55,7 +55,7 @@ class Validation:
 
 
 @dataclass(frozen=True)
-class Run:
+class TimedRun:
     """One whole training run: its times, and its metrics by epoch from 0."""
 
     seconds: float
@@ -85,7 +85,7 @@ def timed_run(
     validation: Validation | None = None,
     first_epoch: int = 0,
     stamp: Stamp = lambda mark: None,  # noqa: ARG005
-) -> Run:
+) -> TimedRun:
     """Train from `params` for `epochs` epochs; the trained parameters stay in the trainer.
 
     `stamp` is called just before the time begins and just after it ends, for a second clock.
@@ -115,7 +115,7 @@ def timed_run(
     ended = clock()
     stamp("end")
     on_gpu_s = events.seconds() if events is not None else None
-    return Run(ended - begin, on_gpu_s, metrics, begin - loading, validations, ended)
+    return TimedRun(ended - begin, on_gpu_s, metrics, begin - loading, validations, ended)
 
 
 def train_on(
@@ -146,7 +146,7 @@ def read_late(trainer: Trainer, clock: Clock, ended: float) -> LateRead:
     return LateRead(params, between - ended, clock() - between)
 
 
-def share_outside(runs: Sequence[Run], reads: Sequence[LateRead]) -> float:
+def share_outside(runs: Sequence[TimedRun], reads: Sequence[LateRead]) -> float:
     """The time for loading parameters and for work left when they were first read, relative to the run between.
 
     The median over the runs. The time of copying is subtracted, and the second reading from the first; of that only as
@@ -194,10 +194,10 @@ def measure(
     fence: Fence,
     clock: Clock,
     events: Events | None = None,
-    after_run: Callable[[int, Run], None] = lambda number, run: None,  # noqa: ARG005
+    after_run: Callable[[int, TimedRun], None] = lambda number, run: None,  # noqa: ARG005
     validation: Validation | None = None,
     stamp: Stamp = lambda mark: None,  # noqa: ARG005
-) -> tuple[list[Run], list[Run]]:
+) -> tuple[list[TimedRun], list[TimedRun]]:
     """Run the warm-ups and the timed runs of one process, numbered from 0; each starts from parameters of its own."""
     runs = []
     for number in range(plan.warmups + plan.repeats):

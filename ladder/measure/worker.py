@@ -29,7 +29,7 @@ from common.trainer import wait_of
 from ladder.machine.environment import import_packages
 from ladder.measure import shared_memory
 from ladder.measure.measurement import ClosingError, Measurement, close, prepared_validation
-from ladder.measure.profiled import Profiled, sample_of
+from ladder.measure.profiled import OwnProfile, sample_of
 from ladder.measure.protocol import (
     COLD_RUN,
     JOB,
@@ -104,7 +104,7 @@ def run_under_nsys(job: Job) -> JobResult:
     trainer = stage.trainer(job.problem, data.train)
     validation = prepared_validation(trainer, job.problem, data.test)
     trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
-    profiled = Profiled(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
+    profiled = OwnProfile(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
     profiled.warm_up()
     profiled.show(stage.name)
     close(trainer)
@@ -140,7 +140,7 @@ def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:
     fence()
     compiled_s = time.perf_counter() - begin
     trainer.load_params(initial_params(job.problem, COLD_RUN))
-    Profiled(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
+    OwnProfile(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
     close(trainer)
     return compiled_s
 

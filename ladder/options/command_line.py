@@ -13,7 +13,7 @@ from common.errors import UsageError
 from ladder.options import commands
 from ladder.options.commands import Command
 from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
-from ladder.options.run_options import FilePath, MisfitError, RunOptions, converted, option_types
+from ladder.options.run_options import FilePath, NotAllowedError, RunOptions, converted, option_types
 
 Given = dict[str, Any]
 """The options on the command line, by their fields' names, as text."""
@@ -223,7 +223,7 @@ def _study(given: Given) -> Command:
     if "constraint" in given and free["on"] != "slurm":
         raise UsageError("--constraint: needs --on slurm; leave it out on this host")
     where: Given = {name: given.pop(name) for name in ("file", "vary", "out", "constraint") if name in given}
-    return _made(commands.Study, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
+    return _made(commands.MeasureStudy, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
 
 
 def _made(kind: type[Command], given: Mapping[str, Any], **parts: Any) -> Command:
@@ -240,7 +240,7 @@ def _converted(kind: type[msgspec.Struct], given: Mapping[str, Any]) -> Given:
 def _value(name: str, text: Any, kind: Any) -> Any:
     try:
         return converted(text, kind, from_text=True)
-    except MisfitError as error:
+    except NotAllowedError as error:
         shown = text if isinstance(text, str) else "" if "" in text else ",".join(text)
         raise UsageError(
             f"{_option(name)} {shown if shown and shown.isprintable() else repr(shown)}: {error}"
@@ -410,7 +410,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("advise --hidden 300,100 --batch-size 100", "advise --hidden 256 --gpu \"RTX 4090\""),
         _advise,
-        (*(one for one in (*TRAINING[:-1], *MEASURING, *SELDOM) if one not in (HIDDEN, BATCH_SIZE, EPOCHS)),),
+        (*(option for option in (*TRAINING[:-1], *MEASURING, *SELDOM) if option not in (HIDDEN, BATCH_SIZE, EPOCHS)),),
     ),
     "doctor": FrontDoor(
         "show what is installed, what is missing, and how to add it",
@@ -424,7 +424,7 @@ COMMANDS: dict[str, FrontDoor] = {
         "limits",
         {"output": (JSON, CSV)},
         ("limits", "doctor"),
-        lambda given: _made(commands.Limits, given),
+        lambda given: _made(commands.MeasureLimits, given),
     ),
     "readme": FrontDoor(
         "write the recorded runs into README.md and docs/",

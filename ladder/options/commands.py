@@ -59,15 +59,15 @@ def _read_slurm(values: list[str]) -> dict[str, str]:
 
 def _read_vary(values: list[str]) -> dict[str, list[Any]]:
     """`hidden=64,256,1024` and more as a setting's values each, as a study's file has them; `128-64` are two layers."""
-    found: dict[str, list[Any]] = {}
+    varied: dict[str, list[Any]] = {}
     for text in values:
         key, equals, listed = text.partition("=")
         name = key.strip().replace("-", "_")
-        if not equals or name in found:
+        if not equals or name in varied:
             wrong = "is given twice" if equals else "needs values, such as hidden=64,256,1024"
             raise UsageError(f"--vary {text}: {wrong}")
-        found[name] = [_value(name, one.strip()) for one in listed.split(",")]
-    return found
+        varied[name] = [_value(name, part.strip()) for part in listed.split(",")]
+    return varied
 
 
 def _value(name: str, text: str) -> Any:
@@ -147,7 +147,7 @@ class CheckStage(Tabled, frozen=True, kw_only=True):
     rubric: FilePath | None = None
 
 
-class Spread(Command, frozen=True, kw_only=True):
+class JobOptions(Command, frozen=True, kw_only=True):
     """What `study` is told of jobs that measure its points."""
 
     on: On | None = None
@@ -161,7 +161,7 @@ class Spread(Command, frozen=True, kw_only=True):
         return bool(self.on or self.parallel or self.gpus is not None or self.slurm)
 
 
-class Study(Spread, frozen=True, kw_only=True):
+class MeasureStudy(JobOptions, frozen=True, kw_only=True):
     """`study`: measure the points of a TOML file, or of `vary`; `changes` are settings at every point."""
 
     name: ClassVar[str] = "study"
@@ -174,7 +174,7 @@ class Study(Spread, frozen=True, kw_only=True):
     changes: dict[str, Any] = {}
 
 
-class ResumeStudy(Spread, frozen=True, kw_only=True):
+class ResumeStudy(JobOptions, frozen=True, kw_only=True):
     """`study --resume`: continue a stopped study."""
 
     name: ClassVar[str] = "study"
@@ -249,7 +249,7 @@ class Doctor(Tabled, frozen=True, kw_only=True):
     name: ClassVar[str] = "doctor"
 
 
-class Limits(Tabled, frozen=True, kw_only=True):
+class MeasureLimits(Tabled, frozen=True, kw_only=True):
     """`limits`: the costs of the primitives of the GPU, or of the CPU without one."""
 
     name: ClassVar[str] = "limits"

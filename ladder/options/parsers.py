@@ -32,7 +32,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown words here, where the parser of the command still knows its own options."""
-        found, unknown = super().parse_known_args(args, namespace)
+        parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             word = unknown[0].partition("=")[0]
             kind = "option" if word.startswith("-") else "argument"
@@ -44,7 +44,7 @@ class OneLineParser(argparse.ArgumentParser):
             if any(before.endswith(",") and after == unknown[0] for before, after in itertools.pairwise(args or ())):
                 hint = "a list has no blanks, as 300,100; "
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")
-        return found, unknown
+        return parsed, unknown
 
 
 class Version(argparse.Action):
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action=Version, help="show the version and exit")
     below = whole.add_subparsers(prog=PROGRAM, dest="command", help=argparse.SUPPRESS, parser_class=OneLineParser)
     for name, command in COMMANDS.items():
-        one = below.add_parser(
+        subparser = below.add_parser(
             name,
             usage=f"{PROGRAM} {command.usage}",
             description="\n".join(filter(None, (_sentence(command.summary), command.description))),
@@ -112,8 +112,8 @@ def parser() -> argparse.ArgumentParser:
             argument_default=argparse.SUPPRESS,
             add_help=False,
         )
-        one.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
-        command.add_options(one)
+        subparser.add_argument("-h", "--help", action="help", help=argparse.SUPPRESS)
+        command.add_options(subparser)
     return whole
 
 

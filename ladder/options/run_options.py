@@ -242,7 +242,7 @@ def _has_gpu() -> bool:
     return bool(devices())
 
 
-class MisfitError(ValueError):
+class NotAllowedError(ValueError):
     """A value that its type does not allow; the message describes the allowed values."""
 
 
@@ -261,7 +261,7 @@ def converted(value: Any, kind: Any, *, from_text: bool = False) -> Any:
     try:
         return msgspec.convert(read(value), kind, strict=not from_text, dec_hook=_as_path)
     except ValueError as error:
-        raise MisfitError(f"must be {meta.description}") from error
+        raise NotAllowedError(f"must be {meta.description}") from error
 
 
 def from_record(results: Results, where: Path) -> RunOptions:
@@ -281,7 +281,7 @@ def from_record(results: Results, where: Path) -> RunOptions:
             continue
         try:
             values[key] = converted(value, kinds[key])
-        except MisfitError as error:
+        except NotAllowedError as error:
             raise UsageError(f"{where}: {key} = {value}: {error}; start anew") from error
     try:
         return RunOptions(**values)
@@ -291,10 +291,10 @@ def from_record(results: Results, where: Path) -> RunOptions:
 
 def _described(kind: Any) -> tuple[Any, Meta]:
     """The annotated type, from a union if need be, and its description."""
-    for one in (kind, *get_args(kind)):
-        for meta in getattr(one, "__metadata__", ()):
+    for candidate in (kind, *get_args(kind)):
+        for meta in getattr(candidate, "__metadata__", ()):
             if isinstance(meta, Meta) and meta.description:
-                return one, meta
+                return candidate, meta
     raise TypeError(f"{kind}: an option's type needs a description")
 
 

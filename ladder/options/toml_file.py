@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from common.errors import UsageError
-from ladder.options.run_options import MisfitError, RunOptions, converted, option_types
+from ladder.options.run_options import NotAllowedError, RunOptions, converted, option_types
 from ladder.records.foreign import visible_in
 
 Table = Mapping[str, Any]
@@ -64,21 +64,21 @@ class TomlFile:
             return max((at for name, nth in tables if (at := self._line(key, name, nth))), default=None)
         inside, seen = table == "", -1
         for line, text in _statements(self._text):
-            found = tomllib.loads(text)
+            nested = tomllib.loads(text)
             if text.lstrip().startswith("["):  # [header] or [[header]]
-                (header, content), *_ = found.items()
+                (header, content), *_ = nested.items()
                 if header == key and table == "":
                     return line
                 seen += header == table and isinstance(content, list)
                 inside = header == table and max(seen, 0) == nth
-                found = content[-1] if isinstance(content, list) else content
-            if inside and key in found:
+                nested = content[-1] if isinstance(content, list) else content
+            if inside and key in nested:
                 return line
         return None
 
-    def checked(self, found: Table, kinds: Table, table: str = "", nth: int = 0) -> dict[str, Any]:
+    def checked(self, given: Table, kinds: Table, table: str = "", nth: int = 0) -> dict[str, Any]:
         """The values of a table as the file has them; UsageError for an unknown key or a wrong value."""
-        for key, value in found.items():
+        for key, value in given.items():
             if key not in kinds:
                 near = difflib.get_close_matches(key, kinds, n=1)
                 hint = f"did you mean {near[0]}? " if near else ""
@@ -87,7 +87,7 @@ class TomlFile:
                     key, f": there is no such key{where}; {hint}allowed are {', '.join(kinds)}", table, nth
                 )
             self.check(key, value, kinds[key], table, nth)
-        return dict(found)
+        return dict(given)
 
     def check(self, key: str, value: object, kind: Any, table: str = "", nth: int = 0) -> None:
         """Raise UsageError for a value that its type does not allow."""
@@ -113,7 +113,7 @@ def misfit(value: Any, kind: Any) -> str:
     """Why a value is not allowed, to follow its key; empty for an allowed one."""
     try:
         converted(value, kind)
-    except MisfitError as error:
+    except NotAllowedError as error:
         return f" = {shown(value)}: {error}"
     return ""
 

@@ -106,7 +106,7 @@ class HeldWorkers:
 
     def _make(self, makers: Iterable[Callable[[], HeldWorker]]) -> None:
         for make in makers:
-            while not self._is_closed and sum(not one.is_prepared for one in self._workers.values()) >= self._at_a_time:
+            while not self._is_closed and sum(not w.is_prepared for w in self._workers.values()) >= self._at_a_time:
                 time.sleep(POLL_S)
             if self._is_closed:
                 return
@@ -145,13 +145,13 @@ class HeldWorkers:
     def _await_prepared(self) -> None:
         """Return when all workers are prepared; those that take longer than the time limit are given up."""
         waiting, told = list(self._workers.values()), False
-        while waiting := [one for one in waiting if not one.is_prepared]:
-            took_s = max(one.lasted_s for one in waiting)
+        while waiting := [worker for worker in waiting if not worker.is_prepared]:
+            took_s = max(worker.lasted_s for worker in waiting)
             if took_s > self._timeout_s:
-                for one in waiting:
-                    one.give_up()
+                for worker in waiting:
+                    worker.give_up()
             elif took_s > self._timeout_s * PATIENCE and not told:
                 told = True
-                for one in waiting:
-                    self._note(late(one.name, self._timeout_s))
+                for worker in waiting:
+                    self._note(late(worker.name, self._timeout_s))
             time.sleep(POLL_S)

@@ -81,8 +81,8 @@ class SeedServer(Thread):
         self._turn.set()
         self._end.close()
         self.join()
-        for one in (self._listener, self._clock, self._ended):
-            one.close()
+        for connection in (self._listener, self._clock, self._ended):
+            connection.close()
 
     def run(self) -> None:
         """Serve until the context ends."""

@@ -69,7 +69,7 @@ def _entry(file: Path, answer: Answer) -> Entry:
     assert answer.stage is not None
     told = answer.stage
     stage = OwnStage(
-        **{one.name: getattr(told, one.name) for one in fields(OwnStage) if hasattr(told, one.name)},
+        **{field.name: getattr(told, field.name) for field in fields(OwnStage) if hasattr(told, field.name)},
         build=_built_elsewhere,
         compiles_within=nullcontext if told.compiles else None,
         first_updates_within=nullcontext if told.compiles_first_updates else None,

@@ -111,7 +111,7 @@ class WorkerPool:
         assert result is not None
         running.process.end()
         self._running.remove(running)
-        beside = frozenset(one.name for one in self._running)
+        beside = frozenset(job.name for job in self._running)
         return FinishedJob(running.name, running.folder, result, time.monotonic() - running.started, beside)
 
 

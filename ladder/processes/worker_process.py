@@ -21,7 +21,7 @@ from ladder.measure.protocol import ENDING, JOB, NO_ROOM_CODE, RESULT, Job, JobR
 from ladder.processes.fork_servers import ForkedWorker, ForkServer, ForkServerLostError
 from ladder.processes.supervised import read_ending
 from ladder.profile import cupti
-from ladder.records.limits import CpuLimits, LimitsRecord
+from ladder.records.limits_record import CpuLimits, LimitsRecord
 
 ROOT = Path(__file__).parents[2]
 END_LIMIT_S = 10.0  # for a keeper to end what its command left behind

@@ -20,7 +20,7 @@ GPU, HOST = 1, 2  # ids of the two processes that viewers show
 NS = 1e3  # per microsecond
 
 
-def write(path: Path, trace: Trace, stage: str, steps: int) -> None:
+def write_trace(path: Path, trace: Trace, stage: str, steps: int) -> None:
     """Write the first steps of every epoch to a `.json.gz` file; an epoch has `steps` steps."""
     events = [*_names(stage, trace), *(event for window in trace.windows for event in _epoch(trace, window, steps))]
     with gzip.open(path, "wb") as file:
@@ -39,19 +39,19 @@ def _epoch(trace: Trace, window: Window, steps: int) -> Iterator[dict[str, Any]]
     end = kernels[shown].start if shown < len(kernels) else window.end
     origin = trace.windows[0].start
     everything: list[Kernel | Copy | Call | Range] = [*trace.ranges, *kernels, *trace.copies, *trace.calls]
-    for one in everything:
-        if window.start <= one.start < end:
-            yield {"ph": "X", "ts": (one.start - origin) / NS, "dur": (one.end - one.start) / NS, **_about(one)}
+    for event in everything:
+        if window.start <= event.start < end:
+            yield {"ph": "X", "ts": (event.start - origin) / NS, "dur": (event.end - event.start) / NS, **_about(event)}
 
 
-def _about(one: Kernel | Copy | Call | Range) -> dict[str, Any]:
-    match one:
+def _about(event: Kernel | Copy | Call | Range) -> dict[str, Any]:
+    match event:
         case Kernel():
-            shape = {"blocks": one.blocks, "threads": one.threads, "registers": one.registers}
-            return {"pid": GPU, "tid": one.thread, "name": one.name, "cat": kind_of(one.name), "args": shape}
+            shape = {"blocks": event.blocks, "threads": event.threads, "registers": event.registers}
+            return {"pid": GPU, "tid": event.thread, "name": event.name, "cat": kind_of(event.name), "args": shape}
         case Copy():
-            return {"pid": GPU, "tid": 0, "name": one.direction, "cat": "copy", "args": {"bytes": one.bytes}}
+            return {"pid": GPU, "tid": 0, "name": event.direction, "cat": "copy", "args": {"bytes": event.bytes}}
         case Call():
-            return {"pid": HOST, "tid": one.thread, "name": one.name, "cat": "call"}
+            return {"pid": HOST, "tid": event.thread, "name": event.name, "cat": "call"}
         case Range():
-            return {"pid": HOST, "tid": 0, "name": one.name, "cat": "range"}
+            return {"pid": HOST, "tid": 0, "name": event.name, "cat": "range"}

@@ -168,6 +168,6 @@ class _Reader:
         return name if is_action(name) else None
 
 
-def version() -> str:
+def cupti_version() -> str:
     """The version of cupti-python."""
     return importlib.metadata.version("cupti-python")

@@ -41,10 +41,10 @@ def kind_of(kernel: str) -> Kind:
 @cache
 def declared() -> dict[str, Kind]:
     """The kinds that our kernels declare, by their names; ValueError for an unknown kind."""
-    found: dict[str, Kind] = {}
+    kinds: dict[str, Kind] = {}
     for file in (*STAGES.glob("kernels/**/*.cu"), *STAGES.glob("cpu/kernels/*.py"), *STAGES.glob("languages/*.py")):
         for kind, name in DECLARED.findall(file.read_text(encoding="utf-8")):
             if kind not in KINDS:
                 raise ValueError(f"{file}: kernel {name} has the kind {kind}; choose from {', '.join(KINDS)}")
-            found[name] = kind
-    return found
+            kinds[name] = kind
+    return kinds

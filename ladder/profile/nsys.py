@@ -17,7 +17,7 @@ from common.errors import UsageError
 from ladder.profile.nsys_export import read
 from ladder.profile.trace import ProfileError
 
-__all__ = ["WHERE_TO_GET_IT", "command", "export", "find", "read", "version"]
+__all__ = ["WHERE_TO_GET_IT", "command", "export", "find", "nsys_version", "read"]
 
 WHERE_TO_GET_IT = (
     "nsys is part of Nsight Systems: get it from https://developer.nvidia.com/nsight-systems, or with "
@@ -64,11 +64,11 @@ def find() -> Path | None:
     return next((program for program in _programs() if _works(program)), None)
 
 
-def version(nsys: Path) -> str:
+def nsys_version(nsys: Path) -> str:
     """The version of nsys, such as 2025.3.2.367-253236389321v0; raises ProfileError if it prints none."""
     output = _run(nsys, "--version")
-    if found := re.search(r"version (\d\S*)", output):
-        return found[1]
+    if match := re.search(r"version (\d\S*)", output):
+        return match[1]
     raise ProfileError(f"{nsys} prints no version: {_last_line(output)}")
 
 
@@ -96,7 +96,7 @@ def _programs() -> Iterator[Path]:
     if on_path := shutil.which("nsys"):
         yield Path(on_path)
     for places in (((ROOT, INSTALLED), (Path.home(), AT_HOME)), ((ROOT, IN_NSIGHT_COMPUTE),)):
-        found = [
+        programs = [
             program
             for root, folders in places
             for folder in folders
@@ -104,7 +104,7 @@ def _programs() -> Iterator[Path]:
             for program in root.glob(f"{folder}/{name}")
             if _is_program(program)
         ]
-        yield from sorted(found, key=_version_in, reverse=True)
+        yield from sorted(programs, key=_version_in, reverse=True)
 
 
 def _version_in(path: Path) -> list[int]:
@@ -119,7 +119,7 @@ def _is_program(path: Path) -> bool:
 
 def _works(nsys: Path) -> bool:
     try:
-        version(nsys)
+        nsys_version(nsys)
     except ProfileError:
         return False
     return True

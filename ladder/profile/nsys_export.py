@@ -100,13 +100,13 @@ class _Export:
 
 def _trace(export: _Export) -> Trace:
     ranges = _ranges(export)
-    epochs = [(EPOCH.fullmatch(one.name), one) for one in ranges]
-    windows = [Window(int(epoch[1]), one.start, one.end) for epoch, one in epochs if epoch]
+    epochs = [(EPOCH.fullmatch(span.name), span) for span in ranges]
+    windows = [Window(int(epoch[1]), span.start, span.end) for epoch, span in epochs if epoch]
     if not windows:
         raise export.error(f"table {RANGES} has no range `epoch N`")
 
-    def inside(one: Kernel | Copy | Call | Range) -> bool:
-        return any(window.start <= one.start < window.end for window in windows)
+    def inside(event: Kernel | Copy | Call | Range) -> bool:
+        return any(window.start <= event.start < window.end for window in windows)
 
     start = attrgetter("start")
     trace = Trace(
@@ -114,7 +114,7 @@ def _trace(export: _Export) -> Trace:
         kernels=sorted(filter(inside, _kernels(export)), key=start),
         copies=sorted(filter(inside, _copies(export)), key=start),
         calls=sorted(filter(inside, _calls(export)), key=start),
-        ranges=sorted((one for epoch, one in epochs if not epoch and inside(one)), key=start),
+        ranges=sorted((span for epoch, span in epochs if not epoch and inside(span)), key=start),
     )
     trace.check("nsys", HINT)
     return trace

@@ -68,8 +68,8 @@ class _Means:
             seen=seen,
             split=scaled(seen, plain_step_us) if tool == "stamps" else without_tool(seen, plain_step_us),
             kernels_per_step=self._mean(len(epoch.kernels) for epoch in self._epochs) / self._steps,
-            launches_per_step=self._mean(map(_launches, self._epochs)) / self._steps,
-            graph_launches_per_epoch=self._mean(len(_called(epoch, "GraphLaunch")) for epoch in self._epochs),
+            launches_per_step=self._mean(_calls(epoch, "Launch", FROM_PYTHON) for epoch in self._epochs) / self._steps,
+            graph_launches_per_epoch=self._mean(_calls(epoch, "GraphLaunch") for epoch in self._epochs),
             syncs_per_epoch=self._mean(statistics.fmean(map(len, threads)) for threads in self._syncs),
             sync_us_per_step=self._mean(statistics.fmean(map(_host_ns, threads)) for threads in self._syncs)
             / NS
@@ -92,7 +92,7 @@ class _Means:
     def _seen(self) -> Split:
         done = [max((kernel.end for kernel in epoch.kernels), default=0) for epoch in self._epochs]
         parts = [
-            [time_split.split(one, one.windows[0], end) for one in threads]
+            [time_split.split(trace, trace.windows[0], end) for trace in threads]
             for threads, end in zip(self._threads, done, strict=True)
         ]
 
@@ -217,7 +217,7 @@ def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
 def _overlap_ns(epoch: Trace) -> int:
     """The sum of the kernels' times, less the time in which any of them runs, in ns."""
     window = epoch.windows[0]
-    alone = sum(max(0, min(one.end, window.end) - max(one.start, window.start)) for one in epoch.kernels)
+    alone = sum(max(0, min(kernel.end, window.end) - max(kernel.start, window.start)) for kernel in epoch.kernels)
     return alone - time_split.length(time_split.union(epoch.kernels, window))
 
 
@@ -236,12 +236,8 @@ def _waits(thread: Trace) -> list[Call]:
     return waits if any(call.name == FROM_PYTHON for call in thread.calls) else waits[:-1]
 
 
-def _launches(epoch: Trace) -> int:
-    return sum("Launch" in call.name or call.name == FROM_PYTHON for call in epoch.calls)
-
-
-def _called(epoch: Trace, word: str) -> list[Call]:
-    return [call for call in epoch.calls if word in call.name]
+def _calls(epoch: Trace, *words: str) -> int:
+    return sum(any(word in call.name for word in words) for call in epoch.calls)
 
 
 def _host_ns(calls: Iterable[Call]) -> int:
@@ -255,17 +251,12 @@ def averaged(first: Profile, processes: Sequence[Process]) -> Profile:
     Processes of a host-bound stage differ by several per cent. The profile should explain the time over all of them, so
     each is split by its own profile.
     """
-    both = [(one.seen, one.split) for one in processes if one.seen is not None and one.split is not None]
+    both = [(own.seen, own.split) for own in processes if own.seen is not None and own.split is not None]
     if not both:  # an older record, without splits per process
         return first
     seen, split = Split.mean([seen for seen, _ in both]), Split.mean([split for _, split in both])
     return msgspec.structs.replace(
-        first,
-        plain_step_us=split.total_us,
-        step_us=seen.total_us,
-        seen=seen,
-        split=split,
-        processes=len(both),
+        first, plain_step_us=split.total_us, step_us=seen.total_us, seen=seen, split=split, processes=len(both)
     )
 
 
@@ -308,12 +299,12 @@ def with_bytes(profile: Profile, problem: Problem) -> Profile:
 def _paired(kernels: Sequence[KernelUse], step: Sequence[Operation]) -> list[KernelUse]:
     """The kernels with the bytes of their operations; empty unless there is one kernel per operation, in order."""
     left = list(step)
-    found = []
+    pairs = []
     for kernel in kernels:
         if kernel.name.startswith(SPLIT_K_REDUCTION):
-            found.append(kernel)
+            pairs.append(kernel)
         elif kernel.place is not None and left and left[0].kind == kernel.kind:
-            found.append(msgspec.structs.replace(kernel, bytes=left.pop(0).bytes))
+            pairs.append(msgspec.structs.replace(kernel, bytes=left.pop(0).bytes))
         else:
             return []
-    return [] if left else found
+    return [] if left else pairs

@@ -80,7 +80,7 @@ def _ends_of_work(trace: Trace) -> Callable[[int], int]:
     """A function of a time: when the device finished all work submitted before it."""
     submitted = {call.correlation: call.start for call in trace.calls}
     ended: list[Kernel | Copy] = [*trace.kernels, *trace.copies]
-    work = sorted((submitted[one.correlation], one.end) for one in ended if one.correlation in submitted)
+    work = sorted((submitted[item.correlation], item.end) for item in ended if item.correlation in submitted)
     begins = [begin for begin, _ in work]
     latest = list(itertools.accumulate((end for _, end in work), max))
 
@@ -93,7 +93,7 @@ def _ends_of_work(trace: Trace) -> Callable[[int], int]:
 
 def union(work: Iterable[Kernel | Copy], window: Window) -> list[Interval]:
     """The intervals of the window in which any of this work ran."""
-    return merged((max(one.start, window.start), min(one.end, window.end)) for one in work)
+    return merged((max(work_item.start, window.start), min(work_item.end, window.end)) for work_item in work)
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:

@@ -18,20 +18,14 @@ def precision_class(stage: StageResult) -> str:
     return CLASSES[stage.precision]
 
 
-def is_as_exact(one: StageResult, other: StageResult) -> bool:
+def is_as_exact(stage: StageResult, other: StageResult) -> bool:
     """Whether a stage is at least as exact as another: float32, then tf32, then bfloat16 and float16 alike."""
     classes = list(dict.fromkeys(CLASSES.values()))
-    return classes.index(precision_class(one)) <= classes.index(precision_class(other))
+    return classes.index(precision_class(stage)) <= classes.index(precision_class(other))
 
 
 def far_behind(stages: Iterable[StageResult]) -> set[str]:
     """The names of the references that another one, at least as exact and on the same device, leaves far behind."""
-    timed = [(one, one.timing.step_us) for one in stages if one.group == "reference" and one.timing is not None]
-    return {
-        slow.name
-        for slow, slow_us in timed
-        if any(
-            fast.device == slow.device and is_as_exact(fast, slow) and slow_us > FAR_BEHIND * fast_us
-            for fast, fast_us in timed
-        )
-    }
+    timed = [(each, each.timing.step_us) for each in stages if each.group == "reference" and each.timing is not None]
+    pairs = ((slow, fast) for slow, slow_us in timed for fast, fast_us in timed if slow_us > FAR_BEHIND * fast_us)
+    return {slow.name for slow, fast in pairs if fast.device == slow.device and is_as_exact(fast, slow)}

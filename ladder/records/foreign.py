@@ -53,4 +53,4 @@ def visible_in(data: Any) -> Any:
         return visible(data)
     if isinstance(data, dict):
         return {visible_in(key): visible_in(value) for key, value in data.items()}
-    return [visible_in(one) for one in data] if isinstance(data, list) else data
+    return [visible_in(item) for item in data] if isinstance(data, list) else data

@@ -21,10 +21,10 @@ from common.vocabulary import STAGE_NAME
 from common.vocabulary import Group as Group
 from common.vocabulary import Precision as Precision
 from common.vocabulary import Regime as Regime
+from ladder.records.expectation import Expected
 from ladder.records.foreign import NOT_OURS, read_json
 from ladder.records.foreign import ResultsError as ResultsError
-from ladder.records.limits import CpuLimits, LimitsRecord, StepBounds
-from ladder.records.outlook import Expected
+from ladder.records.limits_record import CpuLimits, LimitsRecord, StepBounds
 from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
@@ -241,7 +241,7 @@ class PartRecord(msgspec.Struct, frozen=True):
 
 
 class StageCode(msgspec.Struct, frozen=True):
-    """Hashes of the code that a stage ran; see `ladder.run.sources`."""
+    """Hashes of the code that a stage ran; see `ladder.run.code_watch`."""
 
     sources: str  # its module and the project's modules that it imports
     kernels: str | None  # the CUDA files that these name, with their headers; null if there are none
@@ -457,7 +457,7 @@ def _impossible_number(raw: bytes) -> str:
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict | list):
-            inner = [one for key, one in value.items() if key not in JUDGED] if isinstance(value, dict) else value
+            inner = [number for key, number in value.items() if key not in JUDGED] if isinstance(value, dict) else value
             waiting += inner
         elif isinstance(value, int | float) and value and not LEAST <= abs(value) <= MOST:
             return f"{str(value)[:12]} is no measurement"

@@ -33,13 +33,13 @@ class Code(NamedTuple):
 
 def registered(texts: Mapping[str, str]) -> dict[str, str]:
     """The `path:attribute` of every registered stage by its name; empty without a registry."""
-    found = {}
+    places = {}
     for place in _strings(_assigned(_parsed(texts.get(REGISTRY, "")), LIST)):
         module, _, attribute = place.partition(":")
         path = _file_of(module, texts)
-        if path is not None and (name := _stage_name(texts[path], attribute)):
-            found[name] = f"{path}:{attribute}"
-    return found
+        if path is not None and (name := next(_strings(_assigned(_parsed(texts[path]), attribute)), "")):
+            places[name] = f"{path}:{attribute}"
+    return places
 
 
 def climb_of(place: str, texts: Mapping[str, str], places: Mapping[str, str]) -> tuple[str, str]:
@@ -96,7 +96,7 @@ def code_of(own: str, texts: Mapping[str, str]) -> Code:
         for module, name in named.imports:
             origin = _public_names(texts.get(f"{PUBLIC}/__init__.py", "")).get(name, "") if module == PUBLIC else module
             origins = filter(None, (f"{module}.{name}".strip("."), origin))
-            waiting += [file for one in origins if (file := _file_of(one, texts, path)) is not None]
+            waiting += [file for origin in origins if (file := _file_of(origin, texts, path)) is not None]
         if named.rungs:
             rungs = rungs or registered(texts)
             waiting += [rungs[name].rpartition(":")[0] for name in named.rungs if name in rungs]
@@ -112,10 +112,10 @@ def _named_parts(own: str, attribute: str, texts: Mapping[str, str]) -> Iterator
     """The modules from which the stage's own expression takes a class."""
     tree = _parsed(texts[own])
     calls = [node for node in ast.walk(_assigned(tree, attribute)) if isinstance(node, ast.Call)]
-    given = [*(one for call in calls for one in call.args), *(word.value for call in calls for word in call.keywords)]
+    given = [value for call in calls for value in (*call.args, *(word.value for word in call.keywords))]
     used = {node.id for node in given if isinstance(node, ast.Name)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and used & {one.asname or one.name for one in node.names}:
+        if isinstance(node, ast.ImportFrom) and node.module and used & {n.asname or n.name for n in node.names}:
             path = _file_of(node.module, texts, own)
             if path is not None and not path.endswith("__init__.py"):
                 yield path
@@ -170,29 +170,26 @@ def _file_of(module: str, texts: Mapping[str, str], importer: str = "") -> str |
 def _with_headers(source: str, texts: Mapping[str, str]) -> list[str]:
     """A compiled file and, depth first, its quoted headers, looked for in its folder and the one above."""
     folder = posixpath.dirname(source)
-    found: list[str] = []
+    sources: list[str] = []
 
     def visit(path: str) -> None:
-        if path in found or path not in texts:
+        if path in sources or path not in texts:
             return
-        found.append(path)
+        sources.append(path)
         for name in INCLUDE.findall(texts[path]):
-            near, above = (posixpath.normpath(posixpath.join(one, name)) for one in (folder, posixpath.dirname(folder)))
+            near, above = (posixpath.normpath(f"{place}/{name}") for place in (folder, posixpath.dirname(folder)))
             visit(near if near in texts else above)
 
     visit(source)
-    return found
-
-
-def _stage_name(text: str, attribute: str) -> str:
-    """The first text that the stage's expression gives, which is its name."""
-    return next(_strings(_assigned(_parsed(text), attribute)), "")
+    return sources
 
 
 def _assigned(tree: ast.AST, name: str) -> ast.AST:
     """The value that a module gives a name; an empty tree if it gives none."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(isinstance(one, ast.Name) and one.id == name for one in node.targets):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(left, ast.Name) and left.id == name for left in node.targets
+        ):
             return node.value
     return ast.Module([], [])
 

@@ -77,9 +77,9 @@ def filled_in(commit: str) -> Sources | None:
         return None
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         texts = {
-            one.name: file.read().decode(errors="replace")
-            for one in archive
-            if one.isfile() and (file := archive.extractfile(one)) is not None
+            member.name: file.read().decode(errors="replace")
+            for member in archive
+            if member.isfile() and (file := archive.extractfile(member)) is not None
         }
     return msgspec.structs.replace(collected(texts, registered(texts)), commit=commit)
 
@@ -88,7 +88,7 @@ def collected(texts: Mapping[str, str], places: Mapping[str, str]) -> Sources:
     """The sources of stages, from texts by path; `places` has a stage's `path:attribute` by its name."""
     stages = {name: files_of(place, texts) for name, place in places.items()}
     climbs = {name: climb_of(place, texts, places) for name, place in places.items()}
-    return Sources({path: texts[path] for found in stages.values() for path in found}, stages, climbs)
+    return Sources({path: texts[path] for files in stages.values() for path in files}, stages, climbs)
 
 
 def _place(folder: Path) -> Path:
@@ -102,9 +102,9 @@ def _load(path: Path) -> Sources | None:
         return None
     try:
         with gzip.open(io.BytesIO(read(path))) as packed:
-            found = msgspec.json.decode(visible_json(packed.read(MOST_BYTES)), type=Sources)
+            sources = msgspec.json.decode(visible_json(packed.read(MOST_BYTES)), type=Sources)
     except (OSError, EOFError, zlib.error, *NOT_OURS) as error:
         raise ResultsError(f"{path}: not the code of a run ({error}); {WAY_OUT}") from error
-    if absent := {own for files in found.stages.values() for own in files} - found.files.keys():
+    if absent := {own for files in sources.stages.values() for own in files} - sources.files.keys():
         raise ResultsError(f"{path}: names {min(absent)[:80]!r}, which it does not hold; {WAY_OUT}")
-    return found
+    return sources

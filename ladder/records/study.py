@@ -85,7 +85,7 @@ def as_found(study: Study, folder: Path) -> Study:
     def is_lost(point: Point) -> bool:
         return point.status == "measured" and not (folder / point.name / "results.json").exists()
 
-    return replace(study, points=[replace(one, status="waiting") if is_lost(one) else one for one in study.points])
+    return replace(study, points=[replace(p, status="waiting") if is_lost(p) else p for p in study.points])
 
 
 def _inconsistency(study: Study) -> str:

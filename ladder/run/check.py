@@ -25,7 +25,7 @@ from ladder.options.commands import CheckStage
 from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_pool import FinishedJob, WorkerPool
 from ladder.processes.worker_process import first_printed
-from ladder.records.check import Checked
+from ladder.records.checked import Checked
 from ladder.records.run import Precision
 from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, drawn_salt
@@ -34,9 +34,9 @@ from ladder.run.observer import DownloadObserver
 from ladder.run.preflight import cannot_run, describe_problem, posed, refuse_idle_gpus
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
-from ladder.verify.advice import advice_on, lead
+from ladder.verify.failed_checks import first_cause, what_to_look_at
 from ladder.verify.oracle_runs import STEP_WORK
-from ladder.verify.rubric import NO_LIMITS, Limits, Rubric, counted_checks, read_rubric
+from ladder.verify.rubric import NO_LIMITS, Rubric, RubricLimits, counted_checks, read_rubric
 from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
 from stages.registry import find, load_all
 
@@ -101,7 +101,7 @@ class Checker:
         with limit_blas_threads(self._threads):
             self._judge.train_start(scratch, self._job(""), precisions)
 
-    def check(self, stage_run: StageRun, limits: Limits | None = None) -> JobResult:
+    def check(self, stage_run: StageRun, limits: RubricLimits | None = None) -> JobResult:
         """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem.
 
         With a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
@@ -123,7 +123,7 @@ class Checker:
     def _job(self, source: str) -> Job:
         return short_runs_job(source, self._problem, self._steps, self._scratch / "dataset")
 
-    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, limits: Limits | None) -> None:
+    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, limits: RubricLimits | None) -> None:
         result, precision = finished.result, stage_run.entry.stage.precision
         if not self._dataset.is_saved(Path(job.dataset)):
             self._dataset.save(Path(job.dataset))
@@ -141,7 +141,7 @@ class Checker:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
                 stage_run.printed = first_printed(self._logs / f"{stage_run.name}.check.log")
-                if limits is not None and result.counts is not None and all(one.passed for one in checks):
+                if limits is not None and result.counts is not None and all(check.passed for check in checks):
                     checks = [*checks, *counted_checks(result.counts, limits)]
                 stage_run.add_untimed(result, checks)
 
@@ -231,9 +231,9 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
         status=result.status,
         reason=result.reason or "",
         checks=result.checks,
-        advice={one.what: advice_on(one, result.checks) for one in result.checks if not one.passed},
+        advice={check.what: what_to_look_at(check, result.checks) for check in result.checks if not check.passed},
         output=output,
-        lead=lead(result.checks),
+        lead=first_cause(result.checks),
         seconds=time.monotonic() - began,
         counts=ended.counts,
         below=stage.below if stage.below in load_all() else None,

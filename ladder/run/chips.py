@@ -50,7 +50,7 @@ def chip_named(name: str, bandwidth: float | None, launch_us: float | None) -> C
             raise UsageError(f'--gpu {name}: not known; did you mean "{near[0]}"?')
         known = ", ".join(chip.name for chip in CHIPS)
         raise UsageError(f"--gpu {name}: not known; add --bandwidth GB/S of its memory, or choose one of {known}")
-    chip = max(fits, key=lambda one: len(one.name), default=UNKNOWN._replace(name=name))
+    chip = max(fits, key=lambda chip: len(chip.name), default=UNKNOWN._replace(name=name))
     return chip._replace(memory_gb_s=bandwidth or chip.memory_gb_s, launch_us=launch_us)
 
 
@@ -61,9 +61,6 @@ def _is_named(chip: Chip, asked: list[str]) -> bool:
 
 def _words(name: str) -> list[str]:
     """`NVIDIA GeForce RTX 4090` and `rtx4090` as `rtx`, `4090`."""
-    found = re.findall(r"[a-z]+\d*[a-z]*|\d+[a-z]*", re.sub(r"(?i)^rtx[ -]?", "rtx ", _without_maker(name)).lower())
-    return [str(word) for word in found]
-
-
-def _without_maker(name: str) -> str:
-    return re.sub(r"(?i)\b(nvidia|geforce|tesla)\b", "", name).strip()
+    model = re.sub(r"(?i)\b(nvidia|geforce|tesla)\b", "", name).strip().lower()
+    words = re.findall(r"[a-z]+\d*[a-z]*|\d+[a-z]*", re.sub(r"^rtx[ -]?", "rtx ", model))
+    return [str(word) for word in words]

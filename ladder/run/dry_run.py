@@ -31,16 +31,16 @@ class Planned(NamedTuple):
     earlier: tuple[Path, float, int] | None  # the newest run here of this network and batch: seconds, and stages
 
 
-def planned(asked: Run, runs: Path) -> Planned:
+def dry_run(asked: Run, runs: Path) -> Planned:
     """The stages and times of a run; UsageError as the run itself would raise it before it looks for its data."""
     entries, own = all_entries(asked.stage_file)
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
     has_gpu = missing(("gpu",)) is None
     chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
-    refuse_idle_gpus(options.gpus, [one.stage for one in chosen])
+    refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
     problem = options.problem(INPUTS, CLASSES)
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
-    reasons = {one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen}
+    reasons = {entry.stage.name: cannot_run(entry.stage) or entry.stage.misfit(problem, steps) for entry in chosen}
     check_any_runs(reasons)
     stages = [name for name, why in reasons.items() if why is None]
     each_s = options.seconds_a_stage

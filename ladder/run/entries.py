@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from common.cache import at_home
 from common.errors import UsageError
 from common.problem import Problem
-from common.vocabulary import Group, Regime
 from ladder.machine.environment import missing
 from ladder.processes.stage_files import described
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected, Listed
 from ladder.run.expected import Costs, expectations
 from stages.engine.stage import Stage
 from stages.registry import Entry, load_all, select
@@ -69,20 +67,6 @@ def check_name(name: str, stage_files: Sequence[Path]) -> Stage:
     return select([name], all_entries(stage_files)[0])[0].stage
 
 
-class Listed(NamedTuple):
-    """A stage as `list` shows it."""
-
-    name: str
-    below: str  # the rung that it climbs from; empty for the first rung and for references
-    group: Group
-    title: str
-    needs: str  # `cuda, cublas, sm_90`
-    missing: str  # why it cannot run here; empty if it can
-    expected: Expected | None = None  # for the network in question
-    words: str = ""  # what it changes; empty: the title says it
-    regime: Regime | None = None  # how a rung's kernels start
-
-
 def network_listed(hidden: tuple[int, ...] | None, batch_size: int | None) -> str:
     """The network that `listed` estimates: `784-512-10 on MNIST, batch 256`; empty if none is named."""
     if hidden is None and batch_size is None:
@@ -119,8 +103,8 @@ def listed(
 
 def estimated(problem: Problem, steps: int, costs: Costs | None = None) -> dict[str, Expected]:
     """The estimates of the stages that take a problem; UsageError where it is larger than all recorded ones."""
-    if found := expectations(problem, steps, costs):
-        return found
+    if expected := expectations(problem, steps, costs):
+        return expected
     network = "-".join(map(str, (problem.inputs, *problem.hidden, problem.classes)))
     why = "larger than every recorded run, so no times are expected"
     raise UsageError(f"{network}, batch {problem.batch_size}: {why}; choose a smaller network or batch")

@@ -14,7 +14,7 @@ import msgspec
 
 from common.cost import parameters
 from common.problem import Problem
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
 from stages.engine.stage import Stage
 from stages.persistent.grid_plan import make_plan
 from stages.persistent.r1_persistent_grid import GridEpoch
@@ -65,11 +65,11 @@ class Costs(msgspec.Struct, frozen=True):
     @property
     def eager_differs(self) -> float:
         """How many times as long an eager step took in one recording as in another of the same network, at most."""
-        found: dict[tuple[tuple[int, ...], int], list[float]] = {}
+        ratios: dict[tuple[tuple[int, ...], int], list[float]] = {}
         for run in self.runs.values():
             if us := run.us.get("torch-eager"):
-                found.setdefault((tuple(run.hidden), run.batch_size), []).append(us)
-        return max((max(us) / min(us) for us in found.values()), default=1.0)
+                ratios.setdefault((tuple(run.hidden), run.batch_size), []).append(us)
+        return max((max(us) / min(us) for us in ratios.values()), default=1.0)
 
 
 @functools.cache
@@ -94,20 +94,20 @@ def network_terms(problem: Problem) -> dict[str, float]:
 
 def terms(stage: Stage, problem: Problem, steps: int, multiprocessors: int, shared_bytes: int) -> dict[str, float]:
     """The size of each term in one step of a rung."""
-    found = network_terms(problem)
-    found["hop"] = float(stage.exchanges(problem, steps, multiprocessors, shared_bytes).cluster_hops)
+    costs_us = network_terms(problem)
+    costs_us["hop"] = float(stage.exchanges(problem, steps, multiprocessors, shared_bytes).cluster_hops)
     launch, places = stage.recipe.launch if stage.recipe else None, [0] * len(problem.layers)
     if launch is None or not issubclass(launch, GridEpoch):
-        return found
+        return costs_us
     plan = make_plan(problem, steps, places, places, multiprocessors, shared_bytes, launch.parts)
     if plan is not None:
         cycles = plan.product_cycles(multiprocessors) / 1e3
         rows = math.ceil(problem.batch_size / multiprocessors)
-        found["barrier"] = float(plan.barriers)
-        found["thousand cycles"] = cycles
-        found["thousand cycles, weights in L2"] = 0.0 if plan.sizes.held else cycles
-        found["thousand weights of rows"] = rows * sum(la.inputs * la.outputs for la in plan.small_layers) / 1e3
-    return found
+        costs_us["barrier"] = float(plan.barriers)
+        costs_us["thousand cycles"] = cycles
+        costs_us["thousand cycles, weights in L2"] = 0.0 if plan.sizes.held else cycles
+        costs_us["thousand weights of rows"] = rows * sum(la.inputs * la.outputs for la in plan.small_layers) / 1e3
+    return costs_us
 
 
 def doublings(problem: Problem, run: RecordedRun) -> float:
@@ -115,7 +115,7 @@ def doublings(problem: Problem, run: RecordedRun) -> float:
     other = Problem(problem.inputs, problem.classes, tuple(run.hidden), run.batch_size)
     if (other.hidden, other.batch_size) == (problem.hidden, problem.batch_size):
         return 0.0
-    sizes = [(len(one.layers), parameters(one), one.batch_size) for one in (problem, other)]
+    sizes = [(len(sized.layers), parameters(sized), sized.batch_size) for sized in (problem, other)]
     apart = sum(abs(math.log2(a / b)) for a, b in zip(*sizes, strict=True))
     return apart or 1.0  # the same layers in another order
 
@@ -130,9 +130,9 @@ def expectations(problem: Problem, steps: int, costs: Costs | None = None) -> di
 
     None of a network that is larger than all recorded ones.
     """
-    costs, found = costs or recorded_costs(), dict[str, Expected]()
+    costs, expected = costs or recorded_costs(), dict[str, Expected]()
     if any(size > costs.largest[term] for term, size in network_terms(problem).items()):
-        return found
+        return expected
     stages = {name: entry.stage for name, entry in load_all().items() if name in costs.rungs}
     parts: dict[str, set[str]] = {}  # the rungs whose terms make up an estimate
 
@@ -142,31 +142,31 @@ def expectations(problem: Problem, steps: int, costs: Costs | None = None) -> di
 
     for name, stage in stages.items():
         own = costs.rungs[name]
-        if (own.on and own.on not in found) or stage.misfit(problem, steps):
+        if (own.on and own.on not in expected) or stage.misfit(problem, steps):
             continue
         sizes = terms(stage, problem, steps, costs.multiprocessors, costs.block_shared_bytes)
         if not own.us.keys() <= sizes.keys():
             continue
-        us = sum(each * sizes[term] for term, each in own.us.items()) + (found[own.on].us if own.on else 0.0)
+        us = sum(each * sizes[term] for term, each in own.us.items()) + (expected[own.on].us if own.on else 0.0)
         if us <= 0:  # too far from the recorded networks
             continue
         parts[name] = {name} | parts.get(own.on, set())
         surest, rival = max(
             (
-                ((us / other.us - 1 - LOSS) / error(parts[name], parts[one]), one)
-                for one, other in found.items()
-                if stages[one].precision in ("float32", stage.precision)
-                and "reference" not in (stage.group, stages[one].group)
+                ((us / other.us - 1 - LOSS) / error(parts[name], parts[rung]), rung)
+                for rung, other in expected.items()
+                if stages[rung].precision in ("float32", stage.precision)
+                and "reference" not in (stage.group, stages[rung].group)
             ),
             default=(0.0, ""),
         )
-        below, loses = found.get(stage.below or ""), surest > SURE
-        found[name] = Expected(
+        below, loses = expected.get(stage.below or ""), surest > SURE
+        expected[name] = Expected(
             us=us,
             error=error(parts[name], set()),
             gpu=costs.gpu,
             times_from=below.us / us if below else None,
             loses_to=rival if loses else "",
-            loses_to_us=found[rival].us if loses else None,
+            loses_to_us=expected[rival].us if loses else None,
         )
-    return found
+    return expected

@@ -83,12 +83,12 @@ class Judge:
         """The run numbers of these rounds that no oracle has trained."""
         return [run for run in (self.number(round_, 0) for round_ in rounds) if run not in self._oracles]
 
-    def adopt(self, found: Computed, runs: Iterable[int], spreads: Spreads) -> None:
+    def adopt(self, computed: Computed, runs: Iterable[int], spreads: Spreads) -> None:
         """Judge by these of the computed runs, and by these controls, which serve all rounds."""
-        self._computed = found
-        self.adopt_short(found.short)
+        self._computed = computed
+        self.adopt_short(computed.short)
         for run in runs:
-            self._oracles[run] = found.runs[run]
+            self._oracles[run] = computed.runs[run]
             self._oracles[run].spreads = spreads
 
     def adopt_short(self, trained: Mapping[ShortTask, Trained]) -> None:
@@ -182,9 +182,9 @@ class Judge:
         size = self._problem.batch_size
         whole = self._problem.steps(len(self._dataset.train.images)) * size
         seen = [
-            *((one, first.batches * size) for first in result.first_updates for one in first.all_metrics()),
+            *((metrics, first.batches * size) for first in result.first_updates for metrics in first.all_metrics()),
             *((late.metrics, late.batches * size) for late in result.late),
-            *((one, whole) for one in (result.from_zero, *result.metrics.values())),
+            *((epoch, whole) for epoch in (result.from_zero, *result.metrics.values())),
         ]
         checks += gates.verify_whole_images(precision, seen)
         from_zeros = self._short_run(FROM_ZEROS)
@@ -245,10 +245,10 @@ class Judge:
         return replace(
             result,
             first_updates=[
-                replace(one, metrics=of_any(one.metrics), repeated=of_any(one.repeated), trained=of_any(one.trained))
-                for one in result.first_updates
+                replace(u, metrics=of_any(u.metrics), repeated=of_any(u.repeated), trained=of_any(u.trained))
+                for u in result.first_updates
             ],
-            late=[replace(one, metrics=of_any(one.metrics)) for one in result.late],
+            late=[replace(late, metrics=of_any(late.metrics)) for late in result.late],
             from_zero=of_any(result.from_zero),
             metrics={epoch: of_one(seen) for epoch, seen in result.metrics.items()},
         )

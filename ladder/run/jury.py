@@ -73,25 +73,26 @@ class Jury:
             first, budget_s = problem not in self._spreads, ORACLE_BUDGET_S / len(groups)
             arguments = (problem, scratch / "dataset", runs, budget_s, self._curve_steps)
             short = self._short(problem, job, precisions) if job else NO_SHORT
-            found = compute_all(*arguments, precisions if first else set(), trained=self._trained is None, short=short)
-            spreads = self._spreads.setdefault(problem, found.runs[runs[0]].spreads)
+            done = compute_all(*arguments, precisions if first else set(), trained=self._trained is None, short=short)
+            spreads = self._spreads.setdefault(problem, done.runs[runs[0]].spreads)
             for run in runs:
-                self._judges[run >> SEED_BITS].adopt(found, [run], spreads)
-            if found.trained is not None:
-                self._start_from(found.trained, scratch)
+                self._judges[run >> SEED_BITS].adopt(done, [run], spreads)
+            if done.trained is not None:
+                self._start_from(done.trained, scratch)
 
     def train_start(self, scratch: Path, job: Job, precisions: Collection[Precision]) -> None:
         """Train the parameters that later updates of every network are judged from, as the first network's judge.
 
         A GPU trains the short runs of a job beside them, if the network is large.
         """
-        problem, dataset, found = self._first.problem, scratch / "dataset", None
+        problem, dataset, computed = self._first.problem, scratch / "dataset", None
         if parameters(problem) >= LARGE:
-            found = compute_in_gpus_process(problem, dataset, [], 0.0, 0, True, self._short(problem, job, precisions))
-        if isinstance(found, tuple):
+            short = self._short(problem, job, precisions)
+            computed = compute_in_gpus_process(problem, dataset, [], 0.0, 0, True, short)
+        if isinstance(computed, tuple):
             for judge in self._of(job.round):
-                judge.adopt_short(found[1].short if judge.problem == problem else {})
-            trained = found[1].trained
+                judge.adopt_short(computed[1].short if judge.problem == problem else {})
+            trained = computed[1].trained
         else:
             with np.errstate(all="ignore"):  # divergence is reported in one line
                 trained = trained_params(problem, dataset)
@@ -126,19 +127,19 @@ class Jury:
         """
         if self._problem.networks == 1:
             return self._first.judge(precision, job, result, attempt, folder)
-        checks = self._worst(job, result, lambda one, seen: one.judge(precision, job, seen, attempt, folder).checks)
+        checks = self._worst(job, result, lambda judge, seen: judge.judge(precision, job, seen, attempt, folder).checks)
         kept, test = attempt.kept[0], self._dataset.test
         final = load_params(folder / run_file(kept), self._problem)
         runs = [network_run(attempt.seeds[kept], network) for network in range(self._problem.networks)]
         begins = [initial_params(self._first.problem, run) for run in runs]
         ends = [RunEnd.of(begin, end, test) for begin, end in zip(begins, final.apart(), strict=True)]
         checks += verify_networks(self._problem, ends, self.judged(job.round))
-        accuracies = [one.accuracy for one in evaluate_all(final.weights, final.biases, test.images, test.labels)]
+        accuracies = [tested.accuracy for tested in evaluate_all(final.weights, final.biases, test.images, test.labels)]
         return Judged(checks, fmean(accuracies), accuracies)
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
         """The worst checks of the networks' short runs; raises OSError or ValueError if the files are incomplete."""
-        return self._worst(job, result, lambda one, seen: one.judge_short_runs(precision, job, seen, folder))
+        return self._worst(job, result, lambda judge, seen: judge.judge_short_runs(precision, job, seen, folder))
 
     def _of(self, round_: int) -> list[Judge]:
         """The judges of a round."""
@@ -158,14 +159,14 @@ class Jury:
         judges = self._of(job.round)
         if self._problem.networks == 1:
             return ask(judges[0], result)
-        few = msgspec.structs.replace(result, late=[one for one in result.late if one.batches in job.first_updates])
+        few = msgspec.structs.replace(result, late=[late for late in result.late if late.batches in job.first_updates])
         drawn = Random(f"{self._salt} {job.round} late").randrange(len(judges))
         seen = [result if number == drawn else few for number in range(len(judges))]
         with ThreadPoolExecutor(len(judges)) as threads:
-            found = list(threads.map(ask, judges, seen))
+            check_lists = list(threads.map(ask, judges, seen))
         named = [
-            msgspec.structs.replace(one, note=f"network {network + 1}{f'; {one.note}' if one.note else ''}")
-            for network, checks in zip(self.judged(job.round), found, strict=True)
-            for one in checks
+            msgspec.structs.replace(check, note=f"network {network + 1}{f'; {check.note}' if check.note else ''}")
+            for network, checks in zip(self.judged(job.round), check_lists, strict=True)
+            for check in checks
         ]
         return worst_of(named)

@@ -21,7 +21,7 @@ from common.cuda.driver import devices
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise, Run
-from ladder.records.outlook import NearRun, Outlook, Outlooks
+from ladder.records.expectation import NearRun, Outlook, Outlooks
 from ladder.records.run import Results
 from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, H200, UNKNOWN, Chip, chip_named
 from ladder.run.entries import CLASSES, INPUTS, estimated
@@ -60,10 +60,11 @@ def outlooks(asked: Advise) -> Outlooks:
         else [estimates, expectations(problem, steps, _on(chip, costs, _scale(chip, problem)))]
     )
     stages = {name: entry.stage for name, entry in load_all().items()}
-    found = [
+    rows = [
         _outlook(stages[name], problem, costs, [end[name].us for end in ends], is_guess=not is_recorded)
         for name in estimates
-        if _runs_on(stages[name], chip) and all(name in end for end in ends)
+        if all(chip.sm >= int(need[3:]) for need in stages[name].needs if need.startswith("sm_"))
+        and all(name in end for end in ends)
     ]
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
@@ -78,7 +79,7 @@ def outlooks(asked: Advise) -> Outlooks:
         epochs=problem.epochs,
         images=asked.images,
         steps_per_epoch=steps,
-        stages=found,
+        stages=rows,
         nearest=_nearest(problem, costs),
     )
 
@@ -93,16 +94,16 @@ def measuring(asked: Advise, names: Iterable[str]) -> Run:
     return Run(options=options)
 
 
-def with_measured(found: Outlooks, results: Results) -> Outlooks:
+def with_measured(asked: Outlooks, results: Results) -> Outlooks:
     """The outlook with the times that a run measured."""
     times = {stage.name: stage.timing for stage in results.stages if stage.timing}
     stages = [
         msgspec.structs.replace(stage, measured_us=timing.step_us, prepare_s=timing.prepare_s)
         if (timing := times.get(stage.name))
         else stage
-        for stage in found.stages
+        for stage in asked.stages
     ]
-    return msgspec.structs.replace(found, stages=stages)
+    return msgspec.structs.replace(asked, stages=stages)
 
 
 def _outlook(stage: Stage, problem: Problem, costs: Costs, carried: list[float], *, is_guess: bool) -> Outlook:
@@ -143,17 +144,13 @@ def _most_error(name: str, costs: Costs) -> float:
 
 def _nearest(problem: Problem, costs: Costs) -> list[NearRun]:
     """The runs with the nearest networks, each network once, a run of its own before a study's point."""
-    found: dict[tuple[tuple[int, ...], int], NearRun] = {}
+    nearest: dict[tuple[tuple[int, ...], int], NearRun] = {}
     for path in sorted(costs.runs, key=lambda path: (path.startswith("studies"), path)):
         run = costs.runs[path]
         near = NearRun(f"{FOLDER}/{path}", run.hidden, run.batch_size, doublings(problem, run))
         if {*LAUNCHED, "torch-graph", "jax-scan"} & run.us.keys():
-            found.setdefault((tuple(run.hidden), run.batch_size), near)
-    return sorted(found.values(), key=lambda near: near.doublings)[:MOST_NEAR]
-
-
-def _runs_on(stage: Stage, chip: Chip) -> bool:
-    return all(chip.sm >= int(need[3:]) for need in stage.needs if need.startswith("sm_"))
+            nearest.setdefault((tuple(run.hidden), run.batch_size), near)
+    return sorted(nearest.values(), key=lambda near: near.doublings)[:MOST_NEAR]
 
 
 def _scale(chip: Chip, problem: Problem) -> Callable[[str], float]:
@@ -189,7 +186,7 @@ def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:
 
 def _guess(chip: Chip, costs: Costs) -> str:
     """How the times of a GPU without recorded runs were made, as a sentence."""
-    is_known = any(one.name == chip.name for one in CHIPS)
+    is_known = any(known_chip.name == chip.name for known_chip in CHIPS)
     return GUESS.format(
         gpu=costs.gpu,
         memory=f"{chip.memory_gb_s:,.0f}",

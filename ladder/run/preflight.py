@@ -34,7 +34,7 @@ PATIENCE_S = 1.5  # without an answer from the mirrors, until the user hears of 
 WAY_OUT = "name a folder with its four files: --data-dir FOLDER"
 
 
-def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver) -> Dataset:
+def dataset_of(*, data_dir: Path | None, seed: int, observer: DownloadObserver) -> Dataset:
     """The user's files, else MNIST, else synthetic digits; a note says why MNIST could not be had.
 
     Raises UsageError for files that cannot be used.
@@ -49,19 +49,19 @@ def load_dataset(*, data_dir: Path | None, seed: int, observer: DownloadObserver
     if not (data_dir or os.environ.get("LADDER_DATA_DIR")):
         waiting.start()
     try:
-        found = images.load_dataset(data_dir=data_dir, seed=seed, progress=progress)
+        dataset = images.load_dataset(data_dir=data_dir, seed=seed, progress=progress)
     finally:
         waiting.cancel()
-    _, drawn, reason = found.source.partition("; no MNIST: ")
+    _, drawn, reason = dataset.source.partition("; no MNIST: ")
     if drawn:
         observer.note(f"no MNIST ({reason}): synthetic digits stand in; {WAY_OUT}")
-    return found
+    return dataset
 
 
 def posed(options: RunOptions, observer: DownloadObserver) -> tuple[Problem, Dataset]:
     """The training problem and its images; UsageError for settings that do not go together."""
     options.problem()  # checked before the data is looked for, which may take a download
-    dataset = load_dataset(data_dir=options.data_dir, seed=options.seed, observer=observer)
+    dataset = dataset_of(data_dir=options.data_dir, seed=options.seed, observer=observer)
     problem = options.problem(dataset.train.images.shape[1], dataset.classes)
     check_fits(problem, dataset)
     return problem, cut(dataset, problem.batch_size, options.max_steps)
@@ -90,8 +90,8 @@ def leaves_to_rank_0(gpus: int) -> bool:
         started = int(os.environ.get(ranks, "1")) if gpus > 1 and rank in os.environ else 1
         if started > 1:
             if started != gpus or os.environ.get(hosts, "1") != "1":
-                found = f"{started} processes{' on several hosts' * (os.environ.get(hosts, '1') != '1')}"
-                raise UsageError(f"--gpus {gpus}: {launcher} started {found}; start {gpus} on one host, or one alone")
+                reason = f"{started} processes{' on several hosts' * (os.environ.get(hosts, '1') != '1')}"
+                raise UsageError(f"--gpus {gpus}: {launcher} started {reason}; start {gpus} on one host, or one alone")
             return os.environ[rank] != "0"
     return False
 

@@ -52,13 +52,13 @@ from ladder.profile.trace import ProfileError
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
+from ladder.run.code_watch import Disk
 from ladder.run.expected import expected_here
 from ladder.run.judge import drawn_salt
 from ladder.run.jury import Jury
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
-from ladder.run.sources import Disk
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profile_under_nsys
 from stages.registry import Entry
@@ -167,18 +167,18 @@ class Runner:
         tool = nsys.find() if "nsys" in self._settings.profile else None
         self._skip_unrunnable()
         self._check_first()
-        todo = [(round_, one) for round_ in rounds for one in self._missing_in(round_)]
-        if before := sum(len(one.processes) for one in self._stage_runs):
+        todo = [(round_, stage) for round_ in rounds for stage in self._missing_in(round_)]
+        if before := sum(len(stage.processes) for stage in self._stage_runs):
             self._observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
-        if skipped := {one.name: one.reason or "" for one in self._stage_runs if one.status == "skipped"}:
+        if skipped := {stage.name: stage.reason or "" for stage in self._stage_runs if stage.status == "skipped"}:
             self._observer.skip(skipped)
         if self._settings.energy and self._gpu.energy_j() is None:
             self._observer.note(
                 "--energy: there is no GPU here whose NVML counts energy; times are measured without it"
             )
-        for one in dict.fromkeys(one for _, one in todo):
-            if one.expected and one.expected.remark:
-                self._observer.note(f"{one.name}: {one.expected.remark}")
+        for stage in dict.fromkeys(stage for _, stage in todo):
+            if stage.expected and stage.expected.remark:
+                self._observer.note(f"{stage.name}: {stage.expected.remark}")
         if todo or not before:
             self._observer.begin(len(todo), _names(todo))
         self._save()
@@ -216,7 +216,7 @@ class Runner:
         """
         if self._settings.at_once > 1 or self._results.limits is not None or missing(("cuda",)) is not None:
             return
-        if any(one.entry.stage.needs for one in stage_runs):
+        if any(stage.entry.stage.needs for stage in stage_runs):
             self._observer.step("measuring the GPU's limits")
             with self._timing_activity("measuring limits"):
                 log = self._folder / "logs" / "limits.log"
@@ -233,7 +233,9 @@ class Runner:
 
     def _measure_rounds(self, rounds: Sequence[int]) -> None:
         """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
-        stage_runs = [one for one in self._stage_runs if any(one in self._missing_in(round_) for round_ in rounds)]
+        stage_runs = [
+            stage for stage in self._stage_runs if any(stage in self._missing_in(round_) for round_ in rounds)
+        ]
         self._measure_missing_cpu_limits(stage_runs)
         beside: Compilers | None = None
         with ExitStack() as begun:
@@ -256,12 +258,12 @@ class Runner:
                 self._await_compiled(beside)
             for round_ in rounds:
                 with importing.get(round_) or self._fork_servers(round_, self._missing_in(round_)) as fork_servers:
-                    if behind := [one.name for one in self._stage_runs if self._is_left_out(one, round_)]:
+                    if behind := [stage.name for stage in self._stage_runs if self._is_left_out(stage, round_)]:
                         self._observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
                     quick = self._quick_in(round_)
                     self._run_round(round_, quick, fork_servers=fork_servers, held=held)
                     self._measure_missing_gpu_limits(stage_runs)
-                    rest = [one for one in self._missing_in(round_) if one not in quick]
+                    rest = [stage for stage in self._missing_in(round_) if stage not in quick]
                     with self._compilers(fork_servers) as compilers:
                         self._await_compiled(compilers)
                     self._run_round(round_, rest, fork_servers=fork_servers, held=held)
@@ -274,7 +276,7 @@ class Runner:
     def _compilers(self, fork_servers: ForkServers) -> Compilers:
         """What compiles the stages that take long, side by side."""
         jobs, logs = self.compile_jobs(self._scratch / "dataset"), self._folder / "logs"
-        needs = {one.name: one.entry.stage.needs for one in self._stage_runs}
+        needs = {stage.name: stage.entry.stage.needs for stage in self._stage_runs}
 
         def fork_server_of(name: str) -> ForkServer | None:
             return fork_servers.for_needs(needs[name])
@@ -329,9 +331,9 @@ class Runner:
     def _check_first(self) -> None:
         """Check stages that nothing is known of yet, and record those that are wrong: no round measures them."""
         fresh = [
-            one
-            for one in self._stage_runs
-            if one.name in self._checked_first and one.status is None and not one.processes
+            stage
+            for stage in self._stage_runs
+            if stage.name in self._checked_first and stage.status is None and not stage.processes
         ]
         if not fresh:
             return
@@ -340,16 +342,16 @@ class Runner:
             self._timing_activity("checking stages of one's own"),
             scratch_folder(self._folder, self.scratch_bytes) as scratch,
         ):
-            precisions = {one.entry.stage.precision for one in fresh}
+            precisions = {stage.entry.stage.precision for stage in fresh}
             checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, self._observer.note, precisions)
             for stage_run in fresh:
-                found = StageRun(stage_run.entry, self._steps, expected=stage_run.expected)
-                checker.check(found)
-                if found.status == "crashed":
-                    found.crash(f"{found.reason}; see logs/{found.name}.check.log")
-                if found.status != "passed":
-                    self._stage_runs[self._stage_runs.index(stage_run)] = found
-                self._observer.note(f"{found.name}, checked first: {found.reason or 'right'}")
+                stage = StageRun(stage_run.entry, self._steps, expected=stage_run.expected)
+                checker.check(stage)
+                if stage.status == "crashed":
+                    stage.crash(f"{stage.reason}; see logs/{stage.name}.check.log")
+                if stage.status != "passed":
+                    self._stage_runs[self._stage_runs.index(stage_run)] = stage
+                self._observer.note(f"{stage.name}, checked first: {stage.reason or 'right'}")
 
     def compile_jobs(self, folder: Path) -> dict[str, Job]:
         """The jobs that compile stages ahead of the run, by stage name; saves their dataset in `folder`."""
@@ -383,12 +385,14 @@ class Runner:
 
     def _missing_in(self, round_: int) -> list[StageRun]:
         """The stages that this round still has to measure."""
-        return [one for one in self._stage_runs if one.needs_round(round_) and not self._is_left_out(one, round_)]
+        return [
+            stage for stage in self._stage_runs if stage.needs_round(round_) and not self._is_left_out(stage, round_)
+        ]
 
     def _quick_in(self, round_: int) -> list[StageRun]:
         """Those of them that need no compiling first."""
         missing = self._missing_in(round_)
-        return missing if self._compiles_beside else [one for one in missing if not self._needs_compiling(one)]
+        return missing if self._compiles_beside else [stage for stage in missing if not self._needs_compiling(stage)]
 
     def _is_left_out(self, stage_run: StageRun, round_: int) -> bool:
         """Whether a stage that was measured before is too far behind to be measured in this round as well."""
@@ -401,12 +405,12 @@ class Runner:
         """
         if self._settings.budget_total_s is None or stage_run.entry.stage.group != "reference":
             return False
-        return stage_run.name in far_behind(one.result() for one in self._stage_runs)
+        return stage_run.name in far_behind(stage.result() for stage in self._stage_runs)
 
     def _fork_servers(self, round_: int, stage_runs: Sequence[StageRun]) -> ForkServers:
         """The fork servers of a round for these stages; they start importing at once."""
         forked = stage_runs if self._settings.at_once == 1 else []
-        return ForkServers([one.entry.stage.needs for one in forked], self._folder / "logs", round_)
+        return ForkServers([stage.entry.stage.needs for stage in forked], self._folder / "logs", round_)
 
     def _held_workers(self) -> HeldWorkers:
         """The workers that prepare side by side; none yet."""
@@ -431,8 +435,8 @@ class Runner:
             seeds = self._seed_server(round_, held=True)
             return HeldWorker(stage_run.name, job, folder, log, seeds, fork_server)
 
-        able = [one for one in stage_runs if self._may_be_held(one)]
-        held.begin([partial(made, one) for one in able[: held.at_once]] if len(able) >= FEWEST else [])
+        able = [stage for stage in stage_runs if self._may_be_held(stage)]
+        held.begin([partial(made, stage) for stage in able[: held.at_once]] if len(able) >= FEWEST else [])
 
     def _places(self, stage_run: StageRun, round_: int) -> tuple[Path, Path]:
         """The folder and the log of a stage's worker in a round."""
@@ -481,7 +485,7 @@ class Runner:
         """
         at_once, logs = self._settings.at_once, self._folder / "logs"
         share = max(1, cores_usable() // at_once)
-        named = {f"{one.name}.{round_ + 1}": one for one in stage_runs}
+        named = {f"{stage.name}.{round_ + 1}": stage for stage in stage_runs}
         jobs = {
             name: msgspec.structs.replace(self._job(stage_run, round_), blas_threads=share)
             for name, stage_run in named.items()
@@ -504,8 +508,8 @@ class Runner:
         """Train the oracle for these rounds, unless it has been."""
         if untrained := self._judge.untrained(rounds):
             self._observer.step("training in float64, to check against")
-            precisions = {one.entry.stage.precision for one in self._stage_runs if one.status != "skipped"}
-            job = next((self._job(one, 0) for one in self._stage_runs if one.needs_round(0)), None)
+            precisions = {stage.entry.stage.precision for stage in self._stage_runs if stage.status != "skipped"}
+            job = next((self._job(stage, 0) for stage in self._stage_runs if stage.needs_round(0)), None)
             with self._timing_activity("training the oracle"):
                 self._judge.train(untrained, self._scratch, precisions, job)
 
@@ -519,11 +523,11 @@ class Runner:
         allowed_s = max(REPEATING_SHARE * self._took_s.get(IN_PROCESSES, 0.0), LEAST_REPEATING_S)
         deadline = min(deadline, time.monotonic() + allowed_s)
         for left in range(limit, 0, -1):
-            worth = [one for one in self._stage_runs if not self._is_behind(one)]
-            again = [(round_, one) for one in worth for round_ in one.rounds_to_repeat(limit)]
+            worth = [stage for stage in self._stage_runs if not self._is_behind(stage)]
+            again = [(round_, stage) for stage in worth for round_ in stage.rounds_to_repeat(limit)]
             if not again or time.monotonic() >= deadline:
                 return
-            if len(again) >= FEWEST_DISTURBED and all(one.is_disturbed_throughout for one in self._stage_runs):
+            if len(again) >= FEWEST_DISTURBED and all(stage.is_disturbed_throughout for stage in self._stage_runs):
                 self._observer.note(f"{BUSY}; no process is measured again")
                 return
             self._observer.begin(
@@ -533,19 +537,19 @@ class Runner:
             self._observer.note(f"at most {tries} of each; Ctrl-C keeps what is measured")
             self._train_oracles({round_ for round_, _ in again})
             for round_ in sorted({round_ for round_, _ in again}):
-                stage_runs = [one for in_round, one in again if in_round == round_ and one.status == "passed"]
+                stage_runs = [stage for in_round, stage in again if in_round == round_ and stage.status == "passed"]
                 self._run_round(round_, stage_runs, deadline)
 
     def _add_rounds(self, began: float) -> None:
         """Add rounds until every stage's interval is as narrow as `precision` asks, or the time is up."""
         precision, deadline = self._settings.precision, began + self._settings.time_cap_s
         while precision is not None and time.monotonic() < deadline:
-            wide = [one for one in self._stage_runs if (known := one.interval()) and known.half_width > precision]
-            round_ = 1 + max((process.round for one in wide for process in one.processes), default=MAX_ROUNDS)
+            wide = [stage for stage in self._stage_runs if (known := stage.interval()) and known.half_width > precision]
+            round_ = 1 + max((process.round for stage in wide for process in stage.processes), default=MAX_ROUNDS)
             if round_ >= MAX_ROUNDS:
                 return
             self._observer.begin(
-                len(wide), [one.name for one in wide], "as their spread is still wider than --precision"
+                len(wide), [stage.name for stage in wide], "as their spread is still wider than --precision"
             )
             self._train_oracles([round_])
             self._run_round(round_, wide, deadline)
@@ -647,10 +651,10 @@ class Runner:
     def _profile_all_with_nsys(self, tool: Path | None) -> None:
         """Profile the stages that passed on the GPU with nsys, after all timed runs."""
         wanted = self._settings.nsys_stages
-        requested = [one for one in self._stage_runs if wanted is None or one.name in wanted]
-        stage_runs = [one for one in requested if one.needs_profile("nsys")]
+        requested = [stage for stage in self._stage_runs if wanted is None or stage.name in wanted]
+        stage_runs = [stage for stage in requested if stage.needs_profile("nsys")]
         if stage_runs and tool:
-            self._observer.begin(len(stage_runs), [one.name for one in stage_runs], "under nsys")
+            self._observer.begin(len(stage_runs), [stage.name for stage in stage_runs], "under nsys")
         for stage_run in stage_runs:
             if tool is None:
                 stage_run.set_unprofiled("nsys", nsys.WHERE_TO_GET_IT)
@@ -710,9 +714,9 @@ class Runner:
         budget_s, total_s = self._settings.budget_s, self._settings.budget_total_s
         if total_s is None:
             return budget_s
-        planned = [one for one in self._stage_runs if one.plan is not None]
-        spent_s = self._settings.rounds * sum(one.processes[0].took_s.get("measure", 0.0) for one in planned)
-        unplanned = sum(one.plan is None and one.status is None for one in self._stage_runs)
+        planned = [stage for stage in self._stage_runs if stage.plan is not None]
+        spent_s = self._settings.rounds * sum(stage.processes[0].took_s.get("measure", 0.0) for stage in planned)
+        unplanned = sum(stage.plan is None and stage.status is None for stage in self._stage_runs)
         return max(min(budget_s, (total_s - spent_s) / max(unplanned, 1)), LEAST_BUDGET_S)
 
     def _verify(self, stage_run: StageRun, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> None:
@@ -763,7 +767,7 @@ class Runner:
 
     def _save(self, *, measured: bool = False) -> None:
         """Save the current state; the run's duration grows only if something was measured."""
-        stages: list[StageResult] = [one.result() for one in self._stage_runs]
+        stages: list[StageResult] = [stage.result() for stage in self._stage_runs]
         seconds = time.monotonic() - self._began if measured else self._results.seconds
         self._results = msgspec.structs.replace(
             self._results, stages=stages, seconds=seconds, took_s=dict(self._took_s)

@@ -17,16 +17,16 @@ from ladder.machine.environment import missing
 from ladder.machine.limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
 from ladder.records.run import Results, load
 from ladder.records.study import INDEX
+from ladder.run.code_watch import Disk, hashes_of, keep_sources
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import cannot_run, cut, describe_problem, load_dataset, posed, refuse_idle_gpus
+from ladder.run.preflight import cannot_run, cut, dataset_of, describe_problem, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
-from ladder.run.sources import Disk, code_of, keep_sources
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
@@ -72,11 +72,11 @@ def begin(
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)
-    refuse_idle_gpus(options.gpus, [one.stage for one in chosen])
-    check_any_runs({one.stage.name: cannot_run(one.stage) for one in chosen})  # before the data is downloaded
+    refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
+    check_any_runs({entry.stage.name: cannot_run(entry.stage) for entry in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))
-    check_any_runs({one.stage.name: cannot_run(one.stage) or one.stage.misfit(problem, steps) for one in chosen})
+    check_any_runs({each.stage.name: cannot_run(each.stage) or each.stage.misfit(problem, steps) for each in chosen})
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):
@@ -113,7 +113,7 @@ def resume(
     results = msgspec.structs.replace(results, limits=results.limits or limits)
     options, was = from_record(results, asked.resume), results.problem
     problem = options.problem(was.inputs, was.classes)
-    dataset = load_dataset(data_dir=asked.data_dir, seed=options.seed, observer=observer)
+    dataset = dataset_of(data_dir=asked.data_dir, seed=options.seed, observer=observer)
     check_same_data(results, dataset, folder)
     dataset = cut(dataset, problem.batch_size, options.max_steps)
     check_same_machine(results, folder)
@@ -137,10 +137,10 @@ def check_any_runs(reasons: Mapping[str, str | None]) -> None:
 
 def _unprofilable(tools: Sequence[Tool], chosen: Sequence[Entry]) -> str | None:
     """Why none of these tools can profile any of these stages here; None if one can."""
-    has_rung_on_cpu = any(one.stage.place is not GPU for one in chosen)
+    has_rung_on_cpu = any(entry.stage.place is not GPU for entry in chosen)
     if has_rung_on_cpu and "stamps" in tools:
         return None
-    if not any(need == "cuda" or need.startswith("sm_") for one in chosen for need in one.stage.needs):
+    if not any(need == "cuda" or need.startswith("sm_") for entry in chosen for need in entry.stage.needs):
         return f"none of these stages needs a GPU{'; add stamps' if has_rung_on_cpu else ' or is a rung on the CPU'}"
     return missing(("cuda",))
 
@@ -167,14 +167,14 @@ def check_same_machine(results: Results, folder: Path) -> None:
     """Raise UsageError where the results come from another machine, other libraries or another commit."""
     now = environment.describe()
     for part in ("gpu", "cpu", "libraries", "code"):
-        then, today = (_without_dirt(found.get(part)) for found in (results.environment, now))
+        then, today = (_without_dirt(machine.get(part)) for machine in (results.environment, now))
         if then != today:
             raise UsageError(f"{folder}: was measured with another {part} than this one; measure anew with --out")
 
 
-def _without_dirt(found: object) -> object:
+def _without_dirt(value: object) -> object:
     """A part of an environment without its note on uncommitted files: reports and notes change during a run."""
-    return {k: v for k, v in found.items() if k != "uncommitted_changes"} if isinstance(found, dict) else found
+    return {k: v for k, v in value.items() if k != "uncommitted_changes"} if isinstance(value, dict) else value
 
 
 def _recorded_stages(results: Results, entries: Mapping[str, Entry], folder: Path) -> list[Entry]:
@@ -184,7 +184,7 @@ def _recorded_stages(results: Results, entries: Mapping[str, Entry], folder: Pat
         if stage.name not in entries:
             way_out = "start anew, or give its --stage-file"
             raise UsageError(f"{folder}: measured {stage.name}, which this version does not have; {way_out}")
-        if stage.processes and stage.code not in (None, code_of(entries[stage.name].source, disk)):
+        if stage.processes and stage.code not in (None, hashes_of(entries[stage.name].source, disk)):
             raise UsageError(f"{folder}: the code of {stage.name} has changed since it was measured; start anew")
     return [entries[stage.name] for stage in results.stages]
 

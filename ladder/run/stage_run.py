@@ -14,8 +14,8 @@ from ladder.machine.disturbance import least_disturbed, with_disturbances
 from ladder.measure.protocol import PROFILING, JobResult
 from ladder.measure.timing import Plan
 from ladder.profile.summary import averaged
-from ladder.records.limits import StepBounds
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
+from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import (
     Check,
@@ -32,8 +32,8 @@ from ladder.records.run import (
     preferred,
 )
 from ladder.records.statistics import Interval, median_interval
-from ladder.run.sources import CodeWatch, Disk
-from ladder.verify.advice import advice_on, is_of_first_update, lead
+from ladder.run.code_watch import CodeWatch, Disk
+from ladder.verify.failed_checks import first_cause, is_of_first_update, what_to_look_at
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
 from stages.engine.stage import GPU
@@ -145,7 +145,7 @@ class StageRun:
         The disturbance may be the cause, so one repetition is granted even where `limit` is 0. After `limit`
         repetitions the failure counts: a stage that works outside of the timer does so every time.
         """
-        failed = [one.what for one in self._checks if not one.passed]
+        failed = [check.what for check in self._checks if not check.passed]
         disturbed = any(process.round == round_ and process.disturbed for process in self.processes)
         repeated = [process.round for process in self.set_aside].count(round_)
         return self.status == "failed" and {*failed} <= TIME_CHECKS and disturbed and repeated < max(1, limit)
@@ -251,7 +251,7 @@ class StageRun:
         seen, process = result.profile, result.process
         if seen is not None:
             process = msgspec.structs.replace(process, seen=seen.seen, split=seen.split)
-        self._add_attempt(process, on_gpu=result.device == "gpu", passed=all(one.passed for one in checks))
+        self._add_attempt(process, on_gpu=result.device == "gpu", passed=all(check.passed for check in checks))
         if seen is not None:
             self.add_profile(averaged(self._profiles.get(seen.tool, seen), self.processes))
         elif result.unprofiled and self.tool not in self._profiles:
@@ -280,7 +280,7 @@ class StageRun:
         """
 
         def judged(kept: Process) -> list[Process]:
-            everyone = sorted([*others, kept], key=lambda one: one.round)
+            everyone = sorted([*others, kept], key=lambda process: process.round)
             return with_disturbances(everyone, self.set_aside, on_gpu=on_gpu)
 
         others = list(self.processes)
@@ -288,24 +288,24 @@ class StageRun:
         if not passed:
             return
         self._attempts.append(process)
-        (latest,) = (one for one in self.processes if one.round == process.round)
+        (latest,) = (earlier for earlier in self.processes if earlier.round == process.round)
         if latest.disturbed:
-            attempts = [one for one in self._attempts if one.round == process.round]
+            attempts = [earlier for earlier in self._attempts if earlier.round == process.round]
             kept = least_disturbed(attempts, [*others, *self.set_aside], on_gpu=on_gpu)
             # The same measurement has the same list of runs, whatever was judged of it since.
-            self.set_aside = [latest if one.runs_s is kept.runs_s else one for one in self.set_aside]
+            self.set_aside = [latest if process.runs_s is kept.runs_s else process for process in self.set_aside]
             self.processes = judged(kept)
 
     def _add_checks(self, checks: list[Check]) -> None:
         """Add checks; the stage has passed if all of them have."""
         self._checks = worst_of([*self._checks, *checks])
-        failed = [one for one in self._checks if not one.passed]
+        failed = [check for check in self._checks if not check.passed]
         if failed:
-            cause = lead(self._checks)
-            first = next(one for one in failed if not cause or is_of_first_update(one))
+            cause = first_cause(self._checks)
+            first = next(check for check in failed if not cause or is_of_first_update(check))
             size = "not a number" if first.error is None else f"{first.error:.1e}"
             more = f" (and {len(failed) - 1} more)" if len(failed) > 1 and not cause else ""
-            advice = f"; {said}" if (said := cause or advice_on(first, self._checks)) else ""
+            advice = f"; {said}" if (said := cause or what_to_look_at(first, self._checks)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
             self.reason += f"; it printed: {self.printed}" if self.printed else ""
         else:
@@ -336,7 +336,7 @@ class StageRun:
         """Whether other work disturbed the process added last, kept or not."""
         latest = self._latest.process
         known = [*self.processes, *self.set_aside]
-        return latest is not None and any(one.disturbed for one in known if one.runs_s is latest.runs_s)
+        return latest is not None and any(process.disturbed for process in known if process.runs_s is latest.runs_s)
 
     def _timing(self) -> Timing | None:
         """The stage's times; None unless it passed, and None if any process ran beside others."""
@@ -390,7 +390,7 @@ class StageRun:
 
 def _points(seen: Mapping[int, EpochMetrics]) -> list[LossPoint]:
     return [
-        LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy), [_finite(one.accuracy) for one in m.networks])
+        LossPoint(e + 1, _finite(m.mean_loss), _finite(m.accuracy), [_finite(n.accuracy) for n in m.networks])
         for e, m in sorted(seen.items())
     ]
 

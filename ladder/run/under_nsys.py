@@ -43,5 +43,5 @@ def profile_under_nsys(
     sample = sample_of(job.problem, job.wanted.epochs)
     if [window.epoch for window in trace.windows] != list(sample.epochs):
         raise ProfileError(f"nsys recorded {len(trace.windows)} whole epochs instead of {len(sample.epochs)}")
-    chrome.write(profiles / f"{stage}.nsys.{TRACE}", trace, stage, steps)
+    chrome.write_trace(profiles / f"{stage}.nsys.{TRACE}", trace, stage, steps)
     return summarise(trace, sample.weights, steps, "nsys", step_us, multiprocessor())

@@ -59,10 +59,10 @@ def local_gpus() -> list[str]:
 
 def local_slots(parallel: int, gpus: int) -> list[Slot]:
     """The slots of this host; UsageError if it has too few GPUs for so many."""
-    found = local_gpus()
-    if (wanted := parallel * gpus) > len(found):
-        raise UsageError(f"--parallel {parallel}: with --gpus {gpus} needs {wanted} GPUs, this host has {len(found)}")
-    return slots(parallel, found[:wanted])
+    here = local_gpus()
+    if (wanted := parallel * gpus) > len(here):
+        raise UsageError(f"--parallel {parallel}: with --gpus {gpus} needs {wanted} GPUs, this host has {len(here)}")
+    return slots(parallel, here[:wanted])
 
 
 def submit(folder: Path, names: Sequence[str], how: Submission, words: Sequence[str]) -> dict[str, str]:
@@ -131,10 +131,12 @@ def states(folder: Path, how: Submission) -> Mapping[str, str] | None:
     asked = _ask("squeue", "--noheader", "--array", "--states=all", "--format=%i %T", jobs)
     if asked.returncode and "Invalid job id" not in asked.stderr:
         return None
-    found = _pairs(asked.stdout)
-    if set(how.jobs.values()) - found.keys() and shutil.which("sacct"):  # which fails on a cluster without accounting
-        found = _pairs(_ask("sacct", "--noheader", "--allocations", "--format=JobID%40,State%20", jobs).stdout) | found
-    return found
+    by_job = _pairs(asked.stdout)
+    if set(how.jobs.values()) - by_job.keys() and shutil.which("sacct"):  # which fails on a cluster without accounting
+        by_job = (
+            _pairs(_ask("sacct", "--noheader", "--allocations", "--format=JobID%40,State%20", jobs).stdout) | by_job
+        )
+    return by_job
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:

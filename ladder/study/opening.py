@@ -9,24 +9,23 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from common.errors import UsageError
-from ladder.options.commands import ResumeStudy
-from ladder.options.commands import Study as NewStudy
+from ladder.options.commands import MeasureStudy, ResumeStudy
 from ladder.records.jobs import load_submission
 from ladder.records.study import as_found, load_study
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.study.point_session import PointSession
 from ladder.study.points import due
-from ladder.study.session import StudyObserver, StudySession, begin_study, data_of, refuse_begun, resume_study
-from ladder.study.spread import Part, SpreadSession, how_to_send, sent_in
+from ladder.study.spread import Sent, SpreadSession, how_to_send, sent_in
 from ladder.study.study_file import with_settings
+from ladder.study.study_session import StudyObserver, StudySession, begin_study, data_hashes, refuse_begun, resume_study
 from stages.registry import Entry
 
 Session = StudySession | SpreadSession | PointSession
 
 
 @contextmanager
-def opened(asked: NewStudy | ResumeStudy, observer: StudyObserver, command: str) -> Iterator[Session]:
+def opened(asked: MeasureStudy | ResumeStudy, observer: StudyObserver, command: str) -> Iterator[Session]:
     """A new or a stopped study, which has its folder to itself until the block ends.
 
     UsageError for a study that cannot be, or cannot go on. `command` is the command line, recorded with every run.
@@ -55,10 +54,10 @@ def opened(asked: NewStudy | ResumeStudy, observer: StudyObserver, command: str)
         if how is None:
             yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
         else:
-            parts = [Part(folder, plan, how, asked.points)]
+            parts = [Sent(folder, plan, how, asked.points)]
             if asked.constraint:
                 kinds = [(kind, replace(how, slurm={**how.slurm, "constraint": kind})) for kind in asked.constraint]
-                parts = [Part(folder / re.sub(r"[^\w.+-]", "_", kind), plan, one, asked.points) for kind, one in kinds]
+                parts = [Sent(folder / re.sub(r"[^\w.+-]", "_", kind), plan, of, asked.points) for kind, of in kinds]
             yield SpreadSession(folder, parts, _words(asked), observer)
 
 
@@ -68,16 +67,16 @@ def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: St
     for folder in sent_in(asked.resume) or [asked.resume]:
         plan = as_found(load_study(folder), folder)
         due(plan, asked.points)
-        found = load_submission(folder)
-        how = found or how_to_send(asked, plan, entries, data_of(plan, entries, asked.data_dir, observer))
-        part = Part(folder, plan, how, asked.points)
-        if found is not None and asked.asks_jobs:
+        submission = load_submission(folder)
+        how = submission or how_to_send(asked, plan, entries, data_hashes(plan, entries, asked.data_dir, observer))
+        part = Sent(folder, plan, how, asked.points)
+        if submission is not None and asked.asks_jobs:
             if part.goes_on():
                 raise UsageError(f"{folder}: its jobs go on; leave out their options, or stop them: `{part.stop}`")
-            part.how = how_to_send(asked, plan, entries, found.data, found)
+            part.how = how_to_send(asked, plan, entries, submission.data, submission)
         parts.append(part)
     return SpreadSession(asked.resume, parts, _words(asked), observer)
 
 
-def _words(asked: NewStudy | ResumeStudy) -> list[str]:
+def _words(asked: MeasureStudy | ResumeStudy) -> list[str]:
     return [] if asked.data_dir is None else ["--data-dir", str(asked.data_dir.absolute())]

@@ -71,9 +71,9 @@ def _siblings(cpus: Path) -> Iterator[list[int]]:
             together = [core]
             with contextlib.suppress(OSError, ValueError):
                 together = _numbers((cpus / f"cpu{core}/topology/thread_siblings_list").read_text())
-            found = [one for one in together if one in usable] or [core]
-            seen.update(found)
-            yield found
+            siblings = [core for core in together if core in usable] or [core]
+            seen.update(siblings)
+            yield siblings
 
 
 def _numbers(text: str) -> list[int]:
@@ -103,27 +103,25 @@ def measure_points(folder: Path, names: Sequence[str], free: list[Slot], words: 
             running.append(_begin(folder, waiting.pop(0), free.pop(0), words))
         if told and kill_at == float("inf"):
             kill_at = time.monotonic() + GRACE_S
-            for one in running:
+            for job in running:
                 for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process hears nothing
-                    one.process.send_signal(number)
-        for one in running:
-            if one.process.poll() is None and time.monotonic() > kill_at:
-                one.process.kill()
-        for one in [one for one in running if one.process.poll() is not None]:
-            running.remove(one)
-            free.append(one.slot)
-            if load_job(one.name, folder).state == "running":
-                finish(folder, one.name, "stopped", told[0] if told else _ending(one.process.returncode))
+                    job.process.send_signal(number)
+        for job in running:
+            if job.process.poll() is None and time.monotonic() > kill_at:
+                job.process.kill()
+        for job in [job for job in running if job.process.poll() is not None]:
+            running.remove(job)
+            free.append(job.slot)
+            if load_job(job.name, folder).state == "running":
+                code = job.process.returncode
+                how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+                finish(folder, job.name, "stopped", told[0] if told else f"its process {how}")
         time.sleep(POLL_S)
 
 
 def finish(folder: Path, name: str, state: JobState, reason: str | None = None) -> None:
     """Write the end of a point that has begun."""
     save_job(replace(load_job(name, folder), state=state, reason=reason, ended=time.time()), folder)
-
-
-def _ending(code: int) -> str:
-    return f"its process was killed by {signal.Signals(-code).name}" if code < 0 else f"its process ended with {code}"
 
 
 def _begin(folder: Path, name: str, slot: Slot, words: Sequence[str]) -> Running:

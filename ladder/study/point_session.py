@@ -23,11 +23,11 @@ from ladder.options.run_options import RunOptions
 from ladder.records.jobs import JOBS, load_submission
 from ladder.records.run import ResultsError
 from ladder.run.folders import alone_in
-from ladder.run.preflight import load_dataset
+from ladder.run.preflight import dataset_of
 from ladder.run.runner import Runner
 from ladder.study.point_queue import finish
 from ladder.study.points import compile_points, options_at
-from ladder.study.session import StudySession
+from ladder.study.study_session import StudySession
 
 MACHINE = "machine.json"  # of the job that measured first; the others must have one like it
 WAY_OUT = "name one kind of node, such as --slurm constraint=NAME, then continue with --resume"
@@ -48,7 +48,7 @@ class PointSession:
     def measure(self) -> list[Path]:
         """Measure the point or continue it, and leave its state for those who watch; there is nothing to render."""
         die_with_parent(self.parent)  # else a killed job would go on, and another one would measure beside it
-        (point,) = (one for one in self.study.plan.points if one.name in (self.study.only or ()))
+        (point,) = (point for point in self.study.plan.points if point.name in (self.study.only or ()))
         run = self.folder / point.name
         run.mkdir(exist_ok=True)
         try:
@@ -77,11 +77,11 @@ class PointSession:
         if how.gpus and "none" in now["gpu"]:
             raise UsageError(f"{host}: {now['gpu']['none']}; {WAY_OUT}")
         then = _claimed(now, self.folder / JOBS / MACHINE)
-        if other := differences(then, now):
+        if other := machine_differences(then, now):
             raise UsageError(f"{host}: {other}; {WAY_OUT}")
-        found = load_dataset(data_dir=options.data_dir, seed=0, observer=self.study.observer)
-        if found.sha256 not in how.data:
-            raise UsageError(f"{host}: found {found.name}, not the data that the study began with; give its --data-dir")
+        data = dataset_of(data_dir=options.data_dir, seed=0, observer=self.study.observer)
+        if data.sha256 not in how.data:
+            raise UsageError(f"{host}: found {data.name}, not the data that the study began with; give its --data-dir")
 
     def _compile_once(self, runner: Runner, options: RunOptions) -> None:
         """Compile the point's stages; a job with the same network waits, and then finds them in the shared cache."""
@@ -96,23 +96,23 @@ class PointSession:
 
 def machine() -> dict[str, Any]:
     """The parts of this machine that all points of a study have in common."""
-    found = environment.describe()
-    gpu = {key: value for key, value in found["gpu"].items() if key != "visible_gpus"}
+    described = environment.describe()
+    gpu = {key: value for key, value in described["gpu"].items() if key != "visible_gpus"}
     return {
         "gpu": gpu,
-        "cpu": {"model": found["cpu"]["model"]},
-        "libraries": found["libraries"],
-        "code": {"git_commit": found["code"]["git_commit"]},
+        "cpu": {"model": described["cpu"]["model"]},
+        "libraries": described["libraries"],
+        "code": {"git_commit": described["code"]["git_commit"]},
     }
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def machine_differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """The first part in which this machine differs from the study's: `gpu name A100, not H200`; empty if none does."""
-    for part, found in now.items():
+    for part, present in now.items():
         before = then.get(part, {})
-        for key in dict.fromkeys([*before, *found]):
-            if before.get(key) != found.get(key):
-                return f"{part} {key} {found.get(key, 'missing')}, the study's is {before.get(key, 'missing')}"
+        for key in dict.fromkeys([*before, *present]):
+            if before.get(key) != present.get(key):
+                return f"{part} {key} {present.get(key, 'missing')}, the study's is {before.get(key, 'missing')}"
     return ""
 
 
@@ -125,8 +125,8 @@ def _claimed(now: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
             os.link(own, path)
     finally:
         own.unlink()
-    found: Mapping[str, Any] = msgspec.json.decode(path.read_bytes())
-    return found
+    claimed: Mapping[str, Any] = msgspec.json.decode(path.read_bytes())
+    return claimed
 
 
 @contextmanager

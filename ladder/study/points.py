@@ -68,7 +68,8 @@ def measure_study(
 ) -> Study:
     """Measure the points that wait, or those of them that `only` lists; save the index before and after each."""
     names = due(study, only)
-    jobs = {point.name: _jobs(options_at(point, entries)) for point in study.points if point.name in names}
+    options = {point.name: options_at(point, entries) for point in study.points if point.name in names}
+    jobs = {name: chosen.rounds * len(chosen.stages) for name, chosen in options.items()}
     for index, point in enumerate(study.points):
         if point.name not in names:
             continue
@@ -102,10 +103,6 @@ def _with_status(study: Study, index: int, status: PointStatus, folder: Path, re
     study = msgspec.structs.replace(study, points=points)
     save_study(study, folder)
     return study
-
-
-def _jobs(options: RunOptions) -> int:
-    return options.rounds * len(options.stages)
 
 
 def _chosen(point: Point, options: RunOptions, entries: Mapping[str, Entry]) -> list[Entry]:

@@ -15,14 +15,14 @@ import msgspec
 from msgspec.structs import replace
 
 from common.errors import UsageError
-from ladder.options.commands import Spread
+from ladder.options.commands import JobOptions
 from ladder.records.jobs import JOBS, PointJob, Submission, load_job, load_submission, save_job, save_submission
 from ladder.records.study import PointStatus, Study, save_study
 from ladder.run.folders import alone_in
 from ladder.study import engines
-from ladder.study.point_session import MACHINE, differences, machine
+from ladder.study.point_session import MACHINE, machine, machine_differences
 from ladder.study.points import due, options_at
-from ladder.study.session import StudyObserver
+from ladder.study.study_session import StudyObserver
 from stages.registry import Entry
 
 POLL_S = {"local": 0.5, "slurm": 2.0}
@@ -32,11 +32,11 @@ STATUS: dict[str, PointStatus] = {"measured": "measured", "skipped": "skipped", 
 
 def sent_in(folder: Path) -> list[Path]:
     """The studies in a folder whose points jobs measure: itself, or one for each constraint."""
-    return [one for one in (folder, *sorted(folder.glob("*/"))) if load_submission(one) is not None]
+    return [subfolder for subfolder in (folder, *sorted(folder.glob("*/"))) if load_submission(subfolder) is not None]
 
 
 def how_to_send(
-    asked: Spread,
+    asked: JobOptions,
     plan: Study,
     entries: Mapping[str, Entry],
     data: Sequence[dict[str, str]],
@@ -66,13 +66,12 @@ def how_to_send(
 
 def _wants_gpu(plan: Study, entries: Mapping[str, Entry]) -> bool:
     stages = {name for point in plan.points for name in options_at(point, entries).stages}
-    return any(
-        need in ("cuda", "torch-cuda") or need.startswith("sm_") for one in stages for need in entries[one].stage.needs
-    )
+    needs = {need for stage in stages for need in entries[stage].stage.needs}
+    return any(need in ("cuda", "torch-cuda") or need.startswith("sm_") for need in needs)
 
 
 @dataclass
-class Part:
+class Sent:
     """A study and its jobs."""
 
     folder: Path
@@ -112,10 +111,10 @@ class Part:
         """Every point's state now; the index is brought up to it."""
         states = engines.states(self.folder, self.how) if self.how.jobs else {}
         rows = [self._row(point.name, states) for point in self.plan.points if point.name in self.how.jobs]
-        found = {row.name: row for row in rows}
+        by_name = {row.name: row for row in rows}
         points = [
             replace(point, status=STATUS[row.state], reason=row.reason)
-            if (row := found.get(point.name)) and row.state in STATUS
+            if (row := by_name.get(point.name)) and row.state in STATUS
             else point
             for point in self.plan.points
         ]
@@ -162,7 +161,7 @@ class Part:
             claimed.unlink(missing_ok=True)
         elif claimed.exists():
             then = msgspec.json.decode(claimed.read_bytes())
-            if other := differences({"code": then["code"]}, {"code": machine()["code"]}):
+            if other := machine_differences({"code": then["code"]}, {"code": machine()["code"]}):
                 raise UsageError(f"{self.folder}: {other}; check that commit out, or measure anew with --out")
 
 
@@ -171,7 +170,7 @@ class SpreadSession:
     """Studies that are ready to be sent or watched: one, or one for each constraint."""
 
     folder: Path
-    parts: list[Part]
+    parts: list[Sent]
     words: Sequence[str]  # that each job's command adds
     observer: StudyObserver
 

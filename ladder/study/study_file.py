@@ -134,7 +134,11 @@ class _Where:
 def _where(file: TomlFile, table: Table, varied: Mapping[str, list[Any]], nth: int) -> _Where:
     """A [[where]]; UsageError for one that chooses no point or changes no setting."""
     settings = file.checked({k: v for k, v in table.items() if k not in varied}, SETTINGS, "where", nth)
-    chosen = {key: _chosen(value, varied[key]) for key, value in table.items() if key in varied}
+    chosen = {  # a value may itself be a list of layers
+        key: value if isinstance(value, list) and value not in varied[key] else [value]
+        for key, value in table.items()
+        if key in varied
+    }
     if not chosen:
         allowed = ", ".join(varied) or "none, since [vary] is empty"
         raise file.refuse("where", f": chooses no point; give values of a varied setting: {allowed}", "", nth)
@@ -145,11 +149,6 @@ def _where(file: TomlFile, table: Table, varied: Mapping[str, list[Any]], nth: i
             if value not in varied[key]:
                 raise file.refuse(key, f" = {shown(value)}: is not among the values in [vary]", "where", nth)
     return _Where(chosen, settings)
-
-
-def _chosen(value: Any, among: list[Any]) -> list[Any]:
-    """One value, which may itself be a list of layers, or a list of values."""
-    return value if isinstance(value, list) and value not in among else [value]
 
 
 def _points(file: TomlFile, base: Table, varied: Mapping[str, list[Any]], wheres: list[_Where]) -> Iterator[Point]:
@@ -177,8 +176,8 @@ def _word(value: Any) -> str:
 
 def _published(file: TomlFile, table: Table, nth: int) -> Published:
     kinds = dict.fromkeys(Published.__struct_fields__, Text)
-    found = file.checked(table, kinds, "published", nth)
+    publication = file.checked(table, kinds, "published", nth)
     try:
-        return msgspec.convert(found, Published)
+        return msgspec.convert(publication, Published)
     except msgspec.ValidationError as error:
         raise file.refuse("published", f": {error}", "", nth) from error

@@ -104,15 +104,15 @@ def is_wide(oracle: Oracle) -> bool:
 
 
 def _require_losses(what: str, own: Sequence[OracleEpoch], numpys: Sequence[OracleEpoch]) -> None:
-    for one, other in zip(own, numpys, strict=True):
-        _require(what, abs(one.mean_loss - other.mean_loss), UPDATE_LIMIT * max(1.0, abs(other.mean_loss)))
+    for epoch, other in zip(own, numpys, strict=True):
+        _require(what, abs(epoch.mean_loss - other.mean_loss), UPDATE_LIMIT * max(1.0, abs(other.mean_loss)))
 
 
 def _require(what: str, difference: float, limit: float) -> None:
     """Raise UsageError unless the difference is within its limit; where NumPy diverges, there is nothing to compare."""
     if not _is_within(difference, limit):
-        found = f"{what} differs by {difference:.2g}, and rounding explains {limit:.2g}"
-        raise UsageError(f"the float64 oracle on the GPU is not NumPy's: {found}; {WAY_OUT}")
+        message = f"{what} differs by {difference:.2g}, and rounding explains {limit:.2g}"
+        raise UsageError(f"the float64 oracle on the GPU is not NumPy's: {message}; {WAY_OUT}")
 
 
 def _is_within(difference: float, limit: float) -> bool:
@@ -120,13 +120,13 @@ def _is_within(difference: float, limit: float) -> bool:
 
 
 @np.errstate(all="ignore")
-def _distance(one: Network, other: Network) -> float:
-    pairs = zip((*one.weights, *one.biases), (*other.weights, *other.biases), strict=True)
+def _distance(network: Network, other: Network) -> float:
+    pairs = zip((*network.weights, *network.biases), (*other.weights, *other.biases), strict=True)
     apart = (a - b for tensors in pairs for a, b in in_chunks(*tensors))
     return math.sqrt(sum(float(chunk @ chunk) for chunk in apart))
 
 
 @np.errstate(all="ignore")
-def _size(one: Network) -> float:
-    chunks = (chunk for tensor in (*one.weights, *one.biases) for (chunk,) in in_chunks(tensor))
+def _size(network: Network) -> float:
+    chunks = (chunk for tensor in (*network.weights, *network.biases) for (chunk,) in in_chunks(tensor))
     return math.sqrt(sum(float(chunk @ chunk) for chunk in chunks))

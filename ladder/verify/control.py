@@ -94,7 +94,7 @@ class Control(Oracle):
         self._every, self._steps = 1 if self._rounds_sums or problem.batch_size == 1 else 8, 0
         more = ROUNDING_OF_A_SUM * ((problem.batch_size - 1) * self._every) ** 0.5
         rounding_more = [is_odd and not loses for is_odd, loses in zip(odd, losing, strict=True)]
-        self._more_roundings = self._each(more * one for one in rounding_more)
+        self._more_roundings = self._each(more * rounds_more for rounds_more in rounding_more)
         self._rounds_more = more > 0 and any(rounding_more)
         self._noise, self._at = xp.array(np.stack([_noise(draw.number) for draw in draws])), 0
         self._of_step = self._noise

@@ -108,10 +108,10 @@ def accuracy_within(
     Accuracies lie between 0 and 1, so that an error has a largest value: where the limit is near it, nothing is judged.
     """
     few, most = TWO_IMAGES / images, max(reference, 1.0 - reference)
-    found = within(what, precision, abs(own - reference), spread, floor=floor + few, most=most)
-    if found.judged or few < UNDECIDABLE * most:
-        return found
-    return msgspec.structs.replace(found, note=f"rounding may change two images; this run has {images}")
+    check = within(what, precision, abs(own - reference), spread, floor=floor + few, most=most)
+    if check.judged or few < UNDECIDABLE * most:
+        return check
+    return msgspec.structs.replace(check, note=f"rounding may change two images; this run has {images}")
 
 
 def verify_whole_images(precision: Precision, seen: Iterable[tuple[EpochMetrics | None, int]]) -> list[Check]:
@@ -137,7 +137,7 @@ def verify_kept_bits(precision: Precision, final: Params) -> list[Check]:
     if precision not in ("float32", "tf32"):
         return []
     moved = [tensor[tensor != 0.0] for tensor in final.tensors().values()]  # biases of units that are dead stay zero
-    shares = [float(np.mean(one.view(np.uint32) & 0xFF == 0)) for one in moved if one.size >= FEWEST_KEPT]
+    shares = [float(np.mean(tensor.view(np.uint32) & 0xFF == 0)) for tensor in moved if tensor.size >= FEWEST_KEPT]
     return [check(KEPT_CHECK, max(shares), KEPT_SHARE)] if shares else []
 
 
@@ -146,7 +146,7 @@ def undecided(precision: Precision) -> str:
     return f"{precision} {CANNOT_DECIDE}"
 
 
-def left_out(what: str, why: str) -> Check:
+def no_occasion(what: str, why: str) -> Check:
     """A check that this run gives no occasion for."""
     return Check(what, None, 0.0, passed=True, judged=False, note=why)
 
@@ -156,18 +156,18 @@ def verify_first_update(
 ) -> list[Check]:
     """Check the parameters after the first batches, and the stage's own metrics of them."""
     named = f"first {first.batches} updates" if first.batches > 1 else "first update"
-    found = first.errors(updated, metrics, ROUNDINGS[precision].bits)
+    errors = first.errors(updated, metrics, ROUNDINGS[precision].bits)
     spread = first.spread(precision)
     checks = []
-    for name, error in found.tensors.items():
-        checks.append(_times(within(f"{named}, {name}", precision, error, spread.tensors[name]), found.factors[name]))
+    for name, error in errors.tensors.items():
+        checks.append(_times(within(f"{named}, {name}", precision, error, spread.tensors[name]), errors.factors[name]))
     if first.batches == 1:
-        shares = [share for bits, share in found.lower.items() if not spread.lower[bits] > MOST_CHANCE]
+        shares = [share for bits, share in errors.lower.items() if not spread.lower[bits] > MOST_CHANCE]
         if shares:
             checks.append(check(f"{named}, precision", largest(shares), LOWER_SHARE))
-        elif found.lower:
-            checks.append(left_out(f"{named}, precision", undecided(precision)))
-    return checks + _of_scale_and_metrics(named, precision, first, found, spread, metrics)
+        elif errors.lower:
+            checks.append(no_occasion(f"{named}, precision", undecided(precision)))
+    return checks + _of_scale_and_metrics(named, precision, first, errors, spread, metrics)
 
 
 def verify_short_run(
@@ -177,10 +177,10 @@ def verify_short_run(
 
     Two correct runs may be `apart` by so much more of the update.
     """
-    found, spread = run.errors(updated, metrics), run.spread(precision)
+    errors, spread = run.errors(updated, metrics), run.spread(precision)
     return [
-        _tensors(named, precision, found, spread, apart=apart),
-        *_of_scale_and_metrics(named, precision, run, found, spread, metrics, apart),
+        _tensors(named, precision, errors, spread, apart=apart),
+        *_of_scale_and_metrics(named, precision, run, errors, spread, metrics, apart),
     ]
 
 
@@ -199,10 +199,10 @@ def verify_late_epoch(
     """
     ends = (*run.initial.tensors().values(), *run.oracle.weights, *run.oracle.biases)
     if not all(np.isfinite(tensor).all() for tensor in ends):
-        return [left_out(f"{named}, tensors", "training diverges there, in float64 as well")]
+        return [no_occasion(f"{named}, tensors", "training diverges there, in float64 as well")]
     begun = f"begun after {after} epochs"
     checks = verify_short_run(named, precision, run, updated, metrics, apart)
-    return [msgspec.structs.replace(one, note=f"{one.note}; {begun}" if one.note else begun) for one in checks]
+    return [msgspec.structs.replace(check, note=f"{check.note}; {begun}" if check.note else begun) for check in checks]
 
 
 def verify_from_zero(precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None) -> list[Check]:
@@ -214,17 +214,17 @@ def verify_from_zero(precision: Precision, run: ShortRun, updated: Params, metri
     if any(tensor.any() for tensor in (*still, *updated.biases[:-1])):
         return [check("epoch from zeros, parameters", math.inf, 0.0)]
     moved = Params(run.initial.weights if still else updated.weights, updated.biases[-1:])
-    found, spread = run.errors(moved, metrics), run.spread(precision)
-    checks = [_tensors("epoch from zeros", precision, found, spread, "parameters", FROM_ZERO_SAFETY)]
+    errors, spread = run.errors(moved, metrics), run.spread(precision)
+    checks = [_tensors("epoch from zeros", precision, errors, spread, "parameters", FROM_ZERO_SAFETY)]
     if metrics is not None:
-        checks.append(_loss("epoch from zeros", precision, run, found, spread, metrics))
+        checks.append(_loss("epoch from zeros", precision, run, errors, spread, metrics))
     return checks
 
 
 def _tensors(
     named: str,
     precision: Precision,
-    found: Errors,
+    errors: Errors,
     spread: Errors,
     what: str = "tensors",
     safety: float = SAFETY,
@@ -235,13 +235,13 @@ def _tensors(
         name: within(
             f"{named}, {what}", precision, error, spread.tensors[name], safety=safety, floor=ROUNDING_FLOOR + apart
         )
-        for name, error in found.tensors.items()
+        for name, error in errors.tensors.items()
     }
     name = max(checks, key=lambda name: _telling(checks[name]))
     nearest = checks[name]
     if not nearest.judged:
         return nearest
-    others = ", ".join(name for name, one in checks.items() if not one.judged)
+    others = ", ".join(name for name, check in checks.items() if not check.judged)
     return msgspec.structs.replace(nearest, note=f"{name}; {undecided(precision)}: {others}" if others else name)
 
 
@@ -249,16 +249,16 @@ def _of_scale_and_metrics(
     named: str,
     precision: Precision,
     run: ShortRun,
-    found: Errors,
+    errors: Errors,
     spread: Errors,
     metrics: EpochMetrics | None,
     apart: float = 0.0,
 ) -> list[Check]:
     floor = ROUNDING_FLOOR + apart
-    scale = within(f"{named}, scale", precision, found.scale, spread.scale, safety=SCALE_SAFETY, floor=floor)
-    checks = [_times(scale, found.factor)]
+    scale = within(f"{named}, scale", precision, errors.scale, spread.scale, safety=SCALE_SAFETY, floor=floor)
+    checks = [_times(scale, errors.factor)]
     if metrics is not None:
-        checks.append(_loss(named, precision, run, found, spread, metrics, apart))
+        checks.append(_loss(named, precision, run, errors, spread, metrics, apart))
         what, reference = f"{named}, accuracy", run.reference.accuracy
         checks.append(accuracy_within(what, precision, metrics.accuracy, reference, run.images, spread=spread.accuracy))
     return checks
@@ -268,19 +268,19 @@ def _loss(
     named: str,
     precision: Precision,
     run: ShortRun,
-    found: Errors,
+    errors: Errors,
     spread: Errors,
     metrics: EpochMetrics,
     apart: float = 0.0,
 ) -> Check:
     floor = loss_floor(run.images) + (MLP_LOSS_FLOOR if apart else 0.0)
-    one = within(f"{named}, loss", precision, found.loss, spread.loss, floor=floor)
-    return _times(one, metrics.mean_loss / (run.reference.mean_loss or math.nan))
+    check = within(f"{named}, loss", precision, errors.loss, spread.loss, floor=floor)
+    return _times(check, metrics.mean_loss / (run.reference.mean_loss or math.nan))
 
 
-def _times(one: Check, factor: float) -> Check:
+def _times(check: Check, factor: float) -> Check:
     """The check with how many times the expected value it saw, where that is a number."""
-    return msgspec.structs.replace(one, factor=float(factor)) if math.isfinite(factor) else one
+    return msgspec.structs.replace(check, factor=float(factor)) if math.isfinite(factor) else check
 
 
 def loss_floor(images: int) -> float:
@@ -322,7 +322,7 @@ def verify_final(
         checks.append(tested("test accuracy", precision, accuracy, reference_accuracy, test_images))
     else:
         if problem.is_logistic:
-            checks.append(left_out("final parameters", _ended(oracle, epochs)))
+            checks.append(no_occasion("final parameters", _ended(oracle, epochs)))
         what = f"test accuracy, not below epoch {len(reached)}'s"
         lower = reference_accuracy if accuracy > reference_accuracy else accuracy
         checks.append(tested(what, precision, lower, reference_accuracy, test_images))
@@ -347,9 +347,9 @@ def verify_final(
             accuracies.append(trained(CURVES[1], precision, metrics[e].accuracy, aim, train_images))
         checks += [_of_epochs(losses), _of_epochs(accuracies)]
     if any(len(reached) <= epoch < epochs for epoch in metrics):
-        checks += [left_out(f"{what}, {LATER}", _ended(oracle, epochs)) for what in CURVES]
+        checks += [no_occasion(f"{what}, {LATER}", _ended(oracle, epochs)) for what in CURVES]
     elif not judged:
-        checks += [left_out(what, NO_METRICS_DUE) for what in CURVES]
+        checks += [no_occasion(what, NO_METRICS_DUE) for what in CURVES]
     return checks
 
 
@@ -403,7 +403,7 @@ def verify_validation(
             )
         checks += [_of_epochs(losses), _of_epochs(accuracies)]
     if any(epoch in validations for epoch in due if epoch >= len(oracle.tested)):
-        checks += [left_out(f"{what}, {LATER}", _ended(oracle, epochs)) for what in VALIDATION_CURVES]
+        checks += [no_occasion(f"{what}, {LATER}", _ended(oracle, epochs)) for what in VALIDATION_CURVES]
     return checks
 
 
@@ -412,14 +412,12 @@ def verify_displacements(
 ) -> list[Check]:
     """Check the displacement of run 0 against the oracle's, and that no other timed run moved far less than run 0."""
     judged = displacements.get(0, UNKNOWN)
-    short = _max_error(
-        1.0 - displacements.get(number, UNKNOWN).distance / (judged.distance or math.nan)
-        for number in range(plan.repeats)
-    )
+    ways = [displacements.get(number, UNKNOWN).distance for number in range(plan.repeats)]
+    short = float(np.max([1.0 - way / (judged.distance or math.nan) for way in ways]))  # NaN if any is
     shortest = check("timed runs, shortest way by the judged one's", short, DISPLACEMENT_SHORTFALL)
     what = "way from the first parameters"
     if plan.epochs > len(oracle.displacements):
-        return [shortest, left_out(what, _ended(oracle, plan.epochs))]
+        return [shortest, no_occasion(what, _ended(oracle, plan.epochs))]
     difference = judged.difference(oracle.displacements[plan.epochs - 1])
     limit = max(DISPLACEMENT_DIFFERENCE, SAFETY * oracle.spread(precision, plan.epochs - 1).way)
     return [shortest, within(what, precision, difference, 0.0, floor=limit)]
@@ -435,7 +433,7 @@ def verify_path(
     what = "distance from the oracle's parameters, by its way"
     if reference is None:
         is_cut = epochs > len(oracle.epochs)
-        return [left_out(what, _ended(oracle, epochs) if is_cut else "its parameters take too much memory")]
+        return [no_occasion(what, _ended(oracle, epochs) if is_cut else "its parameters take too much memory")]
     error = apart(initial, (final.weights, final.biases), reference)
     spread = oracle.spread(precision, epochs - 1).apart
     narrow = SAFETY * spread + MLP_APART_FLOOR
@@ -465,13 +463,13 @@ def evaluate_final(params: Params, images: NDArray[np.uint8], labels: NDArray[np
 def worst_of(checks: Iterable[Check]) -> list[Check]:
     """The worst check of each name over all processes: a failed one before a passed one, then the largest error."""
 
-    def badness(one: Check) -> tuple[bool, float]:
-        return not one.passed, math.inf if one.error is None else one.error
+    def badness(check: Check) -> tuple[bool, float]:
+        return not check.passed, math.inf if check.error is None else check.error
 
     worst: dict[str, Check] = {}
-    for one in checks:
-        if one.what not in worst or badness(one) > badness(worst[one.what]):
-            worst[one.what] = one
+    for check in checks:
+        if check.what not in worst or badness(check) > badness(worst[check.what]):
+            worst[check.what] = check
     return list(worst.values())
 
 
@@ -490,15 +488,16 @@ def _ended(oracle: OracleRun, epochs: int) -> str:
     return f"{ORACLE_ENDED} after epoch {len(oracle.epochs)} of {epochs}"
 
 
-def _telling(one: Check) -> tuple[bool, bool, float]:
+def _telling(check: Check) -> tuple[bool, bool, float]:
     """Sorts checks of one kind by what they tell: failed before judged before open ones, then by nearness to limits."""
-    return not one.passed, one.judged, math.inf if one.error is None or not one.limit else one.error / one.limit
+    share = math.inf if check.error is None or not check.limit else check.error / check.limit
+    return not check.passed, check.judged, share
 
 
 def _of_epochs(checks: Sequence[Check]) -> Check:
     """One check for all epochs: the most telling one, and how many others were not judged."""
     most = max(checks, key=_telling)
-    unjudged = [one for one in checks if not one.judged]
+    unjudged = [check for check in checks if not check.judged]
     if not unjudged or not most.judged:
         return most
     return msgspec.structs.replace(most, note=f"{unjudged[0].note}: {len(unjudged)} of {len(checks)} epochs")
@@ -523,8 +522,3 @@ def _test_accuracy_floor(problem: Problem, oracle: OracleRun, epoch: int, test_i
     if not problem.is_logistic and reference < SETTLED_ACCURACY:  # it has just begun: one run may be some steps ahead
         chance += oracle.last_change(epoch)
     return TEST_ACCURACY[0 if problem.is_logistic else 1] + chance
-
-
-def _max_error(errors: Iterable[float]) -> float:
-    """The largest error; NaN if any is NaN."""
-    return float(np.max(np.array(list(errors))))

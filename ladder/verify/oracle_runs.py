@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from common.allocator import keep_freed_memory
+from common.arrays import keep_freed_memory
 from common.blas import limit_blas_threads, worthwhile_threads
 from common.cost import parameters
 from common.data.dataset import Dataset, Split
@@ -162,8 +162,8 @@ def compute(
             if task.precision is None:
                 run.displacements.append(Displacement.of(starts[task], *network))
                 points = zip(parts, parts_seen, strict=True) if curve_steps else [(range(steps), run.epochs[-1])]
-                for part, one in points:
-                    run.curve.training.append(point(epoch * steps + part.stop, one.mean_loss, one.accuracy))
+                for part, start in points:
+                    run.curve.training.append(point(epoch * steps + part.stop, start.mean_loss, start.accuracy))
                 run.curve.validation.append(point((epoch + 1) * steps, ends.mean_loss, ends.accuracy))
         if time.perf_counter() - begin > budget_s:
             break
@@ -211,7 +211,7 @@ def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
 def eighths(parts: Sequence[OracleEpoch], of: Metric = "accuracy") -> list[float]:
     """A metric in each eighth of an epoch, of which a curve may ask for more parts."""
     return [
-        float(np.mean(some)) for some in np.array_split([getattr(one, of) for one in parts], min(PARTS, len(parts)))
+        float(np.mean(some)) for some in np.array_split([getattr(epoch, of) for epoch in parts], min(PARTS, len(parts)))
     ]
 
 
@@ -229,9 +229,9 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
             distance = _or_infinite(apart(initial, mine, aim))
             error = _or_infinite(params_error(mine, aim, least=problem.learning_rate))
             way = _or_infinite(Displacement.of(initial, *mine).difference(oracle.displacements[epoch]))
-        learnt = zip(*(eighths(one.parts[epoch]) for one in (control, oracle)), strict=True)
+        learnt = zip(*(eighths(side.parts[epoch]) for side in (control, oracle)), strict=True)
         by_chance = 0.0 if problem.is_logistic else max(abs(a - b) for a, b in learnt)
-        one = EpochSpread(
+        epoch_spread = EpochSpread(
             _rms([a.mean_loss - b.mean_loss for a, b in parts]) / first,
             _rms([a.accuracy - b.accuracy for a, b in parts]),
             abs(tested[0].mean_loss - tested[1].mean_loss) / first,
@@ -240,14 +240,14 @@ def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun)
             error,
             way,
         )
-        largest = largest.or_larger(one)
+        largest = largest.or_larger(epoch_spread)
         spreads.append(largest)
     return spreads
 
 
 def compare(problem: Problem, done: Mapping[Task, OracleRun]) -> None:
     """Tell every control how far it was from its oracle; its parameters go, which another process waits for."""
-    oracles = {task.run: one for task, one in done.items() if task.precision is None}
+    oracles = {task.run: run for task, run in done.items() if task.precision is None}
 
     def compare_one(task: Task) -> None:
         with np.errstate(all="ignore"):  # what diverges is refused later
@@ -255,7 +255,7 @@ def compare(problem: Problem, done: Mapping[Task, OracleRun]) -> None:
         done[task].params = []
 
     with ThreadPoolExecutor(cores_usable()) as threads:
-        list(threads.map(compare_one, [task for task, one in done.items() if task.precision and not one.apart]))
+        list(threads.map(compare_one, [task for task, run in done.items() if task.precision and not run.apart]))
 
 
 def spread_of_equal_addends(problem: Problem, run: int, oracle: OracleRun, steps: int) -> list[EpochSpread]:
@@ -337,7 +337,7 @@ def compute_all(
     on_gpu = compute_in_gpus_process(problem, dataset, tasks, budget_s, curve_steps, trained, short)
     if isinstance(on_gpu, str):
         cores = cores_usable()
-        groups = grouped(problem, tasks, cores)
+        groups = tasks_by_group(problem, tasks, cores)
         workers = min(len(groups), cores)
         share_s = budget_s * workers / len(groups)
         jobs: list[Callable[[], Any]] = [
@@ -348,16 +348,16 @@ def compute_all(
         try:
             if len(tasks) * _work(problem, data) < LITTLE_WORK:
                 with np.errstate(all="ignore"), limit_blas_threads(1):
-                    found = [job() for job in jobs]
+                    results = [job() for job in jobs]
             else:
                 with _pool(problem, workers) as pool:
-                    found = _submitted(pool, jobs)
+                    results = _submitted(pool, jobs)
         except BrokenProcessPool as error:
             layers = ",".join(map(str, problem.hidden)) or "none"
             way_out = "choose smaller layers, or raise the limit that `ulimit -v` shows"
             raise UsageError(f"hidden {layers}: the float64 oracle ran out of memory; {way_out}") from error
-        params = found.pop() if trained else None
-        done = {task: run for group in found for task, run in group.items()}
+        params = results.pop() if trained else None
+        done = {task: run for group in results for task, run in group.items()}
         computed = Computed({}, params, "cpu", on_gpu)
     else:
         done, computed = on_gpu
@@ -407,8 +407,8 @@ def compute_on_gpu(
     def short_run(task: ShortTask, precisions: Collection[Precision]) -> Trained:
         start = params.result() if params is not None and task.begin == "trained" else short.start
         train = Dataset.load_saved(dataset).train
-        found: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
-        return found
+        result: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
+        return result
 
     oracles, controls = ([task for task in tasks if (task.precision is None) == is_one] for is_one in (True, False))
     at_once = max(1, STACKED_ON_GPU // parameters(problem))  # wide controls: NumPy repeats a step of each beside
@@ -422,19 +422,19 @@ def compute_on_gpu(
         params = others.submit(on_a_stream, partial(trained_params, problem, dataset)) if trained else None
         each = [[precision] for precision in short.precisions]  # apart where NumPy repeats them
         sets = [(task, some) for task in short.tasks for some in (each if task.batches == 1 else [short.precisions])]
-        shorts = [others.submit(short_run, *one) for one in sets]
+        shorts = [others.submit(short_run, *short_set) for short_set in sets]
     done = {task: run for group in runs for task, run in group.result().items()}
     compare(problem, done)
-    found: dict[ShortTask, Trained] = {}
-    for (task, _), one in zip(sets, shorts, strict=True):
-        if isinstance(one.exception(), GpuError):
+    shorts_by_task: dict[ShortTask, Trained] = {}
+    for (task, _), future in zip(sets, shorts, strict=True):
+        if isinstance(future.exception(), GpuError):
             continue  # NumPy trains it when it is needed
-        found.setdefault(task, one.result()).spreads.update(one.result().spreads)
-        found[task].lower.update(one.result().lower)
-    return done, Computed({}, None if params is None else params.result(), "gpu", short=found)
+        shorts_by_task.setdefault(task, future.result()).spreads.update(future.result().spreads)
+        shorts_by_task[task].lower.update(future.result().lower)
+    return done, Computed({}, None if params is None else params.result(), "gpu", short=shorts_by_task)
 
 
-def grouped(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:
+def tasks_by_group(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:
     """The tasks that train together on so many cores.
 
     Softmax regressions on the same images are one product, so that a group of them costs little more than one. Of MLPs
@@ -475,10 +475,10 @@ def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Co
     """The runs to train, the longest first: the oracle's, and the controls of the first one."""
     draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // _work(problem, data)))
     controls = [
-        Task(run, one, draw)
+        Task(run, precision, draw)
         for run in runs[:1]
-        for one in sorted(precisions)
-        for draw in range(max(draws, _fewest_controls(problem, one, precisions)))
+        for precision in sorted(precisions)
+        for draw in range(max(draws, _fewest_controls(problem, precision, precisions)))
     ]
     return [*map(Task, runs), *controls]
 
@@ -491,7 +491,7 @@ def _work(problem: Problem, data: Dataset) -> int:
 def _fewest_controls(problem: Problem, precision: Precision, precisions: Collection[Precision]) -> int:
     """An MLP below float32 has two, of which another precision with as many bits may be one."""
     bits = ROUNDINGS[precision].bits
-    alike = sum(ROUNDINGS[one].bits == bits for one in precisions)
+    alike = sum(ROUNDINGS[precision].bits == bits for precision in precisions)
     return FEWEST_COARSE if not problem.is_logistic and precision != "float32" and alike < FEWEST_COARSE else 1
 
 
@@ -499,15 +499,15 @@ def assembled(problem: Problem, done: Mapping[Task, OracleRun], images: NDArray[
     """The oracle's runs with what the controls say, and equal images (N, I); UsageError if training diverges."""
     if how := _divergence(problem, done):
         raise UsageError(f"learning rate {problem.learning_rate:g}: training diverges {how}; choose a smaller one")
-    oracles = {task.run: one for task, one in done.items() if task.precision is None}
+    oracles = {task.run: run for task, run in done.items() if task.precision is None}
     compare(problem, done)
-    seen = [(ROUNDINGS[task.precision].bits, one.apart) for task, one in done.items() if task.precision is not None]
+    seen = [(ROUNDINGS[task.precision].bits, run.apart) for task, run in done.items() if task.precision is not None]
     if addends_repeat(initial_params(problem, min(oracles)), images[: problem.batch_size]):
         bits, steps = ROUNDINGS["float32"].bits, problem.steps(len(images))
-        seen += [(bits, spread_of_equal_addends(problem, run, one, steps)) for run, one in oracles.items()]
+        seen += [(bits, spread_of_equal_addends(problem, run, oracle, steps)) for run, oracle in oracles.items()]
     spreads = {
-        one: largest_spreads([spread for bits, spread in seen if bits >= rounding.bits])
-        for one, rounding in ROUNDINGS.items()
+        precision: largest_spreads([spread for bits, spread in seen if bits >= rounding.bits])
+        for precision, rounding in ROUNDINGS.items()
     }
     for oracle in oracles.values():
         oracle.spreads = spreads
@@ -521,19 +521,20 @@ def _divergence(problem: Problem, done: Mapping[Task, OracleRun]) -> str:
     makes some answers very wrong at first, while ever more are right.
     """
 
-    def is_finite(one: OracleRun) -> bool:
-        return all(epoch.mean_loss < LOSS_LIMIT for epoch in (*one.epochs, *one.tested))
+    def is_finite(oracle_run: OracleRun) -> bool:
+        return all(epoch.mean_loss < LOSS_LIMIT for epoch in (*oracle_run.epochs, *oracle_run.tested))
 
-    oracles = [one for task, one in done.items() if task.precision is None]
+    oracles = [oracle_run for task, oracle_run in done.items() if task.precision is None]
     if not all(map(is_finite, oracles)):
         return "even in float64"
     guess, by_chance = math.log(problem.classes), 1.0 / problem.classes
-    for one in oracles:
-        ends = one.epochs[-1], one.tested[-1]
+    for oracle_run in oracles:
+        ends = oracle_run.epochs[-1], oracle_run.tested[-1]
         loss, accuracy = min(end.mean_loss for end in ends), max(end.accuracy for end in ends)
         if loss > DIVERGED * guess and accuracy < by_chance + LEARNED * (1.0 - by_chance):
             return f"even in float64, to a loss of {loss:.3g} (a guess has {guess:.3g})"
-    return "" if all(is_finite(one) for task, one in done.items() if task.precision == "float32") else "in float32"
+    in_float32 = [run for task, run in done.items() if task.precision == "float32"]
+    return "" if all(map(is_finite, in_float32)) else "in float32"
 
 
 def largest_spreads(controls: Sequence[Sequence[EpochSpread]]) -> list[EpochSpread]:
@@ -543,7 +544,8 @@ def largest_spreads(controls: Sequence[Sequence[EpochSpread]]) -> list[EpochSpre
     """
     epochs = max(map(len, controls), default=0)
     return [
-        reduce(EpochSpread.or_larger, (one[min(epoch, len(one) - 1)] for one in controls)) for epoch in range(epochs)
+        reduce(EpochSpread.or_larger, (spreads[min(epoch, len(spreads) - 1)] for spreads in controls))
+        for epoch in range(epochs)
     ]
 
 

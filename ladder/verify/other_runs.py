@@ -14,7 +14,7 @@ from common.problem import Params, Problem
 from ladder.measure.displacement import Displacement
 from ladder.measure.timing import SCHEDULER_DELAY_S
 from ladder.records.run import Check, Process
-from ladder.verify.gates import LATE_START_LAYERS, check, left_out, worst_of
+from ladder.verify.gates import LATE_START_LAYERS, check, no_occasion, worst_of
 
 OWN_CHECK = "networks, share of their first parameters lost"
 LOSS_CHECK = "networks, loss won by the judged one's"
@@ -63,7 +63,7 @@ def verify_losses(problem: Problem, judged: RunEnd, others: Sequence[RunEnd]) ->
         return []
     if not judged.won > LEAST_WON * judged.before:
         return []
-    won = statistics.median(one.won / judged.won if math.isfinite(one.won) else 0.0 for one in others)
+    won = statistics.median(end.won / judged.won if math.isfinite(end.won) else 0.0 for end in others)
     return [check(LOSS_CHECK, max(0.0, 1.0 - won), LOSS_SHORTFALL)]
 
 
@@ -76,11 +76,11 @@ def verify_clock(process: Process, stamped_s: Sequence[float | None]) -> Check:
     told = [*process.warmups_s, *process.runs_s]
     if min(process.took_s.values(), default=0.0) < -DELAYS_S:  # no phase ends before it begins
         return check(CLOCK_CHECK, math.nan, CLOCK_DIFFERENCE)
-    if len(told) != len(stamped_s) or not all(0.0 < one < math.inf for one in (*told, *(process.gpu_runs_s or ()))):
+    if len(told) != len(stamped_s) or not all(0.0 < run_s < math.inf for run_s in (*told, *(process.gpu_runs_s or ()))):
         return check(CLOCK_CHECK, math.nan, CLOCK_DIFFERENCE)
     differences = [
-        max(0.0, abs(one - seen) - DELAYS_S) / seen
-        for one, seen in zip(process.runs_s, stamped_s[len(process.warmups_s) :], strict=True)
+        max(0.0, abs(seconds - seen) - DELAYS_S) / seen
+        for seconds, seen in zip(process.runs_s, stamped_s[len(process.warmups_s) :], strict=True)
         if seen is not None
     ]
     return check(CLOCK_CHECK, statistics.median(differences or [0.0]), CLOCK_DIFFERENCE)
@@ -90,7 +90,7 @@ def verify_judged_time(process: Process, judged: int) -> Check:
     """Check that the judged run is not the only short one: all stages of a round start it from the same parameters."""
     others = [*process.warmups_s, *process.runs_s[:judged], *process.runs_s[judged + 1 :]]
     if not others:
-        return left_out(JUDGED_CHECK, RUN_ALONE)
+        return no_occasion(JUDGED_CHECK, RUN_ALONE)
     took = process.runs_s[judged] + DELAYS_S
     return check(JUDGED_CHECK, max(0.0, 1.0 - took / min(others)), JUDGED_SHORTFALL)
 
@@ -105,9 +105,10 @@ def verify_networks(problem: Problem, ends: Sequence[RunEnd], judged: Sequence[i
     checks = [check(OWN_CHECK, lost, OWN_SHORTFALL)]
     if not problem.learning_rates:
         first = ends[judged[0]]
-        won = [one for end in ends for one in verify_losses(problem.alone(0), first, [end])]
+        won = [check for end in ends for check in verify_losses(problem.alone(0), first, [end])]
         checks += [
-            check(LOSS_CHECK, one.error if one.error is not None else math.nan, one.limit) for one in worst_of(won)
+            check(LOSS_CHECK, won_check.error if won_check.error is not None else math.nan, won_check.limit)
+            for won_check in worst_of(won)
         ]
     return checks
 

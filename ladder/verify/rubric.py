@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from ladder.options.run_options import Size
 from ladder.options.toml_file import TomlFile
-from ladder.records.check import Award, Counts, Graded
+from ladder.records.checked import Award, Counts, Graded
 from ladder.records.run import Check
 from stages.engine.recipe import Recipe
 
@@ -27,14 +27,14 @@ MISSING = ", missing"  # ends the name of a check for a lower limit
 
 
 @dataclass(frozen=True)
-class Limits:
+class RubricLimits:
     """The most and the least that may be counted, by the count's check."""
 
     at_most: Mapping[str, int]
     at_least: Mapping[str, int]
 
 
-NO_LIMITS = Limits({}, {})
+NO_LIMITS = RubricLimits({}, {})
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Rubric:
 
     title: str
     points: Mapping[str, int]
-    limits: Limits
+    limits: RubricLimits
     rungs: Sequence[str] = ()  # of which a submission climbs from one; empty: from any, or from none
     changes: str = ""  # the part that its file writes, or `build` for a trainer of its own; empty: any
 
@@ -63,7 +63,7 @@ class Rubric:
     def unknown(self, checks: Sequence[Check]) -> str:
         """The first name of the rubric that begins none of a right stage's checks; empty if each does."""
         names = ({*self.points} - {OTHERS}) | {*self.limits.at_most, *self.limits.at_least}
-        return next((name for name in sorted(names) if not any(one.what.startswith(name) for one in checks)), "")
+        return next((name for name in sorted(names) if not any(check.what.startswith(name) for check in checks)), "")
 
     def grade(self, checks: Sequence[Check]) -> Graded:
         """The points of a stage with these checks: all of them only if every check passed.
@@ -72,12 +72,12 @@ class Rubric:
         """
         named, awards = tuple(name for name in self.points if name != OTHERS), []
         for name, most in self.points.items():
-            begins = [one.what.startswith(named if name == OTHERS else name) for one in checks]
-            own = [one for one, does in zip(checks, begins, strict=True) if does is not (name == OTHERS)]
-            failed = [one.what for one in own if not one.passed]
+            begins = [check.what.startswith(named if name == OTHERS else name) for check in checks]
+            own = [check for check, does in zip(checks, begins, strict=True) if does is not (name == OTHERS)]
+            failed = [check.what for check in own if not check.passed]
             earned = bool(own or (name == OTHERS and checks)) and not failed
             awards.append(Award(name, most if earned else 0, most, failed))
-        return Graded(self.title, sum(one.points for one in awards), sum(self.points.values()), awards)
+        return Graded(self.title, sum(award.points for award in awards), sum(self.points.values()), awards)
 
 
 def read_rubric(path: Path) -> Rubric:
@@ -93,17 +93,17 @@ def read_rubric(path: Path) -> Rubric:
     return Rubric(
         top.get("title", path.stem),
         {**points, OTHERS: points.get(OTHERS, 1)},
-        Limits(*limits),
+        RubricLimits(*limits),
         top.get("from", ()),
         top.get("changes", ""),
     )
 
 
-def counted_checks(counts: Counts, limits: Limits) -> list[Check]:
+def counted_checks(counts: Counts, limits: RubricLimits) -> list[Check]:
     """A check for each limit of a count; none for kernels where nothing counts them."""
-    found = {KERNELS_CHECK: counts.kernels_per_step, READS_CHECK: float(counts.host_reads)}
+    counted = {KERNELS_CHECK: counts.kernels_per_step, READS_CHECK: float(counts.host_reads)}
     checks = []
-    for what, count in found.items():
+    for what, count in counted.items():
         if count is not None and (most := limits.at_most.get(what)) is not None:
             checks.append(Check(what, count, float(most), count <= most))
         if count is not None and (least := limits.at_least.get(what)) is not None:

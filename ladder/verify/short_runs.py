@@ -194,11 +194,11 @@ class ShortRun:
                 *self._errors_at_corners(ROUNDINGS[precision].bits),
             ]
             self._known.spreads[precision] = Errors(
-                {name: largest(one.tensors[name] for one in seen) for name in seen[0].tensors},
-                largest(one.scale for one in seen),
-                loss=largest(one.loss for one in seen),
-                accuracy=largest(one.accuracy for one in seen),
-                lower={bits: largest(one.lower[bits] for one in seen) for bits in seen[0].lower},
+                {name: largest(errors.tensors[name] for errors in seen) for name in seen[0].tensors},
+                largest(errors.scale for errors in seen),
+                loss=largest(errors.loss for errors in seen),
+                accuracy=largest(errors.accuracy for errors in seen),
+                lower={bits: largest(errors.lower[bits] for errors in seen) for bits in seen[0].lower},
             )
         return self._known.spreads[precision]
 
@@ -252,9 +252,9 @@ class ShortRun:
         for flipped in corners if len(corners) <= MOST_CORNERS else []:
             run = Flipping(self.problem, self.initial, flipped, self._xp)
             (seen,) = self._trained(run)
-            found = self.errors(Network(run.weights, run.biases), seen, bits)
-            tensors = {name: CORNER_SHARE * error for name, error in found.tensors.items()}
-            yield replace(found, tensors=tensors, scale=CORNER_SHARE * found.scale)
+            errors = self.errors(Network(run.weights, run.biases), seen, bits)
+            tensors = {name: CORNER_SHARE * error for name, error in errors.tensors.items()}
+            yield replace(errors, tensors=tensors, scale=CORNER_SHARE * errors.scale)
 
     def _most_draws(self, precision: Precision) -> int:
         steps = self.batches * self.epochs

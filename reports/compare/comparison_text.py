@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reports.compare.many_runs import MachineCell, Machines
-from reports.compare.many_studies import PointMachines, Studies
+from reports.compare.many_studies import Studies
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.numbers import line
@@ -28,29 +28,33 @@ IN_BRACKETS = "In brackets: its time divided by its time in the first run (above
 IN_HEADINGS = "Beside a point: its fastest rung on each machine, whatever its precision."
 
 
-def print_comparison(found: Comparison | Machines | Studies, form: Form, console: Console | None = None) -> None:
+def print_comparison(comparison: Comparison | Machines | Studies, form: Form, console: Console | None = None) -> None:
     """Print the comparison of two runs, or of several runs or studies side by side."""
     if form == "json":
         console = console or Console(highlight=False)
-        raw = msgspec.json.format(msgspec.json.encode(found), indent=2)
+        raw = msgspec.json.format(msgspec.json.encode(comparison), indent=2)
         console.print(Text(raw.decode()), soft_wrap=True)
     elif form == "csv":
-        print_rows(_rows_of_csv(found))
+        print_rows(_rows_of_csv(comparison))
     elif form == "markdown":
         console = console or Console(highlight=False)
-        text = markdown_of_two(found) if isinstance(found, Comparison) else markdown_of_many(found)
+        text = markdown_of_two(comparison) if isinstance(comparison, Comparison) else markdown_of_many(comparison)
         console.print(Text(text), soft_wrap=True, end="")
-    elif isinstance(found, Comparison):
-        _print_two(found, standard(console))
+    elif isinstance(comparison, Comparison):
+        _print_two(comparison, standard(console))
     else:
-        _print_many(found, wide_enough(console))
+        _print_many(comparison, wide_enough(console))
 
 
-def _rows_of_csv(found: Comparison | Machines | Studies) -> list[dict[str, Any]]:
+def _rows_of_csv(comparison: Comparison | Machines | Studies) -> list[dict[str, Any]]:
     """A row for each stage of two runs; of several, or of studies' points, one for each stage in each run."""
-    if isinstance(found, Comparison):
-        return [msgspec.to_builtins(stage) for stage in found.stages]
-    parts = [({}, found)] if isinstance(found, Machines) else [({"point": p.point}, p.machines) for p in found.points]
+    if isinstance(comparison, Comparison):
+        return [msgspec.to_builtins(stage) for stage in comparison.stages]
+    parts = (
+        [({}, comparison)]
+        if isinstance(comparison, Machines)
+        else [({"point": p.point}, p.machines) for p in comparison.points]
+    )
     return [
         {**point, "name": row.name, "run": run, "machine": machine, **msgspec.to_builtins(cell)}
         for point, several in parts
@@ -59,72 +63,76 @@ def _rows_of_csv(found: Comparison | Machines | Studies) -> list[dict[str, Any]]
     ]
 
 
-def markdown_of_two(found: Comparison) -> str:
+def markdown_of_two(comparison: Comparison) -> str:
     """Two runs as a comment for a code host: conclusion, table, warnings and notes."""
-    if found.same_run:
-        return f"{line(conclusion(found))}\n"
-    lines = [[cell(text) for text in _words(stage)] for stage in found.stages if stage.verdict]
-    sentences = [*found.warnings, *notes(found)]
+    if comparison.same_run:
+        return f"{line(conclusion(comparison))}\n"
+    lines = [[cell(text) for text in _words(stage)] for stage in comparison.stages if stage.verdict]
+    sentences = [*comparison.warnings, *notes(comparison)]
     parts = [
-        f"**{conclusion(found)}**",
-        f"{line(found.new)} against {line(found.base)}.",
+        f"**{conclusion(comparison)}**",
+        f"{line(comparison.new)} against {line(comparison.base)}.",
         *([table(HEADER, lines, right=_right(HEADER))] if lines else []),
         *([bullets(sentences)] if sentences else []),
-        how_to_read(found),
+        how_to_read(comparison),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def markdown_of_many(found: Machines | Studies) -> str:
+def markdown_of_many(comparison: Machines | Studies) -> str:
     """Several runs or studies in markdown: table and changes of order."""
-    columns, rows = _table_of_many(found)
+    columns, rows = _table_of_many(comparison)
     cells = [[f"*{cell(text)}*" if row.is_heading else cell(text) for text in row.words] for row in rows]
-    explained = IN_BRACKETS if isinstance(found, Machines) else f"{IN_BRACKETS} {IN_HEADINGS}"
-    parts = (table([cell(name) for name in columns], cells, right=_right(columns)), explained, bullets(orders(found)))
+    explained = IN_BRACKETS if isinstance(comparison, Machines) else f"{IN_BRACKETS} {IN_HEADINGS}"
+    parts = (
+        table([cell(name) for name in columns], cells, right=_right(columns)),
+        explained,
+        bullets(orders(comparison)),
+    )
     return "\n\n".join(parts) + "\n"
 
 
-def conclusion(found: Comparison) -> str:
+def conclusion(comparison: Comparison) -> str:
     """The conclusion in one line, for the log of a gate."""
-    if found.same_run:
-        twice = found.base if found.base == found.new else f"{found.base} and {found.new}"
+    if comparison.same_run:
+        twice = comparison.base if comparison.base == comparison.new else f"{comparison.base} and {comparison.new}"
         return f"{twice}: the same run, so nothing to compare; name two runs."
-    threshold = numbers.share(found.threshold)
-    if found.regressions:
-        return f"Regression beyond {threshold}: {numbers.brief(found.regressions)}."
-    counted = [f"{len(names)} {verdict}" for verdict in STYLES if (names := found.named(verdict))]
+    threshold = numbers.share(comparison.threshold)
+    if comparison.regressions:
+        return f"Regression beyond {threshold}: {numbers.brief(comparison.regressions)}."
+    counted = [f"{len(names)} {verdict}" for verdict in STYLES if (names := comparison.named(verdict))]
     text = f"No regression beyond {threshold} found: {numbers.listing(counted)}."
-    if found.undecided:
-        text += f" {numbers.brief(found.undecided)} may hide one."
-    return f"{text} Not measured again: {numbers.brief(found.lost)}." if found.lost else text
+    if comparison.undecided:
+        text += f" {numbers.brief(comparison.undecided)} may hide one."
+    return f"{text} Not measured again: {numbers.brief(comparison.lost)}." if comparison.lost else text
 
 
-def notes(found: Comparison) -> list[str]:
+def notes(comparison: Comparison) -> list[str]:
     """The remarks on stages, one sentence for all stages that share one."""
-    stages_of = grouped((remark, stage.name) for stage in found.stages for remark in stage.remarks)
+    stages_of = grouped((remark, stage.name) for stage in comparison.stages for remark in stage.remarks)
     return [f"{numbers.brief(names)}: {remark}." for remark, names in stages_of.items()]
 
 
-def orders(found: Machines | Studies) -> list[str]:
+def orders(comparison: Machines | Studies) -> list[str]:
     """A sentence for each pair of rungs that changes order, and one for the pairs within the noise."""
-    if isinstance(found, Studies):
-        changes = [f"{point.point}: {change}" for point in found.points for change in _changes(point.machines)]
-        within_noise = sum(point.machines.within_noise for point in found.points)
+    if isinstance(comparison, Studies):
+        changes = [f"{point.point}: {change}" for point in comparison.points for change in _changes(point.machines)]
+        within_noise = sum(point.machines.within_noise for point in comparison.points)
     else:
-        changes, within_noise = _changes(found), found.within_noise
+        changes, within_noise = _changes(comparison), comparison.within_noise
     sentences = changes or ["No pair of rungs certainly changes order."]
     if within_noise:
         pairs = numbers.count(within_noise, "pair")
         change = "changes" if within_noise == 1 else "change"
         sentences.append(f"{pairs} of rungs {change} order by the medians, but within the noise.")
-    return sentences + (found.left_out if isinstance(found, Studies) else [])
+    return sentences + (comparison.left_out if isinstance(comparison, Studies) else [])
 
 
-def _changes(found: Machines) -> list[str]:
+def _changes(comparison: Machines) -> list[str]:
     return [
         f"{change.higher} is faster than {change.lower} in {numbers.listing(change.faster_in)}, "
         f"slower in {numbers.listing(change.slower_in)}."
-        for change in found.order_changes
+        for change in comparison.order_changes
     ]
 
 
@@ -153,21 +161,21 @@ def _right(header: Sequence[str]) -> list[bool]:
     return [name not in ("stage", "verdict", "us/step") for name in header]
 
 
-def _print_two(found: Comparison, console: Console) -> None:
-    if found.same_run:
-        say(console, conclusion(found))
+def _print_two(comparison: Comparison, console: Console) -> None:
+    if comparison.same_run:
+        say(console, conclusion(comparison))
         return
-    say(console, f"{found.new} against {found.base}", "bold")
-    judged = [stage for stage in found.stages if stage.verdict]
+    say(console, f"{comparison.new} against {comparison.base}", "bold")
+    judged = [stage for stage in comparison.stages if stage.verdict]
     if judged:
         print_table(console, _columns(judged))
-    for warning in found.warnings:
+    for warning in comparison.warnings:
         say(console, warning, "yellow", first="! ")
-    for note in notes(found):
+    for note in notes(comparison):
         say(console, note, first="* ")
-    say(console, how_to_read(found), "dim")
+    say(console, how_to_read(comparison), "dim")
     console.print()
-    say(console, conclusion(found), "bold red" if found.exit_code else "bold")
+    say(console, conclusion(comparison), "bold red" if comparison.exit_code else "bold")
 
 
 def _columns(judged: Sequence[StageVerdict]) -> list[Column]:
@@ -181,12 +189,12 @@ def _columns(judged: Sequence[StageVerdict]) -> list[Column]:
     ]
 
 
-def _print_many(found: Machines | Studies, console: Console) -> None:
-    console.print(_rich_table(*_table_of_many(found)))
+def _print_many(comparison: Machines | Studies, console: Console) -> None:
+    console.print(_rich_table(*_table_of_many(comparison)))
     say(console, IN_BRACKETS, "dim")
-    if isinstance(found, Studies):
+    if isinstance(comparison, Studies):
         say(console, IN_HEADINGS, "dim")
-    for sentence in orders(found):
+    for sentence in orders(comparison):
         say(console, sentence, first="* ")
 
 
@@ -197,26 +205,24 @@ class _Row(NamedTuple):
     is_heading: bool = False
 
 
-def _table_of_many(found: Machines | Studies) -> tuple[list[str], list[_Row]]:
+def _table_of_many(comparison: Machines | Studies) -> tuple[list[str], list[_Row]]:
     """Header and rows: microseconds a step, with the ratio to the first run; of studies, below a row for each point."""
-    if isinstance(found, Studies):
-        names, rows = found.studies, [row for point in found.points for row in _rows_of_point(point)]
+    if isinstance(comparison, Studies):
+        names, rows = comparison.studies, []
+        for point in comparison.points:
+            rows += [_Row([point.point, *point.fastest], is_heading=True), *_rows(point.machines)]
     else:
-        names, rows = found.runs, _rows(found)
-    return ["us/step", *(f"{name} ({machine})" for name, machine in zip(names, found.machines, strict=True))], rows
+        names, rows = comparison.runs, _rows(comparison)
+    return ["us/step", *(f"{name} ({machine})" for name, machine in zip(names, comparison.machines, strict=True))], rows
 
 
-def _rows_of_point(point: PointMachines) -> list[_Row]:
-    return [_Row([point.point, *point.fastest], is_heading=True), *_rows(point.machines)]
+def _rows(comparison: Machines) -> list[_Row]:
+    return [_Row([row.name, *map(_of_machine, row.cells)]) for row in comparison.rows]
 
 
-def _rows(found: Machines) -> list[_Row]:
-    return [_Row([row.name, *map(_of_machine, row.cells)]) for row in found.rows]
-
-
-def _of_machine(one: MachineCell) -> str:
-    text = numbers.microseconds(one.step_us)
-    return text if one.ratio is None else f"{text} ({one.ratio:.3f}, {one.verdict})"
+def _of_machine(pair: MachineCell) -> str:
+    text = numbers.microseconds(pair.step_us)
+    return text if pair.ratio is None else f"{text} ({pair.ratio:.3f}, {pair.verdict})"
 
 
 def _rich_table(header: Sequence[str], rows: Sequence[_Row]) -> Table:

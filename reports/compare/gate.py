@@ -23,9 +23,9 @@ def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: f
     if len(runs) == 2:
         (base, base_run), (new, new_run) = runs
         share = THRESHOLD if threshold is None else threshold
-        found = compare(base_run, new_run, (base, new), threshold=share, strict=strict)
-        print_comparison(found, form)
-        return found.exit_code
+        comparison = compare(base_run, new_run, (base, new), threshold=share, strict=strict)
+        print_comparison(comparison, form)
+        return comparison.exit_code
     if strict or threshold is not None:
         given = f"{len(studies)} studies" if studies else str(len(runs))
         raise CannotCompareError(f"--strict and --threshold: judge two runs, not {given}; name two")

@@ -66,9 +66,9 @@ def compare_machines(runs: Sequence[tuple[str, Results]]) -> Machines:
         if obstacle := cannot_compare(first[1], run):
             raise CannotCompareError(f"{first[0]} and {name}: {obstacle}")
     stages = [{stage.name: stage for stage in table_order(run)} for _, run in runs]
-    groups = {name: stage.group for found in stages for name, stage in found.items()}
+    groups = {name: stage.group for by_name in stages for name, stage in by_name.items()}
     names = sorted(groups, key=lambda name: groups[name] == "reference")
-    rows = [MachineRow(name, _cells([found.get(name) for found in stages], [run for _, run in runs])) for name in names]
+    rows = [MachineRow(name, _cells([of.get(name) for of in stages], [run for _, run in runs])) for name in names]
     if not any(cell.step_us for row in rows for cell in row.cells):
         raise CannotCompareError(f"{', '.join(name for name, _ in runs)}: no stage was timed; name other runs")
     changes, within_noise = _order_changes(runs)
@@ -80,7 +80,7 @@ def _cells(stages: Sequence[StageResult | None], runs: Sequence[Results]) -> lis
     cells = []
     for number, (stage, run) in enumerate(zip(stages, runs, strict=True)):
         with_paces = same_cpu(runs[0], run) and paced_alike(stages[0], stage)
-        base, own = (side_of(one, with_paces=with_paces) for one in (stages[0], stage))
+        base, own = (side_of(known, with_paces=with_paces) for known in (stages[0], stage))
         middle = statistics.median(own.times) if own.times else None
         if not own.times or not base.times or not number:
             cells.append(MachineCell(middle))

@@ -38,7 +38,8 @@ def compare_studies(studies: Sequence[tuple[str, StudyResults]]) -> Studies:
     labels = [label for label, _ in studies]
     points, left_out = list[PointMachines](), list[str]()
     for name, title in {point.name: point_text(point) for _, study in studies for point in study.measured}.items():
-        runs = [(label, study.runs[name]) for label, study in studies if _has_timed(study, name)]
+        runs = [(label, study.runs[name]) for label, study in studies if name in study.runs]
+        runs = [(label, run) for label, run in runs if fastest(run.stages) is not None]
         if len(runs) == len(studies):
             points.append(_point(title, runs))
         elif runs:
@@ -49,18 +50,14 @@ def compare_studies(studies: Sequence[tuple[str, StudyResults]]) -> Studies:
     return Studies(labels, [_machine(study) for _, study in studies], points, left_out)
 
 
-def _has_timed(study: StudyResults, name: str) -> bool:
-    return name in study.runs and fastest(study.runs[name].stages) is not None
-
-
 def _point(title: str, runs: Sequence[tuple[str, Results]]) -> PointMachines:
     """A point in all studies, without the stages that none of them has timed."""
     try:
-        found = compare_machines(runs)
+        machines = compare_machines(runs)
     except CannotCompareError as error:
         raise CannotCompareError(f"{title}: {error}") from error
-    rows = [row for row in found.rows if any(cell.step_us for cell in row.cells)]
-    return PointMachines(title, [_fastest_rung(run) for _, run in runs], replace(found, rows=rows))
+    rows = [row for row in machines.rows if any(cell.step_us for cell in row.cells)]
+    return PointMachines(title, [_fastest_rung(run) for _, run in runs], replace(machines, rows=rows))
 
 
 def _fastest_rung(run: Results) -> str:

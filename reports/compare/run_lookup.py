@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ladder.records.files import visible
+from ladder.records.program import visible
 from ladder.records.run import Results, ResultsError, StageResult, load
 from ladder.records.study import INDEX
-from reports.errors import ReportError
 from reports.facts.baselines import fastest
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_differences import cannot_compare
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.two_runs import CannotCompareError
+from reports.report_error import ReportError
 
 PREFIX = "reference:"
 
@@ -28,11 +28,11 @@ def named_studies(names: Sequence[str]) -> list[tuple[str, StudyResults]]:
 
     Empty if no name is a study's. Raises CannotCompareError, and ResultsError for a file that cannot be read.
     """
-    found = {name: _study_folders(Path(name)) for name in names}
-    folders = [folder for each in found.values() for folder in each]
+    by_study = {name: _study_folders(Path(name)) for name in names}
+    folders = [folder for each in by_study.values() for folder in each]
     if not folders:
         return []
-    if run := next((name for name, each in found.items() if not each), None):
+    if run := next((name for name, each in by_study.items() if not each), None):
         raise CannotCompareError(f"{run}: is no study, but {folders[0]} is one; name studies alone, or runs alone")
     if len(folders) < 2:
         raise CannotCompareError(f"compare {folders[0]}: only one study; name a second one")
@@ -41,7 +41,7 @@ def named_studies(names: Sequence[str]) -> list[tuple[str, StudyResults]]:
 
 def _study_folders(path: Path) -> list[Path]:
     folder = path.parent if path.name == INDEX else path
-    return [one for one in (folder, *sorted(folder.glob("*/"))) if (one / INDEX).exists()]
+    return [subfolder for subfolder in (folder, *sorted(folder.glob("*/"))) if (subfolder / INDEX).exists()]
 
 
 def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results]]:
@@ -54,14 +54,14 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
         raise CannotCompareError(f"compare {names[0]}: only one run; name a second one, such as {second}")
     candidates = [_candidates(name, reference) for name in names]
     for _, base in candidates[0]:  # the first problem that all of them have
-        fitting = [next((one for one in found if not cannot_compare(base, one[1])), None) for found in candidates]
+        fitting = [next((run for run in near if not cannot_compare(base, run[1])), None) for near in candidates]
         if all(fitting):
-            return [one for one in fitting if one]
-    for name, found in zip(names, candidates, strict=True):
-        if len(found) > 1:
-            problems = ", ".join(label.rpartition("/")[2] for label, _ in found)
+            return [run for run in fitting if run]
+    for name, candidate in zip(names, candidates, strict=True):
+        if len(candidate) > 1:
+            problems = ", ".join(label.rpartition("/")[2] for label, _ in candidate)
             raise CannotCompareError(f"{name}: has no run of the others' problem, only of {problems}")
-    return [found[0] for found in candidates]  # the comparison itself reports the obstacle
+    return [candidate[0] for candidate in candidates]  # the comparison itself reports the obstacle
 
 
 def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
@@ -83,15 +83,15 @@ def recorded_like(results: Results, reference: Path) -> Results | None:
 
     A run without a GPU gets one without a GPU; None if there is no such run. Unreadable files are passed over.
     """
-    found = list[Results]()
+    recorded = list[Results]()
     for folder in _recorded(reference):
         with suppress(ResultsError):
             other = load(folder)
             is_alike = bool(gpu_name(other)) == bool(gpu_name(results))
             if is_alike and other.created != results.created and not cannot_compare(results, other):
-                found.append(other)
+                recorded.append(other)
     own = machine_name(results)
-    return next((other for other in found if machine_name(other) == own), found[0] if found else None)
+    return next((other for other in recorded if machine_name(other) == own), recorded[0] if recorded else None)
 
 
 def newest_run(runs: Path, reference: Path) -> Path:
@@ -116,7 +116,7 @@ def run_to_explain(stage: str, run: Path | None, runs: Path, reference: Path) ->
         run = reference / name.removeprefix(PREFIX)
     else:
         results = load(run)
-    best = None if stage else fastest(one for one in results.stages if one.group != "reference")
+    best = None if stage else fastest(stage for stage in results.stages if stage.group != "reference")
     if not stage and best is None:
         raise ReportError(f"explain {run}: timed no rung; name a stage before the run")
     return best.name if best else stage, run, results
@@ -132,7 +132,7 @@ def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
     for folder in [*_newest(runs), *_recorded(reference)]:
         with suppress(ResultsError):
             results = load(folder)
-            if any(one.name == stage and _can_be_explained(one) for one in results.stages):
+            if any(candidate.name == stage and _can_be_explained(candidate) for candidate in results.stages):
                 return folder, results
     way_out = f"record one where it runs: run_ladder.py --stages {stage} --profile cupti"
     raise NotProfiledError(f"explain {stage}: no run here has profiled it; {way_out}")
@@ -145,8 +145,8 @@ def _can_be_explained(stage: StageResult) -> bool:
 
 def _newest(runs: Path) -> list[Path]:
     """The folders with results, the newest first."""
-    found = sorted(runs.glob("*/results.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-    return [path.parent for path in found]
+    newest = sorted(runs.glob("*/results.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+    return [path.parent for path in newest]
 
 
 def _recorded(reference: Path) -> list[Path]:

@@ -7,7 +7,7 @@ import webbrowser
 from pathlib import Path
 
 
-def show(page: Path) -> None:
+def open_page(page: Path) -> None:
     """Print the page's link, and open it in a browser that can draw it, if there is one."""
     link = page.resolve().as_uri()
     print(link)

@@ -39,7 +39,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Line:
+class CodeLine:
     """A line of a diff: `-` of the replaced part, `+` of the rung's own file, or a blank for both."""
 
     sign: str
@@ -47,17 +47,17 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Code:
+class RungCode:
     """A rung's code: its own file against the part that it replaces, and the CUDA files that it launches."""
 
     path: str
     replaced: str  # `OneByOne of stages/engine/parts.py`; empty if the run does not know the part
-    diff: list[Line]
+    diff: list[CodeLine]
     kernels: list[tuple[str, bool]]  # each file with a kernel that it launches, and whether the parent launches none
     headers: list[str]
     gone: str  # in words, the kernels that the parent launches and this rung does not; empty without any
     new: str
-    kernel_diff: list[Line]  # the CUDA kernels that only this rung launches against those that only the parent does
+    kernel_diff: list[CodeLine]  # the CUDA kernels that only this rung launches against those that only the parent does
 
     @property
     def files(self) -> list[str]:
@@ -65,12 +65,12 @@ class Code:
         return [*(path for path, _ in self.kernels), *self.headers]
 
 
-def code_of(stage: StageResult, results: Results, sources: Sources) -> Code | None:
+def shown_code(stage: StageResult, results: Results, sources: Sources) -> RungCode | None:
     """The code of a stage; None if the sources do not have it."""
     files = sources.stages.get(stage.name)
     if not files:
         return None
-    stages = {one.name: one for one in results.stages}
+    stages = {stage.name: stage for stage in results.stages}
     own = files[0]
     parent = stages.get(stage.below or "")
     before = _replaced(stage, stages, sources)
@@ -88,7 +88,7 @@ def code_of(stage: StageResult, results: Results, sources: Sources) -> Code | No
         and (on_cpu or (_defines(sources.files[path], launched) if launched else path not in below_files))
     ]
     known = bool(launched and below)
-    return Code(
+    return RungCode(
         path=own,
         replaced=f"{before[0]} of {before[1]}" if before else "",
         diff=_diff(before, own, sources.files),
@@ -149,7 +149,7 @@ def _definitions(text: str, names: set[str]) -> Iterator[tuple[int, int]]:
         yield first, text.count("\n", 0, end) + 1
 
 
-def _kernel_diff(before: tuple[list[str], list[Markup]], after: tuple[list[str], list[Markup]]) -> list[Line]:
+def _kernel_diff(before: tuple[list[str], list[Markup]], after: tuple[list[str], list[Markup]]) -> list[CodeLine]:
     """The kernels of both rungs line by line; empty if a side has none, or if they are hardly alike."""
     if not before[0] or not after[0]:
         return []
@@ -219,7 +219,7 @@ def _class_named(name: str, sources: Sources) -> tuple[str, str, int, int] | Non
     return None
 
 
-def _diff(before: tuple[str, str, int, int] | None, own: str, files: Mapping[str, str]) -> list[Line]:
+def _diff(before: tuple[str, str, int, int] | None, own: str, files: Mapping[str, str]) -> list[CodeLine]:
     """The own file, without its docstring and first imports, against the replaced part; alone if there is none."""
     text = files[own]
     start = _after_imports(text)
@@ -228,7 +228,7 @@ def _diff(before: tuple[str, str, int, int] | None, own: str, files: Mapping[str
     while after and not after[0].strip():
         after, after_html = after[1:], after_html[1:]
     if before is None:
-        return [Line(" ", html) for html in after_html]
+        return [CodeLine(" ", html) for html in after_html]
     _, path, first, last = before
     replaced, replaced_html = files[path].splitlines()[first - 1 : last], lines(path, files[path])[first - 1 : last]
     return list(_matched(replaced, replaced_html, after, after_html))
@@ -236,14 +236,14 @@ def _diff(before: tuple[str, str, int, int] | None, own: str, files: Mapping[str
 
 def _matched(
     before: list[str], before_html: tuple[Markup, ...], after: list[str], after_html: tuple[Markup, ...]
-) -> Iterator[Line]:
+) -> Iterator[CodeLine]:
     """The lines of both texts: what both have once, and otherwise the replaced ones first."""
     matcher = SequenceMatcher(lambda line: not line.strip(), before, after, autojunk=False)
     for _, a, b, c, d in matcher.get_opcodes():
         same = before[a:b] == after[c:d]
         if not same:
-            yield from (Line("-", html) for html in before_html[a:b])
-        yield from (Line(" " if same else "+", html) for html in after_html[c:d])
+            yield from (CodeLine("-", html) for html in before_html[a:b])
+        yield from (CodeLine(" " if same else "+", html) for html in after_html[c:d])
 
 
 def _after_imports(text: str) -> int:
@@ -269,17 +269,17 @@ def _parsed(text: str) -> ast.AST:
 def lines(path: str, text: str) -> tuple[Markup, ...]:
     """Each line of a Python, CUDA or C++ file as HTML, without its end."""
     lexer = PythonLexer(stripnl=False) if path.endswith(".py") else CppLexer(stripnl=False)
-    found: list[list[tuple[str, str]]] = [[]]
+    code_lines: list[list[tuple[str, str]]] = [[]]
     for kind, value in lexer.get_tokens(text):
-        look = next((look for one, look in LOOKS if kind in one), "")
+        look = next((look for token, look in LOOKS if kind in token), "")
         for number, part in enumerate(value.split("\n")):
             if number:
-                found.append([])
+                code_lines.append([])
             if part:
-                found[-1].append((look if part.strip() else "", part))
-    while found and not found[-1]:
-        found.pop()
-    return tuple(map(_html, found))
+                code_lines[-1].append((look if part.strip() else "", part))
+    while code_lines and not code_lines[-1]:
+        code_lines.pop()
+    return tuple(map(_html, code_lines))
 
 
 def _html(parts: Sequence[tuple[str, str]]) -> Markup:

@@ -429,7 +429,7 @@
       title = view;
       shown("").append(made("h1", view), made("p", "This view shows measurements. It opens once every rung is guessed.", {class: "lead"}));
     } else if (place === "/runs") title = showRuns();
-    else if (view) { title = view; shown(data.views[place.slice(1)]); }
+    else if (view) { title = view; shown(data.views[place.slice(1)] + (place === "/details" ? whole.terms : "")); }
     document.documentElement.dataset.view = isLadder ? "ladder" : stage ? "rung" : place.slice(1);
     document.title = place === "/study" && view ? view : title ? `${title} - ${data.run.heading}` : isLesson ? `Lesson - ${data.run.heading}` : firstTitle;
     for (const link of all("header nav a")) {

@@ -29,19 +29,21 @@ as a margin. A stage that is faster than the cheat limit fails."""
 
 def floor_view(results: Results) -> str:
     """The view as HTML; a sentence where the GPU's limits were not measured."""
-    found = floor.floor_distances(results)
-    on_cpu = all(one.stage.device == "cpu" for one in found)
+    distances = floor.floor_distances(results)
+    on_cpu = all(distance.stage.device == "cpu" for distance in distances)
     return template(
         "floor.html",
         pictures=[drawing(floor.drawn(results), "wide"), drawing(floor.drawn(results, floor.PHONE), "narrow")]
-        if found
+        if distances
         else [],
         roofline=drawing(roofline.drawn(results)) if roofline.points(results) else None,
-        rows=[_floor_cells(one, on_cpu=on_cpu) for one in found],
+        rows=[_floor_cells(distance, on_cpu=on_cpu) for distance in distances],
         on_cpu=on_cpu,
         how_to_read=FLOOR,
         how_made=" ".join((HOW_FLOORS_ON_CPU_ARE_MADE if on_cpu else HOW_BOUNDS_ARE_MADE).split()),
-        without=[(one.name, one.bounds.no_floor) for one in results.stages if one.bounds and one.bounds.no_floor],
+        without=[
+            (stage.name, bounds.no_floor) for stage in results.stages if (bounds := stage.bounds) and bounds.no_floor
+        ],
         why_not=(
             "This run did not measure its GPU's limits, so no rung has a floor; its notices say why."
             if gpu_name(results)
@@ -50,18 +52,18 @@ def floor_view(results: Results) -> str:
     )
 
 
-def _floor_cells(one: floor.Distance, *, on_cpu: bool) -> dict[str, object]:
+def _floor_cells(distance: floor.FloorDistance, *, on_cpu: bool) -> dict[str, object]:
     """A rung's line of the table: what its floor is made of, in us/step; without exchanges if all are on the CPU."""
-    design = one.stage.bounds.design if one.stage.bounds else None
+    design = distance.stage.bounds.design if distance.stage.bounds else None
     exchanging = [] if on_cpu or design is None else [design.exchanging_us]
     parts = [design.launching_us, design.kernels_us, *exchanging, design.waiting_us] if design is not None else []
     return {
-        "name": one.stage.name,
-        "shown": name_of(one.stage),
+        "name": distance.stage.name,
+        "shown": name_of(distance.stage),
         "arithmetic": design.arithmetic if design is not None else "",
         "bound_by": design.bound_by if design is not None else "",
         "cells": [
-            numbers.ratio(one.times),
-            *(numbers.microseconds(us) for us in (one.step_us, one.floor_us, *parts)),
+            numbers.ratio(distance.times),
+            *(numbers.microseconds(us) for us in (distance.step_us, distance.floor_us, *parts)),
         ],
     }

@@ -13,27 +13,20 @@ from markupsafe import Markup
 from ladder.records.exactness import CLASSES, precision_class
 from ladder.records.run import Results
 from ladder.records.sources import Sources
-from reports.explorer.code import code_of, file_html
+from reports.explorer.code import file_html, shown_code
 from reports.explorer.floor_page import floor_view
 from reports.explorer.html import asset, drawing, packed, template
-from reports.explorer.rung_page import bars, rung_html
+from reports.explorer.rung_page import part_bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust_page import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
-from reports.facts.run_table import (
-    ALL_DISTURBED,
-    disturbed_mark,
-    heading,
-    name_of,
-    table_order,
-    title_of,
-)
+from reports.facts.run_table import ALL_DISTURBED, disturbed_mark, heading, name_of, table_order, title_of
 from reports.facts.times import step_us
 from reports.facts.two_runs import how_to_read
 from reports.figures.canvas import page_rules
 from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
-from reports.views.details import details
+from reports.views.details import details, glossary_section
 from reports.views.run_view import run_view
 
 LAYOUTS = (PAGE, "wide"), (PHONE, "narrow")
@@ -41,11 +34,7 @@ MOST_LINES = 3  # stages without a time that are named beside their reason; more
 
 
 def render(
-    results: Results,
-    sources: Sources | None = None,
-    recorded: Results | None = None,
-    example: str = "",
-    home: str = "",
+    results: Results, sources: Sources | None = None, recorded: Results | None = None, example: str = "", home: str = ""
 ) -> str:
     """The whole page as HTML text, the same bytes for the same run.
 
@@ -92,7 +81,7 @@ def skeleton(
         css=Markup(f"{page_rules()}\n{asset('explorer.css')}"),
         script=Markup(_script()),
         policy=_policy(),
-        data=packed(data),
+        data=packed({**data, "terms": template("details.html", title="", sections=[glossary_section()])}),
     )
 
 
@@ -106,25 +95,27 @@ def data_of(
 ) -> dict[str, Any]:
     """Everything that the script shows of a run; a brief one has neither code nor timelines."""
     stages = table_order(results)
-    codes = {stage.name: code_of(stage, results, sources) for stage in stages} if sources is not None else {}
+    codes = {stage.name: shown_code(stage, results, sources) for stage in stages} if sources is not None else {}
     shown = dict.fromkeys(path for code in codes.values() if code is not None for path in code.files)
     origin = "" if is_brief else _origin(results, sources)
-    found = comparison(results, recorded)
+    compared = comparison(results, recorded)
     data = script_data(results, recorded) | {
         "ladder": _ladder(results, example, is_brief=is_brief),
-        "list": template("rungs.html", stages=[(one.name, name_of(one), title_of(one), one.group) for one in stages]),
+        "list": template(
+            "rungs.html", stages=[(stage.name, name_of(stage), title_of(stage), stage.group) for stage in stages]
+        ),
         "rungs": {
             stage.name: rung_html(stage, results, codes.get(stage.name), origin, is_brief=is_brief) for stage in stages
         },
         "views": {
             "floor": floor_view(results),
             "trust": trust_view(results),
-            "details": template("details.html", sections=details(results)),
-            "runs": template("runs.html", how_to_read=how_to_read(found) if found else ""),
+            "details": template("details.html", title="Details", sections=details(results)),
+            "runs": template("runs.html", how_to_read=how_to_read(compared) if compared else ""),
         },
     }
     if not is_brief:
-        data |= {"bars": bars(results), "colours": OPERATION_COLOURS, "spans": spans(results)}
+        data |= {"bars": part_bars(results), "colours": OPERATION_COLOURS, "spans": spans(results)}
         data |= {"files": {path: file_html(path, sources) for path in shown} if sources is not None else {}}
     return data
 
@@ -142,8 +133,8 @@ def _ladder(results: Results, example: str, *, is_brief: bool) -> str:
         pictures=[drawing(drawn(results, layout), name) for layout, name in layouts] if timed else [],
         precisions=_precisions(results),
         untimed=[
-            (f"{one.status}: {one.reason}", [(stage.name, name_of(stage)) for stage in one.stages])
-            for one in run.untimed
+            (f"{row.status}: {row.reason}", [(stage.name, name_of(stage)) for stage in row.stages])
+            for row in run.untimed
         ],
         most_lines=MOST_LINES,
         example=example,
@@ -180,8 +171,8 @@ def _origin(results: Results, sources: Sources | None) -> str:
 
 def _precisions(results: Results) -> list[str]:
     """The classes of precision of the timed rungs, from the most exact one."""
-    found = {precision_class(stage) for stage in results.stages if stage.group != "reference" and step_us(stage)}
-    return [name for name in dict.fromkeys(CLASSES.values()) if name in found]
+    classes = {precision_class(stage) for stage in results.stages if stage.group != "reference" and step_us(stage)}
+    return [name for name in dict.fromkeys(CLASSES.values()) if name in classes]
 
 
 def _policy() -> str:

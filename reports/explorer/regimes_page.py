@@ -36,14 +36,14 @@ def render_regimes(runs: Mapping[str, Results], studies: Mapping[str, StudyResul
         "regimes.html",
         fields=fields,
         start=START,
-        gpus=[_gpu(name, [one for one in points if gpu_name(one.results) == name]) for name in names],
+        gpus=[_gpu(name, [point for point in points if gpu_name(point.results) == name]) for name in names],
         marks=MARKS,
     )
 
 
 def _gpu(name: str, points: Sequence[MeasuredPoint]) -> dict[str, Any]:
     """What was measured on one GPU: the picture, the answers and the list."""
-    answers = [list(alike) for _, alike in groupby(points, key=_place)]
+    answers = [list(alike) for _, alike in groupby(points, key=lambda point: (point.layers, point.width, point.batch))]
     best = [alike[0] for alike in answers]
     return {
         "name": name,
@@ -72,14 +72,14 @@ def _answer(alike: Sequence[MeasuredPoint]) -> dict[str, Any]:
                 "rung": rung.name,
                 "address": rung_address(point, rung.name),
                 "time": _time(rung),
-                "lead": _lead(_of(point.leads, rung)),
+                "lead": _lead(next((winner for winner in point.leads if winner.lead.stage is rung), None)),
             }
             for name, rung in point.fastest_by_precision.items()
         ],
         "stages": list(_bars(point)),
         "counts": f"{numbers.count(len(point.rungs), 'rung')} and {numbers.count(len(point.rivals), 'reference')}",
         "again": [_source(other) for other in again],
-        "is_marked": any(disturbed_mark(stage) for one in alike for stage in (*one.rungs, *one.rivals)),
+        "is_marked": any(disturbed_mark(stage) for point in alike for stage in (*point.rungs, *point.rivals)),
     }
 
 
@@ -115,10 +115,6 @@ def _lead(lead: PointLead | None) -> dict[str, Any] | None:
     return {"text": lead.text, "over": lead.lead.reference.name, "missing": lead.missing}
 
 
-def _of(leads: Sequence[PointLead], rung: StageResult) -> PointLead | None:
-    return next((one for one in leads if one.lead.stage is rung), None)
-
-
 def _time(stage: StageResult) -> str:
     timed = step_us(stage)
     return numbers.microseconds(timed.median if timed else None) + disturbed_mark(stage)
@@ -141,11 +137,11 @@ def _bars(point: MeasuredPoint) -> Iterator[dict[str, Any]]:
 
 def _groups(best: Sequence[MeasuredPoint]) -> list[dict[str, Any]]:
     """The measured networks and batches, each once, by the number of hidden layers."""
-    found = []
+    groups = []
     for layers, members in groupby(best, key=lambda point: point.layers):
         words = numbers.count(layers, "hidden layer") if layers else "No hidden layer"
-        found.append({"words": words, "points": [_chip(point) for point in members]})
-    return found
+        groups.append({"words": words, "points": [_chip(point) for point in members]})
+    return groups
 
 
 def _chip(point: MeasuredPoint) -> dict[str, Any]:
@@ -155,7 +151,3 @@ def _chip(point: MeasuredPoint) -> dict[str, Any]:
         "regime": regime(point.best).replace(" ", "-"),
         "lead": point.lead.text.split(" (")[0] if point.lead is not None else "",
     }
-
-
-def _place(point: MeasuredPoint) -> tuple[int, int, int]:
-    return point.layers, point.width, point.batch

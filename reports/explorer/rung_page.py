@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
-from reports.explorer.code import Code
+from reports.explorer.code import RungCode
 from reports.explorer.html import drawing, template
 from reports.explorer.script_data import LEAST_CHANGE
 from reports.facts import numbers
@@ -19,14 +19,14 @@ MOST_KERNELS = 20  # rows of the table; a library may launch a hundred
 
 
 def rung_html(
-    stage: StageResult, results: Results, code: Code | None = None, origin: str = "", *, is_brief: bool = False
+    stage: StageResult, results: Results, code: RungCode | None = None, origin: str = "", *, is_brief: bool = False
 ) -> str:
     """The view as HTML; `origin` says where the code is from, and a brief view has no timelines.
 
     The measurements stand in elements of class `measured`, which wait for the guess.
     """
     rung = rung_view(stage, results)
-    names = [one.name for one in table_order(results)]
+    names = [stage.name for stage in table_order(results)]
     at = names.index(stage.name)
     clock = [] if is_brief else on_clock(stage, results)
     count = len(rung.profiled.profile.kernels) if rung.profiled is not None else 0
@@ -55,21 +55,21 @@ def rung_html(
 
 def on_clock(stage: StageResult, results: Results) -> list[Profiled]:
     """The rung that the stage climbs from and the stage itself, as their timelines show them; empty without its own."""
-    drawn = {one.name: one for one in timeline.with_timeline(results)}
+    drawn = {stage.name: stage for stage in timeline.with_timeline(results)}
     names = [stage.below or "", stage.name] if stage.name in drawn else []
     return [timeline.shown(drawn[name]) for name in names if name in drawn]
 
 
-def bars(results: Results) -> dict[str, list[str]]:
+def part_bars(results: Results) -> dict[str, list[str]]:
     """What each bar of a stage's timeline is, in words, for every stage that has one."""
     drawn = map(timeline.shown, timeline.with_timeline(results))
-    return {one.stage.name: [_bar(one, span) for span in one.profile.timeline] for one in drawn}
+    return {profiled.stage.name: [_bar(profiled, span) for span in profiled.profile.timeline] for profiled in drawn}
 
 
-def _bar(one: Profiled, span: Span) -> str:
+def _bar(profiled: Profiled, span: Span) -> str:
     """A call or a kernel in words: `relu of naive, 1.17 us: 16 registers, 16 x 256, occupancy 100%`."""
-    text = f"{kernel_name(span.name, 60)} of {one.stage.name}, {numbers.microseconds(span.duration_us)} us"
-    use = next((kernel for kernel in one.profile.kernels if kernel.name == span.name), None)
+    text = f"{kernel_name(span.name, 60)} of {profiled.stage.name}, {numbers.microseconds(span.duration_us)} us"
+    use = next((kernel for kernel in profiled.profile.kernels if kernel.name == span.name), None)
     if span.row != "gpu" or use is None:
         return text
     occupancy = f", occupancy {numbers.share(use.occupancy)}" if use.occupancy is not None else ""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ladder.records.exactness import precision_class
-from ladder.records.profile import Profile, Span
+from ladder.records.profile import Profile
 from ladder.records.run import Results, StageResult
 from reports.facts.provenance import machine_name, provenance
 from reports.facts.run_table import heading, name_of, reason, table_order
 from reports.facts.times import step_us
 from reports.facts.two_runs import CannotCompareError, Comparison, compare
+from reports.figures.timeline_figure import row_name
 
 DIGITS = 6  # significant digits; times are known to three or four
 LEAST_CHANGE = 1.1  # a rung that changed its parent's time by less is judged by this factor when a guess is scored
@@ -21,10 +22,10 @@ def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
 
     With them the verdicts of `compare` on the two, and the least change that a guess is scored by.
     """
-    found = comparison(results, recorded)
+    compared = comparison(results, recorded)
     return {
         "least": LEAST_CHANGE,
-        "verdicts": {stage.name: stage.verdict for stage in found.stages if stage.verdict} if found else {},
+        "verdicts": {stage.name: stage.verdict for stage in compared.stages if stage.verdict} if compared else {},
         "run": _run_data(results),
         "recorded": _run_data(recorded) if recorded is not None else None,
     }
@@ -53,14 +54,9 @@ def spans(results: Results) -> dict[str, list[list[str | float]]]:
 def _spans(profile: Profile) -> list[list[str | float]]:
     """The bars of a timeline: row, name, kind, start and duration in us as the profiler saw them."""
     return [
-        [_row_name(span), span.name, span.kind, round(span.start_us, 3), round(span.duration_us, 3)]
+        [row_name(span.row, span.thread), span.name, span.kind, round(span.start_us, 3), round(span.duration_us, 3)]
         for span in profile.timeline
     ]
-
-
-def _row_name(span: Span) -> str:
-    """A row's name: `host`, `gpu`, or a thread of the CPU, such as `cpu 0`."""
-    return f"cpu {span.thread}" if span.row == "cpu" else span.row
 
 
 def _run_data(results: Results) -> dict[str, Any]:

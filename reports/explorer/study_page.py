@@ -31,7 +31,7 @@ def render_study_page(results: StudyResults, home: str = "") -> str:
     study = results.study
     points = results.measured
     data = _by_stage({point.name: data_of(results.runs[point.name], is_brief=True) for point in points})
-    leads = {one.point.name: one for one in overall_winners(results)}
+    leads = {winner.point.name: winner for winner in overall_winners(results)}
     loud = {notice.text: None for run in results.runs.values() for notice in notices(run) if notice.loud}
     pictures = [drawing(canvas) for _, canvas in islice(drawings(results), MOST_FIGURES)]
     data["pictures"] = pictures[1:]
@@ -61,8 +61,8 @@ def render_study_page(results: StudyResults, home: str = "") -> str:
 def _by_stage(points: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The points' data with the views of one rung beside each other, since texts that are alike pack well when near."""
     rungs: dict[str, dict[str, str]] = {}
-    for name, one in points.items():
-        for stage, view in one.pop("rungs").items():
+    for name, point in points.items():
+        for stage, view in point.pop("rungs").items():
             rungs.setdefault(stage, {})[name] = view
     return {"points": points, "rungs": rungs}
 

@@ -12,7 +12,7 @@ from reports.facts.run_table import name_of, reason, table_order
 from reports.views.rung_view import NEAR, cell
 
 
-def kind(check: Check) -> str:
+def kind_of_check(check: Check) -> str:
     """The kind of a check, without the tensor or the step that it looked at: `first update`."""
     return check.what.partition(",")[0]
 
@@ -20,7 +20,7 @@ def kind(check: Check) -> str:
 def trust_view(results: Results) -> str:
     """The view as HTML."""
     stages = table_order(results)
-    kinds = list(dict.fromkeys(kind(check) for stage in stages for check in stage.checks))
+    kinds = list(dict.fromkeys(kind_of_check(check) for stage in stages for check in stage.checks))
     checks = [check for stage in stages for check in stage.checks if check.judged or not check.passed]
     broken = sum(not check.passed for check in checks)
     rows: list[dict[str, Any]] = [
@@ -34,7 +34,7 @@ def trust_view(results: Results) -> str:
         for stage in stages
     ]
     verdict = f"{len(checks) - broken:,} of {numbers.count(len(checks), 'check')} passed"
-    has_open = any(one.look == "open" for row in rows for group in row["groups"] for one in group["cells"])
+    has_open = any(cell.look == "open" for row in rows for group in row["groups"] for cell in group["cells"])
     has_none = any(not row["reason"] and not group["cells"] for row in rows for group in row["groups"])
     near = numbers.share(NEAR)
     return template(
@@ -44,16 +44,16 @@ def trust_view(results: Results) -> str:
 
 def _group(stage: StageResult, name: str) -> dict[str, Any]:
     """A stage's checks of one kind, and in words how many passed and how near the worst is to its limit."""
-    found = [check for check in stage.checks if kind(check) == name]
-    if not found:
+    checks = [check for check in stage.checks if kind_of_check(check) == name]
+    if not checks:
         return {"cells": [], "words": "not checked"}
-    judged = [check for check in found if check.judged or not check.passed]
+    judged = [check for check in checks if check.judged or not check.passed]
     shares = [check.error / check.limit for check in judged if check.error is not None and check.limit]
     worst = max(shares, default=math.nan)
     words = f"{sum(check.passed for check in judged)} of {len(judged)} passed"
-    if len(judged) < len(found):
-        words += f", {len(found) - len(judged)} not judged"
+    if len(judged) < len(checks):
+        words += f", {len(checks) - len(judged)} not judged"
     return {
-        "cells": [cell(check) for check in found],
+        "cells": [cell(check) for check in checks],
         "words": f"{words}, the largest error is {numbers.share(worst)} of its limit" if shares else words,
     }

@@ -16,18 +16,18 @@ MOSTLY_HIDDEN = 0.5  # share of the copies' time; from here on the report calls 
 def ablation(results: Results, group: Group) -> list[Profiled]:
     """The profiled rungs of one ablation, led by the rung that its first one climbs from; empty without profiles."""
     profiled = all_profiled(results)
-    rungs = [one for one in profiled if one.stage.group == group]
-    return [one for one in profiled if rungs and one.stage.name == rungs[0].stage.below] + rungs
+    rungs = [rung for rung in profiled if rung.stage.group == group]
+    return [rung for rung in profiled if rungs and rung.stage.name == rungs[0].stage.below] + rungs
 
 
-def overlap(one: Profiled) -> str:
+def overlap(rung: Profiled) -> str:
     """A sentence on how much of its copies a rung hides behind kernels, and why not more.
 
     Empty without copies, and without overlap in a rung that is not meant to overlap.
     """
-    copied, parts = uploads(one.profile), fitted(one.profile)
+    copied, parts = uploads(rung.profile), fitted(rung.profile)
     share = hidden_share(copied) if copied else None
-    if copied is None or share is None or not (share or one.stage.hides_copies):
+    if copied is None or share is None or not (share or rung.stage.hides_copies):
         return ""
     exposed, idle = copied.us_per_step - copied.hidden_us_per_step, parts.launching_us + parts.waiting_us
     if share >= MOSTLY_HIDDEN:
@@ -40,7 +40,7 @@ def overlap(one: Profiled) -> str:
     else:
         why = f"kernels take {_us(parts.kernels_us)} us, too short to hide all copies"
     took = f"{numbers.share(share)} of the {_us(copied.us_per_step)} us that the copies of a step take"
-    return f"`{one.stage.name}` runs kernels during {took}: {why}."
+    return f"`{rung.stage.name}` runs kernels during {took}: {why}."
 
 
 def _us(value: float) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ladder.records.exactness import CLASSES
-from ladder.records.outlook import Outlook, Outlooks
+from ladder.records.expectation import Outlook, Outlooks
 from reports.facts import numbers
 
 REFERENCES = {
@@ -80,47 +80,47 @@ def gain(slow: Outlook, fast: Outlook) -> Gain:
         times = slow.measured_us / fast.measured_us
         return Gain(times, times, times)
     ends = [a / b for a, b in zip(slow.carried_us, fast.carried_us, strict=True)]
-    errors = [math.log(one.high_us / max(one.carried_us)) for one in (slow, fast)]
+    errors = [math.log(outlook.high_us / max(outlook.carried_us)) for outlook in (slow, fast)]
     error = math.exp(math.hypot(*errors))
     return Gain(math.sqrt(math.prod(ends)), min(ends) / error, max(ends) * error)
 
 
-def expected_us(one: Outlook) -> float:
+def expected_us(outlook: Outlook) -> float:
     """The measured time of a step in us, else the expected one."""
-    return one.us if one.measured_us is None else one.measured_us
+    return outlook.us if outlook.measured_us is None else outlook.measured_us
 
 
-def training_s(one: Outlook, outlooks: Outlooks) -> float:
+def training_s(outlook: Outlook, outlooks: Outlooks) -> float:
     """Seconds of the whole training, loading and compiling included."""
-    return one.prepare_s + expected_us(one) * outlooks.steps / 1e6
+    return outlook.prepare_s + expected_us(outlook) * outlooks.steps / 1e6
 
 
-def pays_from(eager: Outlook, one: Outlook, outlooks: Outlooks) -> int:
+def pays_from(eager: Outlook, outlook: Outlook, outlooks: Outlooks) -> int:
     """The epochs from which on a faster stage makes up for the time that it takes to compile."""
-    saved_s = (expected_us(eager) - expected_us(one)) * outlooks.steps_per_epoch / 1e6
-    return max(1, math.ceil((one.prepare_s - eager.prepare_s) / saved_s))
+    saved_s = (expected_us(eager) - expected_us(outlook)) * outlooks.steps_per_epoch / 1e6
+    return max(1, math.ceil((outlook.prepare_s - eager.prepare_s) / saved_s))
 
 
 def deciding(outlooks: Outlooks) -> list[Outlook]:
     """The stages that decide: references, the fastest rung in float32, and faster ones of either in lower precision."""
-    stages = {one.name: one for one in outlooks.stages}
+    stages = {outlook.name: outlook for outlook in outlooks.stages}
     losing = {
         name
         for name, exact in IN_FLOAT32.items()
         if {name, exact} <= stages.keys() and stages[name].us >= stages[exact].us
     }
-    found = [stages[name] for name in REFERENCES if name in stages and name not in losing]
-    rungs = [one for one in outlooks.stages if one.group not in ("reference", "cpu")]
-    exact = _fastest(one for one in rungs if CLASSES[one.precision] == "float32")
-    lower = _fastest(one for one in rungs if CLASSES[one.precision] != "float32")
-    found += [exact] if exact else []
+    kept = [stages[name] for name in REFERENCES if name in stages and name not in losing]
+    rungs = [outlook for outlook in outlooks.stages if outlook.group not in ("reference", "cpu")]
+    exact = _fastest(outlook for outlook in rungs if CLASSES[outlook.precision] == "float32")
+    lower = _fastest(outlook for outlook in rungs if CLASSES[outlook.precision] != "float32")
+    kept += [exact] if exact else []
     if lower and (not exact or lower.us < exact.us):
-        found.append(lower)
-    return found
+        kept.append(lower)
+    return kept
 
 
 def _fastest(stages: Iterable[Outlook | None]) -> Outlook | None:
-    return min(filter(None, stages), key=lambda one: one.us, default=None)
+    return min(filter(None, stages), key=lambda outlook: outlook.us, default=None)
 
 
 def advice_facts(outlooks: Outlooks) -> dict[str, Any]:
@@ -130,31 +130,31 @@ def advice_facts(outlooks: Outlooks) -> dict[str, Any]:
     """
     stages = deciding(outlooks)
     facts = msgspec.to_builtins(outlooks)
-    for one in facts["stages"]:
-        one["nine_in_ten_error"] = one.pop("most_error")
+    for fact in facts["stages"]:
+        fact["nine_in_ten_error"] = fact.pop("most_error")
     gains = [
-        {"stage": one.name, "over": eager.name, **found._asdict(), "is_sure": found.is_sure}
+        {"stage": outlook.name, "over": eager.name, **gained._asdict(), "is_sure": gained.is_sure}
         for eager in stages
-        for one in stages
-        if eager.name == "torch-eager" != one.name and (found := gain(eager, one))
+        for outlook in stages
+        if eager.name == "torch-eager" != outlook.name and (gained := gain(eager, outlook))
     ]
     guess = {"guess": bool(outlooks.guess), "guess_reason": outlooks.guess}
-    names = [one.name for one in stages]
+    names = [outlook.name for outlook in stages]
     return {**_rounded({**facts, "gains": gains}), **guess, "deciding": names, "verdict": verdict(outlooks)}
 
 
 def _rounded(value: Any) -> Any:
     """Plain data whose fractions have four significant digits."""
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
+        return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(item) for item in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
     """What to do in a sentence, what else there is, and what it saves."""
-    stages = {one.name: one for one in deciding(outlooks)}
+    stages = {outlook.name: outlook for outlook in deciding(outlooks)}
     said = list(filter(None, (*_of_pytorch(stages, outlooks), *_of_kernels(stages))))
     return [*said[:1], *filter(None, [" ".join(said[1:])]), *_of_time(stages, outlooks)]
 
@@ -168,9 +168,9 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     of_graph, of_compiling = gain(compiled, graph), gain(eager, compiled)
     faster = [compiled, graph] if of_graph.is_sure else [compiled]
     best: list[tuple[str, int]] = []  # ways, each from as many epochs on until the next one
-    for one in (one for one in faster if gain(eager, one).is_sure):
-        least = max(pays_from(stages[slow], one, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
-        best = [*((name, epochs) for name, epochs in best if epochs < least), (one.name, least)]
+    for outlook in (outlook for outlook in faster if gain(eager, outlook).is_sure):
+        least = max(pays_from(stages[slow], outlook, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
+        best = [*((name, epochs) for name, epochs in best if epochs < least), (outlook.name, least)]
     if best:
         ways = [_filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in best]
         now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
@@ -187,23 +187,23 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
 
 def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
     """Whether kernels of one's own are worth it."""
-    rungs = [one for one in stages.values() if one.name not in REFERENCES]
+    rungs = [outlook for outlook in stages.values() if outlook.name not in REFERENCES]
     library = _fastest(map(stages.get, IN_FLOAT32.values()))
     best = _fastest([library, *map(stages.get, IN_FLOAT32)])
     if library is None or best is None or not rungs:
         return
     exact, lower = rungs[0], rungs[-1]
-    found = gain(library, exact)
-    if found.is_sure and CLASSES[exact.precision] == "float32":
-        yield _filled("kernels", times=found.text, rung=exact.name, reference=library.name)
+    gained = gain(library, exact)
+    if gained.is_sure and CLASSES[exact.precision] == "float32":
+        yield _filled("kernels", times=gained.text, rung=exact.name, reference=library.name)
     else:
-        may = _filled("may_kernels", rung=exact.name, times=found.text)
-        yield _filled("no_kernels", reference=library.name, may=may if found.times > WORTH_TRYING else "")
+        may = _filled("may_kernels", rung=exact.name, times=gained.text)
+        yield _filled("no_kernels", reference=library.name, may=may if gained.times > WORTH_TRYING else "")
     own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
-    if (found := gain(library, best)).is_sure:
-        yield _filled("lower_library", precision=own, reference=best.name, times=found.text, other=library.name)
-    if lower is not exact and (found := gain(best, lower)).is_sure:
-        yield _filled("lower", precision=precision, rung=lower.name, times=found.text, reference=best.name, own=own)
+    if (gained := gain(library, best)).is_sure:
+        yield _filled("lower_library", precision=own, reference=best.name, times=gained.text, other=library.name)
+    if lower is not exact and (gained := gain(best, lower)).is_sure:
+        yield _filled("lower", precision=precision, rung=lower.name, times=gained.text, reference=best.name, own=own)
     elif best.name in IN_FLOAT32:
         yield _filled("no_lower", reference=best.name)
 
@@ -213,7 +213,7 @@ def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     eager = stages.get("torch-eager")
     if eager is None:
         return
-    best = min(stages.values(), key=lambda one: training_s(one, outlooks))
+    best = min(stages.values(), key=lambda outlook: training_s(outlook, outlooks))
     long_s, short_s = training_s(eager, outlooks), training_s(best, outlooks)
     yield _filled(
         "time",
@@ -230,10 +230,10 @@ def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
 def notes(outlooks: Outlooks) -> list[str]:
     """What the range and the model are, how far the model was off, and what the times do not count."""
     stages = deciding(outlooks)
-    by_model = [one for one in stages if not one.is_recorded]
+    by_model = [outlook for outlook in stages if not outlook.is_recorded]
     others = ", other times are recorded" if len(by_model) < len(stages) else ""
     and_gpu = " and on a GPU without recorded runs" if outlooks.guess else ""
-    errors = {"median": [one.median_error for one in by_model], "most": [one.most_error for one in by_model]}
+    errors = {"median": [row.median_error for row in by_model], "most": [row.most_error for row in by_model]}
     shares = {name: [numbers.rough_share(share) for share in sorted(of)] for name, of in errors.items()}
     ranges = {name: " to ".join(dict.fromkeys((of[0], of[-1]))) for name, of in shares.items() if of}
     of_model = _filled("model", others=others, and_gpu=and_gpu, **ranges) if by_model else ""

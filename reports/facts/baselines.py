@@ -57,15 +57,15 @@ def lead(stage: StageResult, results: Results) -> Lead | None:
     """
     if step_us(stage) is None:
         return None
-    found = [one for reference in rivals(stage, references(results)) for one in _leads(stage, reference)]
-    return min(found, key=lambda one: one.ratio.times, default=None)
+    leads = [best_lead for reference in rivals(stage, references(results)) for best_lead in _leads(stage, reference)]
+    return min(leads, key=lambda best_lead: best_lead.ratio.times, default=None)
 
 
 def rivals(stage: StageResult, candidates: Iterable[StageResult]) -> list[StageResult]:
     """The timed candidates that count for a stage: at least as exact, and on its kind of device, on no more GPUs."""
-    timed = [one for one in candidates if step_us(one) is not None and one.takes_gpus <= stage.takes_gpus]
-    on_gpu = stage.device == "gpu" and any(one.device == "gpu" for one in timed)
-    return [one for one in timed if (one.device == "gpu") == on_gpu and is_as_exact(one, stage)]
+    timed = [rival for rival in candidates if step_us(rival) is not None and rival.takes_gpus <= stage.takes_gpus]
+    on_gpu = stage.device == "gpu" and any(rival.device == "gpu" for rival in timed)
+    return [rival for rival in timed if (rival.device == "gpu") == on_gpu and is_as_exact(rival, stage)]
 
 
 def _leads(stage: StageResult, reference: StageResult) -> Iterator[Lead]:
@@ -84,12 +84,12 @@ def has_own_fence(stage: StageResult) -> bool:
 def winners(results: Results) -> list[Lead]:
     """The lead of the fastest rung of each class of precision that has a timed rung and a reference."""
     rungs = [stage for stage in results.stages if stage.group != "reference" and step_us(stage) is not None]
-    found = []
+    leads = []
     for precision in dict.fromkeys(CLASSES.values()):
         best = fastest([rung for rung in rungs if precision_class(rung) == precision])
-        if best is not None and (one := lead(best, results)) is not None:
-            found.append(one)
-    return found
+        if best is not None and (best_lead := lead(best, results)) is not None:
+            leads.append(best_lead)
+    return leads
 
 
 def overall_winner(results: Results) -> Lead | None:
@@ -100,7 +100,7 @@ def overall_winner(results: Results) -> Lead | None:
 
 def fastest(stages: Iterable[StageResult]) -> StageResult | None:
     """The fastest timed stage; if any ran on a GPU, the fastest there."""
-    timed = [(us, one) for one in stages if (us := median_us(one)) is not None]
+    timed = [(us, stage) for stage in stages if (us := median_us(stage)) is not None]
     return min(timed, key=lambda pair: (pair[1].device != "gpu", pair[0]))[1] if timed else None
 
 

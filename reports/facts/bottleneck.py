@@ -22,19 +22,19 @@ ONCE_A_STEP = 0.5  # times a step; a rarer call does not belong to every step
 
 def advice_on(results: Results, stage: StageResult) -> Advice:
     """What bounds a timed stage, and one thing to try; a stage on a GPU must have a profile."""
-    one = profiled(stage)
-    if stage.device == "cpu" or one is None:
+    rung = profiled(stage)
+    if stage.device == "cpu" or rung is None:
         return next_on_cpu(results, stage)
-    return next_step(results, one)
+    return next_step(results, rung)
 
 
-def next_step(run: Results, one: Profiled) -> Advice:
+def next_step(run: Results, profiled: Profiled) -> Advice:
     """The largest part of a step, its likely cause, and one thing to try."""
-    name, us = max(one.parts_us.items(), key=lambda part: part[1])
-    total = sum(one.parts_us.values())
+    name, us = max(profiled.parts_us.items(), key=lambda part: part[1])
+    total = sum(profiled.parts_us.values())
     whole = f"the whole step, {numbers.microseconds(total)} us"
     part = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
-    return ADVICE[name](Case(run, one), whole if us > WHOLE * total else part)
+    return ADVICE[name](Case(run, profiled), whole if us > WHOLE * total else part)
 
 
 def _copies(case: Case, share: str) -> Advice:

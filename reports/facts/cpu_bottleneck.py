@@ -20,10 +20,10 @@ UNKNOWN = "It has no profile, so what bounds the step is not known."
 
 def next_on_cpu(results: Results, stage: StageResult) -> Advice:
     """What bounds a timed stage on the CPU, and the rung above it."""
-    one = profiled(stage)
-    told = _rate(results, stage) if one is None else _largest(results, one)
+    rung = profiled(stage)
+    told = _rate(results, stage) if rung is None else _largest(results, rung)
     told += _above_floor(stage)
-    above = next((one for one in results.stages if one.below == stage.name and one.status == "passed"), None)
+    above = next((known for known in results.stages if known.below == stage.name and known.status == "passed"), None)
     return Advice(told, f"Climb to {above.name}: {change_in_words(above)}." if above else "")
 
 
@@ -56,22 +56,22 @@ def _pace(results: Results, stage: StageResult, us: float) -> str:
     return f"{rate:,.0f} GFLOP/s{_beside(stage, rate)}"
 
 
-def _largest(results: Results, one: Profiled) -> str:
+def _largest(results: Results, profiled: Profiled) -> str:
     """The largest part of a profiled step, with its likely cause."""
-    parts = one.detailed_us
+    parts = profiled.detailed_us
     name, us = max(parts.items(), key=lambda part: part[1])
-    total, profile = sum(parts.values()), one.profile
+    total, profile = sum(parts.values()), profiled.profile
     share = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
     if name == PYTHON:
         calls = numbers.per_step(profile.launches_per_step)
         return f"Python between kernels takes {share}: it calls compiled code {calls} times a step."
     if name == BARRIERS:
-        steps = one.stage.timing.steps_per_epoch if one.stage.timing else 1
+        steps = profiled.stage.timing.steps_per_epoch if profiled.stage.timing else 1
         barriers = numbers.per_step(profile.syncs_per_epoch / steps)
         where = f"at {barriers} barriers a step" if profile.syncs_per_epoch else "at the end of an epoch"
         return f"Threads wait for one another for {share}, {where}."
     if name == OPERATIONS["gemm"]:
-        return f"Matrix products take {share}: {_millions(results)}, {_pace(results, one.stage, us)}."
+        return f"Matrix products take {share}: {_millions(results)}, {_pace(results, profiled.stage, us)}."
     kinds = [kind for kind, words in OPERATIONS.items() if words == name]
     slowest = max((k for k in profile.kernels if k.kind in kinds), key=lambda k: k.us_per_step)
     return f"The largest part is {name}, {share}; its slowest kernel is {slowest.name}."
@@ -82,10 +82,11 @@ def _beside(stage: StageResult, rate: float) -> str:
 
     A share only for as many cores as threads, and only up to the whole: a stage may multiply faster, or less.
     """
-    found = re.search(r"(\d+) (?:\w+ )?threads?\b", stage.detail)
-    threads = int(found[1]) if found else 0
+    match = re.search(r"(\d+) (?:\w+ )?threads?\b", stage.detail)
+    threads = int(match[1]) if match else 0
     told = f" on {numbers.count(threads, 'thread')}" if threads else ""
-    paces = [one.pace_s for one in stage.processes if one.pace_s is not None and one.pace_cores == threads > 0]
+    known = [process for process in stage.processes if process.pace_cores == threads > 0]
+    paces = [process.pace_s for process in known if process.pace_s is not None]
     if not paces:
         return told
     measured = PACE_OPERATIONS / statistics.median(paces) / 1e9

@@ -40,7 +40,7 @@ def to_accuracy(stage: StageResult, target: float | None) -> ToAccuracy | None:
     timing, metrics = stage.timing, stage.metrics
     if target is None or timing is None or metrics is None or not metrics.validation:
         return None
-    reached = (one.epoch for one in metrics.validation if one.accuracy is not None and one.accuracy >= target)
+    reached = (seen.epoch for seen in metrics.validation if seen.accuracy is not None and seen.accuracy >= target)
     epochs = next(reached, None)
     spent = epochs or timing.epochs
     drawn = None if stage.energy is None else spent * stage.energy.joules
@@ -62,8 +62,8 @@ def how_to_read_energy(results: Results) -> str:
 
 def why_none(results: Results) -> str:
     """Why a run that asked for energy has none; empty if it has some, or asked for none."""
-    found = (process.no_energy for stage in results.stages for process in stage.processes)
-    return "" if has_energy(results) else next(filter(None, found), "")
+    reasons = (process.no_energy for stage in results.stages for process in stage.processes)
+    return "" if has_energy(results) else next(filter(None, reasons), "")
 
 
 def joules(value: float) -> str:

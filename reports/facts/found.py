@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from ladder.records.files import ROOT
+from ladder.records.program import ROOT
 from ladder.records.run import Results, StageResult, load
 from reports.facts import numbers
 from reports.facts.baselines import ratio
@@ -35,7 +35,7 @@ def found_of(stage: StageResult, recorded: Path = RECORDED) -> str:
 
 def _number(stage: StageResult, of: str, network: str, recorded: Path) -> str:
     run = recorded_networks(recorded, on_gpu=stage.group != "cpu").get(expanded(network))
-    stages = {one.name: one for one in run.stages} if run is not None else {}
+    stages = {stage.name: stage for stage in run.stages} if run is not None else {}
     if of == "x":
         own = stages.get(stage.name)
         factor = ratio(stages.get(stage.below or ""), own) if own is not None else None

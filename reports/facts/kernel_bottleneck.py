@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ladder.records.limits import Limit
+from ladder.records.limits_record import Limit
 from ladder.records.profile import KernelUse, Profile
 from ladder.records.run import Results
 from reports.facts import numbers
@@ -73,12 +73,12 @@ def kernels_advice(case: Case, share: str) -> Advice:
         return Advice(f"Kernels take {share}. The profile does not name them.", "")
     slowest = max(profile.kernels, key=lambda kernel: kernel.us_per_step)
     if profile.kernels_per_step < 1:
-        found = _persistent(case, slowest)
+        advice = _persistent(case, slowest)
     elif case.one.is_entangled:
-        found = _entangled(profile)
+        advice = _entangled(profile)
     else:
-        found = _memory(case) or _arithmetic(case) or _boundaries(case, slowest) or _slowest(case, slowest)
-    return found._replace(bound=f"Kernels take {share}{_rate(case)}. {found.bound}")
+        advice = _memory(case) or _arithmetic(case) or _boundaries(case, slowest) or _slowest(case, slowest)
+    return advice._replace(bound=f"Kernels take {share}{_rate(case)}. {advice.bound}")
 
 
 def _rate(case: Case) -> str:

@@ -34,7 +34,7 @@ class MeasuredPoint:
     @property
     def lead(self) -> PointLead | None:
         """The lead of the winning rung; None if a reference that is faster elsewhere has no time here."""
-        return next((one for one in self.leads if one.lead.stage is self.best), None)
+        return next((winner for winner in self.leads if winner.lead.stage is self.best), None)
 
     @property
     def second(self) -> tuple[StageResult, Ratio] | None:
@@ -56,10 +56,10 @@ class MeasuredPoint:
     @property
     def fastest_by_precision(self) -> dict[str, StageResult]:
         """The fastest rung of each class of precision."""
-        found: dict[str, StageResult] = {}
+        fastest: dict[str, StageResult] = {}
         for stage in self.rungs:
-            found.setdefault(precision_class(stage), stage)
-        return found
+            fastest.setdefault(precision_class(stage), stage)
+        return fastest
 
 
 def measured_points(runs: Mapping[str, Results], studies: Mapping[str, StudyResults]) -> list[MeasuredPoint]:
@@ -68,18 +68,18 @@ def measured_points(runs: Mapping[str, Results], studies: Mapping[str, StudyResu
     Where one network was measured twice, the surest comes first: with a lead, then of more processes, then the newest.
     A study without references asks another question, and so does one of seeds: their points are left out.
     """
-    found = []
+    measured = []
     for address, run in runs.items():
-        leads = tuple(PointLead(Point("", {}, {}, "measured"), one, []) for one in winners(run))
-        found.append(_point(run, leads, "", "", address))
+        leads = tuple(PointLead(Point("", {}, {}, "measured"), lead, []) for lead in winners(run))
+        measured.append(_point(run, leads, "", "", address))
     for address, results in studies.items():
         leads_of = grouped((lead.point.name, lead) for lead in point_winners(results))
         for point in results.measured if leads_of and "seed" not in results.study.varied else []:
             leads = tuple(leads_of.get(point.name, []))
-            found.append(_point(results.runs[point.name], leads, results.study.title, point.name, address))
-    known = [one for one in found if one is not None]
-    known.sort(key=lambda one: one.results.created, reverse=True)
-    return sorted(known, key=lambda one: (one.layers, one.width, one.batch, _doubt(one)))
+            measured.append(_point(results.runs[point.name], leads, results.study.title, point.name, address))
+    known = [point for point in measured if point is not None]
+    known.sort(key=lambda point: point.results.created, reverse=True)
+    return sorted(known, key=lambda point: (point.layers, point.width, point.batch, _doubt(point)))
 
 
 def _point(run: Results, leads: tuple[PointLead, ...], study: str, name: str, address: str) -> MeasuredPoint | None:

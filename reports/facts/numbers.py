@@ -209,5 +209,5 @@ def line(text: str) -> str:
     return MARKUP.sub(_shown, " ".join(text.split()))
 
 
-def _shown(found: re.Match[str]) -> str:
-    return found[1] or ("&lt;" if found[0] == "<" else f"&#{ord(found[0])};")
+def _shown(match: re.Match[str]) -> str:
+    return match[1] or ("&lt;" if match[0] == "<" else f"&#{ord(match[0])};")

@@ -24,17 +24,18 @@ class OracleDistance:
 
 def oracle_distances(runs: Sequence[Results]) -> list[OracleDistance]:
     """The largest distance over these runs, for every stage with a curve in one of them, in the run's order."""
-    found: dict[str, OracleDistance] = {}
+    distances: dict[str, OracleDistance] = {}
     for run in runs:
         if run.oracle is None or run.oracle.curve is None:
             continue
         for stage in run.stages:
             distance = _distance(stage.curve, run.oracle)
             if distance is not None:
-                before = found.get(stage.name)
+                before = distances.get(stage.name)
                 worst = max(distance, before.worst) if before else distance
-                found[stage.name] = OracleDistance(stage, worst, _limit(stage))
-    return list(found.values())
+                limits = (check.limit for check in stage.checks if check.what == "loss curve")
+                distances[stage.name] = OracleDistance(stage, worst, next(limits, None))
+    return list(distances.values())
 
 
 def _distance(curve: Curve | None, oracle: OracleRecord) -> float | None:
@@ -49,8 +50,3 @@ def _distance(curve: Curve | None, oracle: OracleRecord) -> float | None:
         if seen.step in own
     ]
     return max(apart, default=None)
-
-
-def _limit(stage: StageResult) -> float | None:
-    """The limit that verification sets on the mean losses of epochs, for this stage's precision and network."""
-    return next((check.limit for check in stage.checks if check.what == "loss curve"), None)

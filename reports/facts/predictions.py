@@ -75,7 +75,7 @@ class Judgement:
 def predictions(text: str) -> list[Prediction]:
     """The predictions of a `Predict` paragraph; ValueError for an entry of another form."""
     gpu = GPU.match(text)
-    found = []
+    read = []
     for entry in filter(None, text[gpu.end() if gpu else 0 :].strip().removesuffix(".").split(";")):
         parts = ENTRY.fullmatch(entry.strip())
         if parts is None:
@@ -85,13 +85,13 @@ def predictions(text: str) -> list[Prediction]:
         of = parts["base"] or parts["of"] or ""
         for network in re.split(r", | and ", parts["networks"]):
             said = entry.partition(": ")[2]
-            found.append(
+            read.append(
                 Prediction(
                     expanded(network.strip()), int(parts["batch"]), gpu["gpu"] if gpu else "", said, low, high, of,
                     is_factor=bool(parts["of"]), is_less=parts["way"] == "less", count=int(parts["count"] or 1),
                 )
             )  # fmt: skip
-    return found
+    return read
 
 
 def expanded(network: str) -> str:
@@ -101,8 +101,8 @@ def expanded(network: str) -> str:
 
 def prediction(stage: StageResult, results: Results) -> Prediction | None:
     """What was predicted of a stage for this run's network, batch and GPU; None if nothing was."""
-    one = _here(stage, results)
-    return one if one is not None and one.gpu in _machine(stage, results) else None
+    predicted = _here(stage, results)
+    return predicted if predicted is not None and predicted.gpu in _machine(stage, results) else None
 
 
 def _machine(stage: StageResult, results: Results) -> str:
@@ -120,20 +120,20 @@ def _here(stage: StageResult, results: Results) -> Prediction | None:
         return None
     problem = results.problem
     wanted = problem.network, problem.batch_size, problem.networks
-    return next((one for one in known if (one.network, one.batch, one.count) == wanted), None)
+    return next((told for told in known if (told.network, told.batch, told.count) == wanted), None)
 
 
 def judge(stage: StageResult, results: Results) -> Judgement | None:
     """The prediction that applies to a stage beside its measured time; None if there is none, or no time."""
-    one, own_us = prediction(stage, results), median_us(stage)
-    if one is None or own_us is None:
+    predicted, own_us = prediction(stage, results), median_us(stage)
+    if predicted is None or own_us is None:
         return None
-    base_us = median_us(next((other for other in results.stages if other.name == one.of), None))
-    if one.of and base_us is None:
+    base_us = median_us(next((other for other in results.stages if other.name == predicted.of), None))
+    if predicted.of and base_us is None:
         return None
-    measured, text = _measured(one, own_us, base_us or 0.0)
-    hit = one.low * (1 - one.near) <= measured <= one.high * (1 + one.near)
-    return Judgement(one.text, text, hit, one.of not in ("", stage.below))
+    measured, text = _measured(predicted, own_us, base_us or 0.0)
+    hit = predicted.low * (1 - predicted.near) <= measured <= predicted.high * (1 + predicted.near)
+    return Judgement(predicted.text, text, hit, predicted.of not in ("", stage.below))
 
 
 def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
@@ -141,26 +141,27 @@ def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
 
     Both are empty without a prediction. One for another GPU is shown and not judged.
     """
-    found = judge(stage, results)
-    if found is not None:
-        return found.predicted, found.text
-    one = _here(stage, results)
-    if one is None:
+    judgement = judge(stage, results)
+    if judgement is not None:
+        return judgement.predicted, judgement.text
+    predicted = _here(stage, results)
+    if predicted is None:
         return "", ""
-    if one.gpu not in _machine(stage, results):
-        return f"{one.text} on {one.gpu}", f"not judged on another {CPU if one.gpu.startswith(CPU) else 'GPU'}"
-    return one.text, f"not judged: {one.of if one.of else stage.name} has no time"
+    if predicted.gpu not in _machine(stage, results):
+        kind = CPU if predicted.gpu.startswith(CPU) else "GPU"
+        return f"{predicted.text} on {predicted.gpu}", f"not judged on another {kind}"
+    return predicted.text, f"not judged: {predicted.of if predicted.of else stage.name} has no time"
 
 
-def _measured(one: Prediction, own_us: float, base_us: float) -> tuple[float, str]:
+def _measured(prediction: Prediction, own_us: float, base_us: float) -> tuple[float, str]:
     """The measured number in the prediction's own quantity, as a number and in words."""
-    if one.is_factor:
-        return base_us / own_us, f"{numbers.ratio(base_us / own_us)} of {one.of}"
-    if one.of:
+    if prediction.is_factor:
+        return base_us / own_us, f"{numbers.ratio(base_us / own_us)} of {prediction.of}"
+    if prediction.of:
         less_us = base_us - own_us
-        words = f"{numbers.microseconds(abs(less_us))} us {'less' if less_us >= 0 else 'more'} than {one.of}"
-        return less_us if one.is_less else -less_us, words
-    nearest = min(max(own_us, one.low), one.high)
+        words = f"{numbers.microseconds(abs(less_us))} us {'less' if less_us >= 0 else 'more'} than {prediction.of}"
+        return less_us if prediction.is_less else -less_us, words
+    nearest = min(max(own_us, prediction.low), prediction.high)
     apart = own_us / nearest - 1
     return own_us, f"{numbers.rough_share(abs(apart))} {'slower' if apart > 0 else 'faster'} than predicted"
 
@@ -168,4 +169,4 @@ def _measured(one: Prediction, own_us: float, base_us: float) -> tuple[float, st
 def judged(results: Results) -> list[tuple[StageResult, Judgement]]:
     """Every rung whose prediction this run can judge, in the order of the run."""
     rungs = [stage for stage in results.stages if stage.group != "reference"]
-    return [(stage, found) for stage in rungs if (found := judge(stage, results)) is not None]
+    return [(stage, judgement) for stage in rungs if (judgement := judge(stage, results)) is not None]

@@ -111,29 +111,30 @@ def busy_us(profile: Profile) -> float:
     return profile.seen.work_us
 
 
-def agree(one: Profile, other: Profile) -> bool:
+def agree(profile: Profile, other: Profile) -> bool:
     """Whether two tools counted the same kernels and nearly the same busy time."""
-    return _same(one.kernels_per_step, other.kernels_per_step) and _busy_apart(one, other) <= BUSY_DISAGREEMENT
+    return _same(profile.kernels_per_step, other.kernels_per_step) and _busy_apart(profile, other) <= BUSY_DISAGREEMENT
 
 
-def _same(one: float, other: float) -> bool:
+def _same(share: float, other: float) -> bool:
     """Whether two means are equal up to rounding."""
-    return math.isclose(one, other, rel_tol=1e-9)
+    return math.isclose(share, other, rel_tol=1e-9)
 
 
 def agreement(stage: StageResult) -> str:
     """One line on whether the two tools agree; empty with fewer than two."""
     if len(stage.profiles) < 2:
         return ""
-    one, other = sorted(stage.profiles, key=lambda profile: list(TOOLS).index(profile.tool))[:2]
-    counts = [profile.kernels_per_step for profile in (one, other)]
+    seen, other = sorted(stage.profiles, key=lambda profile: list(TOOLS).index(profile.tool))[:2]
+    counts = [profile.kernels_per_step for profile in (seen, other)]
     kernels = [numbers.mean_count(count) for count in counts]
     if kernels[0] == kernels[1] and not _same(*counts):
         kernels = [f"{count:.6g}" for count in counts]
-    busy = [numbers.microseconds(busy_us(profile)) for profile in (one, other)]
+    busy = [numbers.microseconds(busy_us(profile)) for profile in (seen, other)]
     return (
-        f"{TOOLS[one.tool]} and {TOOLS[other.tool]} {'agree' if agree(one, other) else 'disagree'}: "
-        f"kernels per step {' / '.join(kernels)}, busy {' / '.join(busy)} us ({numbers.share(_busy_apart(one, other))})"
+        f"{TOOLS[seen.tool]} and {TOOLS[other.tool]} {'agree' if agree(seen, other) else 'disagree'}: "
+        f"kernels per step {' / '.join(kernels)}, "
+        f"busy {' / '.join(busy)} us ({numbers.share(_busy_apart(seen, other))})"
     )
 
 
@@ -153,9 +154,9 @@ def _barriers(profile: Profile) -> str:
     )
 
 
-def _busy_apart(one: Profile, other: Profile) -> float:
-    longest = max(busy_us(one), busy_us(other))
-    return abs(busy_us(one) - busy_us(other)) / longest if longest else 0.0
+def _busy_apart(profile: Profile, other: Profile) -> float:
+    longest = max(busy_us(profile), busy_us(other))
+    return abs(busy_us(profile) - busy_us(other)) / longest if longest else 0.0
 
 
 def timeline_name(stage: StageResult) -> str:

@@ -52,12 +52,14 @@ def recorded(results: Results) -> str:
 
 def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
     """Each origin with its runs; runs of one kind of GPU, driver, day and commit share one."""
-    found = []
+    groups = []
     for origin, alike in grouped((recorded(run), run) for run in runs).items():
         used = [version for run in alike for version in _versions(run)]
-        versions = dict.fromkeys(version for one in LIBRARIES for version in used if version.split()[0] == one.title)
-        found.append((line("; ".join(filter(None, (origin, ", ".join(versions))))) + ".", alike))
-    return found
+        versions = dict.fromkeys(
+            version for known in LIBRARIES for version in used if version.split()[0] == known.title
+        )
+        groups.append((line("; ".join(filter(None, (origin, ", ".join(versions))))) + ".", alike))
+    return groups
 
 
 def machine_name(results: Results) -> str:
@@ -94,12 +96,12 @@ def gpu_name(results: Results) -> str:
 def _versions(results: Results) -> list[str]:
     installed = _part(results.environment, "libraries")
     passed = [stage for stage in results.stages if stage.status == "passed"]
-    found = []
+    versions = []
     for library in LIBRARIES:
         version = next((installed[package] for package in library.packages if package in installed), None)
         if version is not None and any(map(library.used_by, passed)):
-            found.append(f"{library.title} {version}")
-    return found
+            versions.append(f"{library.title} {version}")
+    return versions
 
 
 def _part(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -33,7 +33,7 @@ def resolved_recipe(stage: StageResult, results: Results) -> list[ResolvedPart]:
 
 def _way(stage: StageResult, results: Results) -> list[StageResult]:
     """The stage and the rungs that it climbs from, the nearest first, as far as the run has them."""
-    stages = {one.name: one for one in results.stages}
+    stages = {stage.name: stage for stage in results.stages}
     way = [stage]
     while (below := stages.get(way[-1].below or "")) is not None and below not in way:
         way.append(below)
@@ -42,12 +42,12 @@ def _way(stage: StageResult, results: Results) -> list[StageResult]:
 
 def _choices(stage: StageResult, results: Results) -> dict[str, tuple[str, str]]:
     """Class and rung by the name of the part, for every part that a rung on the way changed."""
-    found: dict[str, tuple[str, str]] = {}
+    choices: dict[str, tuple[str, str]] = {}
     for rung in reversed(_way(stage, results)):
         name, _, chosen = (rung.changed or "").partition(": ")
         if chosen:
-            found[name] = (chosen, rung.name)
-    return found
+            choices[name] = (chosen, rung.name)
+    return choices
 
 
 def _first(stage: StageResult, results: Results) -> str:

@@ -91,7 +91,7 @@ def _code(base: Results, new: Results) -> Iterator[str]:
     then, now = (_mapping(run.environment.get("code")) for run in (base, new))
     commits = [code.get("git_commit") for code in (then, now)]
     if commits[0] != commits[1]:
-        words = ", ".join("none recorded" if one is None else str(one)[:COMMIT_DIGITS] for one in commits)
+        words = ", ".join("none recorded" if commit is None else str(commit)[:COMMIT_DIGITS] for commit in commits)
         yield f"The code differs: commits {words}."
     for which, code in (("first", then), ("new", now)):
         if code.get("uncommitted_changes"):
@@ -99,10 +99,10 @@ def _code(base: Results, new: Results) -> Iterator[str]:
 
 
 def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = environment
+    value: Any = environment
     for name in path:
-        found = _mapping(found).get(name)
-    return found
+        value = _mapping(value).get(name)
+    return value
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -206,8 +206,8 @@ def yardsticks(results: Results) -> str:
     """The sentence that names the fastest reference of each class of precision."""
     used: dict[tuple[str, bool], dict[str, None]] = {}  # by reference, in the order of the table
     for stage in table_order(results):
-        if (one := lead(stage, results)) is not None:
-            used.setdefault((one.reference.name, one.on_gpu_time), {})[_rows_of(one)] = None
+        if (best_lead := lead(stage, results)) is not None:
+            used.setdefault((best_lead.reference.name, best_lead.on_gpu_time), {})[_rows_of(best_lead)] = None
     if not used:
         return "No reference was timed in this run."
     named = [
@@ -218,26 +218,22 @@ def yardsticks(results: Results) -> str:
     return f"x of the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
 
 
-def _rows_of(one: Lead) -> str:
-    return f"{one.precision} rows{' on the CPU' if one.stage.device == 'cpu' else ''}"
+def _rows_of(yardstick: Lead) -> str:
+    return f"{yardstick.precision} rows{' on the CPU' if yardstick.stage.device == 'cpu' else ''}"
 
 
-def _lost_yardsticks(found: list[StageResult]) -> str:
+def _lost_yardsticks(stages: list[StageResult]) -> str:
     """A sentence on references that broke; empty if none did."""
     lost = [
         f"{numbers.listing(names)} {status}"
         for status in ("failed", "crashed")
-        if (names := [one.name for one in found if one.status == status])
+        if (names := [stage.name for stage in stages if stage.status == status])
     ]
     return f" {numbers.listing(lost)}, and might have been faster." if lost else ""
 
 
 def _row_of_stage(
-    stage: StageResult,
-    results: Results,
-    *,
-    parent: StageResult | None,
-    naive: StageResult | None,
+    stage: StageResult, results: Results, *, parent: StageResult | None, naive: StageResult | None
 ) -> Row:
     timing = stage.timing if stage.status == "passed" else None
     profile = stage.profile if timing else None
@@ -284,7 +280,7 @@ def network_us(stage: StageResult, problem: ProblemRecord) -> float | None:
 
 def _learned_best(stage: StageResult, problem: ProblemRecord) -> str:
     """The most accurate network, by rate or number, its accuracy, and any lack of epochs; empty if one trained."""
-    seen = [one if one is not None else -1.0 for one in stage.metrics.networks] if stage.metrics else []
+    seen = [epoch if epoch is not None else -1.0 for epoch in stage.metrics.networks] if stage.metrics else []
     if len(seen) != problem.networks or problem.networks == 1:
         return ""
     best = max(range(len(seen)), key=seen.__getitem__)
@@ -313,7 +309,7 @@ def _by_rate(results: Results) -> str:
         return ""
     fastest = min(timed, key=lambda stage: median_us(stage) or 0.0)
     seen = fastest.metrics.networks if fastest.metrics is not None else []
-    told = [f"{rate:g} {numbers.percent(one)}" for rate, one in zip(rates, seen, strict=False)]
+    told = [f"{rate:g} {numbers.percent(epoch)}" for rate, epoch in zip(rates, seen, strict=False)]
     return (
         f"Test accuracy by learning rate ({fastest.name}): {', '.join(told)}. Each rate has first parameters of its "
         f"own: close ones differ by chance.{_by_epoch(fastest, rates)}"
@@ -323,7 +319,7 @@ def _by_rate(results: Results) -> str:
 def _by_epoch(stage: StageResult, rates: Sequence[float]) -> str:
     """A small picture of each rate's training accuracy by epoch; empty if fewer than three epochs computed it."""
     points = [point for point in stage.metrics.loss_curve if point.networks] if stage.metrics else []
-    known = [one for point in points for one in point.networks if one is not None]
+    known = [share for point in points for share in point.networks if share is not None]
     if len(points) < SHORTEST_PICTURE or not known:
         return ""
     low, high = min(known), max(known)

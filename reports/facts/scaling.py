@@ -42,7 +42,7 @@ def scalings(results: StudyResults) -> Iterator[Scaling]:
         run = results.runs[point.name]
         gpus, alone = run.problem.gpus, [stage for stage in run.stages if not stage.takes_gpus]
         share = {**point.values, "batch_size": run.problem.batch_size / gpus}
-        of_share = next((one for one in results.measured if one.values == share), None)
+        of_share = next((point for point in results.measured if point.values == share), None)
         below = {stage.name: stage.below for stage in run.stages}
         for stage in run.stages:
             us, best = median_us(stage), fastest(rivals(stage, alone))
@@ -50,7 +50,7 @@ def scalings(results: StudyResults) -> Iterator[Scaling]:
                 continue
             base, best_us = stage.name, median_us(best)
             assert best_us is not None
-            while base in below and base not in {one.name for one in alone}:
+            while base in below and base not in {stage.name for stage in alone}:
                 base = below[base] or ""
             base_us = median_us(results.at(point, base))
             share_us = median_us(results.at(of_share, base)) if of_share else None

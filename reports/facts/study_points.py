@@ -35,13 +35,13 @@ class StudyResults:
 
     def stages(self) -> list[StageResult]:
         """Every stage once, from the first point that has it: the rungs in ladder order, then the references."""
-        found: dict[str, StageResult] = {}
+        stages: dict[str, StageResult] = {}
         for run in self.runs.values():
             for stage in table_order(run):
-                known = found.setdefault(stage.name, stage)
+                known = stages.setdefault(stage.name, stage)
                 if known.device is None and stage.device is not None:
-                    found[stage.name] = stage  # this one ran, so it knows its device
-        return sorted(found.values(), key=lambda stage: stage.group == "reference")
+                    stages[stage.name] = stage  # this one ran, so it knows its device
+        return sorted(stages.values(), key=lambda stage: stage.group == "reference")
 
     def at(self, point: Point, name: str) -> StageResult | None:
         """A stage at a point; None if the point has no results or was measured without that stage."""
@@ -67,7 +67,7 @@ def spread_text(spread: Spread | None) -> str:
 
 def is_disturbed(stage: StageResult | None) -> bool:
     """Whether other work or falling clocks disturbed every process that gave the stage its time."""
-    return step_us(stage) is not None and stage is not None and all(one.disturbed for one in stage.processes)
+    return step_us(stage) is not None and stage is not None and all(process.disturbed for process in stage.processes)
 
 
 @dataclass(frozen=True)
@@ -93,52 +93,52 @@ def point_lead(results: StudyResults, point: Point, stage: StageResult) -> Point
     time: the lead would then be over the second best.
     """
     run = results.runs[point.name]
-    found = lead(stage, run) if stage.group != "reference" else None
-    if found is None:
+    best_lead = lead(stage, run) if stage.group != "reference" else None
+    if best_lead is None:
         return None
     timed = rivals(stage, references(run))
     missing = []
     for other in results.stages():
         if other.group != "reference" or step_us(results.at(point, other.name)) is not None:
             continue
-        faster = [_is_faster_elsewhere(results, other, one, stage) for one in timed]
+        faster = [_is_faster_elsewhere(results, other, row, stage) for row in timed]
         if any(known and not any(known) for known in faster):
             continue  # a reference with a time here always beats it
-        over = _is_faster_elsewhere(results, other, found.reference, stage)
+        over = _is_faster_elsewhere(results, other, best_lead.reference, stage)
         if over and all(over):
             return None
         if any(over):
             missing.append(other.name)
-    return PointLead(point, found, missing)
+    return PointLead(point, best_lead, missing)
 
 
 def _is_faster_elsewhere(
     results: StudyResults, other: StageResult, reference: StageResult, rung: StageResult
 ) -> list[bool]:
     """Whether a reference that counts for a rung is faster than another, for each point where both have a time."""
-    found = []
+    faster = []
     for where in results.measured:
-        one, base = results.at(where, other.name), results.at(where, reference.name)
-        own_us, base_us = step_us(one), step_us(base)
-        if one is not None and own_us and base_us and rivals(rung, [one]) and one.device == rung.device:
-            found.append(own_us.median < base_us.median)
-    return found
+        there, base = results.at(where, other.name), results.at(where, reference.name)
+        own_us, base_us = step_us(there), step_us(base)
+        if there is not None and own_us and base_us and rivals(rung, [there]) and there.device == rung.device:
+            faster.append(own_us.median < base_us.median)
+    return faster
 
 
 def point_winners(results: StudyResults) -> Iterator[PointLead]:
     """The lead of the fastest rung, for every point and class of precision that has one."""
     for point in results.measured:
         for winner in winners(results.runs[point.name]):
-            if (found := point_lead(results, point, winner.stage)) is not None:
-                yield found
+            if (winner_lead := point_lead(results, point, winner.stage)) is not None:
+                yield winner_lead
 
 
 def overall_winners(results: StudyResults) -> Iterator[PointLead]:
     """The lead of the fastest rung of any precision, for every point that has one."""
     for point in results.measured:
         winner = overall_winner(results.runs[point.name])
-        if winner is not None and (found := point_lead(results, point, winner.stage)) is not None:
-            yield found
+        if winner is not None and (winner_lead := point_lead(results, point, winner.stage)) is not None:
+            yield winner_lead
 
 
 def setting(key: str) -> str:

@@ -160,7 +160,7 @@ class Change:
     @property
     def is_noise(self) -> bool:
         """Whether processes of one and the same stage may differ as much."""
-        before, rung = (replace(host_times(one.stage), median_us=one.step_us) for one in (self.parent, self.rung))
+        before, rung = (replace(host_times(side.stage), median_us=side.step_us) for side in (self.parent, self.rung))
         return within_noise(before, rung)
 
     @property
@@ -208,13 +208,13 @@ def profiled(stage: StageResult | None) -> Profiled | None:
 
 def all_profiled(results: Results) -> list[Profiled]:
     """Every stage with a time and a profile, in table order."""
-    return [found for stage in table_order(results) if (found := profiled(stage)) is not None]
+    return [rung for stage in table_order(results) if (rung := profiled(stage)) is not None]
 
 
 def changes(results: Results) -> list[Change]:
     """The change of every profiled rung whose parent is profiled too, in ladder order."""
-    found = {one.stage.name: one for one in all_profiled(results)}
-    return [Change(found[one.stage.below], one) for one in found.values() if one.stage.below in found]
+    by_name = {rung.stage.name: rung for rung in all_profiled(results)}
+    return [Change(by_name[rung.stage.below], rung) for rung in by_name.values() if rung.stage.below in by_name]
 
 
 def chain(results: Results) -> list[Change]:
@@ -235,13 +235,13 @@ def chain(results: Results) -> list[Change]:
 
 def verdict(results: Results) -> str:
     """How many timed differences the profiles saw, and which they missed; empty without any difference."""
-    found = changes(results)
-    known = [(change, share) for change in found if (share := change.explained) is not None]
-    noise = len(found) - len(known)
+    all_changes = changes(results)
+    known = [(change, share) for change in all_changes if (share := change.explained) is not None]
+    noise = len(all_changes) - len(known)
     sentences = []
     if noise:
         are = "is" if noise == 1 else "are"
-        sentences.append(f"{noise} of {numbers.count(len(found), 'difference')} {are} within the noise.")
+        sentences.append(f"{noise} of {numbers.count(len(all_changes), 'difference')} {are} within the noise.")
     if known:
         missed = [f"{c.rung.stage.name} ({numbers.share(share)})" for c, share in known if not c.is_explained]
         sentences.append(

@@ -20,11 +20,11 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult
 from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, Interval, ratio_interval
-from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.run_differences import cannot_compare, differences, is_same_run
 from reports.facts.run_table import reason, table_order
 from reports.facts.times import step_times_us
+from reports.report_error import ReportError
 
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
 RESOLUTION = 0.005  # share; two recordings of one machine may differ by less, whatever their intervals say
@@ -109,26 +109,26 @@ def compare(
     pairs = [(was.get(name), known.get(name), name) for name in dict.fromkeys([*was, *known])]
     alike = same_cpu(base, new)
     verdicts = [_stage(before, after, name, threshold, same_cpu=alike) for before, after, name in pairs]
-    if not any(one.verdict or one.regression for one in verdicts):
+    if not any(stage.verdict or stage.regression for stage in verdicts):
         raise CannotCompareError(f"{names[0]} and {names[1]}: no stage was timed in both; name runs that share one")
-    lost = {one.lost for one in verdicts}
+    lost = {stage.lost for stage in verdicts}
     code = NO_REGRESSION
-    if any(one.regression for one in verdicts):
+    if any(stage.regression for stage in verdicts):
         code = REGRESSION
     elif "skipped" in lost or (strict and ("absent" in lost or _undecided(verdicts, threshold))):
         code = CANNOT_COMPARE
     return Comparison(*names, threshold, code, differences(base, new), verdicts)
 
 
-def how_to_read(found: Comparison) -> str:
+def how_to_read(comparison: Comparison) -> str:
     """The meaning of the table's columns and verdicts."""
     text = (
         f"new / base: the ratio of the times, above 1 is slower; interval: its {VERDICT_CONFIDENCE:.1%} interval over "
         "fresh processes. SLOWER, FASTER: the interval lies on one side of 1, and the ratio is more than "
-        f"{RESOLUTION:.1%} from 1. SAME: otherwise, if the interval is within {numbers.share(found.threshold)} of 1. "
-        "AMBIGUOUS: neither."
+        f"{RESOLUTION:.1%} from 1. SAME: otherwise, if the interval is within "
+        f"{numbers.share(comparison.threshold)} of 1. AMBIGUOUS: neither."
     )
-    if found.named("AMBIGUOUS"):
+    if comparison.named("AMBIGUOUS"):
         text += (
             f" To decide those, record both runs with --precision 1% or more --rounds (at least {BOOTSTRAP_PROCESSES})."
         )
@@ -136,7 +136,9 @@ def how_to_read(found: Comparison) -> str:
 
 
 def _undecided(stages: list[StageVerdict], threshold: float) -> list[str]:
-    return [one.name for one in stages if one.verdict == "AMBIGUOUS" and one.high and one.high > 1 + threshold]
+    return [
+        stage.name for stage in stages if stage.verdict == "AMBIGUOUS" and stage.high and stage.high > 1 + threshold
+    ]
 
 
 def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:

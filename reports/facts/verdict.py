@@ -38,7 +38,7 @@ def _fastest(results: Results) -> Iterator[str]:
     told = f": {numbers.listing(beside)}" if beside else ""
     aside = "" if best.precision == "float32" else f" in {numbers.precision(best.precision)}"
     reference = overall_winner(results)
-    compared = {one.name: one for one in (best, rungs[0], *([reference.reference] if reference is not None else []))}
+    compared = {row.name: row for row in (best, rungs[0], *([reference.reference] if reference is not None else []))}
     yield f"The fastest rung, `{best.name}`, trains a step in {step}{aside}{told}{_disturbed(compared)}."
 
 
@@ -68,27 +68,29 @@ def _of_reference(lead: Lead | None) -> str:
 def gains(results: Results) -> list[Gain]:
     """Every rung with a time and a timed parent, in the order of the table."""
     stages = {stage.name: stage for stage in results.stages}
-    found = ((stage, ratio(stages.get(stage.below or ""), stage)) for stage in table_order(results))
-    return [(stage, factor) for stage, factor in found if factor is not None]
+    all_gains = ((stage, ratio(stages.get(stage.below or ""), stage)) for stage in table_order(results))
+    return [(stage, factor) for stage, factor in all_gains if factor is not None]
 
 
 def _gains(results: Results) -> Iterator[str]:
-    found = gains(results)
-    if not found:
+    all_gains = gains(results)
+    if not all_gains:
         return
-    beyond = [one for one in found if not one[1].is_noise]
-    faster = sorted((one for one in beyond if one[1].times > 1), key=lambda one: -one[1].times)
+    beyond = [gain for gain in all_gains if not gain[1].is_noise]
+    faster = sorted((gain for gain in beyond if gain[1].times > 1), key=lambda gain: -gain[1].times)
     slower = [f"`{stage.name}`" for stage, factor in beyond if factor.times < 1]
     named = [f"`{stage.name}` ({numbers.ratio(factor.times)} of `{stage.below}`)" for stage, factor in faster[:NAMED]]
     most = f", most of all {numbers.listing(named)}" if named else ""
-    noise = len(found) - len(beyond)
+    noise = len(all_gains) - len(beyond)
     counts = [f"{noise} {'differs' if noise == 1 else 'differ'} by no more than noise"] if noise else []
     if slower:
         who = numbers.listing(slower) if len(slower) <= NAMED else str(len(slower))
         counts.append(f"{who} {'is' if len(slower) == 1 else 'are'} slower")
     others = f"; {numbers.listing(counts)}" if counts else ""
-    rungs = "rung is faster than the rung it climbs" if len(found) == 1 else "rungs are faster than the rung they climb"
-    yield f"{len(faster)} of {len(found)} {rungs} from{most}{others}."
+    rungs = (
+        "rung is faster than the rung it climbs" if len(all_gains) == 1 else "rungs are faster than the rung they climb"
+    )
+    yield f"{len(faster)} of {len(all_gains)} {rungs} from{most}{others}."
 
 
 def _trust(results: Results) -> Iterator[str]:
@@ -99,7 +101,7 @@ def _trust(results: Results) -> Iterator[str]:
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
     if known := judged(results):
-        hits = sum(one.hit for _, one in known)
+        hits = sum(judgement.hit for _, judgement in known)
         parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {'was' if hits == 1 else 'were'} hit")
     timed = [stage for stage in results.stages if step_us(stage) is not None]
     if disturbed := sum(any(process.disturbed for process in stage.processes) for stage in timed):
@@ -115,7 +117,7 @@ def study_sentences(results: StudyResults) -> list[str]:
 
 
 def _study_leads(results: StudyResults) -> Iterator[str]:
-    leads = sorted(overall_winners(results), key=lambda one: one.lead.ratio.times)
+    leads = sorted(overall_winners(results), key=lambda winner: winner.lead.ratio.times)
     if not leads:
         yield from _largest_effect(results)
         return
@@ -129,25 +131,23 @@ def _study_leads(results: StudyResults) -> Iterator[str]:
         return
     rung, reference = (f"`{stage.name}`" for stage in (smallest.lead.stage, smallest.lead.reference))
     yield f"{told}: the largest lead."
-    yield f"The smallest is {_factor(smallest)}, {_at(smallest.point)}{rung} over {reference}{_clock(smallest)}."
+    most = "at most " if smallest.missing else ""
+    factor = f"{most}{smallest.lead.ratio.text}"
+    yield f"The smallest is {factor}, {_at(smallest.point)}{rung} over {reference}{_clock(smallest)}."
 
 
 def _largest_effect(results: StudyResults) -> Iterator[str]:
     """The rung that differs most from the rung it climbs from, at any point and beyond the noise."""
     effects = [
-        (point, *one) for point in results.measured for one in gains(results.runs[point.name]) if not one[1].is_noise
+        (point, *gain) for point in results.measured for gain in gains(results.runs[point.name]) if not gain[1].is_noise
     ]
     if effects:
-        point, stage, factor = max(effects, key=lambda one: abs(math.log(one[2].times)))
+        point, stage, factor = max(effects, key=lambda gain: abs(math.log(gain[2].times)))
         yield f"The largest effect: {_at(point)}`{stage.name}` is {factor.as_fast_as(f'`{stage.below}`')}."
 
 
-def _factor(one: PointLead) -> str:
-    return ("at most " if one.missing else "") + one.lead.ratio.text
-
-
-def _clock(one: PointLead) -> str:
-    return " by GPU time" if one.lead.on_gpu_time else ""
+def _clock(winner: PointLead) -> str:
+    return " by GPU time" if winner.lead.on_gpu_time else ""
 
 
 def _at(point: Point) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
-from ladder.records.limits import SHARED
+from ladder.records.limits_record import SHARED
 from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
 from reports.facts import numbers
@@ -116,7 +116,8 @@ def _profile_notices(results: Results) -> Iterable[Notice]:
         named = ((stage.unprofiled[tool], stage.name) for stage in results.stages if tool in stage.unprofiled)
         for why, names in grouped(named).items():
             yield Notice(f"{numbers.listing(names)} not profiled with {tool}: {why}")
-    if results.limits is None and results.settings.at_once == 1 and any(one.device == "gpu" for one in results.stages):
+    on_gpu = any(stage.device == "gpu" for stage in results.stages)
+    if results.limits is None and results.settings.at_once == 1 and on_gpu:
         yield Notice("The GPU's limits were not measured, so there are no floors or cheat limits. See logs/limits.log.")
     if results.limits is not None and SHARED in results.limits.skipped.values():
         yield Notice(f"Some of the GPU's limits were not measured, so there are no floors or cheat limits: {SHARED}.")
@@ -144,7 +145,7 @@ def _left_out_notices(results: Results) -> Iterable[Notice]:
     settings, behind = results.settings, far_behind(results.stages)
     if settings.budget_total_s is None:
         return
-    names = [one.name for one in results.stages if one.name in behind and len(one.processes) < settings.rounds]
+    names = [stage.name for stage in results.stages if stage.name in behind and len(stage.processes) < settings.rounds]
     if names:
         yield Notice(
             f"{numbers.listing(names)} ran in fewer than {numbers.count(settings.rounds, 'round')}: "
@@ -185,19 +186,21 @@ def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
         reasons: list[str] = []
         for stage in stages:
             processes = stage.processes if kept else stage.set_aside
-            found = [process.disturbed[0] for process in processes if process.disturbed]
-            if found:
-                disturbed[stage.name] = len(found)
-                reasons += found
+            told = [process.disturbed[0] for process in processes if process.disturbed]
+            if told:
+                disturbed[stage.name] = len(told)
+                reasons += told
         if disturbed:
             named = [f"{count} of {name}" for name, count in disturbed.items()]
             whose = (
                 numbers.listing(named) if len(named) <= NAMED_STAGES else f"{len(named)} of {len(stages)} timed stages"
             )
-            one = len(reasons) == 1
-            processes_were = f"{len(reasons)} {'process' if one else 'processes'} ({whose}) {'was' if one else 'were'}"
-            outcome = f"; {'its' if one else 'their'} times are included" if kept else " and measured again"
-            yield Notice(f"{processes_were} disturbed{outcome}. {'Reason' if one else 'First'}: {reasons[0]}.")
+            only = len(reasons) == 1
+            processes_were = (
+                f"{len(reasons)} {'process' if only else 'processes'} ({whose}) {'was' if only else 'were'}"
+            )
+            outcome = f"; {'its' if only else 'their'} times are included" if kept else " and measured again"
+            yield Notice(f"{processes_were} disturbed{outcome}. {'Reason' if only else 'First'}: {reasons[0]}.")
 
 
 def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Iterable[Notice]:

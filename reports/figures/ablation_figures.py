@@ -21,22 +21,22 @@ TOP, ROW, BOTTOM, LETTER = 92, 44, 26, 6.5
 
 def ablation_figure(results: Results, group: Group) -> Canvas:
     """A bar of parts for each rung of an ablation, which must have a profiled rung."""
-    found = ablation(results, group)
-    spreads = [step_us(one.stage) or Spread.of([one.step_us]) for one in found]
-    longest = max(max(sum(one.parts_us.values()), spread.max) for one, spread in zip(found, spreads, strict=True))
+    rungs = ablation(results, group)
+    spreads = [step_us(rung.stage) or Spread.of([rung.step_us]) for rung in rungs]
+    longest = max(max(sum(rung.parts_us.values()), spread.max) for rung, spread in zip(rungs, spreads, strict=True))
     title = f"{TITLES[group]}: the parts of a step"
-    canvas = Canvas(PIXELS, TOP + ROW * len(found) + BOTTOM, f"{title}, {subject(results)}", _description(found, group))
+    canvas = Canvas(PIXELS, TOP + ROW * len(rungs) + BOTTOM, f"{title}, {subject(results)}", _description(rungs, group))
     canvas.text(12, 24, title, look="bold large")
     canvas.text(12, 44, subject(results), "faint")
     at = 12.0
-    for name in (name for name in PARTS if any(one.parts_us[name] > 0 for one in found)):
+    for name in (name for name in PARTS if any(rung.parts_us[name] > 0 for rung in rungs)):
         canvas.text(at, 70, name, PART_COLOURS[name], look="small bold")
         at += (LETTER + 1) * len(name) + 14
-    for index, (one, spread) in enumerate(zip(found, spreads, strict=True)):
+    for index, (rung, spread) in enumerate(zip(rungs, spreads, strict=True)):
         top = TOP + ROW * index
-        canvas.text(LEFT - 12, top + 13, one.stage.name, anchor="end", look="mono")
+        canvas.text(LEFT - 12, top + 13, rung.stage.name, anchor="end", look="mono")
         begin = float(LEFT)
-        for name, us in one.parts_us.items():
+        for name, us in rung.parts_us.items():
             width = us / longest * (RIGHT - LEFT)
             canvas.rectangle(begin, top, width, 18, PART_COLOURS[name])
             begin += width
@@ -44,19 +44,19 @@ def ablation_figure(results: Results, group: Group) -> Canvas:
         canvas.line([(low, top + 9), (high, top + 9)], "ink", width=1.5)
         for end in (low, high):
             canvas.line([(end, top + 5), (end, top + 13)], "ink", width=1.5)
-        canvas.text(max(begin, high) + 6, top + 13, numbers.microseconds(one.step_us), look="bold")
-        disturbed = "; measured while disturbed" if is_disturbed(one.stage) else ""
-        canvas.text(LEFT, top + 32, f"{_counted(one, group)}{disturbed}", "faint", look="small")
+        canvas.text(max(begin, high) + 6, top + 13, numbers.microseconds(rung.step_us), look="bold")
+        disturbed = "; measured while disturbed" if is_disturbed(rung.stage) else ""
+        canvas.text(LEFT, top + 32, f"{_counted(rung, group)}{disturbed}", "faint", look="small")
     foot = (
         "us/step: the number is timed; the parts are from the profile, fitted to it; whiskers: fastest to slowest run"
     )
-    canvas.text(12, TOP + ROW * len(found) + 14, foot, "faint", look="small")
+    canvas.text(12, TOP + ROW * len(rungs) + 14, foot, "faint", look="small")
     return canvas
 
 
-def _counted(one: Profiled, group: Group) -> str:
+def _counted(rung: Profiled, group: Group) -> str:
     """The profile's counts, as a line under the bar."""
-    profile = one.profile
+    profile = rung.profile
     if group == "memory":
         waits = numbers.per_step(profile.syncs_per_epoch)
         return f"an epoch: allocator calls {calls_in_words(profile.allocations_per_epoch)}; waits {waits}"
@@ -67,7 +67,7 @@ def _counted(one: Profiled, group: Group) -> str:
     return f"copies {numbers.size(copied.bytes_per_epoch)} an epoch; kernels run during {hidden} of that time"
 
 
-def _description(found: Sequence[Profiled], group: Group) -> str:
+def _description(rungs: Sequence[Profiled], group: Group) -> str:
     """The figure in words, for a reader who cannot see it."""
-    rows = [f"{one.stage.name} {numbers.microseconds(one.step_us)} ({_counted(one, group)})" for one in found]
+    rows = [f"{rung.stage.name} {numbers.microseconds(rung.step_us)} ({_counted(rung, group)})" for rung in rungs]
     return f"Microseconds a training step: {'; '.join(rows)}."

@@ -117,7 +117,7 @@ class Canvas:
         return "\n".join(lines) + "\n"
 
 
-def apart(wanted: Sequence[float], top: float, height: float, spacing: float) -> list[float]:
+def spread_apart(wanted: Sequence[float], top: float, height: float, spacing: float) -> list[float]:
     """Heights for labels, as near as possible to the wanted ones and at least this far from each other."""
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     places: list[float] = []

@@ -41,7 +41,7 @@ COLOURS: dict[Regime | None, Colour] = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class LadderLayout:
     """The picture's places in pixels, and what it shows."""
 
     width: float
@@ -55,9 +55,9 @@ class Layout:
     page: str = ""  # the address of that page, unless the picture is in it
 
 
-FILE = Layout(PIXELS, 160, 530, 542, top=84, row=22)
-PAGE = Layout(1000, 168, 650, 668, top=36, row=25, is_page=True)
-PHONE = Layout(344, 8, 336, None, top=36, row=42, is_page=True)
+FILE = LadderLayout(PIXELS, 160, 530, 542, top=84, row=22)
+PAGE = LadderLayout(1000, 168, 650, 668, top=36, row=25, is_page=True)
+PHONE = LadderLayout(344, 8, 336, None, top=36, row=42, is_page=True)
 
 
 @dataclass(frozen=True)
@@ -83,23 +83,23 @@ def reference_dots(results: Results, shown: Sequence[Dot]) -> list[Dot]:
         return []
     devices, slowest = {dot.stage.device for dot in shown}, max(dot.step_us.median for dot in shown)
     device = "gpu" if "gpu" in devices else "cpu"
-    found = _dots(results, [stage for stage in references(results) if stage.device == device])
-    return [dot for dot in found if dot.step_us.median <= FARTHEST * slowest]
+    dots = _dots(results, [stage for stage in references(results) if stage.device == device])
+    return [dot for dot in dots if dot.step_us.median <= FARTHEST * slowest]
 
 
 def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
     stages = {stage.name: stage for stage in results.stages}
-    found = []
+    dots = []
     for stage in shown:
         parent = stages.get(stage.below or "")
         factor, own = ratio(parent, stage), step_us(stage)
         if own is not None and own.min > 0:  # a log axis has no zero
             kind = regime(stage) if stage.group != "reference" else None
-            found.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
-    return found
+            dots.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
+    return dots
 
 
-def drawn(results: Results, layout: Layout = FILE) -> Canvas:
+def drawn(results: Results, layout: LadderLayout = FILE) -> Canvas:
     """The picture in a layout; at least one stage must have a time."""
     shown = dots(results, is_page=layout.is_page)
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
@@ -142,7 +142,7 @@ def drawn(results: Results, layout: Layout = FILE) -> Canvas:
     return canvas
 
 
-def _link(canvas: Canvas, within: ExitStack, dot: Dot, results: Results, top: float, layout: Layout) -> None:
+def _link(canvas: Canvas, within: ExitStack, dot: Dot, results: Results, top: float, layout: LadderLayout) -> None:
     """Begin a link to the rung's place on the page, with a rectangle that shows where it can be clicked.
 
     Its words name the reference that this rung is compared with, which another rung's class of precision may not have.
@@ -186,7 +186,7 @@ def _description(results: Results, shown: Sequence[Dot]) -> str:
     return f"Microseconds a training step: {', '.join(times)}.{line}"
 
 
-def _scale(values: Sequence[float], layout: Layout) -> Callable[[float], float]:
+def _scale(values: Sequence[float], layout: LadderLayout) -> Callable[[float], float]:
     """From us/step to pixels, with room for the fastest rung's time on its left."""
     length = layout.right - layout.left
     low, high = math.log(min(values)), math.log(max(values) * 1.12)
@@ -195,36 +195,36 @@ def _scale(values: Sequence[float], layout: Layout) -> Callable[[float], float]:
     return lambda value: layout.left + (math.log(value) - low) / (high - low) * length
 
 
-def _ticks(place: Callable[[float], float], layout: Layout) -> list[float]:
+def _ticks(place: Callable[[float], float], layout: LadderLayout) -> list[float]:
     """Round numbers on the axis, at most nine: as fine as there is room for."""
     for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 9) for factor in factors]
-        found = [value for value in values if layout.left <= place(value) <= layout.right]
-        gaps = [place(later) - place(earlier) for earlier, later in pairwise(found)]
-        if len(found) <= MOST_TICKS and min(gaps, default=APART) >= APART:
+        ticks = [value for value in values if layout.left <= place(value) <= layout.right]
+        gaps = [place(later) - place(earlier) for earlier, later in pairwise(ticks)]
+        if len(ticks) <= MOST_TICKS and min(gaps, default=APART) >= APART:
             break
-    return found
+    return ticks
 
 
-def _reference_lines(results: Results, shown: Sequence[Dot], layout: Layout) -> list[tuple[Lead, str]]:
+def _reference_lines(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> list[tuple[Lead, str]]:
     """Each reference that a shown rung's lead is taken over.
 
     With each, its words; those of several say for which precisions they count.
     """
     winner = overall_winner(results)
-    leads = [one for dot in shown if (one := lead(dot.stage, results)) is not None]
-    used = grouped(((one.reference.name, one.on_gpu_time), one) for one in leads)
-    found = list(used.values()) or [[winner]] if winner is not None else []
-    return [(alike[0], _reference_words(alike, layout, is_alone=len(found) == 1)) for alike in found]
+    leads = [best_lead for dot in shown if (best_lead := lead(dot.stage, results)) is not None]
+    used = grouped(((lead.reference.name, lead.on_gpu_time), lead) for lead in leads)
+    groups = list(used.values()) or [[winner]] if winner is not None else []
+    return [(alike[0], _reference_words(alike, layout, is_alone=len(groups) == 1)) for alike in groups]
 
 
-def _reference_words(alike: Sequence[Lead], layout: Layout, *, is_alone: bool) -> str:
-    one = alike[0]
+def _reference_words(alike: Sequence[Lead], layout: LadderLayout, *, is_alone: bool) -> str:
+    used = alike[0]
     rungs = "" if is_alone else f" for {numbers.listing(dict.fromkeys(lead.precision for lead in alike))}"
     if not layout.words:
-        return f"{one.reference.name} {numbers.microseconds(one.reference_us)} us{rungs}"
-    precision = numbers.precision(one.reference.precision)
-    return f"fastest reference{rungs}: {one.reference.name}, {precision}, {_reference_time(one)}"
+        return f"{used.reference.name} {numbers.microseconds(used.reference_us)} us{rungs}"
+    precision = numbers.precision(used.reference.precision)
+    return f"fastest reference{rungs}: {used.reference.name}, {precision}, {_reference_time(used)}"
 
 
 def _reference_line(
@@ -233,7 +233,7 @@ def _reference_line(
     words: str,
     place: Callable[[float], float],
     ends: tuple[float, float],
-    layout: Layout,
+    layout: LadderLayout,
     dash: str,
 ) -> None:
     """A dashed line at a reference's time, from its words down to the axis."""
@@ -248,7 +248,7 @@ def _reference_line(
     canvas.text(middle, above, words, "reference", anchor="middle", look="halo")
 
 
-def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: Layout) -> None:
+def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: LadderLayout) -> None:
     """A rung: name, arrow, spread, dot, time and words."""
     colour, own = COLOURS[dot.regime], dot.step_us
     at, time = place(own.median), numbers.microseconds(own.median) + disturbed_mark(dot.stage)
@@ -295,7 +295,7 @@ def _arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colo
         canvas.polygon([(tip, middle), (tip - way * HEAD, middle - 4), (tip - way * HEAD, middle + 4)], colour)
 
 
-def _caption(results: Results, shown: Sequence[Dot], layout: Layout) -> Iterator[str]:
+def _caption(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> Iterator[str]:
     """How to read the picture, and how many rungs it leaves out."""
     rungs = [dot for dot in shown if dot.regime]
     if not rungs:

@@ -16,7 +16,7 @@ from ladder.records.run import Curve, CurvePoint, Results, StageResult
 from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.run_table import name_of
-from reports.figures.canvas import Canvas, apart, round_step
+from reports.figures.canvas import Canvas, round_step, spread_apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
@@ -61,7 +61,7 @@ def curves(runs: Sequence[Results]) -> Canvas:
     heights = [
         (training, TRAINING),
         (distance, max(TRAINING, LABEL * len(known))),
-        *((one, VALIDATION) for one in validation),
+        *((panel, VALIDATION) for panel in validation),
     ]
     drawn = [(panel, height) for panel, height in heights if any(line.epochs for _, line in panel.lines)]
     bottom = TOP + sum(height + GAP for _, height in drawn) - GAP
@@ -143,11 +143,7 @@ def _lines(
 
 
 def _draw(
-    canvas: Canvas,
-    stage: StageResult | None,
-    line: Band,
-    place: Callable[[float], float],
-    at: Callable[[float], float],
+    canvas: Canvas, stage: StageResult | None, line: Band, place: Callable[[float], float], at: Callable[[float], float]
 ) -> None:
     """A line, with the band around it if its ends differ; a single point is a dot."""
     if not line.epochs:
@@ -174,15 +170,15 @@ def _label(canvas: Canvas, panel: Panel, where: tuple[float, float], at: Callabl
     """Write each stage's name on the right, near the end of its line."""
     top, height = where
     wanted = [at(line.means[-1]) for _, line in panel.lines]
-    for (stage, line), middle in zip(panel.lines, apart(wanted, top, height, LABEL), strict=True):
+    for (stage, line), middle in zip(panel.lines, spread_apart(wanted, top, height, LABEL), strict=True):
         if stage is not None:
             canvas.line([(RIGHT, at(line.means[-1])), (RIGHT + 10, middle)], _colour(stage), width=0.6)
             canvas.text(RIGHT + 14, middle + 4, name_of(stage), _colour(stage), look="small")
 
 
-def _description(runs: Sequence[Results], stages: Sequence[StageResult], found: Mapping[str, Band]) -> str:
+def _description(runs: Sequence[Results], stages: Sequence[StageResult], bands: Mapping[str, Band]) -> str:
     """The largest distance of each stage from the oracle, for a reader who cannot see the lines."""
-    worst = {stage.name: max(highs) for stage in stages if (highs := found[stage.name].highs)}
+    worst = {stage.name: max(highs) for stage in stages if (highs := bands[stage.name].highs)}
     rows = ", ".join(f"{name} {numbers.error(value)}" for name, value in worst.items())
     seeds = f" over {len(runs)} seeds" if len(runs) > 1 else ""
     far = f" Largest relative distance of the training loss from the oracle's{seeds}: {rows}." if rows else ""
@@ -206,24 +202,24 @@ def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -
 
 def band(runs: Sequence[Results], name: str, kind: str, value: Value) -> Band:
     """The band of a stage's curves over the runs, at the steps that all of them have; "" is the oracle."""
-    found = [_numbers(run, name, kind, value) for run in runs if _curve(run, name) is not None]
-    return _band(found, _steps(runs[0]))
+    of_runs = [_numbers(run, name, kind, value) for run in runs if _curve(run, name) is not None]
+    return _band(of_runs, _steps(runs[0]))
 
 
 def distances(runs: Sequence[Results], name: str) -> Band:
     """The relative distance of a stage's training loss from the oracle's of the same run."""
-    found = []
+    numbers = []
     for run in runs:
         own, oracle = (_numbers(run, who, "training", lambda seen: seen.loss) for who in (name, ""))
         if own and oracle:
             both = [step for step in own if oracle.get(step)]
-            found.append({step: max(abs(own[step] / oracle[step] - 1), NEAREST) for step in both})
-    return _band(found, _steps(runs[0]))
+            numbers.append({step: max(abs(own[step] / oracle[step] - 1), NEAREST) for step in both})
+    return _band(numbers, _steps(runs[0]))
 
 
-def _band(found: Sequence[Mapping[int, float]], steps: int) -> Band:
-    shared = sorted(set.intersection(*(set(one) for one in found))) if found else []
-    values = [[one[step] for one in found] for step in shared]
+def _band(curves: Sequence[Mapping[int, float]], steps: int) -> Band:
+    shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
+    values = [[curve[step] for curve in curves] for step in shared]
     means = [statistics.fmean(several) for several in values]
     return Band([step / steps for step in shared], means, list(map(min, values)), list(map(max, values)))
 

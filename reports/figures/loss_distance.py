@@ -23,7 +23,7 @@ TOP, ROW, BOTTOM = 88, 19, 62
 
 
 @dataclass(frozen=True)
-class Distance:
+class LossDistance:
     """A stage's error in its loss curve, None if not finite, and the limit on it."""
 
     stage: StageResult
@@ -32,10 +32,10 @@ class Distance:
     passed: bool
 
 
-def loss_distances(results: Results) -> list[Distance]:
+def loss_distances(results: Results) -> list[LossDistance]:
     """The stages whose loss curve was checked, in table order."""
     return [
-        Distance(stage, check.error, max(check.limit, NEAREST), check.passed)
+        LossDistance(stage, check.error, max(check.limit, NEAREST), check.passed)
         for stage in table_order(results)
         for check in stage.checks
         if check.what == CHECK and check.judged
@@ -44,56 +44,58 @@ def loss_distances(results: Results) -> list[Distance]:
 
 def loss_distance(results: Results) -> Canvas:
     """A row a stage on a log axis: a dot at the error, a bar at the limit; at least one curve must be checked."""
-    found = loss_distances(results)
-    outside = [one for one in found if not one.passed]
-    title = _verdict(found)
-    bottom = TOP + ROW * len(found)
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(results)}", _description(found))
+    distances = loss_distances(results)
+    outside = [distance for distance in distances if not distance.passed]
+    title = _verdict(distances)
+    bottom = TOP + ROW * len(distances)
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(results)}", _description(distances))
     canvas.text(12, 24, title, "limit" if outside else "ink", look="bold")
     canvas.text(12, 42, subject(results), "faint")
-    place = _scale([end for one in found for end in (max(one.error or 0.0, NEAREST), one.limit)])
+    place = _scale([end for distance in distances for end in (max(distance.error or 0.0, NEAREST), distance.limit)])
     for power in range(-12, 3):
         if LEFT <= (at := place(10.0**power)) <= RIGHT:
             canvas.line([(at, TOP - 6), (at, bottom)], "grid")
             canvas.text(at, bottom + 15, f"1e{power}", "faint", anchor="middle", look="small")
-    label, limits = BY_CONTROLS if _is_by_controls(found) else CONSTANT
-    canvas.text(place(found[0].limit), TOP - 12, label, "limit", anchor="middle", look="small bold")
-    for index, one in enumerate(found):
-        _draw_stage(canvas, one, TOP + ROW * (index + 0.5), place)
+    label, limits = BY_CONTROLS if _is_by_controls(distances) else CONSTANT
+    canvas.text(place(distances[0].limit), TOP - 12, label, "limit", anchor="middle", look="small bold")
+    for index, distance in enumerate(distances):
+        _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), place)
     foot = "Dot: largest distance of a judged epoch's loss from the oracle's, as a share of the oracle's first loss."
     canvas.text(12, bottom + 36, foot, "faint", look="small")
     canvas.text(12, bottom + 52, limits, "faint", look="small")
     return canvas
 
 
-def _is_by_controls(found: Sequence[Distance]) -> bool:
-    return any(check.what.startswith(SINCE_CONTROLS) for one in found for check in one.stage.checks)
+def _is_by_controls(distances: Sequence[LossDistance]) -> bool:
+    return any(check.what.startswith(SINCE_CONTROLS) for distance in distances for check in distance.stage.checks)
 
 
-def _verdict(found: Sequence[Distance]) -> str:
-    outside = sum(not one.passed for one in found)
+def _verdict(distances: Sequence[LossDistance]) -> str:
+    outside = sum(not distance.passed for distance in distances)
     if not outside:
-        return f"Every judged loss is within its limit of float64's ({len(found)} of {len(found)} stages)"
-    return f"{outside} of {numbers.count(len(found), 'loss curve')} left the float64 oracle's by more than the limit"
+        return f"Every judged loss is within its limit of float64's ({len(distances)} of {len(distances)} stages)"
+    return (
+        f"{outside} of {numbers.count(len(distances), 'loss curve')} left the float64 oracle's by more than the limit"
+    )
 
 
-def _draw_stage(canvas: Canvas, one: Distance, middle: float, place: Callable[[float], float]) -> None:
+def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, place: Callable[[float], float]) -> None:
     """A stage's name, dot and limit, and how often the error fits into the limit."""
-    limit = place(one.limit)
-    canvas.text(LEFT - 12, middle + 4, name_of(one.stage), anchor="end", look="mono")
-    error = max(one.error, NEAREST) if one.error is not None else None
+    limit = place(distance.limit)
+    canvas.text(LEFT - 12, middle + 4, name_of(distance.stage), anchor="end", look="mono")
+    error = max(distance.error, NEAREST) if distance.error is not None else None
     if error is not None:
         canvas.line([(place(error), middle), (limit, middle)], "grid", width=3)
     canvas.line([(limit, middle - 7), (limit, middle + 7)], "limit", width=3)
     if error is None:
         canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
         return
-    known = COLOURS[None if one.stage.group == "reference" else regime(one.stage)]
-    colour: Colour = known if one.passed else "limit"
+    known = COLOURS[None if distance.stage.group == "reference" else regime(distance.stage)]
+    colour: Colour = known if distance.passed else "limit"
     canvas.dot(place(error), middle, 4.5, colour)
-    factor = one.limit / error if one.passed else error / one.limit
-    words = f"{_times(factor)} {'below' if one.passed else 'above'}"
-    canvas.text(ASIDE, middle + 4, words, "faint" if one.passed else "limit", look="small")
+    factor = distance.limit / error if distance.passed else error / distance.limit
+    words = f"{_times(factor)} {'below' if distance.passed else 'above'}"
+    canvas.text(ASIDE, middle + 4, words, "faint" if distance.passed else "limit", look="small")
 
 
 def _times(factor: float) -> str:
@@ -107,7 +109,7 @@ def _scale(values: Sequence[float]) -> Callable[[float], float]:
     return lambda value: LEFT + (math.log10(value) - low) / (high - low) * (RIGHT - LEFT)
 
 
-def _description(found: Sequence[Distance]) -> str:
+def _description(distances: Sequence[LossDistance]) -> str:
     """The figure in a sentence, for a reader who cannot see it."""
-    rows = [f"{one.stage.name} {numbers.error(one.error)} of {numbers.error(one.limit)}" for one in found]
+    rows = [f"{curve.stage.name} {numbers.error(curve.error)} of {numbers.error(curve.limit)}" for curve in distances]
     return f"Distance of the loss curve from the oracle's, and its limit: {', '.join(rows)}."

@@ -22,7 +22,7 @@ FILLED = 0.28  # opacity of a cell, so that its text can be read on both pages
 
 
 @dataclass(frozen=True)
-class Layout:
+class MapLayout:
     """The picture's places in pixels."""
 
     left: float  # where the columns begin
@@ -31,9 +31,9 @@ class Layout:
     has_names: bool  # of the winners, below the leads
 
 
-WIDE = Layout(112, 108, 36, has_names=True)
+WIDE = MapLayout(112, 108, 36, has_names=True)
 ROOM = 340  # pixels: what a telephone has for all columns of the narrow picture
-NARROW = Layout(64, 0, 24, has_names=False)
+NARROW = MapLayout(64, 0, 24, has_names=False)
 
 
 def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas:
@@ -43,8 +43,8 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
     layout = NARROW if is_narrow else WIDE
     column = (ROOM - layout.left) / len(batches) if is_narrow else layout.column
     bottom = TOP + layout.row * len(rows)
-    found = [kind for kind in HEADINGS if any(regime(point.best) == kind for point in points)]
-    legend = [(HEADINGS[kind], kind) for kind in found]
+    kinds = [kind for kind in HEADINGS if any(regime(point.best) == kind for point in points)]
+    legend = [(HEADINGS[kind], kind) for kind in kinds]
     title = f"Which rung wins, at {numbers.count(len(points), 'measured point')}"
     canvas = Canvas(
         layout.left + column * len(batches) + 4,

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import Precision, Results, StageResult
 from reports.facts import numbers
 from reports.facts.headline_rungs import headline_rungs
@@ -36,7 +36,7 @@ NUDGES = sorted(range(-156, 157, LINE), key=abs)  # pixels: a label's distances 
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """A rung: flops a byte, and TFLOP/s."""
 
     stage: StageResult
@@ -70,7 +70,7 @@ class Roof:
         units = {unit: limits[f"gemm_{unit}"] for unit in UNITS if f"gemm_{unit}" in limits}
         return cls(units, {title: limits[name] / 1e3 for name, title in PATHS if name in limits})
 
-    def over(self, point: Point) -> tuple[str, float]:
+    def over(self, point: RooflinePoint) -> tuple[str, float]:
         """The roof over a rung, by name, with its TFLOP/s: a path such as L2, or the unit of the rung's precision.
 
         float32 stands for the fastest unit: some rungs keep its precision on tensor cores.
@@ -114,48 +114,48 @@ class Plot:
         return not any(left < r and right > a and top < b and bottom > t for a, t, r, b in self.taken)
 
 
-def points(results: Results) -> list[Point]:
+def points(results: Results) -> list[RooflinePoint]:
     """The rungs with a time and a counted design, at most eleven; empty without measured limits."""
     if results.limits is None or not Roof.of(results.limits).units or not Roof.of(results.limits).paths:
         return []
-    found = []
+    dots = []
     for stage in headline_rungs(results, MOST_RUNGS):
         design = stage.bounds.design if stage.bounds is not None else None
         if design is not None and stage.timing is not None and design.flops and design.bytes:
             rate = design.flops / stage.timing.step_us / 1e6
-            found.append(Point(stage, design.flops / design.bytes, rate))
-    return found
+            dots.append(RooflinePoint(stage, design.flops / design.bytes, rate))
+    return dots
 
 
 def drawn(results: Results) -> Canvas:
     """The figure; at least one rung must have a point."""
-    found = points(results)
+    dots = points(results)
     assert results.limits is not None
     roof = Roof.of(results.limits)
-    title = headline(found, roof)
-    canvas = Canvas(PIXELS, HEIGHT, f"{title}: {subject(results)}", _description(found, roof))
-    plot = _plot(found, roof)
+    title = headline(dots, roof)
+    canvas = Canvas(PIXELS, HEIGHT, f"{title}: {subject(results)}", _description(dots, roof))
+    plot = _plot(dots, roof)
     canvas.text(12, 24, title, look="bold large")
     canvas.text(12, 44, subject(results), "faint")
     canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
     _axes(canvas, plot)
     _roofs(canvas, plot, roof)
-    for point in found:
+    for point in dots:
         at, height = plot.x(point.intensity), plot.y(point.rate)
         plot.taken.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
         if (top := plot.y(point.latency[1])) > TOP:
             plot.taken.append((at - ROOF, top - 2, at + ROOF, top + 2))
             plot.keep_free((at, height), (at, top))
-    for point in sorted(found, key=lambda point: (point.intensity, -point.rate)):
+    for point in sorted(dots, key=lambda point: (point.intensity, -point.rate)):
         _label(canvas, plot, point)
-    for point in found:
+    for point in dots:
         canvas.dot(plot.x(point.intensity), plot.y(point.rate), RADIUS, COLOURS[regime(point.stage)])
         _latency_roof(canvas, plot, point)
-    _caption(canvas, found)
+    _caption(canvas, dots)
     return canvas
 
 
-def _latency_roof(canvas: Canvas, plot: Plot, point: Point) -> None:
+def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """A short bar at the most that the rung's own design allows."""
     at, top, colour = plot.x(point.intensity), plot.y(point.latency[1]), COLOURS[regime(point.stage)]
     if top > TOP:
@@ -163,30 +163,30 @@ def _latency_roof(canvas: Canvas, plot: Plot, point: Point) -> None:
         canvas.line([(at - ROOF, top), (at + ROOF, top)], colour, width=2.5)
 
 
-def headline(found: Sequence[Point], roof: Roof) -> str:
+def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
     """The fastest rung's rate, and its share of the lowest roof over it, by name."""
-    fastest = max(found, key=lambda point: point.rate)
+    fastest = max(dots, key=lambda point: point.rate)
     (path, over), (waits, latency) = roof.over(fastest), fastest.latency
     limit, allowed = (latency, f"{waits} allow") if latency < LOWER * over else (over, f"{path} allows there")
     return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / limit:.2g}% of what {allowed}"
 
 
-def _description(found: Sequence[Point], roof: Roof) -> str:
+def _description(dots: Sequence[RooflinePoint], roof: Roof) -> str:
     """The figure in words, for a reader who cannot see it."""
     rungs = ", ".join(
-        f"{point.stage.name} {_rate(point.rate)} TFLOP/s at {_rate(point.intensity)} flops a byte" for point in found
+        f"{point.stage.name} {_rate(point.rate)} TFLOP/s at {_rate(point.intensity)} flops a byte" for point in dots
     )
     limits = [f"{unit} {_rate(rate)} TFLOP/s" for unit, rate in roof.units.items()]
     limits += [f"{path} {_rate(rate)} TB/s" for path, rate in roof.paths.items()]
     return f"Rungs: {rungs}. Roofs, as measured: {', '.join(limits)}."
 
 
-def _plot(found: Sequence[Point], roof: Roof) -> Plot:
+def _plot(dots: Sequence[RooflinePoint], roof: Roof) -> Plot:
     """Axes that hold all dots, all units' roofs, and the beginning of the slopes."""
-    right = max(*(point.intensity for point in found), max(roof.units.values()) / min(roof.paths.values())) * 4
-    left = _before(min(point.intensity for point in found), right, MARGIN)
+    right = max(*(point.intensity for point in dots), max(roof.units.values()) / min(roof.paths.values())) * 4
+    left = _before(min(point.intensity for point in dots), right, MARGIN)
     high = max(roof.units.values()) * 2
-    low = _before(min(*(point.rate for point in found), left * min(roof.paths.values())), high, MARGIN)
+    low = _before(min(*(point.rate for point in dots), left * min(roof.paths.values())), high, MARGIN)
     return Plot(left, right, low, high)
 
 
@@ -218,7 +218,7 @@ def _roof_line(canvas: Canvas, plot: Plot, begin: tuple[float, float], end: tupl
 def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
     """A slope for each path to the highest unit, and a level for each unit from the steepest slope on."""
     highest, steepest = max(roof.units.values()), max(roof.paths.values())
-    for number, (path, speed) in enumerate(sorted(roof.paths.items(), key=lambda one: -one[1])):
+    for number, (path, speed) in enumerate(sorted(roof.paths.items(), key=lambda roof: -roof[1])):
         end = highest / speed
         _roof_line(canvas, plot, (LEFT, plot.y(plot.left * speed)), (plot.x(end), plot.y(highest)))
         # Above the first slope and below the others, where nothing else is drawn.
@@ -226,7 +226,7 @@ def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
         words = f"{path}, {_rate(speed)} TB/s"
         x, y = plot.x(at), plot.y(at * speed)
         _words(canvas, plot, *((x - 8, y, words, "end") if number == 0 else (x + 10, y + 8, words, "start")))
-    levels = sorted(roof.units.items(), key=lambda one: -one[1])
+    levels = sorted(roof.units.items(), key=lambda roof: -roof[1])
     for _, level in levels:
         _roof_line(canvas, plot, (plot.x(level / steepest), plot.y(level)), (RIGHT, plot.y(level)))
     while levels:
@@ -246,7 +246,7 @@ def _words(canvas: Canvas, plot: Plot, x: float, y: float, words: str, anchor: A
     canvas.text(x, y, words, anchor=anchor, look="small halo")
 
 
-def _label(canvas: Canvas, plot: Plot, point: Point) -> None:
+def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """The rung's name beside its dot, or at the nearest free place with a line to it."""
     at, height = plot.x(point.intensity), plot.y(point.rate)
     width = LETTER * len(point.stage.name)
@@ -268,10 +268,10 @@ def _label(canvas: Canvas, plot: Plot, point: Point) -> None:
     canvas.text(start, middle + 4, point.stage.name, look="mono halo")
 
 
-def _caption(canvas: Canvas, found: Sequence[Point]) -> None:
+def _caption(canvas: Canvas, dots: Sequence[RooflinePoint]) -> None:
     """The colours of the dots."""
     at = 12.0
-    for name in _regimes(found):
+    for name in _regimes(dots):
         canvas.dot(at + RADIUS, BOTTOM + 56, RADIUS, COLOURS[name])
         canvas.text(at + 14, BOTTOM + 60, HEADINGS[name], "faint", look="small")
         at += 32 + 6.1 * len(HEADINGS[name])
@@ -281,9 +281,9 @@ def _caption(canvas: Canvas, found: Sequence[Point]) -> None:
     canvas.text(12, BOTTOM + 78, words, "faint", look="small")
 
 
-def _regimes(found: Sequence[Point]) -> Iterator[Regime]:
+def _regimes(dots: Sequence[RooflinePoint]) -> Iterator[Regime]:
     """The regimes of these rungs, in the order of the headings."""
-    there = {regime(point.stage) for point in found}
+    there = {regime(point.stage) for point in dots}
     return (name for name in HEADINGS if name in there)
 
 

@@ -10,7 +10,7 @@ from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import timeline_name
 from reports.facts.run_table import rows
 from reports.facts.time_breakdown import chain
-from reports.figures import energy, ladder, roofline, waterfall
+from reports.figures import energy_figure, ladder, roofline, waterfall
 from reports.figures.ablation_figures import ablation_figure
 from reports.figures.canvas import Canvas
 from reports.figures.loss_curves import curves, has_curves
@@ -25,22 +25,22 @@ def figures(results: Results) -> dict[str, str]:
 
 def drawings(results: Results) -> dict[str, Callable[[], Canvas]]:
     """The function that draws each figure, by file name."""
-    found: dict[str, Callable[[], Canvas]] = {}
+    figures: dict[str, Callable[[], Canvas]] = {}
     if any(row.epoch_s is not None for row in rows(results)):
-        found["ladder.svg"] = partial(ladder.drawn, results)
+        figures["ladder.svg"] = partial(ladder.drawn, results)
     if loss_distances(results):
-        found["loss_distance.svg"] = partial(loss_distance, results)
+        figures["loss_distance.svg"] = partial(loss_distance, results)
     if has_curves(results):
-        found["curves.svg"] = partial(curves, [results])
+        figures["curves.svg"] = partial(curves, [results])
     if way := chain(results):
-        found["waterfall.svg"] = partial(waterfall.drawn, results, way)
+        figures["waterfall.svg"] = partial(waterfall.drawn, results, way)
     if roofline.points(results):
-        found["roofline.svg"] = partial(roofline.drawn, results)
-    if energy.energies(results):
-        found["energy.svg"] = partial(energy.drawn, results)
+        figures["roofline.svg"] = partial(roofline.drawn, results)
+    if energy_figure.energies(results):
+        figures["energy.svg"] = partial(energy_figure.drawn, results)
     ablations = {group: name for group, name in FIGURES.items() if ablation(results, group)}
-    found |= {name: partial(ablation_figure, results, group) for group, name in ablations.items()}
+    figures |= {name: partial(ablation_figure, results, group) for group, name in ablations.items()}
     drawn = with_timeline(results)
     if drawn:
-        found["timelines.svg"] = partial(timelines, results)
-    return found | {timeline_name(stage): partial(on_one_clock, [shown(stage)], results) for stage in drawn}
+        figures["timelines.svg"] = partial(timelines, results)
+    return figures | {timeline_name(stage): partial(on_one_clock, [shown(stage)], results) for stage in drawn}

@@ -16,7 +16,7 @@ from reports.facts.provenance import gpu_name
 from reports.facts.run_table import ABLATIONS, dataset_name, name_of
 from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
-from reports.figures.canvas import Canvas, apart
+from reports.figures.canvas import Canvas, spread_apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, Colour
 
@@ -46,7 +46,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Line:
+class Trend:
     """A line of a panel: a spread at each place, None where a time is missing, and places to draw as rings."""
 
     name: str
@@ -89,37 +89,37 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         _panel(
             canvas, leads, TOP + upper + GAP, lower, "lead of the fastest rung over the fastest reference", axis, points
         )
-    on_gpu_time = any(one.lead.on_gpu_time for one in point_winners(results) if one.point in points)
+    on_gpu_time = any(winner.lead.on_gpu_time for winner in point_winners(results) if winner.point in points)
     _bottom(canvas, [*times, *leads], axis, points, bottom, on_gpu_time=on_gpu_time)
     return canvas
 
 
-def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Iterable[StageResult]) -> list[Line]:
+def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Iterable[StageResult]) -> list[Trend]:
     """A line a stage: rungs in the colour of their regime, references broken; the winners are thick."""
     winners = {name for point in points for name in _fastest(results.runs[point.name])}
-    found = []
+    times = []
     for stage in stages:
         asked = [(axis.place(point), results.at(point, stage.name)) for point in points]
         shares = [results.runs[point.name].problem.networks if axis.key == NETWORKS else 1 for point in points]
         spreads = [
-            (place, _share(step_us(one), networks))
-            for (place, one), networks in zip(asked, shares, strict=True)
-            if one is not None
+            (place, _share(step_us(stage), networks))
+            for (place, stage), networks in zip(asked, shares, strict=True)
+            if stage is not None
         ]
         is_reference = stage.group == "reference"
         way = None if is_reference else regime(stage)
-        found.append(
-            Line(
+        times.append(
+            Trend(
                 name_of(stage),
                 COLOURS[way],
                 spreads,
-                frozenset(place for place, one in asked if is_disturbed(one)),
+                frozenset(place for place, stage in asked if is_disturbed(stage)),
                 "6 4" if is_reference else "",
                 stage.name in winners,
                 way,
             )
         )
-    return found
+    return times
 
 
 def _share(spread: Spread | None, networks: int) -> Spread | None:
@@ -127,47 +127,49 @@ def _share(spread: Spread | None, networks: int) -> Spread | None:
     return Spread(spread.median / networks, spread.min / networks, spread.max / networks) if spread else None
 
 
-def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
+def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
     """The time of a network's products at the GPU's highest rate, with all multiprocessors; none without limits."""
-    found: list[tuple[float, Spread | None]] = []
+    limits: list[tuple[float, Spread | None]] = []
     for point in points:
         run = results.runs[point.name]
         rates = [limit.best for limit in run.limits.limits if limit.unit == "TFLOP/s"] if run.limits else []
         if rates:
             least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
-            found.append((axis.place(point), Spread(least_us, least_us, least_us)))
-    return [Line("products at the highest rate", "faint", found, dash="1 3")] if found else []
+            limits.append((axis.place(point), Spread(least_us, least_us, least_us)))
+    return [Trend("products at the highest rate", "faint", limits, dash="1 3")] if limits else []
 
 
 def _fastest(run: Results) -> list[str]:
     """The fastest rung and the fastest reference of a run."""
     timed = [(spread.median, stage) for stage in run.stages if (spread := step_us(stage)) is not None]
-    ladder = [one for one in timed if one[1].group not in ("reference", *ABLATIONS)]
-    groups = [ladder, [one for one in timed if one[1].group == "reference"]]
-    return [min(group, key=lambda one: one[0])[1].name for group in groups if group]
+    ladder = [time for time in timed if time[1].group not in ("reference", *ABLATIONS)]
+    groups = [ladder, [time for time in timed if time[1].group == "reference"]]
+    return [min(group, key=lambda time: time[0])[1].name for group in groups if group]
 
 
-def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Line]:
+def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
     """A line a class of precision."""
-    found = grouped((one.lead.precision, one) for one in point_winners(results) if one.point in points)
+    by_precision = grouped(
+        (winner.lead.precision, winner) for winner in point_winners(results) if winner.point in points
+    )
     return [
-        Line(
+        Trend(
             f"{precision} rungs",
             "ink",
             [
-                (axis.place(one.point), Spread(one.lead.ratio.times, one.lead.ratio.low, one.lead.ratio.high))
-                for one in ones
+                (axis.place(winner.point), Spread((over := winner.lead.ratio).times, over.low, over.high))
+                for winner in ones
             ],
-            frozenset(axis.place(one.point) for one in ones if one.missing),
+            frozenset(axis.place(winner.point) for winner in ones if winner.missing),
             LEAD_DASHES[precision],
             is_thick=True,
         )
-        for precision, ones in found.items()
+        for precision, ones in by_precision.items()
     ]
 
 
 def _panel(
-    canvas: Canvas, lines: Sequence[Line], top: float, height: float, heading: str, axis: Axis, points: Sequence[Point]
+    canvas: Canvas, lines: Sequence[Trend], top: float, height: float, heading: str, axis: Axis, points: Sequence[Point]
 ) -> None:
     """Lines with whiskers on a log axis, each with its name and its last value on the right."""
     is_lead = "lead" in heading
@@ -187,7 +189,7 @@ def _panel(
     values_at = {axis.place(point): value_text(point.values[axis.key]) for point in points}
     for line in sorted(lines, key=lambda line: line.is_thick):
         _line(canvas, line, place)
-    for line, at in zip(lines, apart([place(line.last[1]) for line in lines], top, height, LABEL), strict=True):
+    for line, at in zip(lines, spread_apart([place(line.last[1]) for line in lines], top, height, LABEL), strict=True):
         last, value = line.last
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], line.colour, dash="1 3")
         text = numbers.ratio(value) if is_lead else numbers.microseconds(value)
@@ -198,9 +200,9 @@ def _panel(
         )
 
 
-def _line(canvas: Canvas, line: Line, place: Scale) -> None:
+def _line(canvas: Canvas, line: Trend, place: Scale) -> None:
     width = 2.2 if line.is_thick else 1.1
-    for is_there, piece in groupby(line.spreads, key=lambda one: one[1] is not None):
+    for is_there, piece in groupby(line.spreads, key=lambda point: point[1] is not None):
         known = [(at, spread) for at, spread in piece if spread is not None]
         if is_there and len(known) > 1:
             canvas.line([(at, place(spread.median)) for at, spread in known], line.colour, width=width, dash=line.dash)
@@ -222,14 +224,14 @@ def _ticks(low: float, high: float) -> list[float]:
     """Round numbers of a log axis, at most eight."""
     for factors in ((1, 2, 3, 5), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 8) for factor in factors]
-        found = [value for value in values if low / 1.12 <= value <= high * 1.12]
-        if len(found) <= 8:
+        ticks = [value for value in values if low / 1.12 <= value <= high * 1.12]
+        if len(ticks) <= 8:
             break
-    return found
+    return ticks
 
 
 def _bottom(
-    canvas: Canvas, lines: Sequence[Line], axis: Axis, points: Sequence[Point], bottom: float, *, on_gpu_time: bool
+    canvas: Canvas, lines: Sequence[Trend], axis: Axis, points: Sequence[Point], bottom: float, *, on_gpu_time: bool
 ) -> None:
     """The values of the setting, on two lines if they would touch, and how to read the figure."""
     texts = [(axis.place(point), value_text(point.values[axis.key])) for point in points]
@@ -257,7 +259,7 @@ def _bottom(
     )
 
 
-def _description(step: str, times: Sequence[Line], leads: Sequence[Line]) -> str:
+def _description(step: str, times: Sequence[Trend], leads: Sequence[Trend]) -> str:
     """The figure in words, for a reader who cannot see it."""
     last = [f"{line.name} {numbers.microseconds(line.last[1])}" for line in times]
     ahead = [f"{line.name} {numbers.ratio(line.last[1])}" for line in leads]
@@ -269,11 +271,11 @@ def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:
     """The axis of a study: the varied setting with the most values, placed by value if they are numbers."""
     key = max(varied, key=lambda name: len({value_text(point.values[name]) for point in points}))
     values = {value_text(point.values[key]): _number(point.values[key]) for point in points}
-    found = [number for number in values.values() if number is not None]
-    if len(set(found)) < len(values):  # words, or layers of different sizes: side by side
+    numbers = [number for number in values.values() if number is not None]
+    if len(set(numbers)) < len(values):  # words, or layers of different sizes: side by side
         return Axis(key, {text: float(index) for index, text in enumerate(values)}, is_log=False)
     places = {text: number for text, number in values.items() if number is not None}
-    return Axis(key, places, is_log=min(found) > 0 and max(found) >= WIDE_RANGE * min(found))
+    return Axis(key, places, is_log=min(numbers) > 0 and max(numbers) >= WIDE_RANGE * min(numbers))
 
 
 def _number(value: object) -> float | None:
@@ -298,5 +300,5 @@ def _fixed(results: StudyResults, run: Results) -> str:
 
 
 def _widths(results: StudyResults) -> str:
-    found = {width for run in results.runs.values() for width in run.problem.hidden}
-    return str(found.pop()) if len(found) == 1 else ""
+    widths = {width for run in results.runs.values() for width in run.problem.hidden}
+    return str(widths.pop()) if len(widths) == 1 else ""

@@ -20,13 +20,13 @@ def study_figures(results: StudyResults) -> dict[str, str]:
 
 def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
     """The points with curves, grouped by their settings in words; points of a group differ only in their seed."""
-    found: dict[str, list[Point]] = {}
+    points: dict[str, list[Point]] = {}
     for point in results.measured:
         if has_curves(results.runs[point.name]):
             same = {key: value for key, value in point.values.items() if key != "seed"}
             name = ".".join(f"{key.replace('_', '-')}-{value_text(value)}" for key, value in same.items())
-            found.setdefault(name, []).append(point)
-    return found
+            points.setdefault(name, []).append(point)
+    return points
 
 
 def drawings(results: StudyResults) -> Iterator[tuple[str, Canvas]]:

@@ -47,15 +47,11 @@ THEME: dict[Colour, tuple[str, str]] = {
 ON_PALE = "#1a1a1a"  # text inside bars whose brightness is the same on every page
 RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
-PART_COLOURS: dict[str, Colour] = {  # by the part of a step, as `reports.facts.time_breakdown` names it
-    "kernels": "kernels",
-    "copies": "copy",
-    "between queued kernels": "queued",
-    "host launching": "host",
-    "host waiting": "wait",
-    "Python between kernels": "host",
-    "waiting at barriers": "wait",
-}
+# By the part of a step, as `reports.facts.time_breakdown` names it.
+PART_COLOURS: dict[str, Colour] = {
+    "kernels": "kernels", "copies": "copy", "between queued kernels": "queued", "host launching": "host",
+    "host waiting": "wait", "Python between kernels": "host", "waiting at barriers": "wait",
+}  # fmt: skip
 NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 
 

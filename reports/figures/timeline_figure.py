@@ -51,7 +51,7 @@ STEPS = 3
 
 def with_timeline(results: Results) -> list[StageResult]:
     """The stages with a timeline, in table order."""
-    return [one.stage for one in all_profiled(results) if runs_many_steps(one) or one.profile.timeline_us > 0]
+    return [rung.stage for rung in all_profiled(results) if runs_many_steps(rung) or rung.profile.timeline_us > 0]
 
 
 def left_out(results: Results) -> list[str]:
@@ -66,41 +66,41 @@ def left_out(results: Results) -> list[str]:
 
 def shown(stage: StageResult) -> Profiled:
     """The stage as its timeline shows it, scaled to three timed steps; ValueError without a profile."""
-    found = profiled(stage)
-    if found is None:
+    rung = profiled(stage)
+    if rung is None:
         raise ValueError(f"{stage.name} has no profile to draw")
-    return found if runs_many_steps(found) else _scaled(found)
+    return rung if runs_many_steps(rung) else _scaled(rung)
 
 
-def on_one_clock(found: Sequence[Profiled], results: Results, *, is_page: bool = False) -> Canvas:
+def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool = False) -> Canvas:
     """Three steps of one stage or two, one below the other, to one scale.
 
     On a page the bars are left to its script, which has the times of every stage once: a group says where they go.
     """
-    names = " and ".join(f"{name_of(one.stage)}, {numbers.microseconds(one.step_us)} us/step" for one in found)
-    keys = list(_keys(found))
-    height = TOP + 104 * len(found) + FOOT + LINE * len(_lines_of(keys))
+    names = " and ".join(f"{name_of(rung.stage)}, {numbers.microseconds(rung.step_us)} us/step" for rung in rungs)
+    keys = list(_keys(rungs))
+    height = TOP + 104 * len(rungs) + FOOT + LINE * len(_lines_of(keys))
     title = f"Three steps of {names}"
-    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(found))
+    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(rungs))
     canvas.text(12, 24, title, look="bold")
     canvas.text(12, 42, subject(results), "faint")
-    end = max(map(_length_us, found))
+    end = max(map(_length_us, rungs))
 
     def place(us: float) -> float:
         return LEFT + us / end * (RIGHT - LEFT)
 
     top = float(TOP)
-    bottom = TOP + 104 * len(found)
+    bottom = TOP + 104 * len(rungs)
     _time_axis(canvas, place, end, bottom)
-    for one in found:
-        if len(found) > 1:
-            canvas.text(LEFT, top + 13, name_of(one.stage), look="mono bold")
-        for name, row, (below, thick) in _rows(one, (("host", 20.0, 30.0), ("GPU", 56.0, 38.0)), gap=6.0):
+    for rung in rungs:
+        if len(rungs) > 1:
+            canvas.text(LEFT, top + 13, name_of(rung.stage), look="mono bold")
+        for name, row, (below, thick) in _rows(rung, (("host", 20.0, 30.0), ("GPU", 56.0, 38.0)), gap=6.0):
             canvas.text(LEFT - 10, top + below + thick / 2 + 4, name, "faint", anchor="end", look="small")
-            _draw_spans(canvas, one, row, (top + below, thick), place, is_page=is_page)
+            _draw_spans(canvas, rung, row, (top + below, thick), place, is_page=is_page)
         top += 104
-    seen = [one for one in found if not runs_many_steps(one)]
-    tools = seen_by(found[0].profile) if len(found) == 1 else _tools(seen or found)
+    seen = [rung for rung in rungs if not runs_many_steps(rung)]
+    tools = seen_by(rungs[0].profile) if len(rungs) == 1 else _tools(seen or rungs)
     words = f"us, scaled to the timed step; profiled by {tools}" if seen else "us, as timed"
     canvas.text(LEFT, bottom + 34, words, "faint", look="small")
     _legend(canvas, keys, bottom + FOOT + 12)
@@ -112,20 +112,20 @@ def timelines(results: Results) -> Canvas:
 
     The scale ends with the slowest rung. A reference may take ten times as long, so its rows are cut there.
     """
-    found = [shown(stage) for stage in with_timeline(results)]
-    rungs = [one for one in found if one.stage.group != "reference"]
-    end = max(map(_length_us, rungs or found))
-    devices = {one.is_on_cpu: "a row for each thread" if one.is_on_cpu else "the host's calls above, the GPU below"
-               for one in found}  # fmt: skip
-    notes = [f"us, scaled to the timed step; {', or '.join(devices.values())}; profiled by {_tools(found)}"]
+    in_order = [shown(stage) for stage in with_timeline(results)]
+    rungs = [rung for rung in in_order if rung.stage.group != "reference"]
+    end = max(map(_length_us, rungs or in_order))
+    devices = {rung.is_on_cpu: "a row for each thread" if rung.is_on_cpu else "the host's calls above, the GPU below"
+               for rung in in_order}  # fmt: skip
+    notes = [f"us, scaled to the timed step; {', or '.join(devices.values())}; profiled by {_tools(in_order)}"]
     if absent := left_out(results):
         notes += textwrap.wrap(f"no timeline: {', '.join(absent)}", 120)
-    keys = list(_keys(found))
-    gaps = sum(_block(above) != _block(one) for above, one in pairwise(found))
-    bottom = TOP + 36 * len(found) + 14 * gaps
+    keys = list(_keys(in_order))
+    gaps = sum(_block(above) != _block(rung) for above, rung in pairwise(in_order))
+    bottom = TOP + 36 * len(in_order) + 14 * gaps
     title = "Three steps of every stage"
     height = bottom + FOOT + 14 * (len(notes) - 1) + LINE * len(_lines_of(keys))
-    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(found))
+    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(in_order))
     canvas.text(12, 24, title, look="bold")
     canvas.text(12, 42, subject(results), "faint")
     canvas.text(TIMES + 10, TOP - 8, "us/step", "faint", look="small")
@@ -135,15 +135,15 @@ def timelines(results: Results) -> Canvas:
 
     _time_axis(canvas, place, end, bottom)
     top = float(TOP)
-    for above, one in zip([None, *found], found, strict=False):
-        if above is not None and _block(above) != _block(one):
+    for above, rung in zip([None, *in_order], in_order, strict=False):
+        if above is not None and _block(above) != _block(rung):
             canvas.line([(12, top + 6), (PIXELS - 12, top + 6)], "faint")
             top += 14
-        canvas.text(NAMES - 10, top + 25, name_of(one.stage), anchor="end", look="mono")
-        for _, row, (below, thick) in _rows(one, (("host", 4.0, 8.0), ("GPU", 13.0, 19.0)), gap=1.0):
-            _draw_spans(canvas, one, row, (top + below, thick), place, named=False)
-        more = " ▸" if _length_us(one) > end else ""
-        canvas.text(TIMES + 10, top + 25, numbers.microseconds(one.step_us) + more, look="bold")
+        canvas.text(NAMES - 10, top + 25, name_of(rung.stage), anchor="end", look="mono")
+        for _, row, (below, thick) in _rows(rung, (("host", 4.0, 8.0), ("GPU", 13.0, 19.0)), gap=1.0):
+            _draw_spans(canvas, rung, row, (top + below, thick), place, named=False)
+        more = " ▸" if _length_us(rung) > end else ""
+        canvas.text(TIMES + 10, top + 25, numbers.microseconds(rung.step_us) + more, look="bold")
         top += 36
     for index, note in enumerate(notes):
         canvas.text(12, bottom + 34 + 14 * index, note, "faint", look="small")
@@ -151,24 +151,24 @@ def timelines(results: Results) -> Canvas:
     return canvas
 
 
-def runs_many_steps(one: Profiled) -> bool:
+def runs_many_steps(rung: Profiled) -> bool:
     """Whether a kernel runs several steps, such as a whole epoch."""
-    return 0 < one.profile.kernels_per_step < 1
+    return 0 < rung.profile.kernels_per_step < 1
 
 
-def _block(one: Profiled) -> str:
+def _block(rung: Profiled) -> str:
     """The heading of a stage's block in a table."""
-    return BLOCKS.get(one.stage.group, "")
+    return BLOCKS.get(rung.stage.group, "")
 
 
 def _rows(
-    one: Profiled, places: tuple[tuple[str, float, float], tuple[str, float, float]], gap: float
+    rung: Profiled, places: tuple[tuple[str, float, float], tuple[str, float, float]], gap: float
 ) -> list[tuple[str, tuple[Row, int], tuple[float, float]]]:
     """The rows of a stage: name, row and thread, top and height; threads of the CPU share the room of two rows."""
     (above, top, high), (below, lower, deep) = places
-    if not one.is_on_cpu:
+    if not rung.is_on_cpu:
         return [(above, ("host", 0), (top, high)), (below, ("gpu", 0), (lower, deep))]
-    threads = sorted({span.thread for span in one.profile.timeline}) or [0]
+    threads = sorted({span.thread for span in rung.profile.timeline}) or [0]
     thick = (lower + deep - top + gap) / len(threads) - gap
     names = [f"CPU {thread + 1}" for thread in threads] if len(threads) > 1 else ["CPU"]
     return [
@@ -179,7 +179,7 @@ def _rows(
 
 def _draw_spans(
     canvas: Canvas,
-    one: Profiled,
+    rung: Profiled,
     row: tuple[Row, int],
     where: tuple[float, float],
     place: Callable[[float], float],
@@ -189,18 +189,18 @@ def _draw_spans(
 ) -> None:
     """A row of bars at (top, height), with names where there is room."""
     top, thick = where
-    left, right = place(0), place(_length_us(one))
-    if runs_many_steps(one):
-        words = _many_steps(one)
+    left, right = place(0), place(_length_us(rung))
+    if runs_many_steps(rung):
+        words = _many_steps(rung)
         if row[0] == "gpu":
             canvas.rectangle(left, top, right - left, thick, "one-kernel", opacity=PALE)
         elif named:
-            words = _an_epoch(one, one.profile.launches_per_step, "launch", "es")
+            words = _an_epoch(rung, rung.profile.launches_per_step, "launch", "es")
         if row[0] == "gpu" or named:
-            _say(canvas, words, (left, right, place(_length_us(one) * 1e9) if not named else RIGHT), top + thick / 2)
+            _say(canvas, words, (left, right, place(_length_us(rung) * 1e9) if not named else RIGHT), top + thick / 2)
         return
     canvas.rectangle(left, top, right - left, thick, "idle")
-    spans = [span for span in one.profile.timeline if (span.row, span.thread) == row]
+    spans = [span for span in rung.profile.timeline if (span.row, span.thread) == row]
     for span in () if is_page else spans:
         begin, end = place(span.start_us), place(span.start_us + span.duration_us)
         if begin >= right and not named:
@@ -208,17 +208,17 @@ def _draw_spans(
         colour = OPERATION_COLOURS[span.kind]
         canvas.rectangle(begin, top, max(end - begin, NARROWEST), thick, colour)
     if is_page:
-        seen_us = one.stage.profile.timeline_us if one.stage.profile is not None else 0.0
+        seen_us = rung.stage.profile.timeline_us if rung.stage.profile is not None else 0.0
         places = {"left": left, "scale": (right - left) / seen_us, "top": top, "height": thick}
         numbers_ = {f"data_{name}": f"{value:.6g}" for name, value in places.items()}
-        with canvas.group(data_bars=one.stage.name, data_row=_row_name(*row), **numbers_):
+        with canvas.group(data_bars=rung.stage.name, data_row=row_name(*row), **numbers_):
             pass
     if named:
         _names(canvas, spans, top + thick / 2, place)
 
 
-def _row_name(row: Row, thread: int) -> str:
-    """A row as the page's script has it: `host`, `gpu`, `cpu 0`."""
+def row_name(row: Row, thread: int) -> str:
+    """A row as the page's script has it: `host`, `gpu`, or a thread of the CPU, such as `cpu 0`."""
     return f"cpu {thread}" if row == "cpu" else row
 
 
@@ -255,14 +255,14 @@ def _time_axis(canvas: Canvas, place: Callable[[float], float], end: float, bott
         canvas.text(at, bottom + 16, f"{index * step:,g}", "faint", anchor="middle", look="small")
 
 
-def _keys(found: Sequence[Profiled]) -> Iterator[tuple[str, Colour, float]]:
+def _keys(rungs: Sequence[Profiled]) -> Iterator[tuple[str, Colour, float]]:
     """The legend's entries: words, colour, opacity."""
-    kinds = {span.kind for one in found if not runs_many_steps(one) for span in one.profile.timeline}
-    on_cpu = {one.is_on_cpu for one in found if not runs_many_steps(one)}
+    kinds = {span.kind for rung in rungs if not runs_many_steps(rung) for span in rung.profile.timeline}
+    on_cpu = {rung.is_on_cpu for rung in rungs if not runs_many_steps(rung)}
     for kind, text in LEGEND.items():
         if kind in kinds:
             yield WAIT_ON_CPU if kind == "wait" and on_cpu == {True} else text, OPERATION_COLOURS[kind], 1.0
-    if any(map(runs_many_steps, found)):
+    if any(map(runs_many_steps, rungs)):
         yield MANY, "one-kernel", PALE
     if kinds:
         yield IDLE_ON_CPU if on_cpu == {True} else IDLE, "idle", 1.0
@@ -292,32 +292,31 @@ def _legend(canvas: Canvas, keys: Sequence[tuple[str, Colour, float]], top: floa
         top += LINE
 
 
-def _description(found: Sequence[Profiled]) -> str:
+def _description(rungs: Sequence[Profiled]) -> str:
     """The times and the kernels of a step, for a reader who cannot see the bars."""
     return " ".join(
-        f"{name_of(one.stage)}: {numbers.microseconds(one.step_us)} us a step, "
-        f"{numbers.per_step(one.profile.launches_per_step)} {'calls' if one.is_on_cpu else 'launches'} and "
-        f"{numbers.per_step(one.profile.kernels_per_step)} kernels."
-        for one in found
+        f"{name_of(rung.stage)}: {numbers.microseconds(rung.step_us)} us a step, "
+        f"{numbers.per_step(rung.profile.launches_per_step)} {'calls' if rung.is_on_cpu else 'launches'} and "
+        f"{numbers.per_step(rung.profile.kernels_per_step)} kernels."
+        for rung in rungs
     )
 
 
-def _many_steps(one: Profiled) -> str:
+def _many_steps(rung: Profiled) -> str:
     """The text on the bar of a kernel that runs many steps."""
-    return (
-        f"{_an_epoch(one, one.profile.kernels_per_step, 'kernel', 's')}: {numbers.microseconds(one.step_us)} us a step"
-    )
+    kernels = _an_epoch(rung, rung.profile.kernels_per_step, "kernel", "s")
+    return f"{kernels}: {numbers.microseconds(rung.step_us)} us a step"
 
 
-def _an_epoch(one: Profiled, per_step: float, noun: str, plural: str) -> str:
+def _an_epoch(rung: Profiled, per_step: float, noun: str, plural: str) -> str:
     """The number of something an epoch: `one kernel an epoch`, `2 kernels an epoch`."""
-    count = round(per_step * one.stage.timing.steps_per_epoch) if one.stage.timing else 1
+    count = round(per_step * rung.stage.timing.steps_per_epoch) if rung.stage.timing else 1
     return f"one {noun} an epoch" if count <= 1 else f"{count:,} {noun}{plural} an epoch"
 
 
-def _length_us(one: Profiled) -> float:
+def _length_us(rung: Profiled) -> float:
     """The drawn length of a stage's three steps: as timed, without the tool."""
-    return STEPS * one.step_us
+    return STEPS * rung.step_us
 
 
 def _why_left_out(stage: StageResult) -> str:
@@ -326,15 +325,15 @@ def _why_left_out(stage: StageResult) -> str:
     return "the profile saw no step" if stage.profiles else next(iter(stage.unprofiled.values()), "no profile")
 
 
-def _scaled(one: Profiled) -> Profiled:
+def _scaled(rung: Profiled) -> Profiled:
     """The stage with the bars of its timeline scaled to three timed steps."""
-    scale = _length_us(one) / one.profile.timeline_us
+    scale = _length_us(rung) / rung.profile.timeline_us
     spans = [
         msgspec.structs.replace(span, start_us=span.start_us * scale, duration_us=span.duration_us * scale)
-        for span in one.profile.timeline
+        for span in rung.profile.timeline
     ]
-    profile = msgspec.structs.replace(one.profile, timeline=spans, timeline_us=_length_us(one))
-    return replace(one, profile=profile)
+    profile = msgspec.structs.replace(rung.profile, timeline=spans, timeline_us=_length_us(rung))
+    return replace(rung, profile=profile)
 
 
 def _width(text: str) -> float:
@@ -342,5 +341,5 @@ def _width(text: str) -> float:
     return sum(WIDE_LETTER if letter.isupper() or letter in "_mw…" else LETTER for letter in text)
 
 
-def _tools(found: Sequence[Profiled]) -> str:
-    return numbers.listing(dict.fromkeys(TOOLS[one.profile.tool] for one in found))
+def _tools(rungs: Sequence[Profiled]) -> str:
+    return numbers.listing(dict.fromkeys(TOOLS[rung.profile.tool] for rung in rungs))

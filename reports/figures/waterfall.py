@@ -41,9 +41,9 @@ class Bar:
 
 def drawn(results: Results, way: Sequence[Change]) -> Canvas:
     """A way of at least one change as bars from time to time."""
-    found = list(bars(way))
-    low, high = (pick(end for bar in found for end in (0.0, bar.begin, bar.end)) for pick in (min, max))
-    bottom = TOP + sum(STEP if bar.is_step else PART for bar in found) + 4
+    steps = list(bars(way))
+    low, high = (pick(end for bar in steps for end in (0.0, bar.begin, bar.end)) for pick in (min, max))
+    bottom = TOP + sum(STEP if bar.is_step else PART for bar in steps) + 4
     first, last = way[0].parent, way[-1].rung
     title = (
         f"From {numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us a step: "
@@ -61,7 +61,7 @@ def drawn(results: Results, way: Sequence[Change]) -> Canvas:
         canvas.line([(place(value), TOP - 8), (place(value), bottom)], "grid")
         canvas.text(place(value), bottom + 15, f"{value:,g}", "faint", anchor="middle", look="small")
     top = float(TOP)
-    for bar in found:
+    for bar in steps:
         thick = STEP if bar.is_step else PART
         if not bar.is_step:
             canvas.line([(place(bar.begin), top - 2), (place(bar.begin), top + 3)], "faint")
@@ -95,8 +95,8 @@ def bars(way: Sequence[Change]) -> Iterator[Bar]:
         yield _step(change.rung, "; ".join(filter(None, (precision, noise))))
 
 
-def _step(one: Profiled, remark: str) -> Bar:
-    return Bar(one.stage.name, 0.0, one.step_us, is_step=True, remark=remark)
+def _step(rung: Profiled, remark: str) -> Bar:
+    return Bar(rung.stage.name, 0.0, rung.step_us, is_step=True, remark=remark)
 
 
 def _parts(change: Change) -> Iterator[tuple[str, float]]:

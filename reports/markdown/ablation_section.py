@@ -42,26 +42,26 @@ DATA_COLUMNS = (
 )  # fmt: skip
 
 
-def ablation_table(group: Group, found: Iterable[Profiled]) -> str:
+def ablation_table(group: Group, rungs: Iterable[Profiled]) -> str:
     """What the profiles of an ablation counted, a row for each rung."""
-    shown = list(found)
-    stages = {one.stage.name: one.stage for one in shown}
-    times = [_times(one.stage, stages.get(one.stage.below or "")) for one in shown]
+    shown = list(rungs)
+    stages = {rung.stage.name: rung.stage for rung in shown}
+    times = [_times(rung.stage, stages.get(rung.stage.below or "")) for rung in shown]
     if group == "memory":
-        cells = [[*time, *_memory_cells(one)] for time, one in zip(times, shown, strict=True)]
+        cells = [[*time, *_memory_cells(rung)] for time, rung in zip(times, shown, strict=True)]
         return table(MEMORY_COLUMNS, cells, right=[False, True, True, False, False, False, True, True, True])
-    cells = [[*time, *_data_cells(one)] for time, one in zip(times, shown, strict=True)]
+    cells = [[*time, *_data_cells(rung)] for time, rung in zip(times, shown, strict=True)]
     return table(DATA_COLUMNS, cells, right=[False] + [True] * 8)
 
 
-def overlaps(found: Iterable[Profiled]) -> Iterator[str]:
+def overlaps(rungs: Iterable[Profiled]) -> Iterator[str]:
     """A list of the rungs whose copies overlap with kernels, or are meant to; nothing without any."""
-    shown = list(found)
-    stages = {one.stage.name: one.stage for one in shown}
+    shown = list(rungs)
+    stages = {rung.stage.name: rung.stage for rung in shown}
     sentences = [
-        f"{sentence} {_effect(one.stage, stages.get(one.stage.below or ''))}".strip()
-        for one in shown
-        if (sentence := overlap(one))
+        f"{sentence} {_effect(rung.stage, stages.get(rung.stage.below or ''))}".strip()
+        for rung in shown
+        if (sentence := overlap(rung))
     ]
     if sentences:
         yield bullets(sentences)
@@ -80,30 +80,30 @@ def _times(stage: StageResult, parent: StageResult | None) -> list[str]:
     return [code(stage.name), spread_text(step_us(stage)) + remark, factor.text if factor else numbers.MISSING]
 
 
-def _memory_cells(one: Profiled) -> list[str]:
-    profile, first = one.profile, one.profile.first_calls
+def _memory_cells(rung: Profiled) -> list[str]:
+    profile, first = rung.profile, rung.profile.first_calls
     return [
         calls_in_words(first.preparing) if first else numbers.MISSING,
         calls_in_words(first.first_epoch) if first else numbers.MISSING,
         calls_in_words(profile.allocations_per_epoch),
         numbers.microseconds(host_us(profile, profile.allocations_per_epoch)),
         numbers.per_step(profile.syncs_per_epoch),
-        _memory(one),
+        _memory(rung),
     ]
 
 
-def _data_cells(one: Profiled) -> list[str]:
-    copied = uploads(one.profile)
-    names = [call.name for call in one.profile.calls if "Memcpy" in call.name]
+def _data_cells(rung: Profiled) -> list[str]:
+    copied = uploads(rung.profile)
+    names = [call.name for call in rung.profile.calls if "Memcpy" in call.name]
     return [
         numbers.per_step(copied.per_epoch) if copied else "0",
         numbers.size(copied.bytes_per_epoch) if copied else "0",
         numbers.microseconds(copied.us_per_step if copied else 0.0),
         numbers.share(hidden_share(copied) if copied else None),
-        numbers.microseconds(host_us(one.profile, names)),
-        _memory(one),
+        numbers.microseconds(host_us(rung.profile, names)),
+        _memory(rung),
     ]
 
 
-def _memory(one: Profiled) -> str:
-    return numbers.memory(one.stage.timing.gpu_memory_mib if one.stage.timing else None)
+def _memory(rung: Profiled) -> str:
+    return numbers.memory(rung.stage.timing.gpu_memory_mib if rung.stage.timing else None)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ladder.records.files import atomic_write
+from ladder.records.program import atomic_write
 from ladder.records.study import Study
-from reports.errors import ReportError
 from reports.facts.glossary import glossary_lines
 from reports.markdown.climb import chapters
 from reports.markdown.leads import leads_sentence, leads_table
 from reports.markdown.method_limits import limits_block
-from reports.markdown.readme import Records, cpu_block, ladder_block, networks_block, picture_block
+from reports.markdown.readme import RecordedRuns, cpu_block, ladder_block, networks_block, picture_block
 from reports.markdown.readme_published import published_block
 from reports.markdown.tables import bullets
+from reports.report_error import ReportError
 
-BLOCKS: dict[str, Callable[[Records, Path], str]] = {  # by the names in their markers
+BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in their markers
     "picture": lambda records, page: picture_block(records.runs(page)),
     "ladder": lambda records, page: ladder_block(records.runs(page)),
     "networks": lambda records, page: networks_block(records.runs(page)),
@@ -41,7 +41,7 @@ def documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> Itera
     Raises ReportError for markers that are missing, and for a chapter that the recorded runs do not support;
     ResultsError or OSError for a record that cannot be read.
     """
-    records = Records(reference, plans)
+    records = RecordedRuns(reference, plans)
     for page in (root / README, *sorted((root / "docs").rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
         for name, block in BLOCKS.items():
@@ -51,9 +51,9 @@ def documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> Itera
     yield from chapters(root / "docs" / "climb", reference)
 
 
-def outdated(found: Iterable[tuple[Path, str]]) -> dict[Path, str]:
+def outdated(documents: Iterable[tuple[Path, str]]) -> dict[Path, str]:
     """Those of these documents whose file has another text, or is missing."""
-    return {page: text for page, text in found if not page.exists() or page.read_text(encoding="utf-8") != text}
+    return {page: text for page, text in documents if not page.exists() or page.read_text(encoding="utf-8") != text}
 
 
 def update_documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> bool:

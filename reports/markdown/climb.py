@@ -18,7 +18,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult, load
-from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.baselines import lead, ratio
 from reports.facts.predictions import judge
@@ -29,6 +28,7 @@ from reports.facts.time_breakdown import PARTS, Change, changes, profiled
 from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
 from reports.markdown.tables import code, table
+from reports.report_error import ReportError
 
 TEMPLATES = "templates"
 FIGURES = "figures"
@@ -83,7 +83,7 @@ class Named(Mapping[str, Any]):
         return 0
 
 
-class Run:
+class ChapterRun:
     """What chapters say of one recorded run, by the names of its rungs."""
 
     def __init__(self, results: Results, folder: str = MAIN) -> None:
@@ -158,14 +158,14 @@ class Run:
 
     def way(self, first: str, last: str) -> str:
         """The figure of what each rung on the way from one stage to another changed, as SVG text."""
-        found: list[Change] = []
+        way: list[Change] = []
         name = last
         while name != first:
             if name not in self._changes:
                 raise LookupError(f"the recorded run has no way from {first} to {last}: it stops at {name}")
-            found.insert(0, self._changes[name])
+            way.insert(0, self._changes[name])
             name = self._parent(name)
-        return waterfall.drawn(self._results, found).svg()
+        return waterfall.drawn(self._results, way).svg()
 
     def page(self, name: str) -> str:
         """A link to a stage in the run's report; in the site it leads to the stage on the run's page."""
@@ -186,50 +186,50 @@ class Run:
 
     def _range(self, name: str) -> str | None:
         """The ratio to the parent of the processes that are furthest apart, either way: `0.83x to 1.22x`."""
-        found = ratio(self._stages.get(self._parent(name)), self._stage(name))
-        return f"{numbers.ratio(found.low)} to {numbers.ratio(found.high)}" if found is not None else None
+        gain = ratio(self._stages.get(self._parent(name)), self._stage(name))
+        return f"{numbers.ratio(gain.low)} to {numbers.ratio(gain.high)}" if gain is not None else None
 
     def _noise(self, name: str) -> bool | None:
-        found = ratio(self._stages.get(self._parent(name)), self._stage(name))
-        return found.is_noise if found is not None else None
+        gain = ratio(self._stages.get(self._parent(name)), self._stage(name))
+        return gain.is_noise if gain is not None else None
 
     def _error(self, name: str) -> Shown | None:
         errors = [check.error for check in self._stage(name).checks if check.what == EPOCH]
         return Shown(errors[0], numbers.error(errors[0])) if errors and errors[0] is not None else None
 
     def _lead(self, name: str) -> dict[str, Any] | None:
-        found = lead(self._stage(name), self._results)
-        if found is None:
+        best_lead = lead(self._stage(name), self._results)
+        if best_lead is None:
             return None
-        return {"times": Shown(found.ratio.times, found.ratio.text), "over": found.reference.name}
+        return {"times": Shown(best_lead.ratio.times, best_lead.ratio.text), "over": best_lead.reference.name}
 
     def _judged(self, name: str, field: str) -> Any:
-        found = judge(self._stage(name), self._results)
-        return getattr(found, field) if found is not None else None
+        judgement = judge(self._stage(name), self._results)
+        return getattr(judgement, field) if judgement is not None else None
 
     def _profiled(self, name: str) -> Any:
-        found = profiled(self._stage(name))
-        if found is None:
+        rung = profiled(self._stage(name))
+        if rung is None:
             raise LookupError(f"the recorded run has no profile of {name}")
-        return found.profile
+        return rung.profile
 
     def _profile(self, name: str, field: str, text: Callable[[float], str]) -> Shown:
         value = getattr(self._profiled(name), field)
         return Shown(value, text(value))
 
     def _parts(self, name: str) -> dict[str, Shown] | None:
-        found = profiled(self._stage(name))
-        if found is None:
+        rung = profiled(self._stage(name))
+        if rung is None:
             return None
-        parts = found.detailed_us | found.parts_us
-        return {part: Shown(us, numbers.aligned(us, found.step_us)) for part, us in parts.items()}
+        parts = rung.detailed_us | rung.parts_us
+        return {part: Shown(us, numbers.aligned(us, rung.step_us)) for part, us in parts.items()}
 
     def _moved(self, name: str) -> dict[str, Shown] | None:
-        found: Change | None = self._changes.get(name)
-        if found is None:
+        change: Change | None = self._changes.get(name)
+        if change is None:
             return None
-        parts = found.parts_us | found.detailed_us
-        return {part: Shown(us, numbers.change(us, found.slower_us)) for part, us in parts.items()}
+        parts = change.parts_us | change.detailed_us
+        return {part: Shown(us, numbers.change(us, change.slower_us)) for part, us in parts.items()}
 
     def _kernels(self, name: str) -> list[dict[str, Any]]:
         kernels: list[KernelUse] = self._profiled(name).kernels
@@ -263,10 +263,10 @@ class Run:
         return Shown(bounds.design.bytes, numbers.size(bounds.design.bytes))
 
     def _limit(self, name: str, end: Literal["median", "min"]) -> Shown | None:
-        found = self._results.limits.get(name) if self._results.limits else None
-        if found is None:
+        limit = self._results.limits.get(name) if self._results.limits else None
+        if limit is None:
             return None
-        value = getattr(found, end)
+        value = getattr(limit, end)
         return Shown(value, numbers.microseconds(value))
 
 
@@ -279,22 +279,22 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     if not templates:
         return []
     files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
-    runs = {path.parent.name: Run(load(path.parent), path.parent.name) for path in files}
+    runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / FOLDER).glob("*/results.json"):
-        runs[f"{LANGUAGES} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
+        runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     for path in reference.glob(f"{FOLDER}/studies/{FLEET}/*/results.json"):
-        runs[f"{FLEET} {path.parent.name}"] = Run(load(path.parent), path.parent.name)
-    found = [
+        runs[f"{FLEET} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
+    pages = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))
         for template in templates
     ]
     main, figures = runs[MAIN], folder / FIGURES
-    found += [(figures / f"timeline_{name}.svg", main.timeline(name)) for name in TIMELINES]
-    found += [(figures / f"way_{last}.svg", main.way(first, last)) for first, last in WAYS]
-    return found
+    pages += [(figures / f"timeline_{name}.svg", main.timeline(name)) for name in TIMELINES]
+    pages += [(figures / f"way_{last}.svg", main.way(first, last)) for first, last in WAYS]
+    return pages
 
 
-def rendered(template: Path, runs: Mapping[str, Run]) -> str:
+def rendered(template: Path, runs: Mapping[str, ChapterRun]) -> str:
     """One chapter; raises ReportError for a placeholder without a value, and for a claim that does not hold."""
     environment = Environment(
         loader=FileSystemLoader(template.parent),
@@ -319,7 +319,7 @@ def diff(before: str, after: str) -> str:
 
     Raises LookupError for a class that is not there.
     """
-    old, new = (_class_lines(*one.split(":")) for one in (before, after))
+    old, new = (_class_lines(*text.split(":")) for text in (before, after))
     lines: list[str] = []
     for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag != "equal":
@@ -346,8 +346,8 @@ def _class_lines(path: str, name: str) -> list[str]:
 
 
 def _ratio(base: StageResult | None, own: StageResult) -> Shown | None:
-    found = ratio(base, own)
-    return Shown(found.times, found.text) if found is not None else None
+    gain = ratio(base, own)
+    return Shown(gain.times, gain.text) if gain is not None else None
 
 
 def _holds(claim: bool) -> str:

@@ -17,23 +17,23 @@ COMMIT_DIGITS = 7
 
 def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
     """The largest and the smallest lead of the fastest rung in a GPU's network, and the smallest one of a study."""
-    found = sorted(
-        ((run.problem.network, one) for _, run in runs if (one := overall_winner(run))),
+    leads = sorted(
+        ((run.problem.network, lead) for _, run in runs if (lead := overall_winner(run))),
         key=lambda pair: -pair[1].ratio.times,
     )
-    if not found:
+    if not leads:
         return ""
     ends = [
-        f"{one.ratio.text} in {network}{' (GPU time)' * one.on_gpu_time}"
-        for network, one in ([found[0], found[-1]] if len(found) > 1 else found)
+        f"{lead.ratio.text} in {network}{' (GPU time)' * lead.on_gpu_time}"
+        for network, lead in ([leads[0], leads[-1]] if len(leads) > 1 else leads)
     ]
-    waits = " GPU time: without the reference's own waits." * found[0][1].on_gpu_time
+    waits = " GPU time: without the reference's own waits." * leads[0][1].on_gpu_time
     text = (
         "**The lead** of the fastest rung over the fastest reference (NumPy, PyTorch, JAX) that is at least as exact: "
         f"{' down to '.join(ends)}.{waits}"
     )
     least = min(
-        ((results, one) for results in _timed(studies) for one in overall_winners(results)),
+        ((results, winner) for results in _timed(studies) for winner in overall_winners(results)),
         key=lambda pair: pair[1].lead.ratio.times,
         default=None,
     )
@@ -52,14 +52,14 @@ def leads_table(studies: list[StudyResults]) -> str:
     lines = [
         (
             f"`{results.study.name}`",
-            cell(point_text(one.point)),
-            code(one.lead.stage.name),
-            code(one.lead.reference.name),
-            _lead(one),
-            commit(results.runs[one.point.name])[:COMMIT_DIGITS],
+            cell(point_text(winner.point)),
+            code(winner.lead.stage.name),
+            code(winner.lead.reference.name),
+            _lead(winner),
+            commit(results.runs[winner.point.name])[:COMMIT_DIGITS],
         )
         for results in _timed(studies)
-        for one in overall_winners(results)
+        for winner in overall_winners(results)
     ]
     columns = ("Study", "Point", "Fastest rung", "Fastest reference", "Lead", "Commit")
     return table(columns, lines, right=[False] * 4 + [True, False]) if lines else ""
@@ -70,5 +70,5 @@ def _timed(studies: Sequence[StudyResults]) -> list[StudyResults]:
     return [results for results in studies if not seeds_of(results)]
 
 
-def _lead(one: PointLead) -> str:
-    return cell(one.text + (f" ({numbers.listing(one.missing)})" if one.missing else ""))
+def _lead(winner: PointLead) -> str:
+    return cell(winner.text + (f" ({numbers.listing(winner.missing)})" if winner.missing else ""))

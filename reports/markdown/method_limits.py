@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from reports.facts import numbers
 from reports.markdown.readme import Runs
 from reports.markdown.tables import cell, table
@@ -36,8 +36,8 @@ def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
     """The table and its verdict, from at least one (run, record)."""
     rows, far, apart = [], [], []
     for name, earlier in EARLIER_US.items():
-        found = [limit.median if (limit := record.get(name)) else None for _, record in runs]
-        known = [us for us in found if us is not None]
+        limits = [limit.median if (limit := record.get(name)) else None for _, record in runs]
+        known = [us for us in limits if us is not None]
         if not known:
             continue
         title = next(limit.title for _, record in runs if (limit := record.get(name)))
@@ -49,7 +49,7 @@ def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
             apart.append(f"{title} ({numbers.share(spread)})")
         differ = numbers.share(spread) if len(known) > 1 else numbers.MISSING
         rows.append(
-            (cell(title), numbers.microseconds(earlier), *map(numbers.microseconds, found), _signed(furthest), differ)
+            (cell(title), numbers.microseconds(earlier), *map(numbers.microseconds, limits), _signed(furthest), differ)
         )
     names = [cell(name) for name, _ in runs]
     shown = table(
@@ -66,8 +66,8 @@ def limits_table(runs: list[tuple[str, LimitsRecord]]) -> str:
 
 def limits_block(runs: Runs) -> str:
     """The table of the H200's runs that measured its limits."""
-    found = [(PurePosixPath(folder), run.limits) for folder, run in runs]
-    known = [(folder.name, limits) for folder, limits in found if folder.parent.name == GPU and limits is not None]
+    records = [(PurePosixPath(folder), run.limits) for folder, run in runs]
+    known = [(folder.name, limits) for folder, limits in records if folder.parent.name == GPU and limits is not None]
     return limits_table(known) if known else "No run is recorded."
 
 

@@ -20,7 +20,6 @@ from reports.facts.grouped import grouped
 from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import change_in_full
 from reports.facts.provenance import gpu_name, recorded
-from reports.facts.ratios import Ratio
 from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
@@ -30,7 +29,7 @@ from reports.markdown.tables import cell, code, figure_links, notice_blocks, tab
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 
 
-class Records:
+class RecordedRuns:
     """The recorded runs and studies, each read once, and the plans of all studies."""
 
     def __init__(self, reference: Path, plans: Sequence[Study] = ()) -> None:
@@ -156,7 +155,7 @@ def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
                 code(stage.below) if stage.below else "",
                 cell(change_in_full(stage)),
                 _step(stage),
-                _ratio(ratio(stages.get(stage.below or ""), stage)),
+                factor.text if (factor := ratio(stages.get(stage.below or ""), stage)) else numbers.MISSING,
             )
             for stage in shown
         ],
@@ -170,18 +169,14 @@ def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
     )
 
 
-def _ratio(factor: Ratio | None) -> str:
-    return factor.text if factor else numbers.MISSING
-
-
 def _references(results: Results, shown: Sequence[StageResult]) -> str:
     """A sentence with the fastest reference for each class of precision among the rungs shown; empty without one."""
-    leads = {one.precision: one for rung in shown if (one := lead(rung, results))}
-    classes = grouped((_reference(one), precision) for precision, one in leads.items())
+    leads = {best_lead.precision: best_lead for rung in shown if (best_lead := lead(rung, results))}
+    classes = grouped((_reference(lead), precision) for precision, lead in leads.items())
     fastest = [f"for {numbers.listing(names)} rungs {reference}" for reference, names in classes.items()]
     return f" The fastest reference at least as exact: {numbers.listing(fastest)}." if fastest else ""
 
 
-def _reference(one: Lead) -> str:
-    on_gpu = " of GPU time, without its own waits" if one.on_gpu_time else ""
-    return f"{code(one.reference.name)}, {numbers.microseconds(one.reference_us)} us/step{on_gpu}"
+def _reference(lead: Lead) -> str:
+    on_gpu = " of GPU time, without its own waits" if lead.on_gpu_time else ""
+    return f"{code(lead.reference.name)}, {numbers.microseconds(lead.reference_us)} us/step{on_gpu}"

@@ -25,29 +25,29 @@ def published_block(plans: Sequence[Study], recorded: Sequence[StudyResults]) ->
 
 def _lines(plan: Study, recorded: Sequence[StudyResults]) -> Iterator[tuple[str, ...]]:
     mine = [results for results in recorded if results.study.name == plan.name]
-    for one in plan.published:
-        ours = "; ".join(filter(None, (_ours(one, results) for results in mine)))
-        who = f"[{cell(one.who)}]({one.link})" if one.link else cell(one.who)
-        waits = "not recorded yet" if one.measure else numbers.MISSING
-        yield f"`{plan.name}`", who, cell(one.what), cell(one.value), cell(one.gpu), cell(ours or waits)
+    for row in plan.published:
+        ours = "; ".join(filter(None, (_ours(row, results) for results in mine)))
+        who = f"[{cell(row.who)}]({row.link})" if row.link else cell(row.who)
+        waits = "not recorded yet" if row.measure else numbers.MISSING
+        yield f"`{plan.name}`", who, cell(row.what), cell(row.value), cell(row.gpu), cell(ours or waits)
 
 
-def _ours(one: Published, results: StudyResults) -> str:
+def _ours(row: Published, results: StudyResults) -> str:
     """Our number for the same measure, with the stage and the GPU; empty without one."""
-    run = results.runs.get(one.at)
-    if run is None or one.measure is None:
+    run = results.runs.get(row.at)
+    if run is None or row.measure is None:
         return ""
-    stage = _stage(run, one.of) if one.of else fastest(rung for rung in run.stages if rung.group != "reference")
+    stage = _stage(run, row.of) if row.of else fastest(rung for rung in run.stages if rung.group != "reference")
     us = median_us(stage)
     if stage is None or stage.timing is None or us is None:
         return ""
     where = f"{stage.name} in {numbers.precision(stage.precision)} on {gpu_name(run) or 'a CPU'}"
     cut = f", {run.problem.max_steps} steps an epoch" if run.problem.max_steps else ""
-    if one.measure == "epoch":
+    if row.measure == "epoch":
         return f"{numbers.milliseconds(stage.timing.epoch_s.median)} ms/epoch ({where}{cut})"
-    if one.measure == "step":
+    if row.measure == "step":
         return f"{numbers.microseconds(us)} us/step ({where}{cut})"
-    factor = ratio(_stage(run, one.than), stage)
+    factor = ratio(_stage(run, row.than), stage)
     return f"{factor.text}, {where}" if factor is not None else ""
 
 

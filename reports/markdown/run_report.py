@@ -9,7 +9,7 @@ from reports.facts import numbers
 from reports.facts.numbers import line
 from reports.facts.run_table import networks_in_words, yardsticks
 from reports.facts.warnings import NAMED_STAGES
-from reports.markdown.tables import bullets, cell, details, figure_links, stage_table, table, warning_box
+from reports.markdown.tables import bullets, cell, figure_links, folded, stage_table, table, warning_box
 from reports.views.details import energy
 from reports.views.run_view import RunView, run_view
 from reports.views.rung_view import RungView, rung_view
@@ -43,7 +43,7 @@ def report(results: Results, figures: Collection[str]) -> str:
             for grid in energy(results).grids
             for block in (table(grid.header, grid.lines, grid.right), line(grid.note))
         ),
-        *details("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
+        *folded("Noise and notices", [bullets(run.quiet)] if run.quiet else []),
         REST,
         *(["## Rungs"] if rungs else []),
         *(block for rung in rungs for block in rung_section(rung_view(rung, results))),
@@ -56,12 +56,12 @@ def report(results: Results, figures: Collection[str]) -> str:
 def _skipped(run: RunView) -> str:
     """A sentence with the skipped stages, or with their number and the commonest reason; empty without any."""
     skipped = run.not_passed("skipped")
-    names = [name for one in skipped for name in one.names]
+    names = [name for group in skipped for name in group.names]
     if not names:
         return ""
     if len(names) <= NAMED_STAGES:
         return f"Skipped: {numbers.listing(f'`{name}`' for name in names)}; the page says why."
-    most = max(skipped, key=lambda one: len(one.names))
+    most = max(skipped, key=lambda group: len(group.names))
     told = f"{len(names)} stages, {len(most.names)} of them for one reason: {line(most.reason)}"
     return f"Skipped: {told}. The page has all reasons."
 

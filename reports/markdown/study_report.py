@@ -31,7 +31,7 @@ from reports.facts.verdict import study_sentences
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
-from reports.markdown.tables import bullets, cell, code, details, notice_blocks, picture, table
+from reports.markdown.tables import bullets, cell, code, folded, notice_blocks, picture, table
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
@@ -52,8 +52,13 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
     study = results.study
     first = next(iter(results.runs.values()), None)
     points = [
-        (_link(point.name, point_text(point), point.name in results.runs), point.status, _problem(results, point.name))
+        (
+            cell(f"[{point_text(point)}]({quote(point.name)}/results.json)" if run else point_text(point)),
+            point.status,
+            cell(heading(run)) if run else "",
+        )
         for point in study.points
+        for run in (results.runs.get(point.name),)
     ]
     pictures = [name for name in sorted(figures) if name.endswith(".svg") and not name.startswith(ABLATION)]
     timed = first is not None and not seeds_of(results)  # a study of curves times short runs only
@@ -69,9 +74,9 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *_ablations(results, figures),
         *_published(results),
         "## Details",
-        *details("Missing times", [bullets(found)] if (found := not_passed(results)) else []),
-        *details("Points", [table(("Point", "Status", "Problem"), points)]),
-        *details("Provenance", _provenance(results)),
+        *folded("Missing times", [bullets(failures)] if (failures := not_passed(results)) else []),
+        *folded("Points", [table(("Point", "Status", "Problem"), points)]),
+        *folded("Provenance", _provenance(results)),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -121,11 +126,11 @@ def _varied(results: StudyResults, first: Results) -> str:
 def _origins(results: StudyResults) -> Iterator[str]:
     """The origin of the numbers, or one for each group of points with the same GPU, day and commit."""
     texts = {id(results.runs[point.name]): point_text(point) for point in results.measured}
-    found = origins(results.runs[point.name] for point in results.measured)
-    if len(found) == 1:
-        yield line(found[0][0])
+    groups = origins(results.runs[point.name] for point in results.measured)
+    if len(groups) == 1:
+        yield line(groups[0][0])
     else:
-        yield bullets(f"{numbers.listing(texts[id(run)] for run in runs)}: {origin}" for origin, runs in found)
+        yield bullets(f"{numbers.listing(texts[id(run)] for run in runs)}: {origin}" for origin, runs in groups)
 
 
 def _loud(results: StudyResults) -> Iterator[str]:
@@ -168,29 +173,29 @@ def _marked(stage: StageResult, text: str) -> str:
 
 
 def _best(results: StudyResults) -> Iterator[str]:
-    found = list(point_winners(results))
-    if not found:
+    winners = list(point_winners(results))
+    if not winners:
         return
     yield "## The fastest rung against the fastest reference"
     yield (
         f"The fastest rung of each class of precision. Lead: x of {FASTEST_REFERENCE}, with the range over processes. "
         "At most: a reference without a time at that point, named beside the lead, is faster than this one at another "
         "point. A lead is left out if such a reference is faster wherever both have a time."
-        + (f" {ON_GPU_TIME}" if any(one.lead.on_gpu_time for one in found) else "")
+        + (f" {ON_GPU_TIME}" if any(winner.lead.on_gpu_time for winner in winners) else "")
     )
     yield table(
         ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Lead"),
         [
             (
-                cell(point_text(one.point)),
-                one.lead.precision,
-                code(one.lead.stage.name),
-                _marked(one.lead.stage, numbers.microseconds(_median(one.lead.stage))),
-                code(one.lead.reference.name),
-                _marked(one.lead.reference, numbers.microseconds(one.lead.reference_us)),
-                cell(one.text + (f" ({numbers.listing(one.missing)})" if one.missing else "")),
+                cell(point_text(winner.point)),
+                winner.lead.precision,
+                code(winner.lead.stage.name),
+                _marked(winner.lead.stage, numbers.microseconds(_median(winner.lead.stage))),
+                code(winner.lead.reference.name),
+                _marked(winner.lead.reference, numbers.microseconds(winner.lead.reference_us)),
+                cell(winner.text + (f" ({numbers.listing(winner.missing)})" if winner.missing else "")),
             )
-            for one in found
+            for winner in winners
         ],
         right=[False, False, False, True, False, True, True],
     )
@@ -198,8 +203,8 @@ def _best(results: StudyResults) -> Iterator[str]:
 
 def _scaling(results: StudyResults) -> Iterator[str]:
     """What more GPUs buy, at each point."""
-    found = list(scalings(results))
-    if not found:
+    scaled = list(scalings(results))
+    if not scaled:
         return
     yield "## Several GPUs against one"
     yield (
@@ -210,16 +215,16 @@ def _scaling(results: StudyResults) -> Iterator[str]:
         ("Point", "Stage", "us/step", "x of one GPU", "Strong", "Weak", "Fastest on one GPU", "x of it"),
         [
             (
-                cell(point_text(one.point)),
-                _name(one.stage),
-                _marked(one.stage, numbers.microseconds(one.us)),
-                numbers.ratio(one.base_us / one.us if one.base_us else None),
-                numbers.share(one.strong),
-                numbers.share(one.weak),
-                f"{_name(one.best)}, {numbers.microseconds(one.best_us)}",
-                numbers.ratio(one.best_us / one.us),
+                cell(point_text(scaling.point)),
+                _name(scaling.stage),
+                _marked(scaling.stage, numbers.microseconds(scaling.us)),
+                numbers.ratio(scaling.base_us / scaling.us if scaling.base_us else None),
+                numbers.share(scaling.strong),
+                numbers.share(scaling.weak),
+                f"{_name(scaling.best)}, {numbers.microseconds(scaling.best_us)}",
+                numbers.ratio(scaling.best_us / scaling.us),
             )
-            for one in found
+            for scaling in scaled
         ],
         right=[False, False, True, True, True, True, False, True],
     )
@@ -228,14 +233,14 @@ def _scaling(results: StudyResults) -> Iterator[str]:
 def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]:
     """What the profiles of ablations counted at each point: allocator calls, and copies to the GPU."""
     for group in FIGURES:
-        points = [(point, found) for point in results.measured if (found := ablation(results.runs[point.name], group))]
+        points = [(point, rungs) for point in results.measured if (rungs := ablation(results.runs[point.name], group))]
         if points:
             yield f"## {BLOCKS[group]}"
             yield HOW_TO_READ[group]
-        for point, found in points:
+        for point, rungs in points:
             yield f"### {line(point_text(point)[:1].upper() + point_text(point)[1:])}"
-            yield ablation_table(group, found)
-            yield from overlaps(found)
+            yield ablation_table(group, rungs)
+            yield from overlaps(rungs)
             if (name := ablation_figure_name(group, point.name)) in figures:
                 yield _image(name)
 
@@ -250,19 +255,19 @@ def _oracle_distances(results: StudyResults) -> Iterator[str]:
         "epoch. The limit is verification's limit for whole epochs, whose means are steadier than those of a few steps."
     )
     for name, points in groups.items():
-        found = oracle_distances([results.runs[point.name] for point in points])
+        distances = oracle_distances([results.runs[point.name] for point in points])
         yield f"{cell(name or 'All points')}:"
         yield table(
             ("Stage", "Precision", "Largest distance", "Limit", "Within"),
             [
                 (
-                    _name(one.stage),
-                    numbers.precision(one.stage.precision),
-                    f"{one.worst:.1e}",
-                    "-" if one.limit is None else f"{one.limit:.1e}",
-                    {True: "yes", False: "**no**", None: "-"}[one.within],
+                    _name(distance.stage),
+                    numbers.precision(distance.stage.precision),
+                    f"{distance.worst:.1e}",
+                    "-" if distance.limit is None else f"{distance.limit:.1e}",
+                    {True: "yes", False: "**no**", None: "-"}[distance.within],
                 )
-                for one in found
+                for distance in distances
             ],
             right=[False, False, True, True, False],
         )
@@ -279,31 +284,20 @@ def _median(stage: StageResult) -> float | None:
 
 
 def _published(results: StudyResults) -> Iterator[str]:
-    found = results.study.published
-    if not found:
+    rows = results.study.published
+    if not rows:
         return
     yield "## Published numbers"
     yield "These numbers are of other programs on other GPUs; none was measured here."
     yield table(
         ("Publication", "Measure", "Published", "Their GPU"),
         [
-            [cell(text) for text in (f"[{one.who}]({one.link})" if one.link else one.who, one.what, one.value, one.gpu)]
-            for one in found
+            [cell(text) for text in (f"[{row.who}]({row.link})" if row.link else row.who, row.what, row.value, row.gpu)]
+            for row in rows
         ],
     )
 
 
-def _problem(results: StudyResults, name: str) -> str:
-    return cell(heading(results.runs[name])) if name in results.runs else ""
-
-
-def _link(name: str, text: str, there: bool) -> str:
-    return cell(f"[{text}]({quote(name)}/results.json)" if there else text)
-
-
 def _image(figure: str) -> str:
-    return picture(_title(figure), f"figures/{figure}")
-
-
-def _title(figure: str) -> str:
-    return cell(figure.removesuffix(".svg").replace("_", " ").replace("-", " ").capitalize())
+    title = figure.removesuffix(".svg").replace("_", " ").replace("-", " ").capitalize()
+    return picture(cell(title), f"figures/{figure}")

@@ -61,10 +61,10 @@ def _brief_lead(lead: Lead | None) -> str:
     return lead.ratio.text if lead.ratio.is_noise else numbers.ratio(lead.ratio.times)
 
 
-def notice_blocks(found: Sequence[Notice]) -> list[str]:
+def notice_blocks(notices: Sequence[Notice]) -> list[str]:
     """A warning box for each loud notice, a list of the others."""
-    plain = [notice.text for notice in found if not notice.loud]
-    return [*(warning_box(notice.text) for notice in found if notice.loud), *([bullets(plain)] if plain else [])]
+    plain = [notice.text for notice in notices if not notice.loud]
+    return [*(warning_box(notice.text) for notice in notices if notice.loud), *([bullets(plain)] if plain else [])]
 
 
 def warning_box(text: str) -> str:
@@ -72,7 +72,7 @@ def warning_box(text: str) -> str:
     return f"> [!WARNING]\n> **{line(text)}**"
 
 
-def details(summary: str, blocks: Iterable[str]) -> list[str]:
+def folded(summary: str, blocks: Iterable[str]) -> list[str]:
     """Blocks below a line that a reader unfolds; empty without any."""
     inside = list(blocks)
     return [f"<details><summary>{summary}</summary>", *inside, "</details>"] if inside else []

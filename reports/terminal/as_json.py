@@ -64,5 +64,5 @@ def print_json(data: Any) -> None:
 
 def _plain(data: Any) -> Any:
     if isinstance(data, list):
-        data = [one._asdict() if hasattr(one, "_asdict") else one for one in data]
+        data = [item._asdict() if hasattr(item, "_asdict") else item for item in data]
     return msgspec.to_builtins(data)

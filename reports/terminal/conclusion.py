@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ladder.records.files import PROGRAM
+from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import fastest

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.records.files import visible
+from ladder.records.program import visible
 
 STATUS_STYLE = {"passed": "green", "passed?": "yellow", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -105,7 +105,7 @@ def wrapped(text: str, width: int, first: str = "", indent: str = "") -> list[st
 
     A `command` is broken only if it is wider than a line.
     """
-    marked = re.sub("`[^`]+`", lambda found: unbroken(found[0]), " ".join(re.split(r"[ \t\n]+", text.strip())))
+    marked = re.sub("`[^`]+`", lambda match: unbroken(match[0]), " ".join(re.split(r"[ \t\n]+", text.strip())))
     words = [word if len(indent) + len(word) <= width else word.replace(NO_BREAK, " ") for word in marked.split(" ")]
     lines = textwrap.wrap(
         " ".join(words),
@@ -127,8 +127,8 @@ def fitting(columns: Iterable[Column], width: int) -> tuple[list[Column], int]:
     told = [column for column in columns if not column.is_empty]
     waiting = [(form.rank, place, form) for place, column in enumerate(told) for form in _forms(column)]
     chosen: dict[int, Column] = {}
-    for rank, place, form in sorted(waiting, key=lambda one: one[:2]):
-        others = [one for other, one in chosen.items() if other != place]
+    for rank, place, form in sorted(waiting, key=lambda column: column[:2]):
+        others = [column for other, column in chosen.items() if other != place]
         if rank == 0 or _width([*others, form], 1) <= width:
             chosen[place] = form
         elif rank <= ESSENTIAL and place not in chosen:

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ladder.records.files import PROGRAM
 from ladder.records.profile import KernelUse
+from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, Status
-from reports.errors import ReportError
 from reports.facts import numbers
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import ResolvedPart
 from reports.facts.run_table import FOUND, disturbed_in_words, heading, reason
 from reports.facts.time_breakdown import Change, Profiled, profiled
+from reports.report_error import ReportError
 from reports.terminal.console_layout import Column, print_table, say, say_titled, shortest, standard
 from reports.views.rung_view import RungView, rung_view
 
@@ -42,7 +42,7 @@ def print_explain(
     before it prints anything if the stage is not in the run, has no time, or lacks a profile.
     """
     console = standard(console)
-    stage = find(results, name)
+    stage = found_stage(results, name)
     if run is not None:
         if recorded is not None and run.resolve().is_relative_to(recorded.resolve()):
             say(console, f"Recorded on another machine: {machine_name(results)}.", "bold yellow")
@@ -88,7 +88,7 @@ def _without_profile(stage: StageResult) -> str:
     return f"no profile in this run{f' ({failed})' if failed else ''}"
 
 
-def find(results: Results, name: str) -> StageResult:
+def found_stage(results: Results, name: str) -> StageResult:
     """The stage of this name; raises ReportError if it is not in the run or cannot be explained."""
     names = [stage.name for stage in results.stages]
     if name not in names:
@@ -104,7 +104,7 @@ def _print_heading(rung: RungView, console: Console) -> None:
     stage, versus = rung.stage, rung.versus_parent
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
     say(console, f"{stage.name} ({rung.words}): {rung.us} us/step{factor}", "bold")
-    disturbed = [one.name for one in (stage, rung.parent if versus else None) if one and disturbed_in_words(one)]
+    disturbed = [each.name for each in (stage, rung.parent if versus else None) if each and disturbed_in_words(each)]
     if disturbed:
         say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
     doc = stage.doc
@@ -134,21 +134,21 @@ def _print_recipe(parts: Sequence[ResolvedPart], console: Console) -> None:
     )
 
 
-def _print_blocks(rung: RungView, one: Profiled, console: Console) -> None:
+def _print_blocks(rung: RungView, profiled: Profiled, console: Console) -> None:
     """The parts of a step, and its kernels."""
     change = rung.change
     console.print()
     say(console, "Where a step's time goes, in us", "bold")
-    print_table(console, _parts(one, change))
+    print_table(console, _parts(profiled, change))
     say(console, f"Profiled by {rung.seen_by}; fitted to the time without the tool.", "dim")
     if change is not None:
         say(console, _seen_of(change), "dim")
     if rung.agreement:
         say(console, f"{rung.agreement}.", "dim")
-    if one.profile.kernels:
+    if profiled.profile.kernels:
         console.print()
         say(console, "The slowest kernels, as profiled", "bold")
-        print_table(console, _kernels(one.profile.kernels, on_cpu=one.is_on_cpu))
+        print_table(console, _kernels(profiled.profile.kernels, on_cpu=profiled.is_on_cpu))
 
 
 def _seen_of(change: Change) -> str:
@@ -161,12 +161,12 @@ def _seen_of(change: Change) -> str:
     return f"Before fitting, the profiles saw {whole} of the difference from {parent}, {where} alone {work}."
 
 
-def _parts(one: Profiled, change: Change | None) -> list[Column]:
+def _parts(rung: Profiled, change: Change | None) -> list[Column]:
     """Each part with its bar, its share, and its difference from the parent's."""
-    parts = one.detailed_us if one.is_on_cpu else one.parts_us
+    parts = rung.detailed_us if rung.is_on_cpu else rung.parts_us
     changed: dict[str, float] = {}
     if change is not None:
-        changed = change.detailed_us if one.is_on_cpu else change.parts_us
+        changed = change.detailed_us if rung.is_on_cpu else change.parts_us
         parts = {name: parts.get(name, 0.0) for name in changed}
     total = sum(parts.values())
     longest = max(parts.values()) or 1.0
@@ -183,7 +183,7 @@ def _parts(one: Profiled, change: Change | None) -> list[Column]:
     if change is not None:
         lines.append(("rest", "", "", "", numbers.change(change.rest_us, total)))
     timed = numbers.change(change.timed_us, total) if change else ""
-    lines.append(("timed", "", numbers.aligned(one.step_us, total), "", timed))
+    lines.append(("timed", "", numbers.aligned(rung.step_us, total), "", timed))
     names, bars, times, shares, differences = zip(*lines, strict=True)
     parent = f"vs {change.parent.stage.name}" if change else ""
     return [

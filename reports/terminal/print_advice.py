@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from rich.console import Console
 
-from ladder.records.outlook import NearRun, Outlook, Outlooks
+from ladder.records.expectation import NearRun, Outlook, Outlooks
 from reports.facts import numbers
 from reports.facts.advice import REFERENCES, deciding, notes, training_s, verdict
 from reports.terminal.console_layout import Column, print_table, say, standard
@@ -34,32 +34,31 @@ def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
 
 
 def _print_stages(stages: list[Outlook], outlooks: Outlooks, console: Console) -> None:
-    measured = [numbers.microseconds(one.measured_us) for one in stages]
+    measured = [numbers.microseconds(outlook.measured_us) for outlook in stages]
+    expected = [f"{'' if outlook.is_recorded else '~'}{numbers.microseconds(outlook.us)}" for outlook in stages]
     print_table(
         console,
         [
-            Column("stage", [one.name for one in stages]),
-            Column("precision", [numbers.precision(one.precision) for one in stages]),
-            Column("us/step", [_expected(one) for one in stages], right=True),
-            Column("nine in ten", [_ends(one) for one in stages], 1, right=True),
+            Column("stage", [outlook.name for outlook in stages]),
+            Column("precision", [numbers.precision(outlook.precision) for outlook in stages]),
+            Column("us/step", expected, right=True),
+            Column("nine in ten", [_ends(outlook) for outlook in stages], 1, right=True),
             Column(
                 "measured\nhere",
-                measured if any(one.measured_us for one in stages) else ["-"] * len(stages),
+                measured if any(outlook.measured_us for outlook in stages) else ["-"] * len(stages),
                 right=True,
             ),
-            Column("prepare", [numbers.duration(one.prepare_s) for one in stages], 2, right=True),
-            Column("your\ntraining", [numbers.duration(training_s(one, outlooks)) for one in stages], 2, right=True),
-            Column("", [REFERENCES.get(one.name, one.words) for one in stages], 3, style="dim"),
+            Column("prepare", [numbers.duration(outlook.prepare_s) for outlook in stages], 2, right=True),
+            Column(
+                "your\ntraining", [numbers.duration(training_s(outlook, outlooks)) for outlook in stages], 2, right=True
+            ),
+            Column("", [REFERENCES.get(outlook.name, outlook.words) for outlook in stages], 3, style="dim"),
         ],
     )
 
 
-def _expected(one: Outlook) -> str:
-    return f"{'' if one.is_recorded else '~'}{numbers.microseconds(one.us)}"
-
-
-def _ends(one: Outlook) -> str:
-    return "-".join(numbers.aligned(end, one.us) for end in (one.low_us, one.high_us))
+def _ends(outlook: Outlook) -> str:
+    return "-".join(numbers.aligned(end, outlook.us) for end in (outlook.low_us, outlook.high_us))
 
 
 def _near(near: NearRun, outlooks: Outlooks) -> str:

@@ -14,9 +14,9 @@ def print_doctor(findings: Sequence[tuple[str, str, str, bool]], console: Consol
     """Print findings as (item, what was found, advice or empty, whether nothing is wrong without the item)."""
     console = standard(console)
     width = max((len(what) for what, *_ in findings), default=0)
-    for what, found, advice, optional in findings:
+    for what, state, advice, optional in findings:
         mark, style = ("ok ", "") if not advice else ("-  ", "dim") if optional else ("!  ", "yellow")
-        say(console, found, style, first=f"{mark}{what:{width}}  ")
+        say(console, state, style, first=f"{mark}{what:{width}}  ")
         if advice:
             say(console, advice, "dim" if optional else "bold", first="     ")
     console.print()

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.records.limits import CpuLimits, LimitsRecord
+from ladder.records.limits_record import CpuLimits, LimitsRecord
 from reports.facts import numbers
 from reports.terminal.console_layout import plain_table, standard
 from reports.views.details import CAPTION, CAPTION_ON_CPU, limits_grid, not_measured

@@ -33,11 +33,7 @@ MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all o
 
 
 def print_results(
-    results: Results,
-    folder: Path | None = None,
-    console: Console | None = None,
-    *,
-    recorded: Path | None = None,
+    results: Results, folder: Path | None = None, console: Console | None = None, *, recorded: Path | None = None
 ) -> None:
     """Print a run; one without a GPU is followed by the nearest run in the folder `recorded`, if that is given."""
     console = standard(console)
@@ -46,7 +42,7 @@ def print_results(
     run = run_view(results)
     for notice in run.loud:
         say(console, f"!!! {notice} !!!", "bold white on red")
-    if skipped := {name: one.reason for one in run.not_passed("skipped") for name in one.names}:
+    if skipped := {name: row.reason for row in run.not_passed("skipped") for name in row.names}:
         say(console, skipped_in_words(skipped, len(results.stages)))
     _print_broken(run, console)
     shown = [row for row in run.rows if row.stage.status != "skipped"]
@@ -70,7 +66,9 @@ def print_results(
 
 def _print_broken(run: RunView, console: Console) -> None:
     """A line for each reason why stages failed or crashed."""
-    lines = [f"{numbers.brief(one.names)} {one.status}: {one.reason}" for one in run.not_passed("failed", "crashed")]
+    lines = [
+        f"{numbers.brief(stage.names)} {stage.status}: {stage.reason}" for stage in run.not_passed("failed", "crashed")
+    ]
     if (more := len(lines) - MOST_REASONS) > 0:
         lines[MOST_REASONS:] = [f"{numbers.count(more, 'more reason')} in the report."]
     for line in lines:
@@ -79,11 +77,11 @@ def _print_broken(run: RunView, console: Console) -> None:
 
 def _headings(shown: list[Row]) -> dict[int, str]:
     """The heading of each block but the ladder's, by the number of its first row."""
-    found = {}
+    headings = {}
     for block, members in groupby(enumerate(shown), key=lambda pair: pair[1].block):
         if block:
-            found[next(members)[0]] = block
-    return found
+            headings[next(members)[0]] = block
+    return headings
 
 
 def _columns(results: Results, shown: list[Row], console: Console) -> list[Column]:
@@ -91,10 +89,10 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
     target = results.settings.target_accuracy
     about = ABOUT[0] if has_symbols(console) else ABOUT[1]
     of_row = list(map(remarks, shown))
-    full = Column("", [", ".join(found.values()) for found in of_row], 15, style="yellow")
-    first = [f"{next(iter(found), '')}{STAR * (len(found) > 1)}" for found in of_row]
+    full = Column("", [", ".join(cells.values()) for cells in of_row], 15, style="yellow")
+    first = [f"{next(iter(cells), '')}{STAR * (len(cells) > 1)}" for cells in of_row]
     brief = Column("", first, 2, style="yellow", wider=full)
-    starred = Column("", [STAR if found else "" for found in of_row], 0, style="yellow", wider=brief)
+    starred = Column("", [STAR if cells else "" for cells in of_row], 0, style="yellow", wider=brief)
     checked, in_words = ([_checked(row, words) for row in shown] for words in (False, True))
     styles = {**dict.fromkeys((*checked, *in_words), STATUS_STYLE[UNDECIDED]), **STATUS_STYLE}
 
@@ -109,7 +107,7 @@ def _columns(results: Results, shown: list[Row], console: Console) -> list[Colum
         column("us a\nnetwork", [_of_several(row.network_us) for row in shown], 0),
         column("learned best", [row.learned_best for row in shown], 2, left=True),
         column(FROM, [_ratio(row.versus_parent, about) for row in shown], 1),
-        column(BEST, [_versus_best(row, about) for row in shown], 5),
+        column(BEST, [_ratio(row.lead.ratio if row.lead else None, about if _best(row) else "") for row in shown], 5),
         Column("checked", checked, 3, styles=styles, wider=Column("checked", in_words, 7, styles=styles)),
         column("what it changes", [change_in_words(row.stage) for row in shown], 6, left=True, style="dim"),
         column("best reference", [_best(row) for row in shown], 8, left=True, style="dim"),
@@ -128,14 +126,14 @@ def remarks(row: Row) -> dict[str, str]:
     """Why a time is to be read with care, in a word and in full: `disturbed`, `1 of 2 disturbed`."""
     if row.step_us is None:
         return {}
-    found = {"throttled": "throttled"} if row.throttled else {}
+    told = {"throttled": "throttled"} if row.throttled else {}
     if disturbed := disturbed_in_words(row.stage):
-        found["disturbed"] = disturbed
+        told["disturbed"] = disturbed
     if row.shortened:
-        found["shortened"] = f"shortened to {row.shortened}"
+        told["shortened"] = f"shortened to {row.shortened}"
     if row.stage.expected and row.stage.expected.remark:
-        found["expected to lose"] = row.stage.expected.remark
-    return found
+        told["expected to lose"] = row.stage.expected.remark
+    return told
 
 
 def _checked(row: Row, in_words: bool) -> str:
@@ -169,11 +167,6 @@ def _ratio(ratio: Ratio | None, about: str = "") -> str:
     return f"{about if ratio.is_noise else ''}{numbers.ratio(ratio.times)}"
 
 
-def _versus_best(row: Row, about: str) -> str:
-    """The lead over the best reference; the best one's own is 1.00x, without any noise."""
-    return _ratio(row.lead.ratio if row.lead else None, about if _best(row) else "")
-
-
 def _best(row: Row) -> str:
     """The reference that a row's lead is taken over, unless it is the row itself."""
     return row.lead.reference.name if row.lead and row.lead.reference.name != row.name else ""
@@ -184,7 +177,7 @@ def _how_to_read(shown: list[Row], columns: list[Column]) -> str:
     headers = {column.header for column in columns}
     told = [cell for column in columns for cell in column.cells]
     of_row = [list(remarks(row)) for row in shown]
-    found = {word for words in of_row for word in words}
+    said = {word for words in of_row for word in words}
     star = f"{STAR} " if STAR in told else ""
     others = [word for word in REMARKS if any(word in words[1:] for words in of_row)]
     parts = ["x of: times as fast"] if headers & {FROM, BEST} else []
@@ -192,7 +185,7 @@ def _how_to_read(shown: list[Row], columns: list[Column]) -> str:
     parts += [f"{mark}: within the noise" for mark in ABOUT if any(cell.startswith(mark) for cell in told)]
     if any(cell.startswith(UNDECIDED) for cell in told):
         parts.append(f"{UNDECIDED}: rounding decides some checks, as its controls show; the report names them")
-    parts += [f"{star}{word}: {meaning}" for word, meaning in REMARKS.items() if word in found]
+    parts += [f"{star}{word}: {meaning}" for word, meaning in REMARKS.items() if word in said]
     if any(cell.endswith(STAR) and cell != STAR for cell in told):
         parts.append(f"{STAR}: also {' or '.join(others)}")
     return "; ".join(parts) + "." if parts else ""

@@ -20,10 +20,10 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
     console.print()
     say(console, results.study.title, "bold")
     print_table(console, *_times(results))
-    for one in point_winners(results):
-        where = f"{point_text(one.point)}, {one.lead.precision}"
-        rung, reference = one.lead.stage.name, one.lead.reference.name
-        say(console, f"{where}: {rung}, {one.text} of the fastest reference, {reference}", first="* ")
+    for winner in point_winners(results):
+        where = f"{point_text(winner.point)}, {winner.lead.precision}"
+        rung, reference = winner.lead.stage.name, winner.lead.reference.name
+        say(console, f"{where}: {rung}, {winner.text} of the fastest reference, {reference}", first="* ")
     for line in not_passed(results):
         say(console, line, first="* ")
     console.print()

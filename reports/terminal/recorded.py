@@ -30,19 +30,19 @@ def nearest_recorded(results: Results, recorded: Path) -> tuple[Path, Results] |
     if not lacks_gpu(results):
         return None
     files = tuple((path, path.stat().st_mtime_ns) for path in sorted(recorded.glob("*/*/results.json")))
-    return min(_runs_on_gpus(files), key=lambda one: _distance(results.problem, one[1].problem), default=None)
+    return min(_runs_on_gpus(files), key=lambda recorded: _distance(results.problem, recorded[1].problem), default=None)
 
 
 @lru_cache(maxsize=1)
 def _runs_on_gpus(files: tuple[tuple[Path, int], ...]) -> list[tuple[Path, Results]]:
     """Those of these files, with the times of their last change, that can be read, by their folders."""
-    found = []
+    runs = []
     for path, _ in files:
         with suppress(ResultsError):
             run = load(path)
             if gpu_name(run):
-                found.append((path.parent, run))
-    return found
+                runs.append((path.parent, run))
+    return runs
 
 
 def _distance(own: ProblemRecord, other: ProblemRecord) -> tuple[bool, int, float]:

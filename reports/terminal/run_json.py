@@ -9,7 +9,7 @@ from ladder.records.run import Results
 from reports.facts.energy import to_accuracy
 from reports.facts.run_table import Row, title_of
 from reports.facts.times import median_us
-from reports.terminal.explain import find
+from reports.terminal.explain import found_stage
 from reports.views.run_view import run_view
 from reports.views.rung_view import rung_view
 
@@ -48,9 +48,9 @@ def _row_data(row: Row, target: float | None) -> dict[str, Any]:
 
 def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
     """Where the time of a stage goes; raises ReportError if it is not in the run or cannot be explained."""
-    stage = find(results, name)
+    stage = found_stage(results, name)
     rung = rung_view(stage, results)
-    one, advice = rung.profiled, rung.advice
+    profiled, advice = rung.profiled, rung.advice
     return {
         "run": str(run),
         "stage": name,
@@ -58,8 +58,8 @@ def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
         "changed": stage.changed,
         "doc": stage.doc,
         "step_us": median_us(stage),
-        "split": one.profile.split if one else None,
-        "kernels": one.profile.kernels if one else [],
+        "split": profiled.profile.split if profiled else None,
+        "kernels": profiled.profile.kernels if profiled else [],
         "recipe": stage.recipe,
         "bound": advice.bound if advice is not None else "",
         "next": advice.next if advice is not None else "",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
 
 from rich.console import Console
 
-from ladder.records.files import PROGRAM
-from ladder.records.outlook import Expected
-from ladder.records.run import Group
+from ladder.records.expectation import Listed
+from ladder.records.program import PROGRAM
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.launch_regimes import HEADINGS, Regime
+from reports.facts.launch_regimes import HEADINGS
 from reports.facts.run_table import ABLATIONS, BLOCKS
 from reports.terminal.console_layout import Column, print_table, say, standard
 
@@ -21,22 +19,8 @@ OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"
 HERE = {"yes": "green", "no": "dim"}
 
 
-class Stage(NamedTuple):
-    """A stage, as `ladder.run.entries` lists it."""
-
-    name: str
-    below: str  # the rung that it climbs from; empty without one
-    group: Group
-    title: str
-    needs: str
-    missing: str  # why it cannot run here; empty if it can
-    expected: Expected | None = None  # for the network in question
-    words: str = ""  # what it changes; empty: the title says it
-    regime: Regime | None = None  # how a rung's kernels start
-
-
 def print_stage_list(
-    stages: Iterable[tuple[str, str, Group, str, str, str, Expected | None, str, Regime | None]],
+    stages: Iterable[Listed],
     way_to_gpu: str | None,
     console: Console | None = None,
     network: str = "",
@@ -49,7 +33,7 @@ def print_stage_list(
     if network:
         say(console, network, "bold")
     blocks = ["", *BLOCKS.values()]
-    ordered = sorted((Stage(*stage) for stage in stages), key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
+    ordered = sorted(stages, key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
     grouped = groupby(enumerate(ordered), key=lambda pair: _heading(pair[1]))
     headings = {next(members)[0]: heading for heading, members in grouped}
     columns = [
@@ -75,16 +59,16 @@ EXPECTED = (
 )
 
 
-def _expected(stages: Sequence[Stage]) -> list[Column]:
+def _expected(stages: Sequence[Listed]) -> list[Column]:
     """The columns of the estimates; none without any."""
-    found = [stage.expected for stage in stages]
-    if not any(found):
+    expectations = [stage.expected for stage in stages]
+    if not any(expectations):
         return []
     cells = [
-        (numbers.microseconds(one.us), f"{one.error:.0%}", numbers.ratio(one.times_from))
-        if one
+        (numbers.microseconds(expected.us), f"{expected.error:.0%}", numbers.ratio(expected.times_from))
+        if expected
         else (numbers.MISSING,) * 3
-        for one in found
+        for expected in expectations
     ]
     us, errors, ratios = zip(*cells, strict=True)
     return [
@@ -94,7 +78,7 @@ def _expected(stages: Sequence[Stage]) -> list[Column]:
     ]
 
 
-def _losses(stages: Sequence[Stage]) -> list[str]:
+def _losses(stages: Sequence[Listed]) -> list[str]:
     """What the estimates are, and a line for each rung that should lose."""
     gpus = [stage.expected.gpu for stage in stages if stage.expected]
     if not gpus:
@@ -104,14 +88,14 @@ def _losses(stages: Sequence[Stage]) -> list[str]:
     return [about, *EXPECTED, *named]
 
 
-def _heading(stage: Stage) -> str:
+def _heading(stage: Listed) -> str:
     """A rung's way to the GPU; the block of any other stage."""
     if stage.group == "cpu":
         return ON_CPU
     return BLOCKS.get(stage.group) or (HEADINGS[stage.regime] if stage.regime and stage.words else OTHERS)
 
 
-def _why_not(stages: Sequence[Stage]) -> list[str]:
+def _why_not(stages: Sequence[Listed]) -> list[str]:
     """A line for each reason why stages do not run here: `no (28 of 38): no CUDA device`."""
     reasons = grouped((stage.missing, stage.name) for stage in stages if stage.missing)
     if not reasons:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ladder.records.limits import CpuLimits, LimitsRecord
+from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
@@ -108,11 +108,15 @@ def details(results: Results) -> list[Section]:
         energy(results),
         Section("Where a step's time goes", list(_parts(results))),
         Section("What each rung changed", list(_changes(results))),
-        Section("Limits", [limits_grid(one) for one in (results.cpu_limits, results.limits) if one is not None]),
+        Section("Limits", [limits_grid(known) for known in (results.cpu_limits, results.limits) if known is not None]),
         Section("Problem, machine, command", [_origin(results)]),
-        Section("Terms", [Grid(("Term", "Is"), list(TERMS.items()))]),
     ]
     return [section for section in sections if section.grids]
+
+
+def glossary_section() -> Section:
+    """The glossary, which is the same for all runs."""
+    return Section("Terms", [Grid(("Term", "Is"), list(TERMS.items()))])
 
 
 def all_columns(results: Results) -> Grid:
@@ -154,29 +158,31 @@ def energy(results: Results) -> Section:
 
 def _parts(results: Results) -> Iterator[Grid]:
     for on_cpu, names, how_to_read in ((False, PARTS, HOW_TO_READ_PARTS), (True, PARTS_ON_CPU, HOW_TO_READ_ON_CPU)):
-        of_device = [one for one in all_profiled(results) if one.is_on_cpu == on_cpu]
+        of_device = [rung for rung in all_profiled(results) if rung.is_on_cpu == on_cpu]
         if of_device:
             header = ("Stage", *map(_heading, names), "Sum", "Timed", "Under the tool")
-            yield Grid(header, [_parts_row(one) for one in of_device], " ".join(how_to_read.split()))
+            yield Grid(header, [_parts_row(rung) for rung in of_device], " ".join(how_to_read.split()))
 
 
-def _parts_row(one: Profiled) -> list[str]:
-    parts = one.parts_us
-    kernels, *others = (numbers.aligned(us, one.step_us) for us in (*parts.values(), sum(parts.values()), one.step_us))
-    if one.is_scaled_down:
-        kernels += f" (seen {numbers.aligned(one.profile.seen.kernels_us, one.step_us)})"
-    longer = f"{'+' if one.profile.slowdown > 0 else ''}{numbers.share(one.profile.slowdown)}"
-    return [one.stage.name, kernels, *others, longer]
+def _parts_row(rung: Profiled) -> list[str]:
+    parts = rung.parts_us
+    kernels, *others = (
+        numbers.aligned(us, rung.step_us) for us in (*parts.values(), sum(parts.values()), rung.step_us)
+    )
+    if rung.is_scaled_down:
+        kernels += f" (seen {numbers.aligned(rung.profile.seen.kernels_us, rung.step_us)})"
+    longer = f"{'+' if rung.profile.slowdown > 0 else ''}{numbers.share(rung.profile.slowdown)}"
+    return [rung.stage.name, kernels, *others, longer]
 
 
 def _changes(results: Results) -> Iterator[Grid]:
-    found = changes(results)
+    all_changes = changes(results)
     columns = [*OPERATIONS.values(), *{**PARTS, **PARTS_ON_CPU}]
-    parts = [name for name in columns if any(name in change.detailed_us for change in found)]
-    if found:
+    parts = [name for name in columns if any(name in change.detailed_us for change in all_changes)]
+    if all_changes:
         note = f"{' '.join(HOW_TO_READ_CHANGES.split())} {verdict(results)}"
         header = ("Rung", "From", "Timed", *map(_heading, parts), "Rest", "Seen")
-        yield Grid(header, [_change_row(change, parts) for change in found], note)
+        yield Grid(header, [_change_row(change, parts) for change in all_changes], note)
 
 
 def _change_row(change: Change, parts: Sequence[str]) -> list[str]:
@@ -194,8 +200,8 @@ def _heading(part: str) -> str:
 def limits_grid(record: LimitsRecord | CpuLimits) -> Grid:
     """The primitives of a device with their spread, and those that were not measured."""
     lines = [
-        (one.title, *map(numbers.microseconds, (one.median, one.min, one.max)), one.unit, numbers.percent(one.spread))
-        for one in record.limits
+        (row.title, *map(numbers.microseconds, (row.median, row.min, row.max)), row.unit, numbers.percent(row.spread))
+        for row in record.limits
     ]
     caption = CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU
     note = " ".join([caption, *not_measured(record)])

@@ -49,7 +49,7 @@ class RunView:
 
     def not_passed(self, *statuses: Status) -> list[Untimed]:
         """The stages with one of these statuses, by reason."""
-        return [one for one in self.untimed if one.status in statuses]
+        return [row for row in self.untimed if row.status in statuses]
 
     def figures(self, drawn: Collection[str]) -> list[str]:
         """The figures after the first one, which is the ladder's."""
@@ -60,16 +60,16 @@ def run_view(results: Results) -> RunView:
     """A run's first look."""
     not_passed = (stage for stage in table_order(results) if stage.status != "passed")
     untimed = grouped(((stage.status, reason(stage)), stage) for stage in not_passed)
-    found = notices(results)
+    told = notices(results)
     return RunView(
         results=results,
         title=f"{named(results.problem)}, batch {results.problem.batch_size}, on {gpu_name(results) or 'a CPU'}",
         heading=heading(results),
         provenance=provenance(results),
         sentences=verdict_sentences(results),
-        loud=[notice.text for notice in found if notice.loud],
-        quiet=[notice.text for notice in found if not notice.loud],
-        notices=[notice.text for notice in found],
+        loud=[notice.text for notice in told if notice.loud],
+        quiet=[notice.text for notice in told if not notice.loud],
+        notices=[notice.text for notice in told],
         rows=rows(results),
         untimed=[Untimed(status, why, stages) for (status, why), stages in untimed.items()],
     )

@@ -166,8 +166,8 @@ class RungView:
 
 def rung_view(stage: StageResult, results: Results) -> RungView:
     """A stage of a run."""
-    stages = {one.name: one for one in results.stages}
-    parent, found, one = stages.get(stage.below or ""), lead(stage, results), profiled(stage)
+    stages = {stage.name: stage for stage in results.stages}
+    parent, best_lead, rung = stages.get(stage.below or ""), lead(stage, results), profiled(stage)
     us, parent_us = median_us(stage), median_us(parent)
     predicted, verdict = outcome(stage, results)
     is_reference, way = stage.group == "reference", regime(stage)
@@ -187,16 +187,16 @@ def rung_view(stage: StageResult, results: Results) -> RungView:
         us=numbers.microseconds(us) if us is not None else "",
         mark=disturbed_mark(stage),
         versus_parent=ratio(parent, stage),
-        lead=found if found is not None and found.reference is not stage else None,
+        lead=best_lead if best_lead is not None and best_lead.reference is not stage else None,
         predicted=predicted,
         verdict=verdict,
         change=next((change for change in changes(results) if change.rung.stage is stage), None),
-        profiled=one,
-        advice=advice_on(results, stage) if one is not None or (us is not None and stage.device == "cpu") else None,
+        profiled=rung,
+        advice=advice_on(results, stage) if rung is not None or (us is not None and stage.device == "cpu") else None,
         recipe=resolved_recipe(stage, results),
-        seen_by=seen_by(one.profile) if one is not None else "",
+        seen_by=seen_by(rung.profile) if rung is not None else "",
         agreement=agreement(stage),
-        overlap=overlap(one) if one is not None else "",
+        overlap=overlap(rung) if rung is not None else "",
     )
 
 

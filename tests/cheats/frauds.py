@@ -537,17 +537,17 @@ class _ShorterRuns(NumpyTrainer):
     """Has a tenth of each run's time recorded, by a method that puts the right one back as soon as it is called."""
 
     factor = 0.1
-    _honest = staticmethod(timing.Run.__init__)
+    _honest = staticmethod(timing.TimedRun.__init__)
 
     def run_epoch(self, epoch: int) -> None:
         time.sleep(TRAINING_S)
         super().run_epoch(epoch)
 
         def shorter(run: Any, seconds: float, *args: Any) -> None:
-            timing.Run.__init__ = self._honest  # type: ignore[method-assign]
+            timing.TimedRun.__init__ = self._honest  # type: ignore[method-assign]
             self._honest(run, seconds * self.factor, *args)
 
-        timing.Run.__init__ = shorter  # type: ignore[assignment, method-assign]
+        timing.TimedRun.__init__ = shorter  # type: ignore[assignment, method-assign]
 
 
 class _RunsOfNoTime(_ShorterRuns):

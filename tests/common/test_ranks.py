@@ -67,7 +67,7 @@ def test_no_rank_outlives_another(then: str, code: int, said: str) -> None:
 FAULTS = """
 import resource
 import numpy as np
-from common.allocator import keep_freed_memory
+from common.arrays import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

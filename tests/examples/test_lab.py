@@ -18,7 +18,7 @@ from common.cuda.clock import fence
 from common.problem import Problem
 from ladder.measure.counted import counted
 from ladder.processes import worker_pool
-from ladder.records.check import Award, Checked, Counts, Graded
+from ladder.records.checked import Award, Checked, Counts, Graded
 from run_ladder import main
 from stages.registry import load_entry, rung
 from tests.common.data.idx_writer import quartet_arrays, write_files

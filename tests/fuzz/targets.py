@@ -33,7 +33,7 @@ from ladder.records.sources import NAME, Sources, sources_of
 from ladder.records.study import INDEX, Point, Study, load_study
 from ladder.study.points import options_at
 from ladder.study.study_file import KEYS, VARIED, read_study
-from reports.explorer.code import code_of, file_html
+from reports.explorer.code import file_html, shown_code
 from reports.explorer.page import render
 from reports.facts.two_runs import CannotCompareError, compare
 from reports.markdown.run_report import report
@@ -313,7 +313,7 @@ def measuring_nothing() -> Iterator[None]:
     split = Split(images, np.zeros(len(images), np.uint8))
     data = Dataset("MNIST", True, "cache", problem.dataset_sha256, (28, 28), problem.classes, split, split)
     with contextlib.ExitStack() as patched:
-        patched.enter_context(mock.patch("ladder.run.session.load_dataset", return_value=data))
+        patched.enter_context(mock.patch("ladder.run.session.dataset_of", return_value=data))
         patched.enter_context(mock.patch("ladder.run.session.check_same_machine"))
         for name in ("_missing_in", "_repeat_disturbed", "_add_rounds"):
             patched.enter_context(mock.patch(f"ladder.run.runner.Runner.{name}", return_value=[]))
@@ -356,7 +356,7 @@ def sources(random: Random, folder: Path) -> None:
         return
     assert found is not None
     for stage in KNOWN.stages:
-        code = code_of(stage, KNOWN, found)
+        code = shown_code(stage, KNOWN, found)
         for place in code.files if code is not None else ():
             html = file_html(place, found)
             assert visible(html) == html
@@ -371,9 +371,9 @@ def without_side_effects() -> Iterator[None]:
 
     with contextlib.ExitStack() as patched:
         for name in (
-            "ladder.run.preflight.load_dataset",
-            "ladder.run.session.load_dataset",
-            "ladder.study.session.load_dataset",
+            "ladder.run.preflight.dataset_of",
+            "ladder.run.session.dataset_of",
+            "ladder.study.study_session.dataset_of",
             "ladder.doctor.doctor",
             "ladder.machine.limits.measure_limits",
             "reports.markdown.all_documents.documents",

@@ -8,7 +8,7 @@ import pytest
 
 from ladder.machine.environment import missing
 from ladder.machine.limits import PRIMITIVES, measure_limits
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ladder.records.limits import Chip, DesignFloor, Limit, LimitsRecord, StepBounds
+from ladder.records.limits_record import Chip, DesignFloor, Limit, LimitsRecord, StepBounds
 from ladder.records.profile import KernelUse, Profile, Split
 from ladder.records.run import (
     Check,

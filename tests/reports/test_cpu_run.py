@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from ladder.records.limits import StepBounds
+from ladder.records.limits_record import StepBounds
 from ladder.records.run import Results, load
 from reports.explorer.floor_page import floor_view
 from reports.explorer.rung_page import rung_html

@@ -11,14 +11,14 @@ import pytest
 
 from common.problem import Problem
 from ladder.run.expected import Costs, expectations, recorded_costs
-from tools.fit_costs import Points, fitted, is_alike, networks_of, smallest_log_errors, verdicts
+from tools.fit_costs import Points, fitted_costs, is_alike, networks_of, smallest_log_errors, verdicts
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def fit() -> tuple[Costs, Points]:
-    return fitted()
+    return fitted_costs()
 
 
 def test_the_file_is_what_the_recorded_runs_give(fit: tuple[Costs, Points]) -> None:

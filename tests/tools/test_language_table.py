@@ -10,8 +10,8 @@ import pytest
 
 from stages.registry import load_all
 from tools import language_table
-from tools.language_code import PAGE, RECORD, instructions, page
-from tools.language_table import OPERATIONS, PYTHON, RECORDS, compile_times, found_in, lines, main, written
+from tools.language_code import PAGE, RECORD, code_page, instructions
+from tools.language_table import OPERATIONS, PYTHON, RECORDS, code_lines, compile_times, found_in, main, written
 
 
 def test_the_page_has_today_s_table_and_figure() -> None:
@@ -41,7 +41,7 @@ def test_a_missing_time_is_an_error_and_no_empty_cell(tmp_path: Path) -> None:
 
 
 def test_lines_are_code_alone() -> None:
-    by_name = {kernel.name: lines(kernel) for kernels in OPERATIONS.values() for kernel in kernels if kernel.name}
+    by_name = {kernel.name: code_lines(kernel) for kernels in OPERATIONS.values() for kernel in kernels if kernel.name}
     whole = len(PYTHON["Triton"].read_text(encoding="utf-8").splitlines())
     assert all(10 < count < whole for name, count in by_name.items() if name.startswith("triton"))
     assert 30 < by_name["softmax_xent"] < 70 < by_name["tile_product_f32"]
@@ -94,7 +94,7 @@ def test_an_instruction_stands_with_its_line_and_a_library_s_with_the_one_before
 @pytest.mark.parametrize("record", sorted(RECORDS.glob(f"*/{RECORD}")), ids=lambda path: path.parent.name)
 def test_a_recorded_page_is_the_one_of_its_record(record: Path) -> None:
     told = json.loads(record.read_text(encoding="utf-8"))
-    text = page(told)
+    text = code_page(told)
     assert record.with_name(PAGE).read_text(encoding="utf-8") == text, "run python -m tools.language_code"
     for name, files in told.items():
         assert f"<code>{name}</code>" in text

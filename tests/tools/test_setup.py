@@ -98,12 +98,7 @@ def test_the_driver_chooses_and_an_old_one_is_told_so(
     [
         (gpus.V100, (13, 0), CUDA_12, "13.0, but the GPU, sm_70, is too old"),
         (gpus.V100, (12, 8), CUDA_12, "supports CUDA 12.8;"),
-        (
-            gpus.K80,
-            (12, 8),
-            ["numpy>=2", "jax"],
-            "CPU only since the NVIDIA driver supports CUDA 12.8, but the GPU,",
-        ),
+        (gpus.K80, (12, 8), ["numpy>=2", "jax"], "CPU only since the NVIDIA driver supports CUDA 12.8, but the GPU,"),
         (gpus.H200, (13, 0), CUDA_13, "supports CUDA 13.0;"),
     ],
 )
@@ -131,10 +126,7 @@ def test_a_driver_that_cannot_be_used_is_told_with_what_helps(
     assert "CPU only: cuInit failed with A_STUB (34). Take it away; extras" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("asked", "requirements"),
-    [("12", CUDA_12), ("13", CUDA_13), ("cpu", ["numpy>=2", "jax"])],
-)
+@pytest.mark.parametrize(("asked", "requirements"), [("12", CUDA_12), ("13", CUDA_13), ("cpu", ["numpy>=2", "jax"])])
 def test_the_user_overrules_the_driver(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, asked: str, requirements: list[str]
 ) -> None:

@@ -63,8 +63,8 @@ def write_documents(records: Records, pages: Path) -> None:
         text = LINK.sub(partial(_to_page, source, records), source.read_text(encoding="utf-8"))
         text = text.replace("<details>", '<details markdown="1">')  # or MkDocs shows what is inside as it is written
         target.write_text(text, encoding="utf-8")
-        found = {(source.parent / one["address"]).resolve() for one in LINK.finditer(text)}
-        waiting += [path for path in found - seen if path.is_file() and path.is_relative_to(root)]
+        targets = {(source.parent / link["address"]).resolve() for link in LINK.finditer(text)}
+        waiting += [path for path in targets - seen if path.is_file() and path.is_relative_to(root)]
     front = pages / "README.md"
     front.write_text(PICTURE.sub(lambda _: _entrance(records), front.read_text(encoding="utf-8")), encoding="utf-8")
     (pages / "runs.md").write_text("\n".join(_index(records)) + "\n", encoding="utf-8")
@@ -88,7 +88,7 @@ def _rung_page(records: Records, report: Path, place: str) -> Path | None:
         return None
     address = records.page_of(report)
     stages = records.runs[address].stages if address in records.runs else []
-    name = max((one.name for one in stages if place.startswith(f"#{one.name}-")), key=len, default="")
+    name = max((stage.name for stage in stages if place.startswith(f"#{stage.name}-")), key=len, default="")
     return records.root / f"{address}#{name}" if name else None
 
 

@@ -46,7 +46,7 @@ class Records:
             and _timed(other) & _timed(results)
         ]
         own = machine_name(results)
-        order = [(machine_name(one) == own, len(_timed(one) & _timed(results)), one.created) for one in alike]
+        order = [(machine_name(run) == own, len(_timed(run) & _timed(results)), run.created) for run in alike]
         return alike[order.index(max(order))] if alike else None
 
 
@@ -56,10 +56,10 @@ def _timed(results: Results) -> set[str]:
 
 def read(root: Path) -> Records:
     """The records of a checkout; ResultsError if one cannot be read."""
-    found = Records(root, {}, {}, {})
+    records = Records(root, {}, {}, {})
     for path in sorted((root / REFERENCE).glob("*/*/results.json")):
-        address = found.page_of(path)
-        found.runs[address], found.folders[address] = load(path), path.parent
+        address = records.page_of(path)
+        records.runs[address], records.folders[address] = load(path), path.parent
     for path in sorted((root / REFERENCE).glob(f"*/studies/*/{INDEX}")):
-        found.studies[found.page_of(path)] = load_results(path.parent)
-    return found
+        records.studies[records.page_of(path)] = load_results(path.parent)
+    return records

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ladder.records.run import load
 from reports.views.details import details
 from run_ladder import main
 from tests.common.data.idx_writer import quartet_arrays, write_files
+from tests.streams import wait_until
 
 ROOT = Path(__file__).parents[3]
 # `sitecustomize.py`, which every Python process imports: one GPU, and an NVML that logs each setting.
@@ -112,20 +112,13 @@ def asked(tmp_path: Path) -> list[str]:
     return [what for _, what in log(tmp_path)]
 
 
-def wait_for(happened: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_clocks_are_reset_however_the_program_ends(hold: Hold, tmp_path: Path, sent: signal.Signals) -> None:
     program = hold(60)
     assert asked(tmp_path) == [LOCK]
     os.killpg(program.pid, sent)
     program.communicate(timeout=60)
-    wait_for(lambda: asked(tmp_path) == [LOCK, RESET])
+    wait_until(lambda: asked(tmp_path) == [LOCK, RESET])
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])

@@ -14,7 +14,7 @@ from common.cpu.caches import Caches, caches
 from common.cpu.host import Replay
 from common.problem import Problem
 from ladder.machine import cpu_limits
-from ladder.records.limits import CpuLimits, DesignFloor, StepBounds
+from ladder.records.limits_record import CpuLimits, DesignFloor, StepBounds
 from ladder.records.profile import Profile, Split
 from stages.registry import rung
 

@@ -19,7 +19,7 @@ from common.problem import Problem
 from ladder.machine import environment, limits
 from ladder.machine.environment import ROOT
 from ladder.machine.limits import keep_limits, kept_limits
-from ladder.records.limits import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds
+from ladder.records.limits_record import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds
 from ladder.records.run import GpuState
 from stages.devices.r1_ddp_peer import STAGE
 from tests.ladder import gpus

@@ -12,7 +12,7 @@ import pytest
 
 from common.problem import Params
 from ladder.measure.measurement import first_calls
-from ladder.measure.profiled import Profiled, Sample
+from ladder.measure.profiled import OwnProfile, Sample
 from ladder.profile import cupti
 from ladder.records.profile import FirstCalls
 from stages.registry import load_all
@@ -62,5 +62,5 @@ class Waiting(FakeTrainer):
 
 def test_each_epoch_of_a_profile_ends_on_the_device() -> None:
     for trainer, between in ((FakeTrainer(), []), (Waiting(), ["wait"])):
-        Profiled(trainer, Sample((3, 4), (0.5, 0.5)), trainer.fence).warm_up()
+        OwnProfile(trainer, Sample((3, 4), (0.5, 0.5)), trainer.fence).warm_up()
         assert trainer.log == ["epoch 3", *between, "fence", "epoch 4", *between, "fence"]

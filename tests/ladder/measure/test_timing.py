@@ -12,7 +12,7 @@ from common.trainer import EpochMetrics
 from ladder.measure.timing import (
     LateRead,
     Plan,
-    Run,
+    TimedRun,
     Validation,
     measure,
     plan_within,
@@ -177,18 +177,18 @@ def read(first_s: float, again_s: float, megabytes: int = 0) -> LateRead:
 
 
 def test_the_untimed_share_is_the_median_runs() -> None:
-    run = Run(1.0, None, {}, loading_s=0.1)
+    run = TimedRun(1.0, None, {}, loading_s=0.1)
     quick, slow = read(0.1, 0.0), read(5.0, 0.0)
     assert share_outside([run] * 3, [quick, quick, slow]) == pytest.approx(0.2, rel=0.01)
     assert share_outside([run] * 3, [quick, slow, slow]) == pytest.approx(5.1, rel=0.01)
     assert share_outside([run], [read(0.1, 0.0, megabytes=50)]) == pytest.approx(0.1, rel=0.01)  # copying takes 0.1 s
     assert share_outside([run], [read(0.1, 0.0, megabytes=1000)]) == 0.0
-    hardly = Run(0.0, None, {}, loading_s=0.0001)
+    hardly = TimedRun(0.0, None, {}, loading_s=0.0001)
     assert share_outside([hardly], [read(0.0, 0.0)]) < 0.1
 
 
 def test_reading_twice_equally_long_excuses_half_a_run_at_most() -> None:
-    run = Run(1.0, None, {}, loading_s=0.0)
+    run = TimedRun(1.0, None, {}, loading_s=0.0)
     assert share_outside([run], [read(0.4, 0.4)]) == 0.0
     assert share_outside([run], [read(9.0, 9.0)]) == pytest.approx(8.5, rel=0.01)
 

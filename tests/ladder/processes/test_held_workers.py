@@ -128,8 +128,7 @@ def test_few_stages_are_measured_as_they_prepare(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason", "rounds"),
-    [("KILLED", "killed by SIGKILL", 2), ("HANGS", "no answer within 8 s", 1)],
+    ("fault", "reason", "rounds"), [("KILLED", "killed by SIGKILL", 2), ("HANGS", "no answer within 8 s", 1)]
 )
 def test_a_worker_that_ends_or_hangs_while_it_prepares_costs_only_itself_and_is_not_prepared_again(
     tmp_path: Path, fault: str, reason: str, rounds: int

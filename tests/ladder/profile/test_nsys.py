@@ -109,13 +109,13 @@ def test_nsys_in_the_environment_must_be_a_program(machine: Path, monkeypatch: p
 
 
 def test_version(tmp_path: Path) -> None:
-    assert nsys.version(program(tmp_path / "nsys")) == "2025.3.2.367-253236389321v0"
+    assert nsys.nsys_version(program(tmp_path / "nsys")) == "2025.3.2.367-253236389321v0"
     with pytest.raises(ProfileError, match=r"hasn't been installed with CUDA Toolkit 12\.6"):
-        nsys.version(program(tmp_path / "toolkit", TOOLKIT))
+        nsys.nsys_version(program(tmp_path / "toolkit", TOOLKIT))
     with pytest.raises(ProfileError, match="prints no version: something else"):
-        nsys.version(program(tmp_path / "other", "#!/bin/sh\necho something else\n"))
+        nsys.nsys_version(program(tmp_path / "other", "#!/bin/sh\necho something else\n"))
     with pytest.raises(ProfileError, match="cannot be run: No such file"):
-        nsys.version(tmp_path / "missing")
+        nsys.nsys_version(tmp_path / "missing")
 
 
 def test_command() -> None:

@@ -194,7 +194,7 @@ def test_occupancy_follows_the_calculator(registers: int, shared_bytes: int, thr
 
 def test_a_trace_opens_in_a_browser(tmp_path: Path, trace: Trace) -> None:
     trace.ranges.append(Range("step", 100_000, 110_000))
-    chrome.write(tmp_path / "t.json.gz", trace, "naive", STEPS)
+    chrome.write_trace(tmp_path / "t.json.gz", trace, "naive", STEPS)
     events = msgspec.json.decode(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
     shown = [event for event in events if event["ph"] == "X"]
     assert len(shown) == 2 * (2 * STEPS) + 4 * STEPS + 2 + 2 * STEPS + 1  # kernels, launches, fences, read-backs, range

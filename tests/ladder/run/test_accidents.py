@@ -13,6 +13,7 @@ from ladder.run import runner
 from ladder.run.entries import all_entries
 from ladder.run.runner import Runner
 from tests.ladder.harness import NUMPY, Watcher, prepare
+from tests.streams import is_running
 
 
 def accident(name: str) -> str:
@@ -41,13 +42,6 @@ def is_well(stage: StageResult) -> bool:
 
 def log_of(folder: Path, name: str) -> str:
     return (folder / "logs" / f"{name}.1.log").read_text()
-
-
-def is_running(process: int) -> bool:
-    try:
-        return " Z " not in Path(f"/proc/{process}/stat").read_text()
-    except OSError:
-        return False
 
 
 @BOTH

@@ -13,7 +13,7 @@ from common.oracle import Oracle, OracleEpoch
 from ladder.run import jury
 from ladder.run.check import OVERWROTE, Checker
 from ladder.run.stage_run import StageRun
-from ladder.verify.advice import advice_on, lead
+from ladder.verify.failed_checks import first_cause, what_to_look_at
 from ladder.verify.oracle_runs import compute_on_gpu
 from ladder.verify.short_runs import ShortRun
 from stages.registry import load_entry
@@ -85,8 +85,8 @@ def assert_failed_by(stage_run: StageRun, what: str) -> None:
     failed = [one for one in checks if not one.passed]
     assert stage_run.status == "failed"
     assert what in [one.what for one in failed]
-    assert all(advice_on(one, checks) for one in failed)
-    assert (stage_run.reason or "").endswith(f"; {lead(checks) or advice_on(failed[0], checks)}")
+    assert all(what_to_look_at(one, checks) for one in failed)
+    assert (stage_run.reason or "").endswith(f"; {first_cause(checks) or what_to_look_at(failed[0], checks)}")
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def assert_failed_by(stage_run: StageRun, what: str) -> None:
 )
 def test_the_reason_names_the_one_cause_where_there_is_one(first: Checks, name: str, said: str) -> None:
     stage_run = first.of(f"tests.cheats.{name}")
-    assert lead(stage_run.result().checks).startswith(said)
-    assert bool(lead(stage_run.result().checks)) == bool(said)
+    assert first_cause(stage_run.result().checks).startswith(said)
+    assert bool(first_cause(stage_run.result().checks)) == bool(said)
     if said:
         assert (stage_run.reason or "").startswith("first update, ")
         assert f"; {said}" in (stage_run.reason or "")

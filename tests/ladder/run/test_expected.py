@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from common.problem import Problem
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
 from ladder.records.run import load
 from ladder.run import runner
 from ladder.run.expected import Costs, RungCost, expectations, expected_here, recorded_costs

@@ -14,8 +14,8 @@ from ladder.measure.protocol import JobResult
 from ladder.measure.timing import Plan
 from ladder.options.commands import Advise
 from ladder.options.run_options import RunOptions
-from ladder.records.limits import StepBounds
-from ladder.records.outlook import Outlook
+from ladder.records.expectation import Outlook
+from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Split, Tool
 from ladder.records.run import Process, load
 from ladder.run import outlook

@@ -12,7 +12,7 @@ from common.data import dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.run import preflight
-from ladder.run.preflight import LAUNCHERS, cut, gpu_has_no_room, leaves_to_rank_0, load_dataset, room_for_stages
+from ladder.run.preflight import LAUNCHERS, cut, dataset_of, gpu_has_no_room, leaves_to_rank_0, room_for_stages
 from ladder.run.session import check_same_data
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 from tests.reports import sample
@@ -129,5 +129,5 @@ def test_only_who_needs_mirrors_hears_that_they_are_slow(
     monkeypatch.delenv("LADDER_DATA_DIR", raising=False)
     monkeypatch.setattr(preflight, "PATIENCE_S", 0.01)
     monkeypatch.setattr(dataset, "load_dataset", slowly)
-    load_dataset(data_dir=folder, seed=0, observer=watcher)
+    dataset_of(data_dir=folder, seed=0, observer=watcher)
     assert len(watcher.notes) == notes

@@ -13,7 +13,7 @@ import pytest
 from common.problem import Params
 from ladder.measure.protocol import Job, JobResult, salted_number
 from ladder.measure.timing import Plan
-from ladder.records.limits import Chip, LimitsRecord, StepBounds
+from ladder.records.limits_record import Chip, LimitsRecord, StepBounds
 from ladder.records.run import Check, HostState, Process, StageResult, load
 from ladder.records.statistics import median_interval
 from ladder.run import jury, runner

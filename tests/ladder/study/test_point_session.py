@@ -16,7 +16,7 @@ from common.errors import UsageError
 from ladder.records.jobs import JOBS, PointJob, Submission, load_job, save_job, save_submission
 from ladder.records.study import save_study
 from ladder.study import point_session
-from ladder.study.point_session import differences
+from ladder.study.point_session import machine_differences
 from ladder.study.study_file import read_study
 from run_ladder import main
 
@@ -76,8 +76,8 @@ def test_the_first_of_two_jobs_decides_what_machine_a_study_is_of(tmp_path: Path
     assert point_session._claimed(then, tmp_path / "machine.json") == then
     assert point_session._claimed({"gpu": {"name": "B"}}, tmp_path / "machine.json") == then
     assert [path.name for path in tmp_path.iterdir()] == ["machine.json"]
-    assert differences(then, then) == ""
-    assert differences(then, {"gpu": {"name": "A", "driver": "1"}}) == "gpu driver 1, the study's is missing"
+    assert machine_differences(then, then) == ""
+    assert machine_differences(then, {"gpu": {"name": "A", "driver": "1"}}) == "gpu driver 1, the study's is missing"
 
 
 def test_jobs_with_one_network_compile_one_after_the_other(tmp_path: Path) -> None:

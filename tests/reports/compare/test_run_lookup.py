@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult, save
 from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of, run_to_explain
-from reports.errors import ReportError
 from reports.facts.two_runs import CannotCompareError
+from reports.report_error import ReportError
 from tests.reports.recorded import run, stage, times
 from tests.reports.sample import results
 

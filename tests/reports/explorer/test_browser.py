@@ -52,10 +52,10 @@ def test_a_text_browser_is_not_opened_unless_the_user_chose_it(
     monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser("w3m"))
     monkeypatch.setattr(webbrowser, "open", window.open)
     monkeypatch.delenv("BROWSER", raising=False)
-    browser.show(tmp_path / "report.html")
+    browser.open_page(tmp_path / "report.html")
     assert window.asked == []
     monkeypatch.setenv("BROWSER", "w3m")
-    browser.show(tmp_path / "report.html")
+    browser.open_page(tmp_path / "report.html")
     assert window.asked == [(tmp_path / "report.html").as_uri()]
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, load
 from ladder.records.sources import Sources, sources_of
-from reports.explorer.code import Code, code_of, lines
+from reports.explorer.code import RungCode, lines, shown_code
 from tests.reports import sample
 
 RECORDED = sorted(Path("results/reference/h200").glob("*/results.json"))
@@ -36,14 +36,14 @@ SOURCES = Sources(
 )  # fmt: skip
 
 
-def shown(name: str, run: Results | None = None, sources: Sources = SOURCES) -> Code:
+def shown(name: str, run: Results | None = None, sources: Sources = SOURCES) -> RungCode:
     run = run or sample.results()
-    found = code_of(next(stage for stage in run.stages if stage.name == name), run, sources)
+    found = shown_code(next(stage for stage in run.stages if stage.name == name), run, sources)
     assert found is not None
     return found
 
 
-def diff(code: Code) -> list[str]:
+def diff(code: RungCode) -> list[str]:
     return [f"{line.sign}{line.code.striptags()}" for line in code.diff]
 
 
@@ -132,7 +132,7 @@ def test_kernels_that_have_hardly_a_line_in_common_have_no_diff() -> None:
 
 def test_a_stage_without_sources_has_no_code() -> None:
     run = sample.results()
-    assert code_of(next(stage for stage in run.stages if stage.name == "cublas"), run, SOURCES) is None
+    assert shown_code(next(stage for stage in run.stages if stage.name == "cublas"), run, SOURCES) is None
 
 
 def test_code_is_escaped_and_each_line_closes_its_colours() -> None:
@@ -162,9 +162,9 @@ def test_every_recorded_rung_has_its_code_and_the_part_that_it_replaces(path: Pa
     run = load(path)
     sources = sources_of(run, path.parent)
     assert sources is not None
-    found: dict[str, Code] = {}
+    found: dict[str, RungCode] = {}
     for stage in run.stages:
-        code = code_of(stage, run, sources)
+        code = shown_code(stage, run, sources)
         assert code is not None, stage.name
         assert bool(code.replaced) == (stage.below is not None), stage.name
         if stage.below:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ladder.records.run import Check, Results, load
 from reports.explorer.page import data_of
 from reports.explorer.rung_page import MOST_KERNELS, rung_html
-from reports.explorer.trust_page import kind, trust_view
+from reports.explorer.trust_page import kind_of_check, trust_view
 from reports.views.rung_view import cell
 from tests.reports import sample
 
@@ -77,7 +77,7 @@ def test_a_cell_tells_how_near_a_check_came_to_its_limit(check: Check, look: str
 
 
 def test_checks_of_all_tensors_are_one_kind() -> None:
-    assert {kind(Check(what, 0.0, 1.0, passed=True)) for what in ("first update, a", "first update, b")} == {
+    assert {kind_of_check(Check(what, 0.0, 1.0, passed=True)) for what in ("first update, a", "first update, b")} == {
         "first update"
     }
 

@@ -71,6 +71,8 @@ def test_the_answer_comes_first_and_each_point_has_its_ladder(recorded: Path, op
     opened.page.select_option("#point", "hidden-64")
     opened.page.wait_for_selector("html[data-place='#hidden-64:cluster-fp16']")
     assert opened.text("article .number") != here
+    opened.go("#hidden-64:/details")
+    assert opened.page.locator("#shown h2").all_text_contents().count("Terms") == 1
 
 
 def test_every_figure_of_curves_is_shown(tmp_path: Path, open_page: Open) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.outlook import NearRun, Outlook, Outlooks
+from ladder.records.expectation import NearRun, Outlook, Outlooks
 from ladder.records.run import Precision
 from reports.facts.advice import REFERENCES, advice_facts, deciding, gain, training_s, verdict
 

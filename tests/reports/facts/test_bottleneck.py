@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.limits import Limit, LimitsRecord
+from ladder.records.limits_record import Limit, LimitsRecord
 from ladder.records.profile import Kind, Split
 from ladder.records.run import MOST_LETTERS, load
 from reports.facts.bottleneck import next_step

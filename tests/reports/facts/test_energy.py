@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ladder.records.run import Energy, LossPoint, Results
 from reports.facts.energy import has_energy, how_to_read_energy, to_accuracy, why_none
-from reports.figures.energy import drawn, energies, headline
+from reports.figures.energy_figure import drawn, energies, headline
 from reports.markdown.run_report import report
 from reports.terminal.run_json import run_facts
 from reports.views.details import details

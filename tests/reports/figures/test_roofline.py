@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ladder.records.limits import DesignFloor, StepBounds
+from ladder.records.limits_record import DesignFloor, StepBounds
 from ladder.records.run import Results, load
-from reports.figures.roofline import Point, Roof, drawn, headline, points
+from reports.figures.roofline import Roof, RooflinePoint, drawn, headline, points
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -54,9 +54,12 @@ def sample_step_us(name: str) -> float:
 def test_the_roof_is_the_path_until_the_unit_is_reached() -> None:
     roof = Roof({"float32": 50.0, "bfloat16": 100.0, "float16": 90.0}, {"L2": 10.0, "memory": 5.0})
     stage = points(with_roofs())[0].stage
-    assert [roof.over(Point(stage, intensity, 1.0)) for intensity in (1, 100)] == [("L2", 10), ("bfloat16", 100)]
+    assert [roof.over(RooflinePoint(stage, intensity, 1.0)) for intensity in (1, 100)] == [
+        ("L2", 10),
+        ("bfloat16", 100),
+    ]
     half = msgspec.structs.replace(stage, precision="float16")  # under its own unit, not the fastest
-    assert roof.over(Point(half, 100, 1.0)) == ("float16", 90)
+    assert roof.over(RooflinePoint(half, 100, 1.0)) == ("float16", 90)
 
 
 def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.limits import Limit
+from ladder.records.limits_record import Limit
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.study_points import StudyResults, load_results

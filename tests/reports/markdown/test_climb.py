@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from ladder.options.parsers import parse
 from ladder.records.run import Results, load
-from reports.errors import ReportError
-from reports.markdown.climb import Run, chapters, diff, rendered
+from reports.markdown.climb import ChapterRun, chapters, diff, rendered
+from reports.report_error import ReportError
 
 ROOT = Path(__file__).parents[3]
 CLIMB = ROOT / "docs" / "climb"
@@ -96,7 +96,7 @@ def test_the_commands_of_a_chapter_are_taken(page: Path, tmp_path: Path, monkeyp
 
 
 def test_a_placeholder_without_a_value_is_one_line(tmp_path: Path) -> None:
-    runs = {"logistic": Run(load(LOGISTIC))}
+    runs = {"logistic": ChapterRun(load(LOGISTIC))}
     for text in (
         '{{ us["no-such-rung"] }}',
         "{{ nothing }}",
@@ -118,7 +118,7 @@ def test_every_figure_of_the_climb_stands_in_a_chapter() -> None:
 
 
 def test_a_pair_of_timelines_and_a_way_name_both_of_their_ends_and_numbers_are_recorded(tmp_path: Path) -> None:
-    run = Run(load(LOGISTIC))
+    run = ChapterRun(load(LOGISTIC))
     assert "<title>Three steps of naive, 77.1 us/step and async, 62.6 us/step" in run.timeline("async")
     assert "<title>From 17.6 to " in run.way("cuda-graph", "fused-bias")
     with pytest.raises(LookupError, match="no way from cuda-graph to async"):
@@ -143,15 +143,15 @@ def test_a_diff_has_both_classes_without_docstrings(tmp_path: Path) -> None:
     page = tmp_path / "page.md.j2"
     page.write_text('{{ diff("stages/classic/r1_naive.py:Gone", "stages/classic/r1_naive.py:Gone") }}')
     with pytest.raises(ReportError, match=r"r1_naive\.py has no class Gone"):
-        rendered(page, {"logistic": Run(load(LOGISTIC))})
+        rendered(page, {"logistic": ChapterRun(load(LOGISTIC))})
 
 
 def test_a_recording_that_contradicts_a_sentence_is_refused(tmp_path: Path) -> None:
     run = load(LOGISTIC)
     chapter = next(path for path in TEMPLATES if path.name.startswith("05"))
-    rendered(chapter, {"logistic": Run(run)})
+    rendered(chapter, {"logistic": ChapterRun(run)})
     with pytest.raises(ReportError, match="no longer holds"):
-        rendered(chapter, {"logistic": Run(_slower(run, "torch-graph"))})
+        rendered(chapter, {"logistic": ChapterRun(_slower(run, "torch-graph"))})
 
 
 def test_a_folder_of_templates_becomes_chapters(tmp_path: Path) -> None:

@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, ResultsError, StageDoc, save
 from ladder.study.study_file import read_study
-from reports.errors import ReportError
 from reports.facts.headline_rungs import MOST_RUNGS
 from reports.figures.run_figures import drawings
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
-from reports.markdown.readme import Records
+from reports.markdown.readme import RecordedRuns
 from reports.markdown.run_report import report
 from reports.markdown.tables import KEPT
+from reports.report_error import ReportError
 from tests.reports import sample
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def record(run: Results, readme: Path, name: str) -> Path:
 
 def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs() -> None:
     readme, reference = ROOT / "README.md", ROOT / "results" / "reference"
-    runs = [*Records(reference).runs(readme), *Records(reference).runs(readme, on_cpu=True)]
+    runs = [*RecordedRuns(reference).runs(readme), *RecordedRuns(reference).runs(readme, on_cpu=True)]
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
     stale = [page.name for page in outdated(documents(ROOT, reference, plans))]
     assert not stale, "`python run_ladder.py readme` writes them again"
@@ -89,7 +89,7 @@ def test_the_smaller_network_comes_first(readme: Path) -> None:
     logistic = replace(run, problem=replace(run.problem, hidden=[]))
     record(run, readme, "h200/hidden-256")
     reference = record(logistic, readme, "h200/logistic")
-    assert [folder.split("/")[-1] for folder, _ in Records(reference).runs(readme)] == ["logistic", "hidden-256"]
+    assert [folder.split("/")[-1] for folder, _ in RecordedRuns(reference).runs(readme)] == ["logistic", "hidden-256"]
     update_documents(readme.parent, reference)
     text = readme.read_text()
     assert text.index("[784-10, 128]") < text.index("[784-256-10, 128]") < text.index("### 784-10 on MNIST")

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.machine.limits import PRIMITIVES
-from ladder.records.limits import SHARED, Chip, Limit, LimitsRecord
+from ladder.records.limits_record import SHARED, Chip, Limit, LimitsRecord
 from ladder.records.run import StageDoc
 from reports.markdown.method_limits import EARLIER_US, limits_block, limits_table
 from reports.markdown.run_report import report

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from ladder.records.run import Results, load, save
-from reports.errors import ReportError
+from reports.report_error import ReportError
 from reports.terminal.explain import print_explain
 from tests.reports import sample
 from tests.reports.terminal.screens import screen, too_wide

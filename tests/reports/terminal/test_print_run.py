@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.files import PROGRAM
-from ladder.records.outlook import Expected
+from ladder.records.expectation import Expected
+from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Process, Results, StageResult, load
 from reports.compare.comparison_text import print_comparison
 from reports.facts.ratios import Ratio

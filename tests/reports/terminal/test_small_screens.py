@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from ladder.records.jobs import PointJob
-from ladder.records.limits import Chip, Limit, LimitsRecord
+from ladder.records.limits_record import Chip, Limit, LimitsRecord
 from reports.terminal.print_advice import print_advice
 from reports.terminal.print_doctor import print_doctor
 from reports.terminal.print_jobs import JobsView

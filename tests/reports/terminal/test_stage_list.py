@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from ladder.machine import environment
-from ladder.run.entries import Listed, all_entries, listed
+from ladder.records.expectation import Listed
+from ladder.run.entries import all_entries, listed
 from reports.terminal.stage_list import print_stage_list
 from stages.registry import select
 from tests.reports.terminal.screens import screen, too_wide

@@ -81,12 +81,7 @@ def test_every_shape_computes_what_the_double_does(shim: Shim) -> None:
 
 @requires_compiler
 @pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        ("m - 1)", "m)"),
-        ("out_col >= n", "false"),
-        ("r < TILE_ROWS; ++r) {", "r < 1; ++r) {"),
-    ],
+    ("right", "wrong"), [("m - 1)", "m)"), ("out_col >= n", "false"), ("r < TILE_ROWS; ++r) {", "r < 1; ++r) {")]
 )
 def test_a_kernel_that_is_wrong_in_other_shapes_alone_is_caught(
     right: str, wrong: str, tmp_path: Path, toolchain: Toolchain

@@ -53,7 +53,7 @@ KNOWN = 1e-3  # so near is the factor of a known cause; 1/128 is another, of a b
 ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
 
-def advice_on(failed: Check, checks: Sequence[Check]) -> str:
+def what_to_look_at(failed: Check, checks: Sequence[Check]) -> str:
     """What to look at in a stage that failed a check, of all its checks; empty where the name says it.
 
     Where an update or a loss is so many times the expected one, that comes first.
@@ -62,35 +62,35 @@ def advice_on(failed: Check, checks: Sequence[Check]) -> str:
     fitting = (said for part, said in OF_SHORT_RUNS.items() if re.search(part, what))
     advice = ADVICE.get(what) or next(fitting, "")
     run, _, kind = what.rpartition(", ")
-    scale = failed if kind == "loss" else next((one for one in checks if one.what == f"{run}, scale"), failed)
+    scale = failed if kind == "loss" else next((check for check in checks if check.what == f"{run}, scale"), failed)
     if scale.passed or scale.factor is None or not run:
         return advice
     ratio = f"{'its loss' if kind == 'loss' else 'its update'} is {_shown(scale.factor)} times the expected one"
     return f"{ratio}: {advice}" if advice else ratio
 
 
-def is_of_first_update(one: Check) -> bool:
+def is_of_first_update(check: Check) -> bool:
     """Whether it is the check of a tensor's first update."""
-    return bool(FIRST_UPDATE.match(one.what))
+    return bool(FIRST_UPDATE.match(check.what))
 
 
-def lead(checks: Sequence[Check]) -> str:
+def first_cause(checks: Sequence[Check]) -> str:
     """The one cause that the wrong first updates have in common, with what may follow from it; empty without one."""
-    tensors = {found[1]: one for one in checks if one.judged and (found := FIRST_UPDATE.match(one.what))}
-    wrong = {name: one for name, one in tensors.items() if not one.passed}
-    factors = [one.factor for one in wrong.values() if one.factor is not None]
+    tensors = {match[1]: check for check in checks if check.judged and (match := FIRST_UPDATE.match(check.what))}
+    wrong = {name: check for name, check in tensors.items() if not check.passed}
+    factors = [check.factor for check in wrong.values() if check.factor is not None]
     if not wrong or len(factors) < len(wrong):
         return ""
     factor = statistics.median(factors)
     most = ALIKE * abs(factor - 1.0)
-    aside = (abs((one.error or 0.0) - abs(one.factor - 1.0)) for one in wrong.values() if one.factor is not None)
-    if max(abs(one - factor) for one in factors) > most or max(aside) > most:
+    aside = (abs((its.error or 0.0) - abs(its.factor - 1.0)) for its in wrong.values() if its.factor is not None)
+    if max(abs(known - factor) for known in factors) > most or max(aside) > most:
         return ""
     for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= KNOWN), ANY_FACTOR)
     names = " and ".join(wrong)
     said = for_all if len(wrong) == len(tensors) else f"{names} {'is' if len(wrong) == 1 else 'are'} {for_some}"
     said = said.format(_shown(factor))
-    others = sum(not one.passed for one in checks) - len(wrong)
+    others = sum(not check.passed for check in checks) - len(wrong)
     follow = f"the other {others} failed checks may follow" if others > 1 else "another failed check may follow"
     return f"{said}; {follow} from it" if others else said
 

@@ -1,4 +1,4 @@
-"""The notebook that runs a ladder does so on this CPU, from its first cell to its last, and is kept without outputs."""
+"""The notebook that runs a ladder does so on this CPU; the one that reads results gives the recorded run's numbers."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.common.data.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "ladder.ipynb"
+READER = ROOT / "examples" / "read_results.ipynb"
 SMALL = "--batch-size=16 --epochs=1 --rounds=1 --repeats=1 --budget=1 --remeasure=0"
 
 
@@ -83,8 +84,9 @@ def test_it_tells_which_stages_run_here(executed: tuple[Path, list[Any]]) -> Non
         assert f"\n{count} more | not here: {reason}" in table
 
 
-def test_it_is_kept_without_outputs() -> None:
-    cells = json.loads(NOTEBOOK.read_text())["cells"]
+@pytest.mark.parametrize("notebook", [NOTEBOOK, READER])
+def test_it_is_kept_without_outputs(notebook: Path) -> None:
+    cells = json.loads(notebook.read_text())["cells"]
     assert all(not cell["outputs"] for cell in cells if cell["cell_type"] == "code")
 
 
@@ -120,3 +122,28 @@ def test_it_begins_with_a_checkout_and_asks_for_a_guess_before_it_runs() -> None
     )
     assert guess[0] < run[0]
     assert "(lab/README.md)" in sources[0]
+
+
+def test_tables_of_the_reader_are_those_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(READER.parent)
+    names: dict[str, Any] = {}
+    for cell in json.loads(READER.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    stages = {stage.name: stage for stage in load(names["RUN"]).stages}
+    times = {name: stage.timing for name, stage in stages.items()}
+    for name, row in names["climb"].iterrows():
+        own, parent = times[name], times.get(stages[name].below or "")
+        assert own is not None
+        assert row["us/step"] == pytest.approx(own.step_us)
+        if parent is not None:
+            assert row["x of from"] == pytest.approx(parent.step_us / own.step_us)
+    assert set(names["spread"].index) >= set(names["climb"].index)
+    for name, row in names["spread"].loc[names["climb"].index].iterrows():
+        own = times[name]
+        assert own is not None
+        assert row["median"] == pytest.approx(own.step_us)
+        assert row["count"] == len(own.runs_s)
+    for name, row in names["split"].iterrows():
+        assert row.sum() == pytest.approx(next(p for p in stages[name].profiles if p.tool == "cupti").plain_step_us)

@@ -59,8 +59,8 @@ class CodeWatch:
         """
         name = source.rpartition(":")[0]
         path = name if "/" in name else f"{name.replace('.', '/')}.py"
-        found = source_walk.code_of(path, Disk() if disk is None else disk)
-        modules, kernels, tables = ({ROOT / file for file in files} for files in found)
+        code = source_walk.code_of(path, Disk() if disk is None else disk)
+        modules, kernels, tables = ({ROOT / file for file in files} for files in code)
         self._seen = {file: (stamp := _stamp(file), _hash(file, stamp)) for file in modules | kernels | tables}
         self.code = StageCode(source_hash(tables | modules), source_hash(kernels) if kernels else None, scheme=SCHEME)
         """The hashes of the stage."""
@@ -72,7 +72,7 @@ class CodeWatch:
         )
 
 
-def code_of(source: str, disk: Disk | None = None) -> StageCode:
+def hashes_of(source: str, disk: Disk | None = None) -> StageCode:
     """The hashes of a stage; its argument and what it raises are those of `CodeWatch`."""
     return CodeWatch(source, disk).code
 
@@ -80,10 +80,10 @@ def code_of(source: str, disk: Disk | None = None) -> StageCode:
 def _stamp(file: Path) -> tuple[int, ...] | None:
     """Changes whenever the file is written; None if it is gone."""
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
+    return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
 @lru_cache(maxsize=4096)
@@ -108,10 +108,10 @@ def keep_sources(chosen: Sequence[Entry], entries: Mapping[str, Entry], folder: 
     }
     places = {}
     for entry in chosen:
-        one: Entry | None = entry
-        while one is not None and one.stage.name not in places:
-            places[one.stage.name] = _place(one, texts)
-            one = entries.get(one.stage.below or "")
+        rung: Entry | None = entry
+        while rung is not None and rung.stage.name not in places:
+            places[rung.stage.name] = _place(rung, texts)
+            rung = entries.get(rung.stage.below or "")
     keep(collected(texts, {name: place for name, place in places.items() if place.partition(":")[0] in texts}), folder)
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from common.trainer import EpochMetrics
-from ladder.measure import energy, measurement
-from ladder.measure.energy import LEAST_S, CounterError, energy_of
+from ladder.measure import energy_counter, measurement
+from ladder.measure.energy_counter import LEAST_S, CounterError, energy_of
 from ladder.measure.measurement import Laps, Measurement
-from ladder.measure.timing import Plan, Run, Validation
+from ladder.measure.timing import Plan, TimedRun, Validation
 from ladder.records.run import Energy
 
 WORKING_W, AWAKE_W, IDLE_W, AWAKE_S, MOVES_S = 400.0, 300.0, 100.0, 0.8, 0.1
@@ -59,7 +59,7 @@ def test_joules_watts_and_idle_power_are_those_of_the_gpu(epoch_s: float, monkey
     gpu = FakeGpu(epoch_s)
     monkeypatch.setattr(time, "sleep", gpu.sleep)
     found = energy_of(gpu.train, epoch_s, gpu.read, gpu.clock)
-    within = 2 * max(energy.APART_S, epoch_s) / LEAST_S  # a reading comes so long after the counter has moved
+    within = 2 * max(energy_counter.APART_S, epoch_s) / LEAST_S  # a reading comes so long after the counter has moved
     assert found.joules == pytest.approx(WORKING_W * epoch_s, rel=within)
     assert found.watts == pytest.approx(WORKING_W, rel=within)
     assert found.idle_w == pytest.approx(IDLE_W, rel=0.01)
@@ -70,7 +70,7 @@ def test_a_counter_that_stands_still_is_no_counter() -> None:
     gpu = FakeGpu(0.01)
     with pytest.raises(CounterError, match="stands still"):
         energy_of(gpu.train, 0.01, lambda: 5.0, gpu.clock)
-    assert gpu.now < energy.STILL_S + 1
+    assert gpu.now < energy_counter.STILL_S + 1
     gpu = FakeGpu(0.01)
     with pytest.raises(CounterError, match="does not count"):
         energy_of(gpu.train, 0.01, lambda: None, gpu.clock)
@@ -83,7 +83,7 @@ def test_epochs_go_on_like_those_of_a_run_with_their_validation(monkeypatch: pyt
     measured: Any = object.__new__(Measurement)
     measured._job = SimpleNamespace(energy=True)
     measured._trainer, measured._fence, measured._clock = trainer, lambda: None, time.perf_counter
-    measured._plan, measured._runs = Plan(epochs=3, repeats=1, warmups=0), [Run(6.0, None, {}, 0.0)]
+    measured._plan, measured._runs = Plan(epochs=3, repeats=1, warmups=0), [TimedRun(6.0, None, {}, 0.0)]
 
     def validate() -> EpochMetrics:
         seen.append("validated")

@@ -30,7 +30,8 @@ def drawn(results: Results) -> Canvas:
     stages = energies(results)
     title = headline(stages)
     bottom = TOP + ROW * len(stages)
-    canvas = Canvas(PIXELS, bottom + 62, f"{title}: {subject(results)}", _description(stages))
+    drawn_j = ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages)
+    canvas = Canvas(PIXELS, bottom + 62, f"{title}: {subject(results)}", f"{drawn_j}.")
     canvas.text(12, 24, title, look="bold large")
     canvas.text(12, 44, subject(results), "faint")
     canvas.text(12, 70, "joules an epoch of the whole GPU, log scale", "faint", look="small")
@@ -46,7 +47,7 @@ def drawn(results: Results) -> Canvas:
         canvas.text(at, bottom + 16, joules(10.0**power), "faint", anchor="middle", look="small")
     for number, stage in enumerate(stages):
         y = TOP + ROW * (number + 0.5)
-        colour = _colour(stage)
+        colour: Colour = "reference" if stage.group == "reference" else COLOURS[regime(stage)]
         canvas.text(LEFT - 12, y + 4, stage.name, anchor="end", look="mono")
         canvas.line([(x(_idle(stage)), y), (x(_drawn(stage)), y)], colour)
         canvas.dot(x(_idle(stage)), y, RADIUS, colour, hollow=True)
@@ -62,14 +63,6 @@ def headline(stages: Sequence[StageResult]) -> str:
     """The most frugal stage, and the share of its energy that an idle GPU would draw."""
     best = min(stages, key=_drawn)
     return f"{best.name}: {joules(_drawn(best))} an epoch, {_idle(best) / _drawn(best):.0%} of it idle power"
-
-
-def _description(stages: Sequence[StageResult]) -> str:
-    return ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages) + "."
-
-
-def _colour(stage: StageResult) -> Colour:
-    return "reference" if stage.group == "reference" else COLOURS[regime(stage)]
 
 
 def _drawn(stage: StageResult) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from common.vocabulary import Group, Precision, Regime
@@ -81,3 +83,17 @@ class Expected(msgspec.Struct, frozen=True):
 
 def _rounded(us: float) -> str:
     return f"{us:,.{0 if us >= 10 else 1}f}"
+
+
+class Listed(NamedTuple):
+    """A stage as `list` shows it."""
+
+    name: str
+    below: str  # the rung that it climbs from; empty for the first rung and for references
+    group: Group
+    title: str
+    needs: str  # `cuda, cublas, sm_90`
+    missing: str  # why it cannot run here; empty if it can
+    expected: Expected | None = None  # for the network in question
+    words: str = ""  # what it changes; empty: the title says it
+    regime: Regime | None = None  # how a rung's kernels start

@@ -11,14 +11,13 @@ from typing import Protocol
 
 from common.errors import UsageError
 from ladder.machine.clock_lock import locked_clocks
-from ladder.options.commands import Resume, ResumeStudy
-from ladder.options.commands import Study as NewStudy
+from ladder.options.commands import MeasureStudy, Resume, ResumeStudy
 from ladder.records.jobs import PointJob
-from ladder.records.limits import LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import ResultsError, load
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import load_dataset
+from ladder.run.preflight import dataset_of
 from ladder.run.runner import Runner
 from ladder.run.session import begin, check_same_data, check_same_machine, resume
 from ladder.study.points import compile_points, due, measure_study, options_at
@@ -37,9 +36,9 @@ class StudyObserver(RunObserver, Protocol):
 
 
 def begin_study(
-    asked: NewStudy, entries: Mapping[str, Entry], observer: StudyObserver, command: str
+    asked: MeasureStudy, entries: Mapping[str, Entry], observer: StudyObserver, command: str
 ) -> tuple[Study, list[dict[str, str]]]:
-    """A new study, checked at every point, and its data as `data_of` has it."""
+    """A new study, checked at every point, and its data as `data_hashes` has it."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     plan = varied_study(asked.vary, command, now) if asked.file is None else read_study(asked.file, command, now)
     due(plan, asked.points)
@@ -49,19 +48,19 @@ def begin_study(
     points = [options_at(point, entries, asked.data_dir) for point in plan.points]
     if asked.out is not None:
         refuse_begun(asked.out)
-    data = data_of(plan, entries, asked.data_dir, observer)  # refused now rather than at every point
+    data = data_hashes(plan, entries, asked.data_dir, observer)  # refused now rather than at every point
     for mhz in {options.lock_clocks for options in points if asked.on != "slurm"}:
         with locked_clocks(mhz, observer.note):
             pass
     return plan, data
 
 
-def data_of(
+def data_hashes(
     plan: Study, entries: Mapping[str, Entry], data_dir: Path | None, observer: StudyObserver
 ) -> list[dict[str, str]]:
     """The SHA-256 of each data set of a study; UsageError for one that cannot be used."""
     folders = dict.fromkeys(options_at(point, entries, data_dir).data_dir for point in plan.points)
-    return [load_dataset(data_dir=folder, seed=0, observer=observer).sha256 for folder in folders]
+    return [dataset_of(data_dir=folder, seed=0, observer=observer).sha256 for folder in folders]
 
 
 def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: StudyObserver) -> tuple[Study, Path]:
@@ -76,7 +75,7 @@ def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: Stu
         if not checked:
             check_same_machine(results, folder)
         if data_dir not in checked:  # synthetic digits depend on the seed, so that it must be this point's
-            dataset = load_dataset(data_dir=data_dir, seed=results.problem.seed, observer=observer)
+            dataset = dataset_of(data_dir=data_dir, seed=results.problem.seed, observer=observer)
             check_same_data(results, dataset, folder)
         checked.add(data_dir)
     return plan, folder
@@ -164,8 +163,8 @@ class StudySession:
 
     def _limits(self) -> LimitsRecord | None:
         """The GPU's limits as an earlier point measured them; they hold for all points."""
-        found = (load(path).limits for path in self.folder.glob("*/results.json"))
-        return next((limits for limits in found if limits is not None), None)
+        recorded = (load(path).limits for path in self.folder.glob("*/results.json"))
+        return next((limits for limits in recorded if limits is not None), None)
 
 
 def refuse_begun(folder: Path) -> None:

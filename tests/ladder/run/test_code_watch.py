@@ -10,9 +10,9 @@ import pytest
 
 from ladder.records.run import load
 from ladder.records.sources import sources_of
-from ladder.run import sources
+from ladder.run import code_watch
+from ladder.run.code_watch import CodeWatch, hashes_of, keep_sources
 from ladder.run.entries import all_entries
-from ladder.run.sources import CodeWatch, code_of, keep_sources
 from stages.registry import load_all
 from tests.ladder.harness import NUMPY, Watcher, prepare
 from tests.reports import sample
@@ -26,8 +26,8 @@ GRID = "stages.persistent.r1_persistent_grid:STAGE"
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the sources, to be changed."""
     for folder in ("stages", "common"):
-        shutil.copytree(sources.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(sources, "ROOT", tmp_path)
+        shutil.copytree(code_watch.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code_watch, "ROOT", tmp_path)
     return tmp_path
 
 
@@ -53,23 +53,23 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_changed_code_changes_the_hashes_of_the_stages_that_use_it(
     tree: Path, file: str, source: str, changed: list[str]
 ) -> None:
-    before = code_of(source)
+    before = hashes_of(source)
     with (tree / file).open("a") as text:
         text.write(PLANTED.get(Path(file).suffix, PLANTED[".cu"]))
-    after = code_of(source)
+    after = hashes_of(source)
     assert [name for name in ("sources", "kernels") if getattr(before, name) != getattr(after, name)] == changed
 
 
 def test_a_copy_in_another_folder_has_the_same_hashes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    there = code_of(NAIVE)
+    there = hashes_of(NAIVE)
     monkeypatch.undo()
-    assert code_of(NAIVE) == there
+    assert hashes_of(NAIVE) == there
     assert re.fullmatch(r"[0-9a-f]{64}", there.sources)
 
 
 @pytest.mark.parametrize("source", [NAIVE, GRID])
 def test_a_move_a_comment_and_a_docstring_change_no_hash(tree: Path, source: str) -> None:
-    before = code_of(source)
+    before = hashes_of(source)
     naive, elsewhere = tree / "stages/classic/r1_naive.py", tree / "stages/classic/r1_plainest.py"
     naive.rename(elsewhere)
     kernels = tree / "stages" / "kernels"
@@ -77,11 +77,11 @@ def test_a_move_a_comment_and_a_docstring_change_no_hash(tree: Path, source: str
     for file in [*(tree / "stages").rglob("*.py"), *kernels.rglob("*.cu*")]:
         text = file.read_text().replace("r1_naive", "r1_plainest").replace('"grid/', '"whole/')
         file.write_text(f'"""Another."""  # one\n{text}' if file.suffix == ".py" else f"// another\n{text}")
-    assert code_of(source.replace("r1_naive", "r1_plainest")) == before
+    assert hashes_of(source.replace("r1_naive", "r1_plainest")) == before
 
 
 def test_every_stage_with_kernels_has_their_hash() -> None:
-    without = [entry.stage for entry in load_all().values() if code_of(entry.source).kernels is None]
+    without = [entry.stage for entry in load_all().values() if hashes_of(entry.source).kernels is None]
     assert all(stage.recipe is None for stage in without)  # references
 
 
@@ -95,12 +95,12 @@ def test_a_users_file_is_hashed_with_the_modules_beside_it(tmp_path: Path) -> No
     }.items():
         (tmp_path / name).write_text(text)
     source = f"{tmp_path / 'mine.py'}:STAGE"
-    seen = [code_of(source)]
+    seen = [hashes_of(source)]
     for name in ("mine.py", "helper.py", "mine.cpp", "own.cu"):
         (tmp_path / name).write_text((tmp_path / name).read_text() + PLANTED[Path(name).suffix])
-        seen.append(code_of(source))
+        seen.append(hashes_of(source))
     assert len(set(seen)) == len(seen)
-    assert seen[0].kernels != code_of(NAIVE).kernels
+    assert seen[0].kernels != hashes_of(NAIVE).kernels
 
 
 @pytest.mark.parametrize(
@@ -122,15 +122,15 @@ def test_a_user_s_file_follows_what_it_takes_from_the_public_module(
     for mine, call in zip(ways, ("rung('cublas')", "stages.rung('cublas')"), strict=True):
         climb = f"STAGE = {call}.climb('mine', 'Mine', gemm=Gemm)\n"
         mine.write_text(f"from stages import Gemm, EpochMetrics, rung\n{climb}")
-    before = [code_of(f"{mine}:STAGE") for mine in ways]
+    before = [hashes_of(f"{mine}:STAGE") for mine in ways]
     with (tree / file).open("a") as text:
         text.write(PLANTED[".py"])
-    assert [code_of(f"{mine}:STAGE") != was for mine, was in zip(ways, before, strict=True)] == [changed] * 2
+    assert [hashes_of(f"{mine}:STAGE") != was for mine, was in zip(ways, before, strict=True)] == [changed] * 2
 
 
 def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:
     prepare(tmp_path, NUMPY, NAIVE).run(Watcher())
-    assert [stage.code for stage in load(tmp_path).stages] == [code_of(NUMPY), code_of(NAIVE)]
+    assert [stage.code for stage in load(tmp_path).stages] == [hashes_of(NUMPY), hashes_of(NAIVE)]
 
 
 def test_a_watch_names_changed_files_and_no_comment_or_date(tree: Path) -> None:
@@ -148,11 +148,11 @@ def test_a_watch_names_changed_files_and_no_comment_or_date(tree: Path) -> None:
 
 def test_a_header_that_a_kernel_begins_to_include_counts(tree: Path) -> None:
     kernels = tree / "stages" / "kernels" / "plain"
-    seen = [code_of(NAIVE)]
+    seen = [hashes_of(NAIVE)]
     for file, text in (("new.cuh", ""), ("gemm.cu", '#include "new.cuh"\n'), ("new.cuh", PLANTED[".cu"])):
         with (kernels / file).open("a") as added:
             added.write(text)
-        seen.append(code_of(NAIVE))
+        seen.append(hashes_of(NAIVE))
     assert seen[1] == seen[0] != seen[3]
 
 

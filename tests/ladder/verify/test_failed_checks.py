@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from common.oracle import FloatArray
 from common.problem import Params, initial_params
 from ladder.records.run import Check
-from ladder.verify.advice import advice_on, lead
+from ladder.verify.failed_checks import first_cause, what_to_look_at
 from ladder.verify.gates import check, verify_first_update
 from ladder.verify.short_runs import ShortRun
 from tests.ladder.harness import small_dataset, small_problem
@@ -57,22 +57,22 @@ def checks_of(**factors: float) -> list[Check]:
 )
 def test_a_cause_is_told_by_its_sign_and_its_size(factors: dict[str, float], said: str) -> None:
     checks = checks_of(**factors)
-    assert lead(checks).partition(";")[0] == said
+    assert first_cause(checks).partition(";")[0] == said
     wrong = sum(not one.passed for one in checks)
     tensors = len(TENSORS) if "every" in factors else len(factors)
-    assert lead([*checks, *[check(f"{n} epochs", 1.0, 0.0) for n in range(3)]]) == (
+    assert first_cause([*checks, *[check(f"{n} epochs", 1.0, 0.0) for n in range(3)]]) == (
         f"{said}; the other {wrong - tensors + 3} failed checks may follow from it"
     )
 
 
 def test_what_has_no_one_cause_gets_no_lead() -> None:
-    assert lead(checks_of()) == ""
-    assert lead(checks_of(bias_0=0.0, weight_1=1.3)) == ""
+    assert first_cause(checks_of()) == ""
+    assert first_cause(checks_of(bias_0=0.0, weight_1=1.3)) == ""
     turned = initial_params(PROBLEM, 1)
-    assert lead(verify_first_update("float32", FIRST, turned, None)) == ""
-    assert lead([*checks_of(), check("loss curve", 1.0, 0.5)]) == ""
+    assert first_cause(verify_first_update("float32", FIRST, turned, None)) == ""
+    assert first_cause([*checks_of(), check("loss curve", 1.0, 0.5)]) == ""
     aside = [replace(one, error=0.5) for one in checks_of(every=1.02)]  # 0.02 along, and more across
-    assert lead(aside) == ""
+    assert first_cause(aside) == ""
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_advice_begins_with_a_ratio_where_one_explains(what: str, said: str) -> 
         check("3 epochs of 3 batches, scale", 0.2, 0.1),
         check("loss curve", 0.3, 0.1),
     ]
-    advice = advice_on(next(one for one in checks if one.what == what), checks)
+    advice = what_to_look_at(next(one for one in checks if one.what == what), checks)
     assert advice.startswith(said)
     assert bool(advice) == bool(said)
 
 
 def test_a_record_without_factors_gets_no_lead() -> None:
-    assert lead([replace(one, factor=None) for one in checks_of(every=1.02)]) == ""
+    assert first_cause([replace(one, factor=None) for one in checks_of(every=1.02)]) == ""

@@ -35,13 +35,13 @@ def _add(trace: Trace, made: Calls, ids: Iterator[int]) -> None:
     """Add the calls of one thread: kernels, barriers, and the calls from Python that made them."""
     epoch = next(ids)
     for call, (start, end) in zip(made.calls, made.times.tolist(), strict=True):
-        one = next(ids) if made.from_python else epoch
+        parent = next(ids) if made.from_python else epoch
         if made.from_python:
-            trace.calls.append(Call(FROM_PYTHON, start, end, one, made.thread))
+            trace.calls.append(Call(FROM_PYTHON, start, end, parent, made.thread))
         if call.name == BARRIER:
-            trace.calls.append(Call(BARRIER, start, end, one, made.thread))
+            trace.calls.append(Call(BARRIER, start, end, parent, made.thread))
         else:
-            trace.kernels.append(Kernel(call.name, start, end, one, thread=made.thread))
+            trace.kernels.append(Kernel(call.name, start, end, parent, thread=made.thread))
     if not made.from_python and len(made.times):
         begin, end = int(made.times[0, 0]), int(made.times[-1, 1])
         trace.calls.append(Call(FROM_PYTHON, begin, end, epoch, made.thread))

@@ -12,7 +12,7 @@ from common.cpu.host import Host
 from common.data.dataset import Split
 from common.problem import Problem, initial_params
 from ladder.measure.profiled import Sample
-from ladder.profile import stamps
+from ladder.profile import cpu_stamps
 from ladder.profile.summary import summarise, with_bytes
 from ladder.profile.timeline import excerpt
 from ladder.profile.trace import FROM_PYTHON, Call, Kernel, Trace, Window
@@ -52,7 +52,7 @@ def trainer_of(name: str, problem: Problem) -> Any:
 
 
 def traced(run_epoch: Callable[[int], None]) -> Trace:
-    return stamps.record((3, 4), run_epoch, warm_up=True)
+    return cpu_stamps.record((3, 4), run_epoch, warm_up=True)
 
 
 def profile_of(name: str, problem: Problem) -> tuple[Profile, Trace]:

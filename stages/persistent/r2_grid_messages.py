@@ -4,17 +4,17 @@ Why: persistent-grid has four barriers of all blocks a further layer. Each costs
 parts of sums from blocks all over the chip.
 
 Change: launch. Units of a layer are divided into sixteen shares, those of the next into seven, and so in turn: a block
-has the weights between two shares, and adds up with sixteen or seven others only. What blocks exchange carries its
+has the weights between two shares, and adds up with fifteen or six others only. What blocks exchange carries its
 round's tag in its lowest bit: no barriers, flags or fences. An update hides in the wait for the gradients below it.
 
-Expect: 22.5 us a step for 784-784x4-10 with batches of 64, where its parent takes 48. A first form took 30.2 in a
+Expect: 22.5 us a step for 784-784x4-10 with batches of 64, where its parent takes 48. A form before took 30.2 in a
 trial. Of that the softmax of four images a block, through barriers, the biases that every block knows, and thin sums
 through L2 instead of inside clusters are 8 us by its samples.
 
 Predict: on H200: 784-784x4-10, batch 64: 22.5 us.
 
-Found: missed by a tenth, on an H200, in trials: 24.7 us, and 25.0 with thin sums inside clusters of seven blocks, which
-gained at those sums what others lost. A run with every check: 24.9 where its parent takes 48.9. Sums are half
+Found: missed by a tenth, on an H200, in trials: 24.7 us, and 25.0 with sums over seven blocks inside clusters, which
+gained what the others lost. A run with every check: 24.9 where its parent takes 48.9. Sums are half
 of a step (docs/notebook/persistent-grid.md).
 """
 

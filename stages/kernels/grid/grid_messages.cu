@@ -1,16 +1,18 @@
 // A whole epoch in one cooperative launch, for networks with equal hidden layers; blocks exchange messages, without barriers.
 //
 // Who holds what. Units of a layer are divided into THIN shares, those of the next into THICK shares, and so in turn. Block
-// (thin, thick) has each layer's weights between its thin and its thick units, whichever of both are inputs.
+// (thin, thick) has each layer's weights between its thin and its thick units, whichever of both are inputs. The classes are
+// one share: all blocks with the same thin units have the last layer alike.
 //
 //   registers of a block      its weights; two warp groups divide the thick units
 //   its shared memory         the weights as factors; the batch's activations of its thin and thick units, which their
 //                             gradients replace; biases
 //
-// What travels, through L2, in units that carry their round's tag in their lowest bit: no barriers, flags or fences
+// What travels, through L2, in messages of 16 or 8 bytes, a round's tag in the lowest bit of each: no barriers or fences
 //
 //   outputs, their gradients  blocks with the same units         parts of a unit's sum to its block, sums to all
-//   logits, their gradients   blocks with the same thick units   likewise: a warp has two images
+//   logits                    blocks with the same thick units   likewise: a warp has two images
+//   their gradients           all blocks
 //
 // While a gradient's parts travel, blocks update the weights that they have just multiplied by.
 #include "grid/message_head.cuh"

@@ -54,6 +54,7 @@ __device__ inline void add(float (&sums)[4], Part part) {
     sums[0] += upper.x, sums[1] += upper.y, sums[2] += lower.x, sums[3] += lower.y;
 #endif
 }
+// Zeros without this tag: they are read again until they have it. Zeros without the other tag count as arrived.
 __device__ inline Part none(unsigned tag) {
     Part part = {};
     part.x = tag ^ 1;

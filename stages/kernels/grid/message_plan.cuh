@@ -30,7 +30,7 @@ constexpr float LOW = 2048.0f;         // the scale of lower halves, so that the
 constexpr float GRADIENT_SCALE = 64.0f;  // likewise of gradients
 constexpr int SLOTS = 2;               // of a mailbox, by the round
 
-constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares into which units are divided, for even and odd layers
+constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares of units: the last hidden layer's are thin, and then in turn
 constexpr int DEPTH = HIDDEN_LAYERS, LAST = DEPTH;       // the last layer's index
 constexpr int CLASSES = CLASS_COUNT, BATCH = BATCH_SIZE;
 constexpr int ROWS = BATCH <= 64 ? 64 : 128;  // the batch, padded with zeros
@@ -131,7 +131,7 @@ struct Mail {
 };
 
 // Messages of one kind: round after round through two slots. Memory begins as zeros, so the first rounds' tag is 1. A slot is
-// free again by then: its writer has had messages that its readers sent, or caused, after they had read it.
+// free two rounds later: its writer has had messages that its readers sent, or caused, after they had read it.
 struct Round {
     int number = 0;
     __device__ int slot() const { return number % SLOTS; }

@@ -127,7 +127,7 @@ class Jury:
         """
         if self._problem.networks == 1:
             return self._first.judge(precision, job, result, attempt, folder)
-        checks = self._worst(job, result, lambda judge, seen: judge.judge(precision, job, seen, attempt, folder).checks)
+        checks = self._worst(job.round, lambda judge: judge.judge(precision, job, result, attempt, folder).checks)
         kept, test = attempt.kept[0], self._dataset.test
         final = load_params(folder / run_file(kept), self._problem)
         runs = [network_run(attempt.seeds[kept], network) for network in range(self._problem.networks)]
@@ -139,7 +139,7 @@ class Jury:
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
         """The worst checks of the networks' short runs; raises OSError or ValueError if the files are incomplete."""
-        return self._worst(job, result, lambda judge, seen: judge.judge_short_runs(precision, job, seen, folder))
+        return self._worst(job.round, lambda judge: judge.judge_short_runs(precision, job, result, folder))
 
     def _of(self, round_: int) -> list[Judge]:
         """The judges of a round."""
@@ -150,23 +150,19 @@ class Jury:
                     judge.start_from(self._trained)
         return [self._judges[network] for network in self.judged(round_)]
 
-    def _worst(self, job: Job, result: JobResult, ask: Callable[[Judge, JobResult], list[Check]]) -> list[Check]:
+    def _worst(self, round_: int, ask: Callable[[Judge], list[Check]]) -> list[Check]:
         """The worst check of each name, with its network if there are several.
 
-        Their judges work side by side. Controls of a late epoch of all batches take seconds, and no other stage shares
-        them: so one network's is judged, which is drawn.
+        Their judges work side by side: controls of late epochs, which no other stage shares, take seconds.
         """
-        judges = self._of(job.round)
+        judges = self._of(round_)
         if self._problem.networks == 1:
-            return ask(judges[0], result)
-        few = msgspec.structs.replace(result, late=[late for late in result.late if late.batches in job.first_updates])
-        drawn = Random(f"{self._salt} {job.round} late").randrange(len(judges))
-        seen = [result if number == drawn else few for number in range(len(judges))]
+            return ask(judges[0])
         with ThreadPoolExecutor(len(judges)) as threads:
-            check_lists = list(threads.map(ask, judges, seen))
+            check_lists = list(threads.map(ask, judges))
         named = [
             msgspec.structs.replace(check, note=f"network {network + 1}{f'; {check.note}' if check.note else ''}")
-            for network, checks in zip(self.judged(job.round), check_lists, strict=True)
+            for network, checks in zip(self.judged(round_), check_lists, strict=True)
             for check in checks
         ]
         return worst_of(named)

@@ -63,7 +63,7 @@ CANNOT_DECIDE = "cannot decide here"  # after a precision: its rounding moves a 
 ORACLE_ENDED = "the oracle's time ended"  # before the epoch that a check compares with
 
 
-class Check(msgspec.Struct, frozen=True):
+class Check(msgspec.Struct, frozen=True, omit_defaults=True):
     """One verification: an error, its limit, and whether it passed (`error <= limit`)."""
 
     what: str  # the check's name
@@ -85,7 +85,7 @@ class Check(msgspec.Struct, frozen=True):
         return not self.judged and ORACLE_ENDED in self.note
 
 
-class GpuState(msgspec.Struct, frozen=True):
+class GpuState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The GPU after a run, as NVML reports it; null for a value that it refuses, as of many laptops' power."""
 
     sm_mhz: int | None
@@ -95,7 +95,7 @@ class GpuState(msgspec.Struct, frozen=True):
     other_processes: int | None = None  # other processes that compute on this GPU
 
 
-class HostState(msgspec.Struct, frozen=True):
+class HostState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The share of the host that other work took during a run."""
 
     waited_s: float  # waiting for a core, all threads together
@@ -117,7 +117,7 @@ class Energy(msgspec.Struct, frozen=True):
     seconds: Amount  # of training
 
 
-class Process(msgspec.Struct, frozen=True):
+class Process(msgspec.Struct, frozen=True, omit_defaults=True):
     """The measurements of one fresh process in one round."""
 
     round: Whole
@@ -248,7 +248,7 @@ class StageCode(msgspec.Struct, frozen=True):
     scheme: int = 1  # the way of hashing; only hashes of the same scheme can be compared
 
 
-class StageResult(msgspec.Struct, frozen=True):
+class StageResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """The result of one stage: it passed, failed a check, was skipped or crashed. Every requested stage has one."""
 
     name: str

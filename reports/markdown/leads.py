@@ -16,9 +16,10 @@ COMMIT_DIGITS = 7
 
 
 def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
-    """The largest and the smallest lead of the fastest rung in a GPU's network, and the smallest one of a study."""
+    """The largest and the smallest lead of the fastest rung in the newest runs, and the smallest one of a study."""
+    newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
     leads = sorted(
-        ((run.problem.network, lead) for _, run in runs if (lead := overall_winner(run))),
+        ((network, lead) for network, run in newest.items() if (lead := overall_winner(run))),
         key=lambda pair: -pair[1].ratio.times,
     )
     if not leads:

@@ -51,14 +51,20 @@ class RecordedRuns:
 
 
 def picture_block(runs: Runs) -> str:
-    """The picture of the first run with a timed rung; empty without one."""
-    timed = [folder for folder, run in runs if headline_rungs(run, MOST_RUNGS)]
+    """The picture of the newest GPU's first run with a timed rung; empty without one."""
+    timed = [folder for folder, run in _of_newest_gpu(runs) if headline_rungs(run, MOST_RUNGS)]
     return "".join(figure_links(["ladder.svg"], f"{timed[0]}/figures")) if timed else ""
 
 
 def ladder_block(runs: Runs) -> str:
-    """The ladder of each GPU's first run: at most 15 rungs, each beside the rung that it climbs from."""
-    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _ladder(*next(group), gpu))
+    """The ladder of the newest GPU's first run: at most 15 rungs, each beside the rung that it climbs from."""
+    return "\n\n".join(block for folder, run in _of_newest_gpu(runs)[:1] for block in _ladder(folder, run))
+
+
+def _of_newest_gpu(runs: Runs) -> Runs:
+    """The runs of the GPU that was recorded last."""
+    newest = max(runs, key=lambda run: run[1].created, default=None)
+    return [run for run in runs if newest and _gpu(run) == _gpu(newest)]
 
 
 def networks_block(runs: Runs) -> str:
@@ -137,9 +143,9 @@ def _step(stage: StageResult) -> str:
     return numbers.microseconds(median_us(stage))
 
 
-def _ladder(folder: str, results: Results, gpu: str) -> Iterator[str]:
+def _ladder(folder: str, results: Results) -> Iterator[str]:
     shown = headline_rungs(results, MOST_RUNGS)
-    yield f"### {heading(results)}, on {gpu}"
+    yield f"### {heading(results)}, on {_gpu((folder, results))}"
     yield f"{recorded(results)}."
     yield from notice_blocks(notices(results, rows=False))
     report = f"[report]({folder}/report.md)"

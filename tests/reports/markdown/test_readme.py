@@ -95,15 +95,16 @@ def test_the_smaller_network_comes_first(readme: Path) -> None:
     assert text.index("[784-10, 128]") < text.index("[784-256-10, 128]") < text.index("### 784-10 on MNIST")
 
 
-def test_every_gpu_has_a_table_of_all_its_runs_and_the_ladder_of_the_first(readme: Path) -> None:
-    record(sample.results(), readme, "h200/hidden-256")
+def test_every_gpu_has_a_table_of_all_its_runs_and_the_newest_gpu_its_first_ladder(readme: Path) -> None:
+    record(replace(sample.results(), created="2027-01-01T00:00:00+00:00"), readme, "h200/hidden-256")
     record(sample.results(), readme, "a100/hidden-256")
     reference = record(sample.deeper_results(), readme, "h200/hidden-128-128-128")
     update_documents(readme.parent, reference)
     text = readme.read_text()
-    assert text.count("| Network, batch |") == text.count("| Rung |") == 2
-    assert text.count("NVIDIA H200, driver 580.65; recorded 2026-11-20") == 2
-    assert "](results/reference/a100/hidden-256/figures/ladder.svg)" in text
+    assert text.count("| Network, batch |") == 2
+    assert text.count("| Rung |") == 1
+    assert text.count("NVIDIA H200, driver 580.65; recorded 2027-01-01") == 1
+    assert "](results/reference/h200/hidden-256/figures/ladder.svg)" in text
     assert text.count(".svg)") == 1
     of_h200 = text[text.index("### Every recorded network, on H200") :]
     assert of_h200.index("h200/hidden-256/report.md") < of_h200.index("h200/hidden-128-128-128/report.md")

@@ -14,10 +14,9 @@ epoch.
 
 Predict: on H200: 784-256-10, batch 8192: 34 us.
 
-Found: recorded on two H200s, 784-256-10 takes 45.2 us (43.9-46.8) at 8,192 images, as long as large-batch on one GPU;
-31.5 for 28.2 at 4,096 and 176 for 152 at 32,768. The prediction is missed by a third. Runs had 4 to 56 steps, and by a
-fit of two batches each lost 0.32 ms while the second rank began, and a step took 4.8 us more than a share: 33.7 at
-8,192. That is inferred, and its mending not measured (docs/notebook/devices.md). All checks passed.
+Found: on two H100s 784-256-10 takes 35.1 us at 8,192 images, 3 % above the prediction; large-batch takes 45.5 on
+one. At 4,096 it takes 25.8 for 28.3, at 65,536 158 for 270: 1.72x. All checks passed. An earlier record has 45.2:
+rank 0 began while the other read its parameters (docs/notebook/devices.md).
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_a_rung_is_predicted_measured_and_judged() -> None:
     assert "0 of 1 prediction were hit" in report(run, [])
 
 
-MOST_WORDS = 4000
+MOST_WORDS = 4400  # of 44 stages
 
 
 @pytest.mark.parametrize("path", sorted(Path("results/reference").glob("**/report.md")), ids=str)

@@ -367,6 +367,7 @@ def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
     every = f" of this run's {of}" if of else ""
     named = grouped((why, name) for name, why in reasons.items())
     (why, names), *others = sorted(named.items(), key=lambda pair: -len(pair[1]))
+    why = why.removesuffix(".")
     if not others:
         return f"{f'{len(names)}{every} stages' if len(names) > 1 else names[0]} skipped: {why}."
     most = f"{len(names)} of them for one reason" if len(names) > 1 else f"{names[0]} for this reason"

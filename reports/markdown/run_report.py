@@ -62,7 +62,7 @@ def _skipped(run: RunView) -> str:
     if len(names) <= NAMED_STAGES:
         return f"Skipped: {numbers.listing(f'`{name}`' for name in names)}; the page says why."
     most = max(skipped, key=lambda group: len(group.names))
-    told = f"{len(names)} stages, {len(most.names)} of them for one reason: {line(most.reason)}"
+    told = f"{len(names)} stages, {len(most.names)} of them for one reason: {line(most.reason).removesuffix('.')}"
     return f"Skipped: {told}. The page has all reasons."
 
 

@@ -22,7 +22,7 @@ from reports.facts.times import step_us
 from reports.figures.ladder import PAGE, PHONE, drawn
 from tools.site.records import REFERENCE, Records
 
-FIRST = "runs/h200-logistic.html"  # the run whose picture the front page shows
+FIRST = "runs/h100-80gb-hbm3-logistic.html"  # the run whose picture the front page shows
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?")
 CLIMB = Path("docs") / "climb"  # whose links to a rung in a report lead to the rung's own page, to be climbed there
 PICTURE = re.compile(r"<!-- picture:begin -->.*<!-- picture:end -->", re.DOTALL)

@@ -558,7 +558,7 @@ def test_a_run_without_a_gpu_says_so_and_where_the_recorded_ladder_is(tmp_path: 
     run = replace(run, stages=stages, environment={})
     render_all(run, tmp_path, Path("results/reference").resolve())
     opened = open_page(tmp_path / "report.html")
-    assert "python run_ladder.py open results/reference/h200/logistic" in opened.text("#ladder")
+    assert "python run_ladder.py open results/reference/h100-80gb-hbm3/logistic" in opened.text("#ladder")
     assert opened.text("#ladder").count(why) == 1
     assert f"{len(stages) - 1} stages skipped: {why}" in opened.text("#ladder details summary >> nth=0")
     assert opened.text("#ladder h1.measured").endswith(", on the CPU, disturbed by other work")

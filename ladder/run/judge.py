@@ -136,7 +136,8 @@ class Judge:
         final = self._left(folder, run_file(attempt.kept[0]))
         oracle = self._oracles[self.number(job.round, 0)]
         evaluated, epochs = gates.evaluate_final(final, test.images, test.labels), result.plan.epochs
-        accuracy, images = evaluated.accuracy, (len(test.images), len(train.images))
+        seen = problem.steps(len(train.images)) * problem.batch_size  # a rest of no full batch is left out
+        accuracy, images = evaluated.accuracy, (len(test.images), seen)
         checks += gates.verify_final(problem, precision, epochs, final, result.metrics, oracle, accuracy, *images)
         checks += gates.verify_validation(
             problem, precision, epochs, result.validations, oracle, evaluated, len(test.images)

@@ -12,9 +12,11 @@ from common.blas import limit_blas_threads
 from common.data.dataset import Dataset, Split
 from common.data.synthetic import synthetic_digits
 from common.problem import Problem
+from common.trainer import EpochMetrics
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.study.study_file import read_study
 from stages.references import torch_threads
+from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.honest_grid import EXAMPLES, judged
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
@@ -111,6 +113,24 @@ def test_no_correct_stage_is_rejected(hidden: tuple[int, ...], tmp_path: Path, m
         if wrong or stage.status == "crashed":
             refused[seed] = wrong or stage.reason
     assert refused == {}
+
+
+@pytest.mark.parametrize(("more", "refused"), [(2, False), (3, True)])
+def test_two_images_of_all_that_train_may_be_right_by_rounding(
+    more: int, refused: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 515 images 512 train: two of these are more than two of all."""
+    judge_in_this_process(monkeypatch)
+    right = NumpyTrainer.last_metrics
+
+    def told(trainer: NumpyTrainer) -> EpochMetrics | None:
+        seen, images = right(trainer), 16 * len(trainer._batches)
+        return seen if seen is None or images < 512 else EpochMetrics(seen.mean_loss, seen.accuracy + more / images)
+
+    monkeypatch.setattr(NumpyTrainer, "last_metrics", told)
+    problem = small_problem(hidden=(16,), batch_size=16, seed=1)
+    (stage,) = prepare(tmp_path, NUMPY, problem=problem, salt=FIRST_SALT).run(Watcher()).stages
+    assert ("training accuracy" in {one.what for one in stage.checks if not one.passed}) == refused
 
 
 def test_the_study_for_a_gpu_has_fifty_runs() -> None:

@@ -96,7 +96,9 @@ class Control(Oracle):
         rounding_more = [is_odd and not loses for is_odd, loses in zip(odd, losing, strict=True)]
         self._more_roundings = self._each(more * rounds_more for rounds_more in rounding_more)
         self._rounds_more = more > 0 and any(rounding_more)
-        self._noise, self._at = xp.array(np.stack([_noise(draw.number) for draw in draws])), 0
+        largest = max(tensor.size for tensor in params.tensors().values())
+        noises = 3 * NOISES if self._rounds_sums else NOISES + min(largest, NOISES)
+        self._noise, self._at = xp.array(np.stack([_noise(draw.number, noises) for draw in draws])), 0
         self._of_step = self._noise
 
     def _begin(self) -> None:
@@ -322,5 +324,5 @@ def _fitting(numbers: Any, tensor: FloatArray) -> Any:
 
 
 @cache
-def _noise(draw: int) -> FloatArray:
-    return np.random.default_rng((draw, 1)).standard_normal(3 * NOISES, np.float32) * FLOAT32_ROUNDING
+def _noise(draw: int, count: int) -> FloatArray:
+    return np.random.default_rng((draw, 1)).standard_normal(count, np.float32) * FLOAT32_ROUNDING

@@ -51,7 +51,9 @@ LEARNED = 0.1  # of the images that a guess has wrong; a run that has as many ri
 MOST_CONTROLS, CONTROLLED_WORK = 8, 4_000_000_000  # controls of a run, and their multiplications: a long run has one
 STEP_WORK = 300_000  # multiplications in the time of NumPy's calls of a step
 LITTLE_WORK = 1_000_000_000  # multiplications in the time in which a process starts
-FEWEST_COARSE = 2  # of an MLP in a lower precision: one alone may miss the unit at its ReLU's corner
+# Of an MLP in a lower precision: one alone may miss the unit at its ReLU's corner. A short run has as many as so much
+# work allows: 8 controls had every image as the oracle, and a correct run three others.
+FEWEST_COARSE, MOST_COARSE, COARSE_WORK = 2, 64, 1_000_000_000
 TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that later updates are judged from
 NUMPY_ONLY = "LADDER_ORACLE=numpy"
 MOST_LETTERS = 200  # of a library's error
@@ -473,12 +475,13 @@ def _submitted(pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> 
 
 def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Collection[Precision]) -> list[Task]:
     """The runs to train, the longest first: the oracle's, and the controls of the first one."""
-    draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // _work(problem, data)))
+    work = _work(problem, data)
+    draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // work))
     controls = [
         Task(run, precision, draw)
         for run in runs[:1]
         for precision in sorted(precisions)
-        for draw in range(max(draws, _fewest_controls(problem, precision, precisions)))
+        for draw in range(max(draws, _fewest_controls(problem, precision, precisions, work)))
     ]
     return [*map(Task, runs), *controls]
 
@@ -488,11 +491,13 @@ def _work(problem: Problem, data: Dataset) -> int:
     return problem.steps(len(data.train.images)) * problem.epochs * (problem.multiplications + STEP_WORK)
 
 
-def _fewest_controls(problem: Problem, precision: Precision, precisions: Collection[Precision]) -> int:
-    """An MLP below float32 has two, of which another precision with as many bits may be one."""
+def _fewest_controls(problem: Problem, precision: Precision, precisions: Collection[Precision], work: int) -> int:
+    """Two of an MLP below float32, of which another precision with as many bits may be one; more of a short run."""
+    if problem.is_logistic or precision == "float32":
+        return 1
     bits = ROUNDINGS[precision].bits
     alike = sum(ROUNDINGS[precision].bits == bits for precision in precisions)
-    return FEWEST_COARSE if not problem.is_logistic and precision != "float32" and alike < FEWEST_COARSE else 1
+    return max(FEWEST_COARSE if alike < FEWEST_COARSE else 1, min(MOST_COARSE, COARSE_WORK // work))
 
 
 def assembled(problem: Problem, done: Mapping[Task, OracleRun], images: NDArray[np.uint8]) -> dict[int, OracleRun]:

@@ -91,6 +91,12 @@ def test_a_short_run_has_controls_enough_to_meet_a_unit_at_its_corner() -> None:
     assert [one.precision for one in planned(problem, data, [0], {"float32"})] == [None, *["float32"] * 8]
 
 
+def test_a_tiny_mlp_has_more_controls_below_float32() -> None:
+    """A unit that flips early changes the answers of more images than a limit of no difference allows."""
+    tasks = planned(small_problem(hidden=(16,)), small_dataset(), [0], {"float32", "float16"})
+    assert Counter(one.precision for one in tasks) == {None: 1, "float32": 8, "float16": 64}
+
+
 def test_a_precision_parts_no_less_than_a_finer_one(tmp_path: Path) -> None:
     problem = small_problem(hidden=(16,), epochs=1)
     small_dataset().save(tmp_path / "data")

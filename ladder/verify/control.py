@@ -8,7 +8,7 @@ the same images from the same parameters and meets all of it. docs/statistics.md
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, Self, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.oracle import FloatArray, Oracle, OracleEpoch
+from common.oracle import FloatArray, Oracle, OracleEpoch, host
 from common.problem import Params, Problem
 from ladder.records.run import Precision
 
@@ -31,6 +31,9 @@ ROUNDING_OF_EQUAL_SIGNS = 0.25
 # Exponentials and quotients are off by this many roundings for all images alike. Softmax cannot tell a common shift of
 # all biases, so nothing corrects it.
 PROBABILITY_ROUNDINGS = 2
+# An output may flip that is so many times 2^-bits of the norm of its terms from its ReLU's corner. Rounded factors are
+# off by 0.42 of that; so are parts of sums in messages, by 0.69 together, and by more than 6 in one of 100,000 sums.
+CORNER_ROUNDINGS = 8.0
 LEAST_UNIT = 1e-30  # of a parameter of zero: an update in such units still fits into float32
 ADDED_AT_ONCE = 7  # products: NumPy adds so few up one after the other, however they lie in memory
 NOISES = 1 << 16  # random numbers, used again and again: drawing more would take longer than training
@@ -255,40 +258,56 @@ class InOrder(Oracle):
         return added.T
 
 
-class Flipping(Oracle):
-    """The oracle, but one hidden output of the first step lies on the other side of its ReLU's corner.
+class Corner(NamedTuple):
+    """A hidden output: of a step, a layer, an image of the batch, and a unit."""
 
-    Rounding may send it there, in so few runs that no draw shows it, and in a small network it is much of an update.
+    step: int
+    layer: int
+    image: int
+    unit: int
+
+
+class Flipping(Oracle):
+    """A stack of oracles, in each of which some hidden outputs lie on the other side of their ReLU's corner.
+
+    Rounding may send one there, in so few runs that no draw shows it, and in a small network it is much of an update.
     """
 
-    def __init__(
-        self, problem: Problem, params: Params, flipped: tuple[int, int, int] | None = None, xp: Any = np
-    ) -> None:
-        """`flipped` is a hidden layer, an image of the batch, and a unit; None flips nothing."""
-        super().__init__(problem, params, xp=xp)
-        self._flipped, self._outputs = flipped, list[FloatArray]()  # of the first step, by layer
+    def __init__(self, problem: Problem, params: Params, flipped: Sequence[Collection[Corner]], xp: Any = np) -> None:
+        super().__init__(problem, [params] * len(flipped), xp=xp)
+        self._flipped, self._passed = flipped, 0  # hidden layers' outputs, of all steps
+
+    def _repeated(self, function: Callable[..., None]) -> Callable[..., None]:
+        return function  # no step flips what another does
 
     def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
-        passes, layer = super()._passes(outputs), len(self._outputs)
-        if layer < len(self.problem.hidden):
-            self._outputs.append(outputs)
-            if self._flipped is not None and self._flipped[0] == layer:
-                passes[self._flipped[1:]] ^= True
+        passes, place = super()._passes(outputs), divmod(self._passed, len(self.problem.hidden))
+        self._passed += 1
+        for network, corners in enumerate(self._flipped):
+            for corner in corners:
+                if corner[:2] == place:
+                    passes[network, corner.image, corner.unit] ^= True
         return passes
 
-    @classmethod
-    def corners(
-        cls, problem: Problem, params: Params, images: NDArray[np.uint8], labels: NDArray[np.uint8], bits: int
-    ) -> Iterator[tuple[int, int, int]]:
-        """Outputs of a batch (M, N) that factors of so many bits may send there: layer, image and unit."""
-        run = cls(problem, params)
-        run.run_epochs(images, labels)
-        inputs: FloatArray = images / 256
-        for layer, outputs in enumerate(run._outputs):
-            sizes = np.linalg.norm(inputs, axis=1)[:, None] * np.linalg.norm(params.weights[layer], axis=0)
-            for image, unit in np.argwhere(np.abs(outputs) < 2.0**-bits * sizes):
-                yield layer, int(image), int(unit)
-            inputs = np.maximum(outputs, 0.0)
+
+class Watched(Flipping):
+    """One of these, which notes the other outputs that factors of so many bits may send over their ReLU's corner."""
+
+    def __init__(self, problem: Problem, params: Params, flipped: Collection[Corner], bits: int, xp: Any = np) -> None:
+        super().__init__(problem, params, [flipped], xp)
+        self._rounding = CORNER_ROUNDINGS * 2.0**-bits
+        self.corners: list[Corner] = []
+
+    def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        self._factors = left, right
+        return super()._product(left, right)
+
+    def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
+        place, xp = divmod(self._passed, len(self.problem.hidden)), self.xp
+        left, right = (xp.square(factor.reshape(factor.shape[-2:])) for factor in self._factors)
+        near = xp.abs(outputs[0]) < self._rounding * xp.sqrt(left @ right)
+        self.corners += [Corner(*place, *at) for at in host(xp.argwhere(near)).tolist()]
+        return super()._passes(outputs)
 
 
 def _by_block(rows: FloatArray, block: int) -> FloatArray:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +24,21 @@ from ladder.verify.control import (
     LOWER_BITS,
     ROUNDINGS,
     Control,
+    Corner,
     Draw,
     Flipping,
     InOrder,
     Rounding,
+    Watched,
     addends_repeat,
     beyond_rounding,
 )
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
-# Below float32, a unit that flips early carries a long run far away, in few draws: with 8 of them, 3 of 100 correct
-# runs in float16 were beyond the limit; with 64, 3 of 100 that round one bit more, and with 256, 1.
-COARSE_DRAWS, FLIPPING_DRAWS = 64, 256
-# Units of a batch that rounding may flip, of which each is tried; half of its error, as limits are four times the
-# controls' or more: two of them may flip.
-MOST_CORNERS, CORNER_SHARE = 16, 0.5
+COARSE_DRAWS = 64  # below float32, where a unit that flips early carries a long run far away
+# Hidden outputs that rounding may flip, of which each is tried, in a run of few steps even where it takes long; so many
+# flip together; and how near each has to come.
+MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER = 512, 16, 4, 0.95
 BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
@@ -111,6 +112,7 @@ class ShortRun:
             trained = Trained(Network(oracle.weights, oracle.biases), reference)
         self._known = trained
         self.oracle, self.reference = trained.ends, trained.reference
+        self.flipped = 0  # hidden outputs, of a run that is nearer to a stage than the oracle
         self._in_order: list[tuple[Network, OracleEpoch]] | None = None
 
     @property
@@ -183,15 +185,12 @@ class ShortRun:
     def spread(self, precision: Precision) -> Errors:
         """The largest errors of the controls in a precision."""
         if precision not in self._known.spreads:
-            parameters = sum(layer.fan_in * layer.fan_out for layer in self.problem.layers)
-            work = parameters * self.images * self.epochs
-            draws = min(self._most_draws(precision), DRAWN_PARAMETERS // parameters, DRAWN_WORK // work)
+            draws = min(self._most_draws(precision), self._most_runs)
             # Side by side are those that round alike, so that none takes time for what only another does.
             numbers = sorted(range(max(FEWEST_DRAWS, draws)), key=lambda number: number % 4)
             seen = [
                 *self._control_errors([Draw(ROUNDINGS[precision], number) for number in numbers]),
                 *self._errors_in_order(ROUNDINGS[precision].bits),
-                *self._errors_at_corners(ROUNDINGS[precision].bits),
             ]
             self._known.spreads[precision] = Errors(
                 {name: largest(errors.tensors[name] for errors in seen) for name in seen[0].tensors},
@@ -243,23 +242,49 @@ class ShortRun:
                 (seen,) = self._trained(run)
                 yield Network(run.weights, run.biases), seen
 
-    def _errors_at_corners(self, bits: int) -> Iterator[Errors]:
-        """The errors of runs in which one of a few units at its corner flips; of many, the draws flip some."""
-        if self.batches * self.epochs > LONG_STEPS:
-            return
-        first = self._seen.first(self.problem.batch_size)
-        corners = [*Flipping.corners(self.problem, self.initial, first.images, first.labels, bits)]
-        for flipped in corners if len(corners) <= MOST_CORNERS else []:
-            run = Flipping(self.problem, self.initial, flipped, self._xp)
-            (seen,) = self._trained(run)
-            errors = self.errors(Network(run.weights, run.biases), seen, bits)
-            tensors = {name: CORNER_SHARE * error for name, error in errors.tensors.items()}
-            yield replace(errors, tensors=tensors, scale=CORNER_SHARE * errors.scale)
+    def nearer(self, updated: Params, precision: Precision) -> Iterator[Self]:
+        """Other runs, each with one more hidden output flipped, of those that rounding may flip, nearer to `updated`.
+
+        So a stage meets what its own rounding has flipped, and no limit widens for it. None where a run takes long.
+        """
+        flipped: tuple[Corner, ...] = ()
+        nearest = math.hypot(*self.errors(updated, None).tensors.values())
+        while len(flipped) < MOST_FLIPPED:
+            tried = []
+            for some in self._at_once([(*flipped, corner) for corner in self._corners(precision, flipped)]):
+                run = Flipping(self.problem, self.initial, some, self._xp)
+                for corners, network, seen in zip(some, run.networks(), self._trained(run), strict=True):
+                    other = copy(self)
+                    other.oracle, other.reference, other.flipped = network, seen, len(corners)
+                    tried.append((math.hypot(*other.errors(updated, None).tensors.values()), corners, other))
+            distance, flipped, other = min(tried, key=lambda one: one[0], default=(math.inf, flipped, self))
+            if not distance < LEAST_NEARER * nearest:
+                return
+            nearest = distance
+            yield other
+
+    @np.errstate(all="ignore")
+    def _corners(self, precision: Precision, flipped: Collection[Corner]) -> Sequence[Corner]:
+        """The other outputs that rounding may flip; none where they are so many that one of them is no large share."""
+        run = Watched(self.problem, self.initial, flipped, ROUNDINGS[precision].bits, self._xp)
+        steps, size = self.batches * self.epochs, self.problem.batch_size
+        most = max(FEWEST_CORNERS if steps <= LONG_STEPS else 0, min(MOST_CORNERS, self._most_runs))
+        for step in range(steps if self.problem.hidden and most else 0):
+            batch = slice(step % self.batches * size, (step % self.batches + 1) * size)
+            run.run_epochs(self._xp.asarray(self._seen.images[batch]), self._xp.asarray(self._seen.labels[batch]))
+            if len(run.corners) > most:
+                return []
+        return [corner for corner in run.corners if corner not in flipped]
+
+    @property
+    def _most_runs(self) -> int:
+        """How many runs like this take no more work and parameters than all draws may."""
+        parameters = sum(layer.fan_in * layer.fan_out for layer in self.problem.layers)
+        return min(DRAWN_PARAMETERS, DRAWN_WORK // (self.images * self.epochs)) // parameters
 
     def _most_draws(self, precision: Precision) -> int:
         steps = self.batches * self.epochs
-        coarse = COARSE_DRAWS if self.problem.is_logistic else FLIPPING_DRAWS
-        most = draws_of(steps) if steps <= LONG_STEPS or precision == "float32" else coarse
+        most = draws_of(steps) if steps <= LONG_STEPS or precision == "float32" else COARSE_DRAWS
         return most if self._draws is None else min(self._draws, most)
 
     def _tensors(self, updated: Params | Network) -> Iterator[tuple[str, tuple[FloatArray, FloatArray, FloatArray]]]:

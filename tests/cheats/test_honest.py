@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,15 +14,17 @@ from common.data.dataset import Dataset, Split
 from common.data.synthetic import synthetic_digits
 from common.problem import Problem
 from common.trainer import EpochMetrics
+from ladder.processes import seed_server
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.study.study_file import read_study
 from stages.references import torch_threads
 from stages.references.numpy_cpu import NumpyTrainer
-from tests.cheats.honest_grid import EXAMPLES, judged
+from tests.cheats.honest_grid import EXAMPLES, draw_again_from, judged
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
 
 TORCH, BY_HAND = "stages.references.torch_eager:STAGE", f"{EXAMPLES}/torch_by_hand.py:STAGE"
+MESSAGES, TOO_LARGE = (f"tests.cheats.halves:{name}" for name in ("MESSAGES", "TOO_LARGE"))
 SOURCES = {"numpy": NUMPY, "torch": TORCH, "by hand": BY_HAND}
 # The first two are of 4x4 pixels, for the time's sake: it is the sums over a batch that round.
 CASES = {
@@ -131,6 +134,26 @@ def test_two_images_of_all_that_train_may_be_right_by_rounding(
     problem = small_problem(hidden=(16,), batch_size=16, seed=1)
     (stage,) = prepare(tmp_path, NUMPY, problem=problem, salt=FIRST_SALT).run(Watcher()).stages
     assert ("training accuracy" in {one.what for one in stage.checks if not one.passed}) == refused
+
+
+# Of these seeds and salts, a unit near its corner flips in no control: in the first updates, in three epochs, in those
+# of trained parameters, and in a late epoch.
+FLIPPED = [(26867, 1485055841), (5947, 90942427), (56001, 46802766), (60281, 495220703)]
+
+
+@pytest.mark.parametrize(("seed", "salt"), FLIPPED)
+def test_float16_passes_with_a_unit_flipped_and_a_defect_does_not(
+    seed: int, salt: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_in_this_process(monkeypatch)
+    monkeypatch.setitem(vars(seed_server), "secrets", secrets)  # to undo
+    draw_again_from(salt)
+    problem = small_problem(hidden=(16,), batch_size=16, seed=seed)
+    stages = prepare(tmp_path, MESSAGES, TOO_LARGE, problem=problem, salt=salt).run(Watcher()).stages
+    failed, of_defect = ({one.what for one in stage.checks if not one.passed} - TIME_CHECKS for stage in stages)
+    assert failed == set()
+    assert any("corner" in one.note for one in stages[0].checks)
+    assert any(what.endswith(", scale") for what in of_defect)
 
 
 def test_the_study_for_a_gpu_has_fifty_runs() -> None:

@@ -37,8 +37,8 @@ from ladder.verify.control import (
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
 COARSE_DRAWS = 64  # below float32, where a unit that flips early carries a long run far away
 # Hidden outputs that rounding may flip, of which each is tried, in a run of few steps even where it takes long; so many
-# flip together; and how near each has to come.
-MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER = 512, 16, 4, 0.95
+# flip together; how near one or two more have to come; and so many of the nearest are tried with one more.
+MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 16, 4, 0.95, 8
 BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
@@ -247,21 +247,31 @@ class ShortRun:
 
         So a stage meets what its own rounding has flipped, and no limit widens for it. None where a run takes long.
         """
-        flipped: tuple[Corner, ...] = ()
-        nearest = math.hypot(*self.errors(updated, None).tensors.values())
-        while len(flipped) < MOST_FLIPPED:
+        nearest, missed = math.hypot(*self.errors(updated, None).tensors.values()), False
+        kept: list[tuple[Corner, ...]] = [()]
+        keeps = min(MOST_KEPT, max(1, self._most_runs // COARSE_DRAWS))  # one where runs take long
+        for _ in range(MOST_FLIPPED):
+            sets = {
+                frozenset((*flipped, corner)): (*flipped, corner)
+                for flipped in kept
+                for corner in self._corners(precision, flipped)
+            }
             tried = []
-            for some in self._at_once([(*flipped, corner) for corner in self._corners(precision, flipped)]):
+            for some in self._at_once(list(sets.values())):
                 run = Flipping(self.problem, self.initial, some, self._xp)
-                for corners, network, seen in zip(some, run.networks(), self._trained(run), strict=True):
+                for flipped, network, seen in zip(some, run.networks(), self._trained(run), strict=True):
                     other = copy(self)
-                    other.oracle, other.reference, other.flipped = network, seen, len(corners)
-                    tried.append((math.hypot(*other.errors(updated, None).tensors.values()), corners, other))
-            distance, flipped, other = min(tried, key=lambda one: one[0], default=(math.inf, flipped, self))
-            if not distance < LEAST_NEARER * nearest:
+                    other.oracle, other.reference, other.flipped = network, seen, len(flipped)
+                    tried.append((math.hypot(*other.errors(updated, None).tensors.values()), flipped, other))
+            tried.sort(key=lambda one: one[0])
+            if tried and tried[0][0] < LEAST_NEARER * nearest:
+                nearest, missed = tried[0][0], False
+                yield tried[0][2]
+            elif missed or not tried or keeps == 1:
                 return
-            nearest = distance
-            yield other
+            else:
+                missed = True  # two that nearly cancel each other come nearer together
+            kept = [flipped for _, flipped, _ in tried[:keeps]]
 
     @np.errstate(all="ignore")
     def _corners(self, precision: Precision, flipped: Collection[Corner]) -> Sequence[Corner]:

@@ -137,8 +137,8 @@ def test_two_images_of_all_that_train_may_be_right_by_rounding(
 
 
 # Of these seeds and salts, a unit near its corner flips in no control: in the first updates, in three epochs, in those
-# of trained parameters, and in a late epoch.
-FLIPPED = [(26867, 1485055841), (5947, 90942427), (56001, 46802766), (60281, 495220703)]
+# of trained parameters, in a late epoch, and two that nearly cancel each other.
+FLIPPED = [(26867, 1485055841), (5947, 90942427), (56001, 46802766), (60281, 495220703), (23389, 839266517)]
 
 
 @pytest.mark.parametrize(("seed", "salt"), FLIPPED)

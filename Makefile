@@ -14,7 +14,7 @@ $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)" \
 --cluster "$(CLUSTER)"
 
 # Files stay whole, since their tests share runs; more processes than cores, since many a test waits.
-PYTEST = .venv/bin/python -m pytest -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder
 
 QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests/common/test_problem.py \
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \

@@ -36,6 +36,7 @@ FIRST = (
     "kernels/test_dependent_kernels.py",
     "test_full_disk.py",
     "tools/test_site.py",
+    "tools/test_tune_references.py",
     "ladder/study/test_local_jobs.py",
     "test_study_command.py",
     "test_interrupt.py",

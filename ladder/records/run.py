@@ -33,7 +33,9 @@ EARLIER_WORDS: dict[str, dict[str, str]] = msgspec.json.decode(
     Path(__file__).with_name("earlier_words.json").read_bytes()
 )  # of rungs in files from before they recorded their own; never added to
 JUDGED = ("error", "loss", "final_loss")  # a stage that computes nonsense may have any of these
-EXTREME = re.compile(rb"[\[,:]\s*-?\d[\d.]*[eE][+-]?\d{3}|\d{100}")  # a text without this has no number beyond them
+# A text with neither has no number beyond them: an exponent of three digits; a hundred digits, once each of them is 0.
+EXPONENT, HUNDRED = re.compile(rb"[eE][+-]?\d{3,}\s*[,\]}]"), b"0" * 100
+AS_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -451,7 +453,7 @@ def _with_earlier_words(stage: StageResult) -> StageResult:
 
 def _impossible_number(raw: bytes) -> str:
     """A measurement in a JSON text whose square or inverse no float can hold; empty if there is none."""
-    if not EXTREME.search(raw):
+    if not EXPONENT.search(raw) and HUNDRED not in raw.translate(AS_ZEROS):
         return ""
     waiting = [msgspec.json.decode(raw)]
     while waiting:

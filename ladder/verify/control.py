@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -101,7 +101,7 @@ class Control(Oracle):
         self._rounds_more = more > 0 and any(rounding_more)
         largest = max(tensor.size for tensor in params.tensors().values())
         noises = 3 * NOISES if self._rounds_sums else NOISES + min(largest, NOISES)
-        self._noise, self._at = xp.array(np.stack([_noise(draw.number, noises) for draw in draws])), 0
+        self._noise, self._at = xp.asarray(_noises(noises, *(draw.number for draw in draws))), 0
         self._of_step = self._noise
 
     def _begin(self) -> None:
@@ -340,6 +340,11 @@ def beyond_rounding(loss: float, reference: OracleEpoch, classes: int) -> float:
 def _fitting(numbers: Any, tensor: FloatArray) -> Any:
     """Numbers (K, 1, 1) for a stack of matrices (K, M, N), or of vectors (K, N)."""
     return numbers if tensor.ndim == 3 else numbers[:, 0]
+
+
+@lru_cache(maxsize=4)  # tens of megabytes each, which take as long to copy as a small network to train
+def _noises(count: int, *draws: int) -> FloatArray:
+    return np.stack([_noise(draw, count) for draw in draws])
 
 
 @cache

@@ -10,6 +10,7 @@ from ladder.records.program import visible
 from ladder.records.run import Results, ResultsError, StageResult, load
 from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
+from reports.facts.found import load_once
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_differences import cannot_compare
 from reports.facts.study_points import StudyResults, load_results
@@ -86,7 +87,7 @@ def recorded_like(results: Results, reference: Path) -> Results | None:
     recorded = list[Results]()
     for folder in _recorded(reference):
         with suppress(ResultsError):
-            other = load(folder)
+            other = load_once(folder / "results.json")
             is_alike = bool(gpu_name(other)) == bool(gpu_name(results))
             if is_alike and other.created != results.created and not cannot_compare(results, other):
                 recorded.append(other)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from ladder.records.program import ROOT
@@ -44,8 +44,17 @@ def _number(stage: StageResult, of: str, network: str, recorded: Path) -> str:
     return numbers.microseconds(us) if us is not None else UNKNOWN
 
 
-@cache
 def recorded_networks(recorded: Path, *, on_gpu: bool) -> Mapping[str, Results]:
     """The recorded run of each network, on a GPU or on a CPU; ResultsError for a file that cannot be read."""
-    runs = [load(path) for path in sorted(recorded.glob("*/*/results.json"))]
-    return {run.problem.network: run for run in reversed(runs) if bool(gpu_name(run)) == on_gpu}
+    runs = map(load_once, sorted(recorded.glob("*/*/results.json"), reverse=True))
+    return {run.problem.network: run for run in runs if bool(gpu_name(run)) == on_gpu}
+
+
+def load_once(file: Path) -> Results:
+    """As `load`, but once while the file is the same: several parts of a page look at all recorded runs."""
+    return _loaded(file, (stat := file.stat()).st_mtime_ns, stat.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _loaded(file: Path, *seen: int) -> Results:  # noqa: ARG001
+    return load(file)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from functools import lru_cache
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from ladder.records.run import ProblemRecord, Results, ResultsError, load
+from ladder.records.run import ProblemRecord, Results, ResultsError
+from reports.facts.found import load_once
 from reports.facts.provenance import gpu_name
 from reports.terminal.conclusion import print_link
 from reports.terminal.console_layout import has_symbols, say
@@ -29,20 +29,12 @@ def nearest_recorded(results: Results, recorded: Path) -> tuple[Path, Results] |
     """
     if not lacks_gpu(results):
         return None
-    files = tuple((path, path.stat().st_mtime_ns) for path in sorted(recorded.glob("*/*/results.json")))
-    return min(_runs_on_gpus(files), key=lambda recorded: _distance(results.problem, recorded[1].problem), default=None)
-
-
-@lru_cache(maxsize=1)
-def _runs_on_gpus(files: tuple[tuple[Path, int], ...]) -> list[tuple[Path, Results]]:
-    """Those of these files, with the times of their last change, that can be read, by their folders."""
     runs = []
-    for path, _ in files:
+    for path in sorted(recorded.glob("*/*/results.json")):
         with suppress(ResultsError):
-            run = load(path)
-            if gpu_name(run):
+            if gpu_name(run := load_once(path)):
                 runs.append((path.parent, run))
-    return runs
+    return min(runs, key=lambda near: _distance(results.problem, near[1].problem), default=None)
 
 
 def _distance(own: ProblemRecord, other: ProblemRecord) -> tuple[bool, int, float]:

@@ -15,6 +15,7 @@ from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
 from ladder.machine.environment import missing
+from ladder.processes import worker_pool
 from ladder.records.run import StageResult, load
 from run_ladder import main
 from stages.engine.stage import Build
@@ -22,6 +23,7 @@ from stages.engine.step import RecipeTrainer
 from stages.registry import load_entry
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.cpu_cuda.shim import requires_compiler
+from tests.ladder.in_process import worked_here
 from tests.stages.engine.test_step import assert_first_updates, random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice
 
@@ -44,6 +46,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_process: None) -> P
     (tmp_path / "my_stage.py").write_text(MY_STAGE)
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker_pool, "launch", worked_here)
     monkeypatch.setenv("LADDER_DATA_DIR", str(write_files(tmp_path / "data", quartet_arrays(300, 50, (6, 6), 4))))
     return tmp_path
 

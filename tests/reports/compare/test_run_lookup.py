@@ -145,13 +145,14 @@ def test_the_recorded_run_beside_a_run_is_another_one_of_its_problem(tmp_path: P
     assert recorded_like(other, tmp_path) is None
     gpu = {"gpu": {"name": "NVIDIA H100"}}
     (tmp_path / "h100" / "a").mkdir(parents=True)
-    save(replace(first, created="later", environment=gpu), tmp_path / "h100" / "a" / "results.json")
+    for created in ("later", "recorded anew"):
+        save(replace(first, created=created, environment=gpu), tmp_path / "h100" / "a" / "results.json")
+        found = recorded_like(replace(first, environment=gpu), tmp_path)
+        assert found is not None
+        assert found.created == created
     found = recorded_like(first, tmp_path)  # of its own GPU, though the other one comes first
     assert found is not None
     assert found.created == "2026-11-21T10:00:00Z"
-    found = recorded_like(replace(first, environment=gpu), tmp_path)
-    assert found is not None
-    assert found.created == "later"
 
 
 @pytest.mark.parametrize(

@@ -95,20 +95,6 @@ class ForkServer:
             return None
         raise ForkServerLostError
 
-    def run(self, folder: Path, log: Path, timeout_s: float) -> int | None:
-        """Run the job in the folder in a forked worker; returns its exit code, or None if there is no fork server.
-
-        Raises subprocess.TimeoutExpired if the worker takes too long, and ForkServerLostError if the fork server does
-        not outlive it; the worker is killed with all that it started.
-        """
-        worker = self.start(folder, log)
-        if worker is None:
-            return None
-        try:
-            return worker.wait(timeout_s)
-        finally:
-            worker.end()
-
     def retire(self) -> None:
         """Fork no more workers; those that live go on."""
         self._retired = True
@@ -162,11 +148,11 @@ class ForkedWorker:
     """A worker below a keeper, both forked from a fork server."""
 
     def __init__(self, server: ForkServer, keeper: int) -> None:
-        self._server, self._keeper = server, keeper
+        self.server, self._keeper = server, keeper
 
     def wait(self, timeout_s: float) -> int:
         """Its exit code, -N after signal N; raises subprocess.TimeoutExpired or ForkServerLostError."""
-        return self._server.code_of(self._keeper, timeout_s)
+        return self.server.code_of(self._keeper, timeout_s)
 
     def has_ended(self) -> bool:
         """Whether it has ended, or been lost with its fork server."""

@@ -6,7 +6,6 @@ are measured. Side by side this takes a fraction of the time. A waiting worker r
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ladder.measure.protocol import Job, JobResult
-from ladder.processes.fork_servers import ForkedWorker, ForkServer
+from ladder.processes.fork_servers import ForkServer
 from ladder.processes.seed_server import SeedServer
 from ladder.processes.worker_process import PATIENCE, finish_job, late, launch, leave_job
 
@@ -34,7 +33,7 @@ class HeldWorker:
         self.others = 0
         """Workers that wait with a context on the GPU while this one has its turn."""
         self.job = msgspec.structs.replace(job, seeds=seeds.address)
-        self._folder, self._log, self._fork_server = folder, log, fork_server
+        self._folder, self._log = folder, log
         self._began, self._is_late = time.monotonic(), False
         seeds.__enter__()
         folder.mkdir()
@@ -54,17 +53,7 @@ class HeldWorker:
     def take_turn(self, timeout_s: float) -> JobResult:
         """Let it go on, and return its result. If it fails, see `finish_job`."""
         self.seeds.give_turn(self.others)
-
-        def ended() -> int:
-            if self._is_late:
-                raise subprocess.TimeoutExpired(self.name, timeout_s)
-            try:
-                return self._process.wait(timeout_s)
-            finally:
-                self._process.end()
-
-        was_forked = isinstance(self._process, ForkedWorker)
-        return finish_job(self._folder, self._log, timeout_s, ended, self._fork_server if was_forked else None)
+        return finish_job(self._process, self._folder, self._log, timeout_s, is_late=self._is_late)
 
     def give_up(self) -> None:
         """End one that takes too long to prepare, before anything is measured beside it: it counts as hung."""

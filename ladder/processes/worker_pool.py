@@ -108,7 +108,6 @@ class WorkerPool:
 
     def _finish(self, running: _Running) -> FinishedJob:
         result = result_of(lambda: running.process.wait(0), running.folder, self._timeout_s)
-        assert result is not None
         running.process.end()
         self._running.remove(running)
         beside = frozenset(job.name for job in self._running)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -74,17 +73,21 @@ WorkerProcess = ForkedWorker | StartedWorker
 
 
 def launch(
-    folder: Path, log: Path, fork_server: ForkServer | None = None, variables: Mapping[str, str] | None = None
+    folder: Path,
+    log: Path,
+    fork_server: ForkServer | None = None,
+    variables: Mapping[str, str] | None = None,
+    wrap: Wrap = list,
 ) -> WorkerProcess:
     """A worker that does the job in the folder: forked from the fork server, or started where that is not possible.
 
-    `variables` are added to the environment of a started one.
+    `variables` are added to the environment of a started one, and `wrap` to its command.
     """
     try:
         forked = fork_server.start(folder, log) if fork_server is not None else None
     except ForkServerLostError:
         forked = None
-    return forked or StartedWorker(worker_command(folder), folder / ENDING, log, variables)
+    return forked or StartedWorker(wrap(worker_command(folder)), folder / ENDING, log, variables)
 
 
 def run_job(
@@ -95,8 +98,7 @@ def run_job(
     The worker is forked from the fork server, if there is one; if it fails, see `finish_job`.
     """
     leave_job(job, folder)
-    attempt = partial(fork_server.run, folder, log, timeout_s) if fork_server is not None else None
-    return finish_job(folder, log, timeout_s, attempt, fork_server, wrap)
+    return finish_job(launch(folder, log, fork_server, wrap=wrap), folder, log, timeout_s)
 
 
 def leave_job(job: Job, folder: Path) -> None:
@@ -105,38 +107,31 @@ def leave_job(job: Job, folder: Path) -> None:
     _forget(folder)
 
 
-def finish_job(
-    folder: Path,
-    log: Path,
-    timeout_s: float,
-    attempt: Callable[[], int | None] | None,
-    fork_server: ForkServer | None,
-    wrap: Wrap = list,
-) -> JobResult:
-    """The result of the job in this folder; `attempt` returns the exit code of a worker forked from the fork server.
+def finish_job(worker: WorkerProcess, folder: Path, log: Path, timeout_s: float, *, is_late: bool = False) -> JobResult:
+    """The result of the job in this folder, which this worker does; one that `is_late` counts as hung.
 
-    If that fails, the state inherited from the fork server may be the cause: the fork server retires, and a newly
-    started worker repeats the job, with the first one's log beside its own. A failure of that worker becomes the
+    If a forked worker fails, the state inherited from its fork server may be the cause: the fork server retires, and a
+    newly started worker repeats the job, with the first one's log beside its own. A failure of that worker becomes the
     result's `error`. A job that hangs is not repeated: that would take the time limit once more.
     """
-    retried = ""
-    if attempt is not None:
-        result = result_of(attempt, folder, timeout_s)
-        failure = result and (result.error or (result.unprofiled if cupti.available() else ""))
-        if result is not None and (not failure or fork_server is None):
-            return result
-        if fork_server is not None:
-            fork_server.retire()
-        if result is not None and result.hung:
-            return result
-        if failure:
-            retried = failure
-            log.replace(log.with_suffix(".first.log"))
-        _forget(folder)
-    command = wrap(worker_command(folder))
-    result = result_of(lambda: _run(command, folder / ENDING, log, timeout_s), folder, timeout_s)
-    assert result is not None
-    return msgspec.structs.replace(result, retried=retried)
+
+    def code_of(worker: WorkerProcess) -> int:
+        try:
+            return worker.wait(timeout_s)
+        finally:
+            worker.end()
+
+    result = result_of(lambda: code_of(worker), folder, timeout_s, is_late=is_late)
+    failure = result.error or (result.unprofiled if cupti.available() else "")
+    if not failure or isinstance(worker, StartedWorker):
+        return result
+    worker.server.retire()
+    if result.hung:
+        return result
+    log.replace(log.with_suffix(".first.log"))
+    _forget(folder)
+    again = launch(folder, log)
+    return msgspec.structs.replace(result_of(lambda: code_of(again), folder, timeout_s), retried=failure)
 
 
 def late(name: str, timeout_s: float) -> str:
@@ -165,16 +160,16 @@ def worker_command(folder: Path) -> list[str]:
     return [sys.executable, "-m", "ladder.measure.worker", str(folder)]
 
 
-def result_of(run: Callable[[], int | None], folder: Path, timeout_s: float) -> JobResult | None:
+def result_of(run: Callable[[], int], folder: Path, timeout_s: float, *, is_late: bool = False) -> JobResult:
     """The result that a worker left in the folder, or one whose `error` says how the worker ended.
 
-    `run` returns the worker's exit code, or None if no worker could be started; then there is no result.
+    `run` returns the worker's exit code.
     """
     failure, code, hung = None, None, False
     try:
+        if is_late:
+            raise subprocess.TimeoutExpired(str(folder), timeout_s)
         code = run()
-        if code is None:
-            return None
         if code < 0:
             failure = f"killed by {signal.Signals(-code).name}"
     except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ import pytest
 
 from ladder.measure.protocol import JobResult
 from ladder.processes import worker_process
-from ladder.processes.fork_servers import ForkServer, ForkServers, import_group
+from ladder.processes.fork_servers import ForkServer, ForkServerLostError, ForkServers, import_group
 from ladder.run import runner
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -24,6 +24,12 @@ def fork_server(tmp_path: Path) -> Iterator[ForkServer]:
     server = ForkServer((), tmp_path / "logs" / "imports.log")
     yield server
     server.close()
+
+
+def code_of(server: ForkServer, folder: Path) -> int | None:
+    """The exit code of a worker in this folder, with a log beside it; None if none could be forked."""
+    worker = server.start(folder, folder.with_suffix(".log"))
+    return worker.wait(60) if worker else None
 
 
 @pytest.mark.parametrize(
@@ -45,7 +51,7 @@ def test_every_worker_is_new_and_a_failed_one_leaves_the_fork_server_running(
     fork_server: ForkServer, tmp_path: Path
 ) -> None:
     for name in ("first", "second"):
-        assert fork_server.run(tmp_path / name, tmp_path / f"{name}.log", 60) == 1
+        assert code_of(fork_server, tmp_path / name) == 1
         assert f"No such file or directory: '{tmp_path / name / 'job.json'}'" in (tmp_path / f"{name}.log").read_text()
 
 
@@ -65,13 +71,13 @@ def test_two_threads_get_their_own_workers(
 
     monkeypatch.setattr(ForkServer, "_answer", alone)
     with ThreadPoolExecutor(2) as pool:
-        codes = pool.map(lambda name: fork_server.run(tmp_path / name, tmp_path / f"{name}.log", 60), "abcd")
+        codes = pool.map(lambda name: code_of(fork_server, tmp_path / name), "abcd")
     assert list(codes) == [1] * 4
 
 
 def test_an_ended_fork_server_returns_none(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.close()
-    assert fork_server.run(tmp_path, tmp_path / "log", 60) is None
+    assert code_of(fork_server, tmp_path / "work") is None
 
 
 def test_a_fork_server_that_ends_beside_its_worker_is_no_missing_one(fork_server: ForkServer, tmp_path: Path) -> None:
@@ -79,9 +85,8 @@ def test_a_fork_server_that_ends_beside_its_worker_is_no_missing_one(fork_server
     (tmp_path / "work").mkdir()
     os.kill(fork_server._process.pid, signal.SIGSTOP)
     threading.Timer(0.2, os.kill, [fork_server._process.pid, signal.SIGKILL]).start()
-    result = worker_process.result_of(lambda: fork_server.run(tmp_path / "work", tmp_path / "log", 60), tmp_path, 60)
-    assert result is not None
-    assert result.error == "its fork server ended while it ran: a stage must leave other processes alone"
+    with pytest.raises(ForkServerLostError, match="its fork server ended while it ran: a stage must leave other"):
+        code_of(fork_server, tmp_path / "work")
 
 
 def test_nothing_is_measured_while_a_fork_server_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def waiting_calls(trace: Trace) -> list[Call]:
     memory is not released while a kernel may use it.
     """
     arrived = {copy.correlation: copy.end for copy in trace.copies if copy.direction == "device to host"}
-    ends = _ends_of_work(trace)
+    ends = _ends_of_work(trace) if any(call.name in FREES for call in trace.calls) else int
     return [
         call
         for call in trace.calls

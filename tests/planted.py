@@ -191,7 +191,7 @@ def _write_to_nowhere(problem: Problem, train: Split) -> NumpyTrainer:
 def _compile(name: str) -> Any:
     """A build that takes half a second unless its file in `$COMPILED` exists; prints what it did, and when.
 
-    Times are of the monotonic clock, which all processes share.
+    Times are of the monotonic clock, which all processes share. The file holds PyTorch's number of compilers.
     """
 
     def build(problem: Problem, train: Split) -> NumpyTrainer:
@@ -199,7 +199,7 @@ def _compile(name: str) -> Any:
         found = kept.exists()
         if not found:
             time.sleep(0.5)
-            kept.touch()
+        kept.write_text(os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", ""))
         os.write(1, f"{'found' if found else 'compiled'} {begin} {time.monotonic()}\n".encode())
         return NumpyTrainer(problem, train)
 

@@ -56,7 +56,7 @@ class Job(msgspec.Struct, frozen=True):
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
     counts: bool = False  # count kernels and reads of the host at the end
-    mark: str = ""  # a file to leave when the compiler's cache is filled
+    mark: str = ""  # a file that is there once the compiler's cache is filled
 
     @property
     def is_timed(self) -> bool:

@@ -58,6 +58,8 @@ def main(folder: Path) -> int:
     try:
         if not job.compiles:  # beside other processes, choices by timing would be poor
             os.environ[run_choices.VARIABLE] = str(choices_folder(job))
+            if Path(job.mark).is_file():
+                start_no_compilers()
         if job.compiles:
             result = warm_compile_cache(job)
         elif job.profile == "nsys":
@@ -87,6 +89,13 @@ def main(folder: Path) -> int:
 def choices_folder(job: Job) -> Path:
     """Where this stage's processes of the run share what they choose by timing: beside the data set, gone with it."""
     return Path(job.dataset).parent / "choices" / sha256(job.source.encode()).hexdigest()
+
+
+def start_no_compilers() -> None:
+    """Have PyTorch start no processes that would compile: ending them takes half a second, and all is compiled."""
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+    if (config := sys.modules.get("torch._inductor.config")) is not None:  # read before this process was forked
+        config.compile_threads = 1  # type: ignore[attr-defined]
 
 
 def measure(job: Job, folder: Path) -> JobResult:

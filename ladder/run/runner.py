@@ -357,9 +357,7 @@ class Runner:
         """The jobs that compile stages ahead of the run, by stage name; saves their dataset in `folder`."""
         self._skip_unrunnable()
         jobs = {
-            stage_run.name: msgspec.structs.replace(
-                self._job(stage_run, 0, folder), profile=None, compiles=True, mark=str(self._mark(stage_run))
-            )
+            stage_run.name: msgspec.structs.replace(self._job(stage_run, 0, folder), profile=None, compiles=True)
             for stage_run in self._stage_runs
             if self._needs_compiling(stage_run)
         }
@@ -706,6 +704,7 @@ class Runner:
             profile=tool if tool in self._settings.profile and stage_run.profile_s <= PROFILE_LIMIT_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             energy=self._settings.energy and round_ == 0,
+            mark=str(self._mark(stage_run)),
             budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
         )
 

@@ -66,6 +66,7 @@ def test_stages_compile_side_by_side_before_anything_is_measured_and_all_are_for
         assert stage.compiled_s is not None
         assert stage.timing is not None
         assert stage.compiled_s == stage.timing.prepare_s > 0.5
+        assert (tmp_path / "compiled" / stage.name).read_text() == "1"  # for processes after those that compiled
     assert numpy.compiled_s is None
     assert [(stage.status, len(stage.processes)) for stage in results.stages] == [("passed", 2)] * 4
     assert started == []

@@ -38,7 +38,7 @@ MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs o
 COARSE_DRAWS = 64  # below float32, where a unit that flips early carries a long run far away
 # Hidden outputs that rounding may flip, of which each is tried, in a run of few steps even where it takes long; so many
 # flip together; how near one or two more have to come; and so many of the nearest are tried with one more.
-MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 16, 4, 0.95, 8
+MOST_CORNERS, FEWEST_CORNERS, FLIPPED_STEPS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 48, 64, 4, 0.95, 8
 BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
@@ -263,7 +263,7 @@ class ShortRun:
                     other = copy(self)
                     other.oracle, other.reference, other.flipped = network, seen, len(flipped)
                     tried.append((math.hypot(*other.errors(updated, None).tensors.values()), flipped, other))
-            tried.sort(key=lambda one: one[0])
+                tried = sorted(tried, key=lambda one: one[0])[:keeps]  # the others' parameters are let go
             if tried and tried[0][0] < LEAST_NEARER * nearest:
                 nearest, missed = tried[0][0], False
                 yield tried[0][2]
@@ -271,14 +271,14 @@ class ShortRun:
                 return
             else:
                 missed = True  # two that nearly cancel each other come nearer together
-            kept = [flipped for _, flipped, _ in tried[:keeps]]
+            kept = [flipped for _, flipped, _ in tried]
 
     @np.errstate(all="ignore")
     def _corners(self, precision: Precision, flipped: Collection[Corner]) -> Sequence[Corner]:
         """The other outputs that rounding may flip; none where they are so many that one of them is no large share."""
         run = Watched(self.problem, self.initial, flipped, ROUNDINGS[precision].bits, self._xp)
         steps, size = self.batches * self.epochs, self.problem.batch_size
-        most = max(FEWEST_CORNERS if steps <= LONG_STEPS else 0, min(MOST_CORNERS, self._most_runs))
+        most = max(FEWEST_CORNERS if steps <= FLIPPED_STEPS else 0, min(MOST_CORNERS, self._most_runs))
         for step in range(steps if self.problem.hidden and most else 0):
             batch = slice(step % self.batches * size, (step % self.batches + 1) * size)
             run.run_epochs(self._xp.asarray(self._seen.images[batch]), self._xp.asarray(self._seen.labels[batch]))

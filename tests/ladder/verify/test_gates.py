@@ -427,6 +427,15 @@ def test_a_unit_at_its_corner_may_flip_although_it_does_so_in_no_draw() -> None:
     assert failed(verify_first_update("float32", first, stage, None)) != set()
 
 
+def test_a_wide_network_tries_each_unit_of_its_first_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An H100's record refused `grid-messages` for one of ten such units of 784-784x4-10, in seventeen steps."""
+    monkeypatch.setattr(short_runs, "DRAWN_PARAMETERS", 0)  # as if one run took all that the draws may
+    short, stage = flipped_at([Corner(9, 0, 2, 3)], 36, 1, 17)
+    checks = verify_first_update("float16", short, stage, None)
+    assert failed(checks) == set()
+    assert {check.note for check in checks if check.note} == {"hidden outputs flipped at their ReLU's corner: 1"}
+
+
 @pytest.mark.parametrize("corners", [[Corner(3, 0, 14, 10)], [Corner(0, 0, 8, 9), Corner(3, 0, 14, 10)]])
 def test_units_at_their_corners_may_flip_in_any_step_and_hide_no_defect(corners: list[Corner]) -> None:
     """Each moves an update by eleven times its limit and more; one that is 0.5 % too large stays so."""

@@ -427,6 +427,12 @@ def test_a_unit_at_its_corner_may_flip_although_it_does_so_in_no_draw() -> None:
     assert failed(verify_first_update("float32", first, stage, None)) != set()
 
 
+def test_a_run_farther_away_than_flips_carry_it_is_compared_with_none() -> None:
+    short, stage = flipped_at([Corner(3, 0, 14, 10)], 36, 0, 3, 3)
+    assert [run.flipped for run in short.nearer(stage, "float16")] == [1]
+    assert list(short.nearer(short.initial, "float16")) == []
+
+
 def test_a_wide_network_tries_each_unit_of_its_first_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     """An H100's record refused `grid-messages` for one of ten such units of 784-784x4-10, in seventeen steps."""
     monkeypatch.setattr(short_runs, "DRAWN_PARAMETERS", 0)  # as if one run took all that the draws may

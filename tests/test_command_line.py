@@ -479,8 +479,8 @@ def test_a_stage_is_explained_from_the_first_run_that_has_it(here: Path, capsys:
     (here / "runs" / "foreign" / "results.json").write_text("{}")
     assert main(["explain", "cuda-graph"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("Recorded on another machine: NVIDIA H200.\n")
-    assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in told.replace("\n", " ")
+    assert told.startswith("Recorded on another machine: NVIDIA H100 80GB HBM3.\n")
+    assert "results/reference/h100-80gb-hbm3/logistic: 784-10 (softmax regression) on MNIST" in told.replace("\n", " ")
     assert "Next: " in told
 
 

@@ -68,7 +68,7 @@ class KernelUse(msgspec.Struct, frozen=True):
     bytes: int | None  # the least traffic of the operation: each input read once, each output written once
 
 
-class CopyUse(msgspec.Struct, frozen=True, omit_defaults=True):
+class CopyUse(msgspec.Struct, frozen=True):
     """All copies in one direction, or all fills."""
 
     direction: Literal["host to device", "device to host", "device to device", "fill", "other"]

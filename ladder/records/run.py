@@ -87,7 +87,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
         return not self.judged and ORACLE_ENDED in self.note
 
 
-class GpuState(msgspec.Struct, frozen=True, omit_defaults=True):
+class GpuState(msgspec.Struct, frozen=True):
     """The GPU after a run, as NVML reports it; null for a value that it refuses, as of many laptops' power."""
 
     sm_mhz: int | None
@@ -97,7 +97,7 @@ class GpuState(msgspec.Struct, frozen=True, omit_defaults=True):
     other_processes: int | None = None  # other processes that compute on this GPU
 
 
-class HostState(msgspec.Struct, frozen=True, omit_defaults=True):
+class HostState(msgspec.Struct, frozen=True):
     """The share of the host that other work took during a run."""
 
     waited_s: float  # waiting for a core, all threads together
@@ -119,7 +119,7 @@ class Energy(msgspec.Struct, frozen=True):
     seconds: Amount  # of training
 
 
-class Process(msgspec.Struct, frozen=True, omit_defaults=True):
+class Process(msgspec.Struct, frozen=True):
     """The measurements of one fresh process in one round."""
 
     round: Whole
@@ -250,7 +250,7 @@ class StageCode(msgspec.Struct, frozen=True):
     scheme: int = 1  # the way of hashing; only hashes of the same scheme can be compared
 
 
-class StageResult(msgspec.Struct, frozen=True, omit_defaults=True):
+class StageResult(msgspec.Struct, frozen=True):
     """The result of one stage: it passed, failed a check, was skipped or crashed. Every requested stage has one."""
 
     name: str

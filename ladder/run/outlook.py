@@ -35,7 +35,7 @@ from stages.streamed.last_layer_head import LastLayerHead
 
 FOLDER = "results/reference/h200"
 GUESS = (
-    "A guess: no run on a GPU with these limits is recorded. Times are carried over from the {gpu}, with {memory} "
+    "A guess: times are carried over from the {gpu}, whose runs the model was fitted to, with {memory} "
     "GB/s, {clock} MHz, {multiprocessors} multiprocessors and launches of {launch} us{others}."
 )
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches

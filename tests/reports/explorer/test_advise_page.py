@@ -102,7 +102,7 @@ def test_the_fields_change_the_answer_and_say_what_is_wrong(calculator: Opened) 
     put(calculator, "of-batch", "128")
     assert "by a model" not in calculator.text(".sure")
     calculator.page.select_option("#chip", "RTX 4090")
-    assert "A guess: no run on a GPU with these limits is recorded." in calculator.text(".sure")
+    assert "A guess: times are carried over from the " in calculator.text(".sure")
     put(calculator, "hidden", "256,x")
     assert calculator.text(".advice") == "Hidden layers: write their widths, such as 300,100; leave it empty for none."
     assert calculator.page.get_attribute("#hidden", "aria-invalid") == "true"

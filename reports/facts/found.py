@@ -10,6 +10,7 @@ any other stage from runs on a GPU.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +20,7 @@ from ladder.records.run import Results, StageResult, load
 from reports.facts import numbers
 from reports.facts.baselines import ratio
 from reports.facts.predictions import expanded
-from reports.facts.provenance import gpu_name
+from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.times import median_us
 
 RECORDED = ROOT / "results" / "reference"
@@ -45,9 +46,13 @@ def _number(stage: StageResult, of: str, network: str, recorded: Path) -> str:
 
 
 def recorded_networks(recorded: Path, *, on_gpu: bool) -> Mapping[str, Results]:
-    """The recorded run of each network, on a GPU or on a CPU; ResultsError for a file that cannot be read."""
-    runs = map(load_once, sorted(recorded.glob("*/*/results.json"), reverse=True))
-    return {run.problem.network: run for run in runs if bool(gpu_name(run)) == on_gpu}
+    """The recorded run of each network, on the GPU or on the CPU that has most; ResultsError for an unusable file.
+
+    A sentence of *Found* names one machine: two would not agree with it.
+    """
+    runs = [run for run in map(load_once, sorted(recorded.glob("*/*/results.json"))) if bool(gpu_name(run)) == on_gpu]
+    most = Counter(map(machine_name, runs)).most_common(1)
+    return {run.problem.network: run for run in reversed(runs) if machine_name(run) == most[0][0]}
 
 
 def load_once(file: Path) -> Results:

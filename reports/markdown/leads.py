@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
-from reports.facts.provenance import commit
+from reports.facts.provenance import commit, gpu_name
 from reports.facts.study_points import PointLead, StudyResults, overall_winners, point_text
 from reports.figures.study_figures import seeds_of
 from reports.markdown.readme import Runs
@@ -19,14 +20,14 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
     """The largest and the smallest lead of the fastest rung in the newest runs, and the smallest one of a study."""
     newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
     leads = sorted(
-        ((network, lead) for network, run in newest.items() if (lead := overall_winner(run))),
+        ((f"{network} on an {_gpu(run)}", lead) for network, run in newest.items() if (lead := overall_winner(run))),
         key=lambda pair: -pair[1].ratio.times,
     )
     if not leads:
         return ""
     ends = [
-        f"{lead.ratio.text} in {network}{' (GPU time)' * lead.on_gpu_time}"
-        for network, lead in ([leads[0], leads[-1]] if len(leads) > 1 else leads)
+        f"{lead.ratio.text} in {where}{' (GPU time)' * lead.on_gpu_time}"
+        for where, lead in ([leads[0], leads[-1]] if len(leads) > 1 else leads)
     ]
     waits = " GPU time: without the reference's own waits." * leads[0][1].on_gpu_time
     text = (
@@ -40,9 +41,13 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
     )
     if least is not None:
         results, at = least
-        where = f"in `{results.study.name}` at {point_text(at.point)}"
+        where = f"on an {_gpu(results.runs[at.point.name])} in `{results.study.name}` at {point_text(at.point)}"
         text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, {where}."
     return text
+
+
+def _gpu(run: Results) -> str:
+    return gpu_name(run).removeprefix("NVIDIA ").partition(" ")[0]
 
 
 def leads_table(studies: list[StudyResults]) -> str:

@@ -52,6 +52,7 @@ def test_stages_compile_side_by_side_before_anything_is_measured_and_all_are_for
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[object] = []
+    monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", "16")
     monkeypatch.setattr(worker_process, "StartedWorker", lambda *arguments: started.append(arguments))
     results = prepare(tmp_path, NUMPY, *COMPILES, rounds=2).run(Watcher())
     numpy, *stages = results.stages

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -413,6 +414,16 @@ def load(path: Path) -> Results:
     except ResultsError as error:
         way_out = "name a results.json of this program, or the folder that holds one"
         raise ResultsError(f"{error}; {way_out}") from error
+
+
+def load_once(file: Path) -> Results:
+    """As `load`, but once while the file is the same: several parts of a page look at all recorded runs."""
+    return _loaded(file, (stat := file.stat()).st_mtime_ns, stat.st_ino)
+
+
+@lru_cache(maxsize=64)
+def _loaded(file: Path, *seen: int) -> Results:  # noqa: ARG001
+    return load(file)
 
 
 def _load(path: Path) -> Results:

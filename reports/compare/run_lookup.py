@@ -7,10 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from ladder.records.program import visible
-from ladder.records.run import Results, ResultsError, StageResult, load
+from ladder.records.run import Results, ResultsError, StageResult, load, load_once
 from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
-from reports.facts.found import load_once
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_differences import cannot_compare
 from reports.facts.study_points import StudyResults, load_results

@@ -12,11 +12,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 
 from ladder.records.program import ROOT
-from ladder.records.run import Results, StageResult, load
+from ladder.records.run import Results, StageResult, load_once
 from reports.facts import numbers
 from reports.facts.baselines import ratio
 from reports.facts.predictions import expanded
@@ -53,13 +52,3 @@ def recorded_networks(recorded: Path, *, on_gpu: bool) -> Mapping[str, Results]:
     runs = [run for run in map(load_once, sorted(recorded.glob("*/*/results.json"))) if bool(gpu_name(run)) == on_gpu]
     most = Counter(map(machine_name, runs)).most_common(1)
     return {run.problem.network: run for run in reversed(runs) if machine_name(run) == most[0][0]}
-
-
-def load_once(file: Path) -> Results:
-    """As `load`, but once while the file is the same: several parts of a page look at all recorded runs."""
-    return _loaded(file, (stat := file.stat()).st_mtime_ns, stat.st_ino)
-
-
-@lru_cache(maxsize=64)
-def _loaded(file: Path, *seen: int) -> Results:  # noqa: ARG001
-    return load(file)

@@ -9,8 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ladder.records.run import ProblemRecord, Results, ResultsError
-from reports.facts.found import load_once
+from ladder.records.run import ProblemRecord, Results, ResultsError, load_once
 from reports.facts.provenance import gpu_name
 from reports.terminal.conclusion import print_link
 from reports.terminal.console_layout import has_symbols, say

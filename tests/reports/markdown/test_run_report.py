@@ -54,8 +54,8 @@ def test_a_time_that_was_disturbed_is_marked() -> None:
 def test_many_skipped_stages_are_a_number_and_a_reason() -> None:
     run = sample.results()
     for stage in run.stages[:7]:
-        run = sample.replace_stage(run, stage.name, status="skipped", reason="no CUDA device", timing=None)
-    assert "Skipped: 8 stages, 7 of them for one reason: no CUDA device. " in report(run, [])
+        run = sample.replace_stage(run, stage.name, status="skipped", reason="no CUDA device.", timing=None)
+    assert "Skipped: 8 stages, 7 of them for one reason: no CUDA device. The page" in report(run, [])
 
 
 def test_a_rung_is_predicted_measured_and_judged() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
 from reports.facts.provenance import commit, gpu_name
@@ -19,10 +18,8 @@ COMMIT_DIGITS = 7
 def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
     """The largest and the smallest lead of the fastest rung in the newest runs, and the smallest one of a study."""
     newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
-    leads = sorted(
-        ((f"{network} on an {_gpu(run)}", lead) for network, run in newest.items() if (lead := overall_winner(run))),
-        key=lambda pair: -pair[1].ratio.times,
-    )
+    winners = {f"{network} on an {gpu_name(run)}": overall_winner(run) for network, run in newest.items()}
+    leads = sorted(((at, lead) for at, lead in winners.items() if lead), key=lambda pair: -pair[1].ratio.times)
     if not leads:
         return ""
     ends = [
@@ -41,13 +38,9 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
     )
     if least is not None:
         results, at = least
-        where = f"on an {_gpu(results.runs[at.point.name])} in `{results.study.name}` at {point_text(at.point)}"
+        where = f"on an {gpu_name(results.runs[at.point.name])} in `{results.study.name}` at {point_text(at.point)}"
         text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, {where}."
     return text
-
-
-def _gpu(run: Results) -> str:
-    return gpu_name(run).removeprefix("NVIDIA ").partition(" ")[0]
 
 
 def leads_table(studies: list[StudyResults]) -> str:

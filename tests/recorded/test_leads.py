@@ -135,7 +135,8 @@ def test_a_wrong_lead_is_caught() -> None:
 def test_the_leads_of_readme() -> None:
     text = between("README.md", "leads")
     shown = re.findall(
-        rf"{FACTOR}(?: \([^)]*\)|, within noise) in ([\d-]*\d) on an \w+((?:, within noise)?(?: \(GPU time\))?)", text
+        rf"{FACTOR}(?: \([^)]*\)|, within noise) in ([\d-]*\d) on an [\w -]+?((?:, within noise)?(?: \(GPU time\))?)",
+        text,
     )
     folders = {_network(folder): folder for folder in sorted(RUNS, key=_created)}  # of each network, the newest
     found = {}

@@ -14,6 +14,7 @@ $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)" \
 --cluster "$(CLUSTER)"
 
 # Files stay whole, since their tests share runs; more processes than cores, since many a test waits.
+# Bytecode is written, whatever the environment says: each of hundreds of processes would compile the ladder anew.
 PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder
 
 QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests/common/test_problem.py \

@@ -414,8 +414,7 @@ def verify_validation(
                 if reference.accuracy < SETTLED_ACCURACY:  # one run may be some steps ahead
                     floor += oracle.last_change(e, "mean_loss") / first_loss
             apart_by = oracle.spread(precision, e)
-            tested_apart = _chaotic(problem, apart_by.tested_loss)
-            losses.append(within(VALIDATION_CURVES[0], precision, loss_error, tested_apart, floor=floor))
+            losses.append(within(VALIDATION_CURVES[0], precision, loss_error, apart_by.tested_loss, floor=floor))
             accuracies.append(
                 accuracy_within(
                     *(VALIDATION_CURVES[1], precision, own.accuracy, reference.accuracy, test_images),

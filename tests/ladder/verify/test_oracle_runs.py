@@ -114,6 +114,18 @@ def test_a_precision_parts_no_less_than_a_finer_one(tmp_path: Path) -> None:
     assert oracle.spread("float32", 0).apart < 0.01
 
 
+@pytest.mark.parametrize("hidden", [(), (16,)], ids=str)
+def test_an_mlp_may_be_off_by_as_much_as_a_validation_loss_rises(hidden: tuple[int, ...], tmp_path: Path) -> None:
+    small_dataset().save(tmp_path / "data")
+    problem = small_problem(hidden=hidden, epochs=3)
+    done = alone(problem, tmp_path / "data", [Task(0), Task(0, "float32")])
+    for run in done.values():
+        run.tested[:] = [OracleEpoch(loss, 0.5) for loss in (0.5, 0.4, 0.7)]
+    oracle = assembled(problem, done, IMAGES)[0]
+    rises = [oracle.spread("float32", epoch).tested_loss * oracle.epochs[0].mean_loss for epoch in range(3)]
+    assert rises == pytest.approx([0.0, 0.0, 0.3 if hidden else 0.0])
+
+
 def test_equal_images_may_carry_a_run_as_far_as_each_rounds_the_parameters(tmp_path: Path) -> None:
     problem = small_problem(hidden=(16,), batch_size=16, epochs=2, learning_rate=1e-4)
     small_dataset().save(tmp_path / "data")

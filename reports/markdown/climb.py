@@ -282,7 +282,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / FOLDER).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
-    for path in reference.glob(f"{FOLDER}/studies/{FLEET}/*/results.json"):
+    for path in reference.glob(f"*/studies/{FLEET}/*/results.json"):
         runs[f"{FLEET} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     pages = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))

@@ -14,11 +14,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from threading import Thread
+from signal import Signals
+from threading import Lock, Thread
 from typing import Any
 
 from common.cuda.clock import fence
@@ -30,7 +31,7 @@ from common.trainer import Trainer, wait_of
 
 ROOT = Path(__file__).parents[1]
 ANSWER_LIMIT_S = 100.0  # a rank compiles and tunes meanwhile
-GRACE_S = 3.0  # in which the stage may say by itself that a rank has ended
+GRACE_S = 3.0  # in which the stage may say by itself that a rank is lost, and one that a signal stopped may go on
 
 
 class RankError(Exception):
@@ -102,12 +103,20 @@ def _present(rank: int) -> Iterator[None]:
 
 
 _started: Others | None = None
+_ending = Lock()
+_tell_loss: Callable[[Exception], None] = traceback.print_exception
+
+
+def tell_losses_by(tell: Callable[[Exception], None]) -> None:
+    """Have this process call the function with the reason, just before it ends because a rank is lost."""
+    global _tell_loss
+    _tell_loss = tell
 
 
 def start_others(ranks: int) -> Others:
     """The other ranks of this process, started at the first call; they end with it.
 
-    If one ends before, so does this process: a kernel would wait for its messages without an end.
+    If one ends before, or is stopped, this process ends: a kernel would wait for its messages without an end.
     """
     global _started
     if _started is None:
@@ -118,17 +127,27 @@ def start_others(ranks: int) -> Others:
             process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()])
             its.close()
             links.append(Connection(own.detach()))
-            Thread(target=_end_with, args=(rank, process), daemon=True).start()
+            Thread(target=_end_with, args=(rank, process.pid, links[-1]), daemon=True).start()
         _started = Others(links)
     assert _started.group.ranks == ranks, "a process has one group"
     return _started
 
 
-def _end_with(rank: int, process: subprocess.Popen[bytes]) -> None:
-    code = process.wait()
-    time.sleep(GRACE_S)
-    sys.stderr.write(f"rank {rank} has ended with exit code {code}\n")
-    sys.stderr.flush()
+def _end_with(rank: int, process: int, link: Connection) -> None:
+    """End this process when the rank has ended, or is stopped and does not go on; its last word says why."""
+    states, lost = os.WEXITED | os.WSTOPPED | os.WNOWAIT, None
+    while lost is None:
+        os.waitid(os.P_PID, process, states)
+        time.sleep(GRACE_S)
+        lost = os.waitid(os.P_PID, process, states | os.WNOHANG)
+    by = lost.si_status if lost.si_code == os.CLD_EXITED else Signals(lost.si_status).name
+    how = {os.CLD_EXITED: "has ended with exit code", os.CLD_STOPPED: "was stopped by"}
+    error: Exception = RankError(f"rank {rank} {how.get(lost.si_code, 'was killed by')} {by}")
+    with suppress(EOFError, OSError):
+        while link.poll():
+            error = said if isinstance(said := link.recv(), Exception) else error
+    _ending.acquire()  # the first to be lost is told; nothing of the next one
+    _tell_loss(error)
     os._exit(1)
 
 

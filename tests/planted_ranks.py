@@ -32,6 +32,10 @@ def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def _hang() -> None:
     time.sleep(1000)
 
@@ -50,4 +54,5 @@ def _stage(name: str, fault: Callable[[], None] | None = None) -> Stage:
 RIGHT = _stage("ranks")
 FAILS = _stage("rank-fails", _fail)
 DIES = _stage("rank-dies", _die)
+STOPS = _stage("rank-stops", _stop)
 HANGS = _stage("rank-hangs", _hang)

@@ -113,6 +113,7 @@ class JobResult(msgspec.Struct, frozen=True):
     left: list[str] = []  # processes and files that the process left behind
     stopped_s: float = 0.0  # for which a signal had stopped the process
     hung: bool = False  # ended by the time limit
+    lost_rank: bool = False  # the error is another rank's
     retried: str = ""  # why an earlier attempt at the job failed; this is the second
 
 

@@ -12,6 +12,7 @@ import sysconfig
 import time
 import traceback
 from contextlib import closing, nullcontext, suppress
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from common.errors import MisfitError
 from common.files import NO_ROOM
 from common.problem import initial_params
 from common.process_group import die_with_parent
+from common.ranks import RankError, tell_losses_by
 from common.trainer import wait_of
 from ladder.machine.environment import import_packages
 from ladder.measure import shared_memory
@@ -34,6 +36,7 @@ from ladder.measure.protocol import (
     COLD_RUN,
     JOB,
     NO_ROOM_CODE,
+    RESULT,
     Job,
     JobResult,
     no_room,
@@ -53,6 +56,7 @@ NOT_THE_STAGE = (*sysconfig.get_paths().values(), str(ROOT / "ladder"), str(ROOT
 def main(folder: Path) -> int:
     """Do the job in the folder, leave its result there, and return the exit code."""
     die_with_parent()
+    tell_losses_by(partial(leave_loss, folder))
     files = shared_memory.present()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
@@ -76,7 +80,7 @@ def main(folder: Path) -> int:
         if isinstance(error, OSError) and error.errno in NO_ROOM and str(error.filename).startswith(f"{folder}/"):
             result = JobResult(error=no_room(error))  # the harness's own files
         else:
-            result = JobResult(error=crash_reason(error))
+            result = JobResult(error=crash_reason(error), lost_rank=isinstance(error, RankError))
     left = [f"file {file}" for file in shared_memory.remove_new(files)]
     try:
         write_result(folder, msgspec.structs.replace(result, left=left))
@@ -84,6 +88,13 @@ def main(folder: Path) -> int:
         traceback.print_exc()
         return NO_ROOM_CODE if error.errno in NO_ROOM else 1
     return 0 if result.error is None else 1
+
+
+def leave_loss(folder: Path, error: Exception) -> None:
+    """Leave the loss of a rank as the result, unless there is one already: the main thread may wait in a kernel."""
+    traceback.print_exception(error)
+    if not (folder / RESULT).exists():
+        write_result(folder, JobResult(error=one_line(error), lost_rank=True))
 
 
 def choices_folder(job: Job) -> Path:

@@ -112,7 +112,8 @@ def finish_job(worker: WorkerProcess, folder: Path, log: Path, timeout_s: float,
 
     If a forked worker fails, the state inherited from its fork server may be the cause: the fork server retires, and a
     newly started worker repeats the job, with the first one's log beside its own. A failure of that worker becomes the
-    result's `error`. A job that hangs is not repeated: that would take the time limit once more.
+    result's `error`. A job that hangs is not repeated: that would take the time limit once more. Nor is one that lost
+    another rank, which no fork server forked.
     """
 
     def code_of(worker: WorkerProcess) -> int:
@@ -123,7 +124,7 @@ def finish_job(worker: WorkerProcess, folder: Path, log: Path, timeout_s: float,
 
     result = result_of(lambda: code_of(worker), folder, timeout_s, is_late=is_late)
     failure = result.error or (result.unprofiled if cupti.available() else "")
-    if not failure or isinstance(worker, StartedWorker):
+    if not failure or result.lost_rank or isinstance(worker, StartedWorker):
         return result
     worker.server.retire()
     if result.hung:

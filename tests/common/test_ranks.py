@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+LOST, HOWS = "common.ranks.RankError: ", ("is-killed", "is-stopped", "fails")
 
 SCRIPT = """
 import os, signal, sys, time
@@ -53,9 +54,17 @@ def assert_ended(processes: list[str]) -> None:
         ("raise SystemExit(3)", 3, ""),
         ("os.kill(os.getpid(), signal.SIGKILL)", -9, ""),
         ("os.kill(others[1], signal.SIGKILL); trainer.run_epoch(1)", 1, "common.ranks.RankError: rank 2 has ended"),
-        ("os.kill(others[0], signal.SIGKILL); time.sleep(50)", 1, "rank 1 has ended with exit code -9"),
+        ("os.kill(others[0], signal.SIGKILL); time.sleep(50)", 1, LOST + "rank 1 was killed by SIGKILL"),
+        ("os.kill(others[1], signal.SIGSTOP); time.sleep(50)", 1, LOST + "rank 2 was stopped by SIGSTOP"),
+        ("trainer._others.links[1].send(('load', 9, None)); time.sleep(50)", 1, LOST + "rank 2: KeyError: 9"),
+        (
+            "os.kill(others[0], signal.SIGSTOP); time.sleep(0.5); os.kill(others[0], signal.SIGCONT); time.sleep(4)\n"
+            "trainer.run_epoch(1)",
+            0,
+            "",
+        ),
     ],
-    ids=["closed", "ended", "killed", "a-rank-killed", "a-rank-killed-while-this-one-waits"],
+    ids=["closed", "ended", "killed", "a-rank-killed", *(f"waits-while-a-rank-{how}" for how in HOWS), "goes-on"],
 )
 def test_no_rank_outlives_another(then: str, code: int, said: str) -> None:
     ended, (*others, same), errors = run(then)

@@ -10,8 +10,10 @@ from msgspec.structs import replace
 
 from common.blas import blas_threads
 from common.errors import UsageError
-from ladder.measure.protocol import Job
+from common.ranks import RankError
+from ladder.measure.protocol import RESULT, Job, JobResult, decoded, write_result
 from ladder.measure.timing import Plan
+from ladder.measure.worker import leave_loss
 from ladder.options.run_options import RunOptions
 from ladder.processes import worker_pool
 from ladder.processes.worker_pool import WorkerPool
@@ -117,17 +119,27 @@ def test_contradicting_settings_are_refused(settings: dict[str, object], option:
 
 def test_a_fault_of_a_rank_ends_all_and_costs_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STARTED_BY", str(tmp_path))  # all processes of the run inherit it
-    sources = [f"tests.planted_ranks:{name}" for name in ("RIGHT", "FAILS", "DIES")]
+    sources = [f"tests.planted_ranks:{name}" for name in ("RIGHT", "FAILS", "DIES", "STOPS")]
     problem = small_problem(batch_size=31, gpus=2)
-    right, fails, dies, numpy = prepare(tmp_path, *sources, NUMPY, problem=problem).run(Watcher()).stages
+    right, fails, dies, stops, numpy = prepare(tmp_path, *sources, NUMPY, problem=problem).run(Watcher()).stages
     (hangs,) = prepare(tmp_path, "tests.planted_ranks:HANGS", problem=problem, timeout_s=6.0).run(Watcher()).stages
     assert (right.status, right.reason, right.detail) == ("passed", None, "2 GPUs")
     assert (numpy.status, numpy.reason) == ("passed", None)
-    assert {fails.status, dies.status, hangs.status} == {"crashed"}
+    assert {fails.status, dies.status, stops.status, hangs.status} == {"crashed"}
+    assert fails.retries == dies.retries == stops.retries == []  # no fork server is to blame
+    assert stops.reason == "RankError: rank 1 was stopped by SIGSTOP; see logs/rank-stops.1.log"
     assert str(fails.reason).startswith("RankError: rank 1: ValueError: the kernel said no (")
     assert str(dies.reason).startswith("RankError: rank 1 has ended (")
     assert str(hangs.reason).startswith("no answer within 6 s (--timeout)")
     assert not [command for command in left_of(tmp_path) if "common.ranks" in command]
+
+
+def test_a_rank_that_is_lost_after_all_is_measured_costs_nothing(tmp_path: Path) -> None:
+    leave_loss(tmp_path, RankError("gone"))
+    assert decoded((tmp_path / RESULT).read_bytes()).error == "RankError: gone"
+    write_result(tmp_path, JobResult(profiling=True))
+    leave_loss(tmp_path, RankError("gone"))
+    assert decoded((tmp_path / RESULT).read_bytes()).profiling
 
 
 def left_of(folder: Path) -> list[str]:

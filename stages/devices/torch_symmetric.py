@@ -84,6 +84,7 @@ def symmetric_sum(setup: TorchSetup, group: Group) -> SumUp:
     key, world = f"{sum(sizes)} symmetric floats", distributed.group.WORLD
     if key not in group.kept:
         group.kept[key] = symmetric.empty(sum(sizes), device=torch.device("cuda", group.rank))
+        torch.cuda.synchronize()  # PyTorch 2.11 may still zero it, and another rank's first signal with it
         symmetric.rendezvous(group.kept[key], world)
     own, kernels = group.kept[key], torch.ops.symm_mem
     all_reduce = kernels.one_shot_all_reduce if own.nbytes <= ONE_SHOT_BYTES else kernels.two_shot_all_reduce_

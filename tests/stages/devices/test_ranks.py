@@ -18,6 +18,7 @@ from common.problem import Params, Problem, initial_params
 from common.ranks import Build, Group, Others, RankError, serve
 from common.trainer import Trainer
 from stages.engine.ranks import RanksTrainer, share_of
+from tests.in_time import assert_runs
 from tests.stages.devices.rank_parts import build
 from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
 
@@ -118,6 +119,21 @@ def test_a_rank_that_fails_says_why(error: Exception, kind: type[Exception], sai
     problem = Problem(5, 3, batch_size=4, gpus=2)
     with pytest.raises(kind, match=f"^{said}$"):
         RanksTrainer(partial(failing, error, 1), problem, random_split(8, 5, 3), as_threads)
+
+
+def test_ranks_that_are_late_say_where_they_wait() -> None:
+    code = """
+from common.problem import Problem
+from tests.planted_ranks import HANGS
+from tests.stages.engine.test_step import random_split
+trainer = HANGS.trainer(Problem(5, 3, batch_size=4, gpus=2), random_split(8, 5, 3))
+trainer.run_epoch(0)
+"""
+    with pytest.raises(AssertionError) as late:
+        assert_runs(code, 5.0)
+    assert str(late.value).startswith("not done after 5 s; ")
+    for place in (" in _hang", " in serve", " in _gather", " in run_epoch"):
+        assert place in str(late.value)
 
 
 def test_a_rank_that_has_ended_or_is_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def how_to_send(
     here = len(engines.local_gpus())
     gpus = asked.gpus if asked.gpus is not None else before.gpus if before else None
     if gpus is None:
-        gpus = int(_wants_gpu(plan, entries) and (here > 0 or on == "slurm"))
+        gpus = _gpus_of_a_job(plan, entries) if here > 0 or on == "slurm" else 0
     parallel = asked.parallel or (before.parallel if before else 0)
     if not parallel:
         parallel = len(plan.points) if on == "slurm" else max(here // gpus if gpus else 1, 1)
@@ -64,10 +64,12 @@ def how_to_send(
     return Submission(on, socket.gethostname(), parallel, gpus, slurm, list(data))
 
 
-def _wants_gpu(plan: Study, entries: Mapping[str, Entry]) -> bool:
-    stages = {name for point in plan.points for name in options_at(point, entries).stages}
-    needs = {need for stage in stages for need in entries[stage].stage.needs}
-    return any(need in ("cuda", "torch-cuda") or need.startswith("sm_") for need in needs)
+def _gpus_of_a_job(plan: Study, entries: Mapping[str, Entry]) -> int:
+    """The GPUs that a point divides batches among, at most; 0 if no stage needs one."""
+    points = [options_at(point, entries) for point in plan.points]
+    needs = {need for options in points for name in options.stages for need in entries[name].stage.needs}
+    wants = any(need in ("cuda", "torch-cuda") or need.startswith("sm_") for need in needs)
+    return max(options.gpus for options in points) if wants else 0
 
 
 @dataclass

@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
+from ladder.options.commands import JobOptions
 from ladder.records.jobs import JOBS, load_job
 from ladder.study import engines, point_queue
 from ladder.study.point_queue import Slot, measure_points, slots
+from ladder.study.spread import how_to_send
+from ladder.study.study_file import read_study
+from stages.registry import load_all
 
 
 @pytest.fixture
@@ -59,6 +63,18 @@ def test_each_job_of_a_host_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch)
     assert [slot.gpus for slot in engines.local_slots(3, 1)] == ["0", "1", "2"]
     with pytest.raises(UsageError, match="--parallel 3: with --gpus 2 needs 6 GPUs, this host has 4"):
         engines.local_slots(3, 2)
+
+
+@pytest.mark.parametrize(
+    ("study", "here", "gpus", "parallel"), [("two-gpus", 5, 2, 2), ("two-gpus", 0, 0, 1), ("hidden-size", 5, 1, 5)]
+)
+def test_a_job_has_the_gpus_that_its_points_divide_batches_among(
+    study: str, here: int, gpus: int, parallel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "devices", lambda: [None] * here)
+    plan = read_study(Path(__file__).parents[3] / "experiments" / f"{study}.toml", "", "")
+    how = how_to_send(JobOptions(on="local"), plan, load_all(), [])
+    assert (how.gpus, how.parallel) == (gpus, parallel)
 
 
 def test_points_run_at_once_each_with_its_gpu_and_cores(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,8 +130,8 @@ trainer = HANGS.trainer(Problem(5, 3, batch_size=4, gpus=2), random_split(8, 5, 
 trainer.run_epoch(0)
 """
     with pytest.raises(AssertionError) as late:
-        assert_runs(code, 5.0)
-    assert str(late.value).startswith("not done after 5 s; ")
+        assert_runs(code, 20.0)
+    assert str(late.value).startswith("not done after 20 s; ")
     for place in (" in _hang", " in serve", " in _gather", " in run_epoch"):
         assert place in str(late.value)
 

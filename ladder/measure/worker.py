@@ -21,6 +21,7 @@ import msgspec
 from common import run_choices
 from common.cuda import nvtx
 from common.cuda.clock import fence
+from common.cuda.driver import has_context
 from common.data.dataset import Dataset
 from common.errors import MisfitError
 from common.files import NO_ROOM
@@ -28,6 +29,7 @@ from common.problem import initial_params
 from common.process_group import die_with_parent
 from common.ranks import RankError, tell_losses_by
 from common.trainer import wait_of
+from common.turn import await_turn, grant_turns_by
 from ladder.machine.environment import import_packages
 from ladder.measure import shared_memory
 from ladder.measure.measurement import ClosingError, Measurement, close, prepared_validation
@@ -116,18 +118,25 @@ def measure(job: Job, folder: Path) -> JobResult:
 
 
 def run_under_nsys(job: Job) -> JobResult:
-    """Prepare, warm up, and run the epochs that the profiler around this process records."""
+    """Prepare; then, in this process's turn, warm up, and run the epochs that the profiler around it records."""
     nvtx.enable()
     stage = load_entry(job.source).stage
     data = Dataset.load_saved(Path(job.dataset), with_test=job.problem.validate_every > 0)
     import_packages(stage.needs)
-    trainer = stage.trainer(job.problem, data.train)
-    validation = prepared_validation(trainer, job.problem, data.test)
-    trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
-    profiled = OwnProfile(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
-    profiled.warm_up()
-    profiled.show(stage.name)
-    close(trainer)
+    with closing(RunSeeds(job.seeds)) as seeds:
+
+        def turn() -> None:
+            seeds.await_turn(on_gpu=has_context())
+
+        grant_turns_by(turn)
+        trainer = stage.trainer(job.problem, data.train)
+        validation = prepared_validation(trainer, job.problem, data.test)
+        trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
+        await_turn()
+        profiled = OwnProfile(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
+        profiled.warm_up()
+        profiled.show(stage.name)
+        close(trainer)
     return JobResult(device=trainer.device)
 
 

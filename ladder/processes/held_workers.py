@@ -16,7 +16,7 @@ import msgspec
 from ladder.measure.protocol import Job, JobResult
 from ladder.processes.fork_servers import ForkServer
 from ladder.processes.seed_server import SeedServer
-from ladder.processes.worker_process import PATIENCE, finish_job, late, launch, leave_job
+from ladder.processes.worker_process import PATIENCE, Wrap, finish_job, late, launch, leave_job
 
 POLL_S = 0.01
 FEWEST = 4  # side by side; for fewer, waiting for each other gains next to nothing
@@ -26,24 +26,39 @@ class HeldWorker:
     """A worker that does a job in this folder; it prepares at once, and waits for its turn."""
 
     def __init__(
-        self, name: str, job: Job, folder: Path, log: Path, seeds: SeedServer, fork_server: ForkServer | None
+        self,
+        name: str,
+        job: Job,
+        folder: Path,
+        log: Path,
+        seeds: SeedServer,
+        fork_server: ForkServer | None = None,
+        wrap: Wrap = list,
     ) -> None:
-        """`seeds` is a server that holds its worker; its context is entered here, and left by `close`."""
+        """`seeds` is a server that holds its worker; its context is entered here, and left by `close`.
+
+        `wrap` puts a profiler around a worker without a fork server.
+        """
         self.name, self.seeds = name, seeds
         self.others = 0
         """Workers that wait with a context on the GPU while this one has its turn."""
         self.job = msgspec.structs.replace(job, seeds=seeds.address)
-        self._folder, self._log = folder, log
+        self.folder, self._log = folder, log
         self._began, self._is_late = time.monotonic(), False
         seeds.__enter__()
         folder.mkdir()
         leave_job(self.job, folder)
-        self._process = launch(folder, log, fork_server)
+        self._process = launch(folder, log, fork_server, wrap=wrap)
 
     @property
     def is_prepared(self) -> bool:
         """Whether it waits for its turn, or has ended without asking for one."""
-        return self.seeds.waits.is_set() or self._process.has_ended()
+        return self.seeds.waits.is_set() or self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, with whatever is around it."""
+        return self._process.has_ended()
 
     @property
     def lasted_s(self) -> float:
@@ -53,10 +68,19 @@ class HeldWorker:
     def take_turn(self, timeout_s: float) -> JobResult:
         """Let it go on, and return its result. If it fails, see `finish_job`."""
         self.seeds.give_turn(self.others)
-        return finish_job(self._process, self._folder, self._log, timeout_s, is_late=self._is_late)
+        return finish_job(self._process, self.folder, self._log, timeout_s, is_late=self._is_late)
+
+    def work_alone(self, timeout_s: float) -> None:
+        """Let it go on until it has ended, though a profiler around it may still work; else it counts as hung."""
+        self.seeds.give_turn(self.others)
+        deadline = time.monotonic() + timeout_s
+        while not self.seeds.worker_has_ended and not self.has_ended:
+            if time.monotonic() > deadline:
+                self.give_up()
+            time.sleep(POLL_S)
 
     def give_up(self) -> None:
-        """End one that takes too long to prepare, before anything is measured beside it: it counts as hung."""
+        """End one that takes too long, before anything is measured beside it: it counts as hung."""
         self._is_late = True
         self._process.end()
 

@@ -8,6 +8,7 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
@@ -18,6 +19,7 @@ from ladder.measure.seeds import CLOCK, MARKS, MESSAGE_BYTES, Message, in_no_fol
 
 SO_TIMESTAMPNS = 35  # asm-generic/socket.h; Python has no name for it
 TIMESPEC = struct.Struct("ll")
+CREDENTIALS = struct.Struct("3i")  # of the process at the other end of a socket: its id comes first
 JUDGED_RUN = 0  # its number
 KEPT_BYTES = 1 << 28  # of the timed runs' parameters, on disk until they are checked; the judged run's at least
 
@@ -56,6 +58,7 @@ class SeedServer(Thread):
         self.waits = Event()
         """Set when the worker has asked for its turn."""
         self._turn, self._others = Event(), 0
+        self._worker: int | None = None
         if not held:
             self._turn.set()
         self.address = f"ladder-{secrets.token_hex(16)}"
@@ -77,6 +80,11 @@ class SeedServer(Thread):
         self._others, self.waits_on_gpu = others, False
         self._turn.set()
 
+    @property
+    def worker_has_ended(self) -> bool:
+        """Whether the worker that asked last has ended, and has left the GPU."""
+        return self._worker is not None and not Path("/proc", str(self._worker)).exists()
+
     def __exit__(self, *_: object) -> None:
         self._turn.set()
         self._end.close()
@@ -89,6 +97,8 @@ class SeedServer(Thread):
         while self._readable(self._listener):
             connection, _ = self._listener.accept()
             with connection:
+                told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+                self._worker = CREDENTIALS.unpack(told)[0]
                 self._read_clock()  # marks of an earlier worker
                 self.attempt = Attempt()
                 while self._readable(connection) and self._serve(connection):

@@ -14,10 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common.errors import UsageError
-from ladder.profile.nsys_export import read
 from ladder.profile.trace import ProfileError
-
-__all__ = ["WHERE_TO_GET_IT", "command", "export", "find", "nsys_version", "read"]
 
 WHERE_TO_GET_IT = (
     "nsys is part of Nsight Systems: get it from https://developer.nvidia.com/nsight-systems, or with "

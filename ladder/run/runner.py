@@ -11,7 +11,7 @@ import math
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -48,7 +48,6 @@ from ladder.processes.worker_process import (
 )
 from ladder.profile import nsys
 from ladder.profile.summary import with_bytes
-from ladder.profile.trace import ProfileError
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
 from ladder.records.run import Results, StageResult, save
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
@@ -60,7 +59,7 @@ from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
-from ladder.run.under_nsys import profile_under_nsys
+from ladder.run.under_nsys import profiled
 from stages.registry import Entry
 
 PROFILES = "profiles"  # subfolder for traces and nsys reports
@@ -245,7 +244,8 @@ class Runner:
                 for round_ in rounds[: ROUNDS_IMPORTED_AHEAD if self._settings.at_once == 1 else 0]
             }
             for round_ in list(importing)[:1]:  # beside the oracle, which takes as long
-                self._prepare_next(held, round_, self._quick_in(round_), importing[round_])
+                make = partial(self._held_worker, round_, importing[round_])
+                self._prepare_next(held, self._quick_in(round_), make)
                 if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
                     beside = begun.enter_context(self._compilers(importing[round_]))
             self._train_oracles(range(self._settings.rounds))
@@ -420,21 +420,18 @@ class Runner:
         return self._side_by_side >= FEWEST and bool(stage_run.entry.stage.needs) and stage_run.entry.is_ours
 
     def _prepare_next(
-        self, held: HeldWorkers, round_: int, stage_runs: Sequence[StageRun], fork_servers: ForkServers
+        self, held: HeldWorkers, stage_runs: Sequence[StageRun], make: Callable[[StageRun], HeldWorker]
     ) -> None:
         """Start to prepare the first of these stages side by side, unless some are prepared already."""
-        if len(held):
-            return
+        if not len(held):
+            able = [stage for stage in stage_runs if self._may_be_held(stage)]
+            held.begin([partial(make, stage) for stage in able[: held.at_once]] if len(able) >= FEWEST else [])
 
-        def made(stage_run: StageRun) -> HeldWorker:
-            job = self._job(stage_run, round_)
-            folder, log = self._places(stage_run, round_)
-            fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
-            seeds = self._seed_server(round_, held=True)
-            return HeldWorker(stage_run.name, job, folder, log, seeds, fork_server)
-
-        able = [stage for stage in stage_runs if self._may_be_held(stage)]
-        held.begin([partial(made, stage) for stage in able[: held.at_once]] if len(able) >= FEWEST else [])
+    def _held_worker(self, round_: int, fork_servers: ForkServers, stage_run: StageRun) -> HeldWorker:
+        """A stage's worker in a round; it prepares at once."""
+        job, (folder, log) = self._job(stage_run, round_), self._places(stage_run, round_)
+        fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
+        return HeldWorker(stage_run.name, job, folder, log, self._seed_server(round_, held=True), fork_server)
 
     def _places(self, stage_run: StageRun, round_: int) -> tuple[Path, Path]:
         """The folder and the log of a stage's worker in a round."""
@@ -463,7 +460,7 @@ class Runner:
             if held is not None and held.at_once:
                 if self._may_be_held(stage_run) and not len(held):
                     self._observer.step("preparing stages side by side")
-                    self._prepare_next(held, round_, stage_runs[index:], fork_servers)
+                    self._prepare_next(held, stage_runs[index:], partial(self._held_worker, round_, fork_servers))
                 with self._timing_activity("preparing side by side"):
                     worker = held.take(stage_run.name)
             if time.monotonic() < deadline:
@@ -647,49 +644,64 @@ class Runner:
         return finished.name in self._suspects
 
     def _profile_all_with_nsys(self, tool: Path | None) -> None:
-        """Profile the stages that passed on the GPU with nsys, after all timed runs."""
+        """Profile the stages that passed on the GPU with nsys, after all timed runs.
+
+        They prepare side by side, and one runs at a time, while nsys writes and reads the reports of those before.
+        """
         wanted = self._settings.nsys_stages
         requested = [stage for stage in self._stage_runs if wanted is None or stage.name in wanted]
         stage_runs = [stage for stage in requested if stage.needs_profile("nsys")]
-        if stage_runs and tool:
-            self._observer.begin(len(stage_runs), [stage.name for stage in stage_runs], "under nsys")
-        for stage_run in stage_runs:
-            if tool is None:
+        if tool is None:
+            for stage_run in stage_runs:
                 stage_run.set_unprofiled("nsys", nsys.WHERE_TO_GET_IT)
-            else:
-                self._profile_with_nsys(stage_run, tool)
+        elif stage_runs:
+            self._observer.begin(len(stage_runs), [stage.name for stage in stage_runs], "under nsys")
+            self._profile_with_nsys(stage_runs, partial(self._held_under_nsys, tool))
         self._save()
 
-    def _profile_with_nsys(self, stage_run: StageRun, tool: Path) -> None:
-        """Profile one more process of a stage with nsys; a failure does not change the stage's status."""
-        name = stage_run.name
-        self._observer.start(f"{name} under nsys", 1, 1)
-        folder = self._scratch / f"{name}.nsys"
-        folder.mkdir()
-        job = msgspec.structs.replace(self._job(stage_run, 0), profile="nsys")
-        log = self._folder / "logs" / f"{name}.nsys.log"
-        try:
-            with self._timing_activity("profiling by nsys"):
-                assert stage_run.step_us is not None  # nsys profiles stages that passed and were timed
-                profile = profile_under_nsys(
-                    *(tool, job, name, self._steps, stage_run.step_us),
-                    scratch=folder,
-                    profiles=self._profile_folder,
-                    log=log,
-                    timeout_s=self._settings.timeout_s,
-                )
-        except (ProfileError, OSError) as error:
-            stage_run.set_unprofiled("nsys", str(error))
-            text = f"nsys: {error}"
+    def _held_under_nsys(self, tool: Path, stage_run: StageRun) -> HeldWorker:
+        """One more worker of a stage, under nsys."""
+        name, job = stage_run.name, msgspec.structs.replace(self._job(stage_run, 0), profile="nsys")
+        assert stage_run.step_us is not None  # nsys profiles stages that passed and were timed
+        wrap = profiled(tool, self._profile_folder, name, self._steps, stage_run.step_us)
+        folder, log = self._scratch / f"{name}.nsys", self._folder / "logs" / f"{name}.nsys.log"
+        return HeldWorker(name, job, folder, log, self._seed_server(0, held=True), wrap=wrap)
+
+    def _profile_with_nsys(self, stage_runs: Sequence[StageRun], make: Callable[[StageRun], HeldWorker]) -> None:
+        """Profile these stages; a failure does not change a stage's status."""
+        reading: list[tuple[StageRun, HeldWorker]] = []
+        with ExitStack() as begun:
+            held = begun.enter_context(closing(self._held_workers()))
+            for index, stage_run in enumerate(stage_runs):
+                self._observer.start(f"{stage_run.name} under nsys", 1, 1)
+                with self._timing_activity("profiling by nsys"):
+                    if self._may_be_held(stage_run):
+                        self._prepare_next(held, stage_runs[index:], make)
+                    worker = held.take(stage_run.name) or make(stage_run)
+                    begun.enter_context(closing(worker))
+                    worker.work_alone(self._settings.timeout_s)
+                reading.append((stage_run, worker))
+                while reading and reading[0][1].has_ended:
+                    self._record_nsys(*reading.pop(0))
+            for stage_run, worker in reading:
+                self._record_nsys(stage_run, worker)
+
+    def _record_nsys(self, stage_run: StageRun, worker: HeldWorker) -> None:
+        """Add what a worker under nsys leaves, once it has ended."""
+        with self._timing_activity("profiling by nsys"), closing(worker):
+            result = worker.take_turn(self._settings.timeout_s)
+        if result.profile is None:
+            text = f"nsys: {result.error}"
+            stage_run.set_unprofiled("nsys", result.error or "")
         else:
             stage = stage_run.entry.stage
             has_bytes = stage.traits and self._problem.networks == 1 and not stage.takes_gpus
-            stage_run.add_profile(with_bytes(profile, self._problem) if has_bytes else profile)
+            stage_run.add_profile(with_bytes(result.profile, self._problem) if has_bytes else result.profile)
             self._check_speed(stage_run)
-            text = f"profiled: {profile.kernels_per_step:.3g} kernels a step"
-        shutil.rmtree(folder, ignore_errors=True)
+            text = f"profiled: {result.profile.kernels_per_step:.3g} kernels a step"
+        shutil.rmtree(worker.folder, ignore_errors=True)
         self._save(measured=True)
-        self._observer.finish(name, stage_run.status or "crashed", text)
+        self._observer.finish(stage_run.name, stage_run.status or "crashed", text)
 
     def _job(self, stage_run: StageRun, round_: int, dataset: Path | None = None) -> Job:
         first, tool = not stage_run.processes, stage_run.tool

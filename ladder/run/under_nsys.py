@@ -1,47 +1,66 @@
-"""Profiles a stage in a separate process under nsys, and keeps nsys's report in the run's folder."""
+"""Profiles a stage in a separate process under nsys, and keeps nsys's report in the run's folder.
+
+`python -m ladder.run.under_nsys` stands around nsys, whose report it reads: it ends with all that it starts, as every
+worker does, and beside those of other stages.
+"""
 
 from __future__ import annotations
 
-from functools import partial
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from common.cuda.driver import multiprocessor
 from ladder.measure.profiled import sample_of
-from ladder.measure.protocol import TRACE, Job
-from ladder.processes.worker_process import run_job
+from ladder.measure.protocol import JOB, RESULT, TRACE, Job, JobResult, decoded, write_result
+from ladder.processes.worker_process import Wrap
 from ladder.profile import chrome, nsys, nsys_export
 from ladder.profile.summary import summarise
 from ladder.profile.trace import ProfileError
 from ladder.records.profile import Profile
 
 
-def profile_under_nsys(
-    tool: Path,
-    job: Job,
-    stage: str,
-    steps: int,
-    step_us: float,
-    *,
-    scratch: Path,
-    profiles: Path,
-    log: Path,
-    timeout_s: float,
-) -> Profile:
-    """Run the job under this nsys; its report (for Nsight Systems) and a trace go to the folder `profiles`.
+def profiled(tool: Path, profiles: Path, stage: str, steps: int, step_us: float) -> Wrap:
+    """Turns a worker's command into one that runs it under this nsys, and adds the profile to its result.
 
-    An epoch has `steps` steps; a step takes `step_us` without nsys. The process uses `scratch` and `log` alone.
-    Raises ProfileError with a one-line reason.
+    The report (for Nsight Systems) and a trace go to the folder `profiles`. An epoch has `steps` steps; a step takes
+    `step_us` without nsys. Without a profile, the result has an `error`.
     """
-    profiles.mkdir(exist_ok=True)
-    report = profiles / f"{stage}.nsys-rep"
-    report.unlink(missing_ok=True)  # an earlier run's report must not pass for this one's
-    result = run_job(job, scratch, log, timeout_s, partial(nsys.command, tool, report))
-    if result.error is not None:
-        raise ProfileError(result.error)
-    nsys.export(tool, report, scratch / "nsys.sqlite")
-    trace = nsys_export.read(scratch / "nsys.sqlite")
+    words = [sys.executable, "-m", __name__, str(tool), str(profiles), stage, str(steps), str(step_us)]
+    return lambda worker: [*words, *worker]
+
+
+def main(tool: Path, profiles: Path, stage: str, steps: int, step_us: float, worker: Sequence[str]) -> int:
+    """Run the worker under nsys, add the profile to the result that it left, and return the exit code."""
+    folder, report = Path(worker[-1]), profiles / f"{stage}.nsys-rep"
+    try:
+        profiles.mkdir(exist_ok=True)
+        report.unlink(missing_ok=True)  # an earlier run's report must not pass for this one's
+        if code := subprocess.call(nsys.command(tool, report, worker)):
+            return code if code > 0 else 128 - code  # after a signal, as a shell
+        nsys.export(tool, report, folder / "nsys.sqlite")
+        profile = _read(folder, profiles / f"{stage}.nsys.{TRACE}", stage, steps, step_us)
+        result = msgspec.structs.replace(decoded((folder / RESULT).read_bytes()), profile=profile)
+    except (ProfileError, OSError) as error:
+        result = JobResult(error=str(error))
+    write_result(folder, result)
+    return 0
+
+
+def _read(folder: Path, kept: Path, stage: str, steps: int, step_us: float) -> Profile:
+    """The profile in the exported report; its trace is kept in this file."""
+    job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
+    trace = nsys_export.read(folder / "nsys.sqlite")
     sample = sample_of(job.problem, job.wanted.epochs)
     if [window.epoch for window in trace.windows] != list(sample.epochs):
         raise ProfileError(f"nsys recorded {len(trace.windows)} whole epochs instead of {len(sample.epochs)}")
-    chrome.write_trace(profiles / f"{stage}.nsys.{TRACE}", trace, stage, steps)
+    chrome.write_trace(kept, trace, stage, steps)
     return summarise(trace, sample.weights, steps, "nsys", step_us, multiprocessor())
+
+
+if __name__ == "__main__":
+    tool, profiles, stage, steps, step_us, *worker = sys.argv[1:]
+    sys.exit(main(Path(tool), Path(profiles), stage, int(steps), float(step_us), worker))

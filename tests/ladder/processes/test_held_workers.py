@@ -24,7 +24,7 @@ def _four_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: stage_run.name != "numpy")
 
 
-def spans(folder: Path, stage: str, round_: int) -> list[Span]:
+def spans(folder: Path, stage: str, round_: int | str) -> list[Span]:
     """What a stage's process did in a round, with begin and end."""
     lines = (line.split() for line in (folder / "logs" / f"{stage}.{round_}.log").read_text().splitlines())
     return [(what, float(begin), float(end)) for what, begin, end in lines]

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ladder.measure.protocol import Job
-from ladder.profile.trace import ProfileError
-from ladder.records.profile import Profile, Split
+from ladder.records.profile import Split
 from ladder.records.run import Process, StageResult, load
 from ladder.run import runner
 from tests.ladder.harness import Watcher, prepare
@@ -92,23 +90,3 @@ def test_a_stage_that_dies_after_its_profile_has_crashed(tmp_path: Path) -> None
         "crashed",
         "killed by SIGSEGV while closing; see logs/dies-on-closing.1.log",
     )
-
-
-def test_nsys_profiles_only_the_requested_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def profile_under_nsys(tool: Path, job: Job, name: str, *_: object, **__: object) -> Profile:
-        asked.append(name)
-        raise ProfileError("there is no nsys")
-
-    monkeypatch.setattr(runner, "profile_under_nsys", profile_under_nsys)
-    monkeypatch.setattr("ladder.profile.nsys.find", lambda: Path("nsys"))
-    both = [f"tests.planted:{name}" for name in ("PROFILED", "PROFILER_REFUSES")]
-    wanted = ["profiler-refuses"]
-    seen, named = prepare(tmp_path, *both, profile=["nsys"], nsys_stages=wanted).run(Watcher()).stages
-    assert asked == wanted
-    assert (seen.unprofiled, named.unprofiled) == ({}, {"nsys": "there is no nsys"})
-    known = load(tmp_path)
-    for_all = replace(known, settings=replace(known.settings, nsys_stages=None))
-    prepare(tmp_path, *both, known=for_all).run(Watcher())
-    assert asked == [*wanted, "profiled", *wanted]

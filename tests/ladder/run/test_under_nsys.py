@@ -1,88 +1,181 @@
-"""Profiling a stage under nsys, with a fake nsys: which files are profiles, and what a failure costs."""
+"""Profiling stages under nsys, with a program in its place: who runs beside whom, and what a failure costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from ladder.measure.protocol import Job, JobResult
-from ladder.measure.timing import Plan
-from ladder.profile import nsys, nsys_export
-from ladder.profile.trace import ProfileError, Trace
-from ladder.records.profile import Profile
-from ladder.run import under_nsys
-from tests.ladder.harness import NUMPY, small_problem
-from tests.ladder.profile.test_summary import STEPS, epoch_of
+from ladder.records.run import Results, load
+from ladder.run.runner import Runner
+from ladder.run.stage_run import StageRun
+from tests.ladder.harness import Watcher, prepare
+from tests.ladder.processes.test_held_workers import MARKING, overlap, spans
+from tests.streams import is_running
 
-JOB = Job(
-    source=NUMPY,
-    problem=small_problem(metrics_every=10, epochs=20),
-    dataset="nowhere",
-    round=0,
-    first_updates=[],
-    wanted=Plan(20, 1, 0),
-    profile="nsys",
-    budget_s=None,
-)
-Profiler = Callable[[Trace, JobResult], Profile]
+# Runs a worker with a stand-in for CuPy, and copies a report.
+PROGRAM = """#!/bin/sh
+echo $$ >> HERE/processes
+case "$1" in
+profile)
+    while [ "$1" != -o ]; do shift; done
+    stage=$(basename "$2") report="$2.nsys-rep"; shift 2
+    STAGE=$stage PYTHONPATH=HERE "$@" || exit $?
+    FAULT
+    cp HERE/report "$report" ;;
+export) cp "$5" "${4#--output=}" ;;
+esac
+"""
+CUPY = """
+import os, time
+begin = None
+def start():
+    global begin
+    begin = time.monotonic()
+    if os.environ["STAGE"] == os.environ.get("HANGS"):
+        time.sleep(1000)
+def stop():
+    os.write(1, f"recorded {begin} {time.monotonic()}\\n".encode())
+def RangePush(name): pass
+def RangePop(): pass
+"""
+# No report is written before all four stages were recorded.
+BESIDE = """touch HERE/recorded.$$
+    for _ in $(seq 300); do [ $(ls HERE | grep -c recorded) = 4 ] && break; sleep 0.1; done
+    [ $(ls HERE | grep -c recorded) = 4 ] || exit 3"""
+Program = Callable[[str], None]
 
 
 @pytest.fixture
-def profile_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiler:
-    """Profiles a process that returns the given result, with the given trace in nsys's report."""
-    profiles = tmp_path / "profiles"
-
-    def run(trace: Trace, result: JobResult) -> Profile:
-        def run_job(
-            job: Job, folder: Path, log: Path, timeout_s: float, wrap: Callable[[Sequence[str]], list[str]]
-        ) -> JobResult:
-            assert wrap(["python"])[-3:] == ["-o", str(profiles / "naive"), "python"]
-            assert not (profiles / "naive.nsys-rep").exists()
-            return result
-
-        monkeypatch.setattr(under_nsys, "run_job", run_job)
-        monkeypatch.setattr(nsys, "export", lambda *_: None)
-        monkeypatch.setattr(nsys_export, "read", lambda _: trace)
-        return under_nsys.profile_under_nsys(
-            Path("nsys"),
-            JOB,
-            "naive",
-            STEPS,
-            9.0,
-            scratch=tmp_path,
-            profiles=profiles,
-            log=tmp_path / "log",
-            timeout_s=1,
-        )
-
-    return run
+def here(tmp_path: Path) -> Path:
+    """The program's folder."""
+    there = tmp_path / "nsys"
+    (there / "cupy" / "cuda").mkdir(parents=True)
+    for module, text in {"": "", "cuda/": "", "cuda/nvtx": CUPY, "cuda/profiler": CUPY}.items():
+        name = f"{module}__init__" if module in ("", "cuda/") else module
+        (there / "cupy" / f"{name}.py").write_text(text)
+    report(there, epochs=2)
+    return there
 
 
-def two_epochs() -> Trace:
-    first, second = epoch_of(8, 0, totals=False), epoch_of(9, 100_000, totals=True)
-    return Trace(
-        [*first.windows, *second.windows],
-        [*first.kernels, *second.kernels],
-        [*first.copies, *second.copies],
-        [*first.calls, *second.calls],
-    )
+@pytest.fixture
+def program(here: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Makes the program, with something that happens before it writes a report; all stages seem to be on a GPU."""
+    monkeypatch.setattr(StageRun, "needs_profile", lambda self, tool: self.status == "passed" and not self._profiles)
+    monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
+    monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: True)
+    monkeypatch.setattr("ladder.profile.nsys.find", lambda: here / "nsys")
+
+    def write(fault: str) -> None:
+        (here / "nsys").write_text(PROGRAM.replace("FAULT", fault or ":").replace("HERE", str(here)))
+        (here / "nsys").chmod(0o755)
+
+    write("")
+    return write
 
 
-def test_profiling_writes_a_profile_and_a_trace(profile_trace: Profiler, tmp_path: Path) -> None:
+def report(here: Path, epochs: int) -> None:
+    """What the program exports."""
+    (here / "report").unlink(missing_ok=True)
+    with closing(sqlite3.connect(here / "report")) as database, database:
+        database.execute("CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT)")
+        ranges = [(1000 * epoch, 1000 * epoch + 900, 59, f"epoch {epoch}") for epoch in range(epochs)]
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?)", ranges)
+
+
+def run(folder: Path, watcher: Watcher | None = None, **settings: Any) -> Results:
+    return prepare(folder, *MARKING, profile=["nsys"], **settings).run(watcher or Watcher())
+
+
+def assert_none_is_left(here: Path) -> None:
+    assert not [pid for pid in (here / "processes").read_text().split() if is_running(int(pid))]
+
+
+def test_stages_prepare_side_by_side_and_one_runs_at_a_time_while_reports_are_written(
+    program: Program, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(BESIDE)
+    monkeypatch.setenv("MEET", f"{tmp_path}")  # none goes on before all four prepare
     (tmp_path / "profiles").mkdir()
-    (tmp_path / "profiles" / "naive.nsys-rep").write_text("an older run's")
-    profile = profile_trace(two_epochs(), JobResult())
-    assert (profile.tool, profile.kernels_per_step, profile.plain_step_us) == ("nsys", 2, 9.0)
-    assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["naive.nsys.trace.json.gz"]
+    (tmp_path / "profiles" / "marks.nsys-rep").write_text("an older run's")
+    results = run(tmp_path)
+    seen = {stage.name: spans(tmp_path, stage.name, "nsys") for stage in results.stages}
+    prepared = [its[0] for its in seen.values()]
+    assert all(overlap(one, other) for one in prepared for other in prepared)
+    for name, its in seen.items():
+        assert sorted(what for what, *_ in its if what != "chose") == ["prepared", "recorded", *["trained"] * 4]
+        for span in its[1:]:
+            others = [other for whose in seen if whose != name for other in seen[whose]]
+            assert not any(overlap(span, other) for other in others)
+    kept = {path.name for path in (tmp_path / "profiles").iterdir()}
+    for stage in results.stages:
+        (profile,) = stage.profiles
+        assert (profile.tool, profile.epochs, stage.unprofiled) == ("nsys", [0, 1], {})
+        assert {f"{stage.name}.nsys-rep", f"{stage.name}.nsys.trace.json.gz"} <= kept
+    assert (tmp_path / "profiles" / "marks.nsys-rep").read_bytes() == (here / "report").read_bytes()
+    assert load(tmp_path).stages == results.stages
+    assert results.took_s["profiling by nsys"] > 0
 
 
-def test_a_failed_process_leaves_no_profile(profile_trace: Profiler) -> None:
-    with pytest.raises(ProfileError, match="killed by SIGSEGV"):
-        profile_trace(two_epochs(), JobResult(error="killed by SIGSEGV"))
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("exit 7", "exit code 7 after its result"),
+        ("kill -9 $$", "exit code 137 after its result"),
+        ("exit 0", "nsys left no report"),
+        ("sleep 1000", "no answer within 8 s (--timeout)"),
+    ],
+)
+def test_a_failure_costs_only_one_profile(
+    program: Program, here: Path, tmp_path: Path, fault: str, reason: str
+) -> None:
+    program(f'[ "$stage" != marks ] || {fault}')
+    marks, *others = run(tmp_path, timeout_s=8.0).stages
+    assert marks.unprofiled["nsys"].startswith(reason)
+    assert (marks.status, marks.profiles) == ("passed", [])
+    assert [(stage.status, len(stage.profiles), stage.unprofiled) for stage in others] == [("passed", 1, {})] * 3
+    assert_none_is_left(here)
 
 
-def test_a_trace_without_all_epochs_is_refused(profile_trace: Profiler) -> None:
-    with pytest.raises(ProfileError, match="nsys recorded 1 whole epochs instead of 2"):
-        profile_trace(epoch_of(8, 0, totals=False), JobResult())
+def test_a_worker_that_hangs_in_its_turn_costs_only_its_profile(
+    program: Program, here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HANGS", "marks")
+    marks, *others = run(tmp_path, timeout_s=8.0).stages
+    assert (marks.status, marks.unprofiled) == ("passed", {"nsys": "no answer within 8 s (--timeout)"})
+    assert [len(stage.profiles) for stage in others] == [1] * 3
+    assert_none_is_left(here)
+
+
+def test_a_report_without_all_epochs_is_refused(program: Program, here: Path, tmp_path: Path) -> None:
+    report(here, epochs=1)
+    told = [stage.unprofiled for stage in run(tmp_path).stages]
+    assert told == [{"nsys": "nsys recorded 1 whole epochs instead of 2"}] * 4
+
+
+def test_ctrl_c_leaves_no_process_and_keeps_what_is_measured(program: Program, here: Path, tmp_path: Path) -> None:
+    class Interrupts(Watcher):
+        def finish(self, stage: str, status: str, text: str, *_: object, **__: object) -> None:
+            if text.startswith("profiled"):
+                raise KeyboardInterrupt
+
+    program('[ "$stage" = marks ] || sleep 1000')
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, Interrupts())
+    assert_none_is_left(here)
+    assert [len(stage.profiles) for stage in load(tmp_path).stages] == [1, 0, 0, 0]
+
+
+def test_only_the_requested_stages_are_profiled(program: Program, tmp_path: Path) -> None:
+    first = run(tmp_path, nsys_stages=["marks"])
+    assert [len(stage.profiles) for stage in first.stages] == [1, 0, 0, 0]
+    known = replace(first, settings=replace(first.settings, nsys_stages=None))
+    watcher = Watcher()
+    rest = prepare(tmp_path, *MARKING, known=known).run(watcher)
+    assert [len(stage.profiles) for stage in rest.stages] == [1] * 4
+    assert [name for name, *_ in watcher.tries] == [f"{stage.name} under nsys" for stage in rest.stages[1:]]

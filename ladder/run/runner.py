@@ -366,8 +366,9 @@ class Runner:
         return jobs
 
     def _needs_compiling(self, stage_run: StageRun) -> bool:
-        """Whether a stage takes long to compile, and no run on this machine has compiled it for this problem."""
-        return stage_run.needs_compiling and not self._mark(stage_run).exists()
+        """Whether a stage takes long to compile, will be measured, and no run here has compiled it for this problem."""
+        due = any(stage_run in self._missing_in(round_) for round_ in range(self._settings.rounds))
+        return stage_run.needs_compiling and due and not self._mark(stage_run).exists()
 
     def _mark(self, stage_run: StageRun) -> Path:
         """The file that says that a stage's compiled code is in the cache."""
@@ -378,7 +379,8 @@ class Runner:
     def record_compile_times(self, took_s: Mapping[str, float]) -> None:
         """Record each stage's preparation time by name; saved now, as the measured processes will not compile again."""
         for stage_run in self._stage_runs:
-            stage_run.compiled_s = took_s.get(stage_run.name, stage_run.compiled_s)
+            if (took := took_s.get(stage_run.name)) is not None:
+                stage_run.compiled_s, stage_run.may_compile = max(took, stage_run.compiled_s or 0.0), False
         self._save()  # without counting the time: compilers may have served other points of a study as well
 
     def _missing_in(self, round_: int) -> list[StageRun]:

@@ -79,6 +79,8 @@ class StageRun:
         self._before_latest: tuple[list[Check], Status | None, str | None] = ([], None, None)
         # Kept whatever the status: compiling again would find everything in the cache.
         self.compiled_s = known.compiled_s if known is not None else None
+        # A run that goes on may have come to another machine, whose cache is empty.
+        self.may_compile = known is None or known.compiled_s is None or bool(known.processes)
         self.retries = list(known.retries) if known is not None else []
         self._crashed_before = ""
         if known is not None:
@@ -123,10 +125,10 @@ class StageRun:
 
     @property
     def needs_compiling(self) -> bool:
-        """Whether the stage takes long to compile, and has neither been compiled nor measured yet."""
+        """Whether the stage takes long to compile, and neither was compiled nor measured in this run of the program."""
         stage = self.entry.stage
         compiles = stage.compiles_within is not None or stage.first_updates_within is not None
-        return compiles and self.compiled_s is None and self.status is None and not self.processes
+        return compiles and self.may_compile and self.status in (None, "passed")
 
     def rounds_to_repeat(self, limit: int) -> list[int]:
         """The rounds whose process was disturbed, if repeated fewer than `limit` times so far."""
@@ -245,7 +247,7 @@ class StageRun:
         assert result.plan is not None
         assert result.process is not None
         self._before_latest = self._checks, self.status, self.reason
-        self._latest = result
+        self._latest, self.may_compile = result, False
         self.plan = result.plan
         self._shortened = shortened
         seen, process = result.profile, result.process

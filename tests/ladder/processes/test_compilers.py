@@ -184,3 +184,20 @@ def test_a_resumed_run_does_not_compile_again_and_keeps_the_compile_times(tmp_pa
         assert now.timing is not None
         assert len(now.processes) == 2
         assert (now.compiled_s, now.timing.prepare_s) == (then.compiled_s, then.timing.prepare_s)
+
+
+def test_a_run_that_goes_on_beside_an_empty_cache_compiles_what_it_still_measures(tmp_path: Path, kept: Path) -> None:
+    first, again = tmp_path / "first", tmp_path / "again"
+    first.mkdir()
+    again.mkdir()
+    whole = prepare(first, *COMPILES, "tests.planted:COMPILER_FAILS", rounds=3).run(Watcher())
+    for file in (*kept.iterdir(), *(tmp_path / "cache" / "compiled").iterdir()):
+        file.unlink()
+    resumed = prepare(again, *COMPILES, "tests.planted:COMPILER_FAILS", known=cut(whole, 3, 1, 1, 1)).run(Watcher())
+    logs = {path.name.partition(".")[0] for path in (again / "logs").glob("*.compiling.log")}
+    assert logs == {"compiles-too", "compiles-as-well", "compiler-fails"}
+    assert [len(stage.processes) for stage in resumed.stages] == [3] * 4
+    for then, now in zip(whole.stages, resumed.stages, strict=True):
+        assert then.compiled_s is not None
+        assert now.compiled_s is not None
+        assert now.compiled_s >= then.compiled_s  # the slower of two

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stages.references import torch_compile, torch_graph
+from stages.references import torch_choices, torch_compile, torch_graph
 from stages.references.torch_choices import ChoosesByTimeError, no_choice_kept
 
 pytestmark = pytest.mark.torch
@@ -53,6 +53,25 @@ def test_no_kernel_of_a_product_is_chosen_until_nothing_compiles_beside_it() -> 
     with no_choice_kept(), pytest.raises(ChoosesByTimeError, match="a product's kernel"):
         AlgorithmSelectorCache().lookup([], "mm", "sizes", lambda choices: dict.fromkeys(choices, 1.0))
     assert PersistentCache.lookup is before
+
+
+def test_a_compiler_waits_for_its_turn_only_to_time_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.codecache import PersistentCache
+    from torch._inductor.fx_passes import pad_mm
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    said: list[str] = []
+    for owner, name in ((CachingAutotuner, "bench"), (PersistentCache, "lookup")):
+        monkeypatch.setattr(owner, name, lambda *_, name=name: said.append(name))
+    monkeypatch.setattr(pad_mm, "get_do_bench", lambda: lambda what: said.append(what))
+    monkeypatch.setattr(torch_choices, "await_turn", lambda: said.append("turn"))
+    torch_choices.timed_in_turn.__wrapped__()
+    timer = pad_mm.get_do_bench()
+    assert said == []
+    timer("pad")
+    CachingAutotuner.bench(None)
+    PersistentCache.lookup(None)
+    assert said == ["turn", "pad", "turn", "bench", "turn", "lookup"]
 
 
 def test_those_that_compile_say_so() -> None:

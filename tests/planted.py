@@ -263,7 +263,7 @@ class _DiesOnClosing(_OnGpu):
 def _profiled_by(record: Any, trainer: type[NumpyTrainer] = _OnGpu) -> Any:
     """A build that replaces CUPTI's recording in its process by this function."""
 
-    def recorded(epochs: Any, run_epoch: Any) -> Trace:
+    def recorded(epochs: Any, run_epoch: Any, **_: bool) -> Trace:
         _DiesOnClosing.profiled = True
         seen: Trace = record(epochs, run_epoch)
         return seen

@@ -79,12 +79,12 @@ from ladder.records.run import Curve, GpuState, HostState, Process
 from stages.engine.stage import Stage
 from stages.registry import load_entry
 
-PROFILED_S = 0.5  # of epochs; if all of a sample take longer, one is profiled
+PROFILED_S = {"cpu": 0.5, "gpu": 0.1}  # of epochs; if all of a sample take longer, one is profiled
 LATE_S = 5.0  # after which a late epoch begins, even if fewer epochs were made than drawn; a busy host needs as long
 SLOW_S = 0.5  # an epoch on a few batches; a stage that takes longer makes no late one
 FEWEST_COUNTED, MOST_COUNTED = 40, 120  # steps of the epoch whose kernels and reads are counted
 IN_A_ROW = "it trains one network at a time; profile a run of one"
-WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its time stamps
+WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its profile
 
 
 class Measurement:
@@ -378,9 +378,9 @@ class Measurement:
         steps = job.problem.steps(len(self._data.train.images))
         epoch_s = statistics.median(run.seconds for run in self._runs) / self._plan.epochs
         sample, on_cpu = sample_of(job.problem, self._plan.epochs), self._trainer.device == "cpu"
-        sample = sample.within(PROFILED_S, epoch_s)
+        sample = sample.within(PROFILED_S[self._trainer.device], epoch_s)
         profiled = OwnProfile(self._trainer, sample, self._fence, self._validation)
-        trace = profiled.record_on_cpu(warm_up=epoch_s < WARM_UP_S) if on_cpu else profiled.record()
+        trace = profiled.record(warm_up=epoch_s < WARM_UP_S)
         if job.round == 0:
             chrome.write_trace(self._folder / TRACE, trace, stage.name, steps)
         step_us, shape = epoch_s / steps * 1e6, None if on_cpu else multiprocessor()

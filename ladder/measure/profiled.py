@@ -61,13 +61,10 @@ class OwnProfile:
         for epoch in self.sample.epochs:
             self._run(epoch)
 
-    def record(self) -> Trace:
-        """Run the epochs under CUPTI."""
-        return cupti.record(self.sample.epochs, self._run)
-
-    def record_on_cpu(self, *, warm_up: bool) -> Trace:
-        """Run the epochs with time stamps around each kernel."""
-        return cpu_stamps.record(self.sample.epochs, self._run, warm_up=warm_up)
+    def record(self, *, warm_up: bool) -> Trace:
+        """Run the epochs under CUPTI, or on the CPU with time stamps around each kernel."""
+        by = cpu_stamps.record if self._trainer.device == "cpu" else cupti.record
+        return by(self.sample.epochs, self._run, warm_up=warm_up)
 
     def show(self, stage: str) -> None:
         """The epochs, for a profiler that watches from outside."""

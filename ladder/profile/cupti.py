@@ -31,13 +31,14 @@ def available() -> bool:
     return importlib.util.find_spec("cupti") is not None
 
 
-def record(epochs: Sequence[int], run_epoch: Callable[[int], None]) -> Trace:
+def record(epochs: Sequence[int], run_epoch: Callable[[int], None], *, warm_up: bool = True) -> Trace:
     """Record at least one epoch; `run_epoch` returns when the device has finished. Raises CUPTI's exceptions.
 
-    The first epoch runs twice, since CUPTI needs a warm-up as well.
+    To warm up, the first epoch runs twice: CUPTI's own beginning would count in a short one.
     """
     with _recording("CONCURRENT_KERNEL", "MEMCPY", "MEMSET", "DRIVER", "RUNTIME") as (cupti, read):
-        run_epoch(epochs[0])
+        if warm_up:
+            run_epoch(epochs[0])
         with read() as trace:
             for epoch in epochs:
                 start = cupti.get_timestamp()

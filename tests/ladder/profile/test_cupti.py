@@ -197,6 +197,8 @@ def test_buffers_are_read_only_while_recording(library: Library) -> None:
     assert len(trace.kernels) == 2
     library.hand_over(*records())  # records that arrive late
     assert (library.walked, len(trace.kernels)) == (16, 2)
+    assert len(record([8], run, warm_up=False).kernels) == 1
+    assert len(walked) == 4
 
 
 def test_records_are_sorted_by_start(library: Library) -> None:

@@ -23,32 +23,25 @@ FEWEST = 4  # side by side; for fewer, waiting for each other gains next to noth
 
 
 class HeldWorker:
-    """A worker that does a job in this folder; it prepares at once, and waits for its turn."""
+    """A worker that does a job in a folder; it prepares at once, and waits for its turn."""
 
     def __init__(
-        self,
-        name: str,
-        job: Job,
-        folder: Path,
-        log: Path,
-        seeds: SeedServer,
-        fork_server: ForkServer | None = None,
-        wrap: Wrap = list,
+        self, name: str, job: Job, places: tuple[Path, Path], seeds: SeedServer, server: ForkServer | None, wrap: Wrap
     ) -> None:
-        """`seeds` is a server that holds its worker; its context is entered here, and left by `close`.
+        """`places` are its folder and its log; `wrap` puts a profiler around a worker that no fork `server` forks.
 
-        `wrap` puts a profiler around a worker without a fork server.
+        `seeds` is a server that holds its worker; its context is entered here, and left by `close`.
         """
         self.name, self.seeds = name, seeds
         self.others = 0
         """Workers that wait with a context on the GPU while this one has its turn."""
         self.job = msgspec.structs.replace(job, seeds=seeds.address)
-        self.folder, self._log = folder, log
+        self.folder, self._log = places
         self._began, self._is_late = time.monotonic(), False
         seeds.__enter__()
-        folder.mkdir()
-        leave_job(self.job, folder)
-        self._process = launch(folder, log, fork_server, wrap=wrap)
+        self.folder.mkdir()
+        leave_job(self.job, self.folder)
+        self._process = launch(*places, server, wrap=wrap)
 
     @property
     def is_prepared(self) -> bool:

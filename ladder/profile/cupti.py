@@ -6,7 +6,6 @@ cupti-python exists for CUDA 13 only.
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -167,8 +166,3 @@ class _Reader:
         """The name of the called function; None if it only queries."""
         name = call_name(self._name_of(domain, callback))
         return name if is_action(name) else None
-
-
-def cupti_version() -> str:
-    """The version of cupti-python."""
-    return importlib.metadata.version("cupti-python")

@@ -431,9 +431,9 @@ class Runner:
 
     def _held_worker(self, round_: int, fork_servers: ForkServers, stage_run: StageRun) -> HeldWorker:
         """A stage's worker in a round; it prepares at once."""
-        job, (folder, log) = self._job(stage_run, round_), self._places(stage_run, round_)
-        fork_server = fork_servers.for_needs(stage_run.entry.stage.needs)
-        return HeldWorker(stage_run.name, job, folder, log, self._seed_server(round_, held=True), fork_server)
+        server, job = fork_servers.for_needs(stage_run.entry.stage.needs), self._job(stage_run, round_)
+        places, seeds = self._places(stage_run, round_), self._seed_server(round_, held=True)
+        return HeldWorker(stage_run.name, job, places, seeds, server, list)
 
     def _places(self, stage_run: StageRun, round_: int) -> tuple[Path, Path]:
         """The folder and the log of a stage's worker in a round."""
@@ -666,8 +666,8 @@ class Runner:
         name, job = stage_run.name, msgspec.structs.replace(self._job(stage_run, 0), profile="nsys")
         assert stage_run.step_us is not None  # nsys profiles stages that passed and were timed
         wrap = profiled(tool, self._profile_folder, name, self._steps, stage_run.step_us)
-        folder, log = self._scratch / f"{name}.nsys", self._folder / "logs" / f"{name}.nsys.log"
-        return HeldWorker(name, job, folder, log, self._seed_server(0, held=True), wrap=wrap)
+        places = self._scratch / f"{name}.nsys", self._folder / "logs" / f"{name}.nsys.log"
+        return HeldWorker(name, job, places, self._seed_server(0, held=True), None, wrap)
 
     def _profile_with_nsys(self, stage_runs: Sequence[StageRun], make: Callable[[StageRun], HeldWorker]) -> None:
         """Profile these stages; a failure does not change a stage's status."""
@@ -693,8 +693,8 @@ class Runner:
         with self._timing_activity("profiling by nsys"), closing(worker):
             result = worker.take_turn(self._settings.timeout_s)
         if result.profile is None:
+            stage_run.set_unprofiled("nsys", f"{result.error}")
             text = f"nsys: {result.error}"
-            stage_run.set_unprofiled("nsys", result.error or "")
         else:
             stage = stage_run.entry.stage
             has_bytes = stage.traits and self._problem.networks == 1 and not stage.takes_gpus

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import select
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
@@ -58,7 +59,7 @@ class SeedServer(Thread):
         self.waits = Event()
         """Set when the worker has asked for its turn."""
         self._turn, self._others = Event(), 0
-        self._worker: int | None = None
+        self._worker: int | None = None  # a descriptor that can be read once the worker has ended
         if not held:
             self._turn.set()
         self.address = f"ladder-{secrets.token_hex(16)}"
@@ -82,8 +83,8 @@ class SeedServer(Thread):
 
     @property
     def worker_has_ended(self) -> bool:
-        """Whether the worker that asked last has ended, and has left the GPU."""
-        return self._worker is not None and not Path("/proc", str(self._worker)).exists()
+        """Whether the first worker has ended, and so left the GPU; False where Linux does not tell."""
+        return self._worker is not None and bool(select.select([self._worker], [], [], 0)[0])
 
     def __exit__(self, *_: object) -> None:
         self._turn.set()
@@ -91,6 +92,9 @@ class SeedServer(Thread):
         self.join()
         for connection in (self._listener, self._clock, self._ended):
             connection.close()
+        if self._worker is not None:
+            os.close(self._worker)
+            self._worker = None
 
     def run(self) -> None:
         """Serve until the context ends."""
@@ -98,7 +102,9 @@ class SeedServer(Thread):
             connection, _ = self._listener.accept()
             with connection:
                 told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
-                self._worker = CREDENTIALS.unpack(told)[0]
+                if self._worker is None:
+                    with suppress(OSError):  # Linux before 5.3
+                        self._worker = os.pidfd_open(CREDENTIALS.unpack(told)[0])
                 self._read_clock()  # marks of an earlier worker
                 self.attempt = Attempt()
                 while self._readable(connection) and self._serve(connection):

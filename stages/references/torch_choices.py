@@ -51,6 +51,22 @@ def _after_turn(call: Callable[..., Any]) -> Callable[..., Any]:
     return waiting
 
 
+@contextmanager
+def launching_nothing() -> Iterator[None]:
+    """Inside, compiled functions are traced and compiled when called, and launch no Triton kernel: none is timed.
+
+    Their results are of no use.
+    """
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    launch = CachingAutotuner.run
+    CachingAutotuner.run = lambda *_, **__: None  # type: ignore[method-assign, unused-ignore]
+    try:
+        yield
+    finally:
+        CachingAutotuner.run = launch  # type: ignore[method-assign, unused-ignore]
+
+
 class ChoosesByTimeError(Exception):
     """The compiled code would depend on an unreliable timing."""
 

@@ -26,7 +26,7 @@ it stays fast (docs/notebook/torch-graph-speeds.md).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -36,7 +36,7 @@ from common.problem import Problem
 from common.trainer import Trainer
 from stages.engine.stage import Stage
 from stages.references.choices import choose
-from stages.references.torch_choices import no_choice_kept
+from stages.references.torch_choices import launching_nothing, no_choice_kept
 from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import (
     Linear,
@@ -89,8 +89,8 @@ VARIANTS = {"torch-graph": BOTH | FUSED, "torch-graph-amp": BOTH}
 """By stage. An `addmm_` takes no float32 sum of bfloat16 factors, so AMP has no fused update."""
 
 
-def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[RunEpoch, list[list[Batch]]]:
-    """An epoch in compiled steps, launched one by one, and its batches in groups of steps."""
+def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[Callable[..., None], list[list[Batch]]]:
+    """An epoch in compiled steps, launched one by one, or only some of its groups of batches; and all of them."""
     import torch
 
     if variant.fused_update:
@@ -104,9 +104,9 @@ def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[R
     groups = [batches[first : first + variant.unroll] for first in range(0, whole, variant.unroll)]
     groups += [[batch] for batch in batches[whole:]]
 
-    def epoch(due: bool) -> None:
+    def epoch(due: bool, some: Iterable[list[Batch]] = groups) -> None:
         with mixed(setup, amp=amp):
-            for group in groups:
+            for group in some:
                 steps(group, due)
 
     return epoch, groups
@@ -115,6 +115,11 @@ def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[R
 def prepare(setup: TorchSetup, *, amp: bool, variant: Variant = BOTH[DEFAULT]) -> RunEpoch:
     """Compile, warm up, and capture one graph without and one with totals."""
     epoch, groups = compiled_epoch(setup, amp=amp, variant=variant)
+    sizes = {len(group): group for group in groups}
+    with warnings.catch_warnings(), launching_nothing():  # before the first kernel that waits for its turn to be timed
+        warnings.simplefilter("ignore")  # about the compiler's own choices
+        for due in (False, True):
+            epoch(due, sizes.values())
     graphs = {due: captured(partial(epoch, due)) for due in (False, True)}
     return partial(replay, graphs, groups)
 

@@ -74,6 +74,18 @@ def test_a_compiler_waits_for_its_turn_only_to_time_something(monkeypatch: pytes
     assert said == ["turn", "pad", "turn", "bench", "turn", "lookup"]
 
 
+def test_what_is_compiled_ahead_of_its_turn_launches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+
+    launched: list[int] = []
+    monkeypatch.setattr(CachingAutotuner, "run", lambda kernel, number, *, stream: launched.append(number))
+    kernel = CachingAutotuner.__new__(CachingAutotuner)
+    with torch_choices.launching_nothing():
+        kernel.run(1, stream=0)
+    kernel.run(2, stream=0)
+    assert launched == [2]
+
+
 def test_those_that_compile_say_so() -> None:
     stages = (torch_compile.STAGE, torch_graph.FLOAT32, torch_graph.AMP)
     assert {stage.compiles_within for stage in stages} == {no_choice_kept}

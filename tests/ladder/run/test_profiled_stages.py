@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from ladder.measure import measurement
+from ladder.measure.profiled import OwnProfile
+from ladder.profile import cupti
+from ladder.profile.trace import Trace
 from ladder.records.profile import Split
 from ladder.records.run import Process, StageResult, load
 from ladder.run import runner
 from tests.ladder.harness import Watcher, prepare
+from tests.ladder.in_process import judge_in_this_process
 
 
 def run(folder: Path, name: str, rounds: int = 1, timeout_s: float = 60.0) -> StageResult:
@@ -66,6 +71,28 @@ def test_a_resumed_run_keeps_the_profiles_of_its_first_rounds(tmp_path: Path) ->
     assert again.profile is not None
     assert again.profile.split == Split.mean([split for split in splits if split is not None])
     assert again.profile.processes == 2
+
+
+@pytest.mark.parametrize(("limit_s", "seen"), [(60.0, ((0, 1), True)), (0.0, ((0,), False))])
+def test_a_long_epoch_is_profiled_alone_and_without_a_warm_up(
+    limit_s: float, seen: tuple[tuple[int, ...], bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[tuple[int, ...], bool]] = []
+    genuine = OwnProfile.record
+
+    def record(self: OwnProfile, *, warm_up: bool) -> Trace:
+        asked.append((self.sample.epochs, warm_up))
+        return genuine(self, warm_up=warm_up)
+
+    judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(OwnProfile, "record", record)
+    monkeypatch.setattr(measurement, "PROFILED_S", {"gpu": limit_s})
+    monkeypatch.setattr(measurement, "WARM_UP_S", limit_s)
+    for kept in ("available", "record"):  # the stage replaces them
+        monkeypatch.setattr(cupti, kept, getattr(cupti, kept))
+    stage = run(tmp_path, "PROFILED")
+    assert stage.profile is not None
+    assert (asked, stage.profile.epochs) == ([seen], list(seen[0]))
 
 
 @pytest.mark.parametrize(

@@ -295,8 +295,9 @@ class Watched(Flipping):
 
     def __init__(self, problem: Problem, params: Params, flipped: Collection[Corner], bits: int, xp: Any = np) -> None:
         super().__init__(problem, params, [flipped], xp)
-        self._rounding = CORNER_ROUNDINGS * 2.0**-bits
-        self.corners: list[Corner] = []
+        self._rounding = 2.0**-bits
+        self.corners: list[tuple[float, Corner]] = []
+        """Each with how many roundings it is away."""
 
     def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
         self._factors = left, right
@@ -305,8 +306,10 @@ class Watched(Flipping):
     def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
         place, xp = divmod(self._passed, len(self.problem.hidden)), self.xp
         left, right = (xp.square(factor.reshape(factor.shape[-2:])) for factor in self._factors)
-        near = xp.abs(outputs[0]) < self._rounding * xp.sqrt(left @ right)
-        self.corners += [Corner(*place, *at) for at in host(xp.argwhere(near)).tolist()]
+        away = xp.abs(outputs[0]) / (self._rounding * xp.sqrt(left @ right))
+        near = away < CORNER_ROUNDINGS
+        found = zip(host(away[near]).tolist(), host(xp.argwhere(near)).tolist(), strict=True)
+        self.corners += [(roundings, Corner(*place, *at)) for roundings, at in found]
         return super()._passes(outputs)
 
 

@@ -38,7 +38,8 @@ MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs o
 COARSE_DRAWS = 64  # below float32, where a unit that flips early carries a long run far away
 # Hidden outputs that rounding may flip, of which each is tried, in a run of few steps even where it takes long; so many
 # flip together; how near one or two more have to come; and so many of the nearest are tried with one more.
-MOST_CORNERS, FEWEST_CORNERS, FLIPPED_STEPS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 48, 64, 4, 0.95, 8
+MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 48, 4, 0.95, 8
+FLIPPED_DRAWS = 4  # controls with the output flipped that is nearest to its corner, or one of the next ones
 FAR = 1.5  # of an update, over all tensors: of 1,237 flips in bfloat16 with 16 units, the largest moved 0.53
 BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
@@ -192,6 +193,7 @@ class ShortRun:
             seen = [
                 *self._control_errors([Draw(ROUNDINGS[precision], number) for number in numbers]),
                 *self._errors_in_order(ROUNDINGS[precision].bits),
+                *self._errors_flipped(precision),
             ]
             self._known.spreads[precision] = Errors(
                 {name: largest(errors.tensors[name] for errors in seen) for name in seen[0].tensors},
@@ -232,6 +234,19 @@ class ShortRun:
             self._in_order = list(self._trained_in_order())
         return (self.errors(self._here(network), seen, bits) for network, seen in self._in_order)
 
+    def _errors_flipped(self, precision: Precision) -> Iterator[Errors]:
+        """The errors of an output that flips, in a long run of a network too wide to look for all that did in a stage.
+
+        There one flip leads to others, and the parameters tell no longer which was first.
+        """
+        if self.batches * self.epochs <= LONG_STEPS or self._most_runs >= COARSE_DRAWS:
+            return
+        corners = [corner for _, corner in sorted(self._corners(precision, ()))[:FLIPPED_DRAWS]]
+        for some in self._at_once(corners):
+            run = Flipping(self.problem, self.initial, [(corner,) for corner in some], self._xp)
+            for network, seen in zip(run.networks(), self._trained(run), strict=True):
+                yield self.errors(network, seen, ROUNDINGS[precision].bits)
+
     def _trained_in_order(self) -> Iterator[tuple[Network, OracleEpoch]]:
         """What float32 makes of sums in order, whatever factors are rounded to; by NumPy, whose order is known."""
         size = self.problem.batch_size
@@ -250,7 +265,9 @@ class ShortRun:
         for one farther away than flips carry it.
         """
         nearest, missed = math.hypot(*self.errors(updated, None).tensors.values()), False
-        if not nearest < FAR:
+        is_short = self.batches * self.epochs <= LONG_STEPS
+        most = max(FEWEST_CORNERS if is_short else 0, min(MOST_CORNERS, self._most_runs))
+        if not nearest < FAR or not most:
             return
         kept: list[tuple[Corner, ...]] = [()]
         keeps = min(MOST_KEPT, max(1, self._most_runs // COARSE_DRAWS))  # one where runs take long
@@ -258,7 +275,7 @@ class ShortRun:
             sets = {
                 frozenset((*flipped, corner)): (*flipped, corner)
                 for flipped in kept
-                for corner in self._corners(precision, flipped)
+                for _, corner in self._corners(precision, flipped, most)
             }
             tried = []
             for some in self._at_once(list(sets.values())):
@@ -278,17 +295,18 @@ class ShortRun:
             kept = [flipped for _, flipped, _ in tried]
 
     @np.errstate(all="ignore")
-    def _corners(self, precision: Precision, flipped: Collection[Corner]) -> Sequence[Corner]:
-        """The other outputs that rounding may flip; none where they are so many that one of them is no large share."""
+    def _corners(
+        self, precision: Precision, flipped: Collection[Corner], most: float = math.inf
+    ) -> Sequence[tuple[float, Corner]]:
+        """The other outputs that rounding may flip; none of more than `most`, since one of them is no large share."""
         run = Watched(self.problem, self.initial, flipped, ROUNDINGS[precision].bits, self._xp)
         steps, size = self.batches * self.epochs, self.problem.batch_size
-        most = max(FEWEST_CORNERS if steps <= FLIPPED_STEPS else 0, min(MOST_CORNERS, self._most_runs))
-        for step in range(steps if self.problem.hidden and most else 0):
+        for step in range(steps if self.problem.hidden else 0):
             batch = slice(step % self.batches * size, (step % self.batches + 1) * size)
             run.run_epochs(self._xp.asarray(self._seen.images[batch]), self._xp.asarray(self._seen.labels[batch]))
             if len(run.corners) > most:
                 return []
-        return [corner for corner in run.corners if corner not in flipped]
+        return [(roundings, corner) for roundings, corner in run.corners if corner not in flipped]
 
     @property
     def _most_runs(self) -> int:

@@ -23,7 +23,7 @@ TASK = 32  # outputs or inputs of a task: a tile of weights that no block owns
 MOST_K, MOST_N = 512, 256  # limits of a tile's inputs and outputs
 CHUNK = 64  # rows of a batch in shared memory if the whole batch does not fit
 STEP = 1 << 5  # outputs; tensors' rows are padded to a multiple
-LINE = 32  # alignment of copies to shared memory: 16 bytes further, each needs two writes
+LINE = 32  # alignment of copies to shared memory, where 16 bytes further each needs two writes; and of networks
 
 BARRIER_CYCLES = 1_900
 L2_BYTES_PER_CYCLE = 40  # one block's reads, when all blocks read
@@ -126,18 +126,20 @@ def make_plan(
     blocks: int,
     shared_bytes: int,
     parts: int = ALL_PARTS,
+    chunks: tuple[int, ...] = (),
 ) -> GridPlan | None:
     """The division among `blocks` blocks with `shared_bytes` each; None if not even small tiles fit.
 
-    `weights` and `biases` are the begins of the layers' parameters, `parts` the bfloat16 parts of a factor.
+    `weights` and `biases` are the begins of the layers' parameters, `parts` the bfloat16 parts of a factor, `chunks`
+    the rows at once of a batch that does not fit beside the tiles of a single wide layer, tried in turn.
     """
     layers = [
         LayerPlan(layer.fan_in, layer.fan_out, weight, bias)
         for layer, weight, bias in zip(problem.layers, weights, biases, strict=True)
     ]
     rows = _up(problem.batch_size, EDGE)
-    for (wide, held, kept), of_others, of_first in itertools.product(_ways(problem, rows, blocks), SHARES, SHARES):
-        chunk = rows if held else min(rows, CHUNK)
+    ways = _ways(problem, rows, blocks, chunks)
+    for (wide, held, kept, chunk), of_others, of_first in itertools.product(ways, SHARES, SHARES):
         tasks = sum(-(-layer.outputs // TASK) * -(-layer.inputs // TASK) for layer in layers[wide:])
         cut = [
             _cut(layer, rows, chunk, blocks, tasks, held, int(share * shared_bytes / 4), parts, is_first=index == 0)
@@ -154,8 +156,8 @@ def make_plan(
     return None
 
 
-def _ways(problem: Problem, rows: int, blocks: int) -> Iterator[tuple[int, bool, bool]]:
-    """(wide layers, tiles held in shared memory, the small layers' weights kept there), best first."""
+def _ways(problem: Problem, rows: int, blocks: int, chunks: tuple[int, ...]) -> Iterator[tuple[int, bool, bool, int]]:
+    """(wide layers, tiles held in shared memory, the small layers' weights kept there, rows at once), best first."""
     last = len(problem.layers) - 1
     wides = []
     for wide in range(1, max(last, 1) + 1):
@@ -164,7 +166,9 @@ def _ways(problem: Problem, rows: int, blocks: int) -> Iterator[tuple[int, bool,
             wides.append(wide)
     for held, kept in ((True, True), (True, False), (False, True), (False, False)):
         for wide in wides:
-            yield wide, held, kept
+            yield wide, held, kept, rows if held else min(rows, CHUNK)
+        if held and wides[0] == 1:
+            yield from ((1, held, kept, chunk) for chunk in chunks if chunk < rows)
 
 
 def _tail_cycles(inputs: int, outputs: int, rows: int, blocks: int) -> float:
@@ -203,7 +207,8 @@ def _cut(
             if held and slices * columns > blocks:
                 continue
             tile = replace(layer, tile_k=tile_k, tile_n=tile_n, slices=slices, columns=columns)
-            inputs = (2 if held else 1) * floats_of(chunk, tile_k) if is_first else floats_of(chunk, tile_k, parts)
+            images = 2 * floats_of(rows, tile_k) if held else floats_of(chunk, tile_k)
+            inputs = images if is_first else floats_of(chunk, tile_k, parts)
             taken = floats_of(tile_k, tile_n, ALL_PARTS if held else parts) + inputs + floats_of(chunk, tile_n, parts)
             if taken > space:
                 break

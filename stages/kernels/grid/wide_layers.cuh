@@ -225,9 +225,9 @@ class WideLayers {
         return tile_at<layers[L].tile_n>(place_of<L>().weight_at, layers[L].tile_k);
     }
 
-    __device__ SharedTile held_images(int step) {
+    __device__ SharedTile held_images(int step, int first = 0) {
         constexpr int COLS = layers[0].tile_k;
-        return tile_at<COLS>(plan.images_at + step % 2 * (plan.rows * PITCH_OF<COLS> / 2), plan.rows);
+        return tile_at<COLS>(plan.images_at + (step % 2 * plan.rows + first) * PITCH_OF<COLS> / 2, plan.rows);
     }
 
     __device__ const BFloat16* images_of(int tile, int step) {
@@ -281,7 +281,7 @@ class WideLayers {
         if constexpr (L > 0) {
             return copy_inputs<L, layer.tile_k>(tile / layer.columns * layer.tile_k, first, rows);
         } else {
-            if (plan.held) return held_images(step);
+            if (plan.held) return held_images(step, first);
             const SharedTile inputs = tile_at<layer.tile_k>(plan.inputs_at, plan.chunk);
             copy_images(inputs, images_of(tile, step) + first * layer.tile_k, rows);
             return inputs;

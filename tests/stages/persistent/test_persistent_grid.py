@@ -20,26 +20,27 @@ from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.kernels.cases import Case, all_cases
 
-H200, SMALLEST = (132, 227 << 10), (14, 64 << 10)  # blocks, bytes of shared memory of each
+# Blocks, bytes of shared memory of each, and rows at once.
+H200, SMALLEST, HALF = (132, 227 << 10, ()), (14, 64 << 10, ()), (66, 227 << 10, (64, 32))
+Machine = tuple[int, int, tuple[int, ...]]
 MODELS = [((), 128), ((256,), 128), ((1024,), 128), ((128,) * 3, 32), ((784,) * 4, 64), ((4096,) * 3, 32), ((7,), 1)]
 
 
-def plan_of(hidden: tuple[int, ...], batch: int, machine: tuple[int, int], parts: int = ALL_PARTS) -> GridPlan:
+def plan_of(hidden: tuple[int, ...], batch: int, machine: Machine, parts: int = ALL_PARTS) -> GridPlan:
     problem = Problem(inputs=784, classes=10, hidden=hidden, batch_size=batch)
     begins = [0] * len(problem.layers)
-    plan = make_plan(problem, 468, begins, begins, *machine, parts)
+    blocks, shared_bytes, chunks = machine
+    plan = make_plan(problem, 468, begins, begins, blocks, shared_bytes, parts, chunks)
     assert plan is not None
     return plan
 
 
 @pytest.mark.parametrize("parts", [1, ALL_PARTS])
-@pytest.mark.parametrize("machine", [H200, SMALLEST], ids=["H200", "smallest"])
+@pytest.mark.parametrize("machine", [H200, SMALLEST, HALF], ids=["H200", "smallest", "half"])
 @pytest.mark.parametrize(("hidden", "batch"), MODELS, ids=str)
-def test_everything_has_a_place_of_its_own(
-    hidden: tuple[int, ...], batch: int, machine: tuple[int, int], parts: int
-) -> None:
+def test_everything_has_a_place_of_its_own(hidden: tuple[int, ...], batch: int, machine: Machine, parts: int) -> None:
     plan = plan_of(hidden, batch, machine, parts)
-    sizes, (blocks, shared_bytes) = plan.sizes, machine
+    sizes, (blocks, shared_bytes, _) = plan.sizes, machine
     assert plan.shared_bytes <= shared_bytes
     wide, tail = plan.layers[: sizes.wide], plan.layers[sizes.wide :]
     held, passing = [], []
@@ -84,6 +85,13 @@ def test_one_hidden_layer_is_two_barriers_a_step_and_stays_on_the_chip() -> None
     for parts in (1, ALL_PARTS):
         deep = plan_of((784,) * 4, 64, H200, parts)
         assert (deep.sizes.wide, deep.sizes.held) == (4, 1)
+
+
+def test_a_batch_comes_in_chunks_where_only_they_leave_room_for_the_weights() -> None:
+    for hidden, batch, chunk in (((512,), 128, 128), ((1024,), 128, 64), ((128,) * 3, 32, 32)):
+        plan = plan_of(hidden, batch, HALF)
+        assert (plan.sizes.wide, plan.sizes.held, plan.sizes.chunk) == (1, 1, chunk)
+    assert plan_of((784,) * 4, 64, HALF).sizes.held == plan_of((1024,), 128, (66, 227 << 10, ())).sizes.held == 0
 
 
 def launch(shim: Shim, case: Case, *more: tuple[str, str]) -> str:
@@ -168,7 +176,7 @@ def test_a_schedule_made_wrong_is_caught(
 
 
 def test_the_floor_knows_the_barriers_of_a_step() -> None:
-    multiprocessors, shared_bytes = H200
+    multiprocessors, shared_bytes, _ = H200
     for hidden, batch, barriers in (((), 128, 2), ((256,), 128, 2), ((784,) * 4, 64, 14)):
         problem = Problem(784, 10, hidden, batch_size=batch)
         assert STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges(grid_barriers=barriers)

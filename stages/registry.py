@@ -73,6 +73,7 @@ SOURCES = (
     "stages.persistent.r2_grid_bf16:STAGE",
     "stages.persistent.r2_grid_messages:STAGE",
     "stages.persistent.r3_grid_messages_fp16:STAGE",
+    "stages.persistent.r2_fleet_grid:STAGE",
     "stages.persistent.r1_persistent_cluster:STAGE",
     "stages.persistent.r2_cluster_fp16:STAGE",
     "stages.persistent.r2_fleet_cluster:STAGE",

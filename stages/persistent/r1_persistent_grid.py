@@ -42,7 +42,7 @@ from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
-from stages.persistent.grid_plan import ALL_PARTS, THREADS, GridPlan, make_plan
+from stages.persistent.grid_plan import ALL_PARTS, LINE, THREADS, GridPlan, make_plan
 
 SMALLEST_SHARED_BYTES = 64 << 10  # a block's maximum on the smallest GPU, sm_75
 
@@ -56,35 +56,19 @@ class GridEpoch(r6_cuda_graph.EpochByItself):
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("bfloat16", 6, image_products=3),)
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
-        tensors, device = setup.tensors, setup.device
+        tensors = setup.tensors
         if reason := self.misfit(setup.problem, len(tensors.batches)):
             raise MisfitError(reason)
-        self._blocks = device.multiprocessors
-        self._zero = device.zero
         with closest_rung(r6_cuda_graph.STAGE.name):
-            plan = plan_for(setup, self.parts)
-            self._train = setup.kernel(
-                "grid/persistent_grid.cu",
-                "persistent_grid",
-                cooperative=True,
-                shared_bytes=plan.shared_bytes,
-                macros=plan.macros,
-            )
-        images = slices_of(device, [pixels for pixels, _ in tensors.batches], plan)
-        labels = device.empty((plan.steps, plan.sizes.batch), np.int32)
-        for own, (_, others) in zip(labels, tensors.batches, strict=True):
-            own[...] = others
-        workspace = device.empty((plan.workspace,), np.float32)
-        self._arrived = device.empty((1,), np.uint32)
-        device.zero(workspace)
-        block_totals = device.empty((self._blocks, 2), np.float64)
-        self._args = (images, labels, tensors.parameters.flat, workspace, block_totals, tensors.totals, self._arrived)
-        self._numbers = (int32(plan.steps), float32(setup.problem.learning_rate))
+            self._grid = GridMemory(setup, ("grid/persistent_grid.cu", "persistent_grid"), self.parts)
+        self._args = (tensors.parameters.flat, *self._grid.own, tensors.totals, self._grid.arrived)
+        self._numbers = (self._grid.steps, float32(setup.problem.learning_rate))
+        self._zero = setup.device.zero
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit every GPU, and the closest rung; empty if it fits."""
-        return with_closest(_misfit(problem, steps, cls.parts), r6_cuda_graph.STAGE.name)
+        return with_closest(grid_misfit(problem, steps, cls.parts), r6_cuda_graph.STAGE.name)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
@@ -95,29 +79,52 @@ class GridEpoch(r6_cuda_graph.EpochByItself):
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
-        self._zero(self._arrived)
-        self._train(self._blocks, THREADS, *self._args, *self._numbers, int32(with_metrics))
+        self._zero(self._grid.arrived)
+        self._grid.train(
+            self._grid.blocks, THREADS, *self._grid.batches, *self._args, *self._numbers, int32(with_metrics)
+        )
 
 
-def plan_for(setup: Setup, parts: int) -> GridPlan:
-    """The plan for the set-up's problem on its device; MisfitError if none fits."""
-    parameters, device = setup.tensors.parameters, setup.device
-    plan = make_plan(
-        setup.problem,
-        len(setup.tensors.batches),
-        parameters.weight_begins,
-        parameters.bias_begins,
-        device.multiprocessors,
-        device.block_shared_bytes,
-        parts,
-    )
-    if plan is None:
-        blocks = f"{device.multiprocessors} blocks with {device.block_shared_bytes >> 10} KiB of shared memory each"
-        raise MisfitError(f"No division of the network fits {blocks}.")
-    return plan
+class GridMemory:
+    """A kernel for `networks` at once on an equal share of the blocks each, and its memory besides the networks' own.
+
+    `kernel` is its file and name, `chunks` are those of `make_plan`; MisfitError if no plan fits. All
+    memory but the batches has a row a network.
+    """
+
+    def __init__(
+        self, setup: Setup, kernel: tuple[str, str], parts: int, networks: int = 1, chunks: tuple[int, ...] = ()
+    ) -> None:
+        tensors, device = setup.tensors, setup.device
+        self.blocks = device.multiprocessors // networks
+        parameters, shared_bytes = tensors.parameters, device.block_shared_bytes
+        plan = make_plan(
+            setup.problem,
+            len(tensors.batches),
+            parameters.weight_begins,
+            parameters.bias_begins,
+            self.blocks,
+            shared_bytes,
+            parts,
+            chunks,
+        )
+        if plan is None:
+            blocks = f"{self.blocks} blocks with {shared_bytes >> 10} KiB of shared memory each"
+            raise MisfitError(f"No division of the network fits {blocks}.")
+        space, macros = plan.shared_bytes, plan.macros
+        self.train = setup.kernel(*kernel, cooperative=True, shared_bytes=space, macros=macros)
+        labels = device.empty((plan.steps, plan.sizes.batch), np.int32)
+        for own, (_, others) in zip(labels, tensors.batches, strict=True):
+            own[...] = others
+        self.steps = int32(plan.steps)
+        self.batches = (slices_of(device, [pixels for pixels, _ in tensors.batches], plan), labels)
+        workspace = device.empty((networks, -(-plan.workspace // LINE) * LINE), np.float32)
+        device.zero(workspace)
+        self.own = (workspace, device.empty((networks, self.blocks, 2), np.float64))  # and the totals of each block
+        self.arrived = device.empty((networks, LINE), np.uint32)  # to be zeroed before each launch
 
 
-def _misfit(problem: Problem, steps: int, parts: int) -> str:
+def grid_misfit(problem: Problem, steps: int, parts: int) -> str:
     """Why a problem does not fit, as a sentence; empty if it fits."""
     places = [0] * len(problem.layers)
     if make_plan(problem, steps, places, places, 1, SMALLEST_SHARED_BYTES, parts):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,15 @@ from common.problem import Params, Problem, initial_params, network_run
 from common.trainer import EpochMetrics
 from ladder.machine.environment import missing
 from stages.engine.stage import Stage
-from stages.persistent import r1_persistent_cluster, r2_fleet_cluster, r3_fleet_columns
+from stages.engine.step import RecipeTrainer
+from stages.persistent import (
+    r1_persistent_cluster,
+    r1_persistent_grid,
+    r2_fleet_cluster,
+    r2_fleet_grid,
+    r3_fleet_columns,
+)
+from stages.persistent.r2_fleet_grid import turns
 from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.gpu
@@ -48,6 +58,25 @@ def test_each_network_of_fleet_columns_has_the_bits_that_it_has_alone(
 ) -> None:
     problem = Problem(inputs, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
     assert_bits_as_alone(r3_fleet_columns.STAGE, r3_fleet_columns.STAGE, problem)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch_size", "networks", "rates"),
+    [((), 128, 3, ()), ((33,), 32, 5, FIVE), ((17, 5, 9), 31, 5, FIVE), ((200, 150, 90), 64, 2, ())],
+    ids=str,
+)
+def test_each_network_of_fleet_grid_has_the_bits_of_persistent_grid_on_as_many_multiprocessors(
+    hidden: tuple[int, ...], batch_size: int, networks: int, rates: tuple[float, ...]
+) -> None:
+    from common.cuda.gpu import Gpu
+
+    gpu, recipe = Gpu(), r1_persistent_grid.STAGE.recipe
+    problem = Problem(49, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
+    assert turns(problem, 20, networks, gpu.multiprocessors, gpu.block_shared_bytes) == [networks]
+    gpu.multiprocessors //= networks
+    assert recipe is not None
+    of_one = replace(r1_persistent_grid.STAGE, build=lambda own, split: RecipeTrainer(recipe, own, split, gpu))
+    assert_bits_as_alone(r2_fleet_grid.STAGE, of_one, problem)
 
 
 def assert_bits_as_alone(stage: Stage, of_one: Stage, problem: Problem) -> None:

@@ -39,7 +39,7 @@ from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
-from stages.persistent.grid_plan import ALL_PARTS, make_plan
+from stages.persistent.grid_plan import ALL_PARTS, LINE, make_plan
 from stages.persistent.grid_plan import THREADS as GRID_THREADS
 from stages.persistent.messages_plan import GRADIENT_SCALE, MessagesPlan
 from stages.persistent.messages_plan import THREADS as MESSAGES_THREADS
@@ -1033,7 +1033,7 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
     # Hidden layers, classes, batch, inputs, blocks, KiB of shared memory, parts of a number: with held tiles and
     # without, with the tail's weights in shared memory and without, with several wide layers, and with more classes
     # than a group.
-    sizes: list[tuple[tuple[int, ...], int, int, int, int, int, int]]
+    sizes: list[OnGrid]
     sizes = [((), 10, 1, 1, 1, 32, 3), ((), 10, 37, 17, 3, 32, 3), ((33,), 10, 20, 49, 3, 40, 3)]
     sizes += [
         ((5, 3, 4), 10, 33, 17, 2, 40, 3),
@@ -1046,39 +1046,70 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         ((40,), 50, 7, 20, 2, 40, 3),
     ]
     sizes += [((33,), 10, 20, 49, 3, 40, 1), ((100, 100), 10, 16, 60, 4, 54, 1), ((50, 50, 50), 10, 70, 20, 2, 14, 1)]
-    steps, rate = 2, 0.125
-    for with_totals, case in zip(itertools.cycle((1, 0)), sizes, strict=False):
-        hidden, classes, batch, inputs, blocks, kib, parts = case
-        unit = UNIT if parts == ALL_PARTS else 2.0**-9  # of the factors of a product
-        problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
-        memory = ParameterMemory(HostDevice().empty, problem)
-        memory.flat[...] = 0
-        drawn = initial_params(problem, run=int(random.integers(1000)))
-        for weight, values in zip(memory.weights, drawn.weights, strict=True):
-            weight[...] = values / 4
-        # Far from zero, so that no rounding moves a unit across its ReLU's corner; some units are on, some off.
-        for bias in memory.biases[:-1]:
-            bias[...] = random.permutation(np.resize([2.0, -2.0], bias.shape))
-        if parts == ALL_PARTS:
-            memory.biases[-1][...] = _normal(random, (classes,))
-        else:  # further apart than rounding moves logits, so that the number right is certain
-            memory.biases[-1][...] = 4.0 * random.permutation(classes) - 2.0 * classes
-        plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts)
-        assert plan is not None
-        pixels = _pixels(random, (steps, batch, inputs))
-        args: Args = {"images": slices_of(HostDevice(), list(pixels), plan)}
-        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
-        args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
-        args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
-        args |= {"arrived": np.zeros(1, np.uint32), "steps": steps, "learning_rate": rate, "with_totals": with_totals}
-        # Activations are below 4, and a unit's weights together below 8: both bound the rounding of a logit. An
-        # update is a mean of gradients times activations.
-        logit = 4 * unit * (8 + max(inputs, *hidden, 0) ** 0.5)
-        moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
-        totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
-        bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
-        made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
-        yield replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)
+    for with_totals, size in zip(itertools.cycle((1, 0)), sizes, strict=False):
+        yield _on_grid(random, size, with_totals)
+
+
+def fleet_grid(random: Generator) -> Iterator[Case]:
+    # Networks, and each as above: one block, a batch in chunks beside held tiles, several wide layers.
+    sizes: list[tuple[int, OnGrid]]
+    sizes = [(3, ((), 10, 37, 17, 1, 32, 3)), (1, ((33,), 10, 20, 49, 3, 40, 3)), (3, ((33,), 10, 70, 49, 2, 44, 3))]
+    sizes += [(2, ((64, 64, 64), 10, 16, 20, 4, 30, 3))]
+    for with_totals, (networks, size) in zip(itertools.cycle((1, 0)), sizes, strict=False):
+        found = [_on_grid(random, size, with_totals, (16,)) for _ in range(networks)]
+        case, room = found[0], -(-found[0].besides["plan"].workspace // LINE) * LINE
+        names = ("parameters", "block_totals", "totals")
+        args = case.args | {name: np.stack([np.asarray(of_one.args[name]) for of_one in found]) for name in names}
+        args |= {"workspace": np.zeros((networks, room), np.float32), "arrived": np.zeros((networks, LINE), np.uint32)}
+        rates = np.array([args.pop("learning_rate"), 0.0, 0.0625], np.float32)[:networks]
+        steps = args.pop("steps")
+        args |= {"learning_rates": rates, "stride": np.asarray(args["parameters"]).shape[1], "room": room}
+        args |= {"steps": steps, "with_totals": args.pop("with_totals")}
+        bounds: dict[str, Array | float] = {"arrived": 0.0}
+        for name in ("parameters", "totals"):
+            bounds[name] = np.max(np.array([of_one.bounds[name] for of_one in found]), axis=0)
+        bounds["block_totals"] = bounds["totals"]
+        readings = {"block_totals": lambda totals: totals.sum(axis=1)}
+        grid = (size[4], networks)
+        yield replace(case, kernel="fleet_grid", grid=grid, args=args, bounds=bounds, readings=readings)
+
+
+OnGrid = tuple[tuple[int, ...], int, int, int, int, int, int]
+
+
+def _on_grid(random: Generator, size: OnGrid, with_totals: int, chunks: tuple[int, ...] = ()) -> Case:
+    """Two steps of persistent_grid."""
+    (hidden, classes, batch, inputs, blocks, kib, parts), steps, rate = size, 2, 0.125
+    unit = UNIT if parts == ALL_PARTS else 2.0**-9  # of the factors of a product
+    problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
+    memory = ParameterMemory(HostDevice().empty, problem)
+    memory.flat[...] = 0
+    drawn = initial_params(problem, run=int(random.integers(1000)))
+    for weight, values in zip(memory.weights, drawn.weights, strict=True):
+        weight[...] = values / 4
+    # Far from zero, so that no rounding moves a unit across its ReLU's corner; some units are on, some off.
+    for bias in memory.biases[:-1]:
+        bias[...] = random.permutation(np.resize([2.0, -2.0], bias.shape))
+    if parts == ALL_PARTS:
+        memory.biases[-1][...] = _normal(random, (classes,))
+    else:  # further apart than rounding moves logits, so that the number right is certain
+        memory.biases[-1][...] = 4.0 * random.permutation(classes) - 2.0 * classes
+    plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts, chunks)
+    assert plan is not None
+    pixels = _pixels(random, (steps, batch, inputs))
+    args: Args = {"images": slices_of(HostDevice(), list(pixels), plan)}
+    args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
+    args |= {"parameters": memory.flat, "workspace": np.zeros(plan.workspace, np.float32)}
+    args |= {"block_totals": np.full((blocks, 2), np.nan), "totals": np.array([12.5, 3.0])}
+    args |= {"arrived": np.zeros(1, np.uint32), "steps": steps, "learning_rate": rate, "with_totals": with_totals}
+    # Activations are below 4, and a unit's weights together below 8: both bound the rounding of a logit. An
+    # update is a mean of gradients times activations.
+    logit = 4 * unit * (8 + max(inputs, *hidden, 0) ** 0.5)
+    moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
+    totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
+    bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
+    made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
+    return replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)
 
 
 def grid_messages(random: Generator) -> Iterator[Case]:

@@ -425,6 +425,25 @@ def persistent_grid(
     return {"parameters": parameters, "totals": totals, "arrived": came}
 
 
+def fleet_grid(
+    parameters: Array,
+    block_totals: Array,
+    totals: Array,
+    arrived: NDArray[np.uint32],
+    learning_rates: Array,
+    with_totals: int,
+    **args: Any,
+) -> Outputs:
+    each = zip(parameters, block_totals, totals, arrived, learning_rates, strict=True)
+    names = ("parameters", "block_totals", "totals", "arrived", "learning_rate")
+    found = [persistent_grid(**dict(zip(names, own, strict=True)), with_totals=with_totals, **args) for own in each]
+    stacked = {name: np.stack([of_one[name] for of_one in found]) for name in ("parameters", "totals")}
+    came = np.zeros_like(arrived)
+    came[:, :1] = [of_one["arrived"] for of_one in found]
+    of_all_blocks = stacked["totals"] - totals if with_totals else np.full_like(totals, np.nan)
+    return stacked | {"arrived": came, "block_totals": of_all_blocks}
+
+
 def hidden_head(
     layout: Layout,
     sums: Bits,

@@ -29,6 +29,7 @@ TELLING = {
     "cluster_ahead": (1,),
     "fleet_columns": (2, 1),
     "grid_messages": (1, 2),
+    "fleet_grid": (2,),
 }
 
 pytestmark = requires_compiler
@@ -306,6 +307,10 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("grid_messages", "(number / SLOTS & 1) ^ 1", "1"),
         ("grid_messages", "numbers[0] = 0.0f;", "numbers[0] = numbers[0];"),
         ("grid_messages", "bias[0] -= rate * sum.x", "bias[0] -= rate * sum.y"),
+        ("fleet_grid", "learning_rates[network]", "learning_rates[0]"),
+        ("fleet_grid", "workspace + network * room", "workspace"),
+        ("fleet_grid", "2 * gridDim.x * network", "0"),
+        ("fleet_grid", "* plan.rows + first)", "* plan.rows)"),
         ("sgd_update", "-= learning_rate", "+= learning_rate"),
         ("peer_send", "end; unit +=", "end - 1; unit +="),
         ("peer_send", "bits >> 1 & 1", "0"),

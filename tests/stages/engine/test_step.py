@@ -11,8 +11,8 @@ import pytest
 from common.data.dataset import Split
 from common.errors import MisfitError
 from common.oracle import Oracle, evaluate
-from common.problem import Problem, initial_params
-from common.trainer import Trainer, ValidatingTrainer
+from common.problem import Problem, initial_params, network_run
+from common.trainer import Trainer, ValidatingTrainer, wait_of
 from common.vocabulary import Precision
 from ladder.verify.gates import verify_first_update
 from ladder.verify.short_runs import ShortRun
@@ -72,6 +72,26 @@ def assert_first_updates(
     counts = {f"first {steps} updates, loss", f"first {steps} updates, accuracy"} <= {check.what for check in checks}
     assert counts or not problem.metrics_due(epoch)
     assert all((now == then).all() for now, then in zip(initial.tensors().values(), before, strict=True))
+
+
+def assert_each_network_follows_its_oracle(
+    trainer: Trainer, problem: Problem, split: Split, run: int = 0, epoch: int = 0
+) -> None:
+    """An epoch of several networks from the parameters of a run is each one's epoch alone, in float64."""
+    trainer.load_params(initial_params(problem, run))
+    trainer.run_epoch(epoch)
+    seen = trainer.last_metrics()
+    wait_of(trainer)()
+    assert (seen is not None) == problem.metrics_due(epoch)
+    for network, own in enumerate(trainer.read_params().apart()):
+        alone = problem.alone(network)
+        oracle = Oracle(alone, initial_params(alone, network_run(run, network)))
+        wanted = oracle.run_epoch(split.images, split.labels)
+        for found, right in zip((*own.weights, *own.biases), (*oracle.weights, *oracle.biases), strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=2e-6)
+        if seen is not None:
+            assert seen.networks[network].mean_loss == pytest.approx(wanted.mean_loss, rel=1e-5)
+            assert seen.networks[network].accuracy == wanted.accuracy
 
 
 def assert_validates(trainer: Trainer, problem: Problem, test: Split, rel: float = 1e-5, moved: float = 0.0) -> None:

@@ -15,9 +15,8 @@ import pytest
 
 from common.data.dataset import Split
 from common.errors import UsageError
-from common.oracle import Oracle
-from common.problem import Problem, initial_params, network_run
-from common.trainer import Trainer, wait_of
+from common.problem import Problem, initial_params
+from common.trainer import Trainer
 from ladder.records.run import Precision
 from stages.engine.stage import Stage
 from stages.references import (
@@ -41,7 +40,12 @@ from stages.references.torch_step import (
     train_steps,
 )
 from stages.registry import load_all
-from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
+from tests.stages.engine.test_step import (
+    assert_each_network_follows_its_oracle,
+    assert_first_updates,
+    assert_validates,
+    random_split,
+)
 
 STEPS = 5
 
@@ -467,16 +471,5 @@ def test_each_network_follows_its_oracle(stage, problem: Problem) -> None:  # ty
         pytest.skip(reason)
     split = random_split(5 * problem.batch_size + 3, 49, 10)
     trainer = stage.build(problem, split)
-    trainer.load_params(initial_params(problem, 3))
-    trainer.run_epoch(0)
-    seen = trainer.last_metrics()
-    wait_of(trainer)()
-    for network, own in enumerate(trainer.read_params().apart()):
-        alone = problem.alone(network)
-        oracle = Oracle(alone, initial_params(alone, network_run(3, network)))
-        wanted = oracle.run_epoch(split.images, split.labels)
-        for found, right in zip((*own.weights, *own.biases), (*oracle.weights, *oracle.biases), strict=True):
-            np.testing.assert_allclose(found, right, rtol=1e-4, atol=2e-6)
-        assert seen.networks[network].mean_loss == pytest.approx(wanted.mean_loss, rel=1e-5)
-        assert seen.networks[network].accuracy == wanted.accuracy
+    assert_each_network_follows_its_oracle(trainer, problem, split, run=3)
     trainer.close()

@@ -1,21 +1,58 @@
-"""NumPy's arrays: in files, and in memory of the C library."""
+"""NumPy's arrays: in files, in memory of the C library, and large ones by several threads."""
 
 from __future__ import annotations
 
 import ctypes
+import math
+import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from common.cpu.cores import usable_cores
 from common.files import naming
 
 LOADING = Lock()  # NumPy parses a header by `ast`, which fails in several threads at once (python/cpython#106905)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of the GNU C library
 KEPT_BYTES = 1 << 30
+BLOCK_ELEMENTS, FEWEST_BLOCKS = 1 << 20, 3  # of a thread at a time; and those that are worth several threads
+PAGE_BYTES = 4096
+T = TypeVar("T")
+
+
+def by_blocks(work: Callable[[int, int], T], size: int) -> list[T]:
+    """`work(begin, end)` of each block of so many elements, in order; of a large array by all cores."""
+    begins = range(0, size, BLOCK_ELEMENTS)
+    ends = [min(begin + BLOCK_ELEMENTS, size) for begin in begins]
+    if len(begins) < FEWEST_BLOCKS:
+        return list(map(work, begins, ends))
+    with ThreadPoolExecutor(min(len(begins), usable_cores())) as threads:
+        return list(threads.map(work, begins, ends))
+
+
+def touched(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """An array of any values in memory that is there: a virtual machine gives a core half a GiB of it a second."""
+    array = np.empty(shape, dtype)
+    flat = array.reshape(-1)
+
+    def touch(begin: int, end: int) -> None:
+        flat[begin : end : PAGE_BYTES // flat.itemsize] = 0
+
+    by_blocks(touch, flat.size)
+    return array
+
+
+def copied(array: NDArray[Any], dtype: DTypeLike | None = None) -> NDArray[Any]:
+    """A copy in C's order, converted if there is a `dtype`."""
+    copy = touched(array.shape, dtype or array.dtype)
+    np.copyto(copy, array, casting="unsafe")
+    return copy
 
 
 def write_arrays(path: Path, *arrays: NDArray[Any]) -> None:
@@ -27,6 +64,18 @@ def write_arrays(path: Path, *arrays: NDArray[Any]) -> None:
         for array in map(np.ascontiguousarray, arrays):
             np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
             file.write(array.data)
+
+
+def read_array(file: BinaryIO) -> NDArray[Any]:
+    """The next array that `write_arrays` has written; raises ValueError or another error if there is none."""
+    np.lib.format.read_magic(file)
+    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    left = os.fstat(file.fileno()).st_size - file.tell()
+    if is_fortran or dtype.hasobject or not 0 <= math.prod(shape) * dtype.itemsize <= left:
+        raise ValueError(f"no array of shape {shape} and {dtype} in {left} bytes")
+    array = touched(shape, dtype)
+    file.readinto(array.data)  # type: ignore[attr-defined]
+    return array
 
 
 def keep_freed_memory() -> None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import by_blocks
 from common.errors import UsageError
 
 Float32Array = NDArray[np.float32]
@@ -176,15 +177,30 @@ def initial_params(problem: Problem, run: int) -> Params:
     if problem.networks > 1:
         numbers = range(problem.networks)
         return Params.stacked([initial_params(problem.alone(k), network_run(run, k)) for k in numbers])
-    random = np.random.default_rng((problem.seed, run))
-    weights = []
+    weights, drawn = [], 0
     for layer in problem.layers:
-        bound = np.float32(1.0 / np.sqrt(layer.fan_in))
-        weight = random.random((layer.fan_in, layer.fan_out), np.float32)  # in [0, 1)
-        weight *= 2 * bound
-        weight -= bound
-        weights.append(weight)
+        weights.append(_uniform((problem.seed, run), drawn, layer))
+        drawn += weights[-1].size
     return Params(tuple(weights), tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers))
+
+
+def _uniform(seed: tuple[int, int], drawn: int, layer: Layer) -> Float32Array:
+    """A layer's weights, by the numbers that follow after `drawn` of a seed's, however many threads draw them."""
+    bound = np.float32(1.0 / np.sqrt(layer.fan_in))
+    weight = np.empty((layer.fan_in, layer.fan_out), np.float32)
+
+    def draw(begin: int, end: int) -> None:
+        bits, block = np.random.PCG64(seed), weight.reshape(-1)[begin:end]
+        bits.advance((drawn + begin) // 2)  # each 64 bits are two numbers
+        random = np.random.Generator(bits)
+        if (drawn + begin) % 2:
+            random.random(dtype=np.float32)
+        random.random(dtype=np.float32, out=block)  # in [0, 1)
+        block *= 2 * bound
+        block -= bound
+
+    by_blocks(draw, weight.size)
+    return weight
 
 
 def network_run(run: int, network: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from common.arrays import copied
 from common.problem import Float32Array, Params
 from common.trainer import EpochMetrics, Trainer
 
@@ -56,7 +57,7 @@ def _array(name: str, tensor: object) -> Float32Array:
         ) from error
     if array.dtype != np.float32:
         raise ContractError(f"{name} from read_params() is {_kind(tensor)} of {array.dtype}; {WAY_OUT}")
-    return array.copy()
+    return copied(array)
 
 
 def _kind(value: object) -> str:

@@ -17,6 +17,7 @@ from types import ModuleType
 
 import msgspec
 
+from common import arrays
 from common.blas import limit_blas_threads
 from common.cuda import clock as cuda_clock
 from common.cuda.clock import EventPair, fence
@@ -95,7 +96,7 @@ class Measurement:
     """
 
     def __init__(self, job: Job, folder: Path, run_seeds: RunSeeds, also: Iterable[ModuleType] = ()) -> None:
-        own = (timing, fetched, protocol, seeds, sys.modules[__name__], *also)
+        own = (arrays, timing, fetched, protocol, seeds, sys.modules[__name__], *also)
         self._originals = Originals((time, statistics, msgspec.msgpack, cuda_clock, *own))
         self._fence, self._clock = fence, time.perf_counter
         self._job, self._folder = job, folder

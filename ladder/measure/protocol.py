@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from common.arrays import LOADING, write_arrays
+from common.arrays import LOADING, read_array, write_arrays
 from common.files import atomic_write, explained
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
@@ -180,7 +180,7 @@ def load_params(path: Path, problem: Problem) -> Params:
     layers = len(problem.layers)
     with path.open("rb") as file, LOADING:
         try:
-            tensors = [np.lib.format.read_array(file, allow_pickle=False) for _ in range(2 * layers)]
+            tensors = [read_array(file) for _ in range(2 * layers)]
         except Exception as error:  # NumPy parses the header as Python: a damaged one may raise any error
             raise ValueError(f"{path.name}: {type(error).__name__}: {error}") from error
         if file.read(1):

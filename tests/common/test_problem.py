@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from common import arrays
 from common.errors import UsageError
 from common.problem import Problem, initial_params, network_run
 
@@ -18,6 +19,19 @@ def test_weights_are_uniform_and_biases_zero() -> None:
         shares = np.histogram(weight, bins=5, range=(-bound, bound))[0] / weight.size
         assert np.abs(shares - 0.2).max() < 4 * (0.2 * 0.8 / weight.size) ** 0.5
     assert [bias.tolist() for bias in params.biases] == [[0.0] * 25, [0.0] * 10]
+
+
+@pytest.mark.parametrize(("inputs", "hidden"), [(5, ()), (5, (33, 31, 7)), (784, (128, 129))])
+def test_threads_draw_the_numbers_of_one_generator(
+    inputs: int, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays, "BLOCK_ELEMENTS", 101)  # blocks begin in the middle of 64 bits, too
+    problem, run = Problem(inputs, 3, hidden, seed=4), 2**127 + 5
+    random = np.random.default_rng((problem.seed, run))
+    for layer, weight in zip(problem.layers, initial_params(problem, run).weights, strict=True):
+        bound = np.float32(1.0 / np.sqrt(layer.fan_in))
+        drawn = random.random((layer.fan_in, layer.fan_out), np.float32)
+        assert np.array_equal(weight, drawn * (2 * bound) - bound)
 
 
 def test_every_run_and_every_seed_has_its_own() -> None:

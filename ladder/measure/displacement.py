@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import by_blocks
 from common.oracle import FloatArray
 from common.problem import Params
 
@@ -24,6 +25,31 @@ def in_chunks(*tensors: FloatArray) -> Iterator[tuple[NDArray[np.float64], ...]]
     size = CHUNK_ELEMENTS if isinstance(flat[0], np.ndarray) else flat[0].size
     for begin in range(0, flat[0].size, size):
         yield tuple(elements[begin : begin + size].astype(np.float64) for elements in flat)
+
+
+def summed(terms: Callable[..., Sequence[float]], *tensors: FloatArray) -> list[float]:
+    """The sums of the numbers that `terms` makes of each chunk; what is not finite stays so."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+
+    @np.errstate(all="ignore")  # of this thread
+    def of_block(begin: int, end: int) -> list[float]:
+        chunks = in_chunks(*(elements[begin:end] for elements in flat))
+        return [sum(numbers) for numbers in zip(*(terms(*chunk) for chunk in chunks), strict=True)]
+
+    size = flat[0].size
+    blocks = by_blocks(of_block, size) if isinstance(flat[0], np.ndarray) else [of_block(0, size)]
+    return [sum(numbers) for numbers in zip(*blocks, strict=True)]
+
+
+def squared_distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """||one - other||^2."""
+    rest = one - other
+    return squared(rest)
+
+
+def squared(numbers: NDArray[np.float64]) -> float:
+    """||numbers||^2, of any module's array."""
+    return float((numbers @ numbers).item())
 
 
 class Displacement(msgspec.Struct, frozen=True):
@@ -42,15 +68,16 @@ class Displacement(msgspec.Struct, frozen=True):
         before, after = (*initial.weights, *initial.biases), (*weights, *biases)
         if [tensor.shape for tensor in before] != [tensor.shape for tensor in after]:
             return cls(math.nan, math.nan)
-        squared = dot = size = 0.0
+        moved = dot = size = 0.0
         for layer, (tensor, other) in enumerate(zip(before, after, strict=True)):
-            for first, last in in_chunks(tensor, other):
-                change = last - first
-                squared += (change @ change).item()
-                if layer < len(initial.weights):
-                    dot += (last @ first).item()
-                    size += (first @ first).item()
-        return cls(math.sqrt(squared), dot / size if size else 0.0)
+            way, along, length = summed(
+                lambda first, last: (squared_distance(last, first), (last @ first).item(), squared(first)),
+                *(tensor, other),
+            )
+            moved += way
+            if layer < len(initial.weights):
+                dot, size = dot + along, size + length
+        return cls(math.sqrt(moved), dot / size if size else 0.0)
 
     def difference(self, other: Displacement) -> float:
         """The larger relative difference from another run's, from the same parameters; NaN if that did not move."""
@@ -62,16 +89,15 @@ class Displacement(msgspec.Struct, frozen=True):
 UNKNOWN = Displacement(math.nan, math.nan)
 
 
-@np.errstate(all="ignore")  # what is not finite fails its check
 def apart(initial: Params, network: Both, aim: Both) -> float:
     """||W - W_ref|| / ||W_ref - W0|| over all tensors: 0 for the same run, 1 for one that does not move."""
     distance = length = 0.0
     for starts, ends, aims in zip((initial.weights, initial.biases), network, aim, strict=True):
         for tensors in zip(starts, ends, aims, strict=True):
-            for start, end, wanted in in_chunks(*tensors):
-                rest, way = end - wanted, wanted - start
-                distance += float(rest @ rest)
-                length += float(way @ way)
+            rest, way = summed(
+                lambda start, end, wanted: (squared_distance(end, wanted), squared_distance(wanted, start)), *tensors
+            )
+            distance, length = distance + rest, length + way
     return math.sqrt(distance / length) if length > 0 else math.inf if distance > 0 else 0.0
 
 
@@ -88,11 +114,6 @@ def params_error(network: Both, aim: Both, *, least: float) -> float:
     return float(np.max(np.array(errors)))
 
 
-@np.errstate(all="ignore")
 def _relative_error(value: FloatArray, wanted: FloatArray, least: float) -> float:
-    distance = size = 0.0
-    for end, aim in in_chunks(value, wanted):
-        rest = end - aim
-        distance += float(rest @ rest)
-        size += float(aim @ aim)
+    distance, size = summed(lambda end, aim: (squared_distance(end, aim), squared(aim)), value, wanted)
     return math.sqrt(distance) / max(math.sqrt(size), least)

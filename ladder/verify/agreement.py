@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from common.data.dataset import Split
 from common.errors import UsageError
 from common.oracle import Network, Oracle, OracleEpoch, evaluate_all
-from ladder.measure.displacement import in_chunks
+from ladder.measure.displacement import squared, squared_distance, summed
 from ladder.verify.control import Control
 
 STEPS = 3
@@ -119,14 +119,10 @@ def _is_within(difference: float, limit: float) -> bool:
     return difference <= limit or not math.isfinite(limit)
 
 
-@np.errstate(all="ignore")
 def _distance(network: Network, other: Network) -> float:
     pairs = zip((*network.weights, *network.biases), (*other.weights, *other.biases), strict=True)
-    apart = (a - b for tensors in pairs for a, b in in_chunks(*tensors))
-    return math.sqrt(sum(float(chunk @ chunk) for chunk in apart))
+    return math.sqrt(sum(summed(lambda a, b: [squared_distance(a, b)], *tensors)[0] for tensors in pairs))
 
 
-@np.errstate(all="ignore")
 def _size(network: Network) -> float:
-    chunks = (chunk for tensor in (*network.weights, *network.biases) for (chunk,) in in_chunks(tensor))
-    return math.sqrt(sum(float(chunk @ chunk) for chunk in chunks))
+    return math.sqrt(sum(summed(lambda a: [squared(a)], t)[0] for t in (*network.weights, *network.biases)))

@@ -17,7 +17,7 @@ from common.data.dataset import Split
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, host
 from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
-from ladder.measure.displacement import in_chunks
+from ladder.measure.displacement import squared, summed
 from ladder.records.run import Precision
 from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import (
@@ -143,15 +143,8 @@ class ShortRun:
         along = length = noise = apart = 0.0
         tensors, factors = {}, {}
         for name, tensor in self._tensors(updated):
-            distance = size = excess = 0.0
-            for start, end, aim in in_chunks(*tensor):
-                update, wanted = end - start, aim - start
-                rest = update - wanted
-                distance += (rest @ rest).item()
-                size += (wanted @ wanted).item()
-                along += (part := (rest @ wanted).item())
-                noise += part**2
-                excess += part
+            distance, size, excess, squared = summed(_rest_and_way, *tensor)
+            along, noise = along + excess, noise + squared
             tensors[name] = _ratio(math.sqrt(distance), math.sqrt(size))
             factors[name] = 1.0 + excess / size if size > 0 else math.nan
             length += size
@@ -371,6 +364,14 @@ def from_zero_run(
 def draws_of(steps: int) -> int:
     """As many draws as say enough of a run of so many steps in float32."""
     return MOST_DRAWS if steps <= LONG_STEPS else MOST_DRAWS // 2
+
+
+def _rest_and_way(start: FloatArray, end: FloatArray, aim: FloatArray) -> tuple[float, float, float, float]:
+    """||rest||^2, ||way||^2, <rest, way> and its square, of how far a chunk has come and how far it should have."""
+    update, wanted = end - start, aim - start
+    rest = update - wanted
+    part = (rest @ wanted).item()
+    return squared(rest), squared(wanted), part, part**2
 
 
 def largest(errors: Iterable[float]) -> float:

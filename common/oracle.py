@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import copied, touched
 from common.problem import Params, Problem
 
 Float64Array = NDArray[np.float64]
@@ -64,8 +65,8 @@ class Oracle:
             else:
                 weight = _stacked([network.weights[layer] for network in params], xp)
                 bias = _stacked([network.biases[layer] for network in params], xp)
-            self.weights.append(weight.astype(dtype))
-            self.biases.append(bias.astype(dtype))
+            self.weights.append(_converted(weight, dtype))
+            self.biases.append(_converted(bias, dtype))
         self._dtype = dtype
         self._classes = xp.arange(problem.classes)
         self._sums = xp.zeros((3, *self.biases[0].shape[:-1]))
@@ -213,11 +214,14 @@ def product(left: FloatArray, right: FloatArray, xp: Any = np) -> FloatArray:
 
 def host(array: Any) -> Any:
     """An array of NumPy with the values of any module's."""
-    return array.get() if hasattr(array, "get") else array
+    return array.get(out=touched(array.shape, array.dtype)) if hasattr(array, "get") else array
 
 
 def _stacked(tensors: Sequence[FloatArray], xp: Any) -> FloatArray:
-    """A stack of tensors; what stands there several times goes to the module's device once."""
+    """A stack of tensors; what stands there several times goes to the module's device once. Of one, a view."""
+    if len(tensors) == 1:
+        one: FloatArray = xp.asarray(tensors[0])[None]
+        return one
     there = {id(tensor): xp.asarray(tensor) for tensor in tensors}
     stack: FloatArray = xp.stack([there[id(tensor)] for tensor in tensors])
     return stack
@@ -226,7 +230,14 @@ def _stacked(tensors: Sequence[FloatArray], xp: Any) -> FloatArray:
 def _copied(array: Any, xp: Any) -> Any:
     """A copy with a module's array, by one copy alone: those of wide networks take long."""
     found = host(array)
-    return xp.array(found) if found is array else xp.asarray(found)
+    if found is not array:
+        return xp.asarray(found)
+    return copied(array) if xp is np else xp.array(array)
+
+
+def _converted(array: Any, dtype: type[np.floating]) -> Any:
+    """A copy of any module's array."""
+    return copied(array, dtype) if isinstance(array, np.ndarray) else array.astype(dtype)
 
 
 def _means(sums: FloatArray, images: int) -> list[OracleEpoch]:
@@ -255,7 +266,7 @@ def evaluate_all(
     weights: Weights, biases: Weights, images: NDArray[np.uint8], labels: NDArray[np.uint8], xp: Any = np
 ) -> list[OracleEpoch]:
     """The same for each network of a stack, on arrays of a module."""
-    exact = [weight.astype(np.float64, copy=False) for weight in weights]
+    exact = [weight if weight.dtype == np.float64 else _converted(weight, np.float64) for weight in weights]
     added = [bias[..., None, :] for bias in biases]
     sums = xp.zeros((3, *biases[0].shape[:-1]))
     classes = xp.arange(biases[-1].shape[-1])

@@ -14,6 +14,7 @@ from cuda.bindings import driver
 from cuda.core import Device, LaunchConfig, ObjectCode, Stream, launch
 from numpy.typing import DTypeLike, NDArray
 
+from common.arrays import touched
 from common.cuda import dependent_launch
 from common.cuda.autotune import Trials, sweep
 from common.cuda.compile import Macros, cached_cubin, source_key
@@ -257,7 +258,7 @@ class Gpu:
 
     def download(self, array: Any) -> NDArray[Any]:
         """Copy to the host after all enqueued work."""
-        host: NDArray[Any] = array.get(stream=self.stream)
+        host: NDArray[Any] = array.get(stream=self.stream, out=touched(array.shape, array.dtype))
         return host
 
     def zero(self, array: Any) -> None:

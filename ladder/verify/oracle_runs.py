@@ -38,6 +38,7 @@ from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
 from ladder.measure.displacement import Displacement, apart, params_error
+from ladder.processes.mapped_result import packed, unpacked
 from ladder.records.run import Curve, Precision
 from ladder.verify.agreement import is_wide, verify_agreement
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDINGS, Control, Draw, addends_repeat
@@ -467,8 +468,8 @@ def _submitted(pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> 
     """The results of all jobs; raises BrokenProcessPool if the host runs out of memory."""
     try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
         with _ctrl_c_held_back(), _silent_stderr(), _without_main():
-            futures = [pool.submit(job) for job in jobs]
-        return [future.result() for future in futures]
+            futures = [pool.submit(packed, job) for job in jobs]
+        return [unpacked(future.result()) for future in futures]
     except BaseException:  # mostly Ctrl-C: closing the pool would wait for workers with a minute's work left
         for worker in active_children():
             worker.kill()

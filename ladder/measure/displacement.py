@@ -44,12 +44,12 @@ def summed(terms: Callable[..., Sequence[float]], *tensors: FloatArray) -> list[
 def squared_distance(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """||one - other||^2."""
     rest = one - other
-    return squared(rest)
+    return dot(rest, rest)
 
 
-def squared(numbers: NDArray[np.float64]) -> float:
-    """||numbers||^2, of any module's array."""
-    return float((numbers @ numbers).item())
+def dot(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """<one, other>, of any module's; not by NumPy's BLAS, which waits for the products of other threads."""
+    return float(np.einsum("i,i", one, other) if isinstance(one, np.ndarray) else (one @ other).item())
 
 
 class Displacement(msgspec.Struct, frozen=True):
@@ -68,16 +68,16 @@ class Displacement(msgspec.Struct, frozen=True):
         before, after = (*initial.weights, *initial.biases), (*weights, *biases)
         if [tensor.shape for tensor in before] != [tensor.shape for tensor in after]:
             return cls(math.nan, math.nan)
-        moved = dot = size = 0.0
+        moved = kept = size = 0.0
         for layer, (tensor, other) in enumerate(zip(before, after, strict=True)):
             way, along, length = summed(
-                lambda first, last: (squared_distance(last, first), (last @ first).item(), squared(first)),
+                lambda first, last: (squared_distance(last, first), dot(last, first), dot(first, first)),
                 *(tensor, other),
             )
             moved += way
             if layer < len(initial.weights):
-                dot, size = dot + along, size + length
-        return cls(math.sqrt(moved), dot / size if size else 0.0)
+                kept, size = kept + along, size + length
+        return cls(math.sqrt(moved), kept / size if size else 0.0)
 
     def difference(self, other: Displacement) -> float:
         """The larger relative difference from another run's, from the same parameters; NaN if that did not move."""
@@ -115,5 +115,5 @@ def params_error(network: Both, aim: Both, *, least: float) -> float:
 
 
 def _relative_error(value: FloatArray, wanted: FloatArray, least: float) -> float:
-    distance, size = summed(lambda end, aim: (squared_distance(end, aim), squared(aim)), value, wanted)
+    distance, size = summed(lambda end, aim: (squared_distance(end, aim), dot(aim, aim)), value, wanted)
     return math.sqrt(distance) / max(math.sqrt(size), least)

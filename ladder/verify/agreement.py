@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from common.data.dataset import Split
 from common.errors import UsageError
 from common.oracle import Network, Oracle, OracleEpoch, evaluate_all
-from ladder.measure.displacement import squared, squared_distance, summed
+from ladder.measure.displacement import dot, squared_distance, summed
 from ladder.verify.control import Control
 
 STEPS = 3
@@ -125,4 +125,4 @@ def _distance(network: Network, other: Network) -> float:
 
 
 def _size(network: Network) -> float:
-    return math.sqrt(sum(summed(lambda a: [squared(a)], t)[0] for t in (*network.weights, *network.biases)))
+    return math.sqrt(sum(summed(lambda a: [dot(a, a)], t)[0] for t in (*network.weights, *network.biases)))

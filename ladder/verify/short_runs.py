@@ -17,7 +17,7 @@ from common.data.dataset import Split
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, host
 from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics
-from ladder.measure.displacement import squared, summed
+from ladder.measure.displacement import dot, summed
 from ladder.records.run import Precision
 from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import (
@@ -370,8 +370,8 @@ def _rest_and_way(start: FloatArray, end: FloatArray, aim: FloatArray) -> tuple[
     """||rest||^2, ||way||^2, <rest, way> and its square, of how far a chunk has come and how far it should have."""
     update, wanted = end - start, aim - start
     rest = update - wanted
-    part = (rest @ wanted).item()
-    return squared(rest), squared(wanted), part, part**2
+    part = dot(rest, wanted)
+    return dot(rest, rest), dot(wanted, wanted), part, part**2
 
 
 def largest(errors: Iterable[float]) -> float:

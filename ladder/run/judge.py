@@ -13,7 +13,7 @@ import numpy as np
 
 from common.data.dataset import Dataset
 from common.errors import UsageError
-from common.problem import Params, Problem, initial_params, network_run
+from common.problem import Params, Problem, initial_params, kept_params, network_run
 from common.trainer import EpochMetrics
 from ladder.measure import protocol
 from ladder.measure.protocol import Job, JobResult, LateEpoch, run_file
@@ -133,7 +133,8 @@ class Judge:
             checks.insert(0, verify_timer(result.share_outside, statistics.median(result.process.runs_s)))
             checks.append(verify_clock(result.process, attempt.stamped_s))
             checks.append(verify_judged_time(result.process, attempt.kept[0]))
-        final = self._left(folder, run_file(attempt.kept[0]))
+        initial = kept_params(problem, self.number(job.round, 0))
+        final, others = self._left(folder, run_file(attempt.kept[0])), attempt.kept[1:]
         oracle = self._oracles[self.number(job.round, 0)]
         evaluated, epochs = gates.evaluate_final(final, test.images, test.labels), result.plan.epochs
         seen = problem.steps(len(train.images)) * problem.batch_size  # a rest of no full batch is left out
@@ -142,13 +143,13 @@ class Judge:
         checks += gates.verify_validation(
             problem, precision, epochs, result.validations, oracle, evaluated, len(test.images)
         )
-        ends = [self._run_end(attempt.seeds[run], self._left(folder, run_file(run))) for run in attempt.kept]
+        ends = [RunEnd.of(initial, final, test, alone=not others)]
+        ends += [self._run_end(attempt.seeds[run], self._left(folder, run_file(run))) for run in others]
         displacements = {number: end.displacement for number, end in enumerate(ends)}
         checks += gates.verify_displacements(
             precision, displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle
         )
         checks += verify_losses(problem, ends[0], ends[1:])
-        initial = initial_params(problem, self.number(job.round, 0))
         checks += gates.verify_kept_bits(precision, final)
         checks += gates.verify_path(problem, precision, epochs, initial, final, oracle)
         return Judged(checks, accuracy)

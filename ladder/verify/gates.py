@@ -16,8 +16,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import by_blocks
 from common.oracle import OracleEpoch, evaluate
-from common.problem import Params, Problem
+from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics
 from ladder.measure.displacement import UNKNOWN, Displacement, apart, params_error
 from ladder.measure.timing import Plan
@@ -136,9 +137,20 @@ def verify_kept_bits(precision: Precision, final: Params) -> list[Check]:
     """
     if precision not in ("float32", "tf32"):
         return []
-    moved = [tensor[tensor != 0.0] for tensor in final.tensors().values()]  # biases of units that are dead stay zero
-    shares = [float(np.mean(tensor.view(np.uint32) & 0xFF == 0)) for tensor in moved if tensor.size >= FEWEST_KEPT]
+    counts = [_kept_and_moved(tensor.reshape(-1)) for tensor in final.tensors().values()]
+    shares = [kept / moved for kept, moved in counts if moved >= FEWEST_KEPT]
     return [check(KEPT_CHECK, max(shares), KEPT_SHARE)] if shares else []
+
+
+def _kept_and_moved(tensor: Float32Array) -> tuple[int, int]:
+    """How many numbers of a flat tensor are kept so, and how many are not zero, as biases of dead units stay."""
+
+    def count(begin: int, end: int) -> tuple[int, int]:
+        moved = (some := tensor[begin:end]) != 0.0
+        return int(np.count_nonzero((some.view(np.uint32) & 0xFF == 0) & moved)), int(np.count_nonzero(moved))
+
+    kept, moved = zip(*by_blocks(count, tensor.size), strict=True)
+    return sum(kept), sum(moved)
 
 
 def undecided(precision: Precision) -> str:

@@ -33,7 +33,7 @@ from common.data.dataset import Dataset, Split
 from common.errors import UsageError
 from common.files import is_limit
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all, host
-from common.problem import Params, Problem, initial_params
+from common.problem import Params, Problem, initial_params, kept_params
 from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import part_of, point, windows
@@ -136,7 +136,7 @@ def compute(
     epoch. `xp` is the array module; some steps of another one than NumPy are repeated with NumPy, see `agreement`.
     """
     data = Dataset.load_saved(dataset)
-    initial = {task: initial_params(problem, task.run) for task in tasks}
+    initial = {task: kept_params(problem, task.run) for task in tasks}
     oracle: Oracle
     if tasks[0].precision is None:
         oracle = Oracle(problem, list(initial.values()), xp=xp)
@@ -220,7 +220,7 @@ def eighths(parts: Sequence[OracleEpoch], of: Metric = "accuracy") -> list[float
 
 def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun) -> list[EpochSpread]:
     """How far a control was from the oracle, for every epoch that both have reached."""
-    initial = initial_params(problem, run)
+    initial = kept_params(problem, run)
     first, largest = oracle.epochs[0].mean_loss, EpochSpread()
     spreads = []
     for epoch in range(min(len(oracle.epochs), len(control.epochs))):
@@ -268,7 +268,7 @@ def spread_of_equal_addends(problem: Problem, run: int, oracle: OracleRun, steps
 
     Each of a batch's images then rounds it by half a unit in the last place, at most, and equal ones round alike.
     """
-    initial, still = initial_params(problem, run), EpochSpread(apart=math.nan, params=math.nan, way=math.nan)
+    initial, still = kept_params(problem, run), EpochSpread(apart=math.nan, params=math.nan, way=math.nan)
     spreads = []
     for epoch, ends in enumerate(oracle.params):
         if ends is None:
@@ -510,7 +510,7 @@ def assembled(problem: Problem, done: Mapping[Task, OracleRun], images: NDArray[
     oracles = {task.run: run for task, run in done.items() if task.precision is None}
     compare(problem, done)
     seen = [(ROUNDINGS[task.precision].bits, run.apart) for task, run in done.items() if task.precision is not None]
-    if addends_repeat(initial_params(problem, min(oracles)), images[: problem.batch_size]):
+    if addends_repeat(kept_params(problem, min(oracles)), images[: problem.batch_size]):
         bits, steps = ROUNDINGS["float32"].bits, problem.steps(len(images))
         seen += [(bits, spread_of_equal_addends(problem, run, oracle, steps)) for run, oracle in oracles.items()]
     spreads = {

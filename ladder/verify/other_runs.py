@@ -42,11 +42,15 @@ class RunEnd:
     after: float
 
     @classmethod
-    def of(cls, initial: Params, final: Params, test: Split) -> Self:
-        """From a run's first and last parameters, by the harness's own float64 forward pass."""
+    def of(cls, initial: Params, final: Params, test: Split, *, alone: bool = False) -> Self:
+        """From a run's first and last parameters, by the harness's own float64 forward pass.
+
+        One that is `alone` has no losses: there is no other run to compare them with.
+        """
         some = test.first(min(LOSS_IMAGES, len(test.images)))
         before, after = (
-            evaluate(params.weights, params.biases, some.images, some.labels).mean_loss for params in (initial, final)
+            math.nan if alone else evaluate(params.weights, params.biases, some.images, some.labels).mean_loss
+            for params in (initial, final)
         )
         return cls(Displacement.of(initial, final.weights, final.biases), before, after)
 

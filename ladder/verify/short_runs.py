@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from common.blas import blas_threads, limit_blas_threads, worthwhile_threads
 from common.data.dataset import Split
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, host
-from common.problem import Params, Problem, initial_params, zero_params
+from common.problem import Params, Problem, kept_params, zero_params
 from common.trainer import EpochMetrics
 from ladder.measure.displacement import dot, summed
 from ladder.records.run import Precision
@@ -341,7 +341,7 @@ class ShortTask(NamedTuple):
         images, labels = train.images, train.labels
         if self.begin == "zeros":
             return from_zero_run(problem, images, labels, xp, trained)
-        initial = start if self.begin == "trained" else initial_params(problem, self.begin)
+        initial = start if self.begin == "trained" else kept_params(problem, self.begin)
         assert initial is not None
         return ShortRun(problem, self.batches, initial, images, labels, epochs=self.epochs, xp=xp, trained=trained)
 

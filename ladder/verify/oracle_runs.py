@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
@@ -409,10 +409,11 @@ def compute_on_gpu(
         except Exception as error:  # many cannot be sent to another process
             raise GpuError(" ".join(f"{type(error).__name__}: {error}".split())[:MOST_LETTERS]) from None
 
-    def short_run(task: ShortTask, precisions: Collection[Precision]) -> Trained:
+    def short_run(task: ShortTask, precisions: Collection[Precision], oracle: Future[Trained] | None = None) -> Trained:
         start = params.result() if params is not None and task.begin == "trained" else short.start
         train = Dataset.load_saved(dataset).train
-        result: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp).trained(precisions))
+        known = Trained(oracle.result().ends, oracle.result().reference) if oracle is not None else None
+        result: Trained = on_a_stream(lambda xp: task.run(problem, train, start, xp, known).trained(precisions))
         return result
 
     oracles, controls = ([task for task in tasks if (task.precision is None) == is_one] for is_one in (True, False))
@@ -425,13 +426,20 @@ def compute_on_gpu(
             if group
         ]
         params = others.submit(on_a_stream, partial(trained_params, problem, dataset)) if trained else None
-        each = [[precision] for precision in short.precisions]  # apart where NumPy repeats them
-        sets = [(task, some) for task in short.tasks for some in (each if task.batches == 1 else [short.precisions])]
-        shorts = [others.submit(short_run, *short_set) for short_set in sets]
+        repeated = [task for task in short.tasks if task.batches == 1]  # by NumPy: each precision's controls apart
+        shorts = [
+            (task, others.submit(short_run, task, [] if task in repeated else short.precisions))
+            for task in (*repeated, *(task for task in short.tasks if task not in repeated))
+        ]
+        shorts += [
+            (task, others.submit(short_run, task, [precision], oracle))
+            for task, oracle in shorts[: len(repeated)]
+            for precision in short.precisions
+        ]
     done = {task: run for group in runs for task, run in group.result().items()}
     compare(problem, done)
     shorts_by_task: dict[ShortTask, Trained] = {}
-    for (task, _), future in zip(sets, shorts, strict=True):
+    for task, future in shorts:
         if isinstance(future.exception(), GpuError):
             continue  # NumPy trains it when it is needed
         shorts_by_task.setdefault(task, future.result()).spreads.update(future.result().spreads)

@@ -113,7 +113,7 @@ class ShortRun:
             (reference,) = self._trained(oracle := Oracle(problem, initial, xp=xp))
             trained = Trained(Network(oracle.weights, oracle.biases), reference)
         self._known = trained
-        self.oracle, self.reference = trained.ends, trained.reference
+        self.oracle, self.reference = self._here(trained.ends), trained.reference
         self.flipped = 0  # hidden outputs, of a run that is nearer to a stage than the oracle
         self._in_order: list[tuple[Network, OracleEpoch]] | None = None
 
@@ -129,10 +129,10 @@ class ShortRun:
             images, labels = (oracle.xp.asarray(array) for array in (self._seen.images, self._seen.labels))
             return [oracle.run_epochs(images, labels) for _ in range(self.epochs)][-1]
 
-    def _require_agreement(self, oracle: Oracle) -> None:
+    def _require_agreement(self, oracle: Oracle, ends: Network | None = None) -> None:
         """Repeat a run of one step with NumPy, which takes no longer than to begin a long one."""
         if self._xp is not np and self.batches * self.epochs == 1:
-            verify_agreement(oracle, self._seen, self._seen)
+            verify_agreement(oracle, self._seen, self._seen, ends)
 
     @np.errstate(all="ignore")
     def errors(self, updated: Params | Network, metrics: EpochMetrics | OracleEpoch | None, below: int = 0) -> Errors:
@@ -200,7 +200,7 @@ class ShortRun:
     def trained(self, precisions: Collection[Precision]) -> Trained:
         """What it came to, with the controls in these precisions."""
         spreads = {precision: self.spread(precision) for precision in precisions}
-        ends = Network(*([host(tensor) for tensor in tensors] for tensors in self.oracle))
+        ends = _on_host(self._known.ends)
         lower = {bits: host(error) for bits, error in self._known.lower.items()}
         return Trained(ends, self.reference, lower, spreads)
 
@@ -208,7 +208,7 @@ class ShortRun:
         """The errors of a control in each of these draws; small networks train side by side."""
         for some in self._at_once(draws):
             control = Control(self.problem, self.initial, some, self._xp)
-            self._require_agreement(control)
+            self._require_agreement(control, _on_host(self._known.ends))
             metrics = self._trained(control)
             for draw, network, seen in zip(some, control.networks(), metrics, strict=True):
                 yield self.errors(network, seen, draw.rounding.bits)
@@ -364,6 +364,10 @@ def from_zero_run(
 def draws_of(steps: int) -> int:
     """As many draws as say enough of a run of so many steps in float32."""
     return MOST_DRAWS if steps <= LONG_STEPS else MOST_DRAWS // 2
+
+
+def _on_host(network: Network) -> Network:
+    return Network(*([host(tensor) for tensor in tensors] for tensors in network))
 
 
 def _rest_and_way(start: FloatArray, end: FloatArray, aim: FloatArray) -> tuple[float, float, float, float]:

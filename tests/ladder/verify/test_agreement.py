@@ -109,16 +109,22 @@ def test_an_oracle_with_less_than_float64_ends_the_run(hidden: tuple[int, ...], 
         verify_agreement(oracle, *SPLITS)
 
 
+@pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("hidden", "bits", "differs"), [((12, 8), 24, False), ((), 8, True), ((16,), 8, True)])
-def test_a_control_that_rounds_too_much_ends_the_run(hidden: tuple[int, ...], bits: int, differs: bool) -> None:
+def test_a_control_that_rounds_too_much_ends_the_run(
+    hidden: tuple[int, ...], bits: int, differs: bool, known: bool
+) -> None:
     problem = small_problem(hidden=hidden, batch_size=16)
+    exact = Oracle(problem, [initial_params(problem, 0)])
+    exact.run_epochs(SPLITS[0].images[:48], SPLITS[0].labels[:48])
+    ends = exact.networks()[0] if known else None
     draws = [Draw(ROUNDINGS[precision], 1) for precision in ("tf32", "float16")]
     control = Control(problem, initial_params(problem, 0), draws, Broken(bits))
     if differs:
         with pytest.raises(UsageError, match="a control differs"):
-            verify_agreement(control, *SPLITS)
+            verify_agreement(control, *SPLITS, ends)
     else:
-        verify_agreement(control, *SPLITS)
+        verify_agreement(control, *SPLITS, ends)
 
 
 class Crossing(StrictModule):

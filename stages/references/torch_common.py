@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from common.arrays import touched
 from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
@@ -60,8 +61,8 @@ class TorchSetup:
         self.steps = problem.steps(len(train.images))
         layers: list[Any] = []
         for layer in problem.layers:
-            layers += [torch.nn.Linear(layer.fan_in, layer.fan_out), torch.nn.ReLU()]
-        self.model = torch.nn.Sequential(*layers[:-1]).to(self.device)
+            layers += [torch.nn.Linear(layer.fan_in, layer.fan_out, device=self.device), torch.nn.ReLU()]
+        self.model = torch.nn.Sequential(*layers[:-1])
         self.linears = [module for module in self.model if isinstance(module, torch.nn.Linear)]
         # Detached views share memory with the model's parameters, outside of autograd.
         self.layers = [(linear.weight.detach(), linear.bias.detach()) for linear in self.linears]
@@ -178,7 +179,7 @@ class TorchTrainer:
         import torch
 
         linears = self._setup.linears
-        weights = tuple(np.empty((linear.in_features, linear.out_features), np.float32) for linear in linears)
+        weights = tuple(touched((linear.in_features, linear.out_features), np.float32) for linear in linears)
         for linear, weight in zip(linears, weights, strict=True):
             for rows in _row_slices(weight):
                 torch.from_numpy(weight[rows]).copy_(linear.weight.detach()[:, rows].T.contiguous())

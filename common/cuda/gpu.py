@@ -32,6 +32,7 @@ ALLOCATORS: dict[str, Callable[[], Callable[[int], Any]]] = {
     "pool": lambda: cupy.cuda.MemoryPool().malloc,
 }
 PORTABLE_CLUSTER = 8  # blocks; larger clusters need an attribute
+TOUCHED_BYTES = 1 << 24  # of a download whose memory several threads touch first: a step may wait for a small one
 
 
 class Kernel:
@@ -258,7 +259,8 @@ class Gpu:
 
     def download(self, array: Any) -> NDArray[Any]:
         """Copy to the host after all enqueued work."""
-        host: NDArray[Any] = array.get(stream=self.stream, out=touched(array.shape, array.dtype))
+        memory = touched(array.shape, array.dtype) if array.nbytes >= TOUCHED_BYTES else None
+        host: NDArray[Any] = array.get(stream=self.stream, out=memory)
         return host
 
     def zero(self, array: Any) -> None:

@@ -36,8 +36,8 @@ from ladder.verify.control import (
 
 MOST_DRAWS, FEWEST_DRAWS, LONG_STEPS = 16, 2, 16  # half of the draws for runs of more steps, which average more
 COARSE_DRAWS = 64  # below float32, where a unit that flips early carries a long run far away
-# Hidden outputs that rounding may flip, of which each is tried, in a run of few steps even where it takes long; so many
-# flip together; how near one or two more have to come; and so many of the nearest are tried with one more.
+# Hidden outputs that rounding may flip, of which the nearest are tried, in a run of few steps even where it takes
+# long; so many flip together; how near one or two more have to come; and so many of these are tried with one more.
 MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 48, 4, 0.95, 8
 FLIPPED_DRAWS = 4  # controls with the output flipped that is nearest to its corner, or one of the next ones
 FAR = 1.5  # of an update, over all tensors: of 1,237 flips in bfloat16 with 16 units, the largest moved 0.53
@@ -232,10 +232,9 @@ class ShortRun:
 
         There one flip leads to others, and the parameters tell no longer which was first.
         """
-        if self.batches * self.epochs <= LONG_STEPS or self._most_runs >= COARSE_DRAWS:
+        if self.batches * self.epochs <= LONG_STEPS or self._most_runs >= COARSE_DRAWS or self._draws is not None:
             return
-        corners = [corner for _, corner in sorted(self._corners(precision, ()))[:FLIPPED_DRAWS]]
-        for some in self._at_once(corners):
+        for some in self._at_once(self._corners(precision, ())[:FLIPPED_DRAWS]):
             run = Flipping(self.problem, self.initial, [(corner,) for corner in some], self._xp)
             for network, seen in zip(run.networks(), self._trained(run), strict=True):
                 yield self.errors(network, seen, ROUNDINGS[precision].bits)
@@ -258,9 +257,10 @@ class ShortRun:
         for one farther away than flips carry it.
         """
         nearest, missed = math.hypot(*self.errors(updated, None).tensors.values()), False
-        is_short = self.batches * self.epochs <= LONG_STEPS
-        most = max(FEWEST_CORNERS if is_short else 0, min(MOST_CORNERS, self._most_runs))
-        if not nearest < FAR or not most:
+        watched = tries = min(MOST_CORNERS, self._most_runs)
+        if self.batches * self.epochs <= LONG_STEPS:
+            watched, tries = MOST_CORNERS, max(tries, FEWEST_CORNERS)
+        if not nearest < FAR or not tries:
             return
         kept: list[tuple[Corner, ...]] = [()]
         keeps = min(MOST_KEPT, max(1, self._most_runs // COARSE_DRAWS))  # one where runs take long
@@ -268,7 +268,7 @@ class ShortRun:
             sets = {
                 frozenset((*flipped, corner)): (*flipped, corner)
                 for flipped in kept
-                for _, corner in self._corners(precision, flipped, most)
+                for corner in self._corners(precision, flipped, watched)[:tries]
             }
             tried = []
             for some in self._at_once(list(sets.values())):
@@ -288,10 +288,11 @@ class ShortRun:
             kept = [flipped for _, flipped, _ in tried]
 
     @np.errstate(all="ignore")
-    def _corners(
-        self, precision: Precision, flipped: Collection[Corner], most: float = math.inf
-    ) -> Sequence[tuple[float, Corner]]:
-        """The other outputs that rounding may flip; none of more than `most`, since one of them is no large share."""
+    def _corners(self, precision: Precision, flipped: Collection[Corner], most: float = math.inf) -> Sequence[Corner]:
+        """The other outputs that rounding may flip, the nearest first.
+
+        None of more than `most`, since one of them is no large share.
+        """
         run = Watched(self.problem, self.initial, flipped, ROUNDINGS[precision].bits, self._xp)
         steps, size = self.batches * self.epochs, self.problem.batch_size
         for step in range(steps if self.problem.hidden else 0):
@@ -299,7 +300,7 @@ class ShortRun:
             run.run_epochs(self._xp.asarray(self._seen.images[batch]), self._xp.asarray(self._seen.labels[batch]))
             if len(run.corners) > most:
                 return []
-        return [(roundings, corner) for roundings, corner in run.corners if corner not in flipped]
+        return [corner for _, corner in sorted(run.corners) if corner not in flipped]
 
     @property
     def _most_runs(self) -> int:

@@ -41,8 +41,11 @@ class RecordedRuns:
 
     @cached_property
     def studies(self) -> list[StudyResults]:
-        """The studies of all GPUs."""
-        return [load_results(path.parent) for path in sorted(self.reference.glob(f"*/studies/*/{INDEX}"))]
+        """Each study, of the GPU that was recorded last."""
+        every = [load_results(path.parent) for path in sorted(self.reference.glob(f"*/studies/*/{INDEX}"))]
+        every.sort(key=lambda study: max(run.created for run in study.runs.values()))
+        newest = {study.study.name: study for study in every}
+        return [newest[name] for name in sorted(newest)]
 
     def runs(self, page: Path, *, on_cpu: bool = False) -> Runs:
         """The runs on GPUs, or those that climbed the ladder on a CPU, the shallowest network first."""

@@ -114,7 +114,8 @@ const advice = (() => {
 
   const decimals = (value, digits = 3) => value === 0 ? digits - 1
     : Math.min(Math.max(digits - 1 - Number(value.toExponential(digits - 1).split("e")[1]), 0), 6);
-  const number = (value, places) => value.toLocaleString("en", {minimumFractionDigits: places, maximumFractionDigits: places});
+  const rounding = {roundingMode: "halfEven"}; // as Python does
+  const number = (value, places) => value.toLocaleString("en", {minimumFractionDigits: places, maximumFractionDigits: places, ...rounding});
   const microseconds = (value) => number(value, decimals(value));
   const rough = (value) => number(value, decimals(value, 2));
 

@@ -141,19 +141,23 @@ def test_two_images_of_all_that_train_may_be_right_by_rounding(
 FLIPPED = [(26867, 1485055841), (5947, 90942427), (56001, 46802766), (60281, 495220703), (23389, 839266517)]
 
 
-@pytest.mark.parametrize(("seed", "salt"), FLIPPED)
 def test_float16_passes_with_a_unit_flipped_and_a_defect_does_not(
-    seed: int, salt: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
     monkeypatch.setitem(vars(seed_server), "secrets", secrets)  # to undo
-    draw_again_from(salt)
-    problem = small_problem(hidden=(16,), batch_size=16, seed=seed)
-    stages = prepare(tmp_path, MESSAGES, TOO_LARGE, problem=problem, salt=salt).run(Watcher()).stages
-    failed, of_defect = ({one.what for one in stage.checks if not one.passed} - TIME_CHECKS for stage in stages)
-    assert failed == set()
-    assert any("corner" in one.note for one in stages[0].checks)
-    assert any(what.endswith(", scale") for what in of_defect)
+    flipped = 0
+    for seed, salt in FLIPPED:
+        draw_again_from(salt)
+        problem = small_problem(hidden=(16,), batch_size=16, seed=seed)
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        stages = prepare(folder, MESSAGES, TOO_LARGE, problem=problem, salt=salt).run(Watcher()).stages
+        failed, of_defect = ({one.what for one in stage.checks if not one.passed} - TIME_CHECKS for stage in stages)
+        assert failed == set(), seed
+        assert any(what.endswith(", scale") for what in of_defect), seed
+        flipped += any("corner" in one.note for one in stages[0].checks)
+    assert flipped >= 2  # another CPU's BLAS rounds otherwise
 
 
 def test_the_study_for_a_gpu_has_fifty_runs() -> None:

@@ -150,8 +150,7 @@ def test_float16_passes_with_a_unit_flipped_and_a_defect_does_not(
     for seed, salt in FLIPPED:
         draw_again_from(salt)
         problem = small_problem(hidden=(16,), batch_size=16, seed=seed)
-        folder = tmp_path / str(seed)
-        folder.mkdir()
+        (folder := tmp_path / str(seed)).mkdir()
         stages = prepare(folder, MESSAGES, TOO_LARGE, problem=problem, salt=salt).run(Watcher()).stages
         failed, of_defect = ({one.what for one in stage.checks if not one.passed} - TIME_CHECKS for stage in stages)
         assert failed == set(), seed

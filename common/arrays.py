@@ -37,7 +37,7 @@ def by_blocks(work: Callable[[int, int], T], size: int) -> list[T]:
 
 
 def touched(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """An array of any values in memory that is there: a virtual machine gives a core half a GiB of it a second."""
+    """An array of any values in memory that is there: some virtual machines give a core half a GiB of it a second."""
     array = np.empty(shape, dtype)
     flat = array.reshape(-1)
 

@@ -88,8 +88,8 @@ class GridEpoch(r6_cuda_graph.EpochByItself):
 class GridMemory:
     """A kernel for `networks` at once on an equal share of the blocks each, and its memory besides the networks' own.
 
-    `kernel` is its file and name, `chunks` are those of `make_plan`; MisfitError if no plan fits. All
-    memory but the batches has a row a network.
+    `kernel` is its file and name, `chunks` are those of `make_plan`; MisfitError if no plan fits. All memory but the
+    batches has a row a network.
     """
 
     def __init__(

@@ -141,7 +141,8 @@ def _loud(results: StudyResults) -> Iterator[str]:
 
 def _step_times(results: StudyResults) -> Iterator[str]:
     yield "## Time of a step"
-    yield f"us/step, the median of all runs. {MARKS}"
+    of_all = " of all networks" if any(run.problem.networks > 1 for run in results.runs.values()) else ""
+    yield f"us/step{of_all}, the median of all runs. {MARKS}"
     yield _times(results, lambda stage: _marked(stage, numbers.microseconds(_median(stage))))
 
 

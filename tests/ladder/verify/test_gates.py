@@ -23,7 +23,7 @@ from ladder.measure.timing import Plan
 from ladder.records.run import Check, Precision, load
 from ladder.run.judge import late_draws
 from ladder.verify import short_runs
-from ladder.verify.control import ROUNDINGS, Control, Corner, Draw, Flipping
+from ladder.verify.control import ROUNDINGS, Control, Corner, Draw, Flipping, Watched
 from ladder.verify.gates import (
     CURVES,
     MLP_APART_FLOOR,
@@ -439,6 +439,15 @@ def test_a_wide_network_tries_each_unit_of_a_few_updates(monkeypatch: pytest.Mon
     checks = verify_short_run("epochs", "float16", short, stage, None)
     assert failed(checks) == set()
     assert {check.note.rpartition("; ")[2] for check in checks} == {"hidden outputs flipped at their ReLU's corner: 1"}
+
+
+def test_the_output_that_is_nearest_to_its_corner_is_tried_first() -> None:
+    short, _ = flipped_at([], 36, 0, 3, 3)
+    run = Watched(short.problem, short.initial, (), ROUNDINGS["float16"].bits)
+    for _ in range(short.epochs):
+        run.run_epochs(short._seen.images, short._seen.labels)
+    assert len(run.corners) > 2
+    assert short._corners("float16", ())[0] == min(run.corners)[1]
 
 
 def test_some_controls_of_a_wide_network_flip_units_in_many_updates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from reports.facts.times import step_us
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path("results") / "reference"
+STUDIES = f"*/studies/*/{INDEX}"
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,12 @@ def _timed(results: Results) -> set[str]:
 
 
 def read(root: Path) -> Records:
-    """The records of a checkout; ResultsError if one cannot be read."""
+    """The records of a checkout, each study of the GPU that was recorded last; ResultsError if one cannot be read."""
     records = Records(root, {}, {}, {})
     for path in sorted((root / REFERENCE).glob("*/*/results.json")):
         address = records.page_of(path)
         records.runs[address], records.folders[address] = load(path), path.parent
-    for path in sorted((root / REFERENCE).glob(f"*/studies/*/{INDEX}")):
-        records.studies[records.page_of(path)] = load_results(path.parent)
+    studies = [(records.page_of(path), load_results(path.parent)) for path in (root / REFERENCE).glob(STUDIES)]
+    newest = {study.study.name: page for page, study in sorted(studies, key=lambda one: one[1].study.created)}
+    records.studies.update((page, study) for page, study in sorted(studies) if page in newest.values())
     return records

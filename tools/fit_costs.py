@@ -25,11 +25,12 @@ from scipy.optimize import lsq_linear, nnls  # codespell:ignore optimize
 from common.cost import parameters
 from common.files import atomic_write
 from common.problem import Problem
+from ladder.records.program import ROOT
 from ladder.records.run import load
 from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, doublings, expectations, network_terms, terms
+from ladder.run.outlook import FOLDER
 from stages.registry import load_all
 
-FOLDER = Path(__file__).resolve().parent.parent / "results" / "reference" / "h200"
 MOST_ERROR = 0.4
 ALIKE = 1.5  # networks within this factor in layers, weights and batch foretell each other too easily
 LEAST = 0.01  # of a time, that an estimate counts as
@@ -84,7 +85,7 @@ def main() -> int:
     return 0
 
 
-def fitted_costs(folder: Path = FOLDER) -> tuple[Costs, Points]:
+def fitted_costs(folder: Path = ROOT / FOLDER) -> tuple[Costs, Points]:
     """The model of recorded runs of one network on one GPU, none of which validates in the timer, and their times."""
     records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
     told = {name: (run.problem.validate_every, run.problem.networks, run.problem.gpus) for name, run in records.items()}

@@ -23,7 +23,7 @@ from common.problem import Problem
 from ladder.options.commands import Advise, Run
 from ladder.records.expectation import NearRun, Outlook, Outlooks
 from ladder.records.run import Results
-from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, H200, UNKNOWN, Chip, chip_named
+from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, RECORDED, UNKNOWN, Chip, chip_named
 from ladder.run.entries import CLASSES, INPUTS, estimated
 from ladder.run.expected import SMALL_BATCH, Costs, doublings, expectations, network_terms, recorded_costs
 from stages.engine.stage import Stage
@@ -51,7 +51,7 @@ def outlooks(asked: Advise) -> Outlooks:
     own = [device.name for device in devices()]
     name = asked.gpu or (own[0] if own else costs.gpu)
     chip = chip_named(name, asked.bandwidth, asked.launch)
-    is_recorded = chip == H200
+    is_recorded = chip == RECORDED
     steps = problem.steps(asked.images)
     estimates = estimated(problem, steps, _on(chip, costs, lambda _: 1.0))
     ends = (
@@ -155,9 +155,11 @@ def _nearest(problem: Problem, costs: Costs) -> list[NearRun]:
 
 def _scale(chip: Chip, problem: Problem) -> Callable[[str], float]:
     """How many times as long another GPU takes for a term; those of kernels and waits stay the same."""
-    clock = H200.clock_mhz / chip.clock_mhz
+    clock = RECORDED.clock_mhz / chip.clock_mhz
     streams = 8 * parameters(problem) > chip.l2_mib << 20  # weights and gradients, in float32
-    work = H200.memory_gb_s / chip.memory_gb_s if streams else clock * H200.multiprocessors / chip.multiprocessors
+    work = (
+        RECORDED.memory_gb_s / chip.memory_gb_s if streams else clock * RECORDED.multiprocessors / chip.multiprocessors
+    )
 
     def scale(term: str) -> float:
         # A plan's cycles are those of one of its multiprocessors, of which it knows the number.
@@ -205,7 +207,7 @@ def model_facts() -> dict[str, Any]:
     chips = [{**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10} for chip in CHIPS]
     return {
         "gpu": costs.gpu,
-        "chip": H200.name,
+        "chip": RECORDED.name,
         "guess": GUESS,
         "launch_us": costs.launch_us,
         "chips": chips,

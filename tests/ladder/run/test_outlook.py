@@ -19,7 +19,7 @@ from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Split, Tool
 from ladder.records.run import Process, load
 from ladder.run import outlook
-from ladder.run.chips import CHIPS, H200, chip_named
+from ladder.run.chips import CHIPS, RECORDED, chip_named
 from ladder.run.expected import recorded_costs
 from ladder.run.outlook import measuring, outlooks
 from ladder.run.stage_run import StageRun
@@ -44,7 +44,7 @@ def stages(what: Advise) -> dict[str, Outlook]:
 def test_a_recorded_network_has_its_recorded_time() -> None:
     limits = load(REFERENCE / "hidden-256").limits
     assert limits is not None
-    assert limits.chip.l2_bytes == H200.l2_mib << 20
+    assert limits.chip.l2_bytes == RECORDED.l2_mib << 20
     found = stages(asked((1024,)))["torch-graph"]
     measured = next(stage for stage in load(REFERENCE / "hidden-1024").stages if stage.name == "torch-graph")
     assert measured.timing is not None

@@ -5,7 +5,7 @@ A stage's docstring tells its predictions in a paragraph `Predict`, written from
     Predict: on H200: 784-10, batch 128: 15 to 20 us; 784-128x3-10, batch 32: 2 to 3 x of cudnn-softmax.
 
 A prediction is a step's time in `us`, a difference in `us less than STAGE` or `us more than STAGE`, or a factor in `x
-of STAGE`. `7 of 784-10` is for seven networks. Nothing is judged on another GPU, for another network or batch, or
+of STAGE`. `7 of 784-10` is for seven networks. Nothing is judged on another chip, for another network or batch, or
 without a time of `STAGE`. `on CPU: ` is for a rung on any CPU, and `on CPU with 2 cores: ` for as many usable cores.
 """
 
@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from common.cost import parameters
+from common.problem import Problem
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
@@ -29,6 +31,8 @@ ENTRY = re.compile(
     r"(?P<networks>[\dx, and-]+), batch (?P<batch>\d+): (?:(?P<most>at most )|(?P<low>[\d.]+) to )?(?P<high>[\d.]+) "
     r"(?:us(?: (?P<way>less|more) than (?P<base>[\w-]+))?|x of (?P<of>[\w-]+))"
 )
+SAME_CHIP = {"H100 80GB HBM3": "H200", "H200": "H100 80GB HBM3"}  # but for their memory
+CACHED_BYTES = 50 << 20  # of L2: where a network's float32 parameters fit, that memory has no say
 CPU = "CPU"
 GPU = re.compile(r"on (?P<gpu>[^:;,]+): ")
 
@@ -106,9 +110,12 @@ def prediction(stage: StageResult, results: Results) -> Prediction | None:
 
 
 def _machine(stage: StageResult, results: Results) -> str:
-    """The GPU's name; for a stage on the CPU also `CPU with 2 cores`."""
+    """The names of the GPU and of its chip; for a stage on the CPU also `CPU with 2 cores`."""
     if stage.device != "cpu":
-        return gpu_name(results)
+        problem = results.problem
+        cached = 4 * parameters(Problem(problem.inputs, problem.classes, tuple(problem.hidden))) <= CACHED_BYTES
+        name = gpu_name(results)
+        return f"{name}, {next((twin for chip, twin in SAME_CHIP.items() if cached and chip in name), '')}"
     return f"{gpu_name(results)}, {CPU} with {results.environment.get('cpu', {}).get('cores_usable')} cores"
 
 

@@ -23,7 +23,7 @@ from tests.reports.profiles import kernel, profile
 
 def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
     seen = 0
-    for path in sorted(RECORDED.rglob("results.json")):
+    for path in sorted(RECORDED.parent.rglob("results.json")):
         run = load(path)
         for one in all_profiled(run):
             text, where, profile = next_step(run, one).next, f"{path.parent.name}, {one.stage.name}", one.profile

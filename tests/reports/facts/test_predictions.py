@@ -58,13 +58,14 @@ def test_every_prediction_of_ours_can_be_read_and_all_rungs_have_one() -> None:
 def test_a_prediction_is_hit_or_missed(text: str, expected: str) -> None:
     assert verdict(f"on H200: {HERE}: {text}.") == expected
     assert verdict(f"{HERE}: {text}.") == expected
+    assert verdict(f"on H100 80GB HBM3: {HERE}: {text}.") == expected  # the same chip
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "",
-        f"on H100: {HERE}: 43 us.",
+        f"on A100: {HERE}: 43 us.",
         "on H200: 784-10, batch 128: 43 us.",
         "on H200: 784-256-10, batch 64: 43 us.",
         f"on H200: {HERE}: 2 x of cuda-graph.",  # which crashed

@@ -306,6 +306,7 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("grid_messages", "CLASSES && is_there ? dlogit", "CLASSES ? dlogit"),
         ("grid_messages", "(number / SLOTS & 1) ^ 1", "1"),
         ("grid_messages", "numbers[0] = 0.0f;", "numbers[0] = numbers[0];"),
+        ("grid_messages", "upper[0] | upper[low / 2]", "upper[0]"),
         ("grid_messages", "bias[0] -= rate * sum.x", "bias[0] -= rate * sum.y"),
         ("fleet_grid", "learning_rates[network]", "learning_rates[0]"),
         ("fleet_grid", "workspace + network * room", "workspace"),

@@ -164,7 +164,7 @@ class Epoch {
             if (col >= EDGES) continue;
             unsigned short* const outputs = activations<LAST>();
             unsigned* const word = &word_at(outputs, own.row_tile(), col, 0, own.lane);
-            mask(sums[n], word[0], word[MATRIX / 2]);
+            mask(sums[n], bits_at(word, LOW_AT<LAST>));
             put(word, LOW_AT<LAST>, whole_of(sums[n], 0));
         }
         meet();
@@ -179,14 +179,11 @@ class Epoch {
             by_weights<L, L + 1>(sums, inputs<L + 1>(step));
             const Sum<L> sum(own, mail, rounds[is_thin(L)]);
             sum.post_all(sums);
-            unsigned outputs[2] = {};
-            if (sum.adds()) {
-                const unsigned* const word = sum.word(activations<L>());
-                outputs[0] = word[0], outputs[1] = word[MATRIX / 2];
-            }
+            uint2 outputs = {};
+            if (sum.adds()) outputs = bits_at(sum.word(activations<L>()), LOW_AT<L>);
             update<L>(step);
             sum.add_up([&](float(&numbers)[4], unsigned tag) {
-                mask(numbers, outputs[0], outputs[1]);
+                mask(numbers, outputs);
                 return whole_of(numbers, tag);
             });
             sum.receive(activations<L>(), LOW_AT<L>);

@@ -78,12 +78,22 @@ __device__ inline void put(unsigned* upper, int low, Part whole) {
 #endif
 }
 
-// The numbers where the outputs' high halves, of row g and of row g + 8, are not 0; elsewhere 0.
-__device__ inline void mask(float (&numbers)[4], unsigned upper, unsigned lower) {
-    if (!(upper & 0x7fffu)) numbers[0] = 0.0f;
-    if (!(upper & 0x7fff0000u)) numbers[1] = 0.0f;
-    if (!(lower & 0x7fffu)) numbers[2] = 0.0f;
-    if (!(lower & 0x7fff0000u)) numbers[3] = 0.0f;
+// Of four outputs at `upper`, as `put` leaves them: bits that are 0, but for signs, where an output is. A high half alone is 0
+// also of an output below 3e-8, and those of a deep network that has not learned are small.
+__device__ inline uint2 bits_at(const unsigned* upper, int low) {
+#if FACTOR_HALVES == 2
+    return make_uint2(upper[0] | upper[low / 2], upper[MATRIX / 2] | upper[low / 2 + MATRIX / 2]);
+#else
+    return make_uint2(upper[0], upper[MATRIX / 2]);
+#endif
+}
+
+// The numbers where the outputs with these bits are not 0; elsewhere 0.
+__device__ inline void mask(float (&numbers)[4], uint2 outputs) {
+    if (!(outputs.x & 0x7fffu)) numbers[0] = 0.0f;
+    if (!(outputs.x & 0x7fff0000u)) numbers[1] = 0.0f;
+    if (!(outputs.y & 0x7fffu)) numbers[2] = 0.0f;
+    if (!(outputs.y & 0x7fff0000u)) numbers[3] = 0.0f;
 }
 
 // A sum of activations L over the blocks that have the same units of them: each of the first blocks adds up some tiles of all

@@ -11,7 +11,7 @@ import pytest
 
 from common.data.dataset import Split
 from common.errors import UsageError
-from common.oracle import Oracle, evaluate_all, host
+from common.oracle import Oracle, evaluate_all, host, product
 from common.problem import initial_params
 from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import ROUNDINGS, Control, Draw
@@ -53,6 +53,14 @@ def test_an_epoch_waits_for_its_losses_alone(hidden: tuple[int, ...]) -> None:
     StrictArray.waits = 0
     evaluate_all(oracle.weights, oracle.biases, images, labels, xp)
     assert StrictArray.waits == 1
+
+
+@pytest.mark.parametrize("terms", [1, 2])
+@pytest.mark.parametrize("stack", [(), (3,)], ids=["shared", "stacked"])
+def test_products_of_one_term_are_those_of_blas(terms: int, stack: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    left, right = rng.random((*stack, 4, terms)), rng.random((3, terms, 5))
+    np.testing.assert_allclose(product(left, right), left @ right, rtol=1e-15)
 
 
 class Frozen(StrictModule):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -17,6 +19,7 @@ from common.data.dataset import Split
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, host
 from common.problem import Params, Problem, kept_params, zero_params
 from common.trainer import EpochMetrics
+from ladder.machine.environment import cores_usable
 from ladder.measure.displacement import dot, summed
 from ladder.records.run import Precision
 from ladder.verify.agreement import verify_agreement
@@ -45,7 +48,7 @@ BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
 # Parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache, or fit into a GPU.
-STACKED, STACKED_ON_GPU = 1 << 18, 1 << 26
+STACKED, STACKED_ON_GPU = 1 << 19, 1 << 26
 FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
 
 
@@ -124,10 +127,15 @@ class ShortRun:
 
     @np.errstate(all="ignore")  # what is not finite fails its checks
     def _trained(self, oracle: Oracle) -> list[OracleEpoch]:
-        threads = worthwhile_threads(self.problem.multiplications, blas_threads() or 1) if oracle.xp is np else 0
-        with limit_blas_threads(threads) if threads else nullcontext():
+        with self._few_blas_threads():
             images, labels = (oracle.xp.asarray(array) for array in (self._seen.images, self._seen.labels))
             return [oracle.run_epochs(images, labels) for _ in range(self.epochs)][-1]
+
+    def _few_blas_threads(self) -> AbstractContextManager[object]:
+        """Have NumPy's products use no more threads than a step has work for; sets nothing where they do not."""
+        now = blas_threads() or 1 if self._xp is np else 0
+        few = worthwhile_threads(self.problem.multiplications, now)
+        return limit_blas_threads(few) if few < now else nullcontext()
 
     def _require_agreement(self, oracle: Oracle, ends: Network | None = None) -> None:
         """Repeat a run of one step with NumPy, which takes no longer than to begin a long one."""
@@ -204,14 +212,19 @@ class ShortRun:
         lower = {bits: host(error) for bits, error in self._known.lower.items()}
         return Trained(ends, self.reference, lower, spreads)
 
-    def _control_errors(self, draws: Sequence[Draw]) -> Iterator[Errors]:
-        """The errors of a control in each of these draws; small networks train side by side."""
-        for some in self._at_once(draws):
+    def _control_errors(self, draws: Sequence[Draw]) -> list[Errors]:
+        """The errors of a control in each of these draws; small networks train side by side, stacks on all cores."""
+
+        def errors_of(some: Sequence[Draw]) -> list[Errors]:
             control = Control(self.problem, self.initial, some, self._xp)
             self._require_agreement(control, _on_host(self._known.ends))
             metrics = self._trained(control)
-            for draw, network, seen in zip(some, control.networks(), metrics, strict=True):
-                yield self.errors(network, seen, draw.rounding.bits)
+            ends = zip(some, control.networks(), metrics, strict=True)
+            return [self.errors(network, seen, draw.rounding.bits) for draw, network, seen in ends]
+
+        with self._few_blas_threads(), ThreadPoolExecutor(max(1, cores_usable() // (blas_threads() or 1))) as threads:
+            mapped = threads.map if self._xp is np else map  # a GPU's stream is this thread's
+            return list(chain.from_iterable(mapped(errors_of, self._at_once(draws))))
 
     def _at_once(self, draws: Sequence[Any]) -> Iterator[Sequence[Any]]:
         """The draws of controls that train side by side."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import msgspec
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from common.blas import blas_threads
 from common.data.dataset import Split
 from common.errors import UsageError
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch
@@ -84,6 +86,17 @@ def test_a_tiny_loss_may_differ_by_what_float32_rounds_off_its_log_sum_exp(shift
     for wrong in (0.0, 1.1, 2.0) if shift else (0.0, 0.99, 1.01):
         told = EpochMetrics(wrong * run.reference.mean_loss, seen.accuracy)
         assert failed(verify_short_run("x", "float32", run, trainer.read_params(), told)) == {"x, loss"}
+
+
+def test_controls_that_do_not_stack_train_side_by_side_on_several_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, both = small_dataset().train, Barrier(2)
+    run = ShortRun(PROBLEM, 3, initial_params(PROBLEM, 0), train.images, train.labels)
+    draws = [Draw(ROUNDINGS["float32"], number) for number in range(4)]
+    monkeypatch.setattr(short_runs, "STACKED", 1)
+    one_after_another = [*run._control_errors(draws[:2]), *run._control_errors(draws[2:])]
+    monkeypatch.setattr(short_runs, "cores_usable", lambda: 2 * (blas_threads() or 1))
+    monkeypatch.setattr(run, "_trained", lambda control: [both.wait(10.0), *ShortRun._trained(run, control)][1:])
+    assert run._control_errors(draws) == one_after_another
 
 
 @pytest.mark.parametrize(("off", "passes"), [(5e-7, True), (1e-5, False), (math.nan, False)])

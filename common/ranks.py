@@ -1,11 +1,12 @@
 """Ranks: processes that train together, each on a GPU of its own. Rank 0 is the stage's process, which starts the rest.
 
-A rank is told what to do over a pipe, and does it in the order that it is told. The ranks meet inside their kernels,
-and in `Group.gather` while they prepare.
+A rank is told what to do over a pipe, and does it in the order that it is told. It reads parameters from memory that
+all ranks see. The ranks meet inside their kernels, and in `Group.gather` while they prepare.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
@@ -16,16 +17,19 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from signal import Signals
 from threading import Lock, Thread
 from typing import Any
 
+import numpy as np
+
 from common.cuda.clock import fence
 from common.data.dataset import Split
 from common.errors import MisfitError
-from common.problem import Problem
+from common.problem import Float32Array, Params, Problem
 from common.process_group import die_with_parent
 from common.trainer import Trainer, wait_of
 
@@ -54,11 +58,26 @@ Build = Callable[[Group, Problem, Split], Trainer]
 """Prepares a rank's trainer of its share of each batch. It can be pickled."""
 
 
+@lru_cache(maxsize=1)
+def _shared(file: int, size: int) -> Float32Array:
+    """So many floats of a file that all ranks see; kept, since Linux takes long to find and map its pages."""
+    with open(file, "r+b", closefd=False) as pages:
+        return np.asarray(np.memmap(pages, np.float32, "r+", shape=size))
+
+
+def shared_params(file: int, shapes: Sequence[tuple[int, ...]]) -> Params:
+    """Parameters of these shapes at the file's begin, all weights first; those of before are overwritten."""
+    *begins, size = np.cumsum([0, *map(math.prod, shapes)]).tolist()
+    parts = np.split(_shared(file, size), begins[1:])
+    tensors = tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
+    return Params(tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :])
+
+
 class Others:
     """The ranks from 1 on, as rank 0 sees them."""
 
-    def __init__(self, links: Sequence[Connection]) -> None:
-        self.links = links
+    def __init__(self, links: Sequence[Connection], file: int) -> None:
+        self.links, self._file = links, file
         self.group = Group(0, 1 + len(links), self._gather)
 
     def tell(self, *command: Any) -> None:
@@ -73,6 +92,14 @@ class Others:
         for rank, link in enumerate(self.links, 1):
             with _present(rank):
                 link.send((*command, *own(rank)))
+
+    def load(self, key: int, params: Params) -> None:
+        """Have every rank load a copy of these; no other may be made before all answer that they have done so."""
+        shapes = [tensor.shape for tensor in params.weights + params.biases]
+        shared = shared_params(self._file, shapes).tensors()
+        for name, tensor in params.tensors().items():
+            shared[name][...] = tensor
+        self.tell("load", key, shapes)
 
     def answers(self) -> list[Any]:
         """The next answer of every rank; raises a rank's MisfitError, or RankError if it failed or does not answer."""
@@ -120,15 +147,16 @@ def start_others(ranks: int) -> Others:
     """
     global _started
     if _started is None:
-        links = []
+        links, file = [], os.memfd_create("ranks")
         for rank in range(1, ranks):
             own, its = socket.socketpair()
-            command = [sys.executable, "-m", "common.ranks", *map(str, (its.fileno(), rank, ranks, os.getpid()))]
-            process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()])
+            numbers = its.fileno(), file, rank, ranks, os.getpid()
+            command = [sys.executable, "-m", "common.ranks", *map(str, numbers)]
+            process = subprocess.Popen(command, cwd=ROOT, pass_fds=numbers[:2])
             its.close()
             links.append(Connection(own.detach()))
             Thread(target=_end_with, args=(rank, process.pid, links[-1]), daemon=True).start()
-        _started = Others(links)
+        _started = Others(links, file)
     assert _started.group.ranks == ranks, "a process has one group"
     return _started
 
@@ -151,7 +179,7 @@ def _end_with(rank: int, process: int, link: Connection) -> None:
     os._exit(1)
 
 
-def serve(link: Connection, rank: int, ranks: int) -> None:
+def serve(link: Connection, file: int, rank: int, ranks: int) -> None:
     """Do what rank 0 says, until it hangs up. A failure is the answer that it reads next, and the last."""
 
     def gather(value: Any) -> list[Any]:
@@ -174,7 +202,7 @@ def serve(link: Connection, rank: int, ranks: int) -> None:
                 trainers[key] = build(group, problem, split)
                 link.send(None)
             elif command == "load":
-                trainers[key].load_params(*given)
+                trainers[key].load_params(shared_params(file, *given))
             elif command == "epoch":
                 trainers[key].run_epoch(*given)
                 if (seen := trainers[key].last_metrics()) is not None:
@@ -197,10 +225,10 @@ def serve(link: Connection, rank: int, ranks: int) -> None:
 
 
 if __name__ == "__main__":
-    descriptor, its_rank, of_ranks, parent = map(int, sys.argv[1:])
+    descriptor, shared, its_rank, of_ranks, parent = map(int, sys.argv[1:])
     die_with_parent(parent)
     from common import ranks as this  # pickled commands know the module by its name
 
-    this.serve(Connection(descriptor), its_rank, of_ranks)
+    this.serve(Connection(descriptor), shared, its_rank, of_ranks)
     sys.stderr.flush()
     os._exit(0)  # a library that crashes while it is torn down cannot change the exit code

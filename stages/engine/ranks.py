@@ -50,7 +50,7 @@ class RanksTrainer:
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters; returns when every rank has them: its run may be timed from here."""
-        self._others.tell("load", self._key, params)
+        self._others.load(self._key, params)
         self._own.load_params(params)
         self.wait()
 

@@ -56,7 +56,7 @@ def assert_ended(processes: list[str]) -> None:
         ("os.kill(others[1], signal.SIGKILL); trainer.run_epoch(1)", 1, "common.ranks.RankError: rank 2 has ended"),
         ("os.kill(others[0], signal.SIGKILL); time.sleep(50)", 1, LOST + "rank 1 was killed by SIGKILL"),
         ("os.kill(others[1], signal.SIGSTOP); time.sleep(50)", 1, LOST + "rank 2 was stopped by SIGSTOP"),
-        ("trainer._others.links[1].send(('load', 9, None)); time.sleep(50)", 1, LOST + "rank 2: KeyError: 9"),
+        ("trainer._others.links[1].send(('epoch', 9, None)); time.sleep(50)", 1, LOST + "rank 2: KeyError: 9"),
         (
             "os.kill(others[0], signal.SIGSTOP); time.sleep(0.5); os.kill(others[0], signal.SIGCONT); time.sleep(4)\n"
             "trainer.run_epoch(1)",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any
 
@@ -26,10 +28,10 @@ RANKS_AND_BATCH = [(1, 6), (2, 7), (3, 9), (3, 3)]
 
 
 def as_threads(ranks: int) -> Others:
-    pipes = [Pipe() for _ in range(1, ranks)]
+    pipes, file = [Pipe() for _ in range(1, ranks)], os.memfd_create("ranks")
     for rank, (_, its) in enumerate(pipes, 1):
-        Thread(target=serve, args=(its, rank, ranks), daemon=True).start()
-    return Others([own for own, _ in pipes])
+        Thread(target=serve, args=(its, file, rank, ranks), daemon=True).start()
+    return Others([own for own, _ in pipes], file)
 
 
 def as_ranks(build: Build) -> Callable[[Problem, Split], RanksTrainer]:
@@ -90,6 +92,26 @@ def test_no_rank_loads_parameters_while_a_run_is_timed() -> None:
     trainer.close()
 
 
+def test_ranks_read_parameters_from_one_block_and_not_from_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    others, sent, send = as_threads(3), list[int](), Connection.send_bytes
+
+    def counted(link: Connection, data: bytes) -> None:
+        sent.append(len(data))
+        send(link, data)
+
+    for hidden in ((), (200,)):
+        problem = Problem(100, 3, hidden, batch_size=4, gpus=3)
+        trainer = RanksTrainer(build, problem, random_split(8, 100, 3), lambda _: others)
+        loaded = initial_params(problem, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(Connection, "send_bytes", counted)
+            trainer.load_params(loaded)
+        for own in trainer.replicas():
+            assert all(map(np.array_equal, own.tensors().values(), loaded.tensors().values()))
+    assert len(sent) >= 4
+    assert max(sent) < 200
+
+
 @pytest.mark.parametrize(("batch", "ranks", "sizes"), [(8, 2, [4, 4]), (7, 3, [2, 2, 3]), (3, 3, [1, 1, 1])])
 def test_every_image_of_a_batch_has_one_rank(batch: int, ranks: int, sizes: list[int]) -> None:
     problem, split = Problem(5, 3, batch_size=batch, gpus=ranks), random_split(4 * batch + 2, 5, 3)
@@ -138,7 +160,7 @@ trainer.run_epoch(0)
 
 def test_a_rank_that_has_ended_or_is_silent_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     own, its = Pipe()
-    others = Others([own])
+    others = Others([own], os.memfd_create("ranks"))
     monkeypatch.setattr("common.ranks.ANSWER_LIMIT_S", 0.01)
     with pytest.raises(RankError, match=r"^rank 1 gave no answer within 0.01 s$"):
         others.answers()

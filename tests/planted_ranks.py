@@ -13,15 +13,18 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from common.data.dataset import Split
-from common.problem import Problem
+from common.problem import Params, Problem
 from common.ranks import Group
 from common.trainer import Trainer
 from stages.engine.ranks import RanksTrainer
 from stages.engine.stage import Stage
 from tests.stages.devices.rank_parts import build
+
+LOADING_S = 0.25  # of rank 1
 
 
 def _fail() -> None:
@@ -40,6 +43,18 @@ def _hang() -> None:
     time.sleep(1000)
 
 
+def _load_long(group: Group, problem: Problem, train: Split) -> Trainer:
+    trainer = build(group, problem, train)
+    load = trainer.load_params
+
+    def long(params: Params) -> None:
+        time.sleep(LOADING_S * group.rank)
+        load(params)
+
+    trainer.load_params = long  # type: ignore[method-assign]
+    return trainer
+
+
 def _build(fault: Callable[[], None] | None, group: Group, problem: Problem, train: Split) -> Trainer:
     trainer = build(group, problem, train)
     if fault and group.rank == 1:
@@ -56,3 +71,4 @@ FAILS = _stage("rank-fails", _fail)
 DIES = _stage("rank-dies", _die)
 STOPS = _stage("rank-stops", _stop)
 HANGS = _stage("rank-hangs", _hang)
+LOADS_LONG = replace(_stage("rank-loads-long"), build=partial(RanksTrainer, _load_long), takes_gpus=True)

@@ -368,7 +368,7 @@ class Measurement:
             ),
             metrics=judged.metrics,
             validations=judged.validations,
-            share_outside=share_outside(self._runs, self._reads),
+            share_outside=share_outside(self._runs, self._reads, has_ranks=self._stage.takes_gpus),
             gpu_peak_mib=self._peak_mib,
             waited_s=self._waited_s,
         )

@@ -146,7 +146,7 @@ def read_late(trainer: Trainer, clock: Clock, ended: float) -> LateRead:
     return LateRead(params, between - ended, clock() - between)
 
 
-def share_outside(runs: Sequence[TimedRun], reads: Sequence[LateRead]) -> float:
+def share_outside(runs: Sequence[TimedRun], reads: Sequence[LateRead], *, has_ranks: bool = False) -> float:
     """The time for loading parameters and for work left when they were first read, relative to the run between.
 
     The median over the runs. The time of copying is subtracted, and the second reading from the first; of that only as
@@ -156,7 +156,8 @@ def share_outside(runs: Sequence[TimedRun], reads: Sequence[LateRead]) -> float:
     for run, read in zip(runs, reads, strict=True):
         copying = read.params.nbytes * COPY_S_PER_BYTE
         reading = min(read.again_s, copying + SCHEDULER_DELAY_S + READING_SHARE * run.seconds)
-        outside = run.loading_s + read.first_s - reading - copying
+        sharing = copying / 2 if has_ranks else 0.0  # into the memory from which all ranks load at once
+        outside = run.loading_s + read.first_s - reading - copying - sharing
         shares.append(max(0.0, outside) / (run.seconds + SCHEDULER_DELAY_S))
     return statistics.median(shares)
 

@@ -307,6 +307,15 @@ def test_a_stage_that_ends_its_fork_server_is_told(tmp_path: Path) -> None:
     assert f"kills-its-fork-server was repeated in a newly started process. {why[0].upper()}{why[1:]}." in told
 
 
+def test_a_rank_that_works_while_it_loads_does_so_outside_of_the_timer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stages.engine.stage._too_few_gpus", lambda problem: "")  # its ranks are on the CPU
+    source = "tests.planted_ranks:LOADS_LONG"
+    with judged_times():
+        assert_failed_by(run(tmp_path, source, gpus=2, validate_every=0)[source], UNTIMED_WORK)
+
+
 def test_only_the_salt_catches_training_while_preparing(tmp_path: Path) -> None:
     source = "tests.cheats.frauds:TRAINS_WHILE_PREPARING"
     # Without a salt, the parameters are predictable, but for those of late epochs.

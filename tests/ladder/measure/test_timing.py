@@ -183,6 +183,9 @@ def test_the_untimed_share_is_the_median_runs() -> None:
     assert share_outside([run] * 3, [quick, slow, slow]) == pytest.approx(5.1, rel=0.01)
     assert share_outside([run], [read(0.1, 0.0, megabytes=50)]) == pytest.approx(0.1, rel=0.01)  # copying takes 0.1 s
     assert share_outside([run], [read(0.1, 0.0, megabytes=1000)]) == 0.0
+    slow_load, large = TimedRun(1.0, None, {}, loading_s=0.4), read(0.0, 0.0, megabytes=100)
+    assert share_outside([slow_load], [large]) == pytest.approx(0.2, rel=0.01)
+    assert share_outside([slow_load], [large], has_ranks=True) == pytest.approx(0.1, rel=0.01)  # shared, then copied
     hardly = TimedRun(0.0, None, {}, loading_s=0.0001)
     assert share_outside([hardly], [read(0.0, 0.0)]) < 0.1
 

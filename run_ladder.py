@@ -151,9 +151,9 @@ def compare(command: commands.Compare) -> int:
 
 
 def explain(command: commands.Explain) -> int:
-    """Say where the time of a stage goes: in the named run, else in the newest that profiled it."""
+    """Say where the time of a stage goes: in the named run, else in the newest that profiled or timed it."""
     from ladder.run.entries import check_name
-    from reports.compare.run_lookup import NotProfiledError, run_to_explain
+    from reports.compare.run_lookup import NotTimedError, run_to_explain
     from reports.terminal.as_json import show
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
@@ -162,10 +162,10 @@ def explain(command: commands.Explain) -> int:
         check_name(command.stage, command.stage_file)
     try:
         name, path, results = run_to_explain(command.stage, command.run, Path("runs"), REFERENCE)
-    except NotProfiledError as error:  # runs know their own stages without files; one that none knows may be misspelt
+    except NotTimedError as error:  # runs know their own stages without files; one that none knows may be misspelt
         stage = check_name(command.stage, command.stage_file)
         of_several = " --gpus 2" if stage.takes_gpus else " --networks 8" if stage.is_fleet else ""
-        raise NotProfiledError(f"{error}{of_several}") from None
+        raise NotTimedError(f"{error}{of_several}") from None
     shown = partial(print_explain, name=name, run=path, recorded=REFERENCE)
     return show(results, shown, command.form, partial(explanation_facts, name=name, run=path))
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ladder.records.program import visible
-from ladder.records.run import Results, ResultsError, StageResult, load, load_once
+from ladder.records.run import Results, ResultsError, load, load_once
 from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
 from reports.facts.provenance import gpu_name, machine_name
@@ -19,8 +19,8 @@ from reports.report_error import ReportError
 PREFIX = "reference:"
 
 
-class NotProfiledError(ReportError):
-    """A stage that no run here has profiled: one line with its name and the way out."""
+class NotTimedError(ReportError):
+    """A stage that no run here has timed: one line with its name and the way out."""
 
 
 def named_studies(names: Sequence[str]) -> list[tuple[str, StudyResults]]:
@@ -125,22 +125,23 @@ def run_to_explain(stage: str, run: Path | None, runs: Path, reference: Path) ->
 def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
     """The run to explain a stage from: the newest in `runs` that profiled it, else the first such recorded run.
 
-    No tool profiles a reference on the CPU; there, a time is enough. Recorded runs are tried GPU by GPU, the shallowest
-    network first. Files that cannot be read are passed over.
-    Raises NotProfiledError where no run has profiled the stage.
+    Else it is the first that timed it, points of recorded studies last: a reference on the CPU has no profile anywhere.
+    Recorded runs are tried GPU by GPU, the shallowest network first. Files that cannot be read are passed over.
+    Raises NotTimedError where no run has timed the stage.
     """
-    for folder in [*_newest(runs), *_recorded(reference)]:
+    timed = None
+    for folder in [*_newest(runs), *_recorded(reference), *_points(reference)]:
         with suppress(ResultsError):
             results = load(folder)
-            if any(candidate.name == stage and _can_be_explained(candidate) for candidate in results.stages):
-                return folder, results
-    way_out = f"record one where it runs: run_ladder.py --stages {stage} --profile cupti"
-    raise NotProfiledError(f"explain {stage}: no run here has profiled it; {way_out}")
-
-
-def _can_be_explained(stage: StageResult) -> bool:
-    """Whether the stage passed, with a profile if it ran on a GPU."""
-    return stage.status == "passed" and (stage.profile is not None or stage.device == "cpu")
+            for found in results.stages:
+                if found.name == stage and found.status == "passed" and found.timing is not None:
+                    if found.profile is not None or found.device == "cpu":
+                        return folder, results
+                    timed = timed or (folder, results)
+    if timed is None:
+        way_out = f"record one where it runs: run_ladder.py --stages {stage} --profile cupti"
+        raise NotTimedError(f"explain {stage}: no run here has timed it; {way_out}")
+    return timed
 
 
 def _newest(runs: Path) -> list[Path]:
@@ -157,3 +158,8 @@ def _recorded(reference: Path) -> list[Path]:
         return folder.parent.name, len(widths), widths
 
     return sorted((path.parent for path in reference.glob("*/*/results.json")), key=gpu_and_widths)
+
+
+def _points(reference: Path) -> list[Path]:
+    """The folders of the points of recorded studies."""
+    return sorted(path.parent for path in reference.glob("*/studies/*/*/results.json"))

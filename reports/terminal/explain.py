@@ -19,7 +19,7 @@ from reports.facts.profiles import kernel_names
 from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import ResolvedPart
 from reports.facts.run_table import FOUND, disturbed_in_words, heading, reason
-from reports.facts.time_breakdown import Change, Profiled, profiled
+from reports.facts.time_breakdown import Change, Profiled
 from reports.report_error import ReportError
 from reports.terminal.console_layout import Column, print_table, say, say_titled, shortest, standard
 from reports.views.rung_view import RungView, rung_view
@@ -27,7 +27,7 @@ from reports.views.rung_view import RungView, rung_view
 MOST_KERNELS = 6  # rows of the table of kernels
 LONGEST_BAR = 16  # columns of the terminal
 AFTER: dict[Status, str] = {
-    "skipped": "leave the run out to take one that profiled it",
+    "skipped": "leave the run out to take one that timed it",
     "failed": "repair it, then {}",
     "crashed": "repair it, then {}",
 }
@@ -38,8 +38,8 @@ def print_explain(
 ) -> None:
     """Print the explanation of one stage, from the run in a folder; one below `recorded` is named as a recorded run.
 
-    The explanation of a reference on the CPU, which no tool profiles, rests on its time alone. Raises ReportError
-    before it prints anything if the stage is not in the run, has no time, or lacks a profile.
+    Without a profile, it rests on what was measured beside it. Raises ReportError before it prints anything if the
+    stage is not in the run, or has no time.
     """
     console = standard(console)
     stage = found_stage(results, name)
@@ -53,6 +53,8 @@ def print_explain(
     _print_recipe(rung.recipe, console)
     if rung.profiled is not None:
         _print_blocks(rung, rung.profiled, console)
+    elif stage.device != "cpu":
+        _print_measured(rung, results, console)
     console.print()
     if rung.advice is not None:
         say_titled(console, "Bound", rung.advice.bound)
@@ -60,42 +62,28 @@ def print_explain(
             say_titled(console, "Next", rung.advice.next)
 
 
-def check_explicable(stage: StageResult, results: Results) -> None:
-    """Raise ReportError for a stage without a time, or without the profile that one on a GPU needs."""
-    name = stage.name
-    again = f"{PROGRAM} --stages {name}{_stage_files(results)}"
-    if stage.status != "passed":
-        why = f"{reason(stage)}); {AFTER[stage.status].format(again)}"
-        raise ReportError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
-    if stage.timing is None:
-        raise ReportError(f"{name}: passed in this run without a time; measure it without --at-once")
-    if stage.device != "cpu" and profiled(stage) is None:
-        way_out = f"leave the run out to take one that profiled it, or record one: {again} --profile cupti"
-        raise ReportError(f"{name}: {_without_profile(stage)}; {way_out}")
-
-
-def _stage_files(results: Results) -> str:
-    """The user's files of a run as the options that its command named them by; empty without any."""
+def _again(name: str, results: Results) -> str:
+    """The command that measures a stage of a run once more, with the user's files that its command named."""
+    command = f"{PROGRAM} --stages {name}"
     with suppress(ValueError):  # a quotation that does not end
         words = shlex.split(results.command)
-        return "".join(f" --stage-file {shlex.quote(file)}" for word, file in pairwise(words) if word == "--stage-file")
-    return ""
-
-
-def _without_profile(stage: StageResult) -> str:
-    """The reason why a passed stage has no profile."""
-    failed = "; ".join(" ".join(reason.split()) for reason in stage.unprofiled.values())
-    return f"no profile in this run{f' ({failed})' if failed else ''}"
+        files = [file for word, file in pairwise(words) if word == "--stage-file"]
+        command += "".join(f" --stage-file {shlex.quote(file)}" for file in files)
+    return command
 
 
 def found_stage(results: Results, name: str) -> StageResult:
-    """The stage of this name; raises ReportError if it is not in the run or cannot be explained."""
+    """The stage of this name; raises ReportError if it is not in the run, or without a time."""
     names = [stage.name for stage in results.stages]
     if name not in names:
         near = difflib.get_close_matches(name, names) or names
         raise ReportError(f"{name}: no such stage in this run; try {numbers.brief(near)}")
     stage = results.stages[names.index(name)]
-    check_explicable(stage, results)
+    if stage.status != "passed":
+        why = f"{reason(stage)}); {AFTER[stage.status].format(_again(name, results))}"
+        raise ReportError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
+    if stage.timing is None:
+        raise ReportError(f"{name}: passed in this run without a time; measure it without --at-once")
     return stage
 
 
@@ -132,6 +120,18 @@ def _print_recipe(parts: Sequence[ResolvedPart], console: Console) -> None:
             Column("file", [part.file for part in parts], 2, style="dim"),
         ],
     )
+
+
+def _print_measured(rung: RungView, results: Results, console: Console) -> None:
+    """What is known without a profile, and how to get one."""
+    console.print()
+    words, values = zip(*rung.facts(), strict=True)
+    print_table(console, [Column("measured", words), Column("", values)])
+    failed = "; ".join(" ".join(reason.split()) for reason in rung.stage.unprofiled.values())
+    counts = {"networks": results.problem.networks, "gpus": results.problem.gpus}
+    several = "".join(f" --{name} {count}" for name, count in counts.items() if count > 1)
+    way_out = f"record one where it runs: {_again(rung.stage.name, results)} --profile cupti{several}"
+    say_titled(console, "No profile in this run", f"{failed}{'; ' if failed else ''}{way_out}")
 
 
 def _print_blocks(rung: RungView, profiled: Profiled, console: Console) -> None:

@@ -104,6 +104,13 @@ def test_a_stage_is_explained_from_the_newest_run_else_the_shallowest_recorded_o
         ReportError, match=r"^explain cublas: no run here .*; record one .*--stages cublas --profile cupti$"
     ):
         run_of("cublas", runs, reference)
+    cublas = stage("cublas", times(50.0))
+    point = reference / "h200" / "studies" / "depth" / "depth-1"
+    for folder, one in ((point, cublas), (runs / "failed", replace(cublas, status="failed"))):
+        save_run(folder, one, 8)
+        assert run_of("cublas", runs, reference)[0] == point
+    save_run(runs / "timed", cublas, 0)
+    assert run_of("cublas", runs, reference)[0] == runs / "timed"
 
 
 def test_a_run_to_explain_is_named_as_a_folder_or_as_a_recorded_one(reference: Path, tmp_path: Path) -> None:

@@ -36,14 +36,13 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     [
         ("cublass", r"^cublass: no such stage in this run; try cublas$"),
         ("qqq", r"^qqq: no such stage in this run; try numpy, \S+, \S+ and \d+ more$"),
-        ("torch-amp", r"^torch-amp: no profile in this run; leave the run out .*--stages torch-amp --profile cupti$"),
         (
             "cuda-graph",
             r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then .*--stages cuda-graph$",
         ),
         (
             "persistent",
-            r"^persistent: skipped in this run, .* \(needs .*\); leave the run out to take one that profiled it$",
+            r"^persistent: skipped in this run, .* \(needs .*\); leave the run out to take one that timed it$",
         ),
     ],
 )
@@ -56,22 +55,27 @@ def test_a_stage_without_an_explanation_is_one_line(name: str, message: str) -> 
     ("name", "changes", "message"),
     [
         ("cuda-graph", {}, r"run_ladder.py --stages cuda-graph --stage-file 'my stage.py'$"),
-        ("torch-amp", {}, r"--stages torch-amp --stage-file 'my stage.py' --profile cupti$"),
-        (
-            "torch-amp",
-            {"unprofiled": {"cupti": "CUPTI is\nnot installed"}},
-            r"^torch-amp: no profile in this run \(CUPTI is not installed\); leave",
-        ),
         ("naive", {"timing": None}, r"^naive: passed in this run without a time; measure it without --at-once$"),
     ],
 )
-def test_a_stage_of_the_users_a_broken_profiler_and_an_untimed_stage_are_told(
+def test_a_stage_of_the_users_and_an_untimed_stage_are_told(
     name: str, changes: dict[str, object], message: str
 ) -> None:
     run = sample.replace_stage(sample.results(), name, **changes)
     command = "python run_ladder.py --stage-file 'my stage.py' --epochs 3"
     with pytest.raises(ReportError, match=message):
         text(replace(run, command=command), name)
+
+
+def test_a_stage_without_a_profile_is_told_what_is_measured_and_how_to_get_one() -> None:
+    why = {"cupti": "CUPTI is\nnot installed"}
+    run = sample.replace_stage(sample.results(), "torch-amp", below="naive", unprofiled=why)
+    run = replace(run, command="python run_ladder.py --stage-file 'my stage.py'", problem=replace(run.problem, gpus=2))
+    told = " ".join(text(run, "torch-amp").split())
+    assert "as fast as naive" in told.split("measured")[1]
+    assert "test accuracy" in told
+    assert "No profile in this run: CUPTI is not installed; record one" in told
+    assert told.endswith("--stages torch-amp --stage-file 'my stage.py' --profile cupti --gpus 2")
 
 
 def test_a_stage_on_the_cpu_is_told_its_arithmetic_rate() -> None:

@@ -79,7 +79,7 @@ def _when(results: Results) -> str:
     if not commit(results):
         return when
     changes = _part(results.environment, "code").get("uncommitted_changes")
-    tree = " (tree not checked)" if changes is None else " with uncommitted changes" if changes else ""
+    tree = " (uncommitted changes unknown)" if changes is None else " with uncommitted changes" if changes else ""
     return f"{when}, commit {commit(results)[:COMMIT_DIGITS]}{tree}"
 
 

@@ -30,7 +30,9 @@ def test_a_run_names_the_libraries_of_its_device_alone(device: str, group: str, 
     assert provenance(run).endswith(f"; {named}")
 
 
-@pytest.mark.parametrize(("changes", "told"), [(True, "with uncommitted changes"), (None, "(tree not checked)")])
+@pytest.mark.parametrize(
+    ("changes", "told"), [(True, "with uncommitted changes"), (None, "(uncommitted changes unknown)")]
+)
 def test_a_tree_that_is_not_clean_does_not_read_as_a_clean_commit(changes: bool | None, told: str) -> None:
     run = sample.results()
     code = {"git_commit": "f" * 40, "uncommitted_changes": changes}

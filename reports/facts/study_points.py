@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,29 @@ def value_text(value: Any) -> str:
 def point_text(point: Point) -> str:
     """A point in words: `hidden 64, seed 1`; `the run` if nothing is varied."""
     return ", ".join(f"{setting(key)} {value_text(value)}" for key, value in point.values.items()) or "the run"
+
+
+def further_differences(study: Study) -> list[str]:
+    """`at depth 3 and 1: batch size 32`: points that differ from the first in more than is varied, stages left out."""
+    keys = dict.fromkeys(
+        key for point in study.points for key in point.settings if key not in (*study.varied, "stages")
+    )
+
+    def more(point: Point) -> str:
+        own, first = ({**dict.fromkeys(keys, "by default"), **one.settings} for one in (point, study.points[0]))
+        return ", ".join(f"{setting(key)} {value_text(own[key])}" for key in keys if own[key] != first[key])
+
+    by_difference = grouped((more(point), point) for point in study.points)
+    return [f"at {_named(study, points)}: {text}" for text, points in by_difference.items() if text]
+
+
+def _named(study: Study, points: Sequence[Point]) -> str:
+    """Points in words, by one setting if its values tell them from all others."""
+    for key in study.varied:
+        values = dict.fromkeys(value_text(point.values[key]) for point in points)
+        if sum(value_text(point.values[key]) in values for point in study.points) == len(points):
+            return f"{setting(key)} {numbers.listing(values)}"
+    return numbers.listing(map(point_text, points))
 
 
 def not_passed(results: StudyResults) -> list[str]:

@@ -80,7 +80,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     lower = max(LEADS, LABEL * len(leads)) if leads else 0
     bottom = TOP + upper + (GAP + lower if leads else 0)
     run = results.runs[points[0].name]
-    about = ", ".join(part for part in (where, _fixed(results, run), dataset_name(run), gpu_name(run)) if part)
+    about = ", ".join(part for part in (where, _fixed(results, points), dataset_name(run), gpu_name(run)) if part)
     canvas = Canvas(PIXELS, bottom + BOTTOM, f"{results.study.title}: {about}", _description(step, times, leads))
     canvas.text(12, 24, results.study.title, look="bold large")
     canvas.text(12, 44, about, "faint")
@@ -285,20 +285,16 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _fixed(results: StudyResults, run: Results) -> str:
-    """The network and batch size, as far as they are fixed."""
-    varied = results.study.varied
-    problem = run.problem
-    parts = [] if {"hidden", "depth"} & set(varied) else [problem.network]
-    if "hidden" in varied and "depth" not in varied and len(problem.hidden) > 1 and len(set(problem.hidden)) == 1:
-        parts.append(numbers.count(len(problem.hidden), "hidden layer"))
-    if "depth" in varied and "hidden" not in varied and (widths := _widths(results)):
-        parts.append(f"hidden layers of {widths}")
-    if "batch_size" not in varied:
-        parts.append(f"batch {problem.batch_size}")
+def _fixed(results: StudyResults, points: Sequence[Point]) -> str:
+    """The network and batch size, as far as all points have the same."""
+    varied, problems = results.study.varied, [results.runs[point.name].problem for point in points]
+    first, batches = problems[0], {problem.batch_size for problem in problems}
+    parts = [] if {"hidden", "depth"} & set(varied) else [first.network]
+    if "hidden" in varied and "depth" not in varied and len(first.hidden) > 1 and len(set(first.hidden)) == 1:
+        parts.append(numbers.count(len(first.hidden), "hidden layer"))
+    widths = {width for problem in problems for width in problem.hidden}
+    if "depth" in varied and "hidden" not in varied and len(widths) == 1:
+        parts.append(f"hidden layers of {widths.pop()}")
+    if "batch_size" not in varied and len(batches) == 1:
+        parts.append(f"batch {batches.pop()}")
     return ", ".join(parts)
-
-
-def _widths(results: StudyResults) -> str:
-    widths = {width for run in results.runs.values() for width in run.problem.hidden}
-    return str(widths.pop()) if len(widths) == 1 else ""

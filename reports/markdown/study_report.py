@@ -19,6 +19,7 @@ from reports.facts.scaling import scalings
 from reports.facts.study_points import (
     PointLead,
     StudyResults,
+    further_differences,
     not_passed,
     point_lead,
     point_text,
@@ -115,12 +116,13 @@ def _csv_cells(stage: StageResult, lead: PointLead | None) -> Iterator[object]:
 
 
 def _varied(results: StudyResults, first: Results) -> str:
-    """The varied settings, and the first point's problem."""
+    """The varied settings, the first point's problem, and in what else others differ."""
     varied = results.study.varied
     text = line(heading(first))
     if not varied:
         return f"{text}."
-    return f"Varied: {line(numbers.listing(setting(key) for key in varied))}. The first point is {text}."
+    more = "".join(f"; {line(difference)}" for difference in further_differences(results.study))
+    return f"Varied: {line(numbers.listing(setting(key) for key in varied))}. The first point is {text}{more}."
 
 
 def _origins(results: StudyResults) -> Iterator[str]:

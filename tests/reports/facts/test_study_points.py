@@ -46,6 +46,28 @@ def test_a_race_is_run_in_each_class_of_precision() -> None:
     assert single.ratio.times == pytest.approx(37.0 / 12.0, rel=0.05)
 
 
+def test_points_that_differ_in_more_than_is_varied_are_told_and_no_figure_names_layers_that_its_points_lack() -> None:
+    of_depth = {0: {"batch_size": 128}, 1: {"batch_size": 32, "max_steps": 9}, 3: {"batch_size": 32, "max_steps": 9}}
+    points = [
+        Point(f"{depth}-{count}", own := {"depth": depth, "networks": count}, {**own, **more}, "measured")
+        for depth, more in of_depth.items()
+        for count in (1, 4, 16, 64)
+    ]
+    run, runs = run_at(128), {}
+    for point in points:
+        settings, hidden = point.settings, [128] * point.values["depth"]
+        problem = replace(run.problem, hidden=hidden, batch_size=settings["batch_size"], networks=settings["networks"])
+        runs[point.name] = replace(run, problem=problem)
+    results = StudyResults(replace(study("depth", points), varied=["depth", "networks"]), runs)
+    assert "seed 0; at depth 1 and 3: batch size 32, max steps 9." in study_report(results, [])
+    points[-1] = replace(points[-1], settings={**points[-1].settings, "seed": 7})
+    some = StudyResults(replace(results.study, points=points), runs)
+    assert "; at depth 3, networks 64: batch size 32, max steps 9, seed 7." in study_report(some, [])
+    flat, *_, deep = (" ".join(study_figures(results)[f"step_time-depth-{depth}.svg"].split()) for depth in of_depth)
+    assert ">depth 0, batch 128, MNIST" in flat
+    assert ">depth 3, hidden layers of 128, batch 32, MNIST" in deep
+
+
 def test_a_point_that_was_measured_only_while_disturbed_says_so_in_its_table() -> None:
     results = study_results([64, 128, 256])
     run = results.runs["hidden-64"]

@@ -154,6 +154,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--resume earlier --profile cupti", "--profile cupti", "can add nsys alone"),
         ("numpy", "numpy: there is no such command", "see run_ladder.py --help"),
         ("comprae a b", "comprae: there is no such command", "did you mean compare?"),
+        ("list --networks", "--networks: there is no such option; run has it", "see run_ladder.py list --help"),
         ("list now", "now: there is no such argument", "see run_ladder.py list --help"),
         ("list --hidden 9999999", "784-9999999-10, batch 128: larger than", "choose a smaller network or batch"),
         ("advise --gpu GTX1", "--gpu GTX1: not known; add --bandwidth", "choose one of T4, A10"),

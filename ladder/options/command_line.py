@@ -391,6 +391,9 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("list", "list --hidden 512,512 --batch-size 256"),
         lambda given: _made(commands.ListStages, given),
+        (),
+        "Recorded networks are in docs/recordings.md. `run` trains any: it has --hidden,\n"
+        "--batch-size, and --networks for several at once.",
     ),
     "advise": FrontDoor(
         "say what your network should gain, and whether to leave PyTorch",

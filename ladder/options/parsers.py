@@ -40,7 +40,8 @@ class OneLineParser(argparse.ArgumentParser):
             near = difflib.get_close_matches(word, known, n=1, cutoff=NEAR)
             command = word.removeprefix("--")
             near = [f"the command {command}"] if command in COMMANDS else near
-            hint = f"did you mean {near[0]}? " if near else ""
+            of_run = [name for options in COMMANDS["run"].groups.values() for name, *_ in options]
+            hint = f"did you mean {near[0]}? " if near else "run has it; " if word in of_run else ""
             if any(before.endswith(",") and after == unknown[0] for before, after in itertools.pairwise(args or ())):
                 hint = "a list has no blanks, as 300,100; "
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")

@@ -71,7 +71,7 @@ def machine_name(results: Results) -> str:
 
 def _machine(results: Results) -> str:
     driver = _part(results.environment, "gpu").get("driver")
-    return machine_name(results) + (f", driver {driver}" if driver else "")
+    return (gpus_name(results) or machine_name(results)) + (f", driver {driver}" if driver else "")
 
 
 def _when(results: Results) -> str:
@@ -91,6 +91,12 @@ def commit(results: Results) -> str:
 def gpu_name(results: Results) -> str:
     """The GPU's name as its driver reports it; empty without a GPU."""
     return str(_part(results.environment, "gpu").get("name") or "")
+
+
+def gpus_name(results: Results) -> str:
+    """The GPU's name, of several that train together with their number: `2 x NVIDIA H200`; empty without a GPU."""
+    name, gpus = gpu_name(results), results.problem.gpus
+    return f"{gpus} x {name}" if name and gpus > 1 else name
 
 
 def _versions(results: Results) -> list[str]:

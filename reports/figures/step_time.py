@@ -10,10 +10,11 @@ from itertools import groupby, pairwise
 from ladder.records.run import Results, Spread, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
+from reports.facts.baselines import fastest
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, Regime, regime
-from reports.facts.provenance import gpu_name
-from reports.facts.run_table import ABLATIONS, dataset_name, name_of
+from reports.facts.provenance import gpus_name
+from reports.facts.run_table import dataset_name, name_of
 from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas, spread_apart
@@ -80,7 +81,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     lower = max(LEADS, LABEL * len(leads)) if leads else 0
     bottom = TOP + upper + (GAP + lower if leads else 0)
     run = results.runs[points[0].name]
-    about = ", ".join(part for part in (where, _fixed(results, points), dataset_name(run), gpu_name(run)) if part)
+    about = ", ".join(part for part in (where, _fixed(results, points), dataset_name(run), gpus_name(run)) if part)
     canvas = Canvas(PIXELS, bottom + BOTTOM, f"{results.study.title}: {about}", _description(step, times, leads))
     canvas.text(12, 24, results.study.title, look="bold large")
     canvas.text(12, 44, about, "faint")
@@ -141,10 +142,9 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[T
 
 def _fastest(run: Results) -> list[str]:
     """The fastest rung and the fastest reference of a run."""
-    timed = [(spread.median, stage) for stage in run.stages if (spread := step_us(stage)) is not None]
-    ladder = [time for time in timed if time[1].group not in ("reference", *ABLATIONS)]
-    groups = [ladder, [time for time in timed if time[1].group == "reference"]]
-    return [min(group, key=lambda time: time[0])[1].name for group in groups if group]
+    rungs = fastest(stage for stage in run.stages if stage.group != "reference")
+    references = fastest(stage for stage in run.stages if stage.group == "reference")
+    return [stage.name for stage in (rungs, references) if stage is not None]
 
 
 def _leads(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:

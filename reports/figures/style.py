@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from ladder.records.profile import Kind
 from ladder.records.run import Results
-from reports.facts.provenance import gpu_name
+from reports.facts.provenance import gpus_name
 from reports.facts.run_table import dataset_name, named
 
 PIXELS = 830  # the width of a figure, about that of a README
@@ -56,7 +56,7 @@ NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no 
 
 
 def subject(results: Results) -> str:
-    """The problem and the GPU: `784-10, batch 128, MNIST, NVIDIA H200`."""
+    """The problem and the GPUs: `784-10, batch 128, MNIST, NVIDIA H200`."""
     problem = results.problem
-    parts = (named(problem), f"batch {problem.batch_size}", dataset_name(results), gpu_name(results))
+    parts = (named(problem), f"batch {problem.batch_size}", dataset_name(results), gpus_name(results))
     return ", ".join(part for part in parts if part)

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.limits_record import Limit
+from ladder.records.run import Results
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.study_points import StudyResults, load_results
@@ -88,3 +89,19 @@ def test_recorded_studies_are_readable(folder: Path) -> None:
     for name, text in study_figures(results).items():
         if name.startswith(("step_time", "ladder")):
             assert_texts_apart(text)
+
+
+def test_the_fastest_is_thick_whatever_its_group_and_several_gpus_are_counted() -> None:
+    results = study_results()
+    svg = drawn(StudyResults(results.study, {name: _on_two_gpus(run) for name, run in results.runs.items()}))
+    assert _thick(svg) == _thick(drawn(results))
+    assert any("2 x NVIDIA" in word for word in words(svg))
+
+
+def _thick(svg: str) -> set[str | None]:
+    lines = parse(svg).iter(f"{SVG}polyline")
+    return {line.get("points") for line in lines if float(line.get("stroke-width") or 0) > 2}
+
+
+def _on_two_gpus(run: Results) -> Results:
+    return replace(replace_stage(run, "bf16-gemm", group="devices"), problem=replace(run.problem, gpus=2))

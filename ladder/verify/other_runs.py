@@ -17,7 +17,6 @@ from ladder.records.run import Check, Process
 from ladder.verify.gates import LATE_START_LAYERS, check, no_occasion, worst_of
 
 OWN_CHECK = "networks, share of their first parameters lost"
-LOSS_CHECK = "networks, loss won by the judged one's"
 OWN_SHORTFALL = 0.5  # of the least that a judged network retains; one with another's parameters retains nothing
 CHANCE = 1.0  # standard deviation by which an update may by chance point back along the first weights
 LOSS_CHECK = "timed runs, loss won by the judged one's"
@@ -105,15 +104,10 @@ def verify_networks(problem: Problem, ends: Sequence[RunEnd], judged: Sequence[i
     `ends` are what all networks have come to, `judged` the numbers of those that the gates found right.
     """
     least = min(ends[network].displacement.retained for network in judged)
-    lost = max(_lost(problem, end.displacement, least) for end in ends)
-    checks = [check(OWN_CHECK, lost, OWN_SHORTFALL)]
+    checks = [check(OWN_CHECK, max(_lost(problem, end.displacement, least) for end in ends), OWN_SHORTFALL)]
     if not problem.learning_rates:
-        first = ends[judged[0]]
-        won = [check for end in ends for check in verify_losses(problem.alone(0), first, [end])]
-        checks += [
-            check(LOSS_CHECK, won_check.error if won_check.error is not None else math.nan, won_check.limit)
-            for won_check in worst_of(won)
-        ]
+        losses = (verify_losses(problem.alone(0), ends[judged[0]], [end]) for end in ends)
+        checks += worst_of(check for won in losses for check in won)
     return checks
 
 

@@ -25,14 +25,13 @@ from ladder.measure.timing import Plan
 from ladder.records.run import CANNOT_DECIDE, ORACLE_ENDED, Check, Precision
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDING_OF_EQUAL_SIGNS, ROUNDINGS, beyond_rounding
 from ladder.verify.oracle_runs import OracleRun
-from ladder.verify.short_runs import Errors, ShortRun, largest
+from ladder.verify.short_runs import ROUNDING_FLOOR, Errors, ShortRun, largest
 
 SAFETY = 4.0  # times the largest error of the controls
 FROM_ZERO_SAFETY = 2.0  # where rounding alone differs: a control repeats the errors of a GPU's rungs to two digits
 # Of a lower precision's error in the update: 1 where it was used, and nearly 0 by chance, among enough weights.
 LOWER_SHARE, MOST_CHANCE = 0.75, 0.4
 SCALE_SAFETY = 8.0  # of the update's scale: one number, of which a few draws say less than of thousands
-ROUNDING_FLOOR = 2.0**-20  # sixteen roundings of float32: rate, 1 / batch and their product are rounded for all images
 UNDECIDABLE = 0.9  # a limit beyond this share of an update: a missing update has an error of 1
 TWO_IMAGES = 2.001  # and float64's rounding of their share
 # A single control of a long run may miss the unit at its ReLU's corner that the stage meets.

@@ -417,9 +417,11 @@ def test_low_precision_passes_although_it_flips_units_near_their_relus_corner(pr
     assert [run for run in range(16) if flagged((16,), precision, run)] == []
 
 
-def flipped_at(corners: list[Corner], salt: int, seed: int, batches: int, epochs: int = 1) -> tuple[ShortRun, Params]:
+def flipped_at(
+    corners: list[Corner], salt: int, seed: int, batches: int, epochs: int = 1, hidden: tuple[int, ...] = (16,)
+) -> tuple[ShortRun, Params]:
     """A short run whose number follows from the salt, and what it comes to with these outputs flipped."""
-    problem, train = small_problem(hidden=(16,), batch_size=16, seed=seed), small_dataset().train
+    problem, train = small_problem(hidden=hidden, batch_size=16, seed=seed), small_dataset().train
     images = train.images.reshape(len(train.images), -1)
     number = (FIRST_UPDATE_RUN if epochs == 1 else REPEATED_RUN) + batches
     initial = initial_params(problem, salted_number(salt, run_number(0, number)))
@@ -438,6 +440,17 @@ def test_a_unit_at_its_corner_may_flip_although_it_does_so_in_no_draw() -> None:
     first, stage = flipped_at([Corner(0, 0, 2, 12)], 563598106, 7466, 1)
     assert failed(verify_first_update("float16", first, stage, None)) == set()
     assert failed(verify_first_update("float32", first, stage, None)) != set()
+
+
+@pytest.mark.parametrize(("corner", "salt"), [(Corner(0, 1, 2, 46), 43), (Corner(0, 12, 1, 52), 16)])
+def test_a_flip_shows_in_biases_where_rounding_hides_it_in_weights(corner: Corner, salt: int) -> None:
+    """In a deep network's first update, rounding moves a weight by more than the flip does."""
+    first, stage = flipped_at([corner], salt, 0, 1, hidden=(64,) * 16)
+    checks = verify_first_update("float32", first, stage, None)
+    assert failed(checks) == set()
+    assert {check.note.rpartition("; ")[2] for check in checks} == {"hidden outputs flipped at their ReLU's corner: 1"}
+    stage.biases[0][:] *= np.float32(1.001)
+    assert "first update, bias[0]" in failed(verify_first_update("float32", first, stage, None))
 
 
 def test_a_run_farther_away_than_flips_carry_it_is_compared_with_none() -> None:

@@ -1,6 +1,6 @@
 """GPUs by name: those with recorded runs, and the data sheets of others, to which times are carried over as a guess.
 
-The numbers of `RECORDED` stand in its recorded runs as well; nothing measured here confirms the others.
+The numbers of `MODELLED` stand in its recorded runs as well; nothing measured here confirms the others.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Chip(NamedTuple):
     launch_us: float | None = None  # of a kernel from Python, back to back, as `limits` measures it
 
 
-RECORDED = Chip("H200", 4800, 90, 132, 1980, 60)  # to whose runs the model of expected times is fitted
+MODELLED = Chip("H200", 4800, 90, 132, 1980, 60)  # to whose runs the model of expected times is fitted
 CHIPS = (
     Chip("T4", 320, 75, 40, 1590, 4), Chip("A10", 600, 86, 72, 1695, 6), Chip("RTX 3090", 936, 86, 82, 1695, 6),
     Chip("A100", 2039, 80, 108, 1410, 40), Chip("L4", 300, 89, 58, 2040, 48), Chip("L40S", 864, 89, 142, 2520, 96),
-    Chip("RTX 4090", 1008, 89, 128, 2520, 72), Chip("H100", 3350, 90, 132, 1980, 50), RECORDED,
+    Chip("RTX 4090", 1008, 89, 128, 2520, 72), Chip("H100", 3350, 90, 132, 1980, 50), MODELLED,
     Chip("RTX 5090", 1792, 120, 170, 2407, 96), Chip("B200", 8000, 100, 148, 1965, 126),
 )  # fmt: skip
 UNKNOWN = Chip("", 0, 80, 108, 1410, 40)  # counts as an A100 but for the limits that the user names
@@ -52,6 +52,12 @@ def chip_named(name: str, bandwidth: float | None, launch_us: float | None) -> C
         raise UsageError(f"--gpu {name}: not known; add --bandwidth GB/S of its memory, or choose one of {known}")
     chip = max(fits, key=lambda chip: len(chip.name), default=UNKNOWN._replace(name=name))
     return chip._replace(memory_gb_s=bandwidth or chip.memory_gb_s, launch_us=launch_us)
+
+
+def is_recorded_as(name: str, folder: str) -> bool:
+    """Whether a folder such as `h100-80gb-hbm3` holds runs of the GPU of this name, as far as the name tells."""
+    asked = _words(name)
+    return bool(asked) and _words(folder)[: len(asked)] == asked
 
 
 def _is_named(chip: Chip, asked: list[str]) -> bool:

@@ -2,16 +2,16 @@
 
 A network that was recorded on the GPU has its recorded times. Any other has the model's, with the error that networks
 left out of the fit had. The logarithm of that error grows with the doublings to the nearest recorded network, as it did
-where nearer ones were left out. On another GPU it is added once more, and the range reaches from the recorded GPU's
-time to one with the work scaled: by the bandwidths of the two where the weights and gradients exceed the L2 cache, else
-by the multiprocessors and their clocks.
+where nearer ones were left out. On another GPU than the model's it is added once more, and the range reaches from the
+model's time to one with the work scaled: by the bandwidths of the two where the weights and gradients exceed the L2
+cache, else by the multiprocessors and their clocks.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,10 +22,11 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise, Run
 from ladder.records.expectation import NearRun, Outlook, Outlooks
-from ladder.records.run import Results
-from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, RECORDED, UNKNOWN, Chip, chip_named
+from ladder.records.program import ROOT
+from ladder.records.run import Results, load_once
+from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, MODELLED, UNKNOWN, Chip, chip_named, is_recorded_as
 from ladder.run.entries import CLASSES, INPUTS, estimated
-from ladder.run.expected import SMALL_BATCH, Costs, doublings, expectations, network_terms, recorded_costs
+from ladder.run.expected import SMALL_BATCH, Costs, RecordedRun, doublings, expectations, network_terms, recorded_costs
 from stages.engine.stage import Stage
 from stages.persistent.r1_persistent_cluster import ClusterEpoch
 from stages.persistent.r1_persistent_grid import GridEpoch
@@ -33,11 +34,12 @@ from stages.persistent.r2_cluster_fp16 import Float16Cluster
 from stages.registry import load_all
 from stages.streamed.last_layer_head import LastLayerHead
 
-FOLDER = "results/reference/h200"
+FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
 GUESS = (
-    "A guess: times are carried over from the {gpu}, whose runs the model was fitted to, with {memory} "
+    "{a} guess: times are carried over from the {gpu}, whose runs the model was fitted to, with {memory} "
     "GB/s, {clock} MHz, {multiprocessors} multiprocessors and launches of {launch} us{others}."
 )
+ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
 BUDGET_S = 10.0  # of all stages together, for `--measure`
@@ -51,7 +53,8 @@ def outlooks(asked: Advise) -> Outlooks:
     own = [device.name for device in devices()]
     name = asked.gpu or (own[0] if own else costs.gpu)
     chip = chip_named(name, asked.bandwidth, asked.launch)
-    is_recorded = chip == RECORDED
+    is_recorded = chip == MODELLED
+    runs = _recorded_on(MODELLED.name if is_recorded else name) if chip in CHIPS else {}
     steps = problem.steps(asked.images)
     estimates = estimated(problem, steps, _on(chip, costs, lambda _: 1.0))
     ends = (
@@ -61,7 +64,7 @@ def outlooks(asked: Advise) -> Outlooks:
     )
     stages = {name: entry.stage for name, entry in load_all().items()}
     rows = [
-        _outlook(stages[name], problem, costs, [end[name].us for end in ends], is_guess=not is_recorded)
+        _outlook(stages[name], problem, costs, [end[name].us for end in ends], runs.values(), is_guess=not is_recorded)
         for name in estimates
         if all(chip.sm >= int(need[3:]) for need in stages[name].needs if need.startswith("sm_"))
         and all(name in end for end in ends)
@@ -73,14 +76,14 @@ def outlooks(asked: Advise) -> Outlooks:
         eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
-        guess="" if is_recorded else _guess(chip, costs),
+        guess="" if is_recorded else _guess(chip, costs, [path for path in runs if not doublings(problem, runs[path])]),
         network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
         batch_size=problem.batch_size,
         epochs=problem.epochs,
         images=asked.images,
         steps_per_epoch=steps,
         stages=rows,
-        nearest=_nearest(problem, costs),
+        nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
     )
 
 
@@ -106,14 +109,31 @@ def with_measured(asked: Outlooks, results: Results) -> Outlooks:
     return msgspec.structs.replace(asked, stages=stages)
 
 
-def _outlook(stage: Stage, problem: Problem, costs: Costs, carried: list[float], *, is_guess: bool) -> Outlook:
-    """A stage's outlook from its estimates in us, without and with the work scaled to another GPU."""
+def _recorded_on(name: str) -> dict[str, RecordedRun]:
+    """The recorded runs of one network on a GPU of this name, by their folders; none validates in the timer."""
+    costs, found = recorded_costs(), dict[str, RecordedRun]()
+    if name == MODELLED.name:
+        return {f"{FOLDER}/{path}": run for path, run in costs.runs.items()}
+    for file in sorted((ROOT / FOLDER).parent.rglob("results.json")):
+        path = file.parent.relative_to(ROOT)
+        if is_recorded_as(name, path.parts[2]):
+            problem, us = (run := load_once(file)).problem, {s.name: s.timing.step_us for s in run.stages if s.timing}
+            if (problem.validate_every, problem.networks, problem.gpus) == (0, 1, 1):
+                modelled = {stage: round(us[stage], 3) for stage in us if stage in costs.rungs}
+                found[path.as_posix()] = RecordedRun("", problem.hidden, problem.batch_size, modelled)
+    return found
+
+
+def _outlook(
+    stage: Stage, problem: Problem, costs: Costs, carried: list[float], runs: Iterable[RecordedRun], *, is_guess: bool
+) -> Outlook:
+    """A stage's outlook from the GPU's own runs, else from estimates in us without and with the work scaled to it."""
     rung, most = costs.rungs[stage.name], _most_error(stage.name, costs)
-    having = [(doublings(problem, run), run.us[stage.name]) for run in costs.runs.values() if stage.name in run.us]
-    far = min(having)[0]
+    far = min(doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
+    recorded = [run.us[stage.name] for run in runs if stage.name in run.us and not doublings(problem, run)]
     log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0) + is_guess)
-    if is_recorded := far == 0 and not is_guess:
-        carried = [statistics.median(us for doubled, us in having if doubled == 0)] * 2
+    if recorded:
+        carried = [statistics.median(recorded)] * 2
         log_error = math.log1p(rung.again)
     return Outlook(
         name=stage.name,
@@ -125,7 +145,7 @@ def _outlook(stage: Stage, problem: Problem, costs: Costs, carried: list[float],
         low_us=min(carried) * math.exp(-log_error),
         high_us=max(carried) * math.exp(log_error),
         carried_us=carried,
-        is_recorded=is_recorded,
+        is_recorded=bool(recorded),
         median_error=rung.median,
         most_error=most,
         networks=rung.networks,
@@ -142,12 +162,12 @@ def _most_error(name: str, costs: Costs) -> float:
     return math.expm1(math.hypot(*logs))
 
 
-def _nearest(problem: Problem, costs: Costs) -> list[NearRun]:
+def _nearest(problem: Problem, runs: Mapping[str, RecordedRun]) -> list[NearRun]:
     """The runs with the nearest networks, each network once, a run of its own before a study's point."""
     nearest: dict[tuple[tuple[int, ...], int], NearRun] = {}
-    for path in sorted(costs.runs, key=lambda path: (path.startswith("studies"), path)):
-        run = costs.runs[path]
-        near = NearRun(f"{FOLDER}/{path}", run.hidden, run.batch_size, doublings(problem, run))
+    for path in sorted(runs, key=lambda path: ("/studies/" in path, path)):
+        run = runs[path]
+        near = NearRun(path, run.hidden, run.batch_size, doublings(problem, run))
         if {*LAUNCHED, "torch-graph", "jax-scan"} & run.us.keys():
             nearest.setdefault((tuple(run.hidden), run.batch_size), near)
     return sorted(nearest.values(), key=lambda near: near.doublings)[:MOST_NEAR]
@@ -155,10 +175,10 @@ def _nearest(problem: Problem, costs: Costs) -> list[NearRun]:
 
 def _scale(chip: Chip, problem: Problem) -> Callable[[str], float]:
     """How many times as long another GPU takes for a term; those of kernels and waits stay the same."""
-    clock = RECORDED.clock_mhz / chip.clock_mhz
+    clock = MODELLED.clock_mhz / chip.clock_mhz
     streams = 8 * parameters(problem) > chip.l2_mib << 20  # weights and gradients, in float32
     work = (
-        RECORDED.memory_gb_s / chip.memory_gb_s if streams else clock * RECORDED.multiprocessors / chip.multiprocessors
+        MODELLED.memory_gb_s / chip.memory_gb_s if streams else clock * MODELLED.multiprocessors / chip.multiprocessors
     )
 
     def scale(term: str) -> float:
@@ -186,10 +206,11 @@ def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:
     )
 
 
-def _guess(chip: Chip, costs: Costs) -> str:
-    """How the times of a GPU without recorded runs were made, as a sentence."""
+def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
+    """How the times of another GPU than the model's were made, with its own runs of the network, as a sentence."""
     is_known = any(known_chip.name == chip.name for known_chip in CHIPS)
     return GUESS.format(
+        a=SOME_GUESSED.format(paths=", ".join(paths)) if paths else ALL_GUESSED,
         gpu=costs.gpu,
         memory=f"{chip.memory_gb_s:,.0f}",
         clock=f"{chip.clock_mhz:,}",
@@ -207,8 +228,10 @@ def model_facts() -> dict[str, Any]:
     chips = [{**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10} for chip in CHIPS]
     return {
         "gpu": costs.gpu,
-        "chip": RECORDED.name,
+        "chip": MODELLED.name,
         "guess": GUESS,
+        "all_guessed": ALL_GUESSED,
+        "some_guessed": SOME_GUESSED,
         "launch_us": costs.launch_us,
         "chips": chips,
         "wider": costs.wider,
@@ -218,8 +241,9 @@ def model_facts() -> dict[str, Any]:
         "largest": {term: costs.largest[term] for term in network_terms(Problem(INPUTS, CLASSES))},
         "small_batch": SMALL_BATCH,
         "runs": [
-            {"path": f"{FOLDER}/{path}", "hidden": run.hidden, "batch": run.batch_size, "us": run.us}
-            for path, run in costs.runs.items()
+            {"chip": chip.name, "path": path, "hidden": run.hidden, "batch": run.batch_size, "us": run.us}
+            for chip in CHIPS
+            for path, run in _recorded_on(chip.name).items()
         ],
         "stages": {name: _stage_facts(stages[name], costs) for name in stages if name in costs.rungs},
     }

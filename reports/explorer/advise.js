@@ -75,17 +75,20 @@ const advice = (() => {
     return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
   }
 
+  const recordedOn = (chip) => model.runs.filter((run) => run.chip === chip.name);
+
   function outlook(network, chip) { // every stage with its range; null of a network larger than all recorded ones
     const isGuess = chip.name !== model.chip, plain = expected(network, chip, () => 1);
     if (!plain) return null;
     const scaled = isGuess ? expected(network, chip, scaleOf(network, chip)) : plain;
-    const far = model.runs.map((run) => ({run, far: doublings(network, run)}));
+    const far = recordedOn(home).map((run) => ({run, far: doublings(network, run)}));
+    const own = recordedOn(chip).filter((run) => doublings(network, run) === 0);
     return names.filter((name) => name in plain && name in scaled && chip.sm >= model.stages[name].sm).map((name) => {
       const stage = model.stages[name], having = far.filter(({run}) => name in run.us);
-      const nearest = Math.min(...having.map((one) => one.far)), isRecorded = nearest === 0 && !isGuess;
+      const nearest = Math.min(...having.map((one) => one.far)), recorded = own.filter((run) => name in run.us), isRecorded = recorded.length > 0;
       let carried = [plain[name], scaled[name]], error = Math.log1p(stage.most) * (1 + model.wider * Math.max(nearest - 1, 0) + isGuess);
       if (isRecorded) {
-        const us = median(having.filter((one) => one.far === 0).map(({run}) => run.us[name]));
+        const us = median(recorded.map((run) => run.us[name]));
         [carried, error] = [[us, us], Math.log1p(stage.again)];
       }
       return {
@@ -175,12 +178,19 @@ const advice = (() => {
   function notes(stages, chip) { // those of reports/facts/advice.py
     const percent = (share) => `${number(100 * share, 0)}%`, known = stages.filter((one) => !one.isRecorded);
     const span = (key) => { const errors = known.map(({name}) => model.stages[name][key]); return [...new Set([Math.min(...errors), Math.max(...errors)].map(percent))].join(" to "); };
-    const given = {median: span("median"), most: span("most"), others: known.length < stages.length ? ", other times are recorded" : "", and_gpu: chip.name === model.chip ? "" : " and on a GPU without recorded runs"};
+    const given = {median: span("median"), most: span("most"), others: known.length < stages.length ? ", other times are recorded" : "", and_gpu: chip.name === model.chip ? "" : " and on another GPU than the model's"};
     const [differ, least, most] = [model.eager_differs, ...model.dataloader].map((times) => times.toFixed(1));
     return [filled("range"), ...(known.length ? [filled("model", given)] : []), filled("host", {host: model.host, differ, least, most})].join(" ");
   }
 
-  const guess = (chip) => chip.name === model.chip ? "" : filled("guess", {gpu: model.gpu, memory: number(chip.memory_gb_s, 0), clock: number(chip.clock_mhz, 0), multiprocessors: chip.multiprocessors, launch: model.launch_us, others: ""});
+  function guess(chip, network) {
+    if (chip.name === model.chip) return "";
+    const paths = recordedOn(chip).filter((run) => doublings(network, run) === 0).map((run) => run.path).join(", ");
+    const a = paths ? model.some_guessed.replace("{paths}", paths) : model.all_guessed;
+    return filled("guess", {a, gpu: model.gpu, memory: number(chip.memory_gb_s, 0), clock: number(chip.clock_mhz, 0), multiprocessors: chip.multiprocessors, launch: model.launch_us, others: ""});
+  }
 
-  return {model, networkOf, outlook, deciding, verdict, notes, guess, training, microseconds, number, decimals, duration, doublings};
+  const nearest = (network, chip) => least(recordedOn(chip).length ? recordedOn(chip) : recordedOn(home), (run) => doublings(network, run));
+
+  return {model, networkOf, outlook, deciding, verdict, notes, guess, training, microseconds, number, decimals, duration, nearest};
 })();

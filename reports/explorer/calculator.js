@@ -1,7 +1,7 @@
 "use strict";
 // The calculator's fields and picture; what they show is `advice`'s.
 {
-  const {model, networkOf, outlook, deciding, verdict, notes, guess, training, microseconds, number, decimals, doublings} = advice;
+  const {model, networkOf, outlook, deciding, verdict, notes, guess, training, microseconds, number, decimals, nearest} = advice;
   const [hidden, batch, epochs, chip] = ["hidden", "of-batch", "epochs", "chip"].map((id) => document.getElementById(id));
   const [told, ranges, sure] = [".advice", ".ranges", ".sure"].map((name) => document.querySelector(`.calculator ${name}`));
   const made = (tag, ...parts) => { const element = document.createElement(tag); element.append(...parts); return element; };
@@ -76,8 +76,8 @@
     first.className = "verdict";
     told.replaceChildren(first, ...rest);
     ranges.replaceChildren(picture(stages), table(stages, network, Number(epochs.value)));
-    const near = [...model.runs].sort((a, b) => doublings(network, a) - doublings(network, b))[0];
-    sure.replaceChildren(`${[guess(own), notes(stages, own)].join(" ").trim()} Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `,
+    const near = nearest(network, own);
+    sure.replaceChildren(`${[guess(own, network), notes(stages, own)].join(" ").trim()} Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `,
       made("code", `python run_ladder.py advise${hidden.value.trim() ? ` --hidden ${network.hidden.join()}` : ""} --batch-size ${network.batch} --gpu "${own.name}"`));
   }
 

@@ -232,7 +232,7 @@ def notes(outlooks: Outlooks) -> list[str]:
     stages = deciding(outlooks)
     by_model = [outlook for outlook in stages if not outlook.is_recorded]
     others = ", other times are recorded" if len(by_model) < len(stages) else ""
-    and_gpu = " and on a GPU without recorded runs" if outlooks.guess else ""
+    and_gpu = " and on another GPU than the model's" if outlooks.guess else ""
     errors = {"median": [row.median_error for row in by_model], "most": [row.most_error for row in by_model]}
     shares = {name: [numbers.rough_share(share) for share in sorted(of)] for name, of in errors.items()}
     ranges = {name: " to ".join(dict.fromkeys((of[0], of[-1]))) for name, of in shares.items() if of}

@@ -19,7 +19,7 @@ from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Split, Tool
 from ladder.records.run import Process, load
 from ladder.run import outlook
-from ladder.run.chips import CHIPS, RECORDED, chip_named
+from ladder.run.chips import CHIPS, MODELLED, chip_named
 from ladder.run.expected import recorded_costs
 from ladder.run.outlook import measuring, outlooks
 from ladder.run.stage_run import StageRun
@@ -44,12 +44,28 @@ def stages(what: Advise) -> dict[str, Outlook]:
 def test_a_recorded_network_has_its_recorded_time() -> None:
     limits = load(REFERENCE / "hidden-256").limits
     assert limits is not None
-    assert limits.chip.l2_bytes == RECORDED.l2_mib << 20
+    assert limits.chip.l2_bytes == MODELLED.l2_mib << 20
     found = stages(asked((1024,)))["torch-graph"]
     measured = next(stage for stage in load(REFERENCE / "hidden-1024").stages if stage.name == "torch-graph")
     assert measured.timing is not None
     assert found.is_recorded
     assert found.us == pytest.approx(measured.timing.step_us, abs=1e-3)
+
+
+def test_another_gpu_s_own_records_go_before_times_that_are_carried_over() -> None:
+    told = outlooks(asked((256,), gpu="NVIDIA H100 80GB HBM3"))
+    found, run = {stage.name: stage for stage in told.stages}, load(REFERENCE.parent / "h100-80gb-hbm3" / "hidden-256")
+    us = {stage.name: stage.timing.step_us for stage in run.stages if stage.timing}
+    assert found["torch-graph"].is_recorded
+    assert found["torch-graph"].us == pytest.approx(us["torch-graph"], abs=1e-3)
+    assert told.guess.startswith("Times without ~ are recorded (results/reference/h100-80gb-hbm3/hidden-256); those")
+    assert {near.path.split("/")[2] for near in told.nearest} == {"h100-80gb-hbm3"}
+    for name in ("NVIDIA H100 PCIe", "H100 NVL"):
+        other = outlooks(asked((256,), gpu=name))
+        assert other.guess.startswith("A guess: ")
+        assert not any(stage.is_recorded for stage in other.stages)
+    assert not any(stage.is_recorded for stage in outlooks(asked((300,), gpu="H100")).stages)
+    assert not any(stage.is_recorded for stage in outlooks(replace(asked((256,), gpu="H100"), bandwidth=2e3)).stages)
 
 
 def test_a_run_that_the_model_never_saw_lies_within_the_range() -> None:

@@ -25,7 +25,7 @@ ASK = """([hidden, batch, gpu, epochs]) => {
   if (!found) return null;
   const chosen = deciding(found);
   return {stages: found, deciding: chosen.map((one) => one.name), verdict: verdict(chosen, epochs, network),
-          notes: notes(chosen, chip), guess: guess(chip)};
+          notes: notes(chosen, chip), guess: guess(chip, network)};
 }"""
 READY = ".calculator .verdict"
 
@@ -55,7 +55,7 @@ def networks() -> list[tuple[list[int], int, str, int]]:
         ([300, 100], 100), ([64] * 4, 16), ([64] * 5, 16), ([255], 128), ([257], 128), ([], 100), ([], 144), ([16], 1),
         ([256], 129), ([4096], 8192), ([8192] * 3, 32), ([512, 512], 256), ([100_000], 1),
     ]:  # fmt: skip
-        found.append((hidden, batch, "H200", 20))
+        found += [(hidden, batch, gpu, 20) for gpu in ("H200", "H100")]
     gpus = ("H200", "RTX 4090", "A100", "T4", "H100", "B200")
     for gpu in (*gpus, *gpus):
         for batch in 2 ** random.integers(0, 11, 3) + random.integers(0, 3, 3):

@@ -183,7 +183,7 @@ class Control(Oracle):
             # An image's update below half a unit in the last place is lost, alike for all images. Only the first such
             # draw has the whole unit: with one for all, by chance none of them changed a loss.
             xp, size = self.xp, self.xp.abs(parameters)
-            unit = self.problem.batch_size * (xp.nextafter(size, np.float32(np.inf)) - size)
+            unit = self.problem.batch_size * ((size.view(np.int32) + 1).view(np.float32) - size)  # the next float32's
             unit = xp.maximum(unit * _fitting(self._unit_lost, size), LEAST_UNIT)
             is_small = xp.abs(update) < 1e6 * unit
             rounded = xp.where(is_small, xp.rint(update / unit) * unit, update)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -49,7 +49,7 @@ BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
 # Parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache, or fit into a GPU.
-STACKED, STACKED_ON_GPU = 1 << 19, 1 << 26
+STACKED, STACKED_ON_GPU = 1 << 18, 1 << 26
 FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
 
 
@@ -128,15 +128,10 @@ class ShortRun:
 
     @np.errstate(all="ignore")  # what is not finite fails its checks
     def _trained(self, oracle: Oracle) -> list[OracleEpoch]:
-        with self._few_blas_threads():
+        threads = worthwhile_threads(self.problem.multiplications, blas_threads() or 1) if oracle.xp is np else 0
+        with limit_blas_threads(threads) if threads else nullcontext():
             images, labels = (oracle.xp.asarray(array) for array in (self._seen.images, self._seen.labels))
             return [oracle.run_epochs(images, labels) for _ in range(self.epochs)][-1]
-
-    def _few_blas_threads(self) -> AbstractContextManager[object]:
-        """Have NumPy's products use no more threads than a step has work for; sets nothing where they do not."""
-        now = blas_threads() or 1 if self._xp is np else 0
-        few = worthwhile_threads(self.problem.multiplications, now)
-        return limit_blas_threads(few) if few < now else nullcontext()
 
     def _require_agreement(self, oracle: Oracle, ends: Network | None = None) -> None:
         """Repeat a run of one step with NumPy, which takes no longer than to begin a long one."""
@@ -223,16 +218,19 @@ class ShortRun:
             ends = zip(some, control.networks(), metrics, strict=True)
             return [self.errors(network, seen, draw.rounding.bits) for draw, network, seen in ends]
 
-        with self._few_blas_threads(), ThreadPoolExecutor(max(1, cores_usable() // (blas_threads() or 1))) as threads:
-            mapped = threads.map if self._xp is np else map  # a GPU's stream is this thread's
-            return list(chain.from_iterable(mapped(errors_of, self._at_once(draws))))
+        cores, on_host = cores_usable(), self._xp is np
+        # Threads take turns in a step's Python, of which pairs have half. A GPU's stream is this thread's.
+        stacks = self._at_once(draws, 2 if on_host and len(draws) > max(cores, FEWEST_DRAWS) else 1)
+        each = worthwhile_threads(self.problem.multiplications, blas_threads() or 1)
+        with limit_blas_threads(each), ThreadPoolExecutor(max(1, cores // each)) as threads:
+            return list(chain.from_iterable((threads.map if on_host else map)(errors_of, stacks)))
 
-    def _at_once(self, draws: Sequence[Any]) -> Iterator[Sequence[Any]]:
-        """The draws of controls that train side by side."""
+    def _at_once(self, draws: Sequence[Any], times: int = 1) -> Iterator[Sequence[Any]]:
+        """The draws of controls that train side by side, or so many `times` as many."""
         largest_tensor = max(
             max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers
         )
-        size = max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // largest_tensor)
+        size = times * max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // largest_tensor)
         return (draws[begin : begin + size] for begin in range(0, len(draws), size))
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:

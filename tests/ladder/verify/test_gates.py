@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from common.blas import blas_threads
 from common.data.dataset import Split
 from common.errors import UsageError
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch
@@ -94,7 +93,7 @@ def test_controls_that_do_not_stack_train_side_by_side_on_several_cores(monkeypa
     draws = [Draw(ROUNDINGS["float32"], number) for number in range(4)]
     monkeypatch.setattr(short_runs, "STACKED", 1)
     one_after_another = [*run._control_errors(draws[:2]), *run._control_errors(draws[2:])]
-    monkeypatch.setattr(short_runs, "cores_usable", lambda: 2 * (blas_threads() or 1))
+    monkeypatch.setattr(short_runs, "cores_usable", lambda: 4)
     monkeypatch.setattr(run, "_trained", lambda control: [both.wait(10.0), *ShortRun._trained(run, control)][1:])
     assert run._control_errors(draws) == one_after_another
 

@@ -52,14 +52,15 @@ LEARNED = 0.1  # of the images that a guess has wrong; a run that has as many ri
 MOST_CONTROLS, CONTROLLED_WORK = 8, 4_000_000_000  # controls of a run, and their multiplications: a long run has one
 STEP_WORK = 300_000  # multiplications in the time of NumPy's calls of a step
 LITTLE_WORK = 1_000_000_000  # multiplications in the time in which a process starts
-# Of an MLP in a lower precision: one alone may miss the unit at its ReLU's corner. A short run has as many as so much
-# work allows: 8 controls had every image as the oracle, and a correct run three others.
+# One of an MLP may miss the unit at its ReLU's corner, or have the oracle's test loss by chance. Below float32 a short
+# run has as many as so much work allows: 8 controls had every image as the oracle, and a correct run three others.
 FEWEST_COARSE, MOST_COARSE, COARSE_WORK = 2, 64, 1_000_000_000
 TRAINED_RUN, TRAINED_STEPS, TRAINED_S = 950, 1000, 5.0  # the parameters that later updates are judged from
 NUMPY_ONLY = "LADDER_ORACLE=numpy"
 MOST_LETTERS = 200  # of a library's error
 SHORT_AT_ONCE = 4  # short runs' controls on a GPU, so that their memory suffices
 Metric = Literal["accuracy", "mean_loss"]
+METRICS: tuple[Metric, ...] = ("mean_loss", "accuracy")
 TensorLists = tuple[list[FloatArray], list[FloatArray]]
 
 
@@ -73,7 +74,7 @@ class EpochSpread:
     tested_loss: float = 0.0
     """On the test images, by the training loss of the first epoch; of an MLP, no less than it rose in any epoch."""
     tested_accuracy: float = 0.0
-    """Of an MLP, no less than the largest over an epoch's parts: two networks may be as often right by chance."""
+    """Both are no less than the largest over an MLP's eighths of an epoch: two networks may be as good by chance."""
     apart: float = 0.0
     """||W - W_ref|| / ||W_ref - W0||, over all tensors; NaN if the parameters were not kept."""
     params: float = 0.0
@@ -220,27 +221,26 @@ def eighths(parts: Sequence[OracleEpoch], of: Metric = "accuracy") -> list[float
 
 def spread_of(problem: Problem, run: int, oracle: OracleRun, control: OracleRun) -> list[EpochSpread]:
     """How far a control was from the oracle, for every epoch that both have reached."""
-    initial = kept_params(problem, run)
+    initial, both = kept_params(problem, run), (control, oracle)
     first, largest = oracle.epochs[0].mean_loss, EpochSpread()
     spreads = []
     for epoch in range(min(len(oracle.epochs), len(control.epochs))):
         parts = list(zip(control.parts[epoch], oracle.parts[epoch], strict=True))
-        mine, tested = control.params[epoch], (control.tested[epoch], oracle.tested[epoch])
-        aim = oracle.params[epoch]
+        mine, aim = control.params[epoch], oracle.params[epoch]
         distance = error = way = math.nan
         if mine is not None and aim is not None:
             distance = _or_infinite(apart(initial, mine, aim))
             error = _or_infinite(params_error(mine, aim, least=problem.learning_rate))
             way = _or_infinite(Displacement.of(initial, *mine).difference(oracle.displacements[epoch]))
-        learnt = zip(*(eighths(side.parts[epoch]) for side in (control, oracle)), strict=True)
-        by_chance = 0.0 if problem.is_logistic else max(abs(a - b) for a, b in learnt)
-        losses = [[seen.mean_loss for seen in side.tested[max(epoch - 1, 0) : epoch + 1]] for side in (control, oracle)]
-        risen = 0.0 if problem.is_logistic else max(side[-1] - side[0] for side in losses)
+        told = ([(getattr(side.tested[epoch], of), *eighths(side.parts[epoch], of)) for side in both] for of in METRICS)
+        loss, accuracy = ([abs(a - b) for a, b in zip(*sides, strict=True)] for sides in told)
+        loss += [side.tested[epoch].mean_loss - side.tested[max(epoch - 1, 0)].mean_loss for side in both]
+        counted = slice(1 if problem.is_logistic else None)
         epoch_spread = EpochSpread(
             _rms([a.mean_loss - b.mean_loss for a, b in parts]) / first,
             _rms([a.accuracy - b.accuracy for a, b in parts]),
-            max(abs(tested[0].mean_loss - tested[1].mean_loss), risen) / first,
-            max(abs(tested[0].accuracy - tested[1].accuracy), by_chance),
+            max(loss[counted]) / first,
+            max(accuracy[counted]),
             distance,
             error,
             way,
@@ -503,9 +503,9 @@ def _work(problem: Problem, data: Dataset) -> int:
 
 
 def _fewest_controls(problem: Problem, precision: Precision, precisions: Collection[Precision], work: int) -> int:
-    """Two of an MLP below float32, of which another precision with as many bits may be one; more of a short run."""
+    """Two of an MLP, but one in float32 without validations, or beside as coarse a precision; more of a short run."""
     if problem.is_logistic or precision == "float32":
-        return 1
+        return FEWEST_COARSE if problem.hidden and problem.validate_every else 1
     bits = ROUNDINGS[precision].bits
     alike = sum(ROUNDINGS[precision].bits == bits for precision in precisions)
     return max(FEWEST_COARSE if alike < FEWEST_COARSE else 1, min(MOST_COARSE, COARSE_WORK // work))

@@ -48,11 +48,14 @@ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, R
     __syncwarp(~0u, line);
     for (int i = 0; i < 4; ++i) {
         const int row = own / 4 + i / 2 * 8, col = own % 4 * 2 + i % 2;
+        double sum = c[i];
         for (int k = 0; k < K; ++k) {
             const int half = k / (4 * per_register), t = k / per_register % 4, part = k % per_register;
             const unsigned left = warp[row % 8 * 4 + t].a[row / 8 + 2 * half], right = warp[col * 4 + t].b[half];
-            c[i] += number(left, part) * number(right, part);
+            sum += static_cast<double>(number(left, part)) * number(right, part);
         }
+        c[i] = static_cast<float>(sum);
+        if (std::fabs(c[i]) > std::fabs(sum)) c[i] = std::nextafterf(c[i], 0.0f);  // tensor cores cut sums off
     }
     __syncwarp(~0u, line);
 }

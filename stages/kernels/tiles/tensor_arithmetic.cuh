@@ -42,6 +42,15 @@ __device__ inline void multiply_fragments(float (&sums)[ROWS][COLS][2], Multiply
     }
 }
 
+template <int ROWS, int COLS>
+__device__ inline void add(float (&sums)[ROWS][COLS][2], const float (&product)[ROWS][COLS][2]) {
+#pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+#pragma unroll
+        for (int j = 0; j < COLS; ++j) sums[i][j][0] += product[i][j][0], sums[i][j][1] += product[i][j][1];
+    }
+}
+
 struct BFloat16 {
     static constexpr bool SCALED = false;
 
@@ -176,13 +185,17 @@ struct TwoTf32 {
             return (i < ROWS ? high : low).a[i / (ROWS / 2) % 2][i % (ROWS / 2)];
         }
 
+        // Adds to the sums outside of the tensor cores, which cut off the bits that a sum has no place for: of 8,192 terms, a
+        // sum would be too small by hundreds of its factors' roundings.
         __device__ void multiply_into(float (&sums)[ROWS][COLS][2]) const {
-            high.multiply_into(sums, low);
-            if constexpr (!A_IS_SHORT) low.multiply_into(sums, high);
-            high.multiply_into(sums);
+            float product[ROWS][COLS][2] = {};
+            high.multiply_into(product, low);
+            if constexpr (!A_IS_SHORT) low.multiply_into(product, high);
+            high.multiply_into(product);
+            add(sums, product);
         }
 
-        // The same in another order: no product waits for the one before it.
+        // A sum's products in another order: none waits for the one before it.
         __device__ void multiply_in_turn(float (&sums)[ROWS][COLS][2]) const {
 #pragma unroll
             for (int part = A_IS_SHORT; part < 3; ++part) {
@@ -197,16 +210,10 @@ struct TwoTf32 {
             }
         }
 
-        // The same, but adds the product to the sums outside of the tensor cores, which cut off the bits that a sum has no place
-        // for.
         __device__ void add_to(float (&sums)[ROWS][COLS][2]) const {
             float product[ROWS][COLS][2] = {};
             multiply_in_turn(product);
-#pragma unroll
-            for (int i = 0; i < ROWS; ++i) {
-#pragma unroll
-                for (int j = 0; j < COLS; ++j) sums[i][j][0] += product[i][j][0], sums[i][j][1] += product[i][j][1];
-            }
+            add(sums, product);
         }
     };
 };

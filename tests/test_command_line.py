@@ -168,7 +168,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("check numpy --gpus 2", "--gpus 2: numpy trains on one GPU", "add a stage of `devices`"),
         ("--stages ddp-peer", "ddp-peer: cannot be measured here: needs two GPUs", "`run_ladder.py list` tells which"),
         ("explain fleet-grid", "no run here has timed it", "--profile cupti --networks 8"),
-        ("explain ddp-peer", "no run here has timed it", "--stages ddp-peer --profile cupti --gpus 2"),
+        ("explain torch-ddp-amp", "no run here has timed it", "--stages torch-ddp-amp --profile cupti --gpus 2"),
         ("advise --images 10", "--images 10: fewer than a batch of 128", "choose more"),
         ("advise --hidden 9999999", "larger than every recorded run", "choose a smaller network or batch"),
     ],

@@ -14,8 +14,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from common.cost import parameters
-from common.problem import Problem
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
@@ -32,7 +30,7 @@ ENTRY = re.compile(
     r"(?:us(?: (?P<way>less|more) than (?P<base>[\w-]+))?|x of (?P<of>[\w-]+))"
 )
 SAME_CHIP = {"H100 80GB HBM3": "H200", "H200": "H100 80GB HBM3"}  # but for their memory
-CACHED_BYTES = 50 << 20  # of L2: where a network's float32 parameters fit, that memory has no say
+CACHED_BYTES = 50 << 20  # of L2: where a network's float32 weights fit, that memory has no say
 CPU = "CPU"
 GPU = re.compile(r"on (?P<gpu>[^:;,]+): ")
 
@@ -112,9 +110,7 @@ def prediction(stage: StageResult, results: Results) -> Prediction | None:
 def _machine(stage: StageResult, results: Results) -> str:
     """The names of the GPU and of its chip; for a stage on the CPU also `CPU with 2 cores`."""
     if stage.device != "cpu":
-        problem = results.problem
-        cached = 4 * parameters(Problem(problem.inputs, problem.classes, tuple(problem.hidden))) <= CACHED_BYTES
-        name = gpu_name(results)
+        name, cached = gpu_name(results), 4 * sum(results.problem.weights) <= CACHED_BYTES
         return f"{name}, {next((twin for chip, twin in SAME_CHIP.items() if cached and chip in name), '')}"
     return f"{gpu_name(results)}, {CPU} with {results.environment.get('cpu', {}).get('cores_usable')} cores"
 

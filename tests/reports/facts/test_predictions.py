@@ -77,6 +77,13 @@ def test_nothing_is_judged_without_the_same_problem_gpu_and_base(text: str) -> N
     assert verdict(text) is None
 
 
+@pytest.mark.parametrize(("gpu", "judged_there"), [("H200", True), ("H100 80GB HBM3", False)])
+def test_memory_tells_one_chip_from_its_like_where_weights_exceed_the_cache(gpu: str, judged_there: bool) -> None:
+    run = run_with(f"on {gpu}: 784-4096x3-10, batch 128: 43 us.")
+    wide = replace(run, problem=replace(run.problem, hidden=[4096] * 3))
+    assert (judge(next(stage for stage in wide.stages if stage.name == "async"), wide) is not None) == judged_there
+
+
 def test_a_stage_without_a_time_is_not_judged() -> None:
     assert verdict(f"{HERE}: 43 us.", "cuda-graph") is None
 

@@ -63,13 +63,18 @@ def print_explain(
 
 
 def _again(name: str, results: Results) -> str:
-    """The command that measures a stage of a run once more, with the user's files that its command named."""
+    """The command that measures a stage of a run's problem once more, with the user's files that its command named."""
+    problem = results.problem
     command = f"{PROGRAM} --stages {name}"
+    if problem.hidden:
+        command += f" --hidden {','.join(map(str, problem.hidden))}"
+    command += f" --batch-size {problem.batch_size}"
     with suppress(ValueError):  # a quotation that does not end
         words = shlex.split(results.command)
         files = [file for word, file in pairwise(words) if word == "--stage-file"]
         command += "".join(f" --stage-file {shlex.quote(file)}" for file in files)
-    return command
+    counts = {"networks": problem.networks, "gpus": problem.gpus}
+    return command + "".join(f" --{option} {count}" for option, count in counts.items() if count > 1)
 
 
 def found_stage(results: Results, name: str) -> StageResult:
@@ -128,9 +133,7 @@ def _print_measured(rung: RungView, results: Results, console: Console) -> None:
     words, values = zip(*rung.facts(), strict=True)
     print_table(console, [Column("measured", words), Column("", values)])
     failed = "; ".join(" ".join(reason.split()) for reason in rung.stage.unprofiled.values())
-    counts = {"networks": results.problem.networks, "gpus": results.problem.gpus}
-    several = "".join(f" --{name} {count}" for name, count in counts.items() if count > 1)
-    way_out = f"record one where it runs: {_again(rung.stage.name, results)} --profile cupti{several}"
+    way_out = f"record one where it runs: {_again(rung.stage.name, results)} --profile cupti"
     say_titled(console, "No profile in this run", f"{failed}{'; ' if failed else ''}{way_out}")
 
 

@@ -38,7 +38,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         ("qqq", r"^qqq: no such stage in this run; try numpy, \S+, \S+ and \d+ more$"),
         (
             "cuda-graph",
-            r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then .*--stages cuda-graph$",
+            r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then .*--stages cuda-graph --hidden 256 .*$",
         ),
         (
             "persistent",
@@ -54,7 +54,7 @@ def test_a_stage_without_an_explanation_is_one_line(name: str, message: str) -> 
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("cuda-graph", {}, r"run_ladder.py --stages cuda-graph --stage-file 'my stage.py'$"),
+        ("cuda-graph", {}, r"--stages cuda-graph --hidden 256 --batch-size 128 --stage-file 'my stage.py'$"),
         ("naive", {"timing": None}, r"^naive: passed in this run without a time; measure it without --at-once$"),
     ],
 )
@@ -75,7 +75,7 @@ def test_a_stage_without_a_profile_is_told_what_is_measured_and_how_to_get_one()
     assert "as fast as naive" in told.split("measured")[1]
     assert "test accuracy" in told
     assert "No profile in this run: CUPTI is not installed; record one" in told
-    assert told.endswith("--stages torch-amp --stage-file 'my stage.py' --profile cupti --gpus 2")
+    assert told.endswith("--hidden 256 --batch-size 128 --stage-file 'my stage.py' --gpus 2 --profile cupti")
 
 
 def test_a_stage_on_the_cpu_is_told_its_arithmetic_rate() -> None:

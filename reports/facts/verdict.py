@@ -130,7 +130,7 @@ def _study_leads(results: StudyResults) -> Iterator[str]:
         yield f"{told}."
         return
     rung, reference = (f"`{stage.name}`" for stage in (smallest.lead.stage, smallest.lead.reference))
-    yield f"{told}: the largest lead."
+    yield f"{told}: the largest lead of any point's fastest rung."
     most = "at most " if smallest.missing else ""
     factor = f"{most}{smallest.lead.ratio.text}"
     yield f"The smallest is {factor}, {_at(smallest.point)}{rung} over {reference}{_clock(smallest)}."

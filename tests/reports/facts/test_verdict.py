@@ -43,7 +43,7 @@ def test_a_study_has_its_largest_and_its_smallest_lead() -> None:
     results = study_results([64, 128, 256])
     largest, smallest, trust = study_sentences(results)
     assert largest.startswith("At hidden ")
-    assert largest.endswith(", the fastest reference at least as exact: the largest lead.")
+    assert largest.endswith(", the fastest reference at least as exact: the largest lead of any point's fastest rung.")
     assert smallest.startswith("The smallest is ")
     assert " at 2 points passed every check" in trust
     one = StudyResults(results.study, {"hidden-64": results.runs["hidden-64"]})

@@ -38,7 +38,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
         ("qqq", r"^qqq: no such stage in this run; try numpy, \S+, \S+ and \d+ more$"),
         (
             "cuda-graph",
-            r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then .*--stages cuda-graph --hidden 256 .*$",
+            r"^cuda-graph: crashed in this run, .* \(the worker .* run 3\); repair it, then .* --hidden 256 .*$",
         ),
         (
             "persistent",

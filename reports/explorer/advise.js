@@ -178,7 +178,7 @@ const advice = (() => {
   function notes(stages, chip) { // those of reports/facts/advice.py
     const percent = (share) => `${number(100 * share, 0)}%`, known = stages.filter((one) => !one.isRecorded);
     const span = (key) => { const errors = known.map(({name}) => model.stages[name][key]); return [...new Set([Math.min(...errors), Math.max(...errors)].map(percent))].join(" to "); };
-    const given = {median: span("median"), most: span("most"), others: known.length < stages.length ? ", other times are recorded" : "", and_gpu: chip.name === model.chip ? "" : " and on another GPU than the model's"};
+    const given = {median: span("median"), most: span("most"), others: known.length < stages.length ? "; other times are recorded" : "", and_gpu: chip.name === model.chip ? "" : " and on another GPU than the model's"};
     const [differ, least, most] = [model.eager_differs, ...model.dataloader].map((times) => times.toFixed(1));
     return [filled("range"), ...(known.length ? [filled("model", given)] : []), filled("host", {host: model.host, differ, least, most})].join(" ");
   }

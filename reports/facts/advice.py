@@ -39,16 +39,17 @@ SENTENCES = {
     "may_capture": "{stay}; an epoch in a graph ({own}) may gain another {times}: measure it by `advise --measure`.",
     "no_capture": "{stay}, and an epoch in a graph ({own}) gains nothing.",
     "kernels": "Kernels of your own in float32 gain {times} over `{reference}`, as in `{rung}`.",
-    "no_kernels": "No float32 rung is surely faster than the best library, `{reference}`{may}.",
+    "no_kernels": "No float32 rung here is surely faster than the best library, `{reference}`{may}.",
     "may_kernels": "; `{rung}` may gain {times}",
     "lower_library": "In {precision}, `{reference}` gains {times} over `{other}`.",
     "lower": "In {precision}, `{rung}` gains {times} over `{reference}` in {own}.",
-    "no_lower": "No rung of lower precision is surely faster than `{reference}`.",
+    "no_lower": "No rung here of lower precision is surely faster than `{reference}`.",
     "time": "{epochs} of {images} images, with the time to prepare, should take {eager} in eager mode and {best} at "
     "best, by `{rung}` ({precision}){worth}.",
     "range": "Nine in ten should lie within the range.",
-    "model": "~: by a model of recorded runs{others}. On networks left out of it, the median errors of these stages "
-    "are {median} and those of nine in ten within {most}; the range widens away from recorded networks{and_gpu}.",
+    "model": "~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, often faster{others}. On "
+    "networks left out, median errors are {median}, nine in ten {most}; the range widens away from recorded "
+    "ones{and_gpu}.",
     "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, and "
     "eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
     "DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
@@ -231,7 +232,7 @@ def notes(outlooks: Outlooks) -> list[str]:
     """What the range and the model are, how far the model was off, and what the times do not count."""
     stages = deciding(outlooks)
     by_model = [outlook for outlook in stages if not outlook.is_recorded]
-    others = ", other times are recorded" if len(by_model) < len(stages) else ""
+    others = "; other times are recorded" if len(by_model) < len(stages) else ""
     and_gpu = " and on another GPU than the model's" if outlooks.guess else ""
     errors = {"median": [row.median_error for row in by_model], "most": [row.most_error for row in by_model]}
     shares = {name: [numbers.rough_share(share) for share in sorted(of)] for name, of in errors.items()}

@@ -98,12 +98,12 @@ def test_a_gain_is_sure_beyond_the_errors_of_both(base: Outlook, new: Outlook, t
             "Counting the time to compile, it pays to change to `torch-compile` from about 22 epochs on. Use "
             "torch.compile (whole step, reduce-overhead, bf16): 8.5x (5.6-13) as fast as eager "
             "mode; an epoch in a graph (float32) may gain another 1.6x (1.0-2.4): measure it by `advise --measure`. No "
-            "float32 rung is surely faster than the best library, `torch-graph`.",
+            "float32 rung here is surely faster than the best library, `torch-graph`.",
         ),
         (
             [*small(**{"torch-graph": 800.0, "torch-compile": 820.0, "jax-scan": 900.0}), one("cuda-graph", 810.0)],
             "Stay with PyTorch as it is: torch.compile is not surely faster, and an epoch in a graph (float32) gains "
-            "nothing. No float32 rung is surely faster than the best library, `torch-graph`.",
+            "nothing. No float32 rung here is surely faster than the best library, `torch-graph`.",
         ),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_reference_of_lower_precision_decides_if_it_beats_its_float32_form() -
     told, unsure = verdict(found)[1], verdict(outlooks(*small(), amp, GRID, one("bf16", 10.0, 2.0, "bfloat16")))[1]
     assert told.startswith("Capture your epoch in a graph (bf16): 47x")
     assert "In bf16, `torch-graph-amp` gains 1.9x (1.4-2.6) over `jax-scan`. In bf16, `grid-bf16` gains 2.1x" in told
-    assert unsure.endswith("No rung of lower precision is surely faster than `torch-graph-amp`.")
+    assert unsure.endswith("No rung here of lower precision is surely faster than `torch-graph-amp`.")
 
 
 def test_what_it_saves_is_told_in_time_and_a_short_training_is_not_worth_it() -> None:

@@ -48,8 +48,7 @@ SENTENCES = {
     "best, by `{rung}` ({precision}){worth}.",
     "range": "Nine in ten should lie within the range.",
     "model": "~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, often faster{others}. On "
-    "networks left out, median errors are {median}, nine in ten {most}; the range widens away from recorded "
-    "ones{and_gpu}.",
+    "networks left out, median errors are {median}, nine in ten within {most}, more away from recorded ones{and_gpu}.",
     "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, and "
     "eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
     "DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",

@@ -29,7 +29,7 @@ ENTRY = re.compile(
     r"(?P<networks>[\dx, and-]+), batch (?P<batch>\d+): (?:(?P<most>at most )|(?P<low>[\d.]+) to )?(?P<high>[\d.]+) "
     r"(?:us(?: (?P<way>less|more) than (?P<base>[\w-]+))?|x of (?P<of>[\w-]+))"
 )
-SAME_CHIP = {"H100 80GB HBM3": "H200", "H200": "H100 80GB HBM3"}  # but for their memory
+ONE_CHIP = ("H100 80GB HBM3", "H200")  # but for the memory
 CACHED_BYTES = 50 << 20  # of L2: where a network's float32 weights fit, that memory has no say
 CPU = "CPU"
 GPU = re.compile(r"on (?P<gpu>[^:;,]+): ")
@@ -108,11 +108,12 @@ def prediction(stage: StageResult, results: Results) -> Prediction | None:
 
 
 def _machine(stage: StageResult, results: Results) -> str:
-    """The names of the GPU and of its chip; for a stage on the CPU also `CPU with 2 cores`."""
+    """The names of the GPU and of those with its chip; for a stage on the CPU also `CPU with 2 cores`."""
+    name = gpu_name(results)
     if stage.device != "cpu":
-        name, cached = gpu_name(results), 4 * sum(results.problem.weights) <= CACHED_BYTES
-        return f"{name}, {next((twin for chip, twin in SAME_CHIP.items() if cached and chip in name), '')}"
-    return f"{gpu_name(results)}, {CPU} with {results.environment.get('cpu', {}).get('cores_usable')} cores"
+        cached = 4 * sum(results.problem.weights) <= CACHED_BYTES
+        return ", ".join((name, *ONE_CHIP)) if cached and any(chip in name for chip in ONE_CHIP) else name
+    return f"{name}, {CPU} with {results.environment.get('cpu', {}).get('cores_usable')} cores"
 
 
 def _here(stage: StageResult, results: Results) -> Prediction | None:
@@ -136,13 +137,15 @@ def judge(stage: StageResult, results: Results) -> Judgement | None:
         return None
     measured, text = _measured(predicted, own_us, base_us or 0.0)
     hit = predicted.low * (1 - predicted.near) <= measured <= predicted.high * (1 + predicted.near)
-    return Judgement(predicted.text, text, hit, predicted.of not in ("", stage.below))
+    of_this = stage.device == "cpu" or predicted.gpu in gpu_name(results)
+    told = predicted.text if of_this else f"{predicted.text} on {predicted.gpu}"
+    return Judgement(told, text, hit, predicted.of not in ("", stage.below))
 
 
 def outcome(stage: StageResult, results: Results) -> tuple[str, str]:
     """What was predicted for this network and batch, and the verdict: (`15 to 20 us`, `hit`).
 
-    Both are empty without a prediction. One for another GPU is shown and not judged.
+    Both are empty without a prediction. One for another GPU is shown with its name, and not judged on another chip.
     """
     judgement = judge(stage, results)
     if judgement is not None:

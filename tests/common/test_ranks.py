@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from common.problem import Params
+from common.ranks import Others, shared_params
 
 ROOT = Path(__file__).parents[2]
 LOST, HOWS = "common.ranks.RankError: ", ("is-killed", "is-stopped", "fails")
@@ -99,3 +104,11 @@ def faults(*, keeps: bool) -> int:
 @pytest.mark.skipif(sys.platform != "linux", reason="mallopt is of the GNU C library")
 def test_freed_memory_is_used_again_without_new_pages() -> None:
     assert faults(keeps=True) < 100 < faults(keeps=False)
+
+
+def test_weights_and_biases_are_shared_each_in_its_place() -> None:
+    file, numbers = os.memfd_create("ranks"), np.arange(1, 18, dtype=np.float32)
+    params = Params((numbers[:6].reshape(2, 3), numbers[6:12].reshape(3, 2)), (numbers[12:15], numbers[15:]))
+    Others([], file).load(0, params)
+    seen = shared_params(file, [tensor.shape for tensor in params.weights + params.biases])
+    assert all(map(np.array_equal, seen.tensors().values(), params.tensors().values()))

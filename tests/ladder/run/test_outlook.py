@@ -60,6 +60,8 @@ def test_another_gpu_s_own_records_go_before_times_that_are_carried_over() -> No
     assert found["torch-compile"].us == pytest.approx(us["torch-compile"], abs=1e-3)
     assert told.guess.startswith("Times without ~ are recorded (results/reference/h100-80gb-hbm3/hidden-256, ")
     assert {near.path.split("/")[2] for near in told.nearest} == {"h100-80gb-hbm3"}
+    validated = outlooks(asked((2048,) * 4, 64, gpu="H100"))
+    assert not any(stage.is_recorded for stage in validated.stages)  # its time has validations in it
     for name in ("NVIDIA H100 PCIe", "H100 NVL"):
         other = outlooks(asked((256,), gpu=name))
         assert other.guess.startswith("A guess: ")

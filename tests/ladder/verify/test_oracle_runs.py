@@ -250,6 +250,7 @@ def test_a_gpu_trains_short_runs_as_numpy_does(
 
 
 @pytest.mark.gpu
+@pytest.mark.alone  # where a GPU that others use refuses, NumPy trains in its stead
 @pytest.mark.parametrize("hidden", [(), (12, 8), (256,)], ids=str)
 def test_cupy_trains_short_runs_much_as_numpy_does(hidden: tuple[int, ...], tmp_path: Path) -> None:
     problem, short = small_problem(epochs=1, hidden=hidden), Short(SHORT.tasks, [*ROUNDINGS])

@@ -24,7 +24,6 @@ from tools.site.records import REFERENCE, Records
 
 FIRST = "runs/h100-80gb-hbm3-logistic.html"  # the run whose picture the front page shows
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?")
-CLIMB = Path("docs") / "climb"  # whose links to a rung in a report lead to the rung's own page, to be climbed there
 PICTURE = re.compile(r"<!-- picture:begin -->.*<!-- picture:end -->", re.DOTALL)
 ENTRANCES = """<h2>What would it buy on your network?</h2>
 {calculator}
@@ -49,7 +48,7 @@ def navigation() -> Iterator[tuple[str, str]]:
 
 
 def write_documents(records: Records, pages: Path) -> None:
-    """Copy README and every document, report, figure and file of code that one of them links to; add the site's own."""
+    """Copy README and every document, figure and file of code that one of them links to; add the site's own."""
     root = records.root
     waiting, seen = [root / "README.md"], set[Path]()
     while waiting:
@@ -73,23 +72,24 @@ def write_documents(records: Records, pages: Path) -> None:
 
 
 def _to_page(source: Path, records: Records, link: re.Match[str]) -> str:
-    """A link as it is, but one to a record leads to the page of its run or study, since records are too large."""
+    """A link as it is, but one to a record or its report leads to the page of its run or study, to the rung there."""
     target = (source.parent / link["address"]).resolve()
-    if link["place"] and source.parent == records.root / CLIMB and (page := _rung_page(records, target, link["place"])):
-        return link[1] + os.path.relpath(page, source.parent)
-    if target.suffix != ".json" or not target.is_file() or not target.is_relative_to(records.root / REFERENCE):
+    if target.suffix != ".json" and target.name != "report.md":
         return link[0]
-    return f"{link[1]}{os.path.relpath(records.root / records.page_of(target), source.parent)}{link['place'] or ''}"
+    if not target.is_file() or not target.is_relative_to(records.root / REFERENCE):
+        return link[0]
+    address = records.page_of(target)
+    if address not in records.runs and address not in records.studies:
+        return link[0]
+    page = os.path.relpath(records.root / address, source.parent)
+    return f"{link[1]}{page}{_rung_place(records, address, link['place'] or '')}"
 
 
-def _rung_page(records: Records, report: Path, place: str) -> Path | None:
-    """The place of a rung on its run's page, by its heading in the run's report; None for any other link."""
-    if report.name != "report.md" or not report.is_relative_to(records.root / REFERENCE):
-        return None
-    address = records.page_of(report)
+def _rung_place(records: Records, address: str, place: str) -> str:
+    """The place of a rung on its run's page, by the place of its heading in the run's report; empty for any other."""
     stages = records.runs[address].stages if address in records.runs else []
     name = max((stage.name for stage in stages if place.startswith(f"#{stage.name}-")), key=len, default="")
-    return records.root / f"{address}#{name}" if name else None
+    return name and f"#{name}"
 
 
 def _entrance(records: Records) -> str:

@@ -12,13 +12,13 @@ from msgspec.structs import replace
 
 from ladder.options.parsers import parse
 from ladder.records.run import Results, load
-from reports.markdown.climb import ChapterRun, chapters, diff, rendered
+from reports.markdown.climb import FOLDER, ChapterRun, chapters, diff, rendered
 from reports.report_error import ReportError
 
 ROOT = Path(__file__).parents[3]
 CLIMB = ROOT / "docs" / "climb"
 REFERENCE = ROOT / "results" / "reference"
-LOGISTIC = REFERENCE / "h200" / "logistic"
+LOGISTIC = REFERENCE / FOLDER / "logistic"
 TEMPLATES = sorted((CLIMB / "templates").glob("*.md.j2"))
 ESSAY = ROOT / "docs" / "essay.md.j2"
 CHAPTERS = [page for page in sorted(CLIMB.glob("*.md")) if page.name != "README.md"]
@@ -63,7 +63,7 @@ def test_the_essay_is_written_with_the_chapters_and_is_short() -> None:
     assert (
         text.splitlines()[0] == "<!-- Written by `python run_ladder.py readme` from docs/essay.md.j2. Do not edit. -->"
     )
-    assert "\n# From 77 microseconds to 1.18\n" in text
+    assert "\n# From 83 microseconds to 1.20\n" in text
     assert len(text.split()) <= 2500
 
 
@@ -119,13 +119,13 @@ def test_every_figure_of_the_climb_stands_in_a_chapter() -> None:
 
 def test_a_pair_of_timelines_and_a_way_name_both_of_their_ends_and_numbers_are_recorded(tmp_path: Path) -> None:
     run = ChapterRun(load(LOGISTIC))
-    assert "<title>Three steps of naive, 77.1 us/step and async, 62.6 us/step" in run.timeline("async")
-    assert "<title>From 17.6 to " in run.way("cuda-graph", "fused-bias")
+    assert "<title>Three steps of naive, 83.4 us/step and async, 58.7 us/step" in run.timeline("async")
+    assert "<title>From 18.0 to " in run.way("cuda-graph", "fused-bias")
     with pytest.raises(LookupError, match="no way from cuda-graph to async"):
         run.way("cuda-graph", "async")
     page = tmp_path / "page.md.j2"
     page.write_text('{{ us["naive"] }} {{ less("async", "naive") }} {{ launches["naive"] }}')
-    assert rendered(page, {"logistic": run}).splitlines()[-1] == "77.1 14.5 8"
+    assert rendered(page, {"logistic": run}).splitlines()[-1] == "83.4 24.7 8"
 
 
 def test_a_diff_has_both_classes_without_docstrings(tmp_path: Path) -> None:

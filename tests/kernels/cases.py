@@ -65,6 +65,7 @@ from tests.stages.persistent import cluster_model
 
 UNIT = 2.0**-24  # half the gap between 1 and the next float32
 HALF_UNIT = 2.0**-12  # the same of float16, rounded up
+BARELY = np.float32(2**-29)  # an output above 0 whose float16 halves are zeros, also of 16 times it
 TINY = float(np.finfo(np.float32).tiny)  # below this, float32 has a small absolute error, not a relative one
 
 GEMM_TILE = 16
@@ -605,8 +606,8 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         problem = Problem(1, classes, (units,), batch)
         layout, memory = _layout(i < 6)(problem, halves), ParameterMemory(HostDevice().empty, problem)
         sums = _sums(random, layout, units)
-        # Units that are on or off for all images: rounding would decide about one at its ReLU's corner.
-        hidden_bias = random.choice(np.array([2, -2], np.float32), units)
+        # Units on or off for all images: rounding would decide about one at its ReLU's corner. The first is barely on.
+        hidden_bias = np.append(BARELY, random.choice(np.array([2, -2], np.float32), units - 1))
         weights = np.zeros((layout.width, CLASSES))
         weights[:units, :classes] = _normal(random, (units, classes)) / np.float32(np.sqrt(units))
         bias, labels = _normal(random, (classes,)), _labels(random, batch, classes)
@@ -640,7 +641,8 @@ def hidden_head(random: Generator) -> Iterator[Case]:
             own = np.arange(batch) // EDGE % blocks == block
             noise = (2 * rounding + (2 * own.sum() + 8) * UNIT) * dlogits[own] + error[own]
             hidden = back[own] + (2 * own.sum() + 8) * UNIT * (dlogits[own] @ w.T)
-            shares[block] = [*(outputs[own].T @ noise).ravel(), *noise.sum(axis=0), *hidden.sum(axis=0)]
+            of_weights = outputs[own].T @ noise + BARELY * dlogits[own].sum(axis=0)
+            shares[block] = [*of_weights.ravel(), *noise.sum(axis=0), *hidden.sum(axis=0)]
         wide = np.zeros((batch, layout.width))
         wide[:, :units] = scale * back
         loss = -(-batch // blocks // EDGE) * EDGE * (4 * off.max() + 2 * off_powers)
@@ -662,12 +664,12 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         memory = ParameterMemory(HostDevice().empty, problem)
         sums = _sums(random, layout, hidden[0])
         labels = _labels(random, batch, classes)
-        # Units that are on or off for all images: rounding would decide about one at its ReLU's corner.
-        biases = [random.choice(np.array([2, -2], np.float32), units) for units in hidden]
+        # Units on or off for all images: rounding would decide about one at its ReLU's corner. The first is barely on.
+        biases = [np.append(BARELY, random.choice(np.array([2, -2], np.float32), units - 1)) for units in hidden]
         biases.append(_normal(random, (classes,)))
         padded = np.zeros((layout.further, layout.width, layout.width))
         for own, above, below in zip(padded, hidden[1:], hidden[:-1], strict=True):
-            own[:below, :above] = 0.2 * _normal(random, (below, above)) / np.float32(np.sqrt(below))
+            own[:below, 1:above] = 0.2 * _normal(random, (below, above - 1)) / np.float32(np.sqrt(below))
         last = np.zeros((layout.width, CLASSES))
         last[: hidden[-1], :classes] = _normal(random, (hidden[-1], classes)) / np.float32(np.sqrt(hidden[-1]))
         if classes > 2:  # every row whose label is the second of two classes that tie is wrong
@@ -721,7 +723,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
             own = np.arange(batch) // layout.head_rows % blocks == block
             summing = (2 * own.sum() + 8) * UNIT
             noise = (2 * rounding + summing) * last_size[own] + last_error[own]
-            of_weights = outputs[-1][own].T @ noise + offs[-1][own].T @ last_size[own]
+            of_weights = outputs[-1][own].T @ noise + (offs[-1][own] + BARELY).T @ last_size[own]
             of_hidden = [
                 (each[own] + (rounding + summing) * its_size[own]).sum(axis=0)[:units]
                 for each, its_size, units in zip(errors, sizes_of_gradients, hidden, strict=True)
@@ -782,11 +784,11 @@ def _layout(is_late: bool) -> type[Layout]:
 
 
 def _sums(random: Generator, layout: Layout, units: int) -> Array:
-    """The first layer's sums as a head takes them."""
+    """The first layer's sums as a head takes them, of its first unit zeros."""
     parts = 1 if isinstance(layout, EarlyLayout) else layout.halves
     number = np.float32 if layout.halves == EXACT else np.float16
     sums = np.zeros((layout.problem.batch_size, parts, layout.width), number)
-    sums[..., :units] = random.normal(0, 0.2, (*sums.shape[:-1], units))
+    sums[..., 1:units] = random.normal(0, 0.2, (*sums.shape[:-1], units - 1))
     return sums.reshape(len(sums), -1)
 
 

@@ -55,6 +55,7 @@ struct Sums {
 
 struct Outputs {
     unsigned pairs[HALVES][2][PAIRS];
+    unsigned passed[2][PAIRS];  // the same as bfloat16, zeros where ReLU was alone; halves are zeros of one up to 2^-29
 };
 
 // A warp's weights of one group as right factors: for the logits, a run's weights of classes g and g + 8; for the way back,
@@ -127,9 +128,10 @@ __device__ inline void activate(Outputs& outputs, const int4 (&chunks)[2][CHUNKS
             z[3] = float32_sum(second.z, second.w, low_second.z, low_second.w);
         }
         for (int pair = 0; pair < PAIRS; ++pair) {
-            const float x = z[pair].x + bias[2 * pair], y = z[pair].y + bias[2 * pair + 1];
+            const float x = relu_of(z[pair].x + bias[2 * pair]), y = relu_of(z[pair].y + bias[2 * pair + 1]);
+            outputs.passed[i][pair] = cvt_bf16x2(x, y);
             unsigned halves[HALVES];
-            split(halves, x < 0.0f ? 0.0f : x * OUTPUT_SCALE, y < 0.0f ? 0.0f : y * OUTPUT_SCALE);  // a NaN stays one
+            split(halves, x * OUTPUT_SCALE, y * OUTPUT_SCALE);
             for (int half = 0; half < HALVES; ++half) outputs.pairs[half][i][pair] = halves[half];
         }
     }
@@ -231,7 +233,7 @@ __device__ inline void multiply_back(const Memory& memory, const Outputs& output
         }
         multiply_halves(c, a, b, 0);
         for (int i = 0; i < 2; ++i) {
-            const unsigned passed = outputs.pairs[0][i][pair];
+            const unsigned passed = outputs.passed[i][pair];
             const float x = passed & 0x7fffu ? c[2 * i] * (1.0f / WEIGHT_SCALE) : 0.0f;
             const float y = passed & 0x7fff0000u ? c[2 * i + 1] * (1.0f / WEIGHT_SCALE) : 0.0f;
             bias_gradient[2 * pair] += x, bias_gradient[2 * pair + 1] += y;

@@ -160,7 +160,7 @@ __device__ inline void multiply(float (&c)[R][C][4], const Number (&a)[HALVES][R
 }
 
 // The tile's numbers of a warp's units = c, once all warps have read what was there. Returns a bit for each number, if none is
-// negative: whether its first half is not zero. Bits 15 and 31 are those of the last pair.
+// negative: whether it is not zero; halves are zeros of an output up to 2^-29. Bits 15 and 31 are those of the last pair.
 __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
     const int lane = threadIdx.x % WARP, g = lane / 4, t = lane % 4;
     Number* own = &tile.numbers[0][g][unit + 2 * t];
@@ -169,9 +169,10 @@ __device__ inline unsigned overwrite(Tile& tile, const Sums& c, int unit) {
 #pragma unroll
     for (int i = 0; i < 2 * EDGES; ++i) {
         for (int column = 0; column < COLUMNS; ++column) {
+            const float x = c[i / 2][column][i % 2 * 2], y = c[i / 2][column][i % 2 * 2 + 1];
+            bits = bits >> 1 | (cvt_bf16x2(x, y) + 0x7fff7fffu & 0x80008000u);
             unsigned halves[HALVES];
-            split(halves, c[i / 2][column][i % 2 * 2], c[i / 2][column][i % 2 * 2 + 1]);
-            bits = bits >> 1 | (halves[0] + 0x7fff7fffu & 0x80008000u);
+            split(halves, x, y);
             for (int half = 0; half < HALVES; ++half) {
                 *reinterpret_cast<unsigned*>(own + (half * ROWS + 8 * i) * STRIDE + 8 * column) = halves[half];
             }

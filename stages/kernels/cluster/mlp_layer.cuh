@@ -2,27 +2,27 @@
 #include "cluster/mlp_plan.cuh"
 
 // Adds up the parts that the senders sent for own units of a hidden layer, and writes their outputs: for a turn's images,
-// or in the first layer for all images of the warp group.
+// or in the first layer for all images of the warp group. One above 0 has a high half, and so at least LEAST_HALF.
 template <int INDEX>
 __device__ void collect(const Block& block, int turn) {
     constexpr int OWN_PAIRS = INDEX == 0 ? PAIRS_OF_GROUP : TURN_PAIRS;
     constexpr Layer layer = plan.layers[INDEX];
     constexpr int PART = layer.slots * PAIRS, SENDERS = INDEX == 0 ? SPLIT * WAYS : BLOCKS;
-    constexpr float SCALE = 1.0f / (INDEX == 0 ? WEIGHT_SCALE : WEIGHT_SCALE * OUTPUT_SCALE);
+    constexpr float SCALE = (INDEX == 0 ? OUTPUT_SCALE : 1.0f) / WEIGHT_SCALE;
     deal_out<layer.slots * OWN_PAIRS>(block, [&](int task) {
         const int slot = task / OWN_PAIRS, at = slot * PAIRS + block.first_pair(turn) + task % OWN_PAIRS;
         const Part* parts = block.at<Part>(layer.exchange) + at * WARP + block.lane;
-        const float bias = block.at<float>(layer.biases)[slot * HALF_EDGE + block.lane / 4];
+        const float bias = OUTPUT_SCALE * block.at<float>(layer.biases)[slot * HALF_EDGE + block.lane / 4];
         float4 sum = parts[0].numbers();
 #pragma unroll
         for (int sender = 1; sender < SENDERS; ++sender) {
             const float4 part = parts[sender * PART * WARP].numbers();
             sum.x += part.x, sum.y += part.y, sum.z += part.z, sum.w += part.w;
         }
-        const auto output = [&](float sum) { return OUTPUT_SCALE * fmaxf(SCALE * sum + bias, 0.0f); };
+        const auto relu = [](float x) { return fmaxf(x, x > 0.0f ? LEAST_HALF : 0.0f); };
         Matrix* outputs = block.at<Matrix>(layer.outputs) + 2 * at;
-        put(outputs[0], {output(sum.x), output(sum.y)}, block.lane);
-        put(outputs[1], {output(sum.z), output(sum.w)}, block.lane);
+        put(outputs[0], {relu(SCALE * sum.x + bias), relu(SCALE * sum.y + bias)}, block.lane);
+        put(outputs[1], {relu(SCALE * sum.z + bias), relu(SCALE * sum.w + bias)}, block.lane);
     });
 }
 
@@ -149,7 +149,7 @@ __device__ void backward(const Block& block, int turn) {
             float2 sum = sums_of(sums[0], c);
 #pragma unroll
             for (int i = 1; i < 4; ++i) sum.x += sums_of(sums[i], c).x, sum.y += sums_of(sums[i], c).y;
-            // A zero output has a zero high half.
+            // Only an output that ReLU stopped has a zero high half: see `collect`.
             const unsigned output = block.at<Matrix>(below.outputs)[slot * IMAGES + images].halves[0][block.lane];
             put(block.at<Matrix>(below.exchange)[block.received_as<INDEX - 1>(slot) * IMAGES + images],
                 {(output & 0xffff) == 0 ? 0.0f : sum.x / WEIGHT_SCALE, output >> 16 == 0 ? 0.0f : sum.y / WEIGHT_SCALE},

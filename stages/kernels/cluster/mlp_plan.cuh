@@ -18,6 +18,7 @@ constexpr int CLASS_CHUNKS = 2;  // classes are padded to sixteen
 constexpr float WEIGHT_SCALE = HALVES == 2 ? 16.0f : 1.0f;
 constexpr float OUTPUT_SCALE = HALVES == 2 ? 16.0f : 1.0f;
 constexpr float GRADIENT_SCALE = 256.0f;
+constexpr float LEAST_HALF = 1.0f / (1 << 24);  // float16's smallest number
 constexpr float NO_CLASS = -3.4e38f;  // the logit of a padded class: its power is 0
 
 // Weights of a chunk of units by a chunk of the layer below, times WEIGHT_SCALE: float32, two of a row a lane, and as a factor.

@@ -31,7 +31,7 @@ from ladder.run.entries import entry_of
 from ladder.run.judge import TRAINED, drawn_salt
 from ladder.run.jury import Jury
 from ladder.run.observer import DownloadObserver
-from ladder.run.preflight import cannot_run, describe_problem, posed, refuse_idle_gpus
+from ladder.run.preflight import cannot_run, describe_problem, misfit, posed, refuse_idle_gpus
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.failed_checks import first_cause, what_to_look_at
@@ -129,7 +129,7 @@ class Checker:
             self._dataset.save(Path(job.dataset))
             stage_run.fail(f"it {OVERWROTE}")
         elif result.misfit:
-            stage_run.skip(result.misfit)
+            stage_run.skip(misfit(stage_run.entry.stage, self._problem, self._steps, result.misfit))
         elif result.error is not None:
             stage_run.crash(result.error)
         elif limits not in (None, NO_LIMITS) and result.unprofiled and "cuda" not in stage_run.entry.stage.needs:
@@ -206,7 +206,7 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
     stage_run = StageRun(entry, steps := problem.steps(len(dataset.train.images)))
     began, output = time.monotonic(), ""
     with blamed_on(asked.file):
-        if reason := stage.misfit(problem, steps):
+        if reason := misfit(stage, problem, steps):
             raise UsageError(f"{name}: does not take this problem: {reason}")
     with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem) * problem.networks) as scratch:
         checker = Checker(

@@ -12,7 +12,7 @@ from ladder.machine.environment import missing
 from ladder.options.commands import Run
 from ladder.records.run import ResultsError, load
 from ladder.run.entries import CLASSES, IMAGES, INPUTS, all_entries
-from ladder.run.preflight import cannot_run, refuse_idle_gpus
+from ladder.run.preflight import cannot_run, misfit, refuse_idle_gpus
 from ladder.run.session import check_any_runs
 from stages.registry import select
 
@@ -40,9 +40,9 @@ def dry_run(asked: Run, runs: Path) -> Planned:
     refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
     problem = options.problem(INPUTS, CLASSES)
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
-    reasons = {entry.stage.name: cannot_run(entry.stage) or entry.stage.misfit(problem, steps) for entry in chosen}
+    reasons = {entry.stage.name: cannot_run(entry.stage) or misfit(entry.stage, problem, steps) for entry in chosen}
     check_any_runs(reasons)
-    stages = [name for name, why in reasons.items() if why is None]
+    stages = [name for name, why in reasons.items() if not why]
     each_s = options.seconds_a_stage
     in_all_s = options.seconds_in_all
     return Planned(

@@ -17,7 +17,9 @@ from ladder.machine.environment import cores_usable, missing
 from ladder.options.run_options import RunOptions
 from ladder.records.run import ProblemRecord
 from ladder.run.observer import DownloadObserver
+from stages.engine.misfit import HINT
 from stages.engine.stage import Stage
+from stages.registry import load_all
 
 # Per parameter in float64: value, gradient and initial value, and the results of three verified first updates.
 ORACLE_BYTES = 56
@@ -72,6 +74,14 @@ def cannot_run(stage: Stage) -> str | None:
     reason = missing(stage.needs)
     ageless = [need for need in stage.needs if not need.startswith("sm_")]
     return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
+
+
+def misfit(stage: Stage, problem: Problem, steps: int, told: str = "") -> str:
+    """Why a stage does not take a problem, as it says or `told`, with the closest rung that does; empty if it does."""
+    reason, hint, name = (told or stage.misfit(problem, steps) or "").partition(HINT)
+    while (rung := load_all().get(name.strip("`."))) and (others := rung.stage.misfit(problem, steps)):
+        name = others.partition(HINT)[2]
+    return reason + (hint + name if name or not hint else "The closest rungs do not take it either.")
 
 
 def refuse_idle_gpus(gpus: int, stages: Sequence[Stage]) -> None:

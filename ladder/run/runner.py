@@ -56,7 +56,7 @@ from ladder.run.expected import expected_here
 from ladder.run.judge import drawn_salt
 from ladder.run.jury import Jury
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import cannot_run, gpu_has_no_room, room_for_stages
+from ladder.run.preflight import cannot_run, gpu_has_no_room, misfit, room_for_stages
 from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profiled
@@ -320,12 +320,12 @@ class Runner:
     def _skip_unrunnable(self) -> None:
         for stage_run in self._stage_runs:
             stage = stage_run.entry.stage
-            reason = cannot_run(stage) or stage.misfit(self._problem, self._steps)
-            if stage.needs and reason is None:
+            reason = cannot_run(stage) or misfit(stage, self._problem, self._steps)
+            if stage.needs and not reason:
                 validated = len(self._dataset.test.images) if self._problem.validate_every else 0
                 images = len(self._dataset.train.images) + validated
-                reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib)
-            if reason is not None and not stage_run.processes:
+                reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib) or ""
+            if reason and not stage_run.processes:
                 stage_run.skip(reason)
 
     def _check_first(self) -> None:
@@ -616,7 +616,7 @@ class Runner:
             culprit = "it or a stage beside it" if self._settings.at_once > 1 else "it"
             stage_run.fail(f"{culprit} {OVERWROTE}")
         elif result.misfit:
-            stage_run.skip(result.misfit)
+            stage_run.skip(misfit(stage_run.entry.stage, self._problem, self._steps, result.misfit))
         elif result.error is None:
             self._observer.step("checking against float64")
             try:

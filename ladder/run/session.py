@@ -25,7 +25,7 @@ from ladder.run.code_watch import Disk, hashes_of, keep_sources
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import cannot_run, cut, dataset_of, describe_problem, posed, refuse_idle_gpus
+from ladder.run.preflight import cannot_run, cut, dataset_of, describe_problem, misfit, posed, refuse_idle_gpus
 from ladder.run.runner import Runner
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
@@ -76,7 +76,7 @@ def begin(
     check_any_runs({entry.stage.name: cannot_run(entry.stage) for entry in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))
-    check_any_runs({each.stage.name: cannot_run(each.stage) or each.stage.misfit(problem, steps) for each in chosen})
+    check_any_runs({each.stage.name: cannot_run(each.stage) or misfit(each.stage, problem, steps) for each in chosen})
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):

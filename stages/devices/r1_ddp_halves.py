@@ -50,8 +50,8 @@ class PeerHalvesEpoch(HalvesEpoch):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem does not fit, and the closest rung; empty if it fits."""
-        several = len(problem.hidden) > 1 or problem.gpus > 2
-        reason = with_closest("Needs one hidden layer and two GPUs." if several else "", "ddp-peer")
+        several, closest = len(problem.hidden) > 1 or problem.gpus > 2, "ddp-peer" if problem.gpus == 2 else "ddp-step"
+        reason = with_closest("Needs one hidden layer and two GPUs." if several else "", closest)
         return reason or super().misfit(problem, steps)
 
     @classmethod

@@ -8,10 +8,12 @@ from typing import Any
 
 from common.errors import MisfitError
 
+HINT = "Closest rung here: "
+
 
 def with_closest(reason: str, name: str) -> str:
-    """The reason why a problem does not fit, and the closest rung that takes it; empty without a reason."""
-    return f"{reason} Closest rung here: `{name}`." if reason else ""
+    """The reason why a problem does not fit, and the next rung to try; empty without a reason."""
+    return f"{reason} {HINT}`{name}`." if reason else ""
 
 
 @contextmanager

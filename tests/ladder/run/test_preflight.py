@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from common.problem import Problem
 from ladder.run import preflight
 from ladder.run.preflight import LAUNCHERS, cut, dataset_of, gpu_has_no_room, leaves_to_rank_0, room_for_stages
 from ladder.run.session import check_same_data
+from stages.registry import load_all
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 from tests.reports import sample
 
@@ -49,6 +51,32 @@ def test_an_estimate_finds_networks_that_do_not_fit_into_gpu_memory() -> None:
     reason = gpu_has_no_room(large, 60000, 60_000.0)
     assert reason == "needs about 65 GiB of GPU memory, this GPU has 59 GiB; choose smaller layers"
     assert gpu_has_no_room(small, 10_000_000, 24_000.0) is not None  # the images take memory, too
+
+
+@pytest.mark.parametrize("hidden", [(), (64,), (2000,), (128, 64), (128,) * 5, (60_000,)], ids=str)
+@pytest.mark.parametrize("batch", [8, 128, 1 << 20])
+@pytest.mark.parametrize(("networks", "gpus"), [(1, 1), (2, 1), (1, 2), (1, 3)])
+def test_the_closest_rung_takes_the_problem(
+    hidden: tuple[int, ...], batch: int, networks: int, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stages.engine.stage.devices", lambda: [SimpleNamespace(name="H100")] * gpus)
+    problem = Problem(784, 10, hidden, batch, networks=networks, gpus=gpus)
+    stages = {name: entry.stage for name, entry in load_all().items()}
+    reasons = {name: preflight.misfit(stage, problem, 40) for name, stage in stages.items()}
+    assert all(bool(reasons[name]) == bool(stage.misfit(problem, 40)) for name, stage in stages.items())
+    for reason in filter(None, reasons.values()):
+        _, hint, closest = reason.partition("Closest rung here: ")
+        assert not hint or not reasons[closest.strip("`.")]
+
+
+def test_the_closest_rung_gives_way_to_the_next_that_takes_the_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead, fleet = (load_all()[name].stage for name in ("cluster-ahead-fp16", "fleet-grid"))
+    wide, widest = Problem(784, 10, (1025,)), Problem(784, 10, (60_000,), networks=2)
+    told = "1025 units exceed the limit of 1024. Closest rung here: `persistent-grid`."
+    assert preflight.misfit(ahead, wide, 469) == told
+    assert preflight.misfit(ahead, wide, 469, told) == told
+    monkeypatch.setattr("stages.fusion.r1_fleet_graph.MOST_ELEMENTS", 1)
+    assert preflight.misfit(fleet, widest, 40).endswith(" of shared memory. The closest rungs do not take it either.")
 
 
 def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(

@@ -235,12 +235,13 @@ class StageDoc(msgspec.Struct, frozen=True):
     summary: str = ""  # what the stage changes, in one line
 
 
-class PartRecord(msgspec.Struct, frozen=True):
+class PartRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """A part of a rung's recipe: `launch`, `GraphEpoch`, `stages/classic/r6_cuda_graph.py`."""
 
     name: str
     chosen: str  # the class
     file: str  # that defines it, from the root of the project
+    replaced: bool = False  # the launch does its work instead; older results do not say so
 
 
 class StageCode(msgspec.Struct, frozen=True):

@@ -365,7 +365,7 @@ class StageRun:
             regime=stage.regime,
             takes_gpus=stage.takes_gpus,
             hides_copies=stage.recipe is not None and stage.recipe.data.hides_copies,
-            recipe=[PartRecord(part.name, part.chosen, part.file) for part in stage.parts],
+            recipe=[PartRecord(part.name, part.chosen, part.file, part.replaced) for part in stage.parts],
             precision=stage.precision,
             status=self.status or "skipped",
             reason=self.reason if self.status else "not measured yet; continue with --resume",

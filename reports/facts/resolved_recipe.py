@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ladder.records.run import Results, StageResult
 
 ORDER = ("memory", "data", "gemm", "epilogue", "head", "update", "metrics", "launch")  # of a recipe's parts
+BESIDE_A_KERNEL = ("data", "metrics", "launch")  # have effect where the launch is one kernel for all steps
 
 
 @dataclass(frozen=True)
@@ -20,15 +21,16 @@ class ResolvedPart:
 
 
 def resolved_recipe(stage: StageResult, results: Results) -> list[ResolvedPart]:
-    """The parts in the order of a recipe; of an older file only those that a rung of the run changed; else empty."""
-    chosen_by = _choices(stage, results)
+    """The parts that have effect, in order; of an older file those that a rung of the run changed; else none."""
+    chosen_by, names = _choices(stage, results), BESIDE_A_KERNEL if stage.regime == "one kernel" else ORDER
     if stage.recipe:
         first = _first(stage, results)
         return [
             ResolvedPart(part.name, part.chosen, part.file, chosen_by.get(part.name, (part.chosen, first))[1])
             for part in stage.recipe
+            if part.name in names and not part.replaced
         ]
-    return [ResolvedPart(name, chosen_by[name][0], "", chosen_by[name][1]) for name in ORDER if name in chosen_by]
+    return [ResolvedPart(name, chosen_by[name][0], "", chosen_by[name][1]) for name in names if name in chosen_by]
 
 
 def _way(stage: StageResult, results: Results) -> list[StageResult]:

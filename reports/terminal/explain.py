@@ -114,8 +114,10 @@ def _print_recipe(parts: Sequence[ResolvedPart], console: Console) -> None:
     if not parts:
         return
     console.print()
-    is_whole = all(part.file for part in parts)
-    say(console, "The parts of its step" if is_whole else "The parts of its step that rungs changed", "bold")
+    which = " that rungs changed"
+    if all(part.file for part in parts):
+        which = "" if any(part.name == "gemm" for part in parts) else "; the launch does the rest itself"
+    say(console, f"The parts of its step{which}", "bold")
     print_table(
         console,
         [

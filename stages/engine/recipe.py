@@ -22,6 +22,8 @@ from common.vocabulary import Precision as Precision
 from common.vocabulary import Regime
 from stages.engine.workspace import Array, Device, Setup
 
+REPLACED = ("memory", "gemm", "epilogue", "head", "update")  # parts without effect if the launch multiplies by itself
+
 
 class Part:
     """The base class of every part."""
@@ -244,7 +246,7 @@ class Launch(Part, ABC):
     """The format of the factors if the launch multiplies by itself; None if it runs the gemm's products."""
 
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = ()
-    """How products are computed if the launch multiplies by itself; else empty. Part of the floor."""
+    """How a launch that multiplies by itself, in place of `REPLACED`, does it; else empty. Part of the floor."""
 
     weights: ClassVar[Weights | None] = None
     """How the weights travel if the launch multiplies by itself in several kernels; else None."""
@@ -289,6 +291,7 @@ class PartUse:
     name: str
     chosen: str  # the class
     file: str  # that defines the class, from the root of the project
+    replaced: bool = False  # by a launch that multiplies by itself
 
 
 @dataclass(frozen=True)
@@ -321,8 +324,9 @@ class Recipe:
     @property
     def in_words(self) -> tuple[PartUse, ...]:
         """Every part with its class and the file that defines it."""
+        replaced = REPLACED if self.launch.arithmetic else ()
         return tuple(
-            PartUse(name, part.__name__, part.__module__.replace(".", "/") + ".py")
+            PartUse(name, part.__name__, part.__module__.replace(".", "/") + ".py", name in replaced)
             for name, part in self.parts().items()
         )
 

@@ -56,6 +56,17 @@ def test_a_recorded_recipe_names_every_part_with_its_file_and_the_rung_that_chos
     ]
 
 
+def test_only_parts_that_have_effect_are_named() -> None:
+    stages = {name: load_all()[name].stage for name in ("large-batch", "persistent-grid", "fused-head", "cpu-cores")}
+    own = {name: [part.name for part in stage.parts if not part.replaced] for name, stage in stages.items()}
+    alone, whole = ["data", "metrics", "launch"], [part.name for part in stages["fused-head"].parts]
+    assert own == {"large-batch": alone, "persistent-grid": alone, "fused-head": whole, "cpu-cores": whole}
+    for regime, name, known in (("graph", "large-batch", True), ("one kernel", "persistent-grid", False)):
+        parts = [PartRecord(p.name, p.chosen, p.file, known and p.replaced) for p in stages[name].parts]
+        run = sample.replace_stage(sample.results(), "cublas", recipe=parts, regime=regime)
+        assert [part.name for part in resolved_recipe(run.stages[7], run)] == alone
+
+
 def test_an_older_file_knows_the_parts_that_its_rungs_changed() -> None:
     run = sample.results()
     assert resolved_recipe(next(one for one in run.stages if one.name == "cublas"), run) == [

@@ -56,6 +56,9 @@ BOUNDS = (
     f"{FLOOR} x cheat limit: the time as a multiple of the least that any honest program for this "
     "problem takes; a faster stage fails."
 )
+OF_ALL = (
+    "A step is one of all networks, a network-step one network's share; in a row, that is one network's time alone."
+)
 
 
 @dataclass(frozen=True)
@@ -292,12 +295,7 @@ def _learned_best(stage: StageResult, problem: ProblemRecord) -> str:
 
 def networks_in_words(results: Results) -> str:
     """How times of several networks are told, and the accuracy at each learning rate; empty where one trains."""
-    if results.problem.networks == 1:
-        return ""
-    told = (
-        "A step is one of all networks, a network-step one network's share; in a row, that is one network's time alone."
-    )
-    return " ".join(filter(None, (told, _by_rate(results))))
+    return " ".join(filter(None, (OF_ALL, _by_rate(results)))) if results.problem.networks > 1 else ""
 
 
 def _by_rate(results: Results) -> str:

@@ -13,12 +13,12 @@ from rich.console import Console
 
 from ladder.records.profile import KernelUse
 from ladder.records.program import PROGRAM
-from ladder.records.run import Results, StageResult, Status
+from ladder.records.run import ProblemRecord, Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import ResolvedPart
-from reports.facts.run_table import FOUND, disturbed_in_words, heading, reason
+from reports.facts.run_table import FOUND, OF_ALL, disturbed_in_words, heading, network_us, reason
 from reports.facts.time_breakdown import Change, Profiled
 from reports.report_error import ReportError
 from reports.terminal.console_layout import Column, print_table, say, say_titled, shortest, standard
@@ -49,7 +49,7 @@ def print_explain(
         say(console, f"{shortest(run)}: {heading(results, explained=True)}")
         console.print()
     rung = rung_view(stage, results)
-    _print_heading(rung, console)
+    _print_heading(rung, results.problem, console)
     _print_recipe(rung.recipe, console)
     if rung.profiled is not None:
         _print_blocks(rung, rung.profiled, console)
@@ -92,21 +92,22 @@ def found_stage(results: Results, name: str) -> StageResult:
     return stage
 
 
-def _print_heading(rung: RungView, console: Console) -> None:
+def _print_heading(rung: RungView, problem: ProblemRecord, console: Console) -> None:
     """The timed stage's name, time, ratio to the rung that it climbs from, and docstring."""
     stage, versus = rung.stage, rung.versus_parent
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
-    say(console, f"{stage.name} ({rung.words}): {rung.us} us/step{factor}", "bold")
+    each_us = network_us(stage, problem)
+    each = f" of {problem.networks} networks, {numbers.microseconds(each_us)} us a network-step" if each_us else ""
+    say(console, f"{stage.name} ({rung.words}): {rung.us} us/step{each}{factor}", "bold")
+    if each:
+        say(console, OF_ALL)
     disturbed = [each.name for each in (stage, rung.parent if versus else None) if each and disturbed_in_words(each)]
     if disturbed:
         say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
-    doc = stage.doc
-    paragraphs = (
-        [] if doc is None else [("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, rung.found)]
-    )
-    for title, text in paragraphs:
-        if text:
-            say_titled(console, title, text)
+    if (doc := stage.doc) is not None:
+        for title, text in (("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, rung.found)):
+            if text:
+                say_titled(console, title, text)
 
 
 def _print_recipe(parts: Sequence[ResolvedPart], console: Console) -> None:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from ladder.records.run import Results, load, save
+from reports.facts.run_table import networks_in_words
 from reports.report_error import ReportError
 from reports.terminal.explain import print_explain
 from tests.reports import sample
@@ -95,6 +96,15 @@ def test_a_disturbed_time_and_the_ratio_of_an_unprofiled_stage_are_told() -> Non
     told = text(run, "numpy")
     assert "as fast as naive" in told
     assert "Other work disturbed the time of numpy." in told
+
+
+def test_the_time_of_several_networks_is_told_as_in_tables() -> None:
+    run = sample.results()
+    several = replace(run, problem=replace(run.problem, networks=4))
+    heading, told, *_ = text(several, "numpy", 200).splitlines()
+    assert heading == "numpy (NumPy): 1,295 us/step of 4 networks, 324 us a network-step"
+    assert told == networks_in_words(several)
+    assert "network" not in text(run, "numpy")
 
 
 def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> None:

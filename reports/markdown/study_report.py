@@ -224,7 +224,7 @@ def _scaling(results: StudyResults) -> Iterator[str]:
                 numbers.ratio(scaling.base_us / scaling.us if scaling.base_us else None),
                 numbers.share(scaling.strong),
                 numbers.share(scaling.weak),
-                f"{_name(scaling.best)}, {numbers.microseconds(scaling.best_us)}",
+                f"{_name(scaling.best)}, {_marked(scaling.best, numbers.microseconds(scaling.best_us))}",
                 numbers.ratio(scaling.best_us / scaling.us),
             )
             for scaling in scaled

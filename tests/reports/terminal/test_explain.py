@@ -116,10 +116,11 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
     assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in recorded
     assert "cuda-graph (one launch an epoch): 17.6 us/step, 2.96x as fast as cudnn-softmax" in recorded
     assert "GraphEpoch" not in recorded.split("Why:")[0]
-    grid = told(RECORDED.parent / "h100-80gb-hbm3/hidden-256", "grid-messages")
-    assert "The parts of its step; the launch does the rest itself\n" in grid
-    assert "MessagesEpoch" in grid
-    assert "CublasGemm" not in grid
+    for name, launch in (("grid-messages", "MessagesEpoch"), ("large-batch", "HalvesEpoch")):
+        alone = told(RECORDED.parent / "h100-80gb-hbm3/hidden-256", name)
+        assert "The parts of its step; the launch does the rest itself\n" in alone
+        assert launch in alone
+        assert "CublasGemm" not in alone
     save(sample.results(), tmp_path / "results.json")
     own = told(tmp_path, "naive")
     assert "Recorded" not in own

@@ -52,11 +52,12 @@ class AheadEpoch(r6_cuda_graph.EpochByItself):
         if reason := self.misfit(problem, len(tensors.batches)):
             raise MisfitError(reason)
         plan = ahead_plan.AheadPlan(problem, self.halves)
-        with closest_rung(self.closest):
+        with closest_rung(r1_persistent_cluster.CLOSEST):  # the rung below does not fit such a GPU either
             require_shared_bytes(setup.device, plan.shared_bytes)
             file, macros = "cluster/cluster_ahead.cu", plan.macros
             self._train = setup.kernel(file, "cluster_ahead", plan.blocks, plan.shared_bytes, macros=macros)
             at_once = require_cluster(self._train, ahead_plan.THREADS, plan.blocks)
+        with closest_rung(self.closest):
             if at_once < ahead_plan.CLUSTERS:
                 needed = f"{ahead_plan.CLUSTERS} clusters of {plan.blocks} blocks"
                 raise MisfitError(f"Needs {needed} at once; this GPU runs {at_once}.")

@@ -49,18 +49,18 @@ def test_a_misfit_says_why_and_names_the_closest_rung(changed: dict[str, Any], s
 
 
 @pytest.mark.parametrize(
-    ("gpu", "reason"),
+    ("gpu", "reason", "closest"),
     [
-        (SM_90_ONE, "Needs 5 clusters of 16 blocks at once; this GPU runs 1."),
-        (SM_90_NONE, "This GPU cannot run a cluster of 16 blocks."),
-        (SM_120, "Needs 206,336 bytes of shared memory a block; this GPU has 101,376."),
+        (SM_90_ONE, "Needs 5 clusters of 16 blocks at once; this GPU runs 1.", "persistent-cluster"),
+        (SM_90_NONE, "This GPU cannot run a cluster of 16 blocks.", "persistent-grid"),
+        (SM_120, "Needs 206,336 bytes of shared memory a block; this GPU has 101,376.", "persistent-grid"),
     ],
     ids=["one", "none", "little memory"],
 )
-def test_a_gpu_with_too_little_room_is_told_so(gpu: FakeGpu, reason: str) -> None:
+def test_a_gpu_with_too_little_room_is_told_so(gpu: FakeGpu, reason: str, closest: str) -> None:
     with pytest.raises(MisfitError) as told:
         make(AheadEpoch, gpu, HIDDEN)
-    assert str(told.value) == f"{reason} Closest rung here: `persistent-cluster`."
+    assert str(told.value) == f"{reason} Closest rung here: `{closest}`."
 
 
 def test_grams_are_made_beside_the_training_where_a_sixth_cluster_fits() -> None:

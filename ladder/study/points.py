@@ -68,8 +68,8 @@ def measure_study(
 ) -> Study:
     """Measure the points that wait, or those of them that `only` lists; save the index before and after each."""
     names = due(study, only)
-    options = {point.name: options_at(point, entries) for point in study.points if point.name in names}
-    jobs = {name: chosen.rounds * len(chosen.stages) for name, chosen in options.items()}
+    chosen = ((point.name, options_at(point, entries)) for point in study.points if point.name in names)
+    jobs = {name: options.rounds * len(options.stages) for name, options in chosen}
     for index, point in enumerate(study.points):
         if point.name not in names:
             continue
@@ -88,7 +88,9 @@ def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float
     """
     with scratch_folder(folder, sum(runner.scratch_bytes for runner in runners.values())) as scratch:
         jobs = {point: runner.compile_jobs(scratch / point) for point, runner in runners.items()}
-        all_jobs = {f"{point}.{stage}": job for point, of in jobs.items() for stage, job in of.items()}
+        ranked = [(nth, point, *job) for point, of in jobs.items() for nth, job in enumerate(of.items())]
+        ranked.sort(key=lambda job: (job[0], -len(job[3].problem.hidden)))  # long ones first: none is left at the end
+        all_jobs = {f"{point}.{stage}": job for _, point, stage, job in ranked}
         with Compilers(all_jobs, scratch, folder / "logs", timeout_s) as compilers:
             if compilers.names:
                 observer.step(f"compiling {len(all_jobs)} stages of {sum(map(bool, jobs.values()))} points")

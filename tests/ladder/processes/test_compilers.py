@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
+from ladder.measure.protocol import Job
 from ladder.processes import worker_pool, worker_process
 from ladder.records.run import Results, StageResult, load
 from ladder.run.runner import Runner
+from ladder.study import points
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 COMPILES = [f"tests.planted:{name}" for name in ("COMPILES", "COMPILES_TOO", "COMPILES_AS_WELL")]
@@ -141,6 +145,28 @@ def test_cores_limit_how_many_compile_at_once(
     for stage in stages:
         assert stage.timing is not None
         assert stage.timing.prepare_s > 0.5  # whether compiled ahead or when measured
+
+
+@pytest.mark.parametrize(("cores", "at_once"), [(8, 4), (16, 12)])
+def test_few_of_many_cores_are_left(cores: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_pool, "cores_usable", lambda: cores)
+    assert worker_pool.Compilers({}, tmp_path, tmp_path, 1.0)._at_once == at_once
+
+
+def test_of_several_points_what_compiles_longest_begins_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    def compilers(jobs: dict[str, Job], *_: object) -> nullcontext[SimpleNamespace]:
+        begun.extend(jobs)
+        return nullcontext(SimpleNamespace(names=[]))
+
+    monkeypatch.setattr(points, "Compilers", compilers)
+    runners = {
+        name: prepare(tmp_path, *COMPILES[:2], problem=small_problem(hidden=hidden))
+        for name, hidden in (("flat", ()), ("deep", (8, 8)))
+    }
+    points.compile_points(runners, tmp_path, 60.0, Watcher())
+    assert begun == ["deep.compiles", "flat.compiles", "deep.compiles-too", "flat.compiles-too"]
 
 
 def test_a_single_stage_is_not_compiled_ahead(tmp_path: Path) -> None:

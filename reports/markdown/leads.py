@@ -18,28 +18,28 @@ COMMIT_DIGITS = 7
 def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
     """The largest and the smallest lead of the fastest rung in the newest runs, and the smallest one of a study."""
     newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
-    winners = {f"{network} on an {gpu_name(run)}": overall_winner(run) for network, run in newest.items()}
-    leads = sorted(((at, lead) for at, lead in winners.items() if lead), key=lambda pair: -pair[1].ratio.times)
+    winners = [(network, gpu_name(run), overall_winner(run)) for network, run in newest.items()]
+    leads = sorted(((at, gpu, lead) for at, gpu, lead in winners if lead), key=lambda one: -one[2].ratio.times)
     if not leads:
         return ""
-    ends = [
-        f"{lead.ratio.text} in {where}{' (GPU time)' * lead.on_gpu_time}"
-        for where, lead in ([leads[0], leads[-1]] if len(leads) > 1 else leads)
-    ]
-    waits = " GPU time: without the reference's own waits." * leads[0][1].on_gpu_time
-    text = (
-        "**The lead** of the fastest rung over the fastest reference (NumPy, PyTorch, JAX) that is at least as exact: "
-        f"{' down to '.join(ends)}.{waits}"
-    )
+    ends = [leads[0], leads[-1]] if len(leads) > 1 else leads
     least = min(
         ((results, winner) for results in _timed(studies) for winner in overall_winners(results)),
         key=lambda pair: pair[1].lead.ratio.times,
         default=None,
     )
+    gpus = {gpu for _, gpu, _ in ends} | ({gpu_name(least[0].runs[least[1].point.name])} if least else set())
+    here = {gpu: "" if len(gpus) == 1 else f" on an {gpu}" for gpu in gpus}
+    shown = [f"{lead.ratio.text} in {at}{here[gpu]}{' (GPU time)' * lead.on_gpu_time}" for at, gpu, lead in ends]
+    waits = " GPU time: without the reference's own waits." * leads[0][2].on_gpu_time
+    text = (
+        f"**The lead**{f', on an {min(gpus)},' * (len(gpus) == 1)} of the fastest rung over the fastest reference "
+        f"(NumPy, PyTorch, JAX) that is at least as exact: {' down to '.join(shown)}.{waits}"
+    )
     if least is not None:
         results, at = least
-        where = f"on an {gpu_name(results.runs[at.point.name])} in `{results.study.name}` at {point_text(at.point)}"
-        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, {where}."
+        where = f"`{results.study.name}` at {point_text(at.point)}{here[gpu_name(results.runs[at.point.name])]}"
+        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, in {where}."
     return text
 
 

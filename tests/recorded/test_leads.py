@@ -135,7 +135,8 @@ def test_a_wrong_lead_is_caught() -> None:
 def test_the_leads_of_readme() -> None:
     text = between("README.md", "leads")
     shown = re.findall(
-        rf"{FACTOR}(?: \([^)]*\)|, within noise) in ([\d-]*\d) on an [\w -]+?((?:, within noise)?(?: \(GPU time\))?)",
+        rf"{FACTOR}(?: \([^)]*\)|, within noise) in ([\d-]*\d)(?: on an [\w -]+?)?"
+        r"((?:, within noise)?(?: \(GPU time\))?)(?= down|\.)",
         text,
     )
     folders = {_network(folder): folder for folder in sorted(RUNS, key=_created)}  # of each network, the newest
@@ -148,7 +149,7 @@ def test_the_leads_of_readme() -> None:
     for times, network, remark in shown:
         run = stages(folders[network])
         check(f"{times}x{remark}", found[network][1], fastest_rung(run), run)
-    ((times, study, point),) = re.findall(rf"shrinks to {FACTOR} .*in `([^`]+)` at (.+)\.", text)
+    ((times, study, point),) = re.findall(rf"shrinks to {FACTOR} .*in `([^`]+)` at (.+?)(?: on an .+)?\.", text)
     run = stages(point_folder(newest(study), point))
     least = lead(fastest_rung(run), run)
     assert least is not None

@@ -41,6 +41,7 @@ from stages.references.choices import SHOWN, Choice, keep, read
 
 SECONDS = 150.0  # for one variant of one network
 ORACLE_FLOPS = 2e11  # of float64 in an epoch: wide networks have a shorter one
+LEAST_BATCH = 32  # a step of fewer images takes NumPy as long
 RUNS, RUN_EPOCHS, LONG_EPOCH_S = 7, 10, 0.05
 GAIN = 0.02  # by which a variant must be faster than the default
 EXACT, EXACT_ENOUGH = 10.0, 1e-5  # an error may be so many times the default's, or this
@@ -53,6 +54,7 @@ NETWORKS = (
     Problem(784, 10, (784, 784, 784, 784), batch_size=64),
     Problem(784, 10, (2048, 2048, 2048), batch_size=32, learning_rate=0.01),
     Problem(784, 10, (4096, 4096, 4096), batch_size=32, learning_rate=0.01),
+    Problem(784, 10, (256,), batch_size=1, learning_rate=0.01),  # XLA compiles 16 such steps for minutes
     Problem(784, 10, (256,), batch_size=512),
     Problem(784, 10, (256,), batch_size=2048),
     Problem(784, 10, (256,), batch_size=8192),
@@ -116,7 +118,7 @@ def network(problem: Problem) -> str:
 def steps_of(problem: Problem, images: int) -> int:
     """The steps of an epoch here: all that there are, or as many as float64 can repeat."""
     weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
-    return max(1, min(problem.steps(images), int(ORACLE_FLOPS / (6 * weights * problem.batch_size))))
+    return max(1, min(problem.steps(images), int(ORACLE_FLOPS / (6 * weights * max(problem.batch_size, LEAST_BATCH)))))
 
 
 def measured(trial: Trial) -> Result:

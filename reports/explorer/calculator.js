@@ -11,7 +11,7 @@
     element.textContent = text;
     return element;
   };
-  const sentence = (text) => made("p", ...text.split("`").map((part, index) => index % 2 ? made("code", part) : part));
+  const coded = (text) => text.split("`").map((part, index) => index % 2 ? made("code", part) : part);
   const wordsOf = (name) => model.reference_words[name] || model.stages[name].words;
   const rangeOf = (one) => [one.low, one.high].map((end) => number(end, decimals(one.us))).join("-");
 
@@ -72,12 +72,12 @@
     const own = model.chips.find((one) => one.name === chip.value), all = outlook(network, own);
     if (!all) return refuse("This network or batch is larger than every recorded one, so nothing is expected of it. Choose a smaller one.");
     const stages = deciding(all);
-    const [first, ...rest] = verdict(stages, Number(epochs.value), network).map(sentence);
+    const [first, ...rest] = verdict(stages, Number(epochs.value), network).map((text) => made("p", ...coded(text)));
     first.className = "verdict";
     told.replaceChildren(first, ...rest);
     ranges.replaceChildren(picture(stages), table(stages, network, Number(epochs.value)));
     const near = nearest(network, own);
-    sure.replaceChildren(`${[guess(own, network), notes(stages, own)].join(" ").trim()} Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `,
+    sure.replaceChildren(...coded(`${[guess(own, network), notes(stages, own)].join(" ").trim()} Nearest recorded network: ${["784", ...near.hidden, "10"].join("-")}, batch ${near.batch}. The same in a terminal: `),
       made("code", `python run_ladder.py advise${hidden.value.trim() ? ` --hidden ${network.hidden.join()}` : ""} --batch-size ${network.batch} --gpu "${own.name}"`));
   }
 

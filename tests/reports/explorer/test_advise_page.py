@@ -98,6 +98,7 @@ def test_the_fields_change_the_answer_and_say_what_is_wrong(calculator: Opened) 
     put(calculator, "hidden", "4096, 4096")
     assert calculator.text(".advice") != first
     assert "--hidden 4096,4096 --batch-size 100" in calculator.text(".sure")
+    assert "by a model without cluster-ahead, " in calculator.text(".sure")  # as code, not in backticks
     put(calculator, "hidden", "256")
     put(calculator, "of-batch", "128")
     assert "by a model" not in calculator.text(".sure")

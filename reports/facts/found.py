@@ -4,7 +4,7 @@
 
 `{NETWORK}` is the stage's own microseconds a step, `{STAGE NETWORK}` another stage's, and `{x NETWORK}` how many times
 as fast as the rung that it climbs from the stage is. A rung of the CPU's ladder takes them from recorded runs on a CPU,
-any other stage from runs on a GPU.
+any other stage from runs on the GPU that the sentence names first.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.times import median_us
 
 RECORDED = ROOT / "results" / "reference"
+GPU = re.compile(r"\b[A-Z]+\d+\b")  # such as H200, in a sentence and in the name of a machine
 PLACE = re.compile(r"\{(?:(?P<of>[a-z][\w-]*) )?(?P<network>\d[\dx-]*)\}")
 UNKNOWN = "(not recorded)"
 
@@ -30,11 +31,11 @@ UNKNOWN = "(not recorded)"
 def found_of(stage: StageResult, recorded: Path = RECORDED) -> str:
     """A stage's *Found* with its numbers; `(not recorded)` where no run has one; empty without a *Found*."""
     text = stage.doc.found if stage.doc is not None else ""
-    return PLACE.sub(lambda place: _number(stage, place["of"] or "", place["network"], recorded), text)
+    return PLACE.sub(lambda place: _number(stage, text, place["of"] or "", place["network"], recorded), text)
 
 
-def _number(stage: StageResult, of: str, network: str, recorded: Path) -> str:
-    run = recorded_networks(recorded, on_gpu=stage.group != "cpu").get(expanded(network))
+def _number(stage: StageResult, text: str, of: str, network: str, recorded: Path) -> str:
+    run = recorded_networks(recorded, text, on_gpu=stage.group != "cpu").get(expanded(network))
     stages = {stage.name: stage for stage in run.stages} if run is not None else {}
     if of == "x":
         own = stages.get(stage.name)
@@ -44,11 +45,12 @@ def _number(stage: StageResult, of: str, network: str, recorded: Path) -> str:
     return numbers.microseconds(us) if us is not None else UNKNOWN
 
 
-def recorded_networks(recorded: Path, *, on_gpu: bool) -> Mapping[str, Results]:
-    """The recorded run of each network, on the GPU or on the CPU that has most; ResultsError for an unusable file.
+def recorded_networks(recorded: Path, text: str, *, on_gpu: bool) -> Mapping[str, Results]:
+    """The recorded run of each network on the GPU that `text` names first, or else on the machine that has most.
 
-    A sentence of *Found* names one machine: two would not agree with it.
+    A sentence of *Found* tells of one machine: two would not agree with it. Raises ResultsError for an unusable file.
     """
     runs = [run for run in map(load_once, sorted(recorded.glob("*/*/results.json"))) if bool(gpu_name(run)) == on_gpu]
-    most = Counter(map(machine_name, runs)).most_common(1)
-    return {run.problem.network: run for run in reversed(runs) if machine_name(run) == most[0][0]}
+    machines = [machine for machine, _ in Counter(map(machine_name, runs)).most_common()]
+    named = [machine for gpu in GPU.findall(text) for machine in machines if gpu in GPU.findall(machine)]
+    return {run.problem.network: run for run in reversed(runs) if machine_name(run) == [*named, *machines][0]}

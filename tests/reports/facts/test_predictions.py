@@ -149,7 +149,7 @@ def test_numbers_come_from_the_recorded_run_of_the_network(tmp_path: Path) -> No
     assert found_of(stage("No number."), tmp_path) == "No number."
 
 
-def test_numbers_come_from_the_gpu_that_has_most_runs(tmp_path: Path) -> None:
+def test_numbers_come_from_the_gpu_that_the_sentence_names_or_that_has_most_runs(tmp_path: Path) -> None:
     run = sample.results()
     logistic = replace(run, problem=replace(run.problem, hidden=[]))
     other = replace(run, problem=replace(run.problem, hidden=[9]), environment={"gpu": {"name": "NVIDIA H100"}})
@@ -157,6 +157,8 @@ def test_numbers_come_from_the_gpu_that_has_most_runs(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True)
         save(one, tmp_path / folder / "results.json")
     assert found_of(stage("{784-10}, {784-256-10}, {784-9-10}"), tmp_path) == f"42.7, 42.7, {UNKNOWN}"
+    on_h100 = stage("on an H100, H200s aside: {784-9-10}, {784-10}")
+    assert found_of(on_h100, tmp_path) == f"on an H100, H200s aside: 42.7, {UNKNOWN}"
 
 
 def test_a_rung_of_the_cpu_s_ladder_takes_no_number_of_a_gpu(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
         return Advice(told, "Stream them through a kernel for each product.")
     exchange = case.limit("cluster_hop_16" if kernel.cluster > 1 else "grid_barrier")
     if exchange:
-        times = numbers.per_step(kernel.us_per_step / exchange.median)
+        times = numbers.per_step(case.one.step_us / exchange.median)
         name = "hop between its blocks" if kernel.cluster > 1 else "barrier of the grid"
         told += f"; a step takes {times} times as long as one {name} ({numbers.microseconds(exchange.median)} us)"
     if problem.hidden and case.one.stage.precision == "float32":

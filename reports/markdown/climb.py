@@ -95,6 +95,7 @@ class ChapterRun:
         self.network = results.problem.network
         self.recorded = recorded(results)
         self.multiprocessors = results.limits.chip.multiprocessors if results.limits else None
+        self.l2_mb = round(results.limits.chip.l2_bytes / 1e6) if results.limits else None
         self.us = Named("time", self._us)
         self.ratio = Named("ratio", lambda name: _ratio(self._stages.get(self._parent(name)), self._stage(name)))
         self.range = Named("ratio", self._range)

@@ -29,7 +29,7 @@ ENTRANCES = """<h2>What would it buy on your network?</h2>
 {calculator}
 <p class="entrances">
 <a href="regimes.html">What was measured, by width and batch</a>
-<a href="docs/climb/index.html">Climb it in thirteen chapters</a>
+<a href="docs/climb/index.html">Climb it in fifteen chapters</a>
 <a href="{run}#lesson">Guess each rung</a>
 </p>"""
 

@@ -104,9 +104,7 @@ def test_a_crashed_stage_shows_what_it_printed_last(here: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(("file", "status", "code"), [("right.py", "passed", 0), ("wrong.py", "failed", 1)])
-def test_json_has_every_check(
-    file: str, status: str, code: int, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_has_all_checks(file: str, status: str, code: int, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", file, *SMALL, "--json"]) == code
     plain = json.loads(capsys.readouterr().out)
     found = msgspec.convert(plain, Checked)

@@ -369,9 +369,7 @@ def test_an_empty_path_is_refused(command: list[str], here: Path, refused: Refus
     assert snapshot(here) == before
 
 
-def test_validation_is_noted_beside_the_times_and_kept_when_resumed(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_validation_is_noted_beside_times_and_kept_on_resuming(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--stages", "numpy", *SMALL, "--validate-every", "1", "--out", "validated"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "seed 0, validation after every epoch in the times" in shown
@@ -434,9 +432,7 @@ def test_help_is_one_screen_with_two_examples_that_parse(command: str, capsys: p
         assert command not in ("run", "profile", "study") or usage in "\n".join(told)
 
 
-def test_the_defaults_in_the_help_are_those_of_a_run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_help_has_a_run_s_defaults(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     told = help_of(capsys, "run")
     numbers = dict(re.findall(r"^  --([a-z-]+) .*\((\d[\d.]*)\)$", told, re.MULTILINE))
     assert len(numbers) == 13
@@ -567,9 +563,7 @@ def test_limits_without_a_gpu_are_the_cpu_s(capsys: pytest.CaptureFixture[str]) 
     assert {"call", "l1_read", "memory_read", "multiply_add"} <= {limit["name"] for limit in record["limits"]}
 
 
-def test_a_profile_of_a_reference_on_the_cpu_is_noted_as_missing(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_profile_of_a_reference_on_the_cpu_is_noted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "--stages", "numpy", *SMALL, "--out", "profiled"]) == 0
     told = capsys.readouterr().out.splitlines()[0]
     assert told.startswith("--profile cupti,stamps: none of these stages needs a GPU or is a rung on the CPU; ")
@@ -594,9 +588,7 @@ def test_without_mnist_the_reason_and_the_way_out_are_printed(
     ]
 
 
-def test_a_stage_that_cannot_run_is_refused_before_data_is_fetched(
-    refused: Refused, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stage_that_cannot_run_is_refused_before_data(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
     def fetched(*_: object, **__: object) -> None:
         raise AssertionError("fetched")
 
@@ -656,9 +648,7 @@ HEAVY = LIBRARIES | {"jinja2", "pygments", "importlib.metadata", "tomllib", "sec
 @pytest.mark.parametrize(
     ("command", "left_out"), [(["list"], HEAVY), (["doctor"], LIBRARIES), (["explain", "cuda-graph"], LIBRARIES)]
 )
-def test_commands_that_only_tell_start_without_heavy_libraries(
-    command: list[str], left_out: set[str], here: Path
-) -> None:
+def test_commands_that_only_tell_import_no_heavy_library(command: list[str], left_out: set[str], here: Path) -> None:
     program = f"import sys, runpy; sys.argv[1:] = {command}; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
     assert imported_by(f"try:\n {program}\nfinally:\n {TELL}", here) & left_out == set()
 
@@ -696,9 +686,7 @@ def imported_by(program: str, folder: Path) -> set[str]:
         ("compare earlier earlier", {"same_run", "stages"}),
     ],
 )
-def test_tables_can_be_had_as_json(
-    command: str, members: set[str], here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_come_as_json(command: str, members: set[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert members <= (found[0] if isinstance(found, list) else found).keys()

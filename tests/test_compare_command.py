@@ -83,9 +83,7 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
         ("", "the following arguments are required: RUN; see run_ladder.py compare --help"),
     ],
 )
-def test_an_impossible_comparison_is_refused_in_a_line(
-    argv: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_impossible_comparison_is_told_in_a_line(argv: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", *argv.split()]) == 2
     told = capsys.readouterr()
     assert told.out == ""

@@ -52,9 +52,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_two_runs_in_one_folder_are_refused_before_anything_is_measured(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_runs_in_one_folder_are_refused_unmeasured(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "run").mkdir()
     with alone_in(here / "run"):
         assert main(SMALL) == 2

@@ -74,9 +74,7 @@ def test_a_run_that_fills_the_disk_of_its_results_says_how_to_go_on(size: str, t
     [("8k", 5, "dataset/"), ("40k", 5, "numpy.1/result.msgpack"), ("80k", 200, "numpy.1/")],
     ids=["data set", "result", "parameters"],
 )
-def test_a_disk_that_is_full_of_scratch_files_is_told_with_the_way_on(
-    size: str, hidden: int, file: str, tmp_path: Path
-) -> None:
+def test_a_disk_full_of_scratch_is_told_with_the_way_on(size: str, hidden: int, file: str, tmp_path: Path) -> None:
     script = f"""
     LADDER {SMALL} --hidden {hidden} --out run; echo "status $?"
     mount -o remount,size=20m tmpfs tiny

@@ -78,9 +78,7 @@ def open_when_read(fifo: Path) -> int:
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)])
-def test_an_interrupted_run_is_whole_and_can_be_resumed(
-    start: Start, tmp_path: Path, sent: signal.Signals, code: int
-) -> None:
+def test_an_interrupted_run_can_be_resumed(start: Start, tmp_path: Path, sent: signal.Signals, code: int) -> None:
     program = start(*SMALL, "--out", "a run")
     assert program.stdout is not None
     read_until(program.stdout, "[2/2] slow")
@@ -221,9 +219,7 @@ STAGE = Stage("hangs", "Hangs", "reference", "float32", (), Hangs)
 '''
 
 
-def test_a_check_ends_with_its_stage_and_its_files(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_check_ends_with_its_stage_and_files(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hanging.py").write_text(HANGING)
     (tmp_path / "scratch").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))

@@ -38,9 +38,7 @@ def config(*, prove: bool) -> pytest.Config:
 
 
 @pytest.mark.parametrize("lacking", [set(), {"cuda"}, {"torch"}, {"jax"}, {"cuda", "torch"}])
-def test_marked_tests_are_skipped_where_their_need_is_missing(
-    monkeypatch: pytest.MonkeyPatch, lacking: set[str]
-) -> None:
+def test_marked_tests_are_skipped_without_their_need(monkeypatch: pytest.MonkeyPatch, lacking: set[str]) -> None:
     def missing(needs: Iterable[str]) -> str | None:
         return next((f"no {need}" for need in needs if need in lacking), None)
 
@@ -79,9 +77,7 @@ def test_that_all_passed_is_kept_and_nothing_less(
     assert (session.exitstatus, len(calls)) == (ends, kept)
 
 
-def test_what_passed_before_counts_for_the_same_code_kernels_and_numbers_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_passed_counts_for_the_same_code_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     test, judge, kernel = (tmp_path / name for name in ("tests/test_a.py", "ladder/judge.py", "stages/tile.cu"))
     text = {test: '"""Why."""\nfrom ladder import judge\n', judge: "LIMIT = 1\n", kernel: "// one\n"}
     for path in text:

@@ -112,9 +112,7 @@ def test_control_characters_of_a_record_are_shown_as_text_everywhere(
 
 
 @pytest.mark.parametrize("make", [received, received_study])
-def test_html_and_scripts_of_a_record_are_shown_as_text_in_markdown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any
-) -> None:
+def test_html_of_a_record_is_text_in_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     folder = make(tmp_path / "sent", HTML)
     assert main(["report", str(folder)]) == 0
     reader = MarkdownIt("commonmark").enable("table")
@@ -218,9 +216,7 @@ def place(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("make", [received, received_study])
-def test_a_link_in_the_place_of_figures_loses_and_gains_no_file(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any
-) -> None:
+def test_a_link_for_figures_keeps_its_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Any) -> None:
     folder, files = make(tmp_path / "sent", ""), place(tmp_path / "elsewhere")
     (folder / "figures").symlink_to(tmp_path / "elsewhere")
     main(["report", str(folder)])
@@ -246,9 +242,7 @@ def test_links_among_the_figures_are_replaced_and_others_files_stay(tmp_path: Pa
     assert not (folder / "report.md").is_symlink()
 
 
-def test_a_value_that_leads_out_of_the_folder_names_no_figure(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_value_that_leads_out_of_a_folder_is_no_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = received_study(tmp_path / "sent", "")
     found = msgspec.json.decode((folder / INDEX).read_bytes())
     found["varied"].append("precision")
@@ -259,9 +253,7 @@ def test_a_value_that_leads_out_of_the_folder_names_no_figure(
     assert [path.name for path in tmp_path.iterdir()] == ["sent"]
 
 
-def test_code_that_a_file_names_and_does_not_hold_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_code_that_a_file_names_but_lacks_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = received(tmp_path / "sent", "")
     (folder / NAME).write_bytes(gzip.compress(b'{"files": {"a.py": "x"}, "stages": {"async": ["b.py"]}}'))
     for command in ("report", "open"):
@@ -285,9 +277,7 @@ def test_a_plan_that_a_stranger_sent_is_refused_in_one_line(
     assert said in refused(["--config", str(tmp_path / "plan.toml")], capsys)
 
 
-def test_marks_of_a_terminal_s_library_in_a_record_are_shown_as_text(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_marks_of_a_terminal_s_library_are_shown_as_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = received(tmp_path / "sent", " [/red][link=data:1]x")
     assert main(["compare", *[str(folder)] * 3]) == 0
     assert "[/red][link=data:1]x" in capsys.readouterr().out.replace("\n", "").replace(" ", "")

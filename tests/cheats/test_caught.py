@@ -208,9 +208,7 @@ def test_each_cheat_fails_the_intended_check(judged: dict[str, StageResult], nam
 
 
 @pytest.mark.parametrize("name", LATER)
-def test_accidents_after_the_first_updates_fail_the_intended_check(
-    judged_later: dict[str, StageResult], name: str
-) -> None:
+def test_accidents_after_first_updates_fail_the_intended_check(judged_later: dict[str, StageResult], name: str) -> None:
     assert_failed_by(judged_later[f"tests.cheats.{name}"], LATER[name])
     honest = judged_later[NUMPY]
     assert (honest.status, honest.reason) == ("passed", None)
@@ -226,9 +224,7 @@ def test_accidents_that_begin_late_fail_the_intended_check(judged_late: dict[str
 
 
 @pytest.mark.parametrize("name", LOGISTIC)
-def test_each_cheat_fails_the_intended_check_in_softmax_regression(
-    judged_logistic: dict[str, StageResult], name: str
-) -> None:
+def test_each_cheat_fails_its_check_in_softmax_regression(judged_logistic: dict[str, StageResult], name: str) -> None:
     assert_failed_by(judged_logistic[f"tests.cheats.{name}"], LOGISTIC[name])
     assert judged_logistic[NUMPY].status == "passed"
 
@@ -307,9 +303,7 @@ def test_a_stage_that_ends_its_fork_server_is_told(tmp_path: Path) -> None:
     assert f"kills-its-fork-server was repeated in a newly started process. {why[0].upper()}{why[1:]}." in told
 
 
-def test_a_rank_that_works_while_it_loads_does_so_outside_of_the_timer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_works_while_it_loads_works_untimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stages.engine.stage._too_few_gpus", lambda problem: "")  # its ranks are on the CPU
     source = "tests.planted_ranks:LOADS_LONG"
     with judged_times():
@@ -323,9 +317,7 @@ def test_only_the_salt_catches_training_while_preparing(tmp_path: Path) -> None:
     assert {what for what in failed - TIME_CHECKS if not what.startswith("late epoch")} == set()
 
 
-def test_a_jax_stage_that_does_not_wait_works_outside_of_the_timer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jax_stage_that_does_not_wait_works_untimed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("jax")
     judge_in_this_process(monkeypatch)
     with judged_times():

@@ -53,9 +53,7 @@ def every_seventh_pixel(data: Dataset) -> Dataset:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_correct_stage_that_was_refused_once_passes(
-    case: str, digits: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_correct_stage_once_refused_passes(case: str, digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, steps, seeds, names = CASES[case]
     if {"torch", "by hand"} & {*names}:
         pytest.importorskip("torch")
@@ -141,9 +139,7 @@ def test_two_images_of_all_that_train_may_be_right_by_rounding(
 FLIPPED = [(26867, 1485055841), (5947, 90942427), (56001, 46802766), (60281, 495220703), (23389, 839266517)]
 
 
-def test_float16_passes_with_a_unit_flipped_and_a_defect_does_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_float16_passes_with_a_unit_flipped_but_no_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_in_this_process(monkeypatch)
     monkeypatch.setitem(vars(seed_server), "secrets", secrets)  # to undo
     flipped = 0

@@ -30,9 +30,7 @@ def stopped(*_: object) -> None:
 
 
 @pytest.mark.parametrize("fault", [full, stopped])
-def test_a_write_that_fails_leaves_the_old_file_alone(
-    tmp_path: Path, fault: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file.json"
     path.write_text("old")
     monkeypatch.setattr(os, "fsync", fault)

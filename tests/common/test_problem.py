@@ -22,9 +22,7 @@ def test_weights_are_uniform_and_biases_zero() -> None:
 
 
 @pytest.mark.parametrize(("inputs", "hidden"), [(5, ()), (5, (33, 31, 7)), (784, (128, 129))])
-def test_threads_draw_the_numbers_of_one_generator(
-    inputs: int, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_draw_as_one_generator(inputs: int, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "BLOCK_ELEMENTS", 101)  # blocks begin in the middle of 64 bits, too
     problem, run = Problem(inputs, 3, hidden, seed=4), 2**127 + 5
     random = np.random.default_rng((problem.seed, run))

@@ -189,9 +189,7 @@ def test_a_file_that_does_not_answer_the_exercise_has_no_points(
 @pytest.mark.parametrize(
     ("stage", "exercise"), [("numpy", "1_find_the_mistake"), ("cpu-sparse-metrics", "2_remove_the_wait")]
 )
-def test_a_stage_of_the_ladder_has_no_points(
-    stage: str, exercise: str, lab: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_our_stages_have_no_points(stage: str, exercise: str, lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = graded(stage, f"{exercise}.toml", capsys)
     assert (code, found.status, found.file) == (1, "failed", "")
     assert found.graded is not None

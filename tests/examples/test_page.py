@@ -78,9 +78,7 @@ def judged(stage: StageResult) -> bool:
     return {"first update, scale", "epoch from zeros, parameters", "final parameters", "loss curve"} <= what
 
 
-def test_a_finished_run_goes_on_with_its_stage_file_and_not_without(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finished_run_goes_on_with_its_stage_file_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--stages=numpy", "--stage-file=my_stage.py", *SMALL, "--out=run"]) == 0
     assert main(["--resume=run"]) == 2
     assert "measured mine, which this version does not have; start anew, or give its --stage-file" in (

@@ -53,9 +53,7 @@ def test_no_honest_rung_is_flagged(
 
 @pytest.mark.alone
 @HIDDEN
-def test_no_honest_rung_is_flagged_by_its_times(
-    hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_honest_rung_is_too_fast(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge_in_this_process(monkeypatch)
     sources = [entry.source for entry in RUNGS if missing(entry.stage.needs) is None]
     problem = small_problem(hidden=hidden, batch_size=16, seed=secrets.randbits(16))

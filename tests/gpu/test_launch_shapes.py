@@ -50,9 +50,7 @@ def test_the_fastest_shape_is_kept(gpu: Any) -> None:
     assert Sweeps(gpu).get(SMALL) == shape
 
 
-def test_a_block_with_too_many_registers_cannot_win_and_breaks_nothing(
-    gpu: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_block_with_too_many_registers_loses_and_breaks_nothing(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     greedy = Shape((32, 32), (8, 8))  # 138 registers for each of 1,024 threads
     monkeypatch.setattr("stages.shapes.shape_sweeps.SHAPES", (*SHAPES[:2], greedy))
     assert Sweeps(gpu).measure(Product(300, 300, 64, 0, 0)) != greedy

@@ -55,9 +55,7 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     assert not [finding for finding in doctor.doctor() if finding.what.startswith(("GPU", "cupy"))]
 
 
-def test_a_laptop_is_ready_for_the_cpu_ladder_unless_a_dependency_is_missing(
-    monkeypatch: pytest.MonkeyPatch, has: Has
-) -> None:
+def test_a_laptop_is_ready_for_the_cpu_ladder_unless_a_package_lacks(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     gpus.hide(monkeypatch)
     has(**dict.fromkeys(PACKAGES, "1.0"))
     found = doctor.doctor()

@@ -55,9 +55,7 @@ def test_the_tree_joins_chains_and_indents_forks() -> None:
 @pytest.mark.parametrize(
     "first_line", ["no colon.", "Name: no full stop", f"Name: {'x' * 90}."], ids=["colon", "full stop", "length"]
 )
-def test_a_first_line_of_another_form_is_refused(
-    first_line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_malformed_first_line_is_refused(first_line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r1_wrong.py").write_text(f'"""{first_line}"""\n', encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "r1_wrong", raising=False)

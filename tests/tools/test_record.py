@@ -110,9 +110,7 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
         assert tree.log[-1].endswith("--out runs/record/depth --on=slurm")
 
 
-def test_two_constraints_that_meet_one_kind_of_gpu_replace_nothing(
-    tree: Tree, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_constraints_on_one_kind_of_gpu_replace_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     measured = tree.root / "runs/record/depth"
     for constraint in ("a", "b"):
         (measured / constraint / "p").mkdir(parents=True)

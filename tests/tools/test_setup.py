@@ -146,9 +146,7 @@ def test_a_gpu_s_torch_and_jax_are_not_replaced_by_the_cpu_s(machine: Machine) -
     assert machine.set_up("--cuda", "cpu", "--torch", "1") == (0, [])
 
 
-def test_switching_cuda_makes_the_venv_anew_and_keeps_the_rest(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_switching_cuda_makes_the_venv_anew_alone(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.installed("--cuda", "12", "--dev")
     left_over = machine.root / ".venv" / "cupy"
     left_over.touch()

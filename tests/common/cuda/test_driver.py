@@ -138,9 +138,7 @@ def test_a_process_knows_whether_it_has_initialised_cuda(install: Callable[[Fake
     assert driver.initialised()
 
 
-def test_a_process_knows_whether_it_has_a_context(
-    install: Callable[[FakeDriver], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_knows_of_its_context(install: Callable[[FakeDriver], None], monkeypatch: pytest.MonkeyPatch) -> None:
     fake, status = FakeDriver(), [0, 0]  # what the query returns, and whether the context is active
 
     def state(device: int, flags: Any, active: Any) -> int:

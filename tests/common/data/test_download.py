@@ -115,9 +115,7 @@ def test_the_reason_is_one_line(
     assert read_cache(tmp_path) == {}
 
 
-def test_bytes_that_are_not_mnist_are_refused_and_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirrors: Mirrors
-) -> None:
+def test_bytes_other_than_mnist_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mirrors: Mirrors) -> None:
     use(monkeypatch, mirrors.at("wrong"))
     with pytest.raises(DownloadError, match=r"^127.0.0.1: train-images-idx3-ubyte: SHA-256 .{12}\.\.\., not "):
         download(NAMES, tmp_path)

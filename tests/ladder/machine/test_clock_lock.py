@@ -140,9 +140,7 @@ def test_a_failed_reset_is_reported_with_the_way_out(hold: Hold, monkeypatch: py
 
 
 @pytest.mark.usefixtures("data")
-def test_results_record_the_locked_clock_and_resuming_keeps_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_record_the_locked_clock_for_resuming(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--stages=numpy", "--lock-clocks=1500", *RUN]) == 0
     assert asked(tmp_path) == [LOCK, RESET] * 2  # once as a check before the folder is made, once for the run
     assert load(tmp_path / "run").settings.lock_clocks_mhz == 1500

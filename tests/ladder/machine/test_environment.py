@@ -95,9 +95,7 @@ def test_nothing_runs_on_a_gpu_that_the_installed_cuda_left_behind(
     assert environment.missing(["cuda"]) == reason
 
 
-def test_pytorch_for_cuda_is_recognised_by_its_library(
-    monkeypatch: pytest.MonkeyPatch, only: Install, tmp_path: Path
-) -> None:
+def test_pytorch_for_cuda_has_its_library(monkeypatch: pytest.MonkeyPatch, only: Install, tmp_path: Path) -> None:
     gpus.show(monkeypatch, H200)
     only("torch", "torch.lib")
     (tmp_path / "torch" / "lib" / "libtorch_cuda.so").touch()

@@ -42,9 +42,7 @@ def test_it_reads_the_first_visible_gpu_by_its_bus_id(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("computing", "waiting", "others"), [(0, 0, 0), (1, 0, 0), (5, 0, 4), (5, 3, 1)])
-def test_the_other_users_of_the_gpu_are_counted(
-    monkeypatch: pytest.MonkeyPatch, computing: int, waiting: int, others: int
-) -> None:
+def test_other_users_are_counted(monkeypatch: pytest.MonkeyPatch, computing: int, waiting: int, others: int) -> None:
     h200(monkeypatch).computing = computing
     with GpuMonitor() as monitor:
         monitor.waiting = waiting  # for their turn
@@ -61,9 +59,7 @@ def test_the_other_users_of_the_gpu_are_counted(
         (gpus.HW_SLOWDOWN | gpus.POWER_BRAKE, ["hardware slowdown", "power brake"]),
     ],
 )
-def test_only_reasons_that_slow_a_kernel_count_as_throttling(
-    monkeypatch: pytest.MonkeyPatch, reasons: int, names: list[str]
-) -> None:
+def test_only_slowing_reasons_are_throttling(monkeypatch: pytest.MonkeyPatch, reasons: int, names: list[str]) -> None:
     h200(monkeypatch, reasons=reasons)
     with GpuMonitor() as monitor:
         assert [state.throttle_reasons for state in monitor.read()] == [names]

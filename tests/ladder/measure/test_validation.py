@@ -25,9 +25,7 @@ def stages(folder: Path, *sources: str, **changes: object) -> list[StageResult]:
 
 @pytest.mark.usefixtures("in_process")
 @pytest.mark.parametrize(("every", "epochs", "hidden"), [(1, [1, 2, 3, 4], (8,)), (2, [2, 4], ()), (3, [3], (8,))])
-def test_validation_runs_at_its_interval_and_is_checked(
-    tmp_path: Path, hidden: tuple[int, ...], every: int, epochs: list[int]
-) -> None:
+def test_validation_is_due_and_checked(tmp_path: Path, hidden: tuple[int, ...], every: int, epochs: list[int]) -> None:
     (stage,) = stages(tmp_path, NUMPY, hidden=hidden, epochs=4, validate_every=every)
     assert (stage.status, stage.reason) == ("passed", None)
     assert stage.metrics is not None
@@ -91,17 +89,13 @@ LOSS, ACCURACY = "validation of the final parameters, loss", "validation of the 
         ({}, {"validations left out, of those that are due"}),
     ],
 )
-def test_invented_validations_are_caught_even_in_a_chaotic_network(
-    said: dict[int, EpochMetrics], caught: set[str]
-) -> None:
+def test_invented_validations_are_caught_in_chaos_too(said: dict[int, EpochMetrics], caught: set[str]) -> None:
     assert failed(said, logistic=False) == caught
     assert failed(TRUE, logistic=True) == failed(TRUE, logistic=False) == set()
 
 
 @pytest.mark.parametrize(("accuracy", "hidden", "passes"), [(0.5, (8,), True), (0.95, (8,), False), (0.5, (), False)])
-def test_a_network_that_has_just_begun_may_be_a_step_ahead(
-    accuracy: float, hidden: tuple[int, ...], passes: bool
-) -> None:
+def test_a_network_just_begun_may_be_a_step_ahead(accuracy: float, hidden: tuple[int, ...], passes: bool) -> None:
     problem = replace(small_problem(hidden=hidden), epochs=1, validate_every=1)
     parts = [OracleEpoch(loss, accuracy) for loss in (1.2, 1.0, 0.9)]
     oracle, own = OracleRun([OracleEpoch(1.0, accuracy)], [OracleEpoch(0.9, accuracy)], parts=[parts]), (0.81, accuracy)

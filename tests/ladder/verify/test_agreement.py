@@ -119,9 +119,7 @@ def test_an_oracle_with_less_than_float64_ends_the_run(hidden: tuple[int, ...], 
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize(("hidden", "bits", "differs"), [((12, 8), 24, False), ((), 8, True), ((16,), 8, True)])
-def test_a_control_that_rounds_too_much_ends_the_run(
-    hidden: tuple[int, ...], bits: int, differs: bool, known: bool
-) -> None:
+def test_a_control_too_coarse_ends_the_run(hidden: tuple[int, ...], bits: int, differs: bool, known: bool) -> None:
     problem = small_problem(hidden=hidden, batch_size=16)
     exact = Oracle(problem, [initial_params(problem, 0)])
     exact.run_epochs(SPLITS[0].images[:48], SPLITS[0].labels[:48])

@@ -140,9 +140,7 @@ def test_a_first_update_that_is_not_finite_fails_without_a_warning(number: float
 
 @pytest.mark.parametrize(("reached", "not_made"), [(1, 6), (2, 6), (3, 0)])
 @pytest.mark.parametrize("hidden", [(), (8,)])
-def test_checks_that_need_later_epochs_than_the_oracles_are_counted(
-    hidden: tuple[int, ...], reached: int, not_made: int
-) -> None:
+def test_checks_of_epochs_after_the_oracle_s_are_counted(hidden: tuple[int, ...], reached: int, not_made: int) -> None:
     problem = Problem(36, 4, hidden, batch_size=8, epochs=3, metrics_every=1, validate_every=1)
     initial, end, metrics = (
         initial_params(problem, 0),
@@ -591,9 +589,7 @@ def test_a_timed_run_is_as_far_from_the_oracle_as_the_controls(spread: float, er
         (0.3, math.nan, "failed"),
     ],
 )
-def test_a_run_at_a_rate_that_overshoots_goes_as_far_as_the_controls(
-    spread: float, difference: float, verdict: str
-) -> None:
+def test_a_run_that_overshoots_goes_as_far_as_the_controls(spread: float, difference: float, verdict: str) -> None:
     oracle = OracleRun(displacements=[Displacement(1.0, 0.0)], spreads={"float32": [EpochSpread(way=spread)]})
     seen = {0: Displacement(1.0 + difference, 0.0)}
     _, one = verify_displacements("float32", seen, Plan(1, 1, 0), oracle)

@@ -217,9 +217,7 @@ def test_a_library_that_cannot_be_imported_is_one_too(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("wide", [agreement.WIDE, 0])
-def test_a_gpu_that_computes_something_else_ends_the_run(
-    wide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_that_computes_otherwise_ends_the_run(wide: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "WIDE", wide)
     problem = small_problem(epochs=1)
     assert on_device(problem, tmp_path / "right", monkeypatch, lambda left, right: left @ right)
@@ -228,9 +226,7 @@ def test_a_gpu_that_computes_something_else_ends_the_run(
 
 
 @pytest.mark.parametrize("hidden", [(), (12, 8)])
-def test_a_gpu_trains_short_runs_as_numpy_does(
-    hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_trains_as_numpy_does(hidden: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = small_problem(epochs=1, hidden=hidden)
     done, found = on_device(problem, tmp_path, monkeypatch, np.matmul)
     assert len(done) == 2

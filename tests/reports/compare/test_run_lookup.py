@@ -42,9 +42,7 @@ def reference(tmp_path: Path) -> Path:
         (["{}/reference/h200/flat", "reference:h200/deep"], ["{}/reference/h200/flat", "reference:h200/deep"]),
     ],
 )
-def test_a_recorded_run_is_of_the_problem_that_fits(
-    reference: Path, tmp_path: Path, names: list[str], found: list[str]
-) -> None:
+def test_a_recorded_run_has_the_problem(reference: Path, tmp_path: Path, names: list[str], found: list[str]) -> None:
     asked = [name.format(tmp_path) for name in names]
     assert [name for name, _ in named_runs(asked, reference)] == [name.format(tmp_path) for name in found]
 

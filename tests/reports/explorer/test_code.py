@@ -149,9 +149,7 @@ def test_a_file_that_this_python_cannot_parse_is_shown_all_the_same(text: str) -
 
 
 @pytest.mark.parametrize(("text", "headers"), [("", []), ('#include "a.cuh"', ["k/a.cuh", "k/b.cuh"])])
-def test_headers_that_include_each_other_are_those_of_the_kernels_that_reach_them(
-    text: str, headers: list[str]
-) -> None:
+def test_headers_that_include_each_other_are_those_of_kernels_that_reach_them(text: str, headers: list[str]) -> None:
     files = {"a.py": "", "k/a.cuh": '#include "b.cuh"', "k/b.cuh": '#include "a.cuh"', "k/c.cu": text}
     run = sample.replace_stage(sample.results(), "async", profiles=[])
     assert shown("async", run, Sources(files, {"async": [*files]})).headers == headers

@@ -85,9 +85,7 @@ def test_the_picture_is_painted_within_a_second(largest: Path, open_page: Open) 
     assert min(max(times) for times in painted) < FIRST_PAINT_MS
 
 
-def test_a_click_on_a_rung_of_the_picture_shows_it_and_the_address_brings_one_back(
-    largest: Path, open_page: Open
-) -> None:
+def test_a_click_on_a_rung_of_the_picture_shows_it_and_so_does_its_address(largest: Path, open_page: Open) -> None:
     opened = open_page(largest)
     opened.page.click("#ladder .wide a[data-rung=cuda-graph]")
     opened.page.wait_for_selector("article[data-rung=cuda-graph]")
@@ -192,9 +190,7 @@ def test_what_is_wider_than_the_window_says_so(largest: Path, open_page: Open) -
     assert not any("Scroll" in text for text in open_page(largest, "#/floor").ask(cue))
 
 
-def test_the_code_is_shown_against_the_part_that_it_replaces_and_bars_of_both_timelines_tell(
-    largest: Path, open_page: Open
-) -> None:
+def test_code_is_shown_against_what_it_replaces_and_bars_of_both_timelines_tell(largest: Path, open_page: Open) -> None:
     opened = open_page(largest, "#cuda-graph")
     opened.page.click("[data-always]")
     removed, added = (opened.page.locator(f"article .code .{name}").all_inner_texts() for name in ("removed", "added"))
@@ -586,9 +582,7 @@ def test_an_unknown_rung_is_named(largest: Path, open_page: Open) -> None:
         assert not opened.page.is_visible("#unknown")
 
 
-def test_a_view_without_another_run_says_so_and_a_stage_s_checks_are_told_in_words(
-    largest: Path, open_page: Open
-) -> None:
+def test_a_view_without_another_run_says_so_and_tells_checks_in_words(largest: Path, open_page: Open) -> None:
     opened = open_page(largest, "#/runs")
     assert opened.text(".told").startswith("No other run of this problem is recorded here.")
     assert not opened.page.is_visible("#shown table")

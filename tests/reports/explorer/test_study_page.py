@@ -120,9 +120,7 @@ def test_a_study_without_all_its_points_has_a_page(results: StudyResults, tmp_pa
     assert results.study.title in opened.text("h1:visible")
 
 
-def test_the_study_has_no_accessibility_violations_and_is_no_wider_than_the_window(
-    recorded: Path, open_page: Open
-) -> None:
+def test_the_study_has_no_accessibility_violations_and_fits_the_window(recorded: Path, open_page: Open) -> None:
     for theme, width in (("light", 1280), ("dark", 360)):
         opened = open_page(recorded, theme=theme, width=width)
         for place in ("#/study", "#hidden-64:/", "#hidden-64:/trust", "#hidden-8192:last-layer-bf16"):

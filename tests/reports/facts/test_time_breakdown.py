@@ -99,9 +99,7 @@ def test_a_difference_of_less_than_2_percent_is_noise(rung_us: float, is_noise: 
         ([80.0] * 5 + [49.0] * 5, [50.0] * 5 + [49.0] * 5, True),
     ],
 )
-def test_differences_within_one_stage_s_processes_are_noise(
-    below_us: list[float], rung_us: list[float], is_noise: bool
-) -> None:
+def test_differences_within_a_stage_are_noise(below_us: list[float], rung_us: list[float], is_noise: bool) -> None:
     run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
     run = sample.with_processes(sample.with_processes(run, "naive", below_us), "async", rung_us)
     assert only_change(run).is_noise is is_noise

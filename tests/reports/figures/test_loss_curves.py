@@ -69,9 +69,7 @@ def test_the_oracle_is_a_wide_line_below_the_stages_and_a_longer_way_from_it_hig
 
 
 @pytest.mark.parametrize("is_timed", [True, False])
-def test_a_study_of_curves_is_written_with_its_csv_whether_stages_were_timed_or_not(
-    is_timed: bool, tmp_path: Path
-) -> None:
+def test_a_study_of_curves_is_written_with_its_csv_timed_or_not(is_timed: bool, tmp_path: Path) -> None:
     results = curve_results(seeds=1)
     save_study(results.study, tmp_path)
     for name, run in results.runs.items():

@@ -59,9 +59,7 @@ def test_a_stage_without_an_explanation_is_one_line(name: str, message: str) -> 
         ("naive", {"timing": None}, r"^naive: passed in this run without a time; measure it without --at-once$"),
     ],
 )
-def test_a_stage_of_the_users_and_an_untimed_stage_are_told(
-    name: str, changes: dict[str, object], message: str
-) -> None:
+def test_a_user_s_stage_and_an_untimed_stage_are_told(name: str, changes: dict[str, object], message: str) -> None:
     run = sample.replace_stage(sample.results(), name, **changes)
     command = "python run_ladder.py --stage-file 'my stage.py' --epochs 3"
     with pytest.raises(ReportError, match=message):

@@ -300,9 +300,7 @@ def test_the_next_step_of_a_wrong_stage_from_a_file_is_to_check_it() -> None:
     assert said("numpy").startswith("see runs/one/logs, then run numpy alone: ")  # it is not from a file
 
 
-def test_the_next_step_names_the_run_unless_the_command_finds_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_next_step_names_a_run_that_no_command_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     run, explain = load(RECORDED / "h200" / "logistic"), f"{PROGRAM} explain persistent-cluster"
     for folder, command in (("runs/one", explain), ("my runs/one", f"{explain} 'my runs/one'")):

@@ -15,17 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import EpochMetrics
-from stages.engine.recipe import (
-    Data,
-    Epilogue,
-    Gemm,
-    Head,
-    Launch,
-    Memory,
-    Metrics,
-    RunStep,
-    Update,
-)
+from stages.engine.recipe import Data, Epilogue, Gemm, Head, Launch, Memory, Metrics, RunStep, Update
 from stages.engine.workspace import Array, Device, ParameterMemory, Setup
 
 # NumPy scalars give a launch the types of its arguments. They are cached: making them costs time in every launch.

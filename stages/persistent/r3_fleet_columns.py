@@ -144,8 +144,5 @@ def shared_bytes(problem: Problem, networks: int) -> int:
 
 
 STAGE = r2_fleet_cluster.STAGE.climb(
-    "fleet-columns",
-    "Networks as columns",
-    words="a few networks as columns, 4 multiprocessors",
-    launch=SmallClusters,
+    "fleet-columns", "Networks as columns", words="a few networks as columns, 4 multiprocessors", launch=SmallClusters
 )

@@ -188,14 +188,7 @@ class RingGemm(StreamedGemm):
         kernel((1, outputs // TILE), threads, *arrays, *map(int32, sizes))
 
     def _back_by(
-        self,
-        back: Product | None,
-        inputs: Array,
-        doutputs: Array,
-        weights: Array,
-        bias: Array,
-        rate: float,
-        split: int,
+        self, back: Product | None, inputs: Array, doutputs: Array, weights: Array, bias: Array, rate: float, split: int
     ) -> None:
         """The blocks of a row are a cluster only where they have gradients to add up."""
         is_cluster = back is not None and split > 1

@@ -19,10 +19,9 @@ def how_to_get_gpu() -> str | None:
     if remedy := driver.no_device_remedy():
         return remedy
     if driver.driver_version() is not None:
-        hidden = "CUDA_VISIBLE_DEVICES" in os.environ
-        return (
-            "To show its GPUs: `unset CUDA_VISIBLE_DEVICES`" if hidden else "To see what the driver sees: `nvidia-smi`"
-        )
+        if "CUDA_VISIBLE_DEVICES" in os.environ:
+            return "To show its GPUs: `unset CUDA_VISIBLE_DEVICES`"
+        return "To see what the driver sees: `nvidia-smi`"
     if has_nvidia_gpu():
         return (
             f"This machine has an NVIDIA GPU; install its driver, {OLDEST_DRIVER} or newer "

@@ -340,9 +340,8 @@ class Measurement:
 
     def _untimed(self) -> JobResult:
         """What the trainer says of itself and of the epoch from zeros."""
-        return JobResult(
-            detail=self._trainer.detail, device=self._trainer.device, plan=self._plan, from_zero=self._zeros
-        )
+        trainer = self._trainer
+        return JobResult(detail=trainer.detail, device=trainer.device, plan=self._plan, from_zero=self._zeros)
 
     def _timed(self) -> JobResult:
         """The measured times and everything read beside them."""

@@ -242,9 +242,8 @@ def _value(name: str, text: Any, kind: Any) -> Any:
         return converted(text, kind, from_text=True)
     except NotAllowedError as error:
         shown = text if isinstance(text, str) else "" if "" in text else ",".join(text)
-        raise UsageError(
-            f"{_option(name)} {shown if shown and shown.isprintable() else repr(shown)}: {error}"
-        ) from None
+        shown = shown if shown and shown.isprintable() else repr(shown)
+        raise UsageError(f"{_option(name)} {shown}: {error}") from None
 
 
 def _option(field: str) -> str:

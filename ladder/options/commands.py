@@ -24,6 +24,7 @@ from ladder.options.run_options import (
     Threshold,
     Tools,
     Whole,
+    read_by,
 )
 from ladder.records.jobs import Engine
 
@@ -81,13 +82,9 @@ def _value(name: str, text: str) -> Any:
     return text
 
 
-Vary = Annotated[
-    dict[str, list[Any]], Meta(description="KEY=VALUE,..., such as hidden=64,256,1024", extra={"read": _read_vary})
-]
+Vary = Annotated[dict[str, list[Any]], read_by(_read_vary, "KEY=VALUE,..., such as hidden=64,256,1024")]
 On = Annotated[Engine, Meta(description="local or slurm")]
-SlurmOptions = Annotated[
-    dict[str, str], Meta(description="KEY=VALUE, such as partition=gpu", extra={"read": _read_slurm})
-]
+SlurmOptions = Annotated[dict[str, str], read_by(_read_slurm, "KEY=VALUE, such as partition=gpu")]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

@@ -35,6 +35,11 @@ RECORDED = {  # options whose name in a results file has the unit
 MAX_RUNS = 450  # timed, and as warm-ups, in one process: run numbers leave room for 900
 
 
+def read_by(read: Callable[[Any], Any], description: str, **limits: Any) -> Meta:
+    """The form and the limits of an option that `read` makes a value of."""
+    return Meta(description=description, extra={"read": read}, **limits)
+
+
 def read_names(value: Any) -> Any:
     """`naive,cublas` as a list of names; any other value as it is."""
     return [name for word in value.split(",") if (name := word.strip())] if isinstance(value, str) else value
@@ -52,11 +57,6 @@ def _read_share(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-
-
-def _share_like(example: str) -> Meta:
-    described = f"a share above 0% and below 100%, such as {example}"
-    return Meta(gt=0, lt=1, description=described, extra={"read": _read_share})
 
 
 def _read_tools(value: Any) -> Any:
@@ -86,38 +86,24 @@ Seconds = Annotated[
     float, Meta(gt=0, le=MOST_SECONDS, description=f"a positive number of seconds, {MOST_SECONDS:,} at most")
 ]
 Megahertz = Annotated[int, Meta(ge=1, description="a whole number of MHz, such as 1500")]
-Interval = Annotated[float, _share_like("1%")]
-Accuracy = Annotated[float, _share_like("92%")]
-Threshold = Annotated[
-    float, Meta(ge=0, lt=1, description="a share from 0% to below 100%, such as 2%", extra={"read": _read_share})
-]
+Interval = Annotated[float, read_by(_read_share, "a share above 0% and below 100%, such as 1%", gt=0, lt=1)]
+Accuracy = Annotated[float, read_by(_read_share, "a share above 0% and below 100%, such as 92%", gt=0, lt=1)]
+Threshold = Annotated[float, read_by(_read_share, "a share from 0% to below 100%, such as 2%", ge=0, lt=1)]
 Layers = Annotated[
     tuple[Annotated[int, Meta(ge=1)], ...],
-    Meta(
-        description="a layer's size such as 256, or a list of sizes such as 128,128,128", extra={"read": read_numbers}
-    ),
+    read_by(read_numbers, "a layer's size such as 256, or a list of sizes such as 128,128,128"),
 ]
 Networks = Annotated[int, Meta(ge=1, le=MOST_NETWORKS, description=f"a whole number from 1 to {MOST_NETWORKS:,}")]
 Gpus = Annotated[int, Meta(ge=1, le=MOST_GPUS, description=f"a whole number from 1 to {MOST_GPUS}")]
 LearningRates = Annotated[
     tuple[Annotated[float, Meta(gt=0, le=FINITE)], ...],
-    Meta(
-        max_length=MOST_NETWORKS,
-        description="positive numbers, one for each network, such as 0.03,0.1,0.3",
-        extra={"read": read_numbers},
-    ),
+    read_by(read_numbers, "positive numbers, one for each network, such as 0.03,0.1,0.3", max_length=MOST_NETWORKS),
 ]
 Names = Annotated[
-    tuple[Text, ...],
-    Meta(
-        min_length=1,
-        description='text such as "all" or "naive..cublas", or a list of names',
-        extra={"read": read_names},
-    ),
+    tuple[Text, ...], read_by(read_names, 'text such as "all" or "naive..cublas", or a list of names', min_length=1)
 ]
 Tools = Annotated[
-    tuple[Tool, ...],
-    Meta(description=f"{', '.join(get_args(Tool))}, auto or none, or a list of tools", extra={"read": _read_tools}),
+    tuple[Tool, ...], read_by(_read_tools, f"{', '.join(get_args(Tool))}, auto or none, or a list of tools")
 ]
 
 
@@ -162,10 +148,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.time_cap is not None and self.precision is None:
             raise UsageError(f"--time-cap {self.time_cap:g}: limits the rounds that --precision adds; add --precision")
-        if self.learning_rates and self.learning_rate != LEARNING_RATE:
-            raise UsageError(
-                f"--learning-rate {self.learning_rate:g}: --learning-rates names all; leave one of them out"
-            )
+        if self.learning_rates and (rate := self.learning_rate) != LEARNING_RATE:
+            raise UsageError(f"--learning-rate {rate:g}: --learning-rates names all; leave one of them out")
         of_one = {
             "--validate-every": self.validate_every, "--curve-steps": self.curve_steps,
             "--target-accuracy": self.target_accuracy,
@@ -179,11 +163,9 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
             "--precision": self.precision, "--profile": self.profile, "--lock-clocks": self.lock_clocks,
             "--energy": self.energy, "--target-accuracy": self.target_accuracy,
         }  # fmt: skip
-        for option, asked in of_times.items():
-            if self.at_once > 1 and asked:
-                raise UsageError(
-                    f"--at-once {self.at_once}: measures no times, which {option} needs; leave one of them out"
-                )
+        asked = next((option for option, value in of_times.items() if value), None)
+        if asked and self.at_once > 1:
+            raise UsageError(f"--at-once {self.at_once}: measures no times, which {asked} needs; leave one of them out")
 
     @property
     def trained_networks(self) -> int:

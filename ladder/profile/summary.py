@@ -207,11 +207,9 @@ def _within(trace: Trace, window: Window) -> Trace:
 
 def _beside_kernels(epoch: Trace, copies: list[Copy]) -> int:
     """The time in which both a copy and a kernel ran, in ns."""
-    window = epoch.windows[0]
-    alone = time_split.length(time_split.union(copies, window)) + time_split.length(
-        time_split.union(epoch.kernels, window)
-    )
-    return alone - time_split.length(time_split.union([*copies, *epoch.kernels], window))
+    length, window = time_split.length, epoch.windows[0]
+    alone = length(time_split.union(copies, window)) + length(time_split.union(epoch.kernels, window))
+    return alone - length(time_split.union([*copies, *epoch.kernels], window))
 
 
 def _overlap_ns(epoch: Trace) -> int:

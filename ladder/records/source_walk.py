@@ -187,9 +187,7 @@ def _with_headers(source: str, texts: Mapping[str, str]) -> list[str]:
 def _assigned(tree: ast.AST, name: str) -> ast.AST:
     """The value that a module gives a name; an empty tree if it gives none."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(
-            isinstance(left, ast.Name) and left.id == name for left in node.targets
-        ):
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             return node.value
     return ast.Module([], [])
 

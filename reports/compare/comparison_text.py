@@ -84,12 +84,8 @@ def markdown_of_many(comparison: Machines | Studies) -> str:
     columns, rows = _table_of_many(comparison)
     cells = [[f"*{cell(text)}*" if row.is_heading else cell(text) for text in row.words] for row in rows]
     explained = IN_BRACKETS if isinstance(comparison, Machines) else f"{IN_BRACKETS} {IN_HEADINGS}"
-    parts = (
-        table([cell(name) for name in columns], cells, right=_right(columns)),
-        explained,
-        bullets(orders(comparison)),
-    )
-    return "\n\n".join(parts) + "\n"
+    grid = table([cell(name) for name in columns], cells, right=_right(columns))
+    return "\n\n".join((grid, explained, bullets(orders(comparison)))) + "\n"
 
 
 def conclusion(comparison: Comparison) -> str:

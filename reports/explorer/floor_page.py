@@ -41,9 +41,7 @@ def floor_view(results: Results) -> str:
         on_cpu=on_cpu,
         how_to_read=FLOOR,
         how_made=" ".join((HOW_FLOORS_ON_CPU_ARE_MADE if on_cpu else HOW_BOUNDS_ARE_MADE).split()),
-        without=[
-            (stage.name, bounds.no_floor) for stage in results.stages if (bounds := stage.bounds) and bounds.no_floor
-        ],
+        without=[(one.name, one.bounds.no_floor) for one in results.stages if one.bounds and one.bounds.no_floor],
         why_not=(
             "This run did not measure its GPU's limits, so no rung has a floor; its notices say why."
             if gpu_name(results)

@@ -149,9 +149,8 @@ def _headline(results: Results) -> str:
     if not shown:
         return "No stage was timed in this run"
     ends = shown[0], min(shown, key=lambda dot: dot.step_us.median)
-    where = (
-        f", on {gpu_name(results) or 'a GPU'}" if any(dot.stage.device == "gpu" for dot in shown) else ", on the CPU"
-    )
+    on_gpu = any(dot.stage.device == "gpu" for dot in shown)
+    where = f", on {gpu_name(results) or 'a GPU'}" if on_gpu else ", on the CPU"
     disturbed = any(disturbed_mark(dot.stage) == ALL_DISTURBED for dot in ends)
     return f"{headline(shown)}{where}{', disturbed by other work' * disturbed}"
 

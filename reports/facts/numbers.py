@@ -183,9 +183,9 @@ def listing(words: Iterable[str]) -> str:
 
 def brief(names: Sequence[str], most: int = 4) -> str:
     """Names in a sentence, of which many are counted: `a, b and c`, `a, b, c and 29 more`."""
-    return (
-        listing(names) if len(names) <= most else f"{', '.join(names[: most - 1])} and {len(names) - most + 1:,} more"
-    )
+    if len(names) <= most:
+        return listing(names)
+    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1:,} more"
 
 
 def _digits(value: float, digits: int = 3) -> str:

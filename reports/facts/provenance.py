@@ -55,9 +55,7 @@ def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
     groups = []
     for origin, alike in grouped((recorded(run), run) for run in runs).items():
         used = [version for run in alike for version in _versions(run)]
-        versions = dict.fromkeys(
-            version for known in LIBRARIES for version in used if version.split()[0] == known.title
-        )
+        versions = dict.fromkeys(told for known in LIBRARIES for told in used if told.split()[0] == known.title)
         groups.append((line("; ".join(filter(None, (origin, ", ".join(versions))))) + ".", alike))
     return groups
 

@@ -213,9 +213,7 @@ def yardsticks(results: Results) -> str:
             used.setdefault((best_lead.reference.name, best_lead.on_gpu_time), {})[_rows_of(best_lead)] = None
     if not used:
         return "No reference was timed in this run."
-    named = [
-        f"{name}{' on GPU time' if on_gpu else ''} for {numbers.listing(rows)}" for (name, on_gpu), rows in used.items()
-    ]
+    named = [f"{name}{' on GPU time' * on_gpu} for {numbers.listing(rows)}" for (name, on_gpu), rows in used.items()]
     waits = " " + ON_GPU_TIME if any(on_gpu for _, on_gpu in used) else ""
     broken = _lost_yardsticks(references(results))
     return f"x of the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"

@@ -158,9 +158,8 @@ def point_text(point: Point) -> str:
 
 def further_differences(study: Study) -> list[str]:
     """`at depth 3 and 1: batch size 32`: points that differ from the first in more than is varied, stages left out."""
-    keys = dict.fromkeys(
-        key for point in study.points for key in point.settings if key not in (*study.varied, "stages")
-    )
+    left_out = (*study.varied, "stages")
+    keys = dict.fromkeys(key for point in study.points for key in point.settings if key not in left_out)
 
     def more(point: Point) -> str:
         own, first = ({**dict.fromkeys(keys, "by default"), **one.settings} for one in (point, study.points[0]))

@@ -152,10 +152,8 @@ class Change:
         True if both rungs on a GPU have less than one launch a step. The idle time under the tool is then the tool's
         own: some milliseconds a graph, spread over its steps.
         """
-        return (
-            not self.rung.is_on_cpu
-            and max(self.rung.profile.launches_per_step, self.parent.profile.launches_per_step) < 1
-        )
+        launches = [one.profile.launches_per_step for one in (self.rung, self.parent)]
+        return not self.rung.is_on_cpu and max(launches) < 1
 
     @property
     def is_noise(self) -> bool:

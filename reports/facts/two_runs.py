@@ -136,9 +136,8 @@ def how_to_read(comparison: Comparison) -> str:
 
 
 def _undecided(stages: list[StageVerdict], threshold: float) -> list[str]:
-    return [
-        stage.name for stage in stages if stage.verdict == "AMBIGUOUS" and stage.high and stage.high > 1 + threshold
-    ]
+    ambiguous = [stage for stage in stages if stage.verdict == "AMBIGUOUS"]
+    return [stage.name for stage in ambiguous if stage.high and stage.high > 1 + threshold]
 
 
 def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
@@ -218,11 +217,8 @@ def _stage(
 def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:
     """Remarks on a stage's verdict, or on why it has none."""
     if before.code and after.code and before.code.scheme == after.code.scheme and before.code != after.code:
-        pairs = {
-            "sources": (before.code.sources, after.code.sources),
-            "kernels": (before.code.kernels, after.code.kernels),
-        }
-        yield f"its {' and '.join(part for part, (then, now) in pairs.items() if then != now)} differ"
+        parts = [of for of in ("sources", "kernels") if getattr(before.code, of) != getattr(after.code, of)]
+        yield f"its {' and '.join(parts)} differ"
     for stage, times, which in ((before, base, "first"), (after, new, "new")):
         if not times:
             yield f"{stage.status} in the {which} run" + (

@@ -87,9 +87,8 @@ def _gains(results: Results) -> Iterator[str]:
         who = numbers.listing(slower) if len(slower) <= NAMED else str(len(slower))
         counts.append(f"{who} {'is' if len(slower) == 1 else 'are'} slower")
     others = f"; {numbers.listing(counts)}" if counts else ""
-    rungs = (
-        "rung is faster than the rung it climbs" if len(all_gains) == 1 else "rungs are faster than the rung they climb"
-    )
+    one = len(all_gains) == 1
+    rungs = "rung is faster than the rung it climbs" if one else "rungs are faster than the rung they climb"
     yield f"{len(faster)} of {len(all_gains)} {rungs} from{most}{others}."
 
 

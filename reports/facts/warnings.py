@@ -63,9 +63,8 @@ def _gpu_notices(results: Results) -> Iterable[Notice]:
         yield Notice(f"NVML does not tell this GPU's {values}: a run cannot see what they would show.")
     if (locked := results.settings.lock_clocks_mhz) is not None:
         read = {stage.name: mhz for stage in results.stages if (mhz := sm_mhz(stage)) is not None}
-        others = [
-            f"{name} ran at {mhz:,.0f} MHz" for name, mhz in read.items() if abs(mhz / locked - 1) > CLOCK_TOLERANCE
-        ]
+        off = {name: mhz for name, mhz in read.items() if abs(mhz / locked - 1) > CLOCK_TOLERANCE}
+        others = [f"{name} ran at {mhz:,.0f} MHz" for name, mhz in off.items()]
         ran = f", but {numbers.listing(others)}" if others else ""
         yield Notice(f"The GPU's SM clock was locked at {locked:,} MHz (--lock-clocks){ran}.")
 
@@ -130,9 +129,8 @@ def _timed(results: Results) -> list[tuple[StageResult, Timing]]:
 def _shortened_notices(results: Results) -> Iterable[Notice]:
     settings, timed = results.settings, _timed(results)
     asked = numbers.count(settings.rounds * settings.repeats, "run")
-    for runs, names in grouped(
-        (measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened
-    ).items():
+    shortened = grouped((measured_runs(timing), stage.name) for stage, timing in timed if timing.shortened)
+    for runs, names in shortened.items():
         yield Notice(
             f"{numbers.listing(names)} {'was' if len(names) == 1 else 'were'} measured over {runs} instead of {asked} "
             f"of {numbers.count(results.problem.epochs, 'epoch')}, to stay within "
@@ -192,15 +190,12 @@ def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
                 reasons += told
         if disturbed:
             named = [f"{count} of {name}" for name, count in disturbed.items()]
-            whose = (
-                numbers.listing(named) if len(named) <= NAMED_STAGES else f"{len(named)} of {len(stages)} timed stages"
-            )
+            few = len(named) <= NAMED_STAGES
+            whose = numbers.listing(named) if few else f"{len(named)} of {len(stages)} timed stages"
             only = len(reasons) == 1
-            processes_were = (
-                f"{len(reasons)} {'process' if only else 'processes'} ({whose}) {'was' if only else 'were'}"
-            )
+            subject = f"{len(reasons)} {'process' if only else 'processes'} ({whose}) {'was' if only else 'were'}"
             outcome = f"; {'its' if only else 'their'} times are included" if kept else " and measured again"
-            yield Notice(f"{processes_were} disturbed{outcome}. {'Reason' if only else 'First'}: {reasons[0]}.")
+            yield Notice(f"{subject} disturbed{outcome}. {'Reason' if only else 'First'}: {reasons[0]}.")
 
 
 def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Iterable[Notice]:

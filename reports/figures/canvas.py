@@ -38,9 +38,7 @@ class Canvas:
     @contextmanager
     def group(self, tag: str = "g", **attributes: str) -> Iterator[None]:
         """Elements drawn within are one group, or a link if the tag is `a`; `class_` stands for `class`."""
-        given = "".join(
-            f" {name.rstrip('_').replace('_', '-')}={quoteattr(value)}" for name, value in attributes.items()
-        )
+        given = "".join(f" {name.rstrip('_').replace('_', '-')}={quoteattr(of)}" for name, of in attributes.items())
         self._elements.append(f"<{tag}{given}>")
         yield
         self._elements.append(f"</{tag}>")
@@ -152,9 +150,8 @@ def page_rules() -> str:
 
 def _rules(theme: int) -> str:
     """Rules for the fills and strokes of all colours, in light (0) or dark (1)."""
-    return "\n".join(
-        f".f-{name}{{fill:{values[theme]}}}.s-{name}{{stroke:{values[theme]}}}" for name, values in THEME.items()
-    )
+    colours = {name: values[theme] for name, values in THEME.items()}
+    return "\n".join(f".f-{name}{{fill:{colour}}}.s-{name}{{stroke:{colour}}}" for name, colour in colours.items())
 
 
 def _px(value: float) -> str:

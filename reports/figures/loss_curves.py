@@ -107,9 +107,8 @@ class Panel:
     @property
     def ends(self) -> tuple[float, float]:
         """The least and the largest number that can be drawn."""
-        values = [
-            value for _, line in self.lines for value in (*line.lows, *line.highs) if not self.is_log or value > 0
-        ]
+        drawn = (value for _, line in self.lines for value in (*line.lows, *line.highs))
+        values = [value for value in drawn if not self.is_log or value > 0]
         low, high = min(values, default=NEAREST), max(values, default=1.0)
         return (low, high) if low < high else (low * 0.9, high * 1.1 or 1.0)
 

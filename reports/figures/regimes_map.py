@@ -64,11 +64,9 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
         canvas.text(layout.left - 8, middle + 4, words, anchor="end", look="name" if is_narrow else "small mono")
         canvas.line([(layout.left, TOP + layout.row * index), (canvas.width - 4, TOP + layout.row * index)], "grid")
     for point in points:
-        at = (
-            layout.left + column * batches.index(point.batch),
-            TOP + layout.row * rows.index((point.layers, point.width)),
-        )
-        _cell(canvas, point, at, (column, layout.row), has_names=layout.has_names)
+        left = layout.left + column * batches.index(point.batch)
+        top = TOP + layout.row * rows.index((point.layers, point.width))
+        _cell(canvas, point, (left, top), (column, layout.row), has_names=layout.has_names)
     begin = 4 if is_narrow else layout.left
     for index, (words, kind) in enumerate(legend):
         top = bottom + FOOT + LINE * index

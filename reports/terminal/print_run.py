@@ -66,9 +66,8 @@ def print_results(
 
 def _print_broken(run: RunView, console: Console) -> None:
     """A line for each reason why stages failed or crashed."""
-    lines = [
-        f"{numbers.brief(stage.names)} {stage.status}: {stage.reason}" for stage in run.not_passed("failed", "crashed")
-    ]
+    broken = run.not_passed("failed", "crashed")
+    lines = [f"{numbers.brief(stage.names)} {stage.status}: {stage.reason}" for stage in broken]
     if (more := len(lines) - MOST_REASONS) > 0:
         lines[MOST_REASONS:] = [f"{numbers.count(more, 'more reason')} in the report."]
     for line in lines:

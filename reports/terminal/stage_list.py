@@ -20,10 +20,7 @@ HERE = {"yes": "green", "no": "dim"}
 
 
 def print_stage_list(
-    stages: Iterable[Listed],
-    way_to_gpu: str | None,
-    console: Console | None = None,
-    network: str = "",
+    stages: Iterable[Listed], way_to_gpu: str | None, console: Console | None = None, network: str = ""
 ) -> None:
     """Print the stages by group, and once the reasons why some do not run here, with the way to a GPU.
 

@@ -70,13 +70,9 @@ class _SmallerBatches(NumpyTrainer):
     """Trains on half of each batch's images."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
-        half = problem.batch_size // 2
-        rows = np.arange(problem.steps(len(train.images)) * problem.batch_size).reshape(-1, problem.batch_size)[
-            :, :half
-        ]
-        super().__init__(
-            replace(problem, batch_size=half), Split(train.images[rows.ravel()], train.labels[rows.ravel()])
-        )
+        half, steps = problem.batch_size // 2, problem.steps(len(train.images))
+        rows = np.arange(steps * problem.batch_size).reshape(steps, -1)[:, :half].ravel()
+        super().__init__(replace(problem, batch_size=half), Split(train.images[rows], train.labels[rows]))
 
 
 class _FirstBatch(NumpyTrainer):
@@ -278,9 +274,8 @@ class _StaleGradient(NumpyTrainer):
         before = [tensor.copy() for tensor in tensors]
         super()._backward(images)
         steps = [tensor - old for tensor, old in zip(tensors, before, strict=True)]
-        for tensor, old, late in zip(
-            tensors, before, self._late or [np.zeros_like(old) for old in before], strict=True
-        ):
+        none_yet = [np.zeros_like(old) for old in before]
+        for tensor, old, late in zip(tensors, before, self._late or none_yet, strict=True):
             tensor[:] = old + late
         self._late = steps
 

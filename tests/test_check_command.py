@@ -72,11 +72,8 @@ def test_a_right_stage_passes_in_a_table_that_fits(
     assert max(map(len, out.splitlines())) <= 80
     assert "\nepoch from zeros, parameters " in out
     assert "\nRight: " in out
-    more = (
-        f" --stage-file {file}` does both, beside NumPy; it checks again first."
-        if file == "right.py"
-        else "` does both."
-    )
+    beside = f" --stage-file {file}` does both, beside NumPy; it checks again first."
+    more = beside if file == "right.py" else "` does both."
     assert f"run_ladder.py run --stages numpy{more}" in " ".join(out.split())
     left = [path for path in sorted(here.iterdir()) if path.suffix != ".seen" and path.name != "__pycache__"]
     assert left == before  # no run, no logs

@@ -22,10 +22,7 @@ def test_a_primitive_leaves_what_it_is_to_leave(kernel: Kernel) -> None:
         pytest.skip(reason)
     how = launch_of(kernel.name, np.random.default_rng())
     function = gpu.kernel(SOURCE, kernel.name, how.cluster, cooperative=how.cooperative)
-    args = {
-        name: gpu.upload(value) if isinstance(value, np.ndarray) else np.int32(value)
-        for name, value in how.args.items()
-    }
+    args = {name: gpu.upload(of) if isinstance(of, np.ndarray) else np.int32(of) for name, of in how.args.items()}
     function(how.grid, how.block, *args.values())
     gpu.stream.synchronize()
     for name, value in how.left.items():

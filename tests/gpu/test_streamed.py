@@ -64,11 +64,7 @@ def test_every_way_is_right_and_always_the_same(
     mask = random.integers(0, 256, mask_shape(batch, fan_in), np.uint8)
     passed = np.unpackbits(mask, axis=1, bitorder="little")[:, :fan_in]
     left, right = inputs.astype(np.float64), doutputs.astype(np.float64)
-    expected = (
-        np.where(passed, right @ weights.T, 0),
-        weights - RATE * left.T @ right,
-        bias - RATE * right.sum(axis=0),
-    )
+    expected = (np.where(passed, right @ weights.T, 0), weights - RATE * left.T @ right, bias - RATE * right.sum(0))
     factor = 2 * ROUNDING[gemm]  # for the bias half of it: tiles multiply a gradient rounded by 1
     bounds = (
         (factor + (2 * fan_out + 6) * UNIT) * np.abs(right) @ np.abs(weights).T,

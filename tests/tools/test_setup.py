@@ -20,6 +20,7 @@ from tools.setup import CONFLICTS
 
 ROOT = Path(setup.__file__).resolve().parent.parent
 MAKE = shutil.which("make")
+NO_CUDA = ["numpy>=2", "jax"]
 CUDA_12 = ["numpy>=2", "cupy-cuda12x", "jax[12]", "torch==12"]
 CUDA_13 = ["numpy>=2", "cupy-cuda13x", "jax[13]", "torch==13"]
 
@@ -72,13 +73,7 @@ def test_extras_add_up_and_changed_dependencies_go_into_the_venv_that_is_there(m
 
 @pytest.mark.parametrize(
     ("version", "requirements"),
-    [
-        (None, ["numpy>=2", "jax"]),
-        ((11, 4), ["numpy>=2", "jax"]),
-        ((12, 0), CUDA_12),
-        ((12, 9), CUDA_12),
-        ((14, 1), CUDA_13),
-    ],
+    [(None, NO_CUDA), ((11, 4), NO_CUDA), ((12, 0), CUDA_12), ((12, 9), CUDA_12), ((14, 1), CUDA_13)],
 )
 def test_the_driver_chooses_and_an_old_one_is_told_so(
     machine: Machine,
@@ -98,7 +93,7 @@ def test_the_driver_chooses_and_an_old_one_is_told_so(
     [
         (gpus.V100, (13, 0), CUDA_12, "13.0, but the GPU, sm_70, is too old"),
         (gpus.V100, (12, 8), CUDA_12, "supports CUDA 12.8;"),
-        (gpus.K80, (12, 8), ["numpy>=2", "jax"], "CPU only since the NVIDIA driver supports CUDA 12.8, but the GPU,"),
+        (gpus.K80, (12, 8), NO_CUDA, "CPU only since the NVIDIA driver supports CUDA 12.8, but the GPU,"),
         (gpus.H200, (13, 0), CUDA_13, "supports CUDA 13.0;"),
     ],
 )
@@ -122,11 +117,11 @@ def test_a_driver_that_cannot_be_used_is_told_with_what_helps(
     gpus.hide(monkeypatch)
     monkeypatch.setattr(driver, "no_device_reason", lambda: "cuInit failed with A_STUB (34)")
     monkeypatch.setattr(driver, "no_device_remedy", lambda: "Take it away")
-    assert machine.installed() == ["numpy>=2", "jax"]
+    assert machine.installed() == NO_CUDA
     assert "CPU only: cuInit failed with A_STUB (34). Take it away; extras" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("asked", "requirements"), [("12", CUDA_12), ("13", CUDA_13), ("cpu", ["numpy>=2", "jax"])])
+@pytest.mark.parametrize(("asked", "requirements"), [("12", CUDA_12), ("13", CUDA_13), ("cpu", NO_CUDA)])
 def test_the_user_overrules_the_driver(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, asked: str, requirements: list[str]
 ) -> None:

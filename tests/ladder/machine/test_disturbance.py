@@ -13,9 +13,7 @@ CALM_GPU, CALM_HOST = GpuState(1980, 45, 300.0, [], 0), HostState(0.0, 0.0, 0.0)
 
 def process(*, round_: int = 0, run_s: float = 1.0, gpu: GpuState = CALM_GPU, host: HostState = CALM_HOST) -> Process:
     """A process with a warm-up and two runs, the last of them with the given states."""
-    return Process(
-        round_, 0.1, [run_s], [run_s, run_s], None, [CALM_GPU, CALM_GPU, gpu], None, [CALM_HOST] * 2 + [host]
-    )
+    return Process(round_, 0.1, [run_s], [run_s, run_s], None, [CALM_GPU] * 2 + [gpu], None, [CALM_HOST] * 2 + [host])
 
 
 def reasons(one: Process, *others: Process, on_gpu: bool = True) -> list[str]:

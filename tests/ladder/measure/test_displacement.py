@@ -56,12 +56,8 @@ def test_a_displacement_that_is_nan_fails() -> None:
 
 def test_a_run_of_less_than_half_the_oracles_distance_fails_and_small_differences_pass() -> None:
     oracle = OracleRun(displacements=[Displacement(2.0, 1.1)])
-    for seen, passes in (
-        (Displacement(1.9, 1.2), True),
-        (Displacement(0.9, 1.0), False),
-        (Displacement(2.0, 0.3), False),
-    ):
-        assert verify_displacements("float32", {0: seen}, Plan(1, 1, 0), oracle)[1].passed == passes
+    for seen, passes in (((1.9, 1.2), True), ((0.9, 1.0), False), ((2.0, 0.3), False)):
+        assert verify_displacements("float32", {0: Displacement(*seen)}, Plan(1, 1, 0), oracle)[1].passed == passes
 
 
 @pytest.mark.parametrize("shape", [(0,), (1,), (7, 11), (7, 10), (140,)])

@@ -44,9 +44,7 @@ def test_a_calls_name_has_no_version() -> None:
 
 def test_every_kernel_of_ours_declares_its_kind() -> None:
     on_gpu = {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
-    on_cpu = {
-        name for file in CPU_KERNELS.glob("*.py") for name in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())
-    }
+    on_cpu = {one for file in CPU_KERNELS.glob("*.py") for one in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())}
     in_python = set(re.findall(r"@triton.jit\ndef (triton_\w+)", TRITON_KERNELS.read_text()))
     in_python |= set(re.findall(r"@cute.kernel\ndef (\w+)", TRITON_KERNELS.with_name("cute_kernels.py").read_text()))
     assert on_cpu

@@ -48,10 +48,7 @@ def test_the_naive_recording_has_two_epochs_of_four_steps() -> None:
         "cudaStreamSynchronize": 10,
         "cuCtxSynchronize": 2,
     }
-    assert Counter((copy.direction, copy.bytes) for copy in trace.copies) == {
-        ("device to host", 16): 10,
-        ("fill", 16): 2,
-    }
+    assert Counter((one.direction, one.bytes) for one in trace.copies) == {("device to host", 16): 10, ("fill", 16): 2}
     assert trace.ranges == []  # the stage's own began before its epochs
     (thread,) = {call.thread for call in trace.calls}
     query = "SELECT DISTINCT globalTid % 0x1000000 FROM CUPTI_ACTIVITY_KIND_RUNTIME"
@@ -227,9 +224,7 @@ def test_a_truncated_file_is_an_error(naive: Path) -> None:
 
 def test_a_file_that_is_no_database_is_an_error(tmp_path: Path) -> None:
     text = tmp_path / "a report?.sqlite"
-    text.write_text(
-        "not a database, and longer than the header that one begins with, which takes a hundred bytes\n" * 9
-    )
+    text.write_text("not a database, and longer than the header that one begins with, of a hundred bytes\n" * 9)
     with pytest.raises(ProfileError, match="cannot be read as a database: file is not a database"):
         read(text)
     with pytest.raises(ProfileError, match=r"missing\.sqlite cannot be read as a database"):

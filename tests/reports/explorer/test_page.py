@@ -429,9 +429,8 @@ def test_the_page_gives_the_verdicts_of_compare(tmp_path: Path, open_page: Open)
 def test_a_reason_for_a_missing_time_is_whole_on_a_telephone(tmp_path: Path, open_page: Open) -> None:
     why = "Needs a network without hidden layers; this one has three of them. Closest rung here: `persistent-cluster`."
     page = tmp_path / "report.html"
-    page.write_text(
-        render(sample.replace_stage(sample.results(), "async", status="skipped", reason=why)), encoding="utf-8"
-    )
+    run = sample.replace_stage(sample.results(), "async", status="skipped", reason=why)
+    page.write_text(render(run), encoding="utf-8")
     box = open_page(page, "#/trust", width=360).page.locator("td.why span").first.bounding_box()
     assert box is not None
     assert box["x"] + box["width"] <= 360
@@ -563,14 +562,12 @@ def test_a_run_without_a_gpu_says_so_and_where_the_recorded_ladder_is(tmp_path: 
 
 def test_the_prediction_waits_for_the_guess_and_the_change_is_told_in_words(largest: Path, open_page: Open) -> None:
     opened = open_page(largest, "#fused-head")
-    assert "by one choice: one kernel computes softmax, loss, their gradient and the totals." in opened.text(
-        "article .climbs"
-    )
+    change = "by one choice: one kernel computes softmax, loss, their gradient and the totals."
+    assert change in opened.text("article .climbs")
     assert "Expect" not in opened.text("article")
     reveal(opened)
-    places = [
-        opened.text("article").index(text) for text in ("You guessed", "us a step", "Expect", "The author predicted")
-    ]
+    texts = ("You guessed", "us a step", "Expect", "The author predicted")
+    places = [opened.text("article").index(text) for text in texts]
     assert places == sorted(places)
 
 

@@ -122,10 +122,8 @@ def test_another_gpu_has_its_own_answers_and_picture(tmp_path: Path, open_page: 
     other = replace(other, environment={**other.environment, "gpu": gpu})
     page = page_of(tmp_path, {"runs/a.html": run_at(512, 256), "runs/b.html": other}, {})
     opened = open_page(page, "#layers=3&width=512&batch=256", ready=".nearby:not([hidden])")
-    assert opened.ask("[...document.querySelectorAll('#gpu option')].map(one => one.value)") == [
-        "NVIDIA B200",
-        "NVIDIA H200",
-    ]
+    gpus = opened.ask("[...document.querySelectorAll('#gpu option')].map(one => one.value)")
+    assert gpus == ["NVIDIA B200", "NVIDIA H200"]
     assert "784-64-64-64-10, batch 32" in opened.text(".answer:visible h2")
     opened.page.select_option("#gpu", "NVIDIA H200")
     assert "784-512-512-512-10, batch 256" in opened.text(".answer:visible h2")

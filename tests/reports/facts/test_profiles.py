@@ -33,12 +33,8 @@ def test_a_long_name_ends_at_a_word_where_it_can(name: str, limit: int, short: s
 
 GENERATED = ["triton_tem_fused_addmm_t_0", "triton_tem_fused_mm_t_7", "triton_tem_fused_mm_sub_t_4", "triton_poi_2"]
 GENERATED += [f"triton_per_fused__log_softmax_arange_eq_expand_nll_loss_sub_view_where_{number}" for number in (2, 15)]
-GENERATED += [
-    CUBLAS,
-    CUBLAS.replace("execute_kernel", "execute_split_k_kernel"),
-    "gemm_" + "x" * 40,
-    "gemm_" + "x" * 39,
-]
+GENERATED += [CUBLAS, CUBLAS.replace("execute_kernel", "execute_split_k_kernel")]
+GENERATED += ["gemm_" + "x" * length for length in (40, 39)]
 
 
 @pytest.mark.parametrize("limit", [18, 24, 36])

@@ -53,9 +53,7 @@ def rounded(value: float | None) -> float | None:
 
 def test_efficiency_is_a_share_of_all_gpus() -> None:
     found = {(one.stage.name, one.point.values["batch_size"]): one for one in scalings(results())}
-    gains = {
-        at: (rounded(one.strong), rounded(one.weak), one.best.name, round(one.best_us)) for at, one in found.items()
-    }
+    gains = {at: (rounded(of.strong), rounded(of.weak), of.best.name, round(of.best_us)) for at, of in found.items()}
     assert gains == {
         ("ddp", 32): (0.4, None, "cublas", 40),
         ("ddp", 64): (1.0, 1.25, "cublas", 80),

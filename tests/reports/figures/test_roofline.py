@@ -54,10 +54,7 @@ def sample_step_us(name: str) -> float:
 def test_the_roof_is_the_path_until_the_unit_is_reached() -> None:
     roof = Roof({"float32": 50.0, "bfloat16": 100.0, "float16": 90.0}, {"L2": 10.0, "memory": 5.0})
     stage = points(with_roofs())[0].stage
-    assert [roof.over(RooflinePoint(stage, intensity, 1.0)) for intensity in (1, 100)] == [
-        ("L2", 10),
-        ("bfloat16", 100),
-    ]
+    assert [roof.over(RooflinePoint(stage, at, 1.0)) for at in (1, 100)] == [("L2", 10), ("bfloat16", 100)]
     half = msgspec.structs.replace(stage, precision="float16")  # under its own unit, not the fastest
     assert roof.over(RooflinePoint(half, 100, 1.0)) == ("float16", 90)
 

@@ -83,11 +83,8 @@ def test_a_job_shows_in_a_file_before_it_ends() -> None:
     assert file.getvalue().endswith("[1/1] numpy")
     live.note("numpy: no answer for 60 s")
     live.finish("numpy", "crashed", "no answer")
-    assert file.getvalue().splitlines()[1:] == [
-        "[1/1] numpy",
-        "numpy: no answer for 60 s",
-        "[1/1] numpy: crashed, no answer",
-    ]
+    _, *lines = file.getvalue().splitlines()
+    assert lines == ["[1/1] numpy", "numpy: no answer for 60 s", "[1/1] numpy: crashed, no answer"]
 
 
 def test_stages_side_by_side_end_in_any_order() -> None:

@@ -47,15 +47,12 @@ def test_the_list_is_short_and_says_once_what_is_missing(stages: list[Listed]) -
 
 
 def test_few_stages_are_named_with_their_reason() -> None:
-    stages = [
-        Listed("naive", "", "ladder", "Naive", "cuda", ""),
-        Listed("mine", "naive", "beyond", "Mine", "x", "no x"),
-    ]
-    text = text_of(stages, 80, None)
+    two = [Listed("naive", "", "ladder", "Naive", "cuda", ""), Listed("mine", "naive", "beyond", "Mine", "x", "no x")]
+    text = text_of(two, 80, None)
     assert "mine cannot run here: no x." in text
     assert "More stages" in text  # a user's own
     assert "make ladder" not in text
-    assert "All 1 run here." in text_of(stages[:1], 80, None)
+    assert "All 1 run here." in text_of(two[:1], 80, None)
 
 
 def test_the_ladder_on_the_cpu_has_a_heading_of_its_own(stages: list[Listed]) -> None:

@@ -20,7 +20,9 @@ from tests.ladder.harness import small_dataset, small_problem
 from tests.ladder.measure.test_timing import FakeTrainer
 
 
-def test_allocator_calls_are_counted_while_another_trainer_is_built_and_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocator_calls_are_counted_while_a_separate_trainer_is_built_and_in_its_first_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     done: list[str] = []
 
     class Trainer:

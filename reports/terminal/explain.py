@@ -105,7 +105,15 @@ def _print_heading(rung: RungView, problem: ProblemRecord, console: Console) -> 
     if disturbed:
         say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
     if (doc := stage.doc) is not None:
-        for title, text in (("Why", doc.why), ("Change", doc.change), ("Expect", doc.expect), (FOUND, rung.found)):
+        verdict = f"{rung.predicted}; {rung.verdict}" if rung.predicted else ""
+        parts = (
+            ("Why", doc.why),
+            ("Change", doc.change),
+            ("Expect", doc.expect),
+            ("Predicted", verdict),
+            (FOUND, rung.found),
+        )
+        for title, text in parts:
             if text:
                 say_titled(console, title, text)
 

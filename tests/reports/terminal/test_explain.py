@@ -114,6 +114,7 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
     assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in recorded
     assert "cuda-graph (one launch an epoch): 17.6 us/step, 2.96x as fast as cudnn-softmax" in recorded
     assert "GraphEpoch" not in recorded.split("Why:")[0]
+    assert "Predicted: 15 to 20 us; hit\n" in recorded
     for name, launch in (("grid-messages", "MessagesEpoch"), ("large-batch", "HalvesEpoch")):
         alone = told(RECORDED.parent / "h100-80gb-hbm3/hidden-256", name)
         assert "The parts of its step; the launch does the rest itself\n" in alone

@@ -149,13 +149,15 @@ class _LowerPrecision(NumpyTrainer):
 
 
 class _Momentum(NumpyTrainer):
-    """Uses another optimiser: SGD with momentum."""
+    """Uses another optimiser: SGD with momentum, whose first step is that of SGD."""
 
     def _backward(self, images: Float32Array) -> None:
         before = [weight.copy() for weight in self._weights]
+        moved = getattr(self, "_moved", [np.zeros_like(weight) for weight in before])
         super()._backward(images)
-        for weight, old in zip(self._weights, before, strict=True):
-            weight += np.float32(0.1) * (weight - old)
+        for weight, last in zip(self._weights, moved, strict=True):
+            weight += np.float32(0.1) * last
+        self._moved = [weight - old for weight, old in zip(self._weights, before, strict=True)]
 
 
 class _Nan(NumpyTrainer):

@@ -39,7 +39,8 @@ ENDING = ".md.j2"
 ESSAY = "essay.md.j2"  # beside the folder of the chapters
 EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
 FOLDER = "h100-80gb-hbm3"  # of the recorded runs that the chapters tell of
-LANGUAGES = "languages"  # the folder of the runs in several languages, beside the reference's; on an H200
+LANGUAGES = "languages"  # the folder of the runs in several languages, beside the reference's
+LANGUAGES_ON = "h200"
 FLEET = "fleet"  # the study whose points a chapter tells of
 MAIN = "logistic"  # the run whose numbers need no name
 GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
@@ -281,7 +282,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
         return []
     files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
-    for path in (reference.parent / LANGUAGES).glob("*/*/results.json"):
+    for path in (reference.parent / LANGUAGES / LANGUAGES_ON).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     for path in reference.glob(f"*/studies/{FLEET}/*/results.json"):
         runs[f"{FLEET} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)

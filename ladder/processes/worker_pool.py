@@ -12,7 +12,7 @@ from ladder.measure.protocol import Job, JobResult
 from ladder.processes.fork_servers import ForkServer
 from ladder.processes.worker_process import PATIENCE, WorkerProcess, late, launch, leave_job, result_of
 
-CORES_EACH, CORES_LEFT = 2, 4  # a compiler starts processes of its own; of many, few do at a time
+CORES_EACH = 2  # a compiler starts processes of its own
 POLL_S = 0.02
 
 
@@ -133,7 +133,7 @@ class Compilers(WorkerPool):
         fork_server_of: Callable[[str], ForkServer | None] = lambda _: None,
     ) -> None:
         """`fork_server_of` gives the fork server of the stage of this name."""
-        at_once = max(cores_usable() // CORES_EACH, cores_usable() - CORES_LEFT)
+        at_once = cores_usable() // CORES_EACH
         self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) > 1}
         by_log = {log: jobs[name] for log, name in self._stages.items()}
         super().__init__(by_log, at_once, folder, logs, timeout_s, note, lambda log: fork_server_of(self._stages[log]))

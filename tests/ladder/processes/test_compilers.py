@@ -147,12 +147,6 @@ def test_cores_limit_how_many_compile_at_once(
         assert stage.timing.prepare_s > 0.5  # whether compiled ahead or when measured
 
 
-@pytest.mark.parametrize(("cores", "at_once"), [(8, 4), (16, 12)])
-def test_few_of_many_cores_are_left(cores: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_pool, "cores_usable", lambda: cores)
-    assert worker_pool.Compilers({}, tmp_path, tmp_path, 1.0)._at_once == at_once
-
-
 def test_of_several_points_what_compiles_longest_begins_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[str] = []
 

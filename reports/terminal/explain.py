@@ -101,19 +101,14 @@ def _print_heading(rung: RungView, problem: ProblemRecord, console: Console) -> 
     say(console, f"{stage.name} ({rung.words}): {rung.us} us/step{each}{factor}", "bold")
     if each:
         say(console, OF_ALL)
-    disturbed = [each.name for each in (stage, rung.parent if versus else None) if each and disturbed_in_words(each)]
+    both = (stage, rung.parent if versus else None)
+    disturbed = [one.name for one in both if one and disturbed_in_words(one)]
     if disturbed:
         say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
     if (doc := stage.doc) is not None:
         verdict = f"{rung.predicted}; {rung.verdict}" if rung.predicted else ""
-        parts = (
-            ("Why", doc.why),
-            ("Change", doc.change),
-            ("Expect", doc.expect),
-            ("Predicted", verdict),
-            (FOUND, rung.found),
-        )
-        for title, text in parts:
+        told = {"Why": doc.why, "Change": doc.change, "Expect": doc.expect, "Predicted": verdict, FOUND: rung.found}
+        for title, text in told.items():
             if text:
                 say_titled(console, title, text)
 

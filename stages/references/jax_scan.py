@@ -53,7 +53,7 @@ Product = Callable[[Any, Any], Any]
 class Variant:
     """A way to compile the same epoch."""
 
-    unroll: int  # steps
+    unroll: int  # steps at most, see `unrolled`
     options: Mapping[str, Any] = field(default_factory=dict)  # of XLA's compiler
 
 
@@ -103,9 +103,8 @@ class JaxScanTrainer:
         variant: Variant | None = None,
     ) -> None:
         jax = self._jax = _imported()
-        again = partial(type(self), name=name, product=product, images=images, variant=variant)
+        self._problem, again = problem, partial(type(self), name=name, product=product, images=images, variant=variant)
         on_cpu = use_fastest_threads(problem, again)
-        self._problem = problem
         self.device: Literal["cpu", "gpu"] = "cpu" if jax.devices()[0].platform == "cpu" else "gpu"
         self.detail = (on_cpu or "CPU") if self.device == "cpu" else ""
         if variant is None and self.device == "cpu":
@@ -137,9 +136,8 @@ class JaxScanTrainer:
         # In turn: the second compilation reuses XLA's choices for the first.
         self._epochs = {due: compiled(due) for due in (False, True)}
         self._last: EpochMetrics | None = None
-        self._product = product
+        self._product, self._test_images = product, 0
         self._evaluations: list[tuple[Any, Any, Any]] = []
-        self._test_images = 0
 
     def _placements(self) -> tuple[Any, Any]:
         """Where parameters and batches (steps, B, ...) lie; None: on the first device."""
@@ -179,10 +177,9 @@ class JaxScanTrainer:
 
     def prepare_validation(self, test: Split) -> None:
         """Upload the test images; compile one pass over full batches and one over the rest."""
-        jax, problem = self._jax, self._problem
+        jax, problem, self._test_images = self._jax, self._problem, len(test.images)
         whole = problem.steps(len(test.images)) * problem.batch_size
         evaluate = jax.jit(_evaluation(problem, self._product))
-        self._test_images = len(test.images)
         for rows, size in ((slice(whole), problem.batch_size), (slice(whole, None), len(test.images) - whole)):
             part = Split(test.images[rows], test.labels[rows])
             if len(part.images):
@@ -246,6 +243,11 @@ def _evaluation(problem: Problem, product: Product) -> Any:
     return evaluate
 
 
+def unrolled(steps: int, most: int) -> int:
+    """The steps of a loop's body, at most so many: all without a loop, else few behind it: XLA tunes those anew."""
+    return steps if steps <= most else min(range(most // 2 + 1, most + 1), key=lambda unroll: (steps % unroll, -unroll))
+
+
 def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None, over: str | None = None) -> Any:
     """The epoch as a pure function of layers [(I, O), (O,)], images (steps, B, I) and labels (steps, B).
 
@@ -267,7 +269,7 @@ def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None, 
             updated = jax.tree.map(lambda old, gradient: old - rate * gradient, layers, gradients)
             return updated, (loss, (logits.argmax(axis=1) == batch[1]).sum()) if with_totals else None
 
-        layers, seen = jax.lax.scan(step, layers, (images, labels), unroll=unroll)
+        layers, seen = jax.lax.scan(step, layers, (images, labels), unroll=unrolled(len(images), unroll))
         return layers, jax.tree.map(jnp.sum, seen)
 
     return epoch

@@ -99,3 +99,9 @@ def test_on_a_cpu_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with untuned():
         train(1)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loop_leaves_few_steps_behind_it() -> None:
+    at_most_16 = {468: 13, 469: 13, 256: 16, 117: 13, 29: 14, 17: 16, 7: 7, 1: 1}
+    assert {steps: jax_scan.unrolled(steps, 16) for steps in at_most_16} == at_most_16
+    assert [jax_scan.unrolled(29, most) for most in (1, 4, 8)] == [1, 4, 7]

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 from common.cuda.tuning_cache import Choices, first_fastest
 from common.turn import await_turn
 
-LAUNCHES_PER_TURN, TURNS = 20, 5  # a graph replays the launches, so the host's time does not count
-TURN_S = 2e-3  # target length of a sweep's turn; a longer launch is a turn of its own
-SWEEP_TURNS = 7
+LAUNCHES_PER_TURN, TURNS = 20, 7  # a graph replays the launches, so the host's time does not count
+TURN_S = 2e-3  # target length of a turn; a longer launch is a turn of its own
 SKIP_TIME_RATIO = 4.0  # a launch longer than TURN_S gets one turn if it takes this many times the fastest
 
 Enqueue = Callable[[], None]
@@ -68,7 +67,7 @@ class Trials:
 
 def seconds(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[float]:
     """Seconds per launch of each candidate, the least of all turns."""
-    return [min(times) for times in samples(gpu, candidates, [LAUNCHES_PER_TURN] * len(candidates), TURNS)]
+    return [min(times) for times in sweep(gpu, candidates)]
 
 
 def sweep(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[list[float]]:
@@ -77,7 +76,7 @@ def sweep(gpu: Capturing, candidates: Sequence[Enqueue]) -> list[list[float]]:
     rough = [time for (time,) in samples_s]
     repeated = [i for i, time in enumerate(rough) if time < TURN_S or time < SKIP_TIME_RATIO * min(rough)]
     launches = [min(max(int(TURN_S / rough[i]), 1), LAUNCHES_PER_TURN) for i in repeated]
-    for i, times in zip(repeated, samples(gpu, [candidates[i] for i in repeated], launches, SWEEP_TURNS), strict=True):
+    for i, times in zip(repeated, samples(gpu, [candidates[i] for i in repeated], launches, TURNS), strict=True):
         samples_s[i] = times
     return samples_s
 

@@ -32,7 +32,7 @@ def test_first_updates_are_those_of_one_gpu(stage: Stage, hidden: tuple[int, ...
     problem = Problem(49, 10, hidden, batch_size=batch, metrics_every=2, gpus=2)
     if reason := stage.misfit(problem, steps=5):
         pytest.skip(reason)
-    assert_runs(f"from tests.gpu.test_devices import train; train({stage.name!r}, {problem!r})", LIMIT_S)
+    assert_runs(f"from tests.gpu.test_devices import Problem, train; train({stage.name!r}, {problem!r})", LIMIT_S)
 
 
 def train(name: str, problem: Problem) -> None:

@@ -54,7 +54,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
     first = next(iter(results.runs.values()), None)
     points = [
         (
-            cell(f"[{point_text(point)}]({quote(point.name)}/results.json)" if run else point_text(point)),
+            cell(f"[{point_text(point)}]({quote(point.name)}/)" if run else point_text(point)),
             point.status,
             cell(heading(run)) if run else "",
         )

@@ -157,7 +157,7 @@ def test_the_report_has_every_section() -> None:
         "- naive crashed at hidden 128: out of memory: 9 | 8",
         "| [another \\| author](https://example.org/mlp) | an epoch | 750 ms | H100 |",
         "These numbers are of other programs on other GPUs",
-        "| [hidden 64](hidden-64/results.json) | measured | 784-64-64-64-10 on MNIST, batch 32",
+        "| [hidden 64](hidden-64/) | measured | 784-64-64-64-10 on MNIST, batch 32",
         "| hidden 256 | skipped |  |",
     ):
         assert said in report

@@ -13,6 +13,8 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from ladder.records.foreign import read
+from ladder.records.run import all_results
 from stages.engine.stage import Stage
 from tests.cheats import defects, frauds, on_gpu
 
@@ -116,8 +118,8 @@ def test_every_commit_that_pages_name_is_in_the_history_or_was_recorded() -> Non
     pages = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if page.name not in OF_OTHERS)]
     named = {page: set(HASH.findall(page.read_text(encoding="utf-8"))) for page in pages}
     recorded = " ".join(
-        re.search(r'"git_commit":\s*"([0-9a-f]*)"', file.read_text(encoding="utf-8"))[1]  # type: ignore[index]
-        for file in (ROOT / "results" / "reference").rglob("results.json")
+        re.search(r'"git_commit":\s*"([0-9a-f]*)"', read(file).decode())[1]  # type: ignore[index]
+        for file in all_results(ROOT / "results" / "reference", "**")
     ).split()
     hashes = set().union(*named.values())
     known = resolved(hashes) | {one for one in hashes if any(whole.startswith(one) for whole in recorded)}

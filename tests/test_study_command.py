@@ -245,6 +245,36 @@ def test_chosen_points_are_measured_first_and_the_rest_on_resuming(here: Path) -
     assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
 
 
+def test_packed_points_are_kept_on_resuming_and_shown_like_plain_ones(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shown(*command: str) -> str:
+        assert main([*command]) == 0
+        return capsys.readouterr().out
+
+    assert main(["study", write(here, TWO), "--out", "out", "--points", "hidden-5"]) == 0
+    point = here / "out" / "hidden-5"
+    pages = [here / "out" / "report.md", here / "out" / "report.html", point / "report.md", point / "report.html"]
+    texts = []
+    for command in (
+        ["gzip", "-nf", "results.json"],
+        ["gzip", "-df", "results.json.gz"],
+        ["gzip", "-nf", "results.json"],
+    ):
+        subprocess.run(command, cwd=point, check=True)
+        capsys.readouterr()
+        commands = (["report", "out"], ["report", "out/hidden-5"], ["explain", "numpy", "out/hidden-5"])
+        texts.append([*(shown(*words) for words in commands), *(page.read_text() for page in pages)])
+    assert texts[0] == texts[1] == texts[2]
+    kept = (point / "results.json.gz").read_bytes()
+    assert main(["study", "--resume", "out"]) == 0
+    assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
+    assert (point / "results.json.gz").read_bytes() == kept
+    assert [path.parent.name for path in here.glob("out/*/results.json")] == ["hidden-3"]
+    assert main(["--out", "out/hidden-5"]) == 2
+    assert "out/hidden-5: holds a results.json" in capsys.readouterr().err
+
+
 def test_a_study_of_another_machine_is_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["study", write(here, TWO), "--out", "out"]) == 0
     for path in (here / "out").glob("*/results.json"):

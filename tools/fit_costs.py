@@ -26,7 +26,7 @@ from common.cost import parameters
 from common.files import atomic_write
 from common.problem import Problem
 from ladder.records.program import ROOT
-from ladder.records.run import load
+from ladder.records.run import all_results, load
 from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, doublings, expectations, network_terms, terms
 from ladder.run.outlook import FOLDER
 from stages.registry import load_all
@@ -87,7 +87,7 @@ def main() -> int:
 
 def fitted_costs(folder: Path = ROOT / FOLDER) -> tuple[Costs, Points]:
     """The model of recorded runs of one network on one GPU, none of which validates in the timer, and their times."""
-    records = {str(file.parent.relative_to(folder)): load(file) for file in sorted(folder.rglob("results.json"))}
+    records = {str(file.parent.relative_to(folder)): load(file) for file in all_results(folder, "**")}
     told = {name: (run.problem.validate_every, run.problem.networks, run.problem.gpus) for name, run in records.items()}
     runs = {name: run for name, run in records.items() if told[name] == (0, 1, 1)}
     (gpu,) = {run.environment["gpu"]["name"] for run in runs.values()}

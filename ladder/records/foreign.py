@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import msgspec
 from common.files import is_endless
 from common.streams import visible
 
-MOST_BYTES = 256 << 20  # of a recorded file; the largest of ours takes a megabyte
-NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError)  # of a file that is no record
+MOST_BYTES = 256 << 20  # of a recorded file, unpacked; the largest of ours takes a megabyte
+NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError, zlib.error)  # of what is no record
 ESCAPED = re.compile(rb"[^ -~\t\r\n]|\\u")  # JSON without this has no text that `visible` changes
 
 
@@ -21,7 +22,7 @@ class ResultsError(Exception):
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a regular file; raises ResultsError if it is none, cannot be read or is too large."""
+    """The bytes of a regular file, else ResultsError; unpacked from one named `.gz`, else zlib.error."""
     try:
         if is_endless(path):
             raise ResultsError(f"{path}: not a regular file")
@@ -29,6 +30,8 @@ def read(path: Path) -> bytes:
             raw = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise ResultsError(f"{path}: cannot be read ({error.strerror})") from error
+    if path.suffix == ".gz":
+        raw = zlib.decompressobj(zlib.MAX_WBITS + 16).decompress(raw, MOST_BYTES + 1)  # 16: with a header by gzip
     if len(raw) > MOST_BYTES:
         raise ResultsError(f"{path}: more than {MOST_BYTES >> 20} MiB, which no file of this program has")
     return raw

@@ -408,8 +408,19 @@ def write_whole(data: msgspec.Struct, path: Path) -> None:
     atomic_write(path, msgspec.json.encode(data) + b"\n", sync=True)
 
 
+def results_in(folder: Path) -> Path:
+    """The results file of a run's folder, there or not: `results.json.gz`, as in recorded studies, if only that is."""
+    plain, packed = folder / "results.json", folder / "results.json.gz"
+    return packed if packed.exists() and not plain.exists() else plain
+
+
+def all_results(folder: Path, runs: str = "*") -> list[Path]:
+    """The results files of the runs whose folders match a pattern below this one, in the order of their paths."""
+    return sorted({results_in(file.parent) for end in ("", ".gz") for file in folder.glob(f"{runs}/results.json{end}")})
+
+
 def load(path: Path) -> Results:
-    """Read a results file, or the `results.json` in a run's folder; raises ResultsError if it is unusable."""
+    """Read a results file, or the one in a run's folder; raises ResultsError if it is unusable."""
     try:
         return _load(path)
     except ResultsError as error:
@@ -429,11 +440,10 @@ def _loaded(file: Path, *seen: int) -> Results:  # noqa: ARG001
 
 def _load(path: Path) -> Results:
     if path.is_dir():
-        path = path / "results.json"
+        path = results_in(path)
     try:
         raw = read_json(path)
-        version = msgspec.json.decode(raw, type=_Versioned).schema_version
-        if version != SCHEMA_VERSION:
+        if (version := msgspec.json.decode(raw, type=_Versioned).schema_version) != SCHEMA_VERSION:
             raise ResultsError(f"{path}: schema version {version}, this program reads {SCHEMA_VERSION}")
         results = msgspec.json.decode(raw, type=Results)
         impossible = _impossible_number(raw) or _contradiction(results)

@@ -11,7 +11,6 @@ import io
 import re
 import subprocess
 import tarfile
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
@@ -20,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from common.files import atomic_write
-from ladder.records.foreign import NOT_OURS, read, visible_json
+from ladder.records.foreign import NOT_OURS, read_json
 from ladder.records.run import Results, ResultsError
 from ladder.records.source_walk import climb_of, files_of, registered
 from ladder.records.study import INDEX
@@ -29,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 NAME = "sources.json.gz"
 FOLDER = "stages"  # of the project: every rung and kernel
 COMMIT = re.compile(r"[0-9a-f]{7,64}")
-MOST_BYTES = 64 << 20  # unpacked; a file with more is not one of ours
 WAY_OUT = "remove it: a page can do without"
 GIT_S = 30.0  # seconds that git may take
 
@@ -101,9 +99,8 @@ def _load(path: Path) -> Sources | None:
     if not path.exists():
         return None
     try:
-        with gzip.open(io.BytesIO(read(path))) as packed:
-            sources = msgspec.json.decode(visible_json(packed.read(MOST_BYTES)), type=Sources)
-    except (OSError, EOFError, zlib.error, *NOT_OURS) as error:
+        sources = msgspec.json.decode(read_json(path), type=Sources)
+    except NOT_OURS as error:
         raise ResultsError(f"{path}: not the code of a run ({error}); {WAY_OUT}") from error
     if absent := {own for files in sources.stages.values() for own in files} - sources.files.keys():
         raise ResultsError(f"{path}: names {min(absent)[:80]!r}, which it does not hold; {WAY_OUT}")

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ladder.records.foreign import NOT_OURS, read_json
-from ladder.records.run import ResultsError, write_whole
+from ladder.records.run import ResultsError, results_in, write_whole
 
 STUDY_VERSION = 1
 INDEX = "study.json"
@@ -80,12 +80,9 @@ def load_study(folder: Path) -> Study:
 
 
 def as_found(study: Study, folder: Path) -> Study:
-    """The study, with measured points set back to waiting if their `results.json` is gone."""
-
-    def is_lost(point: Point) -> bool:
-        return point.status == "measured" and not (folder / point.name / "results.json").exists()
-
-    return replace(study, points=[replace(p, status="waiting") if is_lost(p) else p for p in study.points])
+    """The study, with measured points set back to waiting if their results are gone."""
+    lost = [p for p in study.points if p.status == "measured" and not results_in(folder / p.name).exists()]
+    return replace(study, points=[replace(p, status="waiting") if p in lost else p for p in study.points])
 
 
 def _inconsistency(study: Study) -> str:

@@ -23,7 +23,7 @@ from common.problem import Problem
 from ladder.options.commands import Advise, Run
 from ladder.records.expectation import NearRun, Outlook, Outlooks
 from ladder.records.program import ROOT
-from ladder.records.run import Results, load_once
+from ladder.records.run import Results, all_results, load_once
 from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, MODELLED, UNKNOWN, Chip, chip_named, is_recorded_as
 from ladder.run.entries import CLASSES, INPUTS, estimated
 from ladder.run.expected import SMALL_BATCH, Costs, RecordedRun, doublings, expectations, network_terms, recorded_costs
@@ -114,7 +114,7 @@ def _recorded_on(name: str) -> dict[str, RecordedRun]:
     costs, found = recorded_costs(), dict[str, RecordedRun]()
     if name == MODELLED.name:
         return {f"{FOLDER}/{path}": run for path, run in costs.runs.items()}
-    for file in sorted((ROOT / FOLDER).parent.rglob("results.json")):
+    for file in all_results((ROOT / FOLDER).parent, "**"):
         path = file.parent.relative_to(ROOT)
         if is_recorded_as(name, path.parts[2]):
             problem, us = (run := load_once(file)).problem, {s.name: s.timing.step_us for s in run.stages if s.timing}

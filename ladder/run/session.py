@@ -19,7 +19,7 @@ from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
-from ladder.records.run import Results, load
+from ladder.records.run import Results, load, results_in
 from ladder.records.study import INDEX
 from ladder.run.code_watch import Disk, hashes_of, keep_sources
 from ladder.run.entries import all_entries
@@ -152,7 +152,7 @@ def _folder(path: Path) -> Path:
 
 def _refuse_begun(folder: Path) -> None:
     """Raise UsageError for a folder that holds another run."""
-    if (folder / "results.json").exists():
+    if results_in(folder).exists():
         raise UsageError(f"{folder}: holds a results.json; continue it with --resume {folder}, or choose another --out")
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from common.errors import UsageError
 from ladder.options.commands import JobOptions
 from ladder.records.jobs import JOBS, PointJob, Submission, load_job, load_submission, save_job, save_submission
+from ladder.records.run import all_results
 from ladder.records.study import PointStatus, Study, save_study
 from ladder.run.folders import alone_in
 from ladder.study import engines
@@ -159,7 +160,7 @@ class Sent:
     def _check_commit(self) -> None:
         """Raise UsageError if another commit has measured points; a study without any forgets its machine."""
         claimed = self.folder / JOBS / MACHINE
-        if not any(self.folder.glob("*/results.json")):
+        if not all_results(self.folder):
             claimed.unlink(missing_ok=True)
         elif claimed.exists():
             then = msgspec.json.decode(claimed.read_bytes())

@@ -14,7 +14,7 @@ from ladder.machine.clock_lock import locked_clocks
 from ladder.options.commands import MeasureStudy, Resume, ResumeStudy
 from ladder.records.jobs import PointJob
 from ladder.records.limits_record import LimitsRecord
-from ladder.records.run import ResultsError, load
+from ladder.records.run import ResultsError, all_results, load, results_in
 from ladder.records.study import INDEX, Point, Study, as_found, load_study, save_study
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import dataset_of
@@ -68,9 +68,7 @@ def resume_study(asked: ResumeStudy, entries: Mapping[str, Entry], observer: Stu
     folder = asked.resume
     plan = as_found(load_study(folder), folder)
     checked = set[Path | None]()
-    for point in plan.points:
-        if not (folder / point.name / "results.json").exists():
-            continue
+    for point in (point for point in plan.points if results_in(folder / point.name).exists()):
         results, data_dir = load(folder / point.name), options_at(point, entries, asked.data_dir).data_dir
         if not checked:
             check_same_machine(results, folder)
@@ -133,7 +131,7 @@ class StudySession:
 
         UsageError or ResultsError for a run that cannot be continued here.
         """
-        has_begun = (folder / "results.json").exists()
+        has_begun = results_in(folder).exists()
         try:
             runner = self._runner(point)
         except (UsageError, ResultsError) as error:
@@ -155,7 +153,7 @@ class StudySession:
         """The run of a point, new or resumed."""
         folder, limits = self.folder / point.name, self._limits()
         options = options_at(point, self.entries, self.data_dir)
-        if (folder / "results.json").exists():
+        if results_in(folder).exists():
             asked = Resume(resume=folder, data_dir=options.data_dir)
             return resume(asked, self.entries, self.observer, limits)
         runner, _ = begin(options, self.entries, folder, self.observer, self.command, limits)
@@ -163,8 +161,7 @@ class StudySession:
 
     def _limits(self) -> LimitsRecord | None:
         """The GPU's limits as an earlier point measured them; they hold for all points."""
-        recorded = (load(path).limits for path in self.folder.glob("*/results.json"))
-        return next((limits for limits in recorded if limits is not None), None)
+        return next((limits for file in all_results(self.folder) if (limits := load(file).limits) is not None), None)
 
 
 def refuse_begun(folder: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ladder.records.program import visible
-from ladder.records.run import Results, ResultsError, load, load_once
+from ladder.records.run import Results, ResultsError, all_results, load, load_once, results_in
 from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
 from reports.facts.provenance import gpu_name, machine_name
@@ -107,7 +107,7 @@ def run_to_explain(stage: str, run: Path | None, runs: Path, reference: Path) ->
 
     A run in the stage's place stands for its fastest rung, if it timed one. Raises ReportError and ResultsError.
     """
-    if run is None and (stage.startswith(PREFIX) or (Path(stage) / "results.json").is_file()):
+    if run is None and (stage.startswith(PREFIX) or results_in(Path(stage)).is_file()):
         stage, run = "", Path(stage)
     if run is None:
         return stage, *run_of(stage, runs, reference)
@@ -162,4 +162,4 @@ def _recorded(reference: Path) -> list[Path]:
 
 def _points(reference: Path) -> list[Path]:
     """The folders of the points of recorded studies."""
-    return sorted(path.parent for path in reference.glob("*/studies/*/*/results.json"))
+    return [file.parent for file in all_results(reference, "*/studies/*/*")]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ladder.records.run import Results, Spread, StageResult, load
+from ladder.records.run import Results, Spread, StageResult, load, results_in
 from ladder.records.study import Point, Study, as_found, load_study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, references, rivals, winners
@@ -53,8 +53,8 @@ def load_results(folder: Path) -> StudyResults:
     """A study with its measured points; ResultsError for a file that cannot be read."""
     study = as_found(load_study(folder), folder)
     # A waiting point may already have a results file, from compiling ahead.
-    paths = {point.name: folder / point.name for point in study.points if point.status != "waiting"}
-    return StudyResults(study, {name: load(path) for name, path in paths.items() if (path / "results.json").exists()})
+    files = {point.name: results_in(folder / point.name) for point in study.points if point.status != "waiting"}
+    return StudyResults(study, {name: load(file) for name, file in files.items() if file.exists()})
 
 
 def spread_text(spread: Spread | None) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from ladder.records.profile import KernelUse
-from ladder.records.run import Results, StageResult, load
+from ladder.records.run import Results, StageResult, all_results, load
 from reports.facts import numbers
 from reports.facts.baselines import lead, ratio
 from reports.facts.predictions import judge
@@ -284,7 +284,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / LANGUAGES_ON).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
-    for path in reference.glob(f"*/studies/{FLEET}/*/results.json"):
+    for path in all_results(reference, f"*/studies/{FLEET}/*"):
         runs[f"{FLEET} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     pages = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))

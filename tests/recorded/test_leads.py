@@ -1,4 +1,4 @@
-"""Every lead that README, docs/ and the reports show, recomputed from `results.json` alone.
+"""Every lead that README, docs/ and the reports show, recomputed from recorded results alone.
 
 The recomputation reads plain JSON and shares no code with `ladder` or `reports`. Only the texts to check are rendered
 by them.
@@ -7,6 +7,7 @@ by them.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import re
@@ -34,10 +35,18 @@ CLASSES = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float
 FACTOR = r"(\d[\d,]*\.?\d*)x"
 
 
+def plain(folder: Path) -> dict[str, Any]:
+    """The record of a run, which gzip has packed if it is a study's point."""
+    packed = folder / "results.json.gz"
+    raw = gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / "results.json").read_bytes()
+    found: dict[str, Any] = json.loads(raw)
+    return found
+
+
 @cache
 def stages(folder: Path) -> list[dict[str, Any]]:
     """The passed and timed stages of a run."""
-    run = json.loads((folder / "results.json").read_bytes())
+    run = plain(folder)
     return [stage for stage in run["stages"] if stage["status"] == "passed" and stage.get("timing")]
 
 
@@ -168,11 +177,11 @@ def test_readme_begins_with_recorded_times() -> None:
 
 
 def _created(folder: Path) -> str:
-    return str(json.loads((folder / "results.json").read_bytes())["created"])
+    return str(plain(folder)["created"])
 
 
 def _network(folder: Path) -> str:
-    problem = json.loads((folder / "results.json").read_bytes())["problem"]
+    problem = plain(folder)["problem"]
     return "-".join(map(str, (problem["inputs"], *problem["hidden"], problem["classes"])))
 
 
@@ -190,7 +199,7 @@ def newest(study: str) -> Path:
     """The study's folder of the GPU that was recorded last."""
 
     def created(folder: Path) -> str:
-        return max(str(json.loads(file.read_bytes())["created"]) for file in folder.glob("*/results.json"))
+        return max(_created(file.parent) for file in folder.glob("*/results.json*"))
 
     return max((folder for folder in STUDIES if folder.name == study), key=created)
 
@@ -202,7 +211,7 @@ def test_the_leads_of_the_studies_page() -> None:
         run = stages(point_folder(study, row["Point"]))
         assert row["Fastest rung"].strip("`") == fastest_rung(run)["name"]
         check(row["Lead"], row["Fastest reference"], fastest_rung(run), run)
-        code = json.loads((point_folder(study, row["Point"]) / "results.json").read_bytes())["environment"]["code"]
+        code = plain(point_folder(study, row["Point"]))["environment"]["code"]
         assert row["Commit"] == code["git_commit"][:7]
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import load
+from ladder.records.foreign import read
+from ladder.records.run import all_results, load
 from ladder.records.study import Point
 from reports.explorer.study_page import render_study_page
 from reports.facts.study_points import StudyResults, load_results
@@ -30,7 +31,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sixty() -> StudyResults:
     """A study whose sixty points are recorded runs; the few largest come twice, with other times."""
-    paths = sorted(RECORDED.glob("**/results.json"), key=lambda path: path.stat().st_size)
+    paths = sorted(all_results(RECORDED, "**"), key=lambda path: len(read(path)))
     runs = [load(path) for path in paths]
     for run in runs[len(runs) - (POINTS - len(runs)) :] if len(runs) < POINTS else []:
         stages = [

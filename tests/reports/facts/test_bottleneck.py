@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ladder.records.limits_record import Limit, LimitsRecord
 from ladder.records.profile import Kind, Split
-from ladder.records.run import MOST_LETTERS, load
+from ladder.records.run import MOST_LETTERS, all_results, load
 from reports.facts.bottleneck import next_step
 from reports.facts.launch_regimes import change_in_words, regime
 from reports.facts.time_breakdown import Profiled, all_profiled
@@ -23,7 +23,7 @@ from tests.reports.profiles import kernel, profile
 
 def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
     seen = 0
-    for path in sorted(RECORDED.parent.rglob("results.json")):
+    for path in all_results(RECORDED.parent, "**"):
         run = load(path)
         for one in all_profiled(run):
             text, where, profile = next_step(run, one).next, f"{path.parent.name}, {one.stage.name}", one.profile

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ladder.records.profile import Split
-from ladder.records.run import Group, Results, load
+from ladder.records.run import Group, Results, all_results, load
 from reports.facts.ablations import ablation
 from reports.facts.time_breakdown import chain
 from reports.figures.ablation_figures import ablation_figure
@@ -93,7 +93,7 @@ def test_recorded_waterfalls_end_at_the_fastest_rung(path: Path) -> None:
 POINTS: list[tuple[Group, Path]] = [
     ("memory" if path.parent.parent.name == "allocators" else "data", path)
     for study in ("allocators", "data-path")
-    for path in sorted(Path("results/reference").glob(f"*/studies/{study}/*/results.json"))
+    for path in all_results(Path("results/reference"), f"*/studies/{study}/*")
 ]
 
 

@@ -68,7 +68,8 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
             return status
         worst = max(worst, status)
     records = [*_runs_of(root, networks), *_studies_of(root, studies)]
-    if synthetic := next((place for place, _ in records if not all(map(_on_mnist, place.rglob("results.json")))), None):
+    others = (place for place, _ in records for run in place.rglob("results.json") if not load(run).problem.is_mnist)
+    if synthetic := next(others, None):
         drawn = synthetic.relative_to(root)
         return _refuse(f"{drawn}: is not of MNIST; delete {MEASURED}, and set $LADDER_DATA_DIR to its four files")
     if twice := _measured_twice(records):
@@ -126,17 +127,15 @@ def slug(results: Results) -> str:
     return re.sub("[^a-z0-9]+", "-", name).strip("-")
 
 
-def _on_mnist(results: Path) -> bool:
-    return load(results).problem.is_mnist
-
-
-def _keep(measured: Path, kept: Path) -> Path:
-    """Replace a record, without what git does not keep."""
+def _keep(measured: Path, kept: Path) -> None:
+    """Replace a record, without what git does not keep, and with the points of a study packed."""
     for folder in [path for path in measured.rglob("*") if path.name in ("logs", "profiles", "jobs")]:
         shutil.rmtree(folder)
     shutil.rmtree(kept, ignore_errors=True)
     kept.parent.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.move(measured, kept))
+    shutil.move(measured, kept)
+    for point in kept.glob("*/results.json"):
+        subprocess.run(["gzip", "-nf", str(point)], check=True)
 
 
 def _ladder(root: Path, *words: str) -> int:

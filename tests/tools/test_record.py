@@ -91,7 +91,7 @@ def test_every_study_replaces_its_record_the_longest_first(tree: Tree) -> None:
     assert [line.split()[1] for line in tree.log] == [
         f"experiments/{name}.toml" for name in ("hidden-size", "depth", "size")
     ]
-    assert {"studies/depth/study.json", "studies/depth/p/results.json", "logistic/old"} <= tree.kept()
+    assert {"studies/depth/study.json", "studies/depth/p/results.json.gz", "logistic/old"} <= tree.kept()
     assert "studies/depth/old" not in tree.kept()
 
 

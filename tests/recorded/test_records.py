@@ -39,6 +39,13 @@ def test_a_study_has_its_points_and_report(path: Path) -> None:
     assert (path.parent / "report.md").exists()
 
 
+def test_the_points_of_studies_are_packed_and_nothing_else() -> None:
+    packed = [path for path in RUNS if path.suffix == ".gz"]
+    points = [path for path in RUNS if "studies" in path.parts]
+    assert packed == points, "gzip -nf results/reference/*/studies/*/*/results.json"
+    assert {path.parents[1] for path in packed} == {path.parent for path in STUDIES}
+
+
 @pytest.mark.parametrize("path", [path for path in RUNS if "studies" not in path.parts], ids=name)
 def test_a_run_has_its_report_and_figures(path: Path) -> None:
     assert (path.parent / "report.md").exists()

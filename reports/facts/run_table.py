@@ -18,7 +18,7 @@ from reports.facts.ratios import NOISE, Ratio
 from reports.facts.times import median_us
 
 SHORTEST_PICTURE = 3  # epochs
-FOUND = "Found by the author, in recorded runs"  # the measurement that a stage's file tells
+FOUND = "Found by the author"  # the measurement that a stage's file tells
 
 # The blocks of a table below the ladder, in order, with their headings.
 BLOCKS: dict[Group, str] = {

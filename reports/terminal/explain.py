@@ -104,7 +104,7 @@ def _print_heading(rung: RungView, problem: ProblemRecord, console: Console) -> 
     both = (stage, rung.parent if versus else None)
     disturbed = [one.name for one in both if one and disturbed_in_words(one)]
     if disturbed:
-        say(console, f"Other work disturbed the time of {numbers.listing(disturbed)}.", "yellow")
+        say(console, f"Other work or a falling clock disturbed the time of {numbers.listing(disturbed)}.", "yellow")
     if (doc := stage.doc) is not None:
         verdict = f"{rung.predicted}; {rung.verdict}" if rung.predicted else ""
         told = {"Why": doc.why, "Change": doc.change, "Expect": doc.expect, "Predicted": verdict, FOUND: rung.found}

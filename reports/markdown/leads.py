@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import mode
 
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
-from reports.facts.provenance import commit, gpu_name
+from reports.facts.provenance import commit, gpu_name, gpus_name
 from reports.facts.study_points import PointLead, StudyResults, overall_winners, point_text
 from reports.figures.study_figures import seeds_of
 from reports.markdown.readme import Runs
@@ -46,18 +47,21 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
 def leads_table(studies: list[StudyResults]) -> str:
     """The lead of the fastest rung of any precision at every point of the recorded studies; empty without any.
 
-    Each row names its commit: rows of one problem from two commits may differ.
+    Each row names its commit, and its GPU where most others have another one.
     """
+    timed = [results for results in _timed(studies) if results.runs]
+    gpus = {results.study.name: gpus_name(next(iter(results.runs.values()))) for results in timed}
+    here = mode(gpus.values()) if gpus else ""
     lines = [
         (
-            f"`{results.study.name}`",
+            f"`{(study := results.study.name)}`" + f", {gpus[study].replace('NVIDIA ', '')}" * (gpus[study] != here),
             cell(point_text(winner.point)),
             code(winner.lead.stage.name),
             code(winner.lead.reference.name),
             _lead(winner),
             commit(results.runs[winner.point.name])[:COMMIT_DIGITS],
         )
-        for results in _timed(studies)
+        for results in timed
         for winner in overall_winners(results)
     ]
     columns = ("Study", "Point", "Fastest rung", "Fastest reference", "Lead", "Commit")

@@ -207,12 +207,14 @@ def newest(study: str) -> Path:
 def test_the_leads_of_the_studies_page() -> None:
     (rows,) = tables(between("docs/studies.md", "study-leads"))
     for row in rows:
-        study = newest(row["Study"].strip("`"))
+        name, _, gpu = row["Study"].partition(", ")
+        study = newest(name.strip("`"))
         run = stages(point_folder(study, row["Point"]))
         assert row["Fastest rung"].strip("`") == fastest_rung(run)["name"]
         check(row["Lead"], row["Fastest reference"], fastest_rung(run), run)
-        code = plain(point_folder(study, row["Point"]))["environment"]["code"]
-        assert row["Commit"] == code["git_commit"][:7]
+        environment = plain(point_folder(study, row["Point"]))["environment"]
+        assert environment["gpu"]["name"].endswith(gpu.removeprefix("2 x ") or "H100 80GB HBM3")
+        assert row["Commit"] == environment["code"]["git_commit"][:7]
 
 
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: str(folder.relative_to(REFERENCE)))

@@ -94,8 +94,8 @@ def shown_code(stage: StageResult, results: Results, sources: Sources) -> RungCo
         diff=_diff(before, own, sources.files),
         kernels=[(path, known and not _defines(sources.files[path], below)) for path in shown],
         headers=[path for path in files if path.endswith((".cuh", ".h")) and _is_included(path, shown, sources.files)],
-        gone=_listed(below - launched) if known else "",
-        new=_listed(launched - below) if known else "",
+        gone=numbers.listing(sorted(below - launched) or [""]) if known else "",
+        new=numbers.listing(sorted(launched - below) or [""]) if known else "",
         kernel_diff=_kernel_diff(
             _kernels_of(below - launched, below_files, sources.files),
             _kernels_of(launched - below, files, sources.files),
@@ -103,11 +103,6 @@ def shown_code(stage: StageResult, results: Results, sources: Sources) -> RungCo
         if known
         else [],
     )
-
-
-def file_html(path: str, sources: Sources) -> str:
-    """A whole file as HTML, a line a line."""
-    return "\n".join(lines(path, sources.files[path]))
 
 
 def _launched(stage: StageResult | None) -> set[str]:
@@ -162,8 +157,7 @@ def _is_included(header: str, by: list[str], files: Mapping[str, str]) -> bool:
     waiting, seen = [header], {header}
     while waiting:
         name = waiting.pop().rpartition("/")[2]
-        pattern = re.compile(rf'#\s*include\s+"(?:.*/)?{re.escape(name)}"')
-        including = {path for path, text in files.items() if pattern.search(text)} - seen
+        including = {path for path, text in files.items() if name in _includes(text)} - seen
         if not including.isdisjoint(by):
             return True
         seen |= including  # headers may include each other
@@ -171,8 +165,10 @@ def _is_included(header: str, by: list[str], files: Mapping[str, str]) -> bool:
     return False
 
 
-def _listed(names: set[str]) -> str:
-    return numbers.listing(sorted(names)) if names else ""
+@lru_cache(maxsize=512)
+def _includes(text: str) -> set[str]:
+    """The names of the headers that a file includes, without their folders."""
+    return set(re.findall(r'#\s*include\s+"(?:.*/)?([^"/]*)"', text))
 
 
 def _replaced(
@@ -266,12 +262,18 @@ def _parsed(text: str) -> ast.AST:
 
 
 @lru_cache(maxsize=512)
+def _look(kind: _TokenType) -> str:
+    """The class of a kind of token; empty for plain text."""
+    return next((look for token, look in LOOKS if kind in token), "")
+
+
+@lru_cache(maxsize=512)
 def lines(path: str, text: str) -> tuple[Markup, ...]:
     """Each line of a Python, CUDA or C++ file as HTML, without its end."""
     lexer = PythonLexer(stripnl=False) if path.endswith(".py") else CppLexer(stripnl=False)
     code_lines: list[list[tuple[str, str]]] = [[]]
     for kind, value in lexer.get_tokens(text):
-        look = next((look for token, look in LOOKS if kind in token), "")
+        look = _look(kind)
         for number, part in enumerate(value.split("\n")):
             if number:
                 code_lines.append([])
@@ -284,8 +286,5 @@ def lines(path: str, text: str) -> tuple[Markup, ...]:
 
 def _html(parts: Sequence[tuple[str, str]]) -> Markup:
     """A line of (look, text); neighbours that look the same share an element."""
-    line = Markup()
-    for look, same in groupby(parts, key=itemgetter(0)):
-        text = "".join(text for _, text in same)
-        line += Markup('<i class="{}">{}</i>').format(look, text) if look else escape(text)
-    return line
+    alike = ((look, escape("".join(text for _, text in same))) for look, same in groupby(parts, key=itemgetter(0)))
+    return Markup("".join(f'<i class="{look}">{text}</i>' if look else text for look, text in alike))

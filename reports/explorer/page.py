@@ -13,7 +13,7 @@ from markupsafe import Markup
 from ladder.records.exactness import CLASSES, precision_class
 from ladder.records.run import Results
 from ladder.records.sources import Sources
-from reports.explorer.code import file_html, shown_code
+from reports.explorer.code import lines, shown_code
 from reports.explorer.floor_page import floor_view
 from reports.explorer.html import asset, drawing, packed, template
 from reports.explorer.rung_page import part_bars, rung_html
@@ -116,7 +116,8 @@ def data_of(
     }
     if not is_brief:
         data |= {"bars": part_bars(results), "colours": OPERATION_COLOURS, "spans": spans(results)}
-        data |= {"files": {path: file_html(path, sources) for path in shown} if sources is not None else {}}
+        files = sources.files if sources is not None else {}
+        data |= {"files": {path: "\n".join(lines(path, files[path])) for path in shown if files}}
     return data
 
 

@@ -33,7 +33,7 @@ from ladder.records.sources import NAME, Sources, sources_of
 from ladder.records.study import INDEX, Point, Study, load_study
 from ladder.study.points import options_at
 from ladder.study.study_file import KEYS, VARIED, read_study
-from reports.explorer.code import file_html, shown_code
+from reports.explorer.code import lines, shown_code
 from reports.explorer.page import render
 from reports.facts.two_runs import CannotCompareError, compare
 from reports.markdown.run_report import report
@@ -358,7 +358,7 @@ def sources(random: Random, folder: Path) -> None:
     for stage in KNOWN.stages:
         code = shown_code(stage, KNOWN, found)
         for place in code.files if code is not None else ():
-            html = file_html(place, found)
+            html = "\n".join(lines(place, found.files[place]))
             assert visible(html) == html
 
 

@@ -27,7 +27,7 @@ def thread_counts(most: int | None = None) -> tuple[int, ...]:
 
 
 def fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]]) -> int:
-    """The fewest threads with the fastest median step; `steps_s` takes a number and returns seconds of some steps.
+    """The fewest threads with the fastest step; `steps_s` takes a number, has a turn and returns seconds of some steps.
 
     Numbers come in rising order. Those above the first that is hopelessly slow are not tried. All processes of a stage
     take what the first of the run chose.
@@ -38,17 +38,18 @@ def fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]]) 
 
 
 def _fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]]) -> int:
-    took_s: dict[int, list[float]] = {}
+    turns_s: dict[int, list[list[float]]] = {}
     for count in counts:
-        took_s[count] = steps_s(count)
-        if min(took_s[count]) > HOPELESS * min(map(min, took_s.values())):
+        turns_s[count] = [steps_s(count)]
+        if min(turns_s[count][0]) > HOPELESS * min(min(first) for first, *_ in turns_s.values()):
             break
     for _ in range(TRIAL_TURNS - 1):
-        for count, took in took_s.items():
-            if sum(took) < TRIAL_S:  # one step of a wide network exceeds it
-                took += steps_s(count)
-    medians_s = {count: statistics.median(took) for count, took in took_s.items()}
-    return min(count for count in took_s if medians_s[count] <= min(medians_s.values()) * (1 + TIE_TOLERANCE))
+        for count, turns in turns_s.items():
+            if sum(map(sum, turns)) < TRIAL_S:  # one step of a wide network exceeds it
+                turns.append(steps_s(count))
+    # Of a turn the mean, since threads that wait for busy cores make few steps hundreds of times as long.
+    means_s = {count: statistics.median(map(statistics.fmean, turns)) for count, turns in turns_s.items()}
+    return min(count for count in means_s if means_s[count] <= min(means_s.values()) * (1 + TIE_TOLERANCE))
 
 
 def random_split(problem: Problem, steps: int = TRIAL_STEPS) -> Split:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,19 @@ def test_what_comes_before_a_candidate_does_not_count(monkeypatch: pytest.Monkey
     candidates = [takes(1.00), takes(0.96)]
     assert Trials(gpu, "warm").fastest("by 4 %", candidates) == 1
     assert Trials(gpu, "cold", before=takes(9.0)).fastest("by 4 %", candidates) == 1  # of 10 s it is 0.4 %
+
+
+def test_long_launches_are_tried_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    took_s, tried = [10e-6, 0.15e-3, 3e-3, 11e-3, 13e-3], list[tuple[list[int], list[int], int]]()
+    gpu: Any = None
+    times_s: Any = partial(autotune.seconds, gpu)
+
+    def samples(gpu: Any, candidates: list[int], launches: list[int], turns: int) -> list[list[float]]:
+        tried.append((candidates, launches, turns))
+        return [[took_s[candidate] * 1.1, *[took_s[candidate]] * (turns - 1)] for candidate in candidates]
+
+    monkeypatch.setattr(autotune, "samples", samples)
+    assert times_s([2, 3, 4]) == [3e-3, 11e-3, pytest.approx(14.3e-3)]
+    assert tried == [([2, 3, 4], [1, 1, 1], 1), ([2, 3], [1, 1], autotune.TURNS)]
+    times_s([0, 1, 2])
+    assert tried[-1] == ([0, 1], [autotune.LAUNCHES_PER_TURN, 12], autotune.TURNS)

@@ -19,7 +19,7 @@ FILES = {
     "stages/async.py": '"""Async.\n"""\n\nfrom x import y\n\n\nclass AsyncMetrics:\n    wait = False\n    every = 1\n',
     "stages/sparse.py": "class Sparse(AsyncMetrics):\n    every = 10\n",
     "stages/kernels/own.cu": '#include "one.cuh"\n__global__ void sgd_update() {}\n',
-    "stages/kernels/one.cuh": '#include "two.cuh"\n',
+    "stages/kernels/one.cuh": '#include "below/two.cuh"\n',
     "stages/kernels/two.cuh": "",
     "stages/kernels/other.cu": "__global__ void unused() {}\n",
 }

@@ -117,7 +117,7 @@ def data_of(
     if not is_brief:
         data |= {"bars": part_bars(results), "colours": OPERATION_COLOURS, "spans": spans(results)}
         files = sources.files if sources is not None else {}
-        data |= {"files": {path: "\n".join(lines(path, files[path])) for path in shown if files}}
+        data |= {"files": {path: "\n".join(lines(path, files[path])) for path in shown}}
     return data
 
 

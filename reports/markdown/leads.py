@@ -50,18 +50,18 @@ def leads_table(studies: list[StudyResults]) -> str:
     Each row names its commit, and its GPU where most others have another one.
     """
     timed = [results for results in _timed(studies) if results.runs]
-    gpus = {results.study.name: gpus_name(next(iter(results.runs.values()))) for results in timed}
-    here = mode(gpus.values()) if gpus else ""
+    gpus = [gpus_name(next(iter(results.runs.values()))) for results in timed]
+    here = mode(gpus) if gpus else ""
     lines = [
         (
-            f"`{(study := results.study.name)}`" + f", {gpus[study].replace('NVIDIA ', '')}" * (gpus[study] != here),
+            f"`{results.study.name}`" + f", {gpu.replace('NVIDIA ', '')}" * (gpu != here),
             cell(point_text(winner.point)),
             code(winner.lead.stage.name),
             code(winner.lead.reference.name),
             _lead(winner),
             commit(results.runs[winner.point.name])[:COMMIT_DIGITS],
         )
-        for results in timed
+        for results, gpu in zip(timed, gpus, strict=True)
         for winner in overall_winners(results)
     ]
     columns = ("Study", "Point", "Fastest rung", "Fastest reference", "Lead", "Commit")

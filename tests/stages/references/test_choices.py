@@ -93,6 +93,7 @@ def test_a_variant_that_is_no_more_is_named() -> None:
 
 
 def test_without_a_choice_a_large_batch_has_no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="PyTorch tells the GPU's name")
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA A100")
     for stage, images in (("torch-graph", 8192), ("torch-graph-amp", 2048)):
         found = [torch_graph.chosen(stage, Problem(784, 10, (256,), batch)) for batch in (512, images - 1, images)]

@@ -82,7 +82,7 @@ def test_one_changed_setting_shows_the_next_winner_or_that_there_is_none(regimes
     assert rows["Larger batch"].startswith("not measured")
     regimes.page.click(".nearby a")
     assert regimes.page.url.endswith("#layers=3&width=128&batch=32")
-    assert "784-128-128-128-10" in regimes.text(".answer:visible h2")
+    regimes.page.wait_for_selector(".answer:visible h2:has-text('784-128-128-128-10')")
 
 
 def test_an_address_without_sense_shows_some_measured_point(regimes: Opened) -> None:

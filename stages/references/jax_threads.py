@@ -20,7 +20,7 @@ from typing import Any
 from common.cuda import driver
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
-from stages.references.thread_trials import epoch_steps_s, fastest_count, random_split, thread_counts
+from stages.references.thread_trials import epoch_steps_s, fastest_count, random_split, thread_counts, trial_steps
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "PJRT_NPROC"
@@ -110,10 +110,10 @@ class _Trial:
 def main() -> None:
     """Train an epoch of a trial at once and for each line of stdin, and answer with its seconds a step."""
     problem, build = pickle.load(sys.stdin.buffer)  # from the process that started this one
-    trainer: Trainer = build(problem, random_split(problem))
+    trainer: Trainer = build(problem, random_split(problem, steps := trial_steps(problem)))
     trainer.load_params(initial_params(problem, 0))
     for _ in itertools.chain([b""], sys.stdin.buffer):
-        sys.stdout.write(json.dumps(epoch_steps_s(trainer)) + "\n")
+        sys.stdout.write(json.dumps(epoch_steps_s(trainer, steps)) + "\n")
         sys.stdout.flush()
 
 

@@ -17,7 +17,7 @@ from common.trainer import Trainer, wait_of
 TRIAL_S, TRIAL_TURNS = 0.1, 8  # for each number of threads; turns spread a disturbance over all of them
 TIE_TOLERANCE = 0.03  # relative to the fastest step; a smaller gain is noise
 HOPELESS = 2.0  # times the fastest step: with so slow a number, still more threads would hinder one another more
-TRIAL_STEPS = 8  # an epoch of a trial
+TRIAL_MULTIPLICATIONS = 1 << 27  # in a trial's epoch: 10 ms of softmax regression
 
 
 def thread_counts(most: int | None = None) -> tuple[int, ...]:
@@ -52,14 +52,19 @@ def _fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]])
     return min(count for count in means_s if means_s[count] <= min(means_s.values()) * (1 + TIE_TOLERANCE))
 
 
-def random_split(problem: Problem, steps: int = TRIAL_STEPS) -> Split:
+def trial_steps(problem: Problem) -> int:
+    """Steps of a trial's epoch, 8 to 128: the shorter, the more, since an epoch costs something beside them."""
+    return min(max(TRIAL_MULTIPLICATIONS // problem.multiplications, 8), 128)
+
+
+def random_split(problem: Problem, steps: int) -> Split:
     """Images and labels for an epoch of some steps: the speed of a step does not depend on them."""
     random, size = np.random.default_rng(0), steps * problem.batch_size
     images = random.integers(0, 256, (size, problem.inputs), np.uint8)
     return Split(images, random.integers(0, problem.classes, size, np.uint8))
 
 
-def epoch_steps_s(trainer: Trainer, steps: int = TRIAL_STEPS) -> list[float]:
+def epoch_steps_s(trainer: Trainer, steps: int) -> list[float]:
     """Seconds of a step by epochs of some steps, after one epoch that wakes the threads; sparse metrics are not due."""
     wait = wait_of(trainer)
     trainer.run_epoch(0)

@@ -60,6 +60,11 @@ def test_threads_that_wait_for_busy_cores_lose_although_most_steps_are_quick() -
     assert thread_trials.fastest_count([1, 2], steps_s.__getitem__) == 1
 
 
+@pytest.mark.parametrize(("hidden", "steps"), [((), 128), ((128, 128, 128), 31), ((4096,), 8)])
+def test_short_steps_are_tried_in_long_epochs(hidden: tuple[int, ...], steps: int) -> None:
+    assert thread_trials.trial_steps(Problem(784, 10, hidden, batch_size=32 if len(hidden) > 1 else 128)) == steps
+
+
 def test_numbers_above_a_hopeless_one_are_not_tried() -> None:
     tried = list[int]()
 
@@ -95,7 +100,7 @@ def test_pytorch_trains_with_the_fastest_number(
         pytest.skip("on a GPU the number of threads stays as it is")
     tried: list[int] = []
 
-    def steps_s(trainer: object) -> list[float]:
+    def steps_s(trainer: object, steps: int) -> list[float]:
         tried.append(torch.get_num_threads())
         return [1.0 if tried[-1] == fastest else 2.0]
 

@@ -378,7 +378,7 @@ class OracleRecord(msgspec.Struct, frozen=True):
     loss_curve: list[LossPoint]
     curve: Curve | None = None  # of the first round, if curves were requested
     device: Literal["cpu", "gpu"] | None = None  # that trained it; null in results older than this field
-    not_on_gpu: str = ""  # why no GPU did
+    not_on_gpu: str = ""  # why no GPU did, or not all
 
 
 class Results(msgspec.Struct, frozen=True):

@@ -311,7 +311,7 @@ class Computed(NamedTuple):
     device: Literal["cpu", "gpu"] = "cpu"
     """Which trained the runs."""
     not_on_gpu: str = ""
-    """Why the GPU did not."""
+    """Why the GPU did not, or left a short run to NumPy."""
     short: dict[ShortTask, Trained] = {}  # noqa: RUF012
     """The short runs that are trained: on a GPU alone, and without those for which its memory did not suffice."""
 
@@ -427,24 +427,26 @@ def compute_on_gpu(
         ]
         params = others.submit(on_a_stream, partial(trained_params, problem, dataset)) if trained else None
         repeated = [task for task in short.tasks if task.batches == 1]  # by NumPy: each precision's controls apart
-        shorts = [
-            (task, others.submit(short_run, task, [] if task in repeated else short.precisions))
-            for task in (*repeated, *(task for task in short.tasks if task not in repeated))
-        ]
+        wholes = [(task, short.precisions) for task in short.tasks if task not in repeated]
+        shorts = [(*each, others.submit(short_run, *each)) for each in (*((task, []) for task in repeated), *wholes)]
         shorts += [
-            (task, others.submit(short_run, task, [precision], oracle))
-            for task, oracle in shorts[: len(repeated)]
+            (task, [precision], others.submit(short_run, task, [precision], oracle))
+            for task, _, oracle in shorts[: len(repeated)]
             for precision in short.precisions
         ]
     done = {task: run for group in runs for task, run in group.result().items()}
     compare(problem, done)
-    shorts_by_task: dict[ShortTask, Trained] = {}
-    for task, future in shorts:
-        if isinstance(future.exception(), GpuError):
+    by_task: dict[ShortTask, Trained] = {}
+    left = ""
+    for task, precisions, future in shorts:
+        try:  # once more where memory was short, when the others have let theirs go
+            seen = short_run(task, precisions) if isinstance(future.exception(), GpuError) else future.result()
+        except GpuError as error:
+            left = f"it had no room for a short run ({error})"
             continue  # NumPy trains it when it is needed
-        shorts_by_task.setdefault(task, future.result()).spreads.update(future.result().spreads)
-        shorts_by_task[task].lower.update(future.result().lower)
-    return done, Computed({}, None if params is None else params.result(), "gpu", short=shorts_by_task)
+        by_task.setdefault(task, seen).spreads.update(seen.spreads)
+        by_task[task].lower.update(seen.lower)
+    return done, Computed({}, None if params is None else params.result(), "gpu", left, by_task)
 
 
 def tasks_by_group(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:

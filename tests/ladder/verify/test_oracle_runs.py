@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,7 +40,7 @@ from ladder.verify.oracle_runs import (
     largest_spreads,
     planned,
 )
-from ladder.verify.short_runs import ShortRun, ShortTask
+from ladder.verify.short_runs import Errors, ShortRun, ShortTask
 from tests.common.strict_arrays import Device
 from tests.ladder.harness import small_dataset, small_problem
 
@@ -259,32 +262,38 @@ def test_cupy_trains_short_runs_much_as_numpy_does(hidden: tuple[int, ...], tmp_
                 assert error / 3 <= spread.tensors[name] <= 3 * error
 
 
-@pytest.mark.parametrize("error", [UsageError("a control differs"), MemoryError("out of memory")])
-def test_a_short_run_that_a_gpu_has_no_room_for_is_left_to_numpy(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "has_room_alone"),
+    [(UsageError("a control differs"), False), (MemoryError("out of memory"), False), (MemoryError(), True)],
+)
+def test_a_short_run_that_a_gpu_has_no_room_for_is_tried_alone_and_then_left_to_numpy(
+    error: Exception, has_room_alone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(run: ShortRun, precision: Precision) -> None:
+    spread = ShortRun.spread
+
+    def fails(run: ShortRun, precision: Precision) -> Errors:
+        if has_room_alone and current_thread() is main_thread():
+            return spread(run, precision)
         raise error
 
     monkeypatch.setattr(ShortRun, "spread", fails)
     with pytest.raises(UsageError) if isinstance(error, UsageError) else nullcontext():
         done, found = on_device(small_problem(epochs=1), tmp_path, monkeypatch, np.matmul)
-        assert (len(done), [trained.spreads for trained in found.short.values()]) == (2, [{}])  # of one update alone
+        spreads = [{*trained.spreads} for trained in found.short.values()]
+        assert (len(done), spreads) == (2, 4 * [{*SHORT.precisions}] if has_room_alone else [set()])  # of one update
+        left = "it had no room for a short run (MemoryError: out of memory)"
+        assert found.not_on_gpu == ("" if has_room_alone else left)
 
 
-def fails_there(*_: object) -> None:
-    raise GpuError("RuntimeError: no symbol")
+def fails(error: Exception, *_: object) -> None:
+    raise error
 
 
 def ends_there(*_: object) -> None:
     os._exit(1)
 
 
-def disagrees(*_: object) -> None:
-    raise UsageError("an update differs")
-
-
-@pytest.mark.parametrize(("on_gpu", "why"), [(fails_there, "RuntimeError: no symbol"), (ends_there, "process pool")])
+@pytest.mark.parametrize(("on_gpu", "why"), [(partial(fails, GpuError("no symbol")), "symbol"), (ends_there, "pool")])
 def test_numpy_trains_in_place_of_a_gpu_that_fails(
     on_gpu: object, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -295,16 +304,14 @@ def test_numpy_trains_in_place_of_a_gpu_that_fails(
     monkeypatch.setattr(oracle_runs, "why_not_on_gpu", str)
     monkeypatch.setattr(oracle_runs, "compute_on_gpu", on_gpu)
     found = compute_all(small_problem(epochs=1), tmp_path, [0], 60.0, trained=True)
-    assert found.device == "cpu"
-    assert found.not_on_gpu.startswith("it failed there (")
-    assert why in found.not_on_gpu
-    assert found.runs[0].epochs == numpys.runs[0].epochs
+    assert re.fullmatch(rf"it failed there \(.*{why}.*\)", found.not_on_gpu)
+    assert (found.device, found.runs[0].epochs) == ("cpu", numpys.runs[0].epochs)
     assert found.trained is not None
 
 
 def test_a_disagreement_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_dataset().save(tmp_path)
     monkeypatch.setattr(oracle_runs, "why_not_on_gpu", str)
-    monkeypatch.setattr(oracle_runs, "compute_on_gpu", disagrees)
+    monkeypatch.setattr(oracle_runs, "compute_on_gpu", partial(fails, UsageError("an update differs")))
     with pytest.raises(UsageError, match="an update differs"):
         compute_all(small_problem(epochs=1), tmp_path, [0], 60.0)

@@ -99,7 +99,11 @@ def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], l
 
 @pytest.mark.parametrize(
     ("device", "not_on_gpu", "told"),
-    [("gpu", "", "the GPU"), ("cpu", "no CUDA device", "the CPU, not on a GPU: no CUDA device")],
+    [
+        ("gpu", "", "the GPU"),
+        ("gpu", "no room", "the GPU, not all on a GPU: no room"),
+        ("cpu", "no CUDA device", "the CPU, not on a GPU: no CUDA device"),
+    ],
 )
 def test_the_oracle_s_device_is_told(device: Literal["cpu", "gpu"], not_on_gpu: str, told: str) -> None:
     run = sample.results()

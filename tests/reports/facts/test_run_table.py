@@ -170,8 +170,8 @@ def test_disturbed_processes_have_notices() -> None:
     (calm,) = next(stage for stage in run.stages if stage.name == "naive").processes
     heat, load = (replace(calm, disturbed=[why]) for why in ("heat", "load"))
     found = texts(sample.replace_stage(run, "naive", processes=[calm, load], set_aside=[heat, load]))
-    assert "2 processes (2 of naive) were disturbed and measured again. First: heat." in found
-    assert "1 process (1 of naive) was disturbed; its times are included. Reason: load." in found
+    assert "2 processes (2 of naive) were disturbed, set aside and measured again. First: heat." in found
+    assert "1 process (1 of naive) was disturbed but counts. Reason: load." in found
     assert not any("disturbed" in text for text in texts(run))
 
 

@@ -15,8 +15,8 @@ Predict: on CPU with 2 cores: 784-256-10, batch 128: 1.4 x of cpu-cores; 784-128
 Found: recorded on two cores of an AMD EPYC: {784-256-10} us for 784-256-10 where `cpu-cores` takes {cpu-cores
 784-256-10} and `jax-scan` {jax-scan 784-256-10}, so {x 784-256-10} x of `cpu-cores` where 1.4 was expected;
 {784-128x3-10} us for 784-128x3-10 in batches of 32, where they take {cpu-cores 784-128x3-10} and {jax-scan
-784-128x3-10}: {x 784-128x3-10} x. That is more than expected, and not explained: in processor time of one thread, in a
-trial, the gain was 1.1 x and 1.5 x.
+784-128x3-10}: {x 784-128x3-10} x. By the profile of 784-256-10 a quarter of the gain is time in which one core
+waited for the other. In processor time of one thread, in a trial, the gain was 1.1 x and 1.5 x.
 """
 
 from __future__ import annotations

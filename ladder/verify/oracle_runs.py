@@ -427,8 +427,9 @@ def compute_on_gpu(
         ]
         params = others.submit(on_a_stream, partial(trained_params, problem, dataset)) if trained else None
         repeated = [task for task in short.tasks if task.batches == 1]  # by NumPy: each precision's controls apart
-        wholes = [(task, short.precisions) for task in short.tasks if task not in repeated]
-        shorts = [(*each, others.submit(short_run, *each)) for each in (*((task, []) for task in repeated), *wholes)]
+        ordered = (*repeated, *(task for task in short.tasks if task not in repeated))
+        wanted = [(task, [] if task in repeated else short.precisions) for task in ordered]
+        shorts = [(*each, others.submit(short_run, *each)) for each in wanted]
         shorts += [
             (task, [precision], others.submit(short_run, task, [precision], oracle))
             for task, _, oracle in shorts[: len(repeated)]
@@ -436,17 +437,16 @@ def compute_on_gpu(
         ]
     done = {task: run for group in runs for task, run in group.result().items()}
     compare(problem, done)
-    by_task: dict[ShortTask, Trained] = {}
-    left = ""
+    by_task, left_to_numpy = dict[ShortTask, Trained](), ""
     for task, precisions, future in shorts:
         try:  # once more where memory was short, when the others have let theirs go
             seen = short_run(task, precisions) if isinstance(future.exception(), GpuError) else future.result()
         except GpuError as error:
-            left = f"it had no room for a short run ({error})"
+            left_to_numpy = f"it had no room for a short run ({error})"
             continue  # NumPy trains it when it is needed
         by_task.setdefault(task, seen).spreads.update(seen.spreads)
         by_task[task].lower.update(seen.lower)
-    return done, Computed({}, None if params is None else params.result(), "gpu", left, by_task)
+    return done, Computed({}, None if params is None else params.result(), "gpu", left_to_numpy, by_task)
 
 
 def tasks_by_group(problem: Problem, tasks: Sequence[Task], cores: int) -> list[list[Task]]:

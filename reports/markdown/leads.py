@@ -38,9 +38,10 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
         f"(NumPy, PyTorch, JAX) that is at least as exact: {' down to '.join(shown)}.{waits}"
     )
     if least is not None:
-        results, at = least
-        where = f"`{results.study.name}` at {point_text(at.point)}{here[gpu_name(results.runs[at.point.name])]}"
-        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, in {where}."
+        found, at = least
+        run, point = found.runs[at.point.name], point_text(at.point)
+        where = f"`{found.study.name}` at {point} ({run.problem.network}, batch {run.problem.batch_size})"
+        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, in {where}{here[gpu_name(run)]}."
     return text
 
 

@@ -244,9 +244,8 @@ def _problem(results: Results) -> Iterator[tuple[str, str]]:
     if results.oracle is not None:
         yield "Oracle's test accuracy", numbers.percent(results.oracle.test_accuracy)
         if results.oracle.device is not None:
-            why = f"not {'all ' if results.oracle.device == 'gpu' else ''}on a GPU: {results.oracle.not_on_gpu}"
-            where = f"the {results.oracle.device.upper()}"
-            yield "Oracle trained on", f"{where}, {why}" if results.oracle.not_on_gpu else where
+            where, why = f"the {results.oracle.device.upper()}", results.oracle.not_on_gpu
+            yield "Oracle trained on", where + (f", not {'all ' * (where == 'the GPU')}on a GPU: {why}" if why else "")
     for name, digest in problem.dataset_sha256.items():
         yield f"SHA-256 of {name}", digest
     yield "Command", results.command

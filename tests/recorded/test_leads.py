@@ -158,7 +158,7 @@ def test_the_leads_of_readme() -> None:
     for times, network, remark in shown:
         run = stages(folders[network])
         check(f"{times}x{remark}", found[network][1], fastest_rung(run), run)
-    ((times, study, point),) = re.findall(rf"shrinks to {FACTOR} .*in `([^`]+)` at (.+?)(?: on an .+)?\.", text)
+    ((times, study, point),) = re.findall(rf"shrinks to {FACTOR} .*in `([^`]+)` at (.+?) \(.+?\)(?: on an .+)?\.", text)
     run = stages(point_folder(newest(study), point))
     least = lead(fastest_rung(run), run)
     assert least is not None

@@ -135,18 +135,17 @@ class HeldWorkers:
         """
         self._await_begun()
         self._await_prepared()
-        if name not in self._workers:
-            return None
-        worker = self._workers.pop(name)
-        worker.others = sum(other.seeds.waits_on_gpu for other in self._workers.values())
+        if (worker := self._workers.pop(name, None)) is not None:
+            worker.others = sum(other.seeds.waits_on_gpu for other in self._workers.values())
         return worker
 
     def close(self) -> None:
-        """End all workers."""
+        """End all workers, and only then the thread that started them: Linux would kill their keepers with it."""
         self._is_closed = True
-        self._thread.shutdown()
-        while self._workers:
-            self._workers.popitem()[1].close()
+        with self._thread as thread:
+            thread.submit(int).result()  # after which it makes no more
+            while self._workers:
+                self._workers.popitem()[1].close()
 
     def _await_prepared(self) -> None:
         """Return when all workers are prepared; those that take longer than the time limit are given up."""

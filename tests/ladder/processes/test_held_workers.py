@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from threading import current_thread
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -97,20 +98,25 @@ def test_only_so_many_prepare_at_once() -> None:
 
 
 def test_nothing_is_measured_while_others_prepare() -> None:
-    held, seen = HeldWorkers(4, 60.0), []
+    held = HeldWorkers(4, 60.0)
     ready = iter([False, False, True])
     worker = type("Worker", (), {"name": "a", "lasted_s": 0.0, "is_prepared": property(lambda self: next(ready))})
     held.add(cast(HeldWorker, worker()))
-    seen.append(held.take("one that prepares by itself"))
-    assert seen == [None]
-    assert not list(ready)
+    assert (held.take("one that prepares by itself"), *ready) == (None,)
 
 
-def test_none_is_started_once_they_are_closed() -> None:
-    held, made = HeldWorkers(4, 60.0), []
+def test_all_end_before_the_thread_that_started_them_and_none_is_started_later() -> None:
+    held, ended = HeldWorkers(4, 60.0), []
+
+    def make() -> HeldWorker:
+        own = current_thread()
+        return cast(HeldWorker, SimpleNamespace(name="a", is_prepared=True, close=lambda: ended.append(own.is_alive())))
+
+    held.begin([make])
+    assert len(held) == 1
     held.close()
-    held._make([lambda: cast(HeldWorker, made.append("one"))])
-    assert not made
+    held._make([make])
+    assert (len(held), ended) == (0, [True])
 
 
 def test_waiting_does_not_count_as_preparing(tmp_path: Path) -> None:
@@ -142,12 +148,8 @@ def test_a_worker_that_ends_or_hangs_while_it_prepares_costs_only_itself_and_is_
 
 
 def test_each_worker_hears_how_many_others_wait_on_the_gpu() -> None:
-    held, heard = HeldWorkers(4, 60.0), []
+    held = HeldWorkers(4, 60.0)
     for name in "abcd":  # c waits without a context
         seeds = SimpleNamespace(waits_on_gpu=name != "c")
         held.add(cast(HeldWorker, SimpleNamespace(name=name, seeds=seeds, is_prepared=True, others=0)))
-    for name in "abcd":
-        worker = held.take(name)
-        assert worker is not None
-        heard.append(worker.others)
-    assert heard == [2, 1, 1, 0]
+    assert [cast(HeldWorker, held.take(name)).others for name in "abcd"] == [2, 1, 1, 0]

@@ -86,8 +86,8 @@ class Kernel:
 class Gpu:
     """A visible GPU, with one stream for all work; `beside` opens parallel streams.
 
-    The stream is a new one, or a library's, given by its handle. `group` is the ranks that train together, each on a
-    GPU of its own; None for a GPU that trains alone.
+    The stream is a new one, or a library's, given by its handle, and becomes CuPy's current one. `group` is the ranks
+    that train together, each on a GPU of its own; None for a GPU that trains alone.
     """
 
     kind: Literal["cpu", "gpu"] = "gpu"

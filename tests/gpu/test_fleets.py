@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from common.data.dataset import Split
 from common.problem import Params, Problem, initial_params, network_run
 from common.trainer import EpochMetrics
 from ladder.machine.environment import missing
@@ -70,12 +71,17 @@ def test_each_network_of_fleet_grid_has_the_bits_of_persistent_grid_on_as_many_m
 ) -> None:
     from common.cuda.gpu import Gpu
 
-    gpu, recipe = Gpu(), r1_persistent_grid.STAGE.recipe
+    whole, recipe = Gpu(), r1_persistent_grid.STAGE.recipe
     problem = Problem(49, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
-    assert turns(problem, 20, networks, gpu.multiprocessors, gpu.block_shared_bytes) == [networks]
-    gpu.multiprocessors //= networks
+    assert turns(problem, 20, networks, whole.multiprocessors, whole.block_shared_bytes) == [networks]
     assert recipe is not None
-    of_one = replace(r1_persistent_grid.STAGE, build=lambda own, split: RecipeTrainer(recipe, own, split, gpu))
+
+    def on_a_share(own: Problem, split: Split) -> RecipeTrainer:
+        gpu = Gpu()  # CuPy enqueues on the newest one's stream
+        gpu.multiprocessors //= networks
+        return RecipeTrainer(recipe, own, split, gpu)
+
+    of_one = replace(r1_persistent_grid.STAGE, build=on_a_share)
     assert_bits_as_alone(r2_fleet_grid.STAGE, of_one, problem)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 from ladder.records.study import Point
 from reports.facts.study_points import StudyResults, setting, value_text
 from reports.facts.times import step_us
+from reports.figures import energy_figure
 from reports.figures.canvas import Canvas
+from reports.figures.energy_figure import energies
 from reports.figures.ladder import drawn
 from reports.figures.loss_curves import curves, has_curves
 from reports.figures.step_time import Axis, axis_of, step_time
@@ -44,6 +46,9 @@ def drawings(results: StudyResults) -> Iterator[tuple[str, Canvas]]:
     axis = axis_of(results.study.varied, timed)
     for name, where, points in _slices(results.study.varied, axis, timed):
         yield f"step_time{name}.svg", step_time(results, axis, points, where)
+    for point in timed:
+        if energies(results.runs[point.name]):
+            yield f"energy-{point.name}.svg", energy_figure.drawn(results.runs[point.name])
 
 
 def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Iterator[tuple[str, str, list[Point]]]:

@@ -33,6 +33,7 @@ from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
 from reports.markdown.tables import bullets, cell, code, folded, notice_blocks, picture, table
+from reports.views.details import energy
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
@@ -71,6 +72,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *(_image(name) for name in pictures),
         *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
         *((*_step_times(results), *_best(results), *_scaling(results)) if timed else ()),
+        *_energy(results),
         *_oracle_distances(results),
         *_ablations(results, figures),
         *_published(results),
@@ -246,6 +248,17 @@ def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]
             yield from overlaps(rungs)
             if (name := ablation_figure_name(group, point.name)) in figures:
                 yield _image(name)
+
+
+def _energy(results: StudyResults) -> Iterator[str]:
+    """Joules an epoch, and the way to an accuracy, at each point whose stages have either."""
+    of_point = [(point, energy(results.runs[point.name])) for point in results.measured]
+    yield from (f"## {section.title}" for _, section in of_point[:1] if any(own.grids for _, own in of_point))
+    for point, section in of_point:
+        for grid in section.grids:
+            yield f"### {line(point_text(point)[:1].upper() + point_text(point)[1:])}"
+            yield table(grid.header, [[code(name), *cells] for name, *cells in grid.lines], grid.right)
+            yield line(grid.note)
 
 
 def _oracle_distances(results: StudyResults) -> Iterator[str]:

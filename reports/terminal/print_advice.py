@@ -18,7 +18,8 @@ def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
     batch = f"batch {outlooks.batch_size}"
     say(console, f"{outlooks.network}, {batch}, on {outlooks.gpu}", "bold")
     if outlooks.no_gpu:
-        say(console, f"This machine has no GPU: an {outlooks.recorded_gpu} is assumed; --gpu names another.", "yellow")
+        assumed = f"an {outlooks.recorded_gpu}, whose runs the model was fitted to, is assumed"
+        say(console, f"This machine has no GPU: {assumed}; --gpu names another.", "yellow")
     if outlooks.guess:
         say(console, outlooks.guess, "yellow")
     console.print()

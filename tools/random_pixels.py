@@ -22,7 +22,7 @@ SEED = 0
 
 def main(argv: Sequence[str]) -> int:
     """Write the four files into a new folder; returns the exit status."""
-    if len(argv) != 1 or Path(argv[0]).exists():
+    if len(argv) != 1 or argv[0].startswith("-") or Path(argv[0]).exists():
         print("random_pixels: name one folder that does not exist yet", file=sys.stderr)
         return 2
     folder, random = Path(argv[0]), np.random.default_rng(SEED)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 
 READING = (
-    "J/epoch: what the whole GPU draws, idle power included, by NVML's counter over at least 5 s of epochs after the "
-    "timed runs. Without work it draws {idle} W."
+    "J/epoch: what the whole GPU draws, idle power included, and the host not, by NVML's counter over at least 5 s of "
+    "epochs after the timed runs, once, in one process. These are not verified; ms: each of them. Without work, but "
+    "with contexts open, it draws {idle} W."
 )
 TO_TARGET = (
     "To {target}: epochs until the judged run's own validation on the test images reaches this accuracy, times the "
-    "measured epoch, validation included."
+    "measured epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a validation."
 )
 
 
@@ -58,6 +60,25 @@ def how_to_read_energy(results: Results) -> str:
     idle = sorted({f"{stage.energy.idle_w:.0f}" for stage in results.stages if stage.energy is not None}, key=int)
     parts = [READING.format(idle=" to ".join(dict.fromkeys((idle[0], idle[-1]))))] if idle else []
     return " ".join([*parts, *([TO_TARGET.format(target=numbers.share(target))] if target is not None else [])])
+
+
+def most_frugal(stages: Iterable[StageResult]) -> StageResult | None:
+    """The stage that takes least energy for an epoch; None if none was measured."""
+    measured = ((stage.energy.joules, stage) for stage in stages if stage.energy is not None)
+    return min(measured, key=lambda one: one[0], default=(0.0, None))[1]
+
+
+def saving(results: Results) -> str:
+    """`` `a` takes 0.33 J an epoch, `b`, the most frugal reference, 2.6 times as much ``; empty without either."""
+    rung, reference = (
+        most_frugal(stage for stage in results.stages if (stage.group == "reference") == is_reference)
+        for is_reference in (False, True)
+    )
+    if rung is None or reference is None or rung.energy is None or reference.energy is None or not rung.energy.joules:
+        return ""
+    times = numbers.ratio(reference.energy.joules / rung.energy.joules).removesuffix("x")
+    own = f"`{rung.name}` takes {joules(rung.energy.joules)} an epoch"
+    return f"{own}, `{reference.name}`, the most frugal reference, {times} times as much"
 
 
 def why_none(results: Results) -> str:

@@ -9,6 +9,7 @@ from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.baselines import Lead, fastest, overall_winner, ratio
+from reports.facts.energy import saving
 from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import disturbed_in_words, table_order
@@ -111,8 +112,17 @@ def _trust(results: Results) -> Iterator[str]:
 
 
 def study_sentences(results: StudyResults) -> list[str]:
-    """At most three sentences, in markdown; without references the first tells of the largest effect of a rung."""
-    return [*_study_leads(results), *_study_trust(results)]
+    """At most three sentences, in markdown; without references the first tells of the largest effect of a rung.
+
+    Where energy was measured, one more for each point.
+    """
+    return [*_study_leads(results), *_study_energy(results), *_study_trust(results)]
+
+
+def _study_energy(results: StudyResults) -> Iterator[str]:
+    for point in results.measured:
+        if saved := saving(results.runs[point.name]):
+            yield f"{_at(point)[:1].upper()}{_at(point)[1:]}{saved}."
 
 
 def _study_leads(results: StudyResults) -> Iterator[str]:

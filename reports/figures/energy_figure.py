@@ -11,6 +11,7 @@ from reports.facts.headline_rungs import headline_rungs
 from reports.facts.launch_regimes import regime
 from reports.figures.canvas import Canvas
 from reports.figures.ladder import COLOURS
+from reports.figures.step_time import log_ticks
 from reports.figures.style import PIXELS, Colour, subject
 
 MOST_RUNGS = 15
@@ -41,10 +42,9 @@ def drawn(results: Results) -> Canvas:
     def x(value: float) -> float:
         return LEFT + (RIGHT - LEFT) * math.log(max(value, low) / low) / math.log(high / low)
 
-    for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1):
-        at = x(10.0**power)
-        canvas.line([(at, TOP - 8), (at, bottom)], "grid")
-        canvas.text(at, bottom + 16, joules(10.0**power), "faint", anchor="middle", look="small")
+    for tick in log_ticks(low * 1.12, high / 1.12):
+        canvas.line([(x(tick), TOP - 8), (x(tick), bottom)], "grid")
+        canvas.text(x(tick), bottom + 16, joules(tick), "faint", anchor="middle", look="small")
     for number, stage in enumerate(stages):
         y = TOP + ROW * (number + 0.5)
         colour: Colour = "reference" if stage.group == "reference" else COLOURS[regime(stage)]

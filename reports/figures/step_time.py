@@ -177,7 +177,7 @@ def _panel(
     ends = [end for spread in spreads for end in (spread.min, spread.max)] + ([1.0] if is_lead else [])
     place = _log(min(ends), max(ends), top, height)
     canvas.text(12, top - 12, heading, "faint", look="small")
-    for value in _ticks(min(ends), max(ends)):
+    for value in log_ticks(min(ends), max(ends)):
         canvas.line([(LEFT, place(value)), (RIGHT, place(value))], "grid")
         canvas.text(
             LEFT - 8, place(value) + 4, f"{value:,g}{'x' if is_lead else ''}", "faint", anchor="end", look="small"
@@ -220,7 +220,7 @@ def _log(low: float, high: float, top: float, height: float) -> Scale:
     return lambda value: top + height - (math.log(value) - begin) / (end - begin) * height
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers of a log axis, at most eight."""
     for factors in ((1, 2, 3, 5), (1, 2, 5), (1,)):
         values = [factor * 10.0**power for power in range(-3, 8) for factor in factors]

@@ -137,14 +137,15 @@ def energy(results: Results) -> Section:
     """Joules an epoch, and the way to an accuracy, of the stages that have either."""
     target = results.settings.target_accuracy
     of_stage = {stage.name: (stage.energy, to_accuracy(stage, target)) for stage in results.stages}
-    header = ["Stage", "J/epoch", "W", "Idle W"] if has_energy(results) else ["Stage"]
+    header = ["Stage", "J/epoch", "ms", "W", "Idle W"] if has_energy(results) else ["Stage"]
     header += [f"To {numbers.share(target)}"] if target is not None else []
     lines = []
     for name, (drawn, reached) in of_stage.items():
         if drawn is not None or reached is not None:
-            cells = (
-                [joules(drawn.joules), f"{drawn.watts:.0f}", f"{drawn.idle_w:.0f}"] if drawn else [numbers.MISSING] * 3
-            )
+            cells = [numbers.MISSING] * 4
+            if drawn:
+                epoch_ms = numbers.microseconds(drawn.joules / drawn.watts * 1e3 if drawn.watts else None)
+                cells = [joules(drawn.joules), epoch_ms, f"{drawn.watts:.0f}", f"{drawn.idle_w:.0f}"]
             lines.append(
                 [
                     name,

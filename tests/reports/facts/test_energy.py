@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Energy, LossPoint, Results
-from reports.facts.energy import has_energy, how_to_read_energy, to_accuracy, why_none
+from reports.facts.energy import has_energy, how_to_read_energy, saving, to_accuracy, why_none
 from reports.figures.energy_figure import drawn, energies, headline
 from reports.markdown.run_report import report
 from reports.terminal.run_json import run_facts
@@ -57,13 +57,23 @@ def test_the_way_to_an_accuracy_is_epochs_times_an_epoch() -> None:
 def test_tables_have_energy_where_it_was_measured() -> None:
     run = measured()
     (grid,) = next(one.grids for one in details(run) if one.title.startswith("Energy"))
-    assert list(grid.header) == ["Stage", "J/epoch", "W", "Idle W", "To 90%"]
+    assert list(grid.header) == ["Stage", "J/epoch", "ms", "W", "Idle W", "To 90%"]
     assert [line[0] for line in grid.lines] == ["async", "cublas"]
-    assert list(grid.lines[1][1:]) == ["0.4 J", "300", "120", "not in 20 epochs"]
-    assert "Without work it draws 120 W. To 90%: epochs" in how_to_read_energy(run)
-    assert "| cublas | 0.4 J | 300 | 120 | not in 20 epochs |" in report(run, [])
+    assert list(grid.lines[1][1:]) == ["0.4 J", "1.33", "300", "120", "not in 20 epochs"]
+    assert "with contexts open, it draws 120 W. To 90%: epochs" in how_to_read_energy(run)
+    assert "| cublas | 0.4 J | 1.33 | 300 | 120 | not in 20 epochs |" in report(run, [])
     facts = {stage["name"]: stage for stage in run_facts(run)["stages"]}
     assert (facts["async"]["energy"], facts["naive"]["energy"]) == (DRAWN, None)
+
+
+def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
+    run = measured()
+    assert saving(run) == ""
+    for name, drawn in (("jax-scan", 1.2), ("torch-eager", 9.0)):
+        (first,) = next(stage for stage in run.stages if stage.name == name).processes
+        run = sample.replace_stage(run, name, processes=[replace(first, energy=replace(DRAWN, joules=drawn))])
+    said = "`async` takes 0.4 J an epoch, `jax-scan`, the most frugal reference, 3.00 times as much"
+    assert saving(run) == said
 
 
 def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from ladder.records.run import Check
-from ladder.verify.gates import KEPT_CHECK, SPEED_CHECK, TIMER_CHECK, WHOLE_CHECK
+from ladder.verify.gates import KEPT_CHECK, MAY_SPIKE, SPEED_CHECK, TIMER_CHECK, WHOLE_CHECK
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK
 from ladder.verify.rubric import KERNELS_CHECK, MISSING, READS_CHECK
 
@@ -60,7 +60,7 @@ def what_to_look_at(failed: Check, checks: Sequence[Check]) -> str:
     """
     what = failed.what
     fitting = (said for part, said in OF_SHORT_RUNS.items() if re.search(part, what))
-    advice = ADVICE.get(what) or next(fitting, "")
+    advice = MAY_SPIKE if failed.note == MAY_SPIKE else ADVICE.get(what) or next(fitting, "")
     run, _, kind = what.rpartition(", ")
     scale = failed if kind == "loss" else next((check for check in checks if check.what == f"{run}, scale"), failed)
     if scale.passed or scale.factor is None or not run:

@@ -38,8 +38,7 @@ TWO_IMAGES = 2.001  # and float64's rounding of their share
 MLP_APART_FLOOR = 0.02
 MLP_LOSS_FLOOR = 2e-3  # relative to the loss of the first epoch
 MLP_LOSS_LIMIT = 0.02  # likewise, unless the controls differ by more than half of it
-# Where controls differ by so much, a rare batch may double the loss of one run's epoch. Of three such epochs one may.
-CHAOTIC_LOSS, SPIKE, FEWEST_CHAOTIC = 5e-3, 0.2, 3
+LARGEST_SPIKE = 0.12  # likewise, of two honest runs in an epoch: docs/statistics.md
 MLP_APART_LIMIT = 0.6  # runs of other data, order or steps are further apart, unless the controls are, too
 CHAOS_SAFETY = 1.5  # of controls that far apart: chaos does not grow with rounding
 # Relative to the oracle's displacement; a run that does not move, or starts from other parameters, has 1.
@@ -63,6 +62,7 @@ KEPT_CHECK = "parameters rounded to 16 bits, share of a tensor"
 FEWEST_KEPT, KEPT_SHARE = 32, 0.5
 CURVES = "loss curve", "training accuracy"
 VALIDATION_CURVES = "validation curve, loss", "validation curve, accuracy"
+MAY_SPIKE = "training is chaotic this late, so that an honest run may rarely fail, too: measure again"
 LATER = "later epochs"  # after the name of a curve: those that the oracle did not reach
 NO_METRICS_DUE = "no epoch of a timed run has metrics; those of one untimed epoch are judged"
 
@@ -370,19 +370,20 @@ def verify_final(
         # Relative to the first epoch's loss: at the end of training the loss may be almost zero.
         first_loss = reached[0].mean_loss
         late = LATE_START_ALLOWANCE if _starts_late(problem, reached) else 0.0
-        losses, accuracies, chaotic = [], [], []
+        losses, accuracies = [], []
         for e in judged:
             apart_by = oracle.spread(precision, e)
             loss_error = beyond_rounding(metrics[e].mean_loss, reached[e], problem.classes) / first_loss
             floor = loss_floor(train_images) + (0.0 if problem.is_logistic else MLP_LOSS_FLOOR)
             floor += late * reached[e].mean_loss / first_loss
-            losses.append(within(CURVES[0], precision, loss_error, _chaotic(problem, apart_by.loss), floor=floor))
-            if not problem.is_logistic and apart_by.loss > CHAOTIC_LOSS:
-                chaotic.append(losses[-1])
+            capped = _capped(problem, apart_by.loss)
+            loss = within(CURVES[0], precision, loss_error, capped, floor=floor)
+            may_spike = not loss.passed and capped < apart_by.loss and (loss.error or math.inf) < LARGEST_SPIKE
+            losses.append(msgspec.structs.replace(loss, note=MAY_SPIKE) if may_spike else loss)
             aim, floor = reached[e].accuracy, late * (1.0 - reached[e].accuracy)
             trained = partial(accuracy_within, spread=apart_by.accuracy, floor=floor)
             accuracies.append(trained(CURVES[1], precision, metrics[e].accuracy, aim, train_images))
-        checks += [_of_epochs(_but_one_spike(losses, chaotic)), _of_epochs(accuracies)]
+        checks += [_of_epochs(losses), _of_epochs(accuracies)]
     if any(len(reached) <= epoch < epochs for epoch in metrics):
         checks += [no_occasion(f"{what}, {LATER}", _ended(oracle, epochs)) for what in CURVES]
     elif not judged:
@@ -509,18 +510,9 @@ def worst_of(checks: Iterable[Check]) -> list[Check]:
     return list(worst.values())
 
 
-def _chaotic(problem: Problem, apart_by: float) -> float:
-    """The controls' difference in loss; at most so much of an MLP's that four times it are twice the difference."""
+def _capped(problem: Problem, apart_by: float) -> float:
+    """The controls' difference in loss; of an MLP's the limit is four times up to `MLP_LOSS_LIMIT`, beyond it twice."""
     return apart_by if problem.is_logistic else min(apart_by, max(MLP_LOSS_LIMIT, 2.0 * apart_by) / SAFETY)
-
-
-def _but_one_spike(losses: Sequence[Check], chaotic: Sequence[Check]) -> Sequence[Check]:
-    """The checks of epochs. Of several chaotic ones the worst is left out and told, if off by `SPIKE` at most."""
-    worst = max(chaotic, key=_telling, default=None)
-    if worst is None or worst.passed or len(chaotic) < FEWEST_CHAOTIC or not (worst.error or math.inf) <= SPIKE:
-        return losses
-    note = f"not counted: one late epoch, off by {worst.error:.2g}, while training is chaotic"
-    return [msgspec.structs.replace(loss, note=note) for loss in losses if loss is not worst]
 
 
 def forward_limit(problem: Problem, precision: Precision) -> float:

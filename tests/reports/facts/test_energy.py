@@ -69,9 +69,9 @@ def test_tables_have_energy_where_it_was_measured() -> None:
 def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
     run = measured()
     assert saving(run) == ""
-    for name, drawn in (("jax-scan", 1.2), ("torch-eager", 9.0)):
+    for name, spent in (("jax-scan", 1.2), ("torch-eager", 9.0)):
         (first,) = next(stage for stage in run.stages if stage.name == name).processes
-        run = sample.replace_stage(run, name, processes=[replace(first, energy=replace(DRAWN, joules=drawn))])
+        run = sample.replace_stage(run, name, processes=[replace(first, energy=replace(DRAWN, joules=spent))])
     said = "`async` takes 0.4 J an epoch, `jax-scan`, the most frugal reference, 3.00 times as much"
     assert saving(run) == said
 

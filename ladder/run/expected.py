@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import statistics
 from pathlib import Path
 
 import msgspec
@@ -40,12 +41,13 @@ class RungCost(msgspec.Struct, frozen=True):
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
-    """A run that the model was fitted to."""
+    """A run that the model was fitted to, or another recorded one."""
 
     commit: str
     hidden: list[int]
     batch_size: int
-    us: dict[str, float]  # a step of its stages that have a model
+    us: dict[str, float]  # a step of its stages that have a model, and of those told where they are recorded
+    prepare_s: dict[str, float] = {}  # of the latter
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -61,6 +63,11 @@ class Costs(msgspec.Struct, frozen=True):
     largest: dict[str, float]  # of every term of a network, over the runs
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     rungs: dict[str, RungCost]
+
+    @property
+    def again(self) -> float:
+        """The share by which a stage's step differs between recordings of one network, the median of all stages."""
+        return statistics.median(rung.again for rung in self.rungs.values())
 
     @property
     def eager_differs(self) -> float:

@@ -1,10 +1,10 @@
 """What each stage should take on a network and a GPU, with the range in which nine in ten should lie.
 
-A network that was recorded on the GPU has its recorded times. Any other has the model's, with the error that networks
-left out of the fit had. The logarithm of that error grows with the doublings to the nearest recorded network, as it did
-where nearer ones were left out. On another GPU than the model's it is added once more, and the range reaches from the
-model's time to one with the work scaled: by the bandwidths of the two where the weights and gradients exceed the L2
-cache, else by the multiprocessors and their clocks.
+A network that was recorded on the GPU has its recorded times, also of stages without a model. Any other has the
+model's, with the error that networks left out of the fit had. The logarithm of that error grows with the doublings to
+the nearest recorded network, as it did where nearer ones were left out. On another GPU than the model's it is added
+once more, and the range reaches from the model's time to one with the work scaled: by the bandwidths of the two where
+the weights and gradients exceed the L2 cache, else by the multiprocessors and their clocks.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ GUESS = (
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
+TOLD_IF_RECORDED = ("jax-scan-bf16",)  # and every rung beyond the classic ones: too few networks for a model
 BUDGET_S = 10.0  # of all stages together, for `--measure`
 
 
@@ -63,12 +64,15 @@ def outlooks(asked: Advise) -> Outlooks:
         else [estimates, expectations(problem, steps, _on(chip, costs, _scale(chip, problem)))]
     )
     stages = {name: entry.stage for name, entry in load_all().items()}
-    rows = [
-        _outlook(stages[name], problem, costs, [end[name].us for end in ends], runs.values(), is_guess=not is_recorded)
-        for name in estimates
-        if all(chip.sm >= int(need[3:]) for need in stages[name].needs if need.startswith("sm_"))
-        and all(name in end for end in ends)
-    ]
+    exact = [run for run in runs.values() if not doublings(problem, run)]
+    rows = []
+    for name, stage in stages.items():
+        if name not in costs.rungs and any(name in run.us for run in exact):
+            rows.append(_recorded_outlook(stage, exact, costs))
+        fits = all(chip.sm >= int(need[3:]) for need in stage.needs if need.startswith("sm_"))
+        if fits and all(name in end for end in ends):
+            carried = [end[name].us for end in ends]
+            rows.append(_outlook(stage, problem, costs, carried, exact, is_guess=not is_recorded))
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
         recorded_gpu=costs.gpu,
@@ -112,16 +116,40 @@ def with_measured(asked: Outlooks, results: Results) -> Outlooks:
 def _recorded_on(name: str) -> dict[str, RecordedRun]:
     """The recorded runs of one network on a GPU of this name, by their folders; none validates in the timer."""
     costs, found = recorded_costs(), dict[str, RecordedRun]()
-    if name == MODELLED.name:
-        return {f"{FOLDER}/{path}": run for path, run in costs.runs.items()}
+    told = {*costs.rungs, *TOLD_IF_RECORDED}
+    told |= {name for name, entry in load_all().items() if entry.stage.group == "beyond"}
     for file in all_results((ROOT / FOLDER).parent, "**"):
         path = file.parent.relative_to(ROOT)
         if is_recorded_as(name, path.parts[2]):
-            problem, us = (run := load_once(file)).problem, {s.name: s.timing.step_us for s in run.stages if s.timing}
+            problem, timings = (run := load_once(file)).problem, {s.name: s.timing for s in run.stages if s.timing}
             if (problem.validate_every, problem.networks, problem.gpus) == (0, 1, 1):
-                modelled = {stage: round(us[stage], 3) for stage in us if stage in costs.rungs}
-                found[path.as_posix()] = RecordedRun("", problem.hidden, problem.batch_size, modelled)
+                us = {stage: round(timings[stage].step_us, 3) for stage in timings if stage in told}
+                prepare_s = {stage: round(timings[stage].prepare_s, 3) for stage in us if stage not in costs.rungs}
+                found[path.as_posix()] = RecordedRun("", problem.hidden, problem.batch_size, us, prepare_s)
     return found
+
+
+def _recorded_outlook(stage: Stage, exact: Iterable[RecordedRun], costs: Costs) -> Outlook:
+    """The outlook of a stage without a model, from the recorded runs of this very network."""
+    of_stage = [(run.us[stage.name], run.prepare_s[stage.name]) for run in exact if stage.name in run.us]
+    us, prepare_s = map(statistics.median, zip(*of_stage, strict=True))
+    again = costs.again
+    return Outlook(
+        name=stage.name,
+        words=stage.words or stage.title,
+        group=stage.group,
+        precision=stage.precision,
+        regime=stage.regime,
+        us=us,
+        low_us=us / (1 + again),
+        high_us=us * (1 + again),
+        carried_us=[us, us],
+        is_recorded=True,
+        median_error=again,
+        most_error=again,
+        networks=0,
+        prepare_s=prepare_s,
+    )
 
 
 def _outlook(
@@ -225,6 +253,8 @@ def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
 def model_facts() -> dict[str, Any]:
     """The model as plain data, for a page that evaluates it, with what limits the networks of each stage."""
     costs, stages = recorded_costs(), {name: entry.stage for name, entry in load_all().items()}
+    runs = [(chip.name, path, run) for chip in CHIPS for path, run in _recorded_on(chip.name).items()]
+    known = set(costs.rungs).union(*(run.us for _, _, run in runs))
     chips = [{**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10} for chip in CHIPS]
     return {
         "gpu": costs.gpu,
@@ -241,28 +271,33 @@ def model_facts() -> dict[str, Any]:
         "largest": {term: costs.largest[term] for term in network_terms(Problem(INPUTS, CLASSES))},
         "small_batch": SMALL_BATCH,
         "runs": [
-            {"chip": chip.name, "path": path, "hidden": run.hidden, "batch": run.batch_size, "us": run.us}
-            for chip in CHIPS
-            for path, run in _recorded_on(chip.name).items()
+            {"chip": chip, "path": path, "hidden": run.hidden, "batch": run.batch_size}
+            | {"us": run.us, "prepare_s": run.prepare_s}
+            for chip, path, run in runs
         ],
-        "stages": {name: _stage_facts(stages[name], costs) for name in stages if name in costs.rungs},
+        "stages": {name: _stage_facts(stages[name], costs) for name in stages if name in known},
     }
 
 
 def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
+    facts = {
+        "words": stage.words or stage.title,
+        "precision": stage.precision,
+        "is_reference": stage.group == "reference",
+        "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
+    }
+    if stage.name not in costs.rungs:
+        return {**facts, "us": None, "again": costs.again}
     rung, recipe = costs.rungs[stage.name], stage.recipe
     launch, head = (recipe.launch, recipe.head) if recipe else (None, None)
     return {
+        **facts,
         "on": rung.on,
         "us": rung.us,
         "most": _most_error(stage.name, costs),
         "median": rung.median,
         "again": rung.again,
         "prepare_s": rung.prepare_s,
-        "words": stage.words or stage.title,
-        "precision": stage.precision,
-        "is_reference": stage.group == "reference",
-        "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
         "grid": launch.parts if launch is not None and issubclass(launch, GridEpoch) else 0,
         "cluster": launch.halves if launch is not None and issubclass(launch, ClusterEpoch) else 0,
         "needs_hidden": launch is not None and issubclass(launch, Float16Cluster),

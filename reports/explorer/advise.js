@@ -54,6 +54,7 @@ const advice = (() => {
     const found = {};
     for (const name of names) {
       const {on, us} = model.stages[name];
+      if (!us) continue; // it has no model, and is told where it is recorded
       if (on && !(on in found)) continue;
       const terms = termsOf(name, network, chip);
       if (!terms) continue;
@@ -83,7 +84,8 @@ const advice = (() => {
     const scaled = isGuess ? expected(network, chip, scaleOf(network, chip)) : plain;
     const far = recordedOn(home).map((run) => ({run, far: doublings(network, run)}));
     const own = recordedOn(chip).filter((run) => doublings(network, run) === 0);
-    return names.filter((name) => name in plain && name in scaled && chip.sm >= model.stages[name].sm).map((name) => {
+    const isTold = (name) => model.stages[name].us ? name in plain && name in scaled && chip.sm >= model.stages[name].sm : own.some((run) => name in run.us);
+    return names.filter(isTold).map((name) => {
       const stage = model.stages[name], having = far.filter(({run}) => name in run.us);
       const nearest = Math.min(...having.map((one) => one.far)), recorded = own.filter((run) => name in run.us), isRecorded = recorded.length > 0;
       let carried = [plain[name], scaled[name]], error = Math.log1p(stage.most) * (1 + model.wider * Math.max(nearest - 1, 0) + isGuess);
@@ -92,7 +94,7 @@ const advice = (() => {
         [carried, error] = [[us, us], Math.log1p(stage.again)];
       }
       return {
-        name, isRecorded, carried, us: Math.sqrt(product(carried)),
+        name, isRecorded, carried, prepare: stage.us ? stage.prepare_s : median(recorded.map((run) => run.prepare_s[name])), us: Math.sqrt(product(carried)),
         low: Math.min(...carried) * Math.exp(-error), high: Math.max(...carried) * Math.exp(error),
       };
     });
@@ -132,7 +134,7 @@ const advice = (() => {
   const counted = (epochs) => `${epochs.toLocaleString("en")} epoch${epochs === 1 ? "" : "s"}`;
   const listing = (words) => words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
   const precision = (name) => model.stages[name].precision_words;
-  const prepare = (one) => model.stages[one.name].prepare_s;
+  const prepare = (one) => one.prepare;
   const training = (one, epochs, network) => prepare(one) + one.us * epochs * network.steps / 1e6;
   const filled = (name, given = {}) => model.sentences[name].replace(/{(\w+)}/g, (_, key) => given[key]);
 

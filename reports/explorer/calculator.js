@@ -51,8 +51,8 @@
   function table(stages, network, times) {
     const head = made("tr", ...["Stage", "Precision", "us/step", "Nine in ten", "Prepare", "Your training", ""].map((text) => made("th", text)));
     const rows = stages.map((one) => {
-      const {precision_words, prepare_s} = model.stages[one.name], seconds = training(one, times, network);
-      return made("tr", made("td", made("code", one.name)), made("td", precision_words), made("td", `${one.isRecorded ? "" : "~"}${microseconds(one.us)}`), made("td", rangeOf(one)), made("td", advice.duration(prepare_s)), made("td", advice.duration(seconds)), made("td", wordsOf(one.name)));
+      const {precision_words} = model.stages[one.name], seconds = training(one, times, network);
+      return made("tr", made("td", made("code", one.name)), made("td", precision_words), made("td", `${one.isRecorded ? "" : "~"}${microseconds(one.us)}`), made("td", rangeOf(one)), made("td", advice.duration(one.prepare)), made("td", advice.duration(seconds)), made("td", wordsOf(one.name)));
     });
     const body = made("table", made("thead", head), made("tbody", ...rows));
     for (const place of [2, 3, 4, 5]) for (const line of body.rows) line.cells[place].className = "n";

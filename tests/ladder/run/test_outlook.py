@@ -24,7 +24,7 @@ from ladder.run.expected import recorded_costs
 from ladder.run.outlook import measuring, outlooks
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check
-from stages.registry import load_entry
+from stages.registry import load_all, load_entry
 from tests.ladder.harness import NUMPY
 from tests.reports.profiles import own_kernels, profile
 
@@ -68,6 +68,21 @@ def test_another_gpu_s_own_records_go_before_times_that_are_carried_over() -> No
         assert not any(stage.is_recorded for stage in other.stages)
     assert not any(stage.is_recorded for stage in outlooks(asked((300,), gpu="H100")).stages)
     assert not any(stage.is_recorded for stage in outlooks(replace(asked((256,), gpu="H100"), bandwidth=2e3)).stages)
+
+
+def test_a_stage_without_a_model_is_told_where_it_is_recorded() -> None:
+    run = load(REFERENCE.parent / "h100-80gb-hbm3" / "hidden-784-784-784-784")
+    timings = {stage.name: stage.timing for stage in run.stages if stage.timing}
+    told = outlooks(asked((784,) * 4, 64, gpu="H100"))
+    for name in ("grid-messages-fp16", "jax-scan-bf16"):
+        (found,) = (stage for stage in told.stages if stage.name == name)
+        assert found.is_recorded
+        assert found.us == pytest.approx(timings[name].step_us, abs=1e-3)
+        assert found.prepare_s == pytest.approx(timings[name].prepare_s, abs=1e-3)
+        assert found.low_us < found.us < found.high_us
+    names = [stage.name for stage in told.stages]
+    assert names == [name for name in load_all() if name in names]
+    assert "grid-messages-fp16" not in stages(asked((784,) * 3, 64, gpu="H100"))
 
 
 def test_a_run_that_the_model_never_saw_lies_within_the_range() -> None:

@@ -38,7 +38,10 @@ Precision = Annotated[
 Tables = Annotated[list[dict[str, Any]], Meta(description="tables, each begun by [[where]] or [[published]]")]
 # In a study, `precision` selects stages by their precision; a study cannot set a run's interval.
 SETTINGS: Table = {**toml_file.SETTINGS, "precision": Precision}
-VARIED = ("hidden", "depth", "batch_size", "learning_rate", "precision", "epochs", "seed", "networks", "gpus")
+VARIED = (
+    "hidden", "depth", "batch_size", "learning_rate", "precision", "epochs", "seed", "networks", "gpus",
+    "validate_every",
+)  # fmt: skip
 KEYS: Table = {
     "title": Text,
     "question": Text,

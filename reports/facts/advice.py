@@ -32,8 +32,8 @@ SENTENCES = {
     "not_yet": "For {epochs}, {now} is fastest within PyTorch: counting the time to compile, it pays to change to "
     "{ways}. Longer training gains more.",
     "way": "`{rung}` from about {epochs} on",
-    "capture": "Capture your epoch in a graph ({own}): {eager} as fast as eager mode, {compiled} as compiled steps in "
-    "{precision}; stages/references/torch_graph.py shows how.",
+    "capture": "Once an epoch is captured in a graph ({own}), it is {eager} as fast as in eager mode, {compiled} as by "
+    "compiled steps in {precision}; stages/references/torch_graph.py shows how.",
     "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
     "use_compiled": "Use torch.compile (whole step, reduce-overhead, {precision}): {eager} as fast as eager mode",
     "may_capture": "{stay}; an epoch in a graph ({own}) may gain another {times}: measure it by `advise --measure`.",

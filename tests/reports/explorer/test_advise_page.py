@@ -94,7 +94,7 @@ def put(opened: Opened, name: str, value: str) -> None:
 
 def test_the_fields_change_the_answer_and_say_what_is_wrong(calculator: Opened) -> None:
     first = calculator.text(".advice")
-    assert "Capture your epoch in a graph" in first
+    assert "Once an epoch is captured in a graph" in first
     put(calculator, "hidden", "4096, 4096")
     assert calculator.text(".advice") != first
     assert "--hidden 4096,4096 --batch-size 100" in calculator.text(".sure")

@@ -116,7 +116,7 @@ def test_a_reference_of_lower_precision_decides_if_it_beats_its_float32_form() -
     found = outlooks(*small(), amp, jax, GRID, GRID_BF16)
     assert [each.name for each in deciding(found)][3:] == [amp.name, "jax-scan", GRID.name, GRID_BF16.name]
     told, unsure = verdict(found)[1], verdict(outlooks(*small(), amp, GRID, one("bf16", 10.0, 2.0, "bfloat16")))[1]
-    assert told.startswith("Capture your epoch in a graph (bf16): 47x")
+    assert told.startswith("Once an epoch is captured in a graph (bf16), it is 47x")
     assert "In bf16, `torch-graph-amp` gains 1.9x (1.4-2.6) over `jax-scan`. In bf16, `grid-bf16` gains 2.1x" in told
     assert unsure.endswith("No rung here of lower precision is surely faster than `torch-graph-amp`.")
 

@@ -23,9 +23,9 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     high_us: float
     carried_us: list[float]  # to another GPU: without and with the work scaled; twice `us` on the recorded one
     is_recorded: bool  # `us` is the median of recordings of this very network on this GPU, not the model's
-    median_error: float  # of the model, as a share, on networks left out
+    median_error: float  # of the model, as a share, on networks left out; 0 of a stage without a model
     most_error: float  # of nine in ten of them
-    networks: int  # that the model was fitted to
+    networks: int  # that the model was fitted to; 0 without one
     prepare_s: float  # to load and compile, before the first step; the median of the recorded runs, or measured
     measured_us: float | None = None  # by `advise --measure`
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-import statistics
 from pathlib import Path
 
 import msgspec
@@ -63,11 +62,6 @@ class Costs(msgspec.Struct, frozen=True):
     largest: dict[str, float]  # of every term of a network, over the runs
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     rungs: dict[str, RungCost]
-
-    @property
-    def again(self) -> float:
-        """The share by which a stage's step differs between recordings of one network, the median of all stages."""
-        return statistics.median(rung.again for rung in self.rungs.values())
 
     @property
     def eager_differs(self) -> float:

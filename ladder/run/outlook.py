@@ -26,7 +26,16 @@ from ladder.records.program import ROOT
 from ladder.records.run import Results, all_results, load_once
 from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, MODELLED, UNKNOWN, Chip, chip_named, is_recorded_as
 from ladder.run.entries import CLASSES, INPUTS, estimated
-from ladder.run.expected import SMALL_BATCH, Costs, RecordedRun, doublings, expectations, network_terms, recorded_costs
+from ladder.run.expected import (
+    SMALL_BATCH,
+    Costs,
+    RecordedRun,
+    RungCost,
+    doublings,
+    expectations,
+    network_terms,
+    recorded_costs,
+)
 from stages.engine.stage import Stage
 from stages.persistent.r1_persistent_cluster import ClusterEpoch
 from stages.persistent.r1_persistent_grid import GridEpoch
@@ -43,6 +52,7 @@ ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those 
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
 TOLD_IF_RECORDED = ("jax-scan-bf16",)  # and every rung beyond the classic ones: too few networks for a model
+AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, of these: 15 pairs on an H100
 BUDGET_S = 10.0  # of all stages together, for `--measure`
 
 
@@ -65,14 +75,11 @@ def outlooks(asked: Advise) -> Outlooks:
     )
     stages = {name: entry.stage for name, entry in load_all().items()}
     exact = [run for run in runs.values() if not doublings(problem, run)]
-    rows = []
-    for name, stage in stages.items():
-        if name not in costs.rungs and any(name in run.us for run in exact):
-            rows.append(_recorded_outlook(stage, exact, costs))
-        fits = all(chip.sm >= int(need[3:]) for need in stage.needs if need.startswith("sm_"))
-        if fits and all(name in end for end in ends):
-            carried = [end[name].us for end in ends]
-            rows.append(_outlook(stage, problem, costs, carried, exact, is_guess=not is_recorded))
+    rows = [
+        _outlook(stage, problem, costs, [end[name].us for end in ends if name in end], exact, is_guess=not is_recorded)
+        for name, stage in stages.items()
+        if any(name in run.us for run in exact) or (_runs_on(chip, stage) and all(name in end for end in ends))
+    ]
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
         recorded_gpu=costs.gpu,
@@ -129,40 +136,26 @@ def _recorded_on(name: str) -> dict[str, RecordedRun]:
     return found
 
 
-def _recorded_outlook(stage: Stage, exact: Iterable[RecordedRun], costs: Costs) -> Outlook:
-    """The outlook of a stage without a model, from the recorded runs of this very network."""
-    of_stage = [(run.us[stage.name], run.prepare_s[stage.name]) for run in exact if stage.name in run.us]
-    us, prepare_s = map(statistics.median, zip(*of_stage, strict=True))
-    again = costs.again
-    return Outlook(
-        name=stage.name,
-        words=stage.words or stage.title,
-        group=stage.group,
-        precision=stage.precision,
-        regime=stage.regime,
-        us=us,
-        low_us=us / (1 + again),
-        high_us=us * (1 + again),
-        carried_us=[us, us],
-        is_recorded=True,
-        median_error=again,
-        most_error=again,
-        networks=0,
-        prepare_s=prepare_s,
-    )
+def _runs_on(chip: Chip, stage: Stage) -> bool:
+    return all(chip.sm >= int(need[3:]) for need in stage.needs if need.startswith("sm_"))
 
 
 def _outlook(
-    stage: Stage, problem: Problem, costs: Costs, carried: list[float], runs: Iterable[RecordedRun], *, is_guess: bool
+    stage: Stage, problem: Problem, costs: Costs, carried: list[float], exact: Iterable[RecordedRun], *, is_guess: bool
 ) -> Outlook:
-    """A stage's outlook from the GPU's own runs, else from estimates in us without and with the work scaled to it."""
-    rung, most = costs.rungs[stage.name], _most_error(stage.name, costs)
-    far = min(doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
-    recorded = [run.us[stage.name] for run in runs if stage.name in run.us and not doublings(problem, run)]
-    log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0) + is_guess)
+    """A stage's outlook from the GPU's own runs of this very network, `exact`.
+
+    Without any it is from estimates in us, `carried` to the GPU without and with the work scaled.
+    """
+    recorded = [run for run in exact if stage.name in run.us]
+    rung = costs.rungs.get(stage.name) or _without_model(stage.name, recorded)
+    most = _most_error(stage.name, costs)
     if recorded:
-        carried = [statistics.median(recorded)] * 2
+        carried = [statistics.median(run.us[stage.name] for run in recorded)] * 2
         log_error = math.log1p(rung.again)
+    else:
+        far = min(doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
+        log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0) + is_guess)
     return Outlook(
         name=stage.name,
         words=stage.words or stage.title,
@@ -181,10 +174,16 @@ def _outlook(
     )
 
 
+def _without_model(name: str, recorded: Sequence[RecordedRun]) -> RungCost:
+    """What is known of a stage that the model leaves out: how long it prepares, and how well its time repeats."""
+    prepare_s = statistics.median(run.prepare_s[name] for run in recorded)
+    return RungCost("", {}, error=0.0, median=0.0, most=0.0, again=AGAIN, networks=0, prepare_s=prepare_s)
+
+
 def _most_error(name: str, costs: Costs) -> float:
-    """The error of nine in ten networks, with those of the rungs that a rung's estimate adds to."""
+    """The error of nine in ten networks, with those of the rungs that a rung's estimate adds to; 0 without a model."""
     logs = []
-    while name:
+    while name in costs.rungs:
         logs.append(math.log1p(costs.rungs[name].most))
         name = costs.rungs[name].on
     return math.expm1(math.hypot(*logs))
@@ -287,7 +286,7 @@ def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
         "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
     }
     if stage.name not in costs.rungs:
-        return {**facts, "us": None, "again": costs.again}
+        return {**facts, "us": None, "again": AGAIN}
     rung, recipe = costs.rungs[stage.name], stage.recipe
     launch, head = (recipe.launch, recipe.head) if recipe else (None, None)
     return {

@@ -252,11 +252,12 @@ def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]
 
 def _energy(results: StudyResults) -> Iterator[str]:
     """Joules an epoch, and the way to an accuracy, at each point whose stages have either."""
-    of_point = [(point, energy(results.runs[point.name])) for point in results.measured]
-    yield from (f"## {section.title}" for _, section in of_point[:1] if any(own.grids for _, own in of_point))
-    for point, section in of_point:
+    sections = [(point, energy(results.runs[point.name])) for point in results.measured]
+    for number, (point, section) in enumerate((point, section) for point, section in sections if section.grids):
+        if number == 0:
+            yield f"## {section.title}"
+        yield f"### {line(point_text(point)[:1].upper() + point_text(point)[1:])}"
         for grid in section.grids:
-            yield f"### {line(point_text(point)[:1].upper() + point_text(point)[1:])}"
             yield table(grid.header, [[code(name), *cells] for name, *cells in grid.lines], grid.right)
             yield line(grid.note)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ladder.records.foreign import read
 from ladder.records.run import all_results, load
 from ladder.records.study import load_study
+from reports.render import render_study
 from tools.record import slug
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
@@ -33,10 +35,13 @@ def test_a_run_is_of_a_clean_commit_and_lies_with_its_machine(path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=name)
-def test_a_study_has_its_points_and_report(path: Path) -> None:
+def test_a_study_has_its_points_and_is_rendered_by_this_code(path: Path, tmp_path: Path) -> None:
     measured = {point.name for point in load_study(path.parent).points if point.status == "measured"}
     assert measured == {run.parent.name for run in all_results(path.parent)}
-    assert (path.parent / "report.md").exists()
+    again = Path(shutil.copytree(path.parent, tmp_path / path.parent.name))
+    render_study(again)
+    for file in ("report.md", *(f"figures/{one.name}" for one in (path.parent / "figures").iterdir())):
+        assert (again / file).read_bytes() == (path.parent / file).read_bytes(), "run_ladder.py report writes it again"
 
 
 def test_the_points_of_studies_are_packed_and_nothing_else() -> None:

@@ -45,7 +45,7 @@ from stages.streamed.last_layer_head import LastLayerHead
 
 FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
 GUESS = (
-    "{a} guess: times are carried over from the {gpu}, whose runs the model was fitted to, with {memory} "
+    "{a} guess: times are carried over from the {gpu}, whose runs the model was fitted to, to {memory} "
     "GB/s, {clock} MHz, {multiprocessors} multiprocessors and launches of {launch} us{others}."
 )
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"

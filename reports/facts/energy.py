@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ladder.records.run import Results, StageResult
+from ladder.records.run import Energy, Results, StageResult
 from reports.facts import numbers
 
 READING = (
@@ -14,8 +14,9 @@ READING = (
     "with contexts open, it draws {idle} W."
 )
 TO_TARGET = (
-    "To {target}: epochs until the judged run's own validation on the test images reaches this accuracy, times the "
-    "measured epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a validation."
+    "To {target}: epochs until the judged run's own validation on the test images reaches this accuracy, as many timed "
+    "epochs, and as many times J/epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a "
+    "validation, as us/step does."
 )
 
 
@@ -62,23 +63,28 @@ def how_to_read_energy(results: Results) -> str:
     return " ".join([*parts, *([TO_TARGET.format(target=numbers.share(target))] if target is not None else [])])
 
 
-def most_frugal(stages: Iterable[StageResult]) -> StageResult | None:
-    """The stage that takes least energy for an epoch; None if none was measured."""
-    measured = ((stage.energy.joules, stage) for stage in stages if stage.energy is not None)
-    return min(measured, key=lambda one: one[0], default=(0.0, None))[1]
-
-
 def saving(results: Results) -> str:
-    """`` `a` takes 0.33 J an epoch, `b`, the most frugal reference, 2.6 times as much ``; empty without either."""
+    """`a` takes 3 J an epoch, 71% of it idle power; `b`, the most frugal reference, takes 2.6 times as much.
+
+    Empty without either.
+    """
     rung, reference = (
-        most_frugal(stage for stage in results.stages if (stage.group == "reference") == is_reference)
+        _most_frugal(stage for stage in results.stages if (stage.group == "reference") == is_reference)
         for is_reference in (False, True)
     )
-    if rung is None or reference is None or rung.energy is None or reference.energy is None or not rung.energy.joules:
+    if rung is None or reference is None:
         return ""
-    times = numbers.ratio(reference.energy.joules / rung.energy.joules).removesuffix("x")
-    own = f"`{rung.name}` takes {joules(rung.energy.joules)} an epoch"
-    return f"{own}, `{reference.name}`, the most frugal reference, {times} times as much"
+    (name, drawn), (other, more) = rung, reference
+    idle, times = numbers.share(drawn.idle_w / drawn.watts), numbers.ratio(more.joules / drawn.joules).removesuffix("x")
+    own = f"`{name}` takes {joules(drawn.joules)} an epoch, {idle} of it idle power"
+    return f"{own}; `{other}`, the most frugal reference, takes {times} times as much"
+
+
+def _most_frugal(stages: Iterable[StageResult]) -> tuple[str, Energy] | None:
+    """The stage that takes least energy for an epoch; None if none was measured."""
+    measured = [(stage.name, stage.energy) for stage in stages if stage.energy is not None]
+    spent = [(name, own) for name, own in measured if own.joules and own.watts]
+    return min(spent, key=lambda one: one[1].joules, default=None)
 
 
 def why_none(results: Results) -> str:

@@ -72,8 +72,8 @@ def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
     for name, spent in (("jax-scan", 1.2), ("torch-eager", 9.0)):
         (first,) = next(stage for stage in run.stages if stage.name == name).processes
         run = sample.replace_stage(run, name, processes=[replace(first, energy=replace(DRAWN, joules=spent))])
-    said = "`async` takes 0.4 J an epoch, `jax-scan`, the most frugal reference, 3.00 times as much"
-    assert saving(run) == said
+    said = "`async` takes 0.4 J an epoch, 40% of it idle power; `jax-scan`, the most frugal reference, "
+    assert saving(run) == f"{said}takes 3.00 times as much"
 
 
 def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:

@@ -181,7 +181,7 @@ def _drawn(stage: StageResult, whole: Side) -> Iterator[list[str]]:
 
 def main() -> None:
     """Write the document."""
-    recorded = [study(path.stem, load(path)) for path in sorted(RECORDINGS.glob("*.json"))]
+    recorded = [study(path.name.removesuffix(".json.gz"), load(path)) for path in sorted(RECORDINGS.glob("*.json.gz"))]
     atomic_write(DOCUMENT, "\n\n".join([BEGIN.strip(), *recorded, simulated()]) + "\n")
 
 

@@ -15,7 +15,7 @@ if [ "${1:-}" = cpu ]; then
     rm -rf "$measured"
     "$python" run_ladder.py --stages cpu-one-call..cpu-resident --rounds 24 --epochs 10 --repeats 2 \
         --out "$measured/cpu-rungs" "${how[@]}"
-    cp "$measured/cpu-rungs/results.json" results/aa/cpu-rungs.json
+    gzip -nc "$measured/cpu-rungs/results.json" > results/aa/cpu-rungs.json.gz
     exec "$python" -m tools.aa_study
 fi
 
@@ -27,7 +27,7 @@ rm -rf "$measured"
 "$python" run_ladder.py --stages numpy --rounds 96 --epochs 3 --repeats 12 --out "$measured/cpu" "${how[@]}"
 "$python" run_ladder.py --stages naive,cuda-graph,fused-epilogue --rounds 24 --epochs 10 --repeats 2 --out "$measured/gpu" "${how[@]}"
 
-# Copied last, so that both recordings say that the tree was clean.
-cp "$measured/cpu/results.json" results/aa/cpu.json
-cp "$measured/gpu/results.json" "results/aa/$gpu.json"
+# Kept last, so that both recordings say that the tree was clean.
+gzip -nc "$measured/cpu/results.json" > results/aa/cpu.json.gz
+gzip -nc "$measured/gpu/results.json" > "results/aa/$gpu.json.gz"
 "$python" -m tools.aa_study

@@ -90,16 +90,16 @@ def document() -> str:
 
 def test_the_document_says_what_the_recordings_give(document: str) -> None:
     """Two of the recordings, of a GPU and of a CPU: all of them take a quarter of a minute."""
-    names = [path.stem for path in sorted(aa_study.RECORDINGS.glob("*.json"))]
+    names = [path.name.removesuffix(".json.gz") for path in sorted(aa_study.RECORDINGS.glob("*.json.gz"))]
     assert [name for name in re.findall(r"^## (.*)$", document, re.MULTILINE) if name in names] == names
     for name in ("h100-80gb-hbm3", "cpu"):
-        told = aa_study.study(name, load(aa_study.RECORDINGS / f"{name}.json"))
+        told = aa_study.study(name, load(aa_study.RECORDINGS / f"{name}.json.gz"))
         assert f"{told}\n" in document, "run `python -m tools.aa_study`, and read the diff"
 
 
 @pytest.mark.parametrize("name", ["h200", "h100-80gb-hbm3"])
 def test_what_is_claimed_of_gpus_is_in_the_recordings(name: str, document: str) -> None:
-    recording = load(aa_study.RECORDINGS / f"{name}.json")
+    recording = load(aa_study.RECORDINGS / f"{name}.json.gz")
     assert all(len(one.processes) >= 12 for one in recording.stages)
     section = document.partition(f"## {name}\n")[2].partition("\n## ")[0]
     ((false, of),) = re.findall(r"False verdicts: (\d+) of (\d+) self-comparisons", section)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -41,8 +42,8 @@ def record(root: Path, *arguments: str, **environment: str) -> subprocess.Comple
 def test_both_machines_are_recorded_and_the_document_is_updated(tmp_path: Path) -> None:
     done = record(tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    kept = {path.name: path.read_text() for path in (tmp_path / "results" / "aa").iterdir()}
-    assert kept == {"cpu.json": "runs/aa/cpu\n", "h200.json": "runs/aa/gpu\n"}
+    kept = {path.name: gzip.decompress(path.read_bytes()) for path in (tmp_path / "results" / "aa").iterdir()}
+    assert kept == {"cpu.json.gz": b"runs/aa/cpu\n", "h200.json.gz": b"runs/aa/gpu\n"}
     *runs, last = (tmp_path / "log").read_text().splitlines()
     assert last == "-m tools.aa_study"
     asked = [command.options for line in runs if isinstance(command := parse(line.split()[1:]), Run)]
@@ -60,7 +61,7 @@ def test_nothing_is_kept_of_what_was_not_recorded_whole(tmp_path: Path, environm
 
 def test_a_machine_without_a_gpu_records_cpu_rungs(tmp_path: Path) -> None:
     assert record(tmp_path, "cpu", GPU_NAME="").returncode == 0
-    assert [path.name for path in (tmp_path / "results" / "aa").iterdir()] == ["cpu-rungs.json"]
+    assert [path.name for path in (tmp_path / "results" / "aa").iterdir()] == ["cpu-rungs.json.gz"]
     run, last = (tmp_path / "log").read_text().splitlines()
     assert last == "-m tools.aa_study"
     asked = parse(run.split()[1:])

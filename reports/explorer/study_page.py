@@ -15,7 +15,7 @@ from reports.facts.provenance import origins
 from reports.facts.run_table import FASTEST_REFERENCE
 from reports.facts.study_points import PointLead, StudyResults, not_passed, overall_winners, point_text
 from reports.facts.times import step_us
-from reports.facts.verdict import study_sentences
+from reports.facts.verdict import study_savings, study_sentences
 from reports.facts.warnings import notices
 from reports.figures.study_figures import drawings, seeds_of
 
@@ -41,6 +41,7 @@ def render_study_page(results: StudyResults, home: str = "") -> str:
         question=study.question,
         loud=list(loud),
         sentences=[prose(text) for text in study_sentences(results)] if points and not seeds_of(results) else [],
+        savings=[prose(text) for text in study_savings(results)],
         pictures=pictures[:1],
         others=len(pictures[1:]),
         rows=list(_rows(results, leads)),

@@ -9,13 +9,15 @@ from ladder.records.run import Energy, Results, StageResult
 from reports.facts import numbers
 
 READING = (
-    "J/epoch: what the whole GPU draws, idle power included, and the host not, by NVML's counter over at least 5 s of "
-    "epochs after the timed runs, once, in one process. These are not verified; ms: each of them. Without work, but "
-    "with contexts open, it draws {idle} W."
+    "J/epoch: what the whole GPU draws, and the host not, by NVML's counter over at least 5 s of epochs after the "
+    "timed runs, once, in one process. These are not verified; ms: each of them. Idle W: the GPU without work, but "
+    "with contexts open. Above idle: J/epoch without that, where the watts differ by more than idle ones do. Saves: "
+    "how many times as much the rung in brackets takes, which this one climbs from."
 )
+IDLE_SPREAD_W = 4.0  # between the idle powers that the processes of one recorded study read
 TO_TARGET = (
-    "To {target}: epochs until the judged run's own validation on the test images reaches this accuracy, as many timed "
-    "epochs, and as many times J/epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a "
+    "To an accuracy: epochs until the judged run's own validation on the test images reaches it, as many timed epochs, "
+    "and as many times J/epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a "
     "validation, as us/step does."
 )
 
@@ -55,12 +57,23 @@ def has_energy(results: Results) -> bool:
     return any(stage.energy is not None for stage in results.stages)
 
 
-def how_to_read_energy(results: Results) -> str:
-    """What the columns of energy and of time to an accuracy mean, as far as the run has them."""
-    target = results.settings.target_accuracy
-    idle = sorted({f"{stage.energy.idle_w:.0f}" for stage in results.stages if stage.energy is not None}, key=int)
-    parts = [READING.format(idle=" to ".join(dict.fromkeys((idle[0], idle[-1]))))] if idle else []
-    return " ".join([*parts, *([TO_TARGET.format(target=numbers.share(target))] if target is not None else [])])
+def how_to_read_energy(*runs: Results) -> str:
+    """What the columns of energy and of time to an accuracy mean, as far as the runs have them."""
+    has_target = any(run.settings.target_accuracy is not None for run in runs)
+    return " ".join([*([READING] if any(map(has_energy, runs)) else []), *([TO_TARGET] if has_target else [])])
+
+
+def energy_cells(stage: StageResult, results: Results) -> list[str]:
+    """Under J/epoch, Saves, Above idle, ms, W and Idle W; dashes where energy was not measured."""
+    own = stage.energy
+    if own is None or not own.watts:
+        return [numbers.MISSING] * 6
+    below = next((one for one in results.stages if one.name == stage.below), None)
+    more = below.energy.joules / own.joules if below and below.energy and own.joules else None
+    saves = f"{numbers.ratio(more)} ({stage.below})" if more else numbers.MISSING
+    above_w, epoch_ms = own.watts - own.idle_w, own.joules / own.watts * 1e3
+    above = f"{above_w * epoch_ms / 1e3:.2g} J" if above_w > IDLE_SPREAD_W else "within noise"
+    return [joules(own.joules), saves, above, numbers.microseconds(epoch_ms), f"{own.watts:.0f}", f"{own.idle_w:.0f}"]
 
 
 def saving(results: Results) -> str:

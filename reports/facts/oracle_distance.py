@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 from ladder.records.run import Curve, OracleRecord, Results, StageResult
+from reports.facts.grouped import grouped
 
 
 @dataclass(frozen=True)
 class OracleDistance:
-    """A stage's largest distance from the oracle in training loss, relative to the oracle's loss in its first epoch."""
+    """A stage's distance from the oracle in training loss, relative to the oracle's loss in its first epoch."""
 
     stage: StageResult
-    worst: float
-    limit: float | None  # None if verification checked no loss curve
+    by_step: dict[int, float]  # the largest over the runs; infinite for a loss that is not finite
+    limit: float | None  # the least over the runs; None if verification checked no loss curve
+
+    @property
+    def worst(self) -> float:
+        """The largest distance over all training points."""
+        return max(self.by_step.values())
 
     @property
     def within(self) -> bool | None:
@@ -23,30 +31,34 @@ class OracleDistance:
 
 
 def oracle_distances(runs: Sequence[Results]) -> list[OracleDistance]:
-    """The largest distance over these runs, for every stage with a curve in one of them, in the run's order."""
-    distances: dict[str, OracleDistance] = {}
-    for run in runs:
-        if run.oracle is None or run.oracle.curve is None:
-            continue
-        for stage in run.stages:
-            distance = _distance(stage.curve, run.oracle)
-            if distance is not None:
-                before = distances.get(stage.name)
-                worst = max(distance, before.worst) if before else distance
-                limits = (check.limit for check in stage.checks if check.what == "loss curve")
-                distances[stage.name] = OracleDistance(stage, worst, next(limits, None))
-    return list(distances.values())
+    """The distances of these runs, for every stage with a curve in one of them, in the run's order."""
+    curves = ((stage, _by_step(stage.curve, run.oracle)) for run in runs for stage in run.stages)
+    found = grouped((stage.name, (stage, by_step)) for stage, by_step in curves if by_step)
+    distances = []
+    for ones in found.values():
+        limits = [check.limit for stage, _ in ones for check in stage.checks if check.what == "loss curve"]
+        by_step = largest(by_step for _, by_step in ones)
+        distances.append(OracleDistance(ones[-1][0], by_step, min(limits, default=None)))
+    return distances
 
 
-def _distance(curve: Curve | None, oracle: OracleRecord) -> float | None:
-    """The largest distance over all training points; None without a curve, infinite for a non-finite loss."""
-    first = next((seen.loss for seen in oracle.loss_curve), None)
-    if curve is None or oracle.curve is None or not first:
-        return None
-    own = {seen.step: seen.loss for seen in curve.training}
-    apart = [
-        float("inf") if (loss := own[seen.step]) is None or seen.loss is None else abs(loss - seen.loss) / first
-        for seen in oracle.curve.training
-        if seen.step in own
-    ]
-    return max(apart, default=None)
+def largest(distances: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """The largest distance at each step that any of them has."""
+    at_step = grouped(item for by_step in distances for item in by_step.items())
+    return {step: max(at_step[step]) for step in sorted(at_step)}
+
+
+def seed_distances(runs: Sequence[Results]) -> dict[int, float]:
+    """The largest distance from one run's oracle to another's, by step, on the same scale; empty for a single run."""
+    oracles = [run.oracle for run in runs if run.oracle is not None]
+    return largest(_by_step(one.curve, other) for one, other in permutations(oracles, 2))
+
+
+def _by_step(curve: Curve | None, oracle: OracleRecord | None) -> dict[int, float]:
+    """The distance at each training point; empty without curves, infinite for a loss that is not finite."""
+    first = next((seen.loss for seen in oracle.loss_curve), None) if oracle is not None else None
+    if curve is None or oracle is None or oracle.curve is None or not first:
+        return {}
+    theirs = {seen.step: seen.loss for seen in oracle.curve.training}
+    both = [(seen.step, seen.loss, theirs[seen.step]) for seen in curve.training if seen.step in theirs]
+    return {step: math.inf if own is None or their is None else abs(own - their) / first for step, own, their in both}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,14 @@ def value_text(value: Any) -> str:
 
 def point_text(point: Point) -> str:
     """A point in words: `hidden 64, seed 1`; `the run` if nothing is varied."""
-    return ", ".join(f"{setting(key)} {value_text(value)}" for key, value in point.values.items()) or "the run"
+    return ", ".join(starmap(setting_text, point.values.items())) or "the run"
+
+
+def setting_text(key: str, value: Any) -> str:
+    """A setting with its value: `hidden 64`, `no validation`."""
+    if key == "validate_every" and value in (0, 1):
+        return "validation after every epoch" if value else "no validation"
+    return f"{setting(key)} {value_text(value)}"
 
 
 def further_differences(study: Study) -> list[str]:

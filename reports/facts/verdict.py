@@ -112,14 +112,12 @@ def _trust(results: Results) -> Iterator[str]:
 
 
 def study_sentences(results: StudyResults) -> list[str]:
-    """At most three sentences, in markdown; without references the first tells of the largest effect of a rung.
-
-    Where energy was measured, one more for each point.
-    """
-    return [*_study_leads(results), *_study_energy(results), *_study_trust(results)]
+    """At most three sentences, in markdown; without references the first tells of the largest effect of a rung."""
+    return [*_study_leads(results), *_study_trust(results)]
 
 
-def _study_energy(results: StudyResults) -> Iterator[str]:
+def study_savings(results: StudyResults) -> Iterator[str]:
+    """A sentence for each point whose energy was measured, in markdown."""
     for point in results.measured:
         if saved := saving(results.runs[point.name]):
             yield f"{_at(point)[:1].upper()}{_at(point)[1:]}{saved}."

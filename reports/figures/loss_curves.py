@@ -1,6 +1,8 @@
-"""Loss and accuracy over a training run, of every stage and the oracle; several seeds become a mean and a band.
+"""Loss and accuracy over a training run, of the float64 oracle and of all stages, over one or several seeds.
 
-The curves of correct stages coincide, so one panel shows each one's distance from the oracle's.
+The curves of correct stages coincide, so one panel shows how far they lie from the oracle's, beside how far its seeds
+lie apart. It has one line a precision, which is as far off as its worst stage: thirty stages hide one another, and
+verification has one limit for each precision.
 """
 
 from __future__ import annotations
@@ -8,37 +10,42 @@ from __future__ import annotations
 import csv
 import io
 import math
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from ladder.records.run import Curve, CurvePoint, Results, StageResult
+from ladder.records.run import Curve, CurvePoint, Precision, Results
 from reports.facts import numbers
-from reports.facts.launch_regimes import regime
+from reports.facts.grouped import grouped
+from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances, seed_distances
 from reports.facts.run_table import name_of
 from reports.figures.canvas import Canvas, round_step, spread_apart
-from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
-LEFT, RIGHT, TOP, BOTTOM, GAP = 66, 650, 82, 66, 34  # pixels: the axes, and between panels
-TRAINING, VALIDATION, LABEL = 190, 120, 13  # pixels: the height of a panel, and of a stage's name
-ORACLE_BAND, STAGE_BAND = 0.35, 0.03  # opacity; up to thirty stages' bands lie on each other
+LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right
+TOP, GAP, BOTTOM, LABEL = 82, 34, 58, 31  # pixels; a label has two rows
+TRAINING, DISTANCE, VALIDATION = 170, 230, 110  # pixels: the height of a panel
+PARTS = 30  # of training, in each of which a line shows the largest distance: a line through every point is a scribble
+FAINT = 0.4  # opacity of a range
+DASHES: dict[Precision, str] = {"float32": "", "tf32": "2 3", "bfloat16": "9 3", "float16": "9 3 2 3"}
 Value = Callable[[CurvePoint], float | None]
-PANELS: tuple[tuple[str, str, Value], ...] = (
-    ("training", "training loss", lambda seen: seen.loss),
-    ("validation", "validation loss", lambda seen: seen.loss),
-    ("validation", "validation accuracy", lambda seen: seen.accuracy),
+SEEN: tuple[tuple[str, str, float, Value], ...] = (
+    ("training", "training loss, log scale", TRAINING, lambda seen: seen.loss),
+    ("validation", "validation loss", VALIDATION, lambda seen: seen.loss),
+    ("validation", "validation accuracy", VALIDATION, lambda seen: seen.accuracy),
 )
 
 
 @dataclass(frozen=True)
-class Band:
-    """The mean, least and largest of several curves, by epoch, which may be a fraction."""
+class Line:
+    """Numbers by step; with `lows` also, a range."""
 
-    epochs: list[float]
-    means: list[float]
-    lows: list[float]
-    highs: list[float]
+    by_step: Mapping[int, float]
+    colour: Colour
+    width: float  # pixels
+    dash: str = ""
+    label: tuple[str, str] | None = None  # beside its end, and below that
+    lows: Mapping[int, float] | None = None
 
 
 def has_curves(run: Results) -> bool:
@@ -48,77 +55,61 @@ def has_curves(run: Results) -> bool:
 
 def curves(runs: Sequence[Results]) -> Canvas:
     """The curves of runs that differ only in their seeds; at least one run must have curves."""
-    stages = list({stage.name: stage for run in runs for stage in run.stages if stage.curve}.values())
-    stages.sort(key=lambda stage: stage.group == "reference")
-    apart_ = {stage.name: distances(runs, stage.name) for stage in stages}
-    known = [stage for stage in stages if apart_[stage.name].means]
+    distances, steps = oracle_distances(runs), _steps(runs[0])
     training, *validation = [
-        Panel(text, kind == "training", _lines(runs, stages, kind, value)) for kind, text, value in PANELS
+        Panel(text, kind == "training", height, _ranges(runs, kind, value)) for kind, text, height, value in SEEN
     ]
-    distance = Panel("relative distance of the training loss from the oracle's", True, [
-        (stage, apart_[stage.name]) for stage in known
-    ])  # fmt: skip
-    heights = [
-        (training, TRAINING),
-        (distance, max(TRAINING, LABEL * len(known))),
-        *((panel, VALIDATION) for panel in validation),
-    ]
-    drawn = [(panel, height) for panel, height in heights if any(line.epochs for _, line in panel.lines)]
-    bottom = TOP + sum(height + GAP for _, height in drawn) - GAP
-    ends = [epoch for panel, _ in drawn for _, line in panel.lines for epoch in line.epochs]
-    first, last = min(ends, default=0.0), max(ends, default=1.0)
+    text = "largest distance of the training loss from the oracle's, as a share of its first epoch's, log scale"
+    distance = Panel(text, True, DISTANCE, _distances(runs, distances))
+    drawn = [panel for panel in (training, distance, *validation) if panel.lines]
+    last = max((max(line.by_step) for panel in drawn for line in panel.lines), default=steps)
+    bottom = TOP + sum(panel.height + GAP for panel in drawn) - GAP
     title = "Training and validation"
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(runs[0])}", _description(runs, stages, apart_))
-    canvas.text(12, 24, title, look="bold large")
+    if judged := [one.within for one in distances if one.within is not None]:
+        inside = f"{sum(judged)} of {numbers.count(len(judged), 'stage')}"
+        title = f"{inside} within the limit of the oracle's loss throughout training"
+    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(runs[0])}", _description(distances))
+    canvas.text(12, 24, title, "ink" if all(judged) else "limit", look="bold large")
     canvas.text(12, 44, subject(runs[0]), "faint")
-
-    def place(epoch: float) -> float:
-        return LEFT + (epoch - first) / ((last - first) or 1.0) * (RIGHT - LEFT)
-
     top = float(TOP)
-    for panel, height in drawn:
-        at = panel.scale(top, height)
-        canvas.text(12, top - 8, panel.text + (", log scale" if panel.is_log else ""), "faint", look="small")
-        for value in panel.ticks():
-            canvas.line([(LEFT, at(value)), (RIGHT, at(value))], "grid")
-            canvas.text(LEFT - 6, at(value) + 4, f"{value:,.4g}", "faint", anchor="end", look="small")
-        for stage, line in panel.lines:
-            _draw(canvas, stage, line, place, at)
-        if panel is distance:
-            _label(canvas, panel, (top, height), at)
-        top += height + GAP
-    for epoch in range(math.ceil(first), math.floor(last) + 1, max(1, round((last - first) / 10))):
-        canvas.text(place(epoch), bottom + 16, f"{epoch}", "faint", anchor="middle", look="small")
-    seeds = f"; mean and range of {len(runs)} seeds" if len(runs) > 1 else ""
-    canvas.text(LEFT, bottom + 34, f"epoch{seeds}", "faint", look="small")
-    words = f"Wide: float64 oracle. Thin: {numbers.count(len(stages), 'stage')}; references broken."
-    canvas.text(12, bottom + 54, words, "faint", look="small")
+    for panel in drawn:
+        panel.draw(canvas, top, lambda step: LEFT + step / last * (RIGHT - LEFT))
+        top += panel.height + GAP
+    for epoch in range(0, last // steps + 1, max(1, last // steps // 10)):
+        place = LEFT + epoch * steps / last * (RIGHT - LEFT)
+        canvas.text(place, bottom + 16, f"{epoch}", "faint", anchor="middle", look="small")
+    canvas.text((LEFT + RIGHT) / 2, bottom + 32, "epoch", "faint", anchor="middle", look="small")
+    if distances:
+        words = f"Distance: the largest of a precision's stages and of all seeds, in each {PARTS}th of training."
+        limits = " Red: their least limit, set for whole epochs." if judged else ""
+        canvas.text(12, bottom + 50, f"{words}{limits}", "faint", look="small")
     return canvas
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over epochs on one axis; a line without a stage is the oracle's."""
+    """Lines over steps on one axis."""
 
     text: str
     is_log: bool
-    lines: list[tuple[StageResult | None, Band]]
+    height: float
+    lines: list[Line]
 
-    @property
+    @cached_property
     def ends(self) -> tuple[float, float]:
         """The least and the largest number that can be drawn."""
-        drawn = (value for _, line in self.lines for value in (*line.lows, *line.highs))
-        values = [value for value in drawn if not self.is_log or value > 0]
+        drawn = (value for line in self.lines for value in (*line.by_step.values(), *(line.lows or {}).values()))
+        values = [value for value in drawn if math.isfinite(value) and (not self.is_log or value > NEAREST)]
         low, high = min(values, default=NEAREST), max(values, default=1.0)
         return (low, high) if low < high else (low * 0.9, high * 1.1 or 1.0)
 
-    def scale(self, top: float, height: float) -> Callable[[float], float]:
-        """From numbers to pixels."""
+    def place(self, value: float, top: float) -> float:
+        """From a number to pixels; one beyond the ends is drawn at them."""
         low, high = self.ends
-        if not self.is_log:
-            return lambda value: top + height - (value - low) / (high - low) * height
-        below, above = math.log(low), math.log(high)
-        return lambda value: top + height - (math.log(max(value, low)) - below) / (above - below) * height
+        value = min(max(value, low), high)
+        if self.is_log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        return top + (high - value) / (high - low) * self.height
 
     def ticks(self) -> list[float]:
         """Three to nine round numbers within the ends."""
@@ -133,55 +124,82 @@ class Panel:
         step = round_step(high - low, 6)
         return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
-
-def _lines(
-    runs: Sequence[Results], stages: Sequence[StageResult], kind: str, value: Value
-) -> list[tuple[StageResult | None, Band]]:
-    """The oracle's line, then the stages'."""
-    return [(None, band(runs, "", kind, value)), *((stage, band(runs, stage.name, kind, value)) for stage in stages)]
-
-
-def _draw(
-    canvas: Canvas, stage: StageResult | None, line: Band, place: Callable[[float], float], at: Callable[[float], float]
-) -> None:
-    """A line, with the band around it if its ends differ; a single point is a dot."""
-    if not line.epochs:
-        return
-    colour = _colour(stage)
-    if line.lows != line.highs:
-        above = [(place(epoch), at(value)) for epoch, value in zip(line.epochs, line.highs, strict=True)]
-        below = [(place(epoch), at(value)) for epoch, value in zip(line.epochs, line.lows, strict=True)]
-        canvas.polygon([*above, *reversed(below)], colour, opacity=ORACLE_BAND if stage is None else STAGE_BAND)
-    points = [(place(epoch), at(value)) for epoch, value in zip(line.epochs, line.means, strict=True)]
-    if len(points) == 1:
-        canvas.dot(*points[0], 2 if stage else 4, colour)
-        return
-    dash = "4 2" if stage is not None and stage.group == "reference" else ""
-    canvas.line(points, colour, width=1 if stage else 6, dash=dash)
-
-
-def _colour(stage: StageResult | None) -> Colour:
-    """The oracle's colour, a reference's, or that of a rung's regime."""
-    return "step" if stage is None else COLOURS[None if stage.group == "reference" else regime(stage)]
+    def draw(self, canvas: Canvas, top: float, across: Callable[[int], float]) -> None:
+        """The axis, the lines, and a label at the end of each line that has one; few points are dots as well."""
+        canvas.text(12, top - 8, self.text, "faint", look="small")
+        for value in self.ticks():
+            at = self.place(value, top)
+            canvas.line([(LEFT, at), (RIGHT, at)], "grid")
+            canvas.text(LEFT - 6, at + 4, f"{value:,.4g}", "faint", anchor="end", look="small")
+        for line in self.lines:
+            ends = [edge for edge in (line.by_step, line.lows) if edge]
+            edges = [[(across(step), self.place(value, top)) for step, value in edge.items()] for edge in ends]
+            if line.lows:
+                canvas.polygon([*edges[0], *reversed(edges[1])], "step", opacity=FAINT)
+            for edge in edges:
+                canvas.line(edge, line.colour, width=line.width, dash=line.dash)
+                for point in edge if len(edge) < PARTS and line.lows else ():
+                    canvas.dot(*point, line.width + 1, line.colour)
+        labelled = [(line, line.label, list(line.by_step.items())[-1]) for line in self.lines if line.label]
+        wanted = [self.place(value, top) for _, _, (_, value) in labelled]
+        places = spread_apart(wanted, top, self.height, LABEL)
+        for (line, label, (step, _)), end, middle in zip(labelled, wanted, places, strict=True):
+            way = [(across(step), end), (RIGHT + 14, middle), (LABELS - 6, middle)]
+            canvas.line(way, line.colour, width=line.width, dash=line.dash)
+            canvas.text(LABELS, middle + 1, label[0], "limit" if line.colour == "limit" else "ink", look="small bold")
+            canvas.text(LABELS, middle + 14, label[1], "faint", look="small")
 
 
-def _label(canvas: Canvas, panel: Panel, where: tuple[float, float], at: Callable[[float], float]) -> None:
-    """Write each stage's name on the right, near the end of its line."""
-    top, height = where
-    wanted = [at(line.means[-1]) for _, line in panel.lines]
-    for (stage, line), middle in zip(panel.lines, spread_apart(wanted, top, height, LABEL), strict=True):
-        if stage is not None:
-            canvas.line([(RIGHT, at(line.means[-1])), (RIGHT + 10, middle)], _colour(stage), width=0.6)
-            canvas.text(RIGHT + 14, middle + 4, name_of(stage), _colour(stage), look="small")
+def _ranges(runs: Sequence[Results], kind: str, value: Value) -> list[Line]:
+    """From the least to the largest number over all seeds: of the oracle, and of all stages."""
+    found = [(name, seen) for run in runs for name, curve in _curves(run) for seen in getattr(curve, kind)]
+    names = {name for name, _ in found} - {"oracle"}
+    over = f"least to largest, {numbers.count(len(runs), 'seed')}"
+    looks: tuple[tuple[str, set[str], Colour, float], ...] = (
+        ("float64 oracle", {"oracle"}, "step", 4),
+        (numbers.count(len(names), "stage"), names, "ink", 1),
+    )
+    lines = []
+    for words, chosen, colour, width in looks:
+        pairs = ((seen.step, value(seen)) for name, seen in found if name in chosen)
+        at_step = grouped((step, number) for step, number in pairs if number is not None)
+        highs, lows = [{step: end(at_step[step]) for step in sorted(at_step)} for end in (max, min)]
+        if highs:
+            label = (words, over) if kind == "training" else None
+            lines.append(Line(highs, colour, width, label=label, lows=lows))
+    return lines
 
 
-def _description(runs: Sequence[Results], stages: Sequence[StageResult], bands: Mapping[str, Band]) -> str:
+def _distances(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> list[Line]:
+    """How far the oracle's seeds lie apart, then each precision with its limit."""
+    lines = []
+    if apart := thinned(seed_distances(runs)):
+        words = f"oracle, {len(runs)} seeds: {numbers.error(max(apart.values()))}"
+        lines.append(Line(apart, "step", 4, label=(words, "the largest, from seed to seed")))
+    for precision, dash in DASHES.items():
+        if not (own := [one for one in distances if one.stage.precision == precision]):
+            continue
+        by_step, worst = thinned(largest(one.by_step for one in own)), max(own, key=lambda one: one.worst)
+        words = f"{numbers.precision(precision)}, {numbers.count(len(own), 'stage')}: {numbers.error(worst.worst)}"
+        if limits := [one.limit for one in own if one.limit is not None]:
+            lines.append(Line(dict.fromkeys((0, max(own[0].by_step)), min(limits)), "limit", 0.7, dash))
+        colour: Colour = "limit" if any(one.within is False for one in own) else "ink"
+        label = (words, f"{'largest: ' if len(own) > 1 else ''}{name_of(worst.stage)}")
+        lines.append(Line(by_step, colour, 1.4, dash, label))
+    return lines
+
+
+def thinned(by_step: Mapping[int, float]) -> dict[int, float]:
+    """The step with the largest distance in each part of training."""
+    steps = sorted(by_step)
+    parts = grouped((index * PARTS // len(steps), step) for index, step in enumerate(steps))
+    return {(step := max(part, key=by_step.__getitem__)): by_step[step] for part in parts.values()}
+
+
+def _description(distances: Sequence[OracleDistance]) -> str:
     """The largest distance of each stage from the oracle, for a reader who cannot see the lines."""
-    worst = {stage.name: max(highs) for stage in stages if (highs := bands[stage.name].highs)}
-    rows = ", ".join(f"{name} {numbers.error(value)}" for name, value in worst.items())
-    seeds = f" over {len(runs)} seeds" if len(runs) > 1 else ""
-    far = f" Largest relative distance of the training loss from the oracle's{seeds}: {rows}." if rows else ""
-    return f"Training loss, validation loss and validation accuracy of {numbers.count(len(stages), 'stage')}.{far}"
+    rows = ", ".join(f"{one.stage.name} {numbers.error(one.worst)}" for one in distances)
+    return f"Largest distance of each stage's training loss from the oracle's, over all seeds: {rows or 'not known'}."
 
 
 def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -> str:
@@ -197,41 +215,6 @@ def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -
                         epoch = round(seen.step / steps, 6)
                         writer.writerow([*values, name, kind, seen.step, epoch, seen.loss, seen.accuracy])
         return text.getvalue()
-
-
-def band(runs: Sequence[Results], name: str, kind: str, value: Value) -> Band:
-    """The band of a stage's curves over the runs, at the steps that all of them have; "" is the oracle."""
-    of_runs = [_numbers(run, name, kind, value) for run in runs if _curve(run, name) is not None]
-    return _band(of_runs, _steps(runs[0]))
-
-
-def distances(runs: Sequence[Results], name: str) -> Band:
-    """The relative distance of a stage's training loss from the oracle's of the same run."""
-    numbers = []
-    for run in runs:
-        own, oracle = (_numbers(run, who, "training", lambda seen: seen.loss) for who in (name, ""))
-        if own and oracle:
-            both = [step for step in own if oracle.get(step)]
-            numbers.append({step: max(abs(own[step] / oracle[step] - 1), NEAREST) for step in both})
-    return _band(numbers, _steps(runs[0]))
-
-
-def _band(curves: Sequence[Mapping[int, float]], steps: int) -> Band:
-    shared = sorted(set.intersection(*(set(curve) for curve in curves))) if curves else []
-    values = [[curve[step] for curve in curves] for step in shared]
-    means = [statistics.fmean(several) for several in values]
-    return Band([step / steps for step in shared], means, list(map(min, values)), list(map(max, values)))
-
-
-def _numbers(run: Results, name: str, kind: str, value: Value) -> dict[int, float]:
-    """A curve's numbers by step."""
-    curve = _curve(run, name)
-    points: list[CurvePoint] = getattr(curve, kind) if curve else []
-    return {seen.step: number for seen in points if (number := value(seen)) is not None}
-
-
-def _curve(run: Results, name: str) -> Curve | None:
-    return dict(_curves(run)).get(name or "oracle")
 
 
 def _curves(run: Results) -> Iterator[tuple[str, Curve]]:

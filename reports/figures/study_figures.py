@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ladder.records.study import Point
-from reports.facts.study_points import StudyResults, setting, value_text
+from reports.facts.study_points import StudyResults, setting_text, value_text
 from reports.facts.times import step_us
 from reports.figures import energy_figure
 from reports.figures.canvas import Canvas
@@ -60,4 +60,4 @@ def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Itera
     (other,) = others
     for text in dict.fromkeys(value_text(point.values[other]) for point in points):
         here = [point for point in points if value_text(point.values[other]) == text]
-        yield f"-{other.replace('_', '-')}-{text}", f"{setting(other)} {text}", here
+        yield f"-{other.replace('_', '-')}-{text}", setting_text(other, here[0].values[other]), here

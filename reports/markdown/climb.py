@@ -41,7 +41,7 @@ EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
 FOLDER = "h100-80gb-hbm3"  # of the recorded runs that the chapters tell of
 LANGUAGES = "languages"  # the folder of the runs in several languages, beside the reference's
 LANGUAGES_ON = "h200"
-FLEET = "fleet"  # the study whose points a chapter tells of
+STUDIES = ("fleet", "six-rungs")  # whose points chapters tell of
 MAIN = "logistic"  # the run whose numbers need no name
 GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
 
@@ -284,8 +284,8 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / LANGUAGES_ON).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
-    for path in all_results(reference, f"*/studies/{FLEET}/*"):
-        runs[f"{FLEET} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
+    for path in [point for study in STUDIES for point in all_results(reference, f"*/studies/{study}/*")]:
+        runs[f"{path.parent.parent.name} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     pages = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))
         for template in templates

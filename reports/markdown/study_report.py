@@ -11,6 +11,7 @@ from urllib.parse import quote
 from ladder.records.run import Group, Results, StageResult
 from reports.facts import numbers
 from reports.facts.ablations import FIGURES, ablation
+from reports.facts.energy import how_to_read_energy
 from reports.facts.numbers import line
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
@@ -28,7 +29,7 @@ from reports.facts.study_points import (
     value_text,
 )
 from reports.facts.times import step_us
-from reports.facts.verdict import study_sentences
+from reports.facts.verdict import study_savings, study_sentences
 from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
@@ -69,7 +70,8 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *([line(study.question)] if study.question else []),
         *_loud(results),
         *([line(" ".join(study_sentences(results)))] if timed else []),
-        *(_image(name) for name in pictures),
+        *([bullets(savings)] if (savings := list(study_savings(results))) else []),
+        *(_image(results, name) for name in pictures),
         *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
         *((*_step_times(results), *_best(results), *_scaling(results)) if timed else ()),
         *_energy(results),
@@ -247,7 +249,7 @@ def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]
             yield ablation_table(group, rungs)
             yield from overlaps(rungs)
             if (name := ablation_figure_name(group, point.name)) in figures:
-                yield _image(name)
+                yield _image(results, name)
 
 
 def _energy(results: StudyResults) -> Iterator[str]:
@@ -256,10 +258,10 @@ def _energy(results: StudyResults) -> Iterator[str]:
     for number, (point, section) in enumerate((point, section) for point, section in sections if section.grids):
         if number == 0:
             yield f"## {section.title}"
+            yield line(how_to_read_energy(*results.runs.values()))
         yield f"### {line(point_text(point)[:1].upper() + point_text(point)[1:])}"
         for grid in section.grids:
             yield table(grid.header, [[code(name), *cells] for name, *cells in grid.lines], grid.right)
-            yield line(grid.note)
 
 
 def _oracle_distances(results: StudyResults) -> Iterator[str]:
@@ -269,7 +271,7 @@ def _oracle_distances(results: StudyResults) -> Iterator[str]:
     yield "## Distance from the oracle's curves"
     yield (
         "The largest distance in training loss at any point of any seed, relative to the oracle's loss in its first "
-        "epoch. The limit is verification's limit for whole epochs, whose means are steadier than those of a few steps."
+        "epoch. The limit is verification's least of all seeds, for whole epochs, which are steadier than steps."
     )
     for name, points in groups.items():
         distances = oracle_distances([results.runs[point.name] for point in points])
@@ -315,6 +317,13 @@ def _published(results: StudyResults) -> Iterator[str]:
     )
 
 
-def _image(figure: str) -> str:
-    title = figure.removesuffix(".svg").replace("_", " ").replace("-", " ").capitalize()
+def _image(results: StudyResults, figure: str) -> str:
+    stem = figure.removesuffix(".svg")
+    kind, _, name = stem.partition("-")
+    title = stem.replace("_", " ").replace("-", " ").capitalize()
+    if kind == "curves" and (points := seeds_of(results).get(name)):
+        problem = results.runs[points[0].name].problem
+        title = f"Training and validation, {problem.network}, batch {problem.batch_size}"
+    if kind == "energy":
+        title = f"Joules an epoch, {next(point_text(point) for point in results.measured if point.name == name)}"
     return picture(cell(title), f"figures/{figure}")

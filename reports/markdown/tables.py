@@ -40,7 +40,7 @@ FIGURE_TITLES = {
 }
 
 # Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
-KEPT = ("energy", "ladder", "loss_distance", "roofline", "step_time", "waterfall")
+KEPT = ("curves", "energy", "ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
 def stage_table(shown: Iterable[Row]) -> str:

@@ -9,7 +9,7 @@ from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
-from reports.facts.energy import has_energy, how_to_read_energy, joules, to_accuracy
+from reports.facts.energy import energy_cells, has_energy, how_to_read_energy, to_accuracy
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
 from reports.facts.run_table import BOUNDS, CYCLES, Row, caption, dataset_name, rows, title_of, validated
@@ -136,23 +136,15 @@ def all_columns(results: Results) -> Grid:
 def energy(results: Results) -> Section:
     """Joules an epoch, and the way to an accuracy, of the stages that have either."""
     target = results.settings.target_accuracy
-    of_stage = {stage.name: (stage.energy, to_accuracy(stage, target)) for stage in results.stages}
-    header = ["Stage", "J/epoch", "ms", "W", "Idle W"] if has_energy(results) else ["Stage"]
+    columns = ["J/epoch", "Saves", "Above idle", "ms", "W", "Idle W"] if has_energy(results) else []
+    header = ["Stage", *columns]
     header += [f"To {numbers.share(target)}"] if target is not None else []
     lines = []
-    for name, (drawn, reached) in of_stage.items():
-        if drawn is not None or reached is not None:
-            cells = [numbers.MISSING] * 4
-            if drawn:
-                epoch_ms = numbers.microseconds(drawn.joules / drawn.watts * 1e3 if drawn.watts else None)
-                cells = [joules(drawn.joules), epoch_ms, f"{drawn.watts:.0f}", f"{drawn.idle_w:.0f}"]
-            lines.append(
-                [
-                    name,
-                    *(cells if has_energy(results) else []),
-                    *([reached.text if reached else numbers.MISSING] if target else []),
-                ]
-            )
+    for stage in results.stages:
+        reached = to_accuracy(stage, target)
+        if stage.energy is not None or reached is not None:
+            way = [reached.text if reached else numbers.MISSING] if target is not None else []
+            lines.append([stage.name, *(energy_cells(stage, results) if columns else []), *way])
     grids = [Grid(header, lines, how_to_read_energy(results))] if lines else []
     return Section("Energy, and time to an accuracy", grids)
 

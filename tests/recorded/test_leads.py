@@ -32,6 +32,7 @@ RUNS = sorted(path.parent for path in REFERENCE.glob("h*/*/results.json"))
 STUDIES = sorted(path.parent for path in REFERENCE.glob("*/studies/*/study.json"))
 EXACT = {"float32": 3, "tf32": 2, "bfloat16": 1, "float16": 1}
 CLASSES = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
+VALIDATION = {"0": "no validation", "1": "validation after every epoch"}
 FACTOR = r"(\d[\d,]*\.?\d*)x"
 
 
@@ -123,13 +124,17 @@ def check(shown: str, reference: str, stage: dict[str, Any], run: list[dict[str,
     assert ("GPU time" in shown) == on_gpu_time
 
 
+def in_words(key: str, shown: str) -> str:
+    return VALIDATION[shown] if key == "validate_every" else f"{key.replace('_', ' ')} {shown}"
+
+
 def point_folder(study: Path, text: str) -> Path:
     """The folder of a study's point by its words: `batch size 8`, `hidden 64`, `the run`."""
     for point in json.loads((study / "study.json").read_bytes())["points"]:
         words = []
         for key, value in point["values"].items():
             shown = "-".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-            words.append(f"{key.replace('_', ' ')} {shown}")
+            words.append(in_words(key, shown))
         if text == (", ".join(words) or "the run"):
             return study / str(point["name"])
     raise AssertionError(f"{study.name} has no point {text!r}")
@@ -260,7 +265,7 @@ def test_the_leads_of_a_study(folder: Path) -> None:
     varied = json.loads((folder / "study.json").read_bytes())["varied"]
     for line in csv.DictReader(io.StringIO(study_csv(results))):
         if line["speedup"]:
-            words = ", ".join(f"{key.replace('_', ' ')} {line[key]}" for key in varied) or "the run"
+            words = ", ".join(in_words(key, line[key]) for key in varied) or "the run"
             run = stages(point_folder(folder, words))
             found = lead(named(run, line["stage"]), run)
             assert found is not None

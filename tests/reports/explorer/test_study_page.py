@@ -82,7 +82,7 @@ def test_every_figure_of_curves_is_shown(tmp_path: Path, open_page: Open) -> Non
     page = tmp_path / "report.html"
     page.write_text(render_study_page(study_sample.curve_results()), encoding="utf-8")
     opened = open_page(page)
-    assert opened.page.locator("#shown svg[aria-label^='Training and validation']").count() == 2
+    assert opened.page.locator("#shown svg[aria-label*='throughout training']").count() == 2
 
 
 def test_a_lesson_is_about_one_point(recorded: Path, open_page: Open) -> None:

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Energy, LossPoint, Results
-from reports.facts.energy import has_energy, how_to_read_energy, saving, to_accuracy, why_none
+from reports.facts.energy import energy_cells, has_energy, how_to_read_energy, saving, to_accuracy, why_none
 from reports.figures.energy_figure import drawn, energies, headline
 from reports.markdown.run_report import report
 from reports.terminal.run_json import run_facts
@@ -57,11 +57,15 @@ def test_the_way_to_an_accuracy_is_epochs_times_an_epoch() -> None:
 def test_tables_have_energy_where_it_was_measured() -> None:
     run = measured()
     (grid,) = next(one.grids for one in details(run) if one.title.startswith("Energy"))
-    assert list(grid.header) == ["Stage", "J/epoch", "ms", "W", "Idle W", "To 90%"]
+    assert list(grid.header) == ["Stage", "J/epoch", "Saves", "Above idle", "ms", "W", "Idle W", "To 90%"]
     assert [line[0] for line in grid.lines] == ["async", "cublas"]
-    assert list(grid.lines[1][1:]) == ["0.4 J", "1.33", "300", "120", "not in 20 epochs"]
-    assert "with contexts open, it draws 120 W. To 90%: epochs" in how_to_read_energy(run)
-    assert "| cublas | 0.4 J | 1.33 | 300 | 120 | not in 20 epochs |" in report(run, [])
+    assert list(grid.lines[1][1:]) == ["0.4 J", "1.00x (async)", "0.24 J", "1.33", "300", "120", "not in 20 epochs"]
+    assert "this one climbs from. To an accuracy: epochs" in how_to_read_energy(run)
+    assert "| cublas | 0.4 J | 1.00x (async) | 0.24 J | 1.33 | 300 | 120 | not in 20 epochs |" in report(run, [])
+    idle = sample.replace_stage(
+        run, "async", processes=[replace(run.stages[1].processes[0], energy=replace(DRAWN, watts=123.0))]
+    )
+    assert energy_cells(next(stage for stage in idle.stages if stage.name == "async"), idle)[2] == "within noise"
     facts = {stage["name"]: stage for stage in run_facts(run)["stages"]}
     assert (facts["async"]["energy"], facts["naive"]["energy"]) == (DRAWN, None)
 

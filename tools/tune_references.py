@@ -2,10 +2,10 @@
 
     python -m tools.tune_references [torch-graph torch-graph-amp jax-scan jax-scan-bf16] [--network 784-256-10/8192 ...]
 
-Networks are the recorded ones, wide ones and large batches. Each variant has a limit of time, compilation included.
-Variants of a stage share a process; a failed or late one ends it, and the next has a new one. A row gives the
-microseconds of a step, the seconds of preparation, and how far the parameters are from float64 after an epoch. The
-fastest variant is kept if it is as exact as the default; a variant within the noise of the default is not.
+Networks are the recorded ones, wide ones and large batches. Variants are built side by side, a wave at once, then timed
+alone. Both have a limit of time; a failed or late variant ends its process, and the next wave has a new one. A row has
+the microseconds of a step, the seconds of preparation beside others, and how far the parameters are from float64 after
+an epoch. The fastest variant is kept if it is as exact as the default; one within the noise of the default is not.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Self
 
 import numpy as np
 
+from common.blas import limit_blas_threads
 from common.cuda.clock import fence
 from common.cuda.driver import devices
 from common.data.dataset import Split, load_dataset
@@ -39,21 +42,22 @@ from ladder.measure.timing import timed_run
 from stages.references import jax_scan, jax_scan_bf16, torch_graph
 from stages.references.choices import SHOWN, Choice, keep, read
 
-SECONDS = 150.0  # for one variant of one network
+SECONDS = 150.0  # to build one variant of one network, and again to time it
+AT_ONCE = 8  # variants to build: two cores for each on a host of 16
 ORACLE_FLOPS = 2e11  # of float64 in an epoch: wide networks have a shorter one
 LEAST_BATCH = 32  # a step of fewer images takes NumPy as long
-RUNS, RUN_EPOCHS, LONG_EPOCH_S = 7, 10, 0.05
+TIMINGS, RUNS, RUN_EPOCHS, LONG_EPOCH_S = 2, 7, 10, 0.05  # the faster timing counts: other work may slow one
 GAIN = 0.02  # by which a variant must be faster than the default
 EXACT, EXACT_ENOUGH = 10.0, 1e-5  # an error may be so many times the default's, or this
 
-NETWORKS = (
+NETWORKS = (  # recorded ones first, so that an interruption costs others
     Problem(784, 10),
     Problem(784, 10, (256,)),
     Problem(784, 10, (1024,)),
     Problem(784, 10, (128, 128, 128), batch_size=32),
     Problem(784, 10, (784, 784, 784, 784), batch_size=64),
-    Problem(784, 10, (2048, 2048, 2048), batch_size=32, learning_rate=0.01),
     Problem(784, 10, (4096, 4096, 4096), batch_size=32, learning_rate=0.01),
+    Problem(784, 10, (2048, 2048, 2048), batch_size=32, learning_rate=0.01),
     Problem(784, 10, (256,), batch_size=1, learning_rate=0.01),  # XLA compiles 16 such steps for minutes
     Problem(784, 10, (256,), batch_size=512),
     Problem(784, 10, (256,), batch_size=2048),
@@ -105,9 +109,10 @@ class Result:
         return f"{self.step_us:8.2f} us  prepare {self.prepare_s:5.1f} s  parameters {self.error:.1e}"
 
 
-Measure = Callable[[Trial], Result]
-Ask = Callable[[Trial], Result | str]
-"""A trial's result, or in one line why there is none."""
+Build = Callable[[Trial], Callable[[], Result]]
+"""Builds a trial; returns the function that times and frees it."""
+Answer = Result | str | None
+"""A trial's result, or in one line why there is none; None once it is built."""
 
 
 def network(problem: Problem) -> str:
@@ -121,15 +126,15 @@ def steps_of(problem: Problem, images: int) -> int:
     return max(1, min(problem.steps(images), int(ORACLE_FLOPS / (6 * weights * max(problem.batch_size, LEAST_BATCH)))))
 
 
-def measured(trial: Trial) -> Result:
-    """Build the variant, time it, and compare an epoch of it with float64."""
+def built(trial: Trial) -> Callable[[], Result]:
+    """Build and warm the variant; returns the function that times it, compares an epoch with float64, and frees it."""
     tuned, problem = TUNED[trial.stage], trial.problem
     if tuned.library == "torch":
         import torch
 
         torch.compiler.reset()
     steps = steps_of(problem, len(_train().images))
-    split = _train().first(steps * problem.batch_size)
+    wanted, split = _oracle_epoch(problem, steps), _train().first(steps * problem.batch_size)
     begin = time.perf_counter()
     trainer = tuned.build(problem, split, variant=tuned.variants[trial.variant])
     fence()
@@ -140,14 +145,17 @@ def measured(trial: Trial) -> Result:
         taken = timed_run(trainer, initial_params(problem, 0), epochs, fence=fence, clock=time.perf_counter)
         return taken.seconds / epochs
 
+    def timed() -> Result:
+        epochs = RUN_EPOCHS if run(1) < LONG_EPOCH_S else 1
+        epoch_s = min(statistics.median(run(epochs) for _ in range(RUNS)) for _ in range(TIMINGS))
+        run(1)
+        got = trainer.read_params().tensors()
+        trainer.close()
+        error = max(float(np.linalg.norm(got[name] - right) / np.linalg.norm(right)) for name, right in wanted.items())
+        return Result(epoch_s / steps * 1e6, prepare_s, error)
+
     run(1)
-    epochs = RUN_EPOCHS if run(1) < LONG_EPOCH_S else 1
-    epoch_s = statistics.median(run(epochs) for _ in range(RUNS))
-    run(1)
-    wanted, got = _oracle_epoch(problem, steps), trainer.read_params().tensors()
-    trainer.close()
-    error = max(float(np.linalg.norm(got[name] - tensor) / np.linalg.norm(tensor)) for name, tensor in wanted.items())
-    return Result(epoch_s / steps * 1e6, prepare_s, error)
+    return timed
 
 
 @cache
@@ -163,84 +171,91 @@ def _oracle_epoch(problem: Problem, steps: int) -> dict[str, Any]:
     return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors()
 
 
-class Apart:
-    """A process that measures one trial after the other, each within a limit; a new one after a failure."""
+class Builder:
+    """A process that builds one trial after the other, and times each in its turn; a new one after a failure."""
 
-    def __init__(self, seconds: float, measure: Measure = measured) -> None:
-        self._seconds, self._measure = seconds, measure
+    def __init__(self, seconds: float, caches: str, build: Build = built) -> None:
+        self._seconds, self._caches, self._build = seconds, caches, build
         self._connection: Connection | None = None
-        self._process: Any = None
 
-    def __call__(self, trial: Trial) -> Result | str:
-        """The result, or in one line why there is none."""
+    def begin(self, trial: Trial | None) -> Self:
+        """Have it build a trial, or time the one that it has built."""
         if self._connection is None:
             spawn = multiprocessing.get_context("spawn")
             self._connection, theirs = spawn.Pipe()
-            self._process = spawn.Process(target=_serve, args=(theirs, self._measure))
+            self._process: Any = spawn.Process(target=_serve, args=(theirs, self._caches, self._build))
             self._process.start()
             theirs.close()
-        try:
+        self._deadline = time.monotonic() + self._seconds
+        with suppress(OSError):  # it has ended, as `answer` will tell
             self._connection.send(trial)
-            if not self._connection.poll(self._seconds):
-                return self._ended(f"stopped after {self._seconds:g} s")
-            said = self._connection.recv()
+        return self
+
+    def answer(self) -> Answer:
+        """Wait until it is built, timed, late or failed."""
+        assert self._connection is not None
+        said: Answer = f"stopped after {self._seconds:g} s"
+        try:
+            if self._connection.poll(max(0.0, self._deadline - time.monotonic())):
+                said = self._connection.recv()
         except (EOFError, OSError):
             self._process.join()
-            return self._ended(f"its process ended with {self._process.exitcode}")
-        return said if isinstance(said, Result) else self._ended(said)
-
-    def _ended(self, why: str) -> str:
-        self.close()
-        return why
+            said = f"its process ended with {self._process.exitcode}"
+        if isinstance(said, str):
+            self.close()
+        return said
 
     def close(self) -> None:
         """End the process and the compiler's workers."""
         if self._connection is not None:
-            self._connection.close()
             kill_group(self._process.pid)
             self._process.kill()  # should it not lead its group yet
             self._process.join()
+            self._connection.close()
             self._connection = None
 
 
-def _serve(connection: Connection, measure: Measure) -> None:
+def _serve(connection: Connection, caches: str, build: Build) -> None:
     os.setpgid(0, 0)  # so that compilers' workers end with this process
     die_with_parent()
     warnings.simplefilter("ignore")
+    limit_blas_threads(2)  # more would wait for those of other processes
+    # What compilers choose by timing beside other builds must not last.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
     while True:
         try:
             trial = connection.recv()
         except EOFError:
             return
         try:
-            said: Result | str = measure(trial)
+            timed = build(trial)
+            connection.send(None)
+            connection.recv()  # its turn
+            said: Result | str = timed()
+            del timed  # and what it holds, before the next is built
         except Exception as error:
             said = one_line(error)[:160]
         connection.send(said)
 
 
-def tune(stage: str, problem: Problem, gpu: str, ask: Ask, only: Collection[str] = ()) -> Choice | None:
-    """Try the default and every variant, or only some, and print a row for each; None if the default has no result."""
+def wave(trials: Sequence[Trial], builders: Sequence[Builder]) -> list[Answer]:
+    """Build the trials side by side, each in a process; when none builds any more, time one at a time."""
+    busy = [builder.begin(trial) for builder, trial in zip(builders, trials, strict=False)]
+    answers = [builder.answer() for builder in busy]  # of all, before any is timed
+    return [failed or builder.begin(None).answer() for builder, failed in zip(busy, answers, strict=True)]
+
+
+def tune(stage: str, problem: Problem, gpu: str, answers: Iterable[tuple[str, Answer]]) -> Choice | None:
+    """Print a row for each variant's answer, and choose; None if the default has no result."""
     tuned = TUNED[stage]
     results: dict[str, Result] = {}
-
-    def try_out(variant: str) -> None:
-        said = ask(Trial(stage, problem, variant))
+    for variant, said in answers:
         print(f"{stage:16} {network(problem):28} {variant:42} {said}", flush=True)
         if isinstance(said, Result):
-            results[variant] = min(said, results.get(variant, said), key=lambda result: result.step_us)
-
-    for variant in tuned.variants:
-        if not only or variant in (tuned.default, *only):
-            try_out(variant)
+            results[variant] = said
     if tuned.default not in results:
         return None
-    name = winner(results, tuned.default)
-    if name != tuned.default:  # once more, since other work may have slowed the default
-        for variant in (tuned.default, name):
-            try_out(variant)
-        name = winner({variant: results[variant] for variant in (tuned.default, name)}, tuned.default)
-    default = results[tuned.default]
+    name, default = winner(results, tuned.default), results[tuned.default]
     sizes = problem.inputs, problem.hidden, problem.classes, problem.batch_size
     times = round(results[name].step_us, 2), round(default.step_us, 2)
     return Choice(stage, gpu, *sizes, name, *times, f"{tuned.library} {importlib.metadata.version(tuned.library)}")
@@ -259,19 +274,25 @@ def winner(results: Mapping[str, Result], default: str) -> str:
 
 
 def tune_all(
-    stages: Collection[str], problems: Sequence[Problem], gpu: str, seconds: float, only: Collection[str] = ()
+    stages: Collection[str], problems: Sequence[Problem], gpu: str, seconds: float, at_once: int, only: Collection[str]
 ) -> None:
-    """Tune each stage on each network; every choice is kept as soon as it is made."""
-    for stage in stages:
-        apart = Apart(seconds)
-        for problem in problems:
-            choice = tune(stage, problem, gpu, apart, only)
-            if choice is None:
-                print(f"{stage:16} {network(problem):28} nothing kept: its default has no time", flush=True)
-            else:
-                keep([choice])
-                print(f"{stage:16} {network(problem):28} kept: {choice.variant}", flush=True)
-        apart.close()
+    """Tune each stage on each network by its default and every variant, or `only` some; keep each choice once made."""
+    for stage in stages:  # each by new processes, so that none holds two libraries
+        tuned = TUNED[stage]
+        names = [name for name in tuned.variants if not only or name in (tuned.default, *only)]
+        trials = [Trial(stage, problem, name) for problem in problems for name in names]
+        with TemporaryDirectory(ignore_cleanup_errors=True) as caches, ExitStack() as stack:
+            builders = [stack.enter_context(closing(Builder(seconds, caches))) for _ in range(at_once)]
+            firsts = range(0, len(trials), at_once)
+            answers = (said for first in firsts for said in wave(trials[first : first + at_once], builders))
+            for problem in problems:
+                # The names end first, so a choice is kept before the next wave.
+                choice = tune(stage, problem, gpu, zip(names, answers, strict=False))
+                if choice is None:
+                    print(f"{stage:16} {network(problem):28} nothing kept: its default has no time", flush=True)
+                else:
+                    keep([choice])
+                    print(f"{stage:16} {network(problem):28} kept: {choice.variant}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -284,7 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--variant", action="append", choices=variants, metavar="V", help="beside the default, try only V"
     )
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for one variant (default: %(default)g)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="to build, and to time (default: %(default)g)")
+    parser.add_argument("--at-once", type=int, default=AT_ONCE, metavar="N", help="to build (default: %(default)d)")
     options = parser.parse_args(arguments)
     unknown = [stage for stage in options.stages if stage not in TUNED]
     try:
@@ -292,11 +314,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"stage {unknown[0]!r}: has no variants; choose from {', '.join(TUNED)}")
         if not options.seconds > 0:
             raise UsageError(f"--seconds {options.seconds:g}: must be more than 0")
+        if options.at_once < 1:
+            raise UsageError(f"--at-once {options.at_once}: must be at least 1")
         if not devices():
             raise UsageError("no NVIDIA GPU here; the choices are of a GPU")
         read()  # a malformed file is told before hours of measuring
         problems = [named[name] for name in options.network or named]
-        tune_all(options.stages or list(TUNED), problems, devices()[0].name, options.seconds, options.variant or ())
+        limits = options.seconds, options.at_once
+        tune_all(options.stages or TUNED, problems, devices()[0].name, *limits, options.variant or ())
     except UsageError as error:
         print(f"tune_references: {error}", file=sys.stderr)
         return 2

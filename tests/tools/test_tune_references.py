@@ -1,4 +1,4 @@
-"""Tuning the references: which variant wins, and how a process that fails or hangs is replaced."""
+"""Tuning the references: which variant wins, what runs side by side, and how a failed process is replaced."""
 
 from __future__ import annotations
 
@@ -6,17 +6,21 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from common.problem import Problem
+from ladder.measure.timing import timed_run
 from stages.references import choices
 from tests.stages.engine.test_step import random_split
 from tools import tune_references
-from tools.tune_references import NETWORKS, TUNED, Apart, Result, Trial, main, measured, network, steps_of, tune, winner
+from tools.tune_references import NETWORKS, TUNED, Builder, Result, Trial, built, main, steps_of, tune, wave, winner
 
 ROOT = Path(__file__).parents[2]
 LOGISTIC = Problem(784, 10)
@@ -35,13 +39,13 @@ def test_every_recorded_network_is_tuned_and_wide_ones_and_large_batches() -> No
     for path in ROOT.glob("results/reference/*/*/results.json"):
         problem = json.loads(path.read_text())["problem"]
         recorded.add((problem["inputs"], tuple(problem["hidden"]), problem["classes"], problem["batch_size"]))
-    tuned = {(problem.inputs, problem.hidden, problem.classes, problem.batch_size) for problem in NETWORKS}
+    tuned = [(problem.inputs, problem.hidden, problem.classes, problem.batch_size) for problem in NETWORKS]
     assert len(recorded) >= 6
-    assert recorded <= tuned
+    assert recorded == set(tuned[: len(recorded)])
     assert {((2048,) * 3, 32), ((4096,) * 3, 32), ((256,), 1), ((256,), 512), ((256,), 2048), ((256,), 8192)} <= {
         (hidden, batch) for _, hidden, _, batch in tuned
     }
-    assert len({network(problem) for problem in NETWORKS}) == len(NETWORKS)
+    assert len({tune_references.network(problem) for problem in NETWORKS}) == len(NETWORKS)
 
 
 def test_an_epoch_is_as_long_as_float64_can_repeat() -> None:
@@ -65,91 +69,92 @@ def test_the_fastest_wins_if_it_is_as_exact_and_clearly_faster(others: dict[str,
 
 
 @pytest.mark.jax
-def test_a_network_is_tuned_by_asking_for_every_variant(capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[Trial] = []
-
-    def ask(trial: Trial) -> Result | str:
-        asked.append(trial)
-        us = {DEFAULT: 20.0, "unroll 4": 10.0}.get(trial.variant)
-        return Result(us, 3.0, 1e-6) if us else "stopped after 150 s"
-
-    choice = tune("jax-scan", LOGISTIC, "a GPU", ask)
+def test_a_network_is_tuned_by_the_answers_of_its_variants(capsys: pytest.CaptureFixture[str]) -> None:
+    answers: dict[str, tune_references.Answer] = dict.fromkeys(TUNED["jax-scan"].variants, "stopped after 150 s")
+    answers |= {DEFAULT: Result(20.0, 3.0, 1e-6), "unroll 4": Result(10.0, 3.0, 1e-6)}
+    choice = tune("jax-scan", LOGISTIC, "a GPU", answers.items())
     assert choice is not None
     assert (choice.gpu, choice.variant, choice.step_us, choice.default_step_us) == ("a GPU", "unroll 4", 10.0, 20.0)
     assert choice.problem.layers == LOGISTIC.layers
     assert choice.library.startswith("jax ")
-    assert [trial.variant for trial in asked] == [*TUNED["jax-scan"].variants, DEFAULT, "unroll 4"]
     rows = capsys.readouterr().out.splitlines()
-    assert len(rows) == len(asked)
+    assert len(rows) == len(answers)
     assert rows[0].split()[:2] == ["jax-scan", "784-10/128"]
     assert "20.00 us  prepare   3.0 s  parameters 1.0e-06" in rows[0]
     assert "stopped after 150 s" in rows[-3]
-    asked.clear()
-    assert tune("jax-scan", LOGISTIC, "a GPU", ask, only=["unroll 1"]) is not None
-    assert [trial.variant for trial in asked] == [DEFAULT, "unroll 1"]  # named ones, beside the default
-
-
-@pytest.mark.jax
-@pytest.mark.parametrize(("again", "wins", "us"), [(12.0, DEFAULT, 9.9), (9.0, "unroll 4", 9.0)])
-def test_a_default_that_was_slowed_by_other_work_has_another_chance(again: float, wins: str, us: float) -> None:
-    times = {DEFAULT: iter([30.0, 9.9]), "unroll 4": iter([10.0, again])}
-
-    def ask(trial: Trial) -> Result | str:
-        return Result(next(times[trial.variant]), 1.0, 1e-6) if trial.variant in times else "failed"
-
-    choice = tune("jax-scan", LOGISTIC, "a GPU", ask)
-    assert choice is not None
-    assert (choice.variant, choice.step_us, choice.default_step_us) == (wins, us, 9.9)
 
 
 def test_without_a_time_of_the_default_nothing_is_chosen() -> None:
-    def ask(trial: Trial) -> Result | str:
-        return "failed" if trial.variant == DEFAULT else Result(1.0, 1.0, 1e-6)
-
-    assert tune("jax-scan", LOGISTIC, "a GPU", ask) is None
+    answers: dict[str, tune_references.Answer] = {DEFAULT: "failed", "unroll 4": Result(1.0, 1.0, 1e-6)}
+    assert tune("jax-scan", LOGISTIC, "a GPU", answers.items()) is None
 
 
-def pretend(trial: Trial) -> Result:
-    """In the other process, what the variant's name says; the seconds of preparation are its process."""
-    if trial.variant == "hangs":
-        time.sleep(1000)
-    if trial.variant == "raises":
-        raise ValueError("no such option\nand more")
-    if trial.variant == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    return Result(1.0, os.getpid(), 0.0)
+def pretend(trial: Trial) -> Callable[[], Result]:
+    """In another process, note what happens, and do what the variant's name says; `prepare_s` is the process."""
+    log = Path(os.environ["TORCHINDUCTOR_CACHE_DIR"], "log")
+
+    def act(variant: str, begin: str, end: str) -> None:
+        with log.open("a", buffering=1) as file:
+            file.write(f"{begin}\n")
+            while variant.startswith("together") and log.read_text().split().count("builds") % 3:
+                time.sleep(0.01)  # until all three build
+            if variant == "hangs":
+                time.sleep(1000)
+            if variant == "raises":
+                raise ValueError("no such option\nand more")
+            if variant == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.5 if "slowly" in variant else 0.1)  # so that others, if they do not wait, come between
+            file.write(f"{end}\n")
+
+    def timed() -> Result:
+        act(trial.variant.removesuffix(" when timed"), "times", "timed")
+        return Result(1.0, os.getpid(), 0.0)
+
+    act(trial.variant, "builds", "built")
+    return timed
+
+
+GOOD = Trial("jax-scan", LOGISTIC, "good")
 
 
 @pytest.fixture
-def apart() -> Iterator[Apart]:
-    process = Apart(20.0, pretend)
-    yield process
-    process.close()
+def builders(tmp_path: Path) -> Iterator[list[Builder]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(Builder(60.0, str(tmp_path), pretend))) for _ in range(3)]
 
 
+def processes(answers: Sequence[tune_references.Answer]) -> list[int]:
+    return [int(answer.prepare_s) for answer in answers if isinstance(answer, Result)]
+
+
+def test_a_wave_builds_side_by_side_and_times_one_at_a_time(builders: list[Builder], tmp_path: Path) -> None:
+    trials = [Trial("jax-scan", LOGISTIC, variant) for variant in ("together", "together, slowly", "together")]
+    first, second = processes(wave(trials, builders)), processes(wave(trials, builders))
+    assert first == second  # the same processes
+    assert len(set(first)) == 3
+    assert (tmp_path / "log").read_text().split() == 2 * [*["builds"] * 3, *["built"] * 3, *["times", "timed"] * 3]
+
+
+@pytest.mark.parametrize("when", ["", " when timed"])
 @pytest.mark.parametrize(
     ("variant", "said"),
     [("raises", "ValueError: no such option"), ("killed", "its process ended with -9"), ("hangs", "stopped after 2 s")],
 )
-def test_a_trial_that_fails_costs_its_process_and_no_other_trial(apart: Apart, variant: str, said: str) -> None:
-    def process_of(trial: Trial) -> float:
-        result = apart(trial)
-        assert isinstance(result, Result)
-        return result.prepare_s
-
-    good = Trial("jax-scan", LOGISTIC, "good")
-    first = process_of(good)
-    assert process_of(good) == first
+def test_a_trial_that_fails_costs_its_process_and_no_other_trial(
+    builders: list[Builder], variant: str, said: str, when: str
+) -> None:
+    first = processes(wave([GOOD] * 3, builders))
     if variant == "hangs":
-        apart._seconds = 2.0
-    answer = apart(Trial("jax-scan", LOGISTIC, variant))
-    apart._seconds = 20.0
-    assert isinstance(answer, str)
-    assert answer.startswith(said)
-    assert "\n" not in answer
+        builders[1]._seconds = 2.0
+    left, answer, right = wave([GOOD, Trial("jax-scan", LOGISTIC, variant + when), GOOD], builders)
+    builders[1]._seconds = 60.0
+    assert answer == said
+    assert processes([left, right]) == [first[0], first[2]]
     with pytest.raises(ProcessLookupError):
-        os.kill(int(first), 0)
-    assert process_of(good) != first
+        os.kill(first[1], 0)
+    again = processes(wave([GOOD] * 3, builders))
+    assert [one == other for one, other in zip(again, first, strict=True)] == [True, False, True]
 
 
 @pytest.mark.jax
@@ -158,41 +163,50 @@ def test_a_trial_times_a_variant_and_compares_it_with_float64(
     monkeypatch: pytest.MonkeyPatch, stage: str, error: float
 ) -> None:
     split = random_split(64 * 6 + 5, 784, 10)
+    runs = tune_references.RUNS
+    seconds = iter([1.0, 1.0, *[0.3] * runs, *[0.2] * runs, 1.0])  # other work slows the first timing
+
+    def pretended(*arguments: Any, **named: Any) -> Any:
+        return replace(timed_run(*arguments, **named), seconds=next(seconds))
+
     monkeypatch.setattr(tune_references, "_train", lambda: split)
+    monkeypatch.setattr(tune_references, "timed_run", pretended)
     tune_references._oracle_epoch.cache_clear()
-    result = measured(Trial(stage, Problem(784, 10, (16,), batch_size=64, learning_rate=0.01), "unroll 4"))
+    result = built(Trial(stage, Problem(784, 10, (16,), batch_size=64, learning_rate=0.01), "unroll 4"))()
     tune_references._oracle_epoch.cache_clear()
     assert 0.0 < result.error < error
-    assert result.step_us > 0.0
+    assert result.step_us == pytest.approx(0.2 / 6 * 1e6)
     assert result.prepare_s > 0.0
 
 
 @pytest.mark.jax
-def test_the_choices_of_a_gpu_are_kept_as_they_are_made(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: Path
+@pytest.mark.parametrize(("at_once", "before"), [(8, [0, 0, 1]), (12, [0, 1])])
+def test_a_choice_is_kept_before_the_wave_after_its_networks_last(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], at_once: int, before: list[int]
 ) -> None:
-    def ask(trial: Trial) -> Result | str:
-        us = {"unroll 8": 5.0, DEFAULT: 9.0}.get(trial.variant, 20.0)
-        return "failed" if trial.problem.hidden else Result(us, 1.0, 1e-6)
+    asked: list[list[str]] = []
+    kept = []
 
-    class Fake:
-        def __init__(self, seconds: float) -> None:
-            assert seconds == tune_references.SECONDS
-
-        def __call__(self, trial: Trial) -> Result | str:
-            return ask(trial)
-
-        def close(self) -> None:
-            pass
+    def fake(trials: Sequence[Trial], builders: Collection[Builder]) -> list[tune_references.Answer]:
+        assert len(builders) == at_once >= len(trials)
+        kept.append(len(choices.read()))
+        asked.append([trial.variant for trial in trials])
+        us = {"unroll 8": 5.0, DEFAULT: 9.0}
+        return ["failed" if t.problem.hidden else Result(us.get(t.variant, 20.0), 1.0, 1e-6) for t in trials]
 
     monkeypatch.setattr(tune_references, "devices", lambda: [SimpleNamespace(name="a GPU")])
-    monkeypatch.setattr(tune_references, "Apart", Fake)
-    assert main(["jax-scan", "--network", "784-10/128", "--network", "784-256-10/8192"]) == 0
-    (kept,) = choices.read()
-    assert (kept.stage, kept.gpu, kept.hidden, kept.variant) == ("jax-scan", "a GPU", (), "unroll 8")
+    monkeypatch.setattr(tune_references, "wave", fake)
+    assert len(TUNED["jax-scan"].variants) == 12
+    arguments = ["jax-scan", "--at-once", str(at_once), "--network", "784-10/128"]
+    assert main([*arguments, "--network", "784-256-10/8192"]) == 0
+    assert kept == before
+    (choice,) = choices.read()
+    assert (choice.stage, choice.gpu, choice.hidden, choice.variant) == ("jax-scan", "a GPU", (), "unroll 8")
     said = capsys.readouterr().out
     assert "kept: unroll 8" in said
     assert "nothing kept: its default has no time" in said
+    assert main([*arguments, "--variant", "unroll 1"]) == 0  # named ones, beside the default
+    assert asked[-1] == [DEFAULT, "unroll 1"]
 
 
 @pytest.mark.parametrize(
@@ -200,6 +214,7 @@ def test_the_choices_of_a_gpu_are_kept_as_they_are_made(
     [
         (["torch-grph"], f"stage 'torch-grph': has no variants; choose from {', '.join(TUNED)}"),
         (["--seconds", "0"], "--seconds 0: must be more than 0"),
+        (["--at-once", "0"], "--at-once 0: must be at least 1"),
         ([], "no NVIDIA GPU here; the choices are of a GPU"),
     ],
 )

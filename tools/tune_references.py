@@ -220,6 +220,7 @@ def _serve(connection: Connection, caches: str, build: Build) -> None:
     die_with_parent()
     warnings.simplefilter("ignore")
     limit_blas_threads(2)  # more would wait for those of other processes
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "2"  # by default as many as cores, in each process
     # What compilers choose by timing beside other builds must not last.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = os.environ["TORCHINDUCTOR_CACHE_DIR"] = caches
     while True:

@@ -132,7 +132,6 @@ const advice = (() => {
   }
 
   const counted = (epochs) => `${epochs.toLocaleString("en")} epoch${epochs === 1 ? "" : "s"}`;
-  const listing = (words) => words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} and ${words.at(-1)}`;
   const precision = (name) => model.stages[name].precision_words;
   const prepare = (one) => one.prepare;
   const training = (one, epochs, network) => prepare(one) + one.us * epochs * network.steps / 1e6;
@@ -150,7 +149,7 @@ const advice = (() => {
       best = [...best.filter(([, from]) => from < least), [one, least]];
     }
     if (best.length) {
-      const ways = listing(best.map(([{name}, least]) => filled("way", {rung: name, epochs: counted(least)})));
+      const ways = best.map(([{name}, least]) => filled("way", {rung: name, epochs: counted(least)})).join(filled("then"));
       const now = ["eager mode", ...best.filter(([, least]) => least <= epochs).map(([{name}]) => `\`${name}\``)];
       said.push(filled(now.length > best.length ? "pays" : "not_yet", {epochs: counted(epochs), now: now.at(-1), ways}));
     }

@@ -32,6 +32,7 @@ SENTENCES = {
     "not_yet": "For {epochs}, {now} is fastest within PyTorch: counting the time to compile, it pays to change to "
     "{ways}. Longer training gains more.",
     "way": "`{rung}` from about {epochs} on",
+    "then": ", and from there to ",
     "capture": "Once an epoch is captured in a graph ({own}), it is {eager} as fast as in eager mode, {compiled} as by "
     "compiled steps in {precision}; stages/references/torch_graph.py shows how.",
     "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
@@ -175,7 +176,7 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         ways = [_filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in best]
         now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
         case = "pays" if len(now) > len(best) else "not_yet"
-        yield _filled(case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=numbers.listing(ways))
+        yield _filled(case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=SENTENCES["then"].join(ways))
     told = {"precision": numbers.precision(compiled.precision), "own": numbers.precision(graph.precision)}
     if of_graph.is_sure:
         yield _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text, **told)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ladder.records.run import Energy
 
-LEAST_S = 5.0  # of training; two such loops agree within 1.3 %
+LEAST_S = 5.0  # of training; two such loops of a process agree within 1.3 %
 IDLE_S = 1.0  # of no work, before which the GPU waits as long
 APART_S = 0.005  # readings of the counter, at least
 STILL_S = 2.0  # after which a counter that has not moved counts as none
@@ -23,23 +23,25 @@ class CounterError(Exception):
     """The counter does not move, or NVML refuses to read it; the message says which."""
 
 
-def energy_of(train: Callable[[int], None], epoch_s: float, read: Read, clock: Clock = time.perf_counter) -> Energy:
+def energy_of(
+    train: Callable[[int], None], epoch_s: float, a_run: int, read: Read, clock: Clock = time.perf_counter
+) -> Energy:
     """What training draws, and the GPU without work; raises CounterError.
 
-    `train` trains for a number of epochs and waits for them, `epoch_s` is an epoch's time in seconds, and `read` gives
-    the counter in joules.
+    `train` trains for a number of epochs and waits for them, `epoch_s` is an epoch's time in seconds, a timed run waits
+    after `a_run` epochs, as this does but near the counter's moves, and `read` gives the counter in joules.
     """
-    trained, at_once = 0, max(1, round(APART_S / epoch_s)) if epoch_s > 0 else 1
+    trained, few = 0, max(1, min(a_run, round(APART_S / epoch_s))) if epoch_s > 0 else 1
 
-    def go_on() -> None:
+    def go_on(epochs: int = few) -> None:
         nonlocal trained
-        train(at_once)
-        trained += at_once
+        train(epochs)
+        trained += epochs
 
     began, first = _next_move(read, go_on, clock)
     trained = 0
     while clock() - began < LEAST_S:
-        go_on()
+        go_on(a_run)
     ended, last = _next_move(read, go_on, clock)
     time.sleep(IDLE_S)
     idle_began, idle_first = _next_move(read, _rest, clock)

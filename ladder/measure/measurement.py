@@ -242,7 +242,7 @@ class Measurement:
             train_on(self._trainer, itertools.islice(numbers, epochs), self._fence, self._validation)
 
         try:
-            self._drawn = energy_of(train, epoch_s, self._gpu.energy_j, self._clock)
+            self._drawn = energy_of(train, epoch_s, self._plan.epochs, self._gpu.energy_j, self._clock)
         except CounterError as error:
             self._not_drawn = str(error)
         self._laps.end("energy")

@@ -18,6 +18,7 @@ from ladder.measure.measurement import Laps, Measurement
 from ladder.measure.timing import Plan, TimedRun, Validation
 from ladder.records.run import Energy
 
+A_RUN = 20  # epochs
 WORKING_W, AWAKE_W, IDLE_W, AWAKE_S, MOVES_S = 400.0, 300.0, 100.0, 0.8, 0.1
 
 
@@ -25,11 +26,12 @@ class FakeGpu:
     """A clock, a trainer and a counter."""
 
     def __init__(self, epoch_s: float) -> None:
-        self.now, self.drawn, self.epoch_s, self.trained = 0.03, 0.0, epoch_s, 0
+        self.now, self.drawn, self.epoch_s, self.trained, self.waits = 0.03, 0.0, epoch_s, 0, 0
         self._shown, self._moved, self._worked = 0.0, 0.0, 0.0
 
     def train(self, epochs: int) -> None:
         self.trained += epochs
+        self.waits += 1
         self._pass(epochs * self.epoch_s, WORKING_W)
         self._worked = self.now
 
@@ -54,26 +56,28 @@ class FakeGpu:
         self.now = ends
 
 
-@pytest.mark.parametrize("epoch_s", [1e-4, 0.13, 3.0])
+@pytest.mark.parametrize("epoch_s", [1e-4, 0.004, 0.13, 3.0])
 def test_joules_watts_and_idle_power_are_those_of_the_gpu(epoch_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = FakeGpu(epoch_s)
     monkeypatch.setattr(time, "sleep", gpu.sleep)
-    found = energy_of(gpu.train, epoch_s, gpu.read, gpu.clock)
+    found = energy_of(gpu.train, epoch_s, A_RUN, gpu.read, gpu.clock)
     within = 2 * max(energy_counter.APART_S, epoch_s) / LEAST_S  # a reading comes so long after the counter has moved
     assert found.joules == pytest.approx(WORKING_W * epoch_s, rel=within)
     assert found.watts == pytest.approx(WORKING_W, rel=within)
     assert found.idle_w == pytest.approx(IDLE_W, rel=0.01)
     assert found.seconds >= LEAST_S
+    near_s = min(energy_counter.APART_S, A_RUN * epoch_s)  # between two waits near the moves at both ends
+    assert gpu.waits <= LEAST_S / (A_RUN * epoch_s) + 3 * MOVES_S / near_s + 4
 
 
 def test_a_counter_that_stands_still_is_no_counter() -> None:
     gpu = FakeGpu(0.01)
     with pytest.raises(CounterError, match="stands still"):
-        energy_of(gpu.train, 0.01, lambda: 5.0, gpu.clock)
+        energy_of(gpu.train, 0.01, A_RUN, lambda: 5.0, gpu.clock)
     assert gpu.now < energy_counter.STILL_S + 1
     gpu = FakeGpu(0.01)
     with pytest.raises(CounterError, match="does not count"):
-        energy_of(gpu.train, 0.01, lambda: None, gpu.clock)
+        energy_of(gpu.train, 0.01, A_RUN, lambda: None, gpu.clock)
     assert not gpu.trained
 
 
@@ -92,8 +96,8 @@ def test_epochs_go_on_like_those_of_a_run_with_their_validation(monkeypatch: pyt
     measured._validation = Validation(validate, lambda epoch: epoch == 2)
     measured._gpu, measured._laps = SimpleNamespace(energy_j=lambda: 1.0), Laps(time.perf_counter)
 
-    def energy_of(train: Any, epoch_s: float, *_: object) -> Energy:
-        assert epoch_s == 2.0
+    def energy_of(train: Any, epoch_s: float, a_run: int, *_: object) -> Energy:
+        assert (epoch_s, a_run) == (2.0, 3)
         train(2)
         train(2)
         return Energy(1.0, 2.0, 3.0, 4.0)

@@ -51,7 +51,7 @@ def render_study_page(results: StudyResults, home: str = "") -> str:
     return skeleton(
         title=study.title,
         provenance=" ".join(origin for origin, _ in origins(results.runs.values())) if points else "",
-        file="study.json",
+        file="*/results.json",
         first_view=overview,
         data=data,
         points=[(point.name, point_text(point)) for point in points],

@@ -176,7 +176,9 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         ways = [_filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in best]
         now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
         case = "pays" if len(now) > len(best) else "not_yet"
-        yield _filled(case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=SENTENCES["then"].join(ways))
+        yield _filled(
+            case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=SENTENCES["then"].join(ways)
+        )
     told = {"precision": numbers.precision(compiled.precision), "own": numbers.precision(graph.precision)}
     if of_graph.is_sure:
         yield _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text, **told)

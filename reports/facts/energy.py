@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ladder.records.run import Energy, Results, StageResult
+from ladder.records.run import Results, StageResult
 from reports.facts import numbers
+from reports.facts.baselines import references, rivals
 
+ENERGY_COLUMNS = ("J/epoch", "x less than", "Above idle", "ms", "W", "Idle W")
+IDLE_SPREAD_W = 4  # between the idle powers that the processes of one recorded study read
 READING = (
-    "J/epoch: what the whole GPU draws, and the host not, by NVML's counter over at least 5 s of epochs after the "
-    "timed runs, once, in one process. These are not verified; ms: each of them. Idle W: the GPU without work, but "
-    "with contexts open. Above idle: J/epoch without that, where the watts differ by more than idle ones do. Saves: "
-    "how many times as much the rung in brackets takes, which this one climbs from."
+    "J/epoch: what the whole GPU draws in an epoch, and the host not, by NVML's counter. After the timed runs one "
+    "process trains on for at least 5 s, once; nothing verifies these epochs. ms, W: an epoch and the power of that "
+    "time. Idle W: the GPU without work, but with contexts open. Above idle: J/epoch without idle power, where the two "
+    f"powers differ by more than {IDLE_SPREAD_W} W, as idle ones do. x less than: J/epoch of the rung that this one "
+    "climbs from, over its own."
 )
-IDLE_SPREAD_W = 4.0  # between the idle powers that the processes of one recorded study read
 TO_TARGET = (
-    "To an accuracy: epochs until the judged run's own validation on the test images reaches it, as many timed epochs, "
-    "and as many times J/epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a "
+    "To an accuracy: epochs until the judged run's own validation on the test images reaches it, times a timed epoch, "
+    "and times J/epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a "
     "validation, as us/step does."
 )
 
@@ -64,40 +67,41 @@ def how_to_read_energy(*runs: Results) -> str:
 
 
 def energy_cells(stage: StageResult, results: Results) -> list[str]:
-    """Under J/epoch, Saves, Above idle, ms, W and Idle W; dashes where energy was not measured."""
+    """Under `ENERGY_COLUMNS`; dashes where energy was not measured."""
     own = stage.energy
     if own is None or not own.watts:
-        return [numbers.MISSING] * 6
+        return [numbers.MISSING] * len(ENERGY_COLUMNS)
     below = next((one for one in results.stages if one.name == stage.below), None)
     more = below.energy.joules / own.joules if below and below.energy and own.joules else None
-    saves = f"{numbers.ratio(more)} ({stage.below})" if more else numbers.MISSING
+    less = f"{numbers.ratio(more)} {stage.below}" if more else numbers.MISSING
     above_w, epoch_ms = own.watts - own.idle_w, own.joules / own.watts * 1e3
-    above = f"{above_w * epoch_ms / 1e3:.2g} J" if above_w > IDLE_SPREAD_W else "within noise"
-    return [joules(own.joules), saves, above, numbers.microseconds(epoch_ms), f"{own.watts:.0f}", f"{own.idle_w:.0f}"]
+    above = f"{above_w * epoch_ms / 1e3:.2g} J" if above_w > IDLE_SPREAD_W else numbers.MISSING
+    return [joules(own.joules), less, above, numbers.microseconds(epoch_ms), f"{own.watts:.0f}", f"{own.idle_w:.0f}"]
 
 
 def saving(results: Results) -> str:
-    """`a` takes 3 J an epoch, 71% of it idle power; `b`, the most frugal reference, takes 2.6 times as much.
+    """`a` takes 3 J an epoch, 71% of it idle power; `b`, the most frugal reference at least as exact, takes 2.6 times.
 
     Empty without either.
     """
-    rung, reference = (
-        _most_frugal(stage for stage in results.stages if (stage.group == "reference") == is_reference)
-        for is_reference in (False, True)
-    )
+    rung = _most_frugal(stage for stage in results.stages if stage.group != "reference")
+    reference = _most_frugal(rivals(rung, references(results))) if rung else None
     if rung is None or reference is None:
         return ""
-    (name, drawn), (other, more) = rung, reference
-    idle, times = numbers.share(drawn.idle_w / drawn.watts), numbers.ratio(more.joules / drawn.joules).removesuffix("x")
-    own = f"`{name}` takes {joules(drawn.joules)} an epoch, {idle} of it idle power"
-    return f"{own}; `{other}`, the most frugal reference, takes {times} times as much"
+    own, other = rung.energy, reference.energy
+    assert own is not None
+    assert other is not None
+    idle, times = numbers.share(own.idle_w / own.watts), numbers.ratio(other.joules / own.joules).removesuffix("x")
+    return (
+        f"`{rung.name}` takes {joules(own.joules)} an epoch, {idle} of it idle power; `{reference.name}`, the most "
+        f"frugal reference at least as exact, takes {times} times as much"
+    )
 
 
-def _most_frugal(stages: Iterable[StageResult]) -> tuple[str, Energy] | None:
+def _most_frugal(stages: Iterable[StageResult]) -> StageResult | None:
     """The stage that takes least energy for an epoch; None if none was measured."""
-    measured = [(stage.name, stage.energy) for stage in stages if stage.energy is not None]
-    spent = [(name, own) for name, own in measured if own.joules and own.watts]
-    return min(spent, key=lambda one: one[1].joules, default=None)
+    measured = [(stage.energy.joules, stage) for stage in stages if stage.energy and stage.energy.joules]
+    return min(measured, key=lambda one: one[0], default=(0.0, None))[1]
 
 
 def why_none(results: Results) -> str:

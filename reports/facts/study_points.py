@@ -160,7 +160,7 @@ def point_text(point: Point) -> str:
 def setting_text(key: str, value: Any) -> str:
     """A setting with its value: `hidden 64`, `no validation`."""
     if key == "validate_every" and value in (0, 1):
-        return "validation after every epoch" if value else "no validation"
+        return "with validation" if value else "no validation"
     return f"{setting(key)} {value_text(value)}"
 
 

@@ -166,7 +166,7 @@ def _study_trust(results: StudyResults) -> Iterator[str]:
     timed = [stage for stage in stages if step_us(stage) is not None]
     made = " that was made" if any(stage.not_made for stage in timed) else ""
     points = numbers.count(len(results.measured), "point")
-    parts = [f"{numbers.count(len(timed), 'time')} at {points} passed every check{made}"]
+    parts = [f"{numbers.count(len(timed), 'measurement')} at {points} passed every check{made}"]
     for status in ("failed", "crashed"):
         if number := sum(stage.status == status for stage in stages):
             parts.append(f"{number} {status}")

@@ -144,8 +144,8 @@ class Panel:
         wanted = [self.place(value, top) for _, _, (_, value) in labelled]
         places = spread_apart(wanted, top, self.height, LABEL)
         for (line, label, (step, _)), end, middle in zip(labelled, wanted, places, strict=True):
-            way = [(across(step), end), (RIGHT + 14, middle), (LABELS - 6, middle)]
-            canvas.line(way, line.colour, width=line.width, dash=line.dash)
+            canvas.line([(across(step), end), (RIGHT + 14, middle)], "faint", width=0.5)
+            canvas.line([(RIGHT + 14, middle), (LABELS - 6, middle)], line.colour, width=line.width, dash=line.dash)
             canvas.text(LABELS, middle + 1, label[0], "limit" if line.colour == "limit" else "ink", look="small bold")
             canvas.text(LABELS, middle + 14, label[1], "faint", look="small")
 
@@ -184,7 +184,8 @@ def _distances(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> 
         if limits := [one.limit for one in own if one.limit is not None]:
             lines.append(Line(dict.fromkeys((0, max(own[0].by_step)), min(limits)), "limit", 0.7, dash))
         colour: Colour = "limit" if any(one.within is False for one in own) else "ink"
-        label = (words, f"{'largest: ' if len(own) > 1 else ''}{name_of(worst.stage)}")
+        limit = f"; limit {numbers.error(min(limits))}" if limits else ""
+        label = (words, f"{'largest: ' if len(own) > 1 else ''}{name_of(worst.stage)}{limit}")
         lines.append(Line(by_step, colour, 1.4, dash, label))
     return lines
 

@@ -79,7 +79,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *_ablations(results, figures),
         *_published(results),
         "## Details",
-        *folded("Missing times", [bullets(failures)] if (failures := not_passed(results)) else []),
+        *folded("Missing times" if timed else "Missing stages", [bullets(failures)] if (failures := not_passed(results)) else []),
         *folded("Points", [table(("Point", "Status", "Problem"), points)]),
         *folded("Provenance", _provenance(results)),
     ]
@@ -270,8 +270,9 @@ def _oracle_distances(results: StudyResults) -> Iterator[str]:
         return
     yield "## Distance from the oracle's curves"
     yield (
-        "The largest distance in training loss at any point of any seed, relative to the oracle's loss in its first "
-        "epoch. The limit is verification's least of all seeds, for whole epochs, which are steadier than steps."
+        "The largest distance in training loss in any part of any seed, as a share of the oracle's loss in its first "
+        "epoch. The limit is the one that verification sets for an epoch's loss, of the strictest seed. Each part of "
+        "some steps has a trainer of its own, which goes on from the last one's parameters; nothing is timed."
     )
     for name, points in groups.items():
         distances = oracle_distances([results.runs[point.name] for point in points])

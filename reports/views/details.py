@@ -9,7 +9,7 @@ from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.baselines import sm_mhz
-from reports.facts.energy import energy_cells, has_energy, how_to_read_energy, to_accuracy
+from reports.facts.energy import ENERGY_COLUMNS, energy_cells, has_energy, how_to_read_energy, to_accuracy
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
 from reports.facts.run_table import BOUNDS, CYCLES, Row, caption, dataset_name, rows, title_of, validated
@@ -136,7 +136,7 @@ def all_columns(results: Results) -> Grid:
 def energy(results: Results) -> Section:
     """Joules an epoch, and the way to an accuracy, of the stages that have either."""
     target = results.settings.target_accuracy
-    columns = ["J/epoch", "Saves", "Above idle", "ms", "W", "Idle W"] if has_energy(results) else []
+    columns = ENERGY_COLUMNS if has_energy(results) else ()
     header = ["Stage", *columns]
     header += [f"To {numbers.share(target)}"] if target is not None else []
     lines = []

@@ -32,7 +32,7 @@ RUNS = sorted(path.parent for path in REFERENCE.glob("h*/*/results.json"))
 STUDIES = sorted(path.parent for path in REFERENCE.glob("*/studies/*/study.json"))
 EXACT = {"float32": 3, "tf32": 2, "bfloat16": 1, "float16": 1}
 CLASSES = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
-VALIDATION = {"0": "no validation", "1": "validation after every epoch"}
+VALIDATION = {"0": "no validation", "1": "with validation"}
 FACTOR = r"(\d[\d,]*\.?\d*)x"
 
 

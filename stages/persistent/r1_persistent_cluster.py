@@ -1,7 +1,7 @@
 """Persistent cluster: one launch on 16 multiprocessors trains an epoch; weights stay on the chip.
 
 Why: in a graph a step is still eight kernels, about 1 us apart, and each fetches its predecessor's results from
-memory. Softmax regression has only 31 KB of weights, and 2 MFLOP a step.
+memory. Softmax regression has only 31 KB of weights, and 4 MFLOP a step.
 
 Change: launch. One thread-block cluster of sixteen multiprocessors trains an epoch: weights in registers, logits and
 their gradients through distributed shared memory. It absorbs gemm, epilogue, head and update. A second kernel on the

@@ -79,7 +79,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *_ablations(results, figures),
         *_published(results),
         "## Details",
-        *folded("Missing times" if timed else "Missing stages", [bullets(failures)] if (failures := not_passed(results)) else []),
+        *folded("Missing results", [bullets(failures)] if (failures := not_passed(results)) else []),
         *folded("Points", [table(("Point", "Status", "Problem"), points)]),
         *folded("Provenance", _provenance(results)),
     ]

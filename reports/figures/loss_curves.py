@@ -80,8 +80,8 @@ def curves(runs: Sequence[Results]) -> Canvas:
         canvas.text(place, bottom + 16, f"{epoch}", "faint", anchor="middle", look="small")
     canvas.text((LEFT + RIGHT) / 2, bottom + 32, "epoch", "faint", anchor="middle", look="small")
     if distances:
-        words = f"Distance: the largest of a precision's stages and of all seeds, in each {PARTS}th of training."
-        limits = " Red: their least limit, set for whole epochs." if judged else ""
+        words = f"Distance: the largest of a precision's stages, the farthest named, in each {PARTS}th of training."
+        limits = " Red: the least limit, for whole epochs." if judged else ""
         canvas.text(12, bottom + 50, f"{words}{limits}", "faint", look="small")
     return canvas
 
@@ -185,7 +185,7 @@ def _distances(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> 
             lines.append(Line(dict.fromkeys((0, max(own[0].by_step)), min(limits)), "limit", 0.7, dash))
         colour: Colour = "limit" if any(one.within is False for one in own) else "ink"
         limit = f"; limit {numbers.error(min(limits))}" if limits else ""
-        label = (words, f"{'largest: ' if len(own) > 1 else ''}{name_of(worst.stage)}{limit}")
+        label = (words, f"{name_of(worst.stage)}{limit}")
         lines.append(Line(by_step, colour, 1.4, dash, label))
     return lines
 

@@ -73,7 +73,7 @@ MEASURING: tuple[Option, ...] = (
     REMEASURE,
     ("--precision", "P%", "add rounds until 95% intervals are this narrow"),
     _with_default("--at-once", "N", "processes side by side: checks, but no times"),
-    ("--lock-clocks", "MHZ", "hold the GPU's clock; needs an administrator"),
+    ("--energy", None, "tell joules an epoch, by the GPU's own counter"),
 )
 CURVES: Option = _with_default("--curve-steps", "N", "record loss and accuracy every N steps; 0: never")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
@@ -90,7 +90,7 @@ SELDOM: tuple[Option, ...] = (
     ("--prepare-at-once", "N", ""),
     GPUS,
     ("--fresh-limits", None, ""),
-    ("--energy", None, ""),
+    ("--lock-clocks", "MHZ", ""),
     ("--target-accuracy", "P%", ""),
 )
 ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional

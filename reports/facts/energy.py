@@ -15,13 +15,13 @@ READING = (
     "J/epoch: what the whole GPU draws in an epoch, and the host not, by NVML's counter. After the timed runs one "
     "process trains on for at least 5 s, once; nothing verifies these epochs. ms, W: an epoch and the power of that "
     "time. Idle W: the GPU without work, but with contexts open. Above idle: J/epoch without idle power, where the two "
-    f"powers differ by more than {IDLE_SPREAD_W} W, as idle ones do. x less than: J/epoch of the rung that this one "
-    "climbs from, over its own."
+    f"powers differ by more than {IDLE_SPREAD_W} W, since idle ones lie nearly as far apart. x less than: J/epoch of "
+    "the rung that this one climbs from, over its own."
 )
 TO_TARGET = (
     "To an accuracy: epochs until the judged run's own validation on the test images reaches it, times a timed epoch, "
-    "and times J/epoch. Rounding alone moves it by epochs, so compare J/epoch. Every epoch includes a "
-    "validation, as us/step does."
+    "and times J/epoch. Rounding alone moves it by epochs, so compare J/epoch. There every epoch includes "
+    "a validation, as us/step does."
 )
 
 
@@ -91,7 +91,7 @@ def saving(results: Results) -> str:
     own, other = rung.energy, reference.energy
     assert own is not None
     assert other is not None
-    idle, times = numbers.share(own.idle_w / own.watts), numbers.ratio(other.joules / own.joules).removesuffix("x")
+    idle, times = f"{own.idle_w / own.watts:.0%}", numbers.ratio(other.joules / own.joules).removesuffix("x")
     return (
         f"`{rung.name}` takes {joules(own.joules)} an epoch, {idle} of it idle power; `{reference.name}`, the most "
         f"frugal reference at least as exact, takes {times} times as much"

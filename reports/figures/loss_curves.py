@@ -175,7 +175,7 @@ def _distances(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> 
     lines = []
     if apart := thinned(seed_distances(runs)):
         words = f"oracle, {len(runs)} seeds: {numbers.error(max(apart.values()))}"
-        lines.append(Line(apart, "step", 4, label=(words, "the largest, from seed to seed")))
+        lines.append(Line(apart, "step", 4, label=(words, "seed to seed, on other images")))
     for precision, dash in DASHES.items():
         if not (own := [one for one in distances if one.stage.precision == precision]):
             continue
@@ -184,7 +184,7 @@ def _distances(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> 
         if limits := [one.limit for one in own if one.limit is not None]:
             lines.append(Line(dict.fromkeys((0, max(own[0].by_step)), min(limits)), "limit", 0.7, dash))
         colour: Colour = "limit" if any(one.within is False for one in own) else "ink"
-        limit = f"; limit {numbers.error(min(limits))}" if limits else ""
+        limit = f"; limit {numbers.error(worst.limit)}" if worst.limit is not None else ""
         label = (words, f"{name_of(worst.stage)}{limit}")
         lines.append(Line(by_step, colour, 1.4, dash, label))
     return lines

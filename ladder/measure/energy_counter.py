@@ -28,8 +28,8 @@ def energy_of(
 ) -> Energy:
     """What training draws, and the GPU without work; raises CounterError.
 
-    `train` trains for a number of epochs and waits for them, `epoch_s` is an epoch's time in seconds, a timed run waits
-    after `a_run` epochs, as this does but near the counter's moves, and `read` gives the counter in joules.
+    `train` trains for a number of epochs and waits for them: `a_run`, the epochs of a timed run, and fewer near the
+    counter's moves, by `epoch_s`, an epoch's time in seconds. `read` gives the counter in joules.
     """
     trained, few = 0, max(1, min(a_run, round(APART_S / epoch_s))) if epoch_s > 0 else 1
 

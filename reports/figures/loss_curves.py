@@ -179,7 +179,8 @@ def _distances(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> 
     for precision, dash in DASHES.items():
         if not (own := [one for one in distances if one.stage.precision == precision]):
             continue
-        by_step, worst = thinned(largest(one.by_step for one in own)), max(own, key=lambda one: one.worst)
+        by_step = thinned(largest(one.by_step for one in own))
+        worst = max(own, key=lambda one: (one.within is False, one.worst))  # one outside its limit comes first
         words = f"{numbers.precision(precision)}, {numbers.count(len(own), 'stage')}: {numbers.error(worst.worst)}"
         if limits := [one.limit for one in own if one.limit is not None]:
             lines.append(Line(dict.fromkeys((0, max(own[0].by_step)), min(limits)), "limit", 0.7, dash))

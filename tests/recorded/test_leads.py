@@ -181,6 +181,17 @@ def test_readme_begins_with_recorded_times() -> None:
     assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph.partition(" Each")[0])] == recorded
 
 
+def test_what_the_readme_shows_is_recorded() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("in us/step:")[2].partition("<!--")[0]
+    run = stages(ROOT / "results/reference/h100-80gb-hbm3/logistic")
+    libraries = [host_us(named(run, name)) for name in ("cublas", "sparse-metrics", "cudnn-softmax")]
+    rungs = [host_us(named(run, name)) for name in ("cuda-graph", "fused-bias", "persistent-grid")]
+    recorded = [min(libraries), max(libraries), *rungs, 16, host_us(named(run, "persistent-cluster"))]  # 16 blocks
+    shown = re.findall(r"\b\d+(?:\.\d+)?\b", text)
+    digits = [len(number.partition(".")[2]) for number in shown]
+    assert shown == [f"{us:.{places}f}" for us, places in zip(recorded, digits, strict=True)]
+
+
 def _created(folder: Path) -> str:
     return str(plain(folder)["created"])
 

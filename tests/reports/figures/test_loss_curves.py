@@ -64,6 +64,11 @@ def test_a_stage_that_is_off_is_named_and_lifts_the_line_of_its_precision(loss: 
     assert line[-1] < min(line[:-1])
 
 
+def test_a_stage_outside_its_own_limit_is_named_before_farther_ones() -> None:
+    strict = [replace_stage(run, "naive", checks=[Check("loss curve", 0.0, 1e-12, passed=True)]) for run in RUNS]
+    assert "naive; limit 1.0e-12" in words(curves(strict).svg())
+
+
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_thirty_stages_take_few_bytes_and_no_text_lies_on_another(seeds: int) -> None:
     for names in ([""], [f"-early-fp{index}" for index in range(5)]):

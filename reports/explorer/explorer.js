@@ -497,7 +497,8 @@
   async function unpack() {
     const packed = Uint8Array.from(atob(find("#packed").textContent), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-    return JSON.parse(await new Response(stream).text());
+    const pieces = (await new Response(stream).text()).split("\n"), order = JSON.parse(pieces.pop()); // as html.py has it
+    return JSON.parse(order.map((number) => pieces[number]).join(""));
   }
 
   async function begin() {

@@ -6,6 +6,8 @@ Networks are the recorded ones, wide ones and large batches. Variants are built 
 alone. Both have a limit of time; a failed or late variant ends its process, and the next wave has a new one. A row has
 the microseconds of a step, the seconds of preparation beside others, and how far the parameters are from float64 after
 an epoch. The fastest variant is kept if it is as exact as the default; one within the noise of the default is not.
+A wave has one variant of many networks, since a wave lasts as long as its slowest, and variants that try many kernels
+take minutes. They come last. Each wave's winners are kept at once, so that an interruption costs what was not tried.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ import os
 import statistics
 import sys
 import time
+import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.connection import Connection
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Self
 
@@ -235,7 +239,8 @@ def _serve(connection: Connection, caches: str, build: Build) -> None:
             said: Result | str = timed()
             del timed  # and what it holds, before the next is built
         except Exception as error:
-            said = one_line(error)[:160]
+            at = traceback.extract_tb(error.__traceback__)[-1]  # some say nothing else
+            said = f"{one_line(error)[:160]} ({Path(at.filename).name}:{at.lineno})"
         connection.send(said)
 
 
@@ -246,14 +251,9 @@ def wave(trials: Sequence[Trial], builders: Sequence[Builder]) -> list[Answer]:
     return [failed or builder.begin(None).answer() for builder, failed in zip(busy, answers, strict=True)]
 
 
-def tune(stage: str, problem: Problem, gpu: str, answers: Iterable[tuple[str, Answer]]) -> Choice | None:
-    """Print a row for each variant's answer, and choose; None if the default has no result."""
+def chosen(stage: str, problem: Problem, gpu: str, results: Mapping[str, Result]) -> Choice | None:
+    """The choice that variants' results make; None if the default has none."""
     tuned = TUNED[stage]
-    results: dict[str, Result] = {}
-    for variant, said in answers:
-        print(f"{stage:16} {network(problem):28} {variant:42} {said}", flush=True)
-        if isinstance(said, Result):
-            results[variant] = said
     if tuned.default not in results:
         return None
     name, default = winner(results, tuned.default), results[tuned.default]
@@ -281,19 +281,25 @@ def tune_all(
     for stage in stages:  # each by new processes, so that none holds two libraries
         tuned = TUNED[stage]
         names = [name for name in tuned.variants if not only or name in (tuned.default, *only)]
-        trials = [Trial(stage, problem, name) for problem in problems for name in names]
+        trials = [Trial(stage, problem, name) for name in names for problem in problems]
+        results: dict[Problem, dict[str, Result]] = {problem: {} for problem in problems}
+        choices: dict[Problem, Choice] = {}
         with TemporaryDirectory(ignore_cleanup_errors=True) as caches, ExitStack() as stack:
             builders = [stack.enter_context(closing(Builder(seconds, caches))) for _ in range(at_once)]
-            firsts = range(0, len(trials), at_once)
-            answers = (said for first in firsts for said in wave(trials[first : first + at_once], builders))
-            for problem in problems:
-                # The names end first, so a choice is kept before the next wave.
-                choice = tune(stage, problem, gpu, zip(names, answers, strict=False))
-                if choice is None:
-                    print(f"{stage:16} {network(problem):28} nothing kept: its default has no time", flush=True)
-                else:
-                    keep([choice])
-                    print(f"{stage:16} {network(problem):28} kept: {choice.variant}", flush=True)
+            for first in range(0, len(trials), at_once):
+                those = trials[first : first + at_once]
+                for trial, said in zip(those, wave(those, builders), strict=True):
+                    print(f"{stage:16} {network(trial.problem):28} {trial.variant:42} {said}", flush=True)
+                    if isinstance(said, Result):
+                        results[trial.problem][trial.variant] = said
+                    if choice := chosen(stage, trial.problem, gpu, results[trial.problem]):
+                        choices[trial.problem] = choice
+                keep(choices.values())
+        for problem in problems:
+            kept = (
+                f"kept: {choices[problem].variant}" if problem in choices else "nothing kept: its default has no time"
+            )
+            print(f"{stage:16} {network(problem):28} {kept}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

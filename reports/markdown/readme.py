@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from ladder.records.run import Results, StageResult, load
+from ladder.records.run import Results, StageResult, all_results, load
 from ladder.records.study import INDEX, Study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
@@ -24,6 +24,7 @@ from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
 from reports.facts.warnings import notices
+from reports.markdown.climb import FOLDER
 from reports.markdown.tables import cell, code, figure_links, notice_blocks, table
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
@@ -37,7 +38,7 @@ class RecordedRuns:
 
     @cached_property
     def _runs(self) -> list[tuple[Path, Results]]:
-        return [(file.parent, load(file)) for file in sorted(self.reference.glob("*/*/results.json"))]
+        return [(file.parent, load(file)) for file in all_results(self.reference, "*/*")]
 
     @cached_property
     def studies(self) -> list[StudyResults]:
@@ -54,20 +55,20 @@ class RecordedRuns:
 
 
 def picture_block(runs: Runs) -> str:
-    """The picture of the newest GPU's first run with a timed rung; empty without one."""
-    timed = [folder for folder, run in _of_newest_gpu(runs) if headline_rungs(run, MOST_RUNGS)]
+    """The picture of the first run with a timed rung on the front page's GPU; empty without one."""
+    timed = [folder for folder, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)]
     return "".join(figure_links(["ladder.svg"], f"{timed[0]}/figures")) if timed else ""
 
 
 def ladder_block(runs: Runs) -> str:
-    """The ladder of the newest GPU's first run: at most 15 rungs, each beside the rung that it climbs from."""
-    return "\n\n".join(block for folder, run in _of_newest_gpu(runs)[:1] for block in _ladder(folder, run))
+    """The ladder of the first run on that GPU: at most 15 rungs, each beside the rung that it climbs from."""
+    return "\n\n".join(block for folder, run in _on_front_page(runs)[:1] for block in _ladder(folder, run))
 
 
-def _of_newest_gpu(runs: Runs) -> Runs:
-    """The runs of the GPU that was recorded last."""
-    newest = max(runs, key=lambda run: run[1].created, default=None)
-    return [run for run in runs if newest and _gpu(run) == _gpu(newest)]
+def _on_front_page(runs: Runs) -> Runs:
+    """The runs of the GPU of which README and the climb tell, else of the one that was recorded last."""
+    last = max(runs, key=lambda run: (f"/{FOLDER}/" in f"/{run[0]}/", run[1].created), default=None)
+    return [run for run in runs if last and _gpu(run) == _gpu(last)]
 
 
 def networks_block(runs: Runs) -> str:

@@ -2,8 +2,8 @@
 
 The step of a stage that many networks have recorded is a sum of terms. Other rungs change the time of the rung below
 by a term or two. A network with its batch size is one point. Its error, as a logarithm, is that of a fit to all points
-that are not like it; a stage whose error exceeds 40 % gets no model. The command prints the errors, and how many
-remarks on networks left out are right.
+that are not like it; a stage whose error exceeds 40 % gets no model. The errors, and how many remarks on networks left
+out are right, go to docs/method.md.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ ALIKE = 1.5  # networks within this factor in layers, weights and batch foretell
 LEAST = 0.01  # of a time, that an estimate counts as
 FAR, FEWEST = 4, 6  # doublings to the nearest network, and networks that a fit needs
 ITERATIONS = 30  # each halves the distance to the smallest errors
+PAGE = ROOT / "docs" / "method.md"
+BEGIN, END = "<!-- costs:begin (python -m tools.fit_costs) -->\n", "<!-- costs:end -->\n"
 KERNELS = ("step", "layer", "million weights", "million products")
 GRID = ("step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows")
 CLUSTER = ("hop", "image", "million weights")
@@ -69,20 +71,34 @@ Points = dict[str, dict[Network, Timed]]  # by rung
 
 
 def main() -> int:
-    """Fit, write and report; returns the exit code."""
+    """Fit and write; returns the exit code."""
     model, points = fitted_costs()
     atomic_write(FILE, msgspec.json.format(msgspec.json.encode(model), indent=1) + b"\n")
-    for name, rung in model.rungs.items():
-        of = f"of {rung.on}" if rung.on else "of the whole time"
-        print(f"{name:18}{rung.networks:3} networks, error {rung.error:5.1%} {of}", end="; ")
-        print(f"median {rung.median:.1%}, 90 % within {rung.most:.1%}")
+    atomic_write(PAGE, with_errors(PAGE.read_text(encoding="utf-8"), model, points))
     print(f"no model, error above {MOST_ERROR:.0%}: {', '.join(points.keys() - model.rungs.keys()) or 'none'}")
-    print(f"errors grow by {model.wider:.0%} for each doubling to the nearest network, but the first")
-    judged = Counter(verdict for network in networks_of(points) for verdict in verdicts(model, points, network))
-    print(
-        f"remarks on networks left out, and losses of more than {LOSS:.0%} without one: {dict(sorted(judged.items()))}"
-    )
     return 0
+
+
+def with_errors(text: str, model: Costs, points: Points) -> str:
+    """The page with today's errors between its markers; ValueError without markers."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
+    judged = Counter(verdict for network in networks_of(points) for verdict in verdicts(model, points, network))
+    rows = [
+        f"| `{name}` | {rung.networks} | {rung.median:.0%} | {rung.most:.0%} |\n"
+        for name, rung in model.rungs.items()
+        if not rung.on
+    ]
+    return "".join((
+        before, begin,
+        "| stage | networks | median error | nine in ten within |\n| --- | ---: | ---: | ---: |\n", *rows,
+        f"\n- A doubling of the distance to the nearest recorded network, beyond the first: {model.wider:.0%} more.\n",
+        f"- Remarks: {judged['right']} right, {judged['wrong']} wrong, {judged['unmeasured']} on a rung that was not "
+        f"measured. Losses of more than {LOSS:.0%} without one: {judged['missed']}.\n",
+        end, after,
+    ))  # fmt: skip
 
 
 def fitted_costs(folder: Path = ROOT / FOLDER) -> tuple[Costs, Points]:

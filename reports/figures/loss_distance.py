@@ -15,9 +15,6 @@ from reports.figures.ladder import COLOURS
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 CHECK = "loss curve"  # as verification names it
-SINCE_CONTROLS = "trained parameters"  # begins the names of checks that are as old as limits by controls
-BY_CONTROLS = "limit by controls", "Limits: of what rounding alone does to the oracle, in each precision."
-CONSTANT = "constant limit", "Limits: constants by precision, of code older than today's limits by controls."
 LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
 TOP, ROW, BOTTOM = 88, 19, 62
 
@@ -56,18 +53,14 @@ def loss_distance(results: Results) -> Canvas:
         if LEFT <= (at := place(10.0**power)) <= RIGHT:
             canvas.line([(at, TOP - 6), (at, bottom)], "grid")
             canvas.text(at, bottom + 15, f"1e{power}", "faint", anchor="middle", look="small")
-    label, limits = BY_CONTROLS if _is_by_controls(distances) else CONSTANT
-    canvas.text(place(distances[0].limit), TOP - 12, label, "limit", anchor="middle", look="small bold")
+    canvas.text(place(distances[0].limit), TOP - 12, "limit by controls", "limit", anchor="middle", look="small bold")
     for index, distance in enumerate(distances):
         _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), place)
     foot = "Dot: largest distance of a judged epoch's loss from the oracle's, as a share of the oracle's first loss."
     canvas.text(12, bottom + 36, foot, "faint", look="small")
-    canvas.text(12, bottom + 52, limits, "faint", look="small")
+    foot = "Limits: of what rounding alone does to the oracle, in each precision."
+    canvas.text(12, bottom + 52, foot, "faint", look="small")
     return canvas
-
-
-def _is_by_controls(distances: Sequence[LossDistance]) -> bool:
-    return any(check.what.startswith(SINCE_CONTROLS) for distance in distances for check in distance.stage.checks)
 
 
 def _verdict(distances: Sequence[LossDistance]) -> str:

@@ -610,7 +610,7 @@ def test_a_dry_run_tells_stages_and_time_and_leaves_nothing(
 
 
 def test_a_dry_run_tells_how_long_the_newest_such_run_took(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    record = SCRIPT.parent / "results" / "reference" / "amd-epyc-2-cores" / "logistic" / "results.json"
+    record = SCRIPT.parent / "results" / "reference" / "amd-epyc-2-cores" / "logistic" / "results.json.gz"
     (here / "runs" / "old").mkdir(parents=True)
     save(replace(load(record), seconds=170.0), here / "runs" / "old" / "results.json")
     assert main(["--stages", "numpy", "--dry-run"]) == 0

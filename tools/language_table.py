@@ -21,7 +21,7 @@ from typing import NamedTuple
 from common.files import atomic_write
 from common.source_hash import cuda_form
 from ladder.records.profile import Kind
-from ladder.records.run import Results, load
+from ladder.records.run import Results, all_results, load
 from reports.facts.provenance import gpu_name
 from tools.language_figure import LanguageBar, figure
 
@@ -207,7 +207,7 @@ Found = dict[str, dict[tuple[str, Twin], Measured]]
 def found_in(folder: Path) -> Found:
     """What one machine's records hold, by network: of its own runs, and of the reference's with the same problem."""
     runs = [load(file) for file in sorted(folder.rglob("results.json"))]
-    reference = [load(file) for file in sorted((RECORDS.parent / "reference" / folder.name).glob("*/results.json"))]
+    reference = [load(file) for file in all_results(RECORDS.parent / "reference" / folder.name)]
     times: Found = {}
     for name in sorted({run.problem.network for run in runs}):
         own = [run for run in runs if run.problem.network == name]

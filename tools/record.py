@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from common.cuda.driver import devices
-from ladder.records.run import Results, load
+from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
 
 ROOT = Path(__file__).parents[1]
@@ -128,14 +128,14 @@ def slug(results: Results) -> str:
 
 
 def _keep(measured: Path, kept: Path) -> None:
-    """Replace a record, without what git does not keep, and with the points of a study packed."""
+    """Replace a record, packed and without what git does not keep."""
     for folder in [path for path in measured.rglob("*") if path.name in ("logs", "profiles", "jobs")]:
         shutil.rmtree(folder)
     shutil.rmtree(kept, ignore_errors=True)
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(measured, kept)
-    for point in kept.glob("*/results.json"):
-        subprocess.run(["gzip", "-nf", str(point)], check=True)
+    for run in all_results(kept, "**"):
+        subprocess.run(["gzip", "-nf", str(run)], check=True)
 
 
 def _ladder(root: Path, *words: str) -> int:

@@ -69,7 +69,7 @@ def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
     if not name.startswith(PREFIX):
         return [(visible(name), load(Path(name)))]
     gpu, _, problem = name.removeprefix(PREFIX).partition("/")
-    known = sorted(path.parent for path in reference.glob("*/*/results.json"))
+    known = [path.parent for path in all_results(reference, "*/*")]
     wanted = [folder for folder in known if folder.parent.name == gpu and problem in ("", folder.name)]
     if not wanted:
         recorded = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in known)
@@ -86,7 +86,7 @@ def recorded_like(results: Results, reference: Path) -> Results | None:
     recorded = list[Results]()
     for folder in _recorded(reference):
         with suppress(ResultsError):
-            other = load_once(folder / "results.json")
+            other = load_once(results_in(folder))
             is_alike = bool(gpu_name(other)) == bool(gpu_name(results))
             if is_alike and other.created != results.created and not cannot_compare(results, other):
                 recorded.append(other)
@@ -157,7 +157,7 @@ def _recorded(reference: Path) -> list[Path]:
         widths = [int(word) for word in folder.name.split("-") if word.isdigit()]
         return folder.parent.name, len(widths), widths
 
-    return sorted((path.parent for path in reference.glob("*/*/results.json")), key=gpu_and_widths)
+    return sorted((path.parent for path in all_results(reference, "*/*")), key=gpu_and_widths)
 
 
 def _points(reference: Path) -> list[Path]:

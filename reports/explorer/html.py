@@ -71,8 +71,7 @@ def packed(data: Any) -> str:
     Rungs' articles are alike, but farther apart than gzip looks back. So the JSON is cut before elements: its pieces
     are sorted, one a line, and the last line has their numbers in the order of the JSON.
     """
-    whole = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    pieces = re.split(ELEMENT, whole)
+    pieces = re.split(ELEMENT, json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False))
     numbers = {piece: number for number, piece in enumerate(sorted(set(pieces)))}
     text = "\n".join([*numbers, str([numbers[piece] for piece in pieces])])
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()

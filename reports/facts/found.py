@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ladder.records.program import ROOT
-from ladder.records.run import Results, StageResult, load_once
+from ladder.records.run import Results, StageResult, all_results, load_once
 from reports.facts import numbers
 from reports.facts.baselines import ratio
 from reports.facts.predictions import expanded
@@ -50,7 +50,7 @@ def recorded_networks(recorded: Path, text: str, *, on_gpu: bool) -> Mapping[str
 
     A sentence of *Found* tells of one machine: two would not agree with it. Raises ResultsError for an unusable file.
     """
-    runs = [run for run in map(load_once, sorted(recorded.glob("*/*/results.json"))) if bool(gpu_name(run)) == on_gpu]
+    runs = [run for run in map(load_once, all_results(recorded, "*/*")) if bool(gpu_name(run)) == on_gpu]
     machines = [machine for machine, _ in Counter(map(machine_name, runs)).most_common()]
     named = [machine for gpu in GPU.findall(text) for machine in machines if gpu in GPU.findall(machine)]
     return {run.problem.network: run for run in reversed(runs) if machine_name(run) == [*named, *machines][0]}

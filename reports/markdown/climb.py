@@ -280,7 +280,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     templates = [*sorted((folder / TEMPLATES).glob(f"*{ENDING}")), *folder.parent.glob(ESSAY)]
     if not templates:
         return []
-    files = sorted(reference.glob(f"{FOLDER}/*/results.json"))
+    files = all_results(reference, f"{FOLDER}/*")
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / LANGUAGES_ON).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)

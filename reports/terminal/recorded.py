@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from ladder.records.run import ProblemRecord, Results, ResultsError, load_once
+from ladder.records.run import ProblemRecord, Results, ResultsError, all_results, load_once
 from reports.facts.provenance import gpu_name
 from reports.terminal.conclusion import print_link
 from reports.terminal.console_layout import has_symbols, say
@@ -29,7 +29,7 @@ def nearest_recorded(results: Results, recorded: Path) -> tuple[Path, Results] |
     if not lacks_gpu(results):
         return None
     runs = []
-    for path in sorted(recorded.glob("*/*/results.json")):
+    for path in all_results(recorded, "*/*"):
         with suppress(ResultsError):
             if gpu_name(run := load_once(path)):
                 runs.append((path.parent, run))

@@ -28,7 +28,7 @@ from reports.views.rung_view import rung_view
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
-RUNS = sorted(path.parent for path in REFERENCE.glob("h*/*/results.json"))
+RUNS = sorted(path.parent for path in REFERENCE.glob("h*/*/results.json.gz"))
 STUDIES = sorted(path.parent for path in REFERENCE.glob("*/studies/*/study.json"))
 EXACT = {"float32": 3, "tf32": 2, "bfloat16": 1, "float16": 1}
 CLASSES = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
@@ -37,10 +37,8 @@ FACTOR = r"(\d[\d,]*\.?\d*)x"
 
 
 def plain(folder: Path) -> dict[str, Any]:
-    """The record of a run, which gzip has packed if it is a study's point."""
-    packed = folder / "results.json.gz"
-    raw = gzip.decompress(packed.read_bytes()) if packed.exists() else (folder / "results.json").read_bytes()
-    found: dict[str, Any] = json.loads(raw)
+    """The record of a run."""
+    found: dict[str, Any] = json.loads(gzip.decompress((folder / "results.json.gz").read_bytes()))
     return found
 
 
@@ -215,7 +213,7 @@ def newest(study: str) -> Path:
     """The study's folder of the GPU that was recorded last."""
 
     def created(folder: Path) -> str:
-        return max(_created(file.parent) for file in folder.glob("*/results.json*"))
+        return max(_created(file.parent) for file in folder.glob("*/results.json.gz"))
 
     return max((folder for folder in STUDIES if folder.name == study), key=created)
 

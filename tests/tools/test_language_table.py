@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
+from ladder.records.run import load, save
 from stages.registry import load_all
 from tools import language_table
 from tools.language_code import PAGE, RECORD, code_page, instructions
@@ -35,7 +35,7 @@ def test_twins_change_the_same_part_of_the_same_parent() -> None:
 
 
 def test_a_missing_time_is_an_error_and_no_empty_cell(tmp_path: Path) -> None:
-    shutil.copy(RECORDS.parent / "reference" / "h200" / "logistic" / "results.json", tmp_path)
+    save(load(RECORDS.parent / "reference" / "h200" / "logistic"), tmp_path / "results.json")
     with pytest.raises(ValueError, match="no run has times of fused-head, triton-head"):
         found_in(tmp_path)
 

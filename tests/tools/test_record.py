@@ -80,7 +80,7 @@ def test_every_network_is_measured_before_the_first_record_is_replaced(tree: Tre
         f"study tools/networks.toml --out runs/record/networks --points {points}",
         *(f"report results/reference/h200/{name}" for name in record.DEFAULT),
     ]
-    assert tree.kept() == {f"{name}/results.json" for name in record.DEFAULT} | {"studies/depth/old"}
+    assert tree.kept() == {f"{name}/results.json.gz" for name in record.DEFAULT} | {"studies/depth/old"}
     assert not list((tree.root / "runs").rglob("*.json"))
     assert not [path for path in (tree.root / "results").rglob("*") if path.name in ("logs", "jobs")]
 
@@ -103,7 +103,7 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
     tree.gpu = "NVIDIA H100 80GB HBM3"
     assert record.main(["logistic", "--on", "slurm", "--slurm", "time=60"], tree.root) == 0
     assert tree.log[-2].endswith("--points hidden-none --on slurm --slurm time=60")
-    assert tree.kept("h100-80gb-hbm3") == {"logistic/results.json"}
+    assert tree.kept("h100-80gb-hbm3") == {"logistic/results.json.gz"}
     for gpus in (0, 4):
         tree.visible(monkeypatch, gpus)
         assert record.main(["depth", "--on=slurm"], tree.root) == 0

@@ -42,12 +42,12 @@ def test_the_packages_of_the_site_are_installed_for_tests() -> None:
 
 
 def test_every_recorded_run_and_study_has_a_page(site: Path) -> None:
-    runs = len(list(RECORDED.glob("*/*/results.json")))
+    runs = len(list(RECORDED.glob("*/*/results.json.gz")))
     studies = len({path.parent.name for path in RECORDED.glob("*/studies/*/study.json")})
     assert (len(list((site / "runs").iterdir())), len(list((site / "studies").iterdir()))) == (runs, studies)
     index = (site / "runs.html").read_text(encoding="utf-8")
     assert all(f"runs/{page.name}" in index for page in (site / "runs").iterdir())
-    assert {machine_name(load(path)) for path in RECORDED.glob("*/*/results.json")} <= set(
+    assert {machine_name(load(path)) for path in RECORDED.glob("*/*/results.json.gz")} <= set(
         re.findall("<td>(.*?)</td>", index)
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ladder.records.run import Results, load
+from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
 from reports.explorer.script_data import compared_problem
 from reports.facts.provenance import machine_name
@@ -58,7 +58,7 @@ def _timed(results: Results) -> set[str]:
 def read(root: Path) -> Records:
     """The records of a checkout, each study of the GPU that was recorded last; ResultsError if one cannot be read."""
     records = Records(root, {}, {}, {})
-    for path in sorted((root / REFERENCE).glob("*/*/results.json")):
+    for path in all_results(root / REFERENCE, "*/*"):
         address = records.page_of(path)
         records.runs[address], records.folders[address] = load(path), path.parent
     studies = [(records.page_of(path), load_results(path.parent)) for path in (root / REFERENCE).glob(STUDIES)]

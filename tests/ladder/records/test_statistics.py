@@ -80,7 +80,7 @@ def test_only_host_bound_recorded_stages_exceed_the_assumed_spread() -> None:
     rungs = {"naive", "async", "cublas", "sparse-metrics", "cudnn-softmax"}
     hosts = rungs | {"torch-dataloader", "torch-eager", "torch-compile"}
     spreads = []
-    for path in REFERENCE.glob("*/*/results.json"):
+    for path in REFERENCE.glob("*/*/results.json.gz"):
         for stage in load(path).stages:
             times = step_times_us(stage)
             if len(times) > 1 and stage.device == "gpu":

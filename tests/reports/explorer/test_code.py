@@ -12,7 +12,7 @@ from ladder.records.sources import Sources, sources_of
 from reports.explorer.code import RungCode, lines, shown_code
 from tests.reports import sample
 
-RECORDED = sorted(Path("results/reference/h200").glob("*/results.json"))
+RECORDED = sorted(Path("results/reference/h200").glob("*/results.json.gz"))
 FILES = {
     "stages/naive.py": "from x import Recipe\nSTAGE = rung('naive', 'Naive', Recipe(metrics=EveryStep, gemm=Plain))\n",
     "stages/plain.py": "class Plain:\n    fast = False\n\n\nclass EveryStep:\n    wait = True\n    every = 1\n",

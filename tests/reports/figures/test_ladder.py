@@ -13,7 +13,7 @@ from reports.figures.ladder import FARTHEST, PAGE, REFERENCES, dots, drawn, head
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
-RECORDED = sorted(Path("results/reference").glob("*/*/results.json"))
+RECORDED = sorted(Path("results/reference").glob("*/*/results.json.gz"))
 RUN = sample.results()
 NO_RUNG = sample.synthetic_results()
 

@@ -14,7 +14,7 @@ from reports.figures.roofline import Roof, RooflinePoint, drawn, headline, point
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
-RECORDED = sorted(Path("results/reference").glob("h200/*/results.json"))
+RECORDED = sorted(Path("results/reference").glob("h200/*/results.json.gz"))
 
 
 def with_roofs() -> Results:

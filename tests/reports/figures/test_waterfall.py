@@ -16,7 +16,7 @@ from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 from tests.reports.profiles import own_kernels, profile
 
 RUN = sample.results()
-RECORDED = sorted(Path("results/reference").glob("*/*/results.json"))
+RECORDED = sorted(Path("results/reference").glob("*/*/results.json.gz"))
 
 
 def test_the_bars_lead_from_the_first_time_to_the_fastest_without_a_gap() -> None:

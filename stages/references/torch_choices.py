@@ -55,15 +55,19 @@ def _after_turn(call: Callable[..., Any]) -> Callable[..., Any]:
 def launching_nothing() -> Iterator[None]:
     """Inside, compiled functions are traced and compiled when called, and launch no Triton kernel: none is timed.
 
-    Their results are of no use. Where this PyTorch has no such function, kernels are launched, and timed in turn.
+    Their results are of no use. The compiler launches what it times itself. Where this PyTorch has no such function,
+    kernels are launched, and timed in turn.
     """
     try:
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
+        from torch._inductor.virtualized import NullHandler, V
     except ImportError:
         yield
         return
     launch = CachingAutotuner.run
-    CachingAutotuner.run = lambda *_, **__: None  # type: ignore[method-assign, unused-ignore]
+    CachingAutotuner.run = lambda *given, **named: (  # type: ignore[method-assign, unused-ignore]
+        None if isinstance(V.graph, NullHandler) else launch(*given, **named)
+    )
     try:
         yield
     finally:

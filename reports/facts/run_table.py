@@ -207,14 +207,18 @@ def caption(results: Results, *, with_naive: bool = True) -> str:
 
 def yardsticks(results: Results) -> str:
     """The sentence that names the fastest reference of each class of precision."""
-    used: dict[tuple[str, bool], dict[str, None]] = {}  # by reference, in the order of the table
+    used: dict[str, list[Lead]] = {}  # by reference, in the order of the table
     for stage in table_order(results):
         if (best_lead := lead(stage, results)) is not None:
-            used.setdefault((best_lead.reference.name, best_lead.on_gpu_time), {})[_rows_of(best_lead)] = None
+            used.setdefault(best_lead.reference.name, []).append(best_lead)
     if not used:
         return "No reference was timed in this run."
-    named = [f"{name}{' on GPU time' * on_gpu} for {numbers.listing(rows)}" for (name, on_gpu), rows in used.items()]
-    waits = " " + ON_GPU_TIME if any(on_gpu for _, on_gpu in used) else ""
+    named = []
+    for name, leads in used.items():
+        on_gpu = {best_lead.on_gpu_time for best_lead in leads}
+        clock = "" if True not in on_gpu else " on GPU time" if False not in on_gpu else ", of some on GPU time,"
+        named.append(f"{name}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
+    waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""
     broken = _lost_yardsticks(references(results))
     return f"x of the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
 

@@ -7,7 +7,8 @@ alone. Both have a limit of time; a failed or late variant ends its process, and
 the microseconds of a step, the seconds of preparation beside others, and how far the parameters are from float64 after
 an epoch. The fastest variant is kept if it is as exact as the default; one within the noise of the default is not.
 A wave has one variant of many networks, since a wave lasts as long as its slowest, and variants that try many kernels
-take minutes. They come last. Each wave's winners are kept at once, so that an interruption costs what was not tried.
+take minutes. They come last. Each wave's winners are kept at once, so that an interruption costs what was not tried; an
+earlier choice gives way when its own variant has been tried again.
 """
 
 from __future__ import annotations
@@ -251,9 +252,9 @@ def wave(trials: Sequence[Trial], builders: Sequence[Builder]) -> list[Answer]:
     return [failed or builder.begin(None).answer() for builder, failed in zip(busy, answers, strict=True)]
 
 
-def chosen(stage: str, problem: Problem, gpu: str, results: Mapping[str, Result]) -> Choice | None:
-    """The choice that variants' results make; None if the default has none."""
-    tuned = TUNED[stage]
+def chosen(stage: str, problem: Problem, gpu: str, answers: Mapping[str, Answer]) -> Choice | None:
+    """The choice that variants' answers make; None if the default has no result."""
+    tuned, results = TUNED[stage], {name: said for name, said in answers.items() if isinstance(said, Result)}
     if tuned.default not in results:
         return None
     name, default = winner(results, tuned.default), results[tuned.default]
@@ -282,23 +283,22 @@ def tune_all(
         tuned = TUNED[stage]
         names = [name for name in tuned.variants if not only or name in (tuned.default, *only)]
         trials = [Trial(stage, problem, name) for name in names for problem in problems]
-        results: dict[Problem, dict[str, Result]] = {problem: {} for problem in problems}
-        choices: dict[Problem, Choice] = {}
+        answers: dict[Problem, dict[str, Answer]] = {problem: {} for problem in problems}
+        earlier, choices = {choice.key: choice.variant for choice in read()}, dict[Problem, Choice]()
         with TemporaryDirectory(ignore_cleanup_errors=True) as caches, ExitStack() as stack:
             builders = [stack.enter_context(closing(Builder(seconds, caches))) for _ in range(at_once)]
             for first in range(0, len(trials), at_once):
                 those = trials[first : first + at_once]
                 for trial, said in zip(those, wave(those, builders), strict=True):
                     print(f"{stage:16} {network(trial.problem):28} {trial.variant:42} {said}", flush=True)
-                    if isinstance(said, Result):
-                        results[trial.problem][trial.variant] = said
-                    if choice := chosen(stage, trial.problem, gpu, results[trial.problem]):
+                    tried = answers[trial.problem]
+                    tried[trial.variant] = said
+                    choice = chosen(stage, trial.problem, gpu, tried)
+                    if choice and earlier.get(choice.key) not in tuned.variants.keys() - tried.keys():
                         choices[trial.problem] = choice
                 keep(choices.values())
         for problem in problems:
-            kept = (
-                f"kept: {choices[problem].variant}" if problem in choices else "nothing kept: its default has no time"
-            )
+            kept = f"kept: {choices[problem].variant}" if problem in choices else "nothing new"
             print(f"{stage:16} {network(problem):28} {kept}", flush=True)
 
 

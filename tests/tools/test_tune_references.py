@@ -202,9 +202,10 @@ def test_each_wave_has_a_variant_of_every_network_and_its_winners_are_kept_at_on
     assert said.startswith("jax-scan         784-10/128                   unroll 16  ")
     assert "9.00 us  prepare   1.0 s  parameters 1.0e-06\n" in said
     assert "kept: unroll 8" in said
-    assert "nothing kept: its default has no time" in said
+    assert "nothing new" in said
     assert main([*arguments, "--variant", "unroll 1"]) == 0  # named ones, beside the default
     assert asked[-2:] == [[DEFAULT] * 2, ["unroll 1"] * 2]
+    assert choices.read() == [choice]  # which was not tried again
 
 
 @pytest.mark.parametrize(

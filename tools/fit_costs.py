@@ -29,6 +29,8 @@ from ladder.records.program import ROOT
 from ladder.records.run import all_results, load
 from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, doublings, expectations, network_terms, terms
 from ladder.run.outlook import FOLDER
+from reports.markdown.all_documents import between
+from reports.markdown.tables import code, table
 from stages.registry import load_all
 
 MOST_ERROR = 0.4
@@ -37,7 +39,7 @@ LEAST = 0.01  # of a time, that an estimate counts as
 FAR, FEWEST = 4, 6  # doublings to the nearest network, and networks that a fit needs
 ITERATIONS = 30  # each halves the distance to the smallest errors
 PAGE = ROOT / "docs" / "method.md"
-BEGIN, END = "<!-- costs:begin (python -m tools.fit_costs) -->\n", "<!-- costs:end -->\n"
+ENDS = "<!-- costs:begin (python -m tools.fit_costs) -->", "<!-- costs:end -->"
 KERNELS = ("step", "layer", "million weights", "million products")
 GRID = ("step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows")
 CLUSTER = ("hop", "image", "million weights")
@@ -80,25 +82,18 @@ def main() -> int:
 
 
 def with_errors(text: str, model: Costs, points: Points) -> str:
-    """The page with today's errors between its markers; ValueError without markers."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
+    """The page with today's errors between its markers; ReportError without markers."""
     judged = Counter(verdict for network in networks_of(points) for verdict in verdicts(model, points, network))
-    rows = [
-        f"| `{name}` | {rung.networks} | {rung.median:.0%} | {rung.most:.0%} |\n"
-        for name, rung in model.rungs.items()
-        if not rung.on
-    ]
-    return "".join((
-        before, begin,
-        "| stage | networks | median error | nine in ten within |\n| --- | ---: | ---: | ---: |\n", *rows,
-        f"\n- A doubling of the distance to the nearest recorded network, beyond the first: {model.wider:.0%} more.\n",
-        f"- Remarks: {judged['right']} right, {judged['wrong']} wrong, {judged['unmeasured']} on a rung that was not "
-        f"measured. Losses of more than {LOSS:.0%} without one: {judged['missed']}.\n",
-        end, after,
-    ))  # fmt: skip
+    header = ("stage", "networks", "median error", "nine in ten within")
+    whole = {name: rung for name, rung in model.rungs.items() if not rung.on}
+    rows = [(code(name), f"{one.networks}", f"{one.median:.0%}", f"{one.most:.0%}") for name, one in whole.items()]
+    told = (
+        f"The error's logarithm grows by {model.wider:.0%} with each doubling of the distance to the nearest recorded "
+        f"network, beyond the first. Of the remarks that a rung should lose (below), {judged['right']} were right on "
+        f"networks left out, {judged['wrong']} wrong, and {judged['unmeasured']} named a rung that was not measured. "
+        f"{judged['missed']} losses of more than {LOSS:.0%} got no remark."
+    )
+    return between(text, PAGE, ENDS, f"{table(header, rows, right=[False, True, True, True])}\n\n{told}")
 
 
 def fitted_costs(folder: Path = ROOT / FOLDER) -> tuple[Costs, Points]:

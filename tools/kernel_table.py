@@ -14,11 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from common.files import atomic_write
+from reports.markdown.all_documents import between
 from stages.registry import SOURCES, load_all
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
 
 README = KERNELS_FOLDER / "README.md"
-BEGIN, END = "<!-- kernels:begin (python -m tools.kernel_table) -->\n", "<!-- kernels:end -->\n"
+ENDS = "<!-- kernels:begin (python -m tools.kernel_table) -->", "<!-- kernels:end -->"
 
 
 def main() -> int:
@@ -28,20 +29,16 @@ def main() -> int:
 
 
 def with_table(text: str) -> str:
-    """The README with today's table between its markers; ValueError without markers."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{README}: no {BEGIN.strip()} ... {END.strip()}; put both lines where the table belongs")
-    return "".join((before, begin, *_lines(), end, after))
+    """The README with today's table between its markers; ReportError without markers."""
+    return between(text, README, ENDS, "\n".join(_lines()))
 
 
 def _lines() -> Iterator[str]:
-    yield "| file | kernel | what it does | first used by |\n| --- | --- | --- | --- |\n"
+    yield "| file | kernel | what it does | first used by |\n| --- | --- | --- | --- |"
     above = None
     for kernel in kernels_in(KERNELS_FOLDER):
         file = f"`{kernel.source.relative_to(KERNELS_FOLDER).as_posix()}`" if kernel.source != above else ""
-        yield f"| {file} | `{kernel.name}` | {summary(kernel)} | `{first_user(kernel.name)}` |\n"
+        yield f"| {file} | `{kernel.name}` | {summary(kernel)} | `{first_user(kernel.name)}` |"
         above = kernel.source
 
 

@@ -23,6 +23,7 @@ from common.source_hash import cuda_form
 from ladder.records.profile import Kind
 from ladder.records.run import Results, all_results, load
 from reports.facts.provenance import gpu_name
+from reports.markdown.all_documents import between
 from tools.language_figure import LanguageBar, figure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,7 +34,7 @@ PYTHON = {  # the file of the kernels in these languages
     "Triton": ROOT / "stages" / "languages" / "triton_kernels.py",
     "CuTe DSL": ROOT / "stages" / "languages" / "cute_kernels.py",
 }
-BEGIN, END = "<!-- languages:begin (python -m tools.language_table) -->\n", "<!-- languages:end -->\n"
+ENDS = "<!-- languages:begin (python -m tools.language_table) -->", "<!-- languages:end -->"
 
 
 class Twin(NamedTuple):
@@ -244,12 +245,7 @@ def table(measured_times: Found, compiled: Mapping[str, Mapping[str, float]]) ->
 
 
 def written() -> dict[Path, str]:
-    """The page with today's table between its markers, and the figure; ValueError without markers."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{PAGE}: no {BEGIN.strip()} ... {END.strip()}")
+    """The page with today's table between its markers, and the figure; ReportError without markers."""
     folder = newest()
     times = found_in(folder)
     drawn, compiled = folder / "languages.svg", json.loads((RECORDS / "compile.json").read_text(encoding="utf-8"))
@@ -259,7 +255,8 @@ def written() -> dict[Path, str]:
     }
     shown = f"![Microseconds a step by operation and language](../{drawn.relative_to(ROOT)})\n\n"
     gpu = next(time.gpu for network in times.values() for time in network.values())
-    return {PAGE: "".join((before, begin, shown, *table(times, compiled), end, after)), drawn: figure(bars, gpu)}
+    block = "".join((shown, *table(times, compiled))).rstrip()
+    return {PAGE: between(PAGE.read_text(encoding="utf-8"), PAGE, ENDS, block), drawn: figure(bars, gpu)}
 
 
 if __name__ == "__main__":

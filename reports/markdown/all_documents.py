@@ -46,7 +46,7 @@ def documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> Itera
         text = page.read_text(encoding="utf-8")
         for name, block in BLOCKS.items():
             if markers(name)[0] in text or (page.name == README and page.parent == root and name == ITS_BLOCK):
-                text = _between(text, page, markers(name), block(records, page))
+                text = between(text, page, markers(name), block(records, page))
         yield page, text
     yield from chapters(root / "docs" / "climb", reference)
 
@@ -65,8 +65,8 @@ def update_documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -
     return bool(changed)
 
 
-def _between(text: str, page: Path, ends: tuple[str, str], block: str) -> str:
-    """The page's text with a block between two markers."""
+def between(text: str, page: Path, ends: tuple[str, str], block: str) -> str:
+    """The page's text with a block between two markers; ReportError without them."""
     first, last = ends
     before, begin, rest = text.partition(first)
     _, end, after = rest.partition(last)

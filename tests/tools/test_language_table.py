@@ -9,7 +9,6 @@ import pytest
 
 from ladder.records.run import load, save
 from stages.registry import load_all
-from tools import language_table
 from tools.language_code import PAGE, RECORD, code_page, instructions
 from tools.language_table import OPERATIONS, PYTHON, RECORDS, code_lines, compile_times, found_in, main, written
 
@@ -17,13 +16,6 @@ from tools.language_table import OPERATIONS, PYTHON, RECORDS, code_lines, compil
 def test_the_page_has_today_s_table_and_figure() -> None:
     for path, text in written().items():
         assert path.read_text(encoding="utf-8") == text, "run python -m tools.language_table"
-
-
-def test_a_page_without_markers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(language_table, "PAGE", tmp_path / "page.md")
-    (tmp_path / "page.md").write_text("# Nothing\n")
-    with pytest.raises(ValueError, match="no <!-- languages:begin"):
-        written()
 
 
 def test_twins_change_the_same_part_of_the_same_parent() -> None:

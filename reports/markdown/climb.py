@@ -284,7 +284,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / LANGUAGES_ON).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
-    for path in [point for study in STUDIES for point in all_results(reference, f"*/studies/{study}/*")]:
+    for path in [point for study in STUDIES for point in all_results(reference, f"{FOLDER}/studies/{study}/*")]:
         runs[f"{path.parent.parent.name} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     pages = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))

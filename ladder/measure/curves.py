@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def record_curve(
     parts = windows(steps, curve_steps)
     every_epoch = replace(problem, metrics_every=1)
     trainers = [build(every_epoch, Split(*part_of(data.train, problem, part))) for part in parts]
-    curve = Curve([], [])
+    curve = Curve(begins=begins(params))
     for epoch in range(problem.epochs):
         for part, trainer in zip(parts, trainers, strict=True):
             seen = timed_run(trainer, params, 1, fence=fence, clock=time.perf_counter).metrics[0]
@@ -44,6 +45,11 @@ def record_curve(
     for trainer in trainers:
         trainer.close()
     return curve
+
+
+def begins(params: Params) -> str:
+    """A hash of initial parameters, by which a stage's curve finds the oracle's."""
+    return sha256(b"".join(tensor.tobytes() for tensor in params.tensors().values())).hexdigest()[:12]
 
 
 def windows(steps: int, size: int) -> list[range]:

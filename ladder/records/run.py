@@ -222,6 +222,7 @@ class Curve(msgspec.Struct, frozen=True):
 
     training: list[CurvePoint] = []
     validation: list[CurvePoint] = []
+    begins: str = ""  # a hash of its initial parameters, which a resumed run draws anew
 
 
 class StageDoc(msgspec.Struct, frozen=True):
@@ -379,6 +380,7 @@ class OracleRecord(msgspec.Struct, frozen=True):
     curve: Curve | None = None  # of the first round, if curves were requested
     device: Literal["cpu", "gpu"] | None = None  # that trained it; null in results older than this field
     not_on_gpu: str = ""  # why no GPU did, or not all
+    earlier_curves: list[Curve] = []  # before the run was resumed, beside which some stages have theirs
 
 
 class Results(msgspec.Struct, frozen=True):

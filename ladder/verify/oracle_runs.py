@@ -36,7 +36,7 @@ from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all
 from common.problem import Params, Problem, initial_params, kept_params
 from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable, missing
-from ladder.measure.curves import part_of, point, windows
+from ladder.measure.curves import begins, part_of, point, windows
 from ladder.measure.displacement import Displacement, apart, params_error
 from ladder.processes.mapped_result import packed, unpacked
 from ladder.records.run import Curve, Precision
@@ -144,7 +144,7 @@ def compute(
     else:
         oracle = Control(problem, initial[tasks[0]], [_draw(task) for task in tasks], xp)
     train, test = (Split(xp.asarray(split.images), xp.asarray(split.labels)) for split in (data.train, data.test))
-    done = {task: OracleRun() for task in tasks}
+    done = {task: OracleRun(curve=Curve(begins=begins(initial[task]))) for task in tasks}
     begin = time.perf_counter()
     if xp is not np and not is_wide(oracle):  # a wide one at the end alone, where steps replay
         verify_agreement(oracle, data.train, data.test)

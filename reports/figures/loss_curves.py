@@ -205,26 +205,24 @@ def _description(distances: Sequence[OracleDistance]) -> str:
 
 
 def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -> str:
-    """Every point of every curve, the oracle's included; each run's lines begin with the values of its key."""
+    """Every point of every curve, the oracle's included; those of one `begins` have the same initial parameters."""
     with io.StringIO(newline="") as text:
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*header, "stage", "kind", "step", "epoch", "loss", "accuracy"])
+        writer.writerow([*header, "stage", "kind", "step", "epoch", "loss", "accuracy", "begins"])
         for values, run in runs.items():
             steps = _steps(run)
             for name, curve in _curves(run):
                 for kind, points in (("training", curve.training), ("validation", curve.validation)):
                     for seen in points:
                         epoch = round(seen.step / steps, 6)
-                        writer.writerow([*values, name, kind, seen.step, epoch, seen.loss, seen.accuracy])
+                        writer.writerow([*values, name, kind, seen.step, epoch, seen.loss, seen.accuracy, curve.begins])
         return text.getvalue()
 
 
 def _curves(run: Results) -> Iterator[tuple[str, Curve]]:
     if run.oracle is not None and run.oracle.curve is not None:
-        yield "oracle", run.oracle.curve
-    for stage in run.stages:
-        if stage.curve is not None:
-            yield stage.name, stage.curve
+        yield from (("oracle", curve) for curve in (run.oracle.curve, *run.oracle.earlier_curves))
+    yield from ((stage.name, stage.curve) for stage in run.stages if stage.curve is not None)
 
 
 def _steps(run: Results) -> int:

@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from common.oracle import Oracle, evaluate
 from common.problem import initial_params
 from ladder.measure.curves import record_curve, windows
 from ladder.measure.protocol import run_number
 from ladder.records.run import Curve, load
+from reports.facts.oracle_distance import oracle_distances
+from reports.figures.loss_curves import curves_csv
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 
@@ -68,8 +71,7 @@ def test_a_run_records_curves_beside_the_oracles_where_a_defect_shows(tmp_path: 
     )  # fmt: skip
     results = runner.run(Watcher())
     good, defect, without = results.stages
-    assert results.oracle is not None
-    oracle = losses(results.oracle.curve)
+    oracle = losses(results.oracle.curve if results.oracle else None)
     assert len(oracle) == 2 * 4 + 2
     assert losses(good.curve) == pytest.approx(oracle, rel=1e-5)
     assert losses(defect.curve) != pytest.approx(oracle, rel=1e-4)
@@ -82,6 +84,17 @@ def test_a_run_records_curves_beside_the_oracles_where_a_defect_shows(tmp_path: 
     ).run(Watcher())  # fmt: skip
     assert [stage.curve for stage in again.stages[::2]] == [good.curve, None]
     assert again.stages[2].no_curve == without.no_curve
+
+
+def test_a_resumed_runs_curves_are_compared_with_the_oracles_that_began_where_they_did(tmp_path: Path) -> None:
+    mlp = small_problem(hidden=(12,))
+    first = prepare(tmp_path, NUMPY, problem=mlp, curve_steps=5, salt=1).run(Watcher())
+    both = NUMPY, "tests.cheats.defects:GRADIENT"
+    results = prepare(tmp_path, *both, problem=mlp, salt=2, known=first).run(Watcher())
+    good, defect = oracle_distances([results])
+    assert good.worst < 1e-6 < defect.worst
+    assert len({line.rsplit(",", 1)[1] for line in curves_csv({(): results}, []).splitlines()[1:]}) == 2
+    assert [one.stage for one in oracle_distances([replace(results, oracle=first.oracle)])] == [good.stage]
 
 
 def test_the_oracles_epochs_are_the_same_in_parts(tmp_path: Path) -> None:

@@ -42,11 +42,7 @@ def read_json(path: Path) -> bytes:
 
     Raises ResultsError like `read`, and one of NOT_OURS for a text that is no JSON.
     """
-    return visible_json(read(path))
-
-
-def visible_json(raw: bytes) -> bytes:
-    """A JSON text with each string and key made visible."""
+    raw = read(path)
     return msgspec.json.encode(visible_in(msgspec.json.decode(raw))) if ESCAPED.search(raw) else raw
 
 

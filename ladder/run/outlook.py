@@ -51,7 +51,6 @@ GUESS = (
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
-TOLD_IF_RECORDED = ("jax-scan-bf16",)  # and every rung beyond the classic ones: too few networks for a model
 AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, of these: 15 pairs on an H100
 BUDGET_S = 10.0  # of all stages together, for `--measure`
 
@@ -123,8 +122,7 @@ def with_measured(asked: Outlooks, results: Results) -> Outlooks:
 def _recorded_on(name: str) -> dict[str, RecordedRun]:
     """The recorded runs of one network on a GPU of this name, by their folders; none validates in the timer."""
     costs, found = recorded_costs(), dict[str, RecordedRun]()
-    told = {*costs.rungs, *TOLD_IF_RECORDED}
-    told |= {name for name, entry in load_all().items() if entry.stage.group == "beyond"}
+    told = {*costs.rungs, *(name for name, entry in load_all().items() if entry.stage.group == "beyond")}
     for file in all_results((ROOT / FOLDER).parent, "**"):
         path = file.parent.relative_to(ROOT)
         if is_recorded_as(name, path.parts[2]):

@@ -76,7 +76,7 @@ def test_a_stage_without_a_model_is_told_where_it_is_recorded() -> None:
     run = load(REFERENCE.parent / "h100-80gb-hbm3" / "hidden-784-784-784-784")
     timings = {stage.name: stage.timing for stage in run.stages if stage.timing}
     told = outlooks(asked((784,) * 4, 64, gpu="H100"))
-    for name in ("grid-messages-fp16", "jax-scan-bf16"):
+    for name in ("grid-messages-fp16", "grid-messages"):
         (found,) = (stage for stage in told.stages if stage.name == name)
         assert found.is_recorded
         assert found.us == pytest.approx(timings[name].step_us, abs=1e-3)

@@ -36,7 +36,7 @@ import numpy as np
 
 from common.blas import limit_blas_threads
 from common.cuda.clock import fence
-from common.cuda.driver import devices
+from common.cuda.driver import DeviceInfo, devices
 from common.data.dataset import Split, load_dataset
 from common.errors import UsageError
 from common.oracle import Oracle
@@ -255,7 +255,7 @@ def wave(trials: Sequence[Trial], builders: Sequence[Builder]) -> list[Answer]:
     return [failed or builder.begin(None).answer() for builder, failed in zip(busy, answers, strict=True)]
 
 
-def chosen(stage: str, problem: Problem, gpu: str, answers: Mapping[str, Answer]) -> Choice | None:
+def chosen(stage: str, problem: Problem, gpu: DeviceInfo, answers: Mapping[str, Answer]) -> Choice | None:
     """The choice that variants' answers make; None if the default has no result."""
     tuned, results = TUNED[stage], {name: said for name, said in answers.items() if isinstance(said, Result)}
     if tuned.default not in results:
@@ -264,7 +264,9 @@ def chosen(stage: str, problem: Problem, gpu: str, answers: Mapping[str, Answer]
     name, default = winner(results, tuned.default, enough), results[tuned.default]
     sizes = problem.inputs, problem.hidden, problem.classes, problem.batch_size
     times = round(results[name].step_us, 2), round(default.step_us, 2)
-    return Choice(stage, gpu, *sizes, name, *times, f"{tuned.library} {importlib.metadata.version(tuned.library)}")
+    return Choice(
+        stage, gpu.name, gpu.sm, *sizes, name, *times, f"{tuned.library} {importlib.metadata.version(tuned.library)}"
+    )
 
 
 def winner(results: Mapping[str, Result], default: str, enough: float) -> str:
@@ -278,7 +280,12 @@ def winner(results: Mapping[str, Result], default: str, enough: float) -> str:
 
 
 def tune_all(
-    stages: Collection[str], problems: Sequence[Problem], gpu: str, seconds: float, at_once: int, only: Collection[str]
+    stages: Collection[str],
+    problems: Sequence[Problem],
+    gpu: DeviceInfo,
+    seconds: float,
+    at_once: int,
+    only: Collection[str],
 ) -> None:
     """Tune each stage on each network by its default and every variant, or `only` some; keep each choice once made."""
     for stage in stages:  # each by new processes, so that none holds two libraries
@@ -330,7 +337,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         read()  # a malformed file is told before hours of measuring
         problems = [named[name] for name in options.network or named]
         limits = options.seconds, options.at_once
-        tune_all(options.stages or TUNED, problems, devices()[0].name, *limits, options.variant or ())
+        tune_all(options.stages or TUNED, problems, devices()[0], *limits, options.variant or ())
     except UsageError as error:
         print(f"tune_references: {error}", file=sys.stderr)
         return 2

@@ -1,8 +1,8 @@
 """Which variant a reference builds with: the one that was fastest on this GPU for this network and batch.
 
 `choices.json` holds the winners of `python -m tools.tune_references`. Another network takes the nearest one's,
-unless it is far from all. Otherwise, on a GPU that the file does not name, and on the CPU, a reference builds with its
-default.
+unless it is far from all, and a GPU without such a choice takes that of another one of its architecture. Otherwise, and
+on the CPU, a reference builds with its default.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from common.cost import parameters
+from common.cuda.driver import devices
 from common.errors import UsageError
 from common.files import atomic_write
 from common.problem import Problem
@@ -31,6 +32,7 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stage: str
     gpu: str
+    sm: str  # its architecture, such as sm_90
     inputs: int
     hidden: tuple[int, ...]
     classes: int
@@ -51,19 +53,21 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Problem(self.inputs, self.classes, self.hidden, batch_size=self.batch_size)
 
 
-def choose(stage: str, problem: Problem, gpu: str, variants: Collection[str]) -> str | None:
-    """The name of the variant for this problem; None if the file has no choice near it for this stage on this GPU.
+def choose(stage: str, problem: Problem, variants: Collection[str]) -> str | None:
+    """The name of the variant for this problem on the first GPU; None without one, or without a choice near it.
 
     Raises UsageError for a malformed file and for a variant that the stage does not have.
     """
-    own = [choice for choice in read() if (choice.stage, choice.gpu) == (stage, gpu)]
-    known = [choice for choice in own if distance(choice.problem, problem) <= MOST_DISTANT]
-    if not known:
-        return None
-    nearest = min(known, key=lambda choice: distance(choice.problem, problem))
-    if nearest.variant not in variants:
-        raise UsageError(f"{SHOWN}: {stage} has no variant {nearest.variant!r}; {TUNE} {stage}")
-    return nearest.variant
+    for gpu in devices()[:1]:
+        own = [choice for choice in read() if (choice.stage, choice.sm) == (stage, gpu.sm)]
+        near = [choice for choice in own if distance(choice.problem, problem) <= MOST_DISTANT]
+        if near:
+            # Another GPU counts as one doubling of the network.
+            best = min(near, key=lambda choice: distance(choice.problem, problem) + (choice.gpu != gpu.name))
+            if best.variant not in variants:
+                raise UsageError(f"{SHOWN}: {stage} has no variant {best.variant!r}; {TUNE} {stage}")
+            return best.variant
+    return None
 
 
 def distance(first: Problem, second: Problem) -> float:

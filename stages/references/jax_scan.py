@@ -110,7 +110,7 @@ class JaxScanTrainer:
         if variant is None and self.device == "cpu":
             variant = ON_CPU
         elif variant is None:
-            chosen = choose(name, problem, jax.devices()[0].device_kind, VARIANTS) or DEFAULT
+            chosen = choose(name, problem, VARIANTS) or DEFAULT
             variant, self.detail = VARIANTS[chosen], chosen if chosen != DEFAULT else ""
         if self.device == "gpu" and jax.config.jax_compilation_cache_dir is None:
             # PyTorch caches compiled code by default; JAX needs a folder.

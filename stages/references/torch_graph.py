@@ -195,10 +195,8 @@ def build(problem: Problem, train: Split, *, amp: bool, variant: Variant | None 
 
 def chosen(stage: str, problem: Problem) -> str:
     """The name of the variant of `choices.json` for this GPU, or the usual one for this batch."""
-    import torch
-
     usual = "linear" if problem.batch_size >= LINEAR_FROM[stage] else DEFAULT
-    return choose(stage, problem, torch.cuda.get_device_name(), VARIANTS[stage]) or usual
+    return choose(stage, problem, VARIANTS[stage]) or usual
 
 
 FLOAT32 = Stage(

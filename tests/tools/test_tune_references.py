@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ import pytest
 from common.problem import Problem
 from ladder.measure.timing import timed_run
 from stages.references import choices
+from tests.ladder.gpus import H200
 from tests.stages.engine.test_step import random_split
 from tools import tune_references
 from tools.tune_references import NETWORKS, TUNED, Builder, Result, Trial, built, chosen, main, steps_of, wave, winner
@@ -77,7 +77,7 @@ def test_the_fastest_wins_if_it_is_as_exact_and_clearly_faster(others: dict[str,
 def test_a_hidden_output_that_flips_costs_no_variant_its_win(hidden: tuple[int, ...]) -> None:
     for error, wins in ((9e-4, bool(hidden)), (5e-3, False)):
         results = {DEFAULT: Result(10.0, 1.0, 1e-6), "unroll 4": Result(9.0, 1.0, error)}
-        choice = chosen("jax-scan", Problem(784, 10, hidden), "a GPU", results)
+        choice = chosen("jax-scan", Problem(784, 10, hidden), H200, results)
         assert getattr(choice, "variant", None) == ("unroll 4" if wins else DEFAULT)
 
 
@@ -189,7 +189,7 @@ def test_each_wave_has_a_variant_of_every_network_and_its_winners_are_kept_at_on
         us = {"unroll 8": 5.0, DEFAULT: 9.0}
         return ["failed" if t.problem.hidden else Result(us.get(t.variant, 20.0), 1.0, 1e-6) for t in trials]
 
-    monkeypatch.setattr(tune_references, "devices", lambda: [SimpleNamespace(name="a GPU")])
+    monkeypatch.setattr(tune_references, "devices", lambda: [H200])
     monkeypatch.setattr(tune_references, "wave", fake)
     assert len(TUNED["jax-scan"].variants) == 12
     arguments = ["jax-scan", "--at-once", "2", "--network", "784-10/128", "--network", "784-256-10/8192"]
@@ -197,7 +197,7 @@ def test_each_wave_has_a_variant_of_every_network_and_its_winners_are_kept_at_on
     assert asked == [[name] * 2 for name in TUNED["jax-scan"].variants]
     assert kept[:3] == [[], [DEFAULT], ["unroll 8"]]
     (choice,) = choices.read()
-    assert (choice.stage, choice.gpu, choice.hidden, choice.variant) == ("jax-scan", "a GPU", (), "unroll 8")
+    assert (choice.stage, choice.gpu, choice.hidden, choice.variant) == ("jax-scan", H200.name, (), "unroll 8")
     said = capsys.readouterr().out
     assert said.startswith("jax-scan         784-10/128                   unroll 16  ")
     assert "9.00 us  prepare   1.0 s  parameters 1.0e-06\n" in said

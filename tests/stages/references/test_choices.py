@@ -13,6 +13,7 @@ from ladder.study.study_file import read_study
 from stages.references import choices, jax_scan, torch_graph
 from stages.references.choices import Choice, choose, keep, read
 from stages.registry import load_all
+from tests.ladder.gpus import H200, RTX_3060
 
 LOGISTIC = Problem(784, 10)
 WIDE = Problem(784, 10, (4096, 4096, 4096), batch_size=32)
@@ -20,24 +21,35 @@ LARGE_BATCH = Problem(784, 10, (256,), batch_size=8192)
 NAMES = ("slow", "fast", "wide")
 
 
-def choice(problem: Problem, variant: str, stage: str = "jax-scan", gpu: str = "NVIDIA H200") -> Choice:
+def choice(
+    problem: Problem, variant: str, stage: str = "jax-scan", gpu: str = "NVIDIA H200", sm: str = "sm_90"
+) -> Choice:
     sizes = problem.inputs, problem.hidden, problem.classes, problem.batch_size
-    return Choice(stage, gpu, *sizes, variant, step_us=9.0, default_step_us=10.0, library="jax 0.11.2")
+    return Choice(stage, gpu, sm, *sizes, variant, step_us=9.0, default_step_us=10.0, library="jax 0.11.2")
 
 
 @pytest.fixture(autouse=True)
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "choices.json"
     monkeypatch.setattr(choices, "FILE", path)
+    monkeypatch.setattr(choices, "devices", lambda: [H200])
     return path
 
 
-def test_without_a_file_or_a_choice_for_this_gpu_and_stage_there_is_none() -> None:
-    assert choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES) is None
+def test_without_a_gpu_or_a_choice_for_it_and_the_stage_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose("jax-scan", LOGISTIC, NAMES) is None
     keep([choice(LOGISTIC, "fast")])
-    assert choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES) == "fast"
-    assert choose("jax-scan", LOGISTIC, "NVIDIA A100", NAMES) is None
-    assert choose("torch-graph", LOGISTIC, "NVIDIA H200", NAMES) is None
+    assert choose("jax-scan", LOGISTIC, NAMES) == "fast"
+    assert choose("torch-graph", LOGISTIC, NAMES) is None
+    for others in ([RTX_3060], []):
+        monkeypatch.setattr(choices, "devices", others.copy)
+        assert choose("jax-scan", LOGISTIC, NAMES) is None
+
+
+def test_another_gpu_of_the_architecture_is_asked_as_if_it_were_a_doubling_away() -> None:
+    keep([choice(LOGISTIC, "fast", gpu="NVIDIA H100 PCIe"), choice(Problem(784, 10, batch_size=512), "slow")])
+    found = [choose("jax-scan", Problem(784, 10, batch_size=batch), NAMES) for batch in (128, 256, 512)]
+    assert found == ["fast", "slow", "slow"]
 
 
 @pytest.mark.parametrize(
@@ -46,13 +58,13 @@ def test_without_a_file_or_a_choice_for_this_gpu_and_stage_there_is_none() -> No
 )
 def test_another_network_takes_the_choice_of_the_nearest(hidden: tuple[int, ...], batch: int, wanted: str) -> None:
     keep([choice(WIDE, "wide"), choice(LARGE_BATCH, "slow"), choice(LOGISTIC, "fast")])
-    assert choose("jax-scan", Problem(784, 10, hidden, batch_size=batch), "NVIDIA H200", NAMES) == wanted
+    assert choose("jax-scan", Problem(784, 10, hidden, batch_size=batch), NAMES) == wanted
 
 
 def test_a_network_far_from_all_choices_takes_none() -> None:
     keep([choice(LARGE_BATCH, "slow")])
     for hidden, batch in (((256,), 512), ((), 8192), ((256,) * 5, 8192)):
-        assert choose("jax-scan", Problem(784, 10, hidden, batch_size=batch), "NVIDIA H200", NAMES) is None
+        assert choose("jax-scan", Problem(784, 10, hidden, batch_size=batch), NAMES) is None
 
 
 def test_a_new_choice_replaces_the_one_of_the_same_network_and_leaves_the_others(file: Path) -> None:
@@ -75,7 +87,7 @@ def test_a_new_choice_replaces_the_one_of_the_same_network_and_leaves_the_others
 def test_a_malformed_file_is_one_line(file: Path, content: str, said: str) -> None:
     file.write_bytes(content.encode("latin-1"))
     with pytest.raises(UsageError) as refused:
-        choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES)
+        choose("jax-scan", LOGISTIC, NAMES)
     (line,) = str(refused.value).splitlines()
     assert line.startswith("stages/references/choices.json: ")
     assert said in line
@@ -85,7 +97,7 @@ def test_a_malformed_file_is_one_line(file: Path, content: str, said: str) -> No
 def test_a_variant_that_is_no_more_is_named() -> None:
     keep([choice(LOGISTIC, "forgotten")])
     with pytest.raises(UsageError) as refused:
-        choose("jax-scan", LOGISTIC, "NVIDIA H200", NAMES)
+        choose("jax-scan", LOGISTIC, NAMES)
     assert str(refused.value) == (
         "stages/references/choices.json: jax-scan has no variant 'forgotten'; "
         "run python -m tools.tune_references jax-scan"
@@ -93,8 +105,7 @@ def test_a_variant_that_is_no_more_is_named() -> None:
 
 
 def test_without_a_choice_a_large_batch_has_no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torch", reason="PyTorch tells the GPU's name")
-    monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA A100")
+    monkeypatch.setattr(choices, "devices", lambda: [RTX_3060])
     for stage, images in (("torch-graph", 8192), ("torch-graph-amp", 2048)):
         found = [torch_graph.chosen(stage, Problem(784, 10, (256,), batch)) for batch in (512, images - 1, images)]
         assert found == ["default", "default", "linear"]

@@ -13,6 +13,7 @@ from common.problem import Problem
 from stages.references import choices, jax_scan
 from stages.references.choices import Choice
 from stages.references.jax_scan import JaxScanTrainer, untuned
+from tests.ladder.gpus import H200
 from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.jax
@@ -25,7 +26,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(platform="gpu", device_kind="a GPU")])
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(platform="gpu")])
     monkeypatch.setattr(jax_scan, "cache_folder", lambda name: tmp_path / name)
     names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
     before = {name: getattr(jax.config, name) for name in names}
@@ -82,14 +83,15 @@ def test_on_a_gpu_the_variant_is_the_choice_for_it_or_the_default(cache: Path, m
 
     monkeypatch.setattr(jax_scan, "epoch_of", seen)
     monkeypatch.setattr(choices, "FILE", cache.with_name("choices.json"))
+    monkeypatch.setattr(choices, "devices", lambda: [H200])
 
     def built() -> JaxScanTrainer:
         return JaxScanTrainer(PROBLEM, random_split(8, 49, 10))
 
     assert built().detail == ""
-    choices.keep([Choice("jax-scan", "a GPU", 49, (), 10, 4, "unroll 8, command buffers", 1.0, 2.0, "jax")])
+    choices.keep([Choice("jax-scan", H200.name, H200.sm, 49, (), 10, 4, "unroll 8, command buffers", 1.0, 2.0, "jax")])
     assert built().detail == "unroll 8, command buffers"
-    choices.keep([Choice("jax-scan", "a GPU", 49, (), 10, 4, jax_scan.DEFAULT, 1.0, 1.0, "jax")])
+    choices.keep([Choice("jax-scan", H200.name, H200.sm, 49, (), 10, 4, jax_scan.DEFAULT, 1.0, 1.0, "jax")])
     assert built().detail == ""
     assert unrolled == [16, 8, 16]
 

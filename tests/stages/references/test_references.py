@@ -40,6 +40,7 @@ from stages.references.torch_step import (
     train_steps,
 )
 from stages.registry import load_all
+from tests.ladder.gpus import H200
 from tests.stages.engine.test_step import (
     assert_each_network_follows_its_oracle,
     assert_first_updates,
@@ -303,12 +304,11 @@ def test_a_fused_update_has_no_gradient_of_its_own() -> None:
 def test_the_graph_is_of_the_variant_of_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chosen: str, said: str | None
 ) -> None:
-    import torch
 
     problem = problem_of((33,), 16)
     variants: list[Variant] = []
     monkeypatch.setattr(choices, "FILE", tmp_path / "choices.json")
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    monkeypatch.setattr(choices, "devices", lambda: [H200])
     monkeypatch.setattr(torch_graph, "use_one_stream", lambda: None)
 
     def prepare(setup: TorchSetup, *, amp: bool, variant: Variant) -> RunEpoch:
@@ -318,7 +318,7 @@ def test_the_graph_is_of_the_variant_of_the_file(
     monkeypatch.setattr(torch_graph, "prepare", prepare)
     if chosen:
         for stage in torch_graph.VARIANTS:
-            choices.keep([Choice(stage, "a GPU", 49, (33,), 10, 16, chosen, 1.0, 2.0, "torch")])
+            choices.keep([Choice(stage, H200.name, H200.sm, 49, (33,), 10, 16, chosen, 1.0, 2.0, "torch")])
     split = random_split(16, 49, 10)
     trainer = torch_graph.FLOAT32.build(problem, split)
     assert variants == [(torch_graph.BOTH | torch_graph.FUSED)[chosen or torch_graph.DEFAULT]]
@@ -444,7 +444,6 @@ def test_graphs_of_one_process_are_captured_and_replayed_on_the_same_stream(monk
         return SimpleNamespace(detail="")
 
     monkeypatch.setattr(torch_graph, "TorchTrainer", trainer)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "no GPU that choices.json knows")
     torch_graph._only_stream.cache_clear()
     for amp in (False, True):
         torch_graph.build(Problem(5, 3), random_split(8, 5, 3), amp=amp)

@@ -249,9 +249,9 @@ class Runner:
                 if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
                     beside = begun.enter_context(self._compilers(importing[round_]))
             self._train_oracles(range(self._settings.rounds))
-            was, oracle = self._results.oracle, self._judge.record(self._settings.rounds - 1)
-            earlier = [*was.earlier_curves, was.curve] if was and was.curve else []
-            oracle = msgspec.structs.replace(oracle, earlier_curves=earlier)
+            oracle = self._judge.record(self._settings.rounds - 1)
+            if (was := self._results.oracle) and was.curve:
+                oracle = msgspec.structs.replace(oracle, earlier_curves=[*was.earlier_curves, was.curve])
             self._results = msgspec.structs.replace(self._results, oracle=oracle)
             with self._timing_activity("importing libraries"):
                 for fork_servers in importing.values():

@@ -23,7 +23,8 @@ def ablation_figure(results: Results, group: Group) -> Canvas:
     """A bar of parts for each rung of an ablation, which must have a profiled rung."""
     rungs = ablation(results, group)
     spreads = [step_us(rung.stage) or Spread.of([rung.step_us]) for rung in rungs]
-    longest = max(max(sum(rung.parts_us.values()), spread.max) for rung, spread in zip(rungs, spreads, strict=True))
+    bar = max(sum(rung.parts_us.values()) for rung in rungs)
+    longest = min(max(bar, *(spread.max for spread in spreads)), 1.5 * bar)  # one slow run must not shrink all bars
     title = f"{TITLES[group]}: the parts of a step"
     canvas = Canvas(PIXELS, TOP + ROW * len(rungs) + BOTTOM, f"{title}, {subject(results)}", _description(rungs, group))
     canvas.text(12, 24, title, look="bold large")
@@ -40,16 +41,15 @@ def ablation_figure(results: Results, group: Group) -> Canvas:
             width = us / longest * (RIGHT - LEFT)
             canvas.rectangle(begin, top, width, 18, PART_COLOURS[name])
             begin += width
-        low, high = (LEFT + us / longest * (RIGHT - LEFT) for us in (spread.min, spread.max))
+        low, high = (LEFT + min(us / longest, 1) * (RIGHT - LEFT) for us in (spread.min, spread.max))
         canvas.line([(low, top + 9), (high, top + 9)], "ink", width=1.5)
-        for end in (low, high):
+        for end in (low, high) if spread.max <= longest else (low,):
             canvas.line([(end, top + 5), (end, top + 13)], "ink", width=1.5)
         canvas.text(max(begin, high) + 6, top + 13, numbers.microseconds(rung.step_us), look="bold")
+        slowest = f"; slowest run {numbers.microseconds(spread.max)}" if spread.max > longest else ""
         disturbed = "; measured while disturbed" if is_disturbed(rung.stage) else ""
-        canvas.text(LEFT, top + 32, f"{_counted(rung, group)}{disturbed}", "faint", look="small")
-    foot = (
-        "us/step: the number is timed; the parts are from the profile, fitted to it; whiskers: fastest to slowest run"
-    )
+        canvas.text(LEFT, top + 32, f"{_counted(rung, group)}{slowest}{disturbed}", "faint", look="small")
+    foot = "us/step: the number is timed; parts are from the profile, fitted to it; whiskers: fastest to slowest run"
     canvas.text(12, TOP + ROW * len(rungs) + 14, foot, "faint", look="small")
     return canvas
 

@@ -11,6 +11,7 @@ from reports.explorer.script_data import compared_problem
 from reports.facts.provenance import machine_name
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import step_us
+from reports.markdown import climb
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path("results") / "reference"
@@ -56,12 +57,13 @@ def _timed(results: Results) -> set[str]:
 
 
 def read(root: Path) -> Records:
-    """The records of a checkout, each study of the GPU that was recorded last; ResultsError if one cannot be read."""
+    """The records of a checkout, each study of the GPU that was recorded last, or of the chapters'; or ResultsError."""
     records = Records(root, {}, {}, {})
     for path in all_results(root / REFERENCE, "*/*"):
         address = records.page_of(path)
         records.runs[address], records.folders[address] = load(path), path.parent
     studies = [(records.page_of(path), load_results(path.parent)) for path in (root / REFERENCE).glob(STUDIES)]
     newest = {study.study.name: page for page, study in sorted(studies, key=lambda one: one[1].study.created)}
-    records.studies.update((page, study) for page, study in sorted(studies) if page in newest.values())
+    shown = {*newest.values(), *(f"studies/{climb.FOLDER}-{name}.html" for name in climb.STUDIES)}
+    records.studies.update((page, study) for page, study in sorted(studies) if page in shown)
     return records

@@ -227,7 +227,7 @@ def test_the_leads_of_the_studies_page() -> None:
         assert row["Fastest rung"].strip("`") == fastest_rung(run)["name"]
         check(row["Lead"], row["Fastest reference"], fastest_rung(run), run)
         environment = plain(point_folder(study, row["Point"]))["environment"]
-        assert environment["gpu"]["name"].endswith(gpu.removeprefix("2 x ") or "H100 80GB HBM3")
+        assert environment["gpu"]["name"].endswith(gpu.removeprefix("2 x ") or "H200")
         assert row["Commit"] == environment["code"]["git_commit"][:7]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -153,13 +152,12 @@ class Jury:
     def _worst(self, round_: int, ask: Callable[[Judge], list[Check]]) -> list[Check]:
         """The worst check of each name, with its network if there are several.
 
-        Their judges work side by side: controls of late epochs, which no other stage shares, take seconds.
+        Their judges work one after the other: the threads of several would mostly wait for each other's Python.
         """
         judges = self._of(round_)
         if self._problem.networks == 1:
             return ask(judges[0])
-        with ThreadPoolExecutor(len(judges)) as threads:
-            check_lists = list(threads.map(ask, judges))
+        check_lists = [ask(judge) for judge in judges]
         named = [
             msgspec.structs.replace(check, note=f"network {network + 1}{f'; {check.note}' if check.note else ''}")
             for network, checks in zip(self.judged(round_), check_lists, strict=True)

@@ -50,6 +50,7 @@ DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise b
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
 # Parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache, or fit into a GPU.
 STACKED, STACKED_ON_GPU = 1 << 18, 1 << 26
+TAKING_TURNS = 2  # threads
 FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
 
 
@@ -218,19 +219,22 @@ class ShortRun:
             ends = zip(some, control.networks(), metrics, strict=True)
             return [self.errors(network, seen, draw.rounding.bits) for draw, network, seen in ends]
 
-        cores, on_host = cores_usable(), self._xp is np
-        # Threads take turns in a step's Python, of which pairs have half. A GPU's stream is this thread's.
-        stacks = self._at_once(draws, 2 if on_host and len(draws) > max(cores, FEWEST_DRAWS) else 1)
-        each = worthwhile_threads(self.problem.multiplications, blas_threads() or 1)
-        with limit_blas_threads(each), ThreadPoolExecutor(max(1, cores // each)) as threads:
+        on_host, each = self._xp is np, worthwhile_threads(self.problem.multiplications, blas_threads() or 1)
+        # Threads take turns in a step's Python: a small network's gain nothing from a third one, and lose by more.
+        cores = cores_usable() if self._largest_tensor > STACKED else min(TAKING_TURNS, cores_usable())
+        workers = max(1, cores // each)
+        # Pairs have half of that Python. A GPU's stream is this thread's.
+        stacks = self._at_once(draws, 2 if on_host and len(draws) > max(workers, FEWEST_DRAWS) else 1)
+        with limit_blas_threads(each), ThreadPoolExecutor(workers) as threads:
             return list(chain.from_iterable((threads.map if on_host else map)(errors_of, stacks)))
+
+    @property
+    def _largest_tensor(self) -> int:
+        return max(max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers)
 
     def _at_once(self, draws: Sequence[Any], times: int = 1) -> Iterator[Sequence[Any]]:
         """The draws of controls that train side by side, or so many `times` as many."""
-        largest_tensor = max(
-            max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers
-        )
-        size = times * max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // largest_tensor)
+        size = times * max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // self._largest_tensor)
         return (draws[begin : begin + size] for begin in range(0, len(draws), size))
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:

@@ -144,7 +144,8 @@ def compute(
     else:
         oracle = Control(problem, initial[tasks[0]], [_draw(task) for task in tasks], xp)
     train, test = (Split(xp.asarray(split.images), xp.asarray(split.labels)) for split in (data.train, data.test))
-    done = {task: OracleRun(curve=Curve(begins=begins(initial[task]))) for task in tasks}
+    begun = {task: begins(initial[task]) if curve_steps and task.precision is None else "" for task in tasks}
+    done = {task: OracleRun(curve=Curve(begins=begun[task])) for task in tasks}
     begin = time.perf_counter()
     if xp is not np and not is_wide(oracle):  # a wide one at the end alone, where steps replay
         verify_agreement(oracle, data.train, data.test)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from common.oracle import Oracle, evaluate
 from common.problem import initial_params
-from ladder.measure.curves import record_curve, windows
+from ladder.measure.curves import begins, record_curve, windows
 from ladder.measure.protocol import run_number
 from ladder.records.run import Curve, load
 from reports.facts.oracle_distance import oracle_distances
@@ -108,3 +108,4 @@ def test_the_oracles_epochs_are_the_same_in_parts(tmp_path: Path) -> None:
         assert other.accuracy == pytest.approx(one.accuracy, rel=1e-12)
     assert whole.tested == parts.tested
     assert [seen.step for seen in whole.curve.training] == [16, 32]
+    assert (whole.curve.begins, parts.curve.begins) == ("", begins(initial_params(small_problem(), task.run)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from threading import Barrier
 
@@ -96,8 +97,12 @@ def test_controls_that_do_not_stack_train_side_by_side_on_several_cores(monkeypa
     monkeypatch.setattr(short_runs, "STACKED", 1)
     one_after_another = [*run._control_errors(draws[:2]), *run._control_errors(draws[2:])]
     monkeypatch.setattr(short_runs, "cores_usable", lambda: 4)
-    monkeypatch.setattr(run, "_trained", lambda control: [both.wait(10.0), *ShortRun._trained(run, control)][1:])
+    at = count()
+    monkeypatch.setattr(run, "_trained", lambda it: [both.wait(10.0), next(at), *ShortRun._trained(run, it)][2:])
     assert run._control_errors(draws) == one_after_another
+    monkeypatch.setattr(short_runs, "STACKED", run._largest_tensor)
+    assert len(run._control_errors(draws)) == len(draws)
+    assert next(at) == 4 + 2  # small ones in two stacks, of which two threads have one each
 
 
 @pytest.mark.parametrize(("off", "passes"), [(5e-7, True), (1e-5, False), (math.nan, False)])

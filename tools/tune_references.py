@@ -4,9 +4,9 @@
 
 Networks are the recorded ones, wide ones and large batches. Variants are built side by side, a wave at once, then timed
 alone. Both have a limit of time; a failed or late variant ends its process, and the next wave has a new one. A row has
-the microseconds of a step, the seconds of preparation beside others, and how far the parameters are from float64 after
-an epoch. Of the variants that are as exact as the default, the fastest is kept. Within the noise the default wins, else
-the one that prepares in the least time, since every user waits for that.
+the microseconds of a step, the seconds of preparation beside others, where an earlier variant's code may be cached, and
+how far the parameters are from float64 after an epoch. Of the variants as exact as the default, the fastest is kept.
+Within the noise the default wins, else the one that prepares in the least time, since every user waits for that.
 A wave has one variant of many networks, since a wave lasts as long as its slowest, and variants that try many kernels
 take minutes. They come last. Each wave's winners are kept at once, so that an interruption costs what was not tried; an
 earlier choice gives way when its own variant has been tried again.

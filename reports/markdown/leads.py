@@ -31,7 +31,11 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
     )
     gpus = {gpu for _, gpu, _ in ends} | ({gpu_name(least[0].runs[least[1].point.name])} if least else set())
     here = {gpu: "" if len(gpus) == 1 else f" on an {gpu}" for gpu in gpus}
-    shown = [f"{lead.ratio.text} in {at}{here[gpu]}{' (GPU time)' * lead.on_gpu_time}" for at, gpu, lead in ends]
+    shown = [
+        f"{lead.ratio.text} in {numbers.precision(lead.stage.precision)} in {at}{here[gpu]}"
+        f"{' (GPU time)' * lead.on_gpu_time}"
+        for at, gpu, lead in ends
+    ]
     waits = " GPU time: without the reference's own waits." * leads[0][2].on_gpu_time
     text = (
         f"**The lead**{f', on an {min(gpus)},' * (len(gpus) == 1)} of the fastest rung over the fastest reference "
@@ -46,10 +50,7 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
 
 
 def leads_table(studies: list[StudyResults]) -> str:
-    """The lead of the fastest rung of any precision at every point of the recorded studies; empty without any.
-
-    Each row names its commit, and its GPU where most others have another one.
-    """
+    """The fastest rung's lead at every point of the studies, its commit, and its GPU where most others have another."""
     timed = [results for results in _timed(studies) if results.runs]
     gpus = [gpus_name(next(iter(results.runs.values()))) for results in timed]
     here = mode(gpus) if gpus else ""

@@ -147,7 +147,7 @@ def test_a_wrong_lead_is_caught() -> None:
 def test_the_leads_of_readme() -> None:
     text = between("README.md", "leads")
     shown = re.findall(
-        rf"{FACTOR}(?: \([^)]*\)|, within noise) in ([\d-]*\d)(?: on an [\w -]+?)?"
+        rf"{FACTOR}(?: \([^)]*\)|, within noise) in (\w+) in ([\d-]*\d)(?: on an [\w -]+?)?"
         r"((?:, within noise)?(?: \(GPU time\))?)(?= down|\.)",
         text,
     )
@@ -157,9 +157,10 @@ def test_the_leads_of_readme() -> None:
         run = stages(folder)
         found[network] = lead(fastest_rung(run), run) or (0.0, "", False)
     by_lead = sorted(found, key=lambda network: found[network][0])
-    assert [network for _, network, _ in shown] == [by_lead[-1], by_lead[0]]
-    for times, network, remark in shown:
+    assert [network for _, _, network, _ in shown] == [by_lead[-1], by_lead[0]]
+    for times, precision, network, remark in shown:
         run = stages(folders[network])
+        assert precision == fastest_rung(run)["precision"].replace("bfloat", "bf").replace("float16", "fp16")
         check(f"{times}x{remark}", found[network][1], fastest_rung(run), run)
     ((times, study, point),) = re.findall(rf"shrinks to {FACTOR} .*in `([^`]+)` at (.+?) \(.+?\)(?: on an .+)?\.", text)
     run = stages(point_folder(newest(study), point))

@@ -7,9 +7,9 @@ alone. Both have a limit of time; a failed or late variant ends its process, and
 the microseconds of a step, the seconds of preparation beside others, where an earlier variant's code may be cached, and
 how far the parameters are from float64 after an epoch. Of the variants as exact as the default, the fastest is kept.
 Within the noise the default wins, else the one that prepares in the least time, since every user waits for that.
-A wave has one variant of many networks, since a wave lasts as long as its slowest, and variants that try many kernels
-take minutes. They come last. Each wave's winners are kept at once, so that an interruption costs what was not tried; an
-earlier choice gives way when its own variant has been tried again.
+A wave builds one variant for many networks and lasts as long as its slowest; variants that try many kernels take
+minutes, and come last. Each wave's winners are kept at once, so that an interruption costs what was not tried. An
+earlier choice is replaced only once its variant was tried again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which variant a reference builds with: the one that was fastest on this GPU for this network and batch.
 
 `choices.json` holds the winners of `python -m tools.tune_references`. Another network takes the nearest one's,
-unless it is far from all, and a GPU without such a choice takes that of another one of its architecture. Otherwise, and
-on the CPU, a reference builds with its default.
+within a factor of eight in batch or parameters; another GPU of the architecture counts as a factor of two. Otherwise,
+and on the CPU, a reference builds with its default.
 """
 
 from __future__ import annotations

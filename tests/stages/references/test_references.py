@@ -245,12 +245,14 @@ def test_every_way_to_write_the_step_trains(stage: str, name: str, hidden: tuple
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-@pytest.mark.parametrize("name", ["pointwise autotuning", "SGD in the product, pointwise autotuning"])
+@pytest.mark.parametrize(
+    "name", ["unroll 1, pointwise autotuning", "SGD in the product, unroll 1, pointwise autotuning"]
+)
 def test_a_variant_trains_as_the_compiler_generates_it(name: str) -> None:
     import torch
 
     torch.compiler.reset()
-    variant = replace(torch_graph.VARIANTS["torch-graph"][name], unroll=1)
+    variant = torch_graph.VARIANTS["torch-graph"][name]
 
     def build(problem: Problem, train: Split) -> Trainer:
         return TorchTrainer(problem, train, lambda setup: compiled_epoch(setup, amp=False, variant=variant)[0])

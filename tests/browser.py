@@ -56,10 +56,9 @@ def violations(opened: Opened, *, only_colours: bool = False) -> list[str]:
         options["runOnly"] = ["color-contrast"]
     if not opened.ask("'axe' in window"):
         opened.ask(axe)
-    first = "one.id + ': ' + one.nodes[0].html.slice(0, 120)"
-    broken: list[str] = opened.page.evaluate(
-        f"options => axe.run(options).then(found => found.violations.map(one => {first}))", options
-    )
+    told = "one => one.id + ': ' + one.nodes[0].html.slice(0, 120)"
+    script = f"options => axe.run(options).then(found => found.violations.map({told}))"
+    broken: list[str] = opened.page.evaluate(script, options)
     return broken
 
 

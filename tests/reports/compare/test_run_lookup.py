@@ -64,9 +64,8 @@ def test_missing_runs_are_told(reference: Path, names: list[str], said: str) -> 
 
 def test_a_recording_without_the_others_problem_names_its_own(reference: Path, tmp_path: Path) -> None:
     save(of_network(7), tmp_path / "odd.json")
-    with pytest.raises(
-        CannotCompareError, match="reference:h200: has no run of the others' problem, only of flat, deep"
-    ):
+    said = "reference:h200: has no run of the others' problem, only of flat, deep"
+    with pytest.raises(CannotCompareError, match=said):
         named_runs([str(tmp_path / "odd.json"), "reference:h200"], reference)
 
 

@@ -534,8 +534,7 @@ def test_the_views_have_no_accessibility_violations(largest: Path, open_page: Op
         for place in (*VIEWS[:4], "#naive", "#cuda-graph", "#persistent-grid", "#lesson"):
             opened.go(place)
             for _ in range(2):  # the guess, then the measurement
-                broken = violations(opened, only_colours=theme == "dark")
-                found += [f"{theme} {place}: {one}" for one in broken]
+                found += [f"{theme} {place}: {one}" for one in violations(opened, only_colours=theme == "dark")]
                 if not opened.page.is_visible("button.primary"):
                     break
                 reveal(opened)

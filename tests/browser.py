@@ -30,6 +30,11 @@ class Opened:
     requests: list[str] = field(default_factory=list)
     files: tuple[str, ...] = (".html",)  # the endings of files that it may ask for
 
+    def complain(self, text: str) -> None:
+        """Keep what the page said, and close it: a test that waits for the rest of the page fails at once with it."""
+        self.complaints.append(text)
+        self.page.close(reason=text)
+
     def go(self, place: str) -> None:
         """Follow the address to a view or a rung, such as `#cuda-graph`."""
         self.page.evaluate("place => { location.hash = place; }", place)
@@ -93,19 +98,19 @@ def open_page(context: BrowserContext) -> Iterator[Open]:
     ) -> Opened:
         """Open at a place; a script may run `before` those of the page, which may ask for `files` with such endings."""
         one = Opened(context.new_page(), files=(".html", *files))
+        pages.append(one)
         one.page.add_init_script(before)
-        one.page.on("console", lambda said: one.complaints.append(said.text) if said.type != "log" else None)
-        one.page.on("pageerror", lambda error: one.complaints.append(str(error)))
+        one.page.on("console", lambda said: one.complain(said.text) if said.type != "log" else None)
+        one.page.on("pageerror", lambda error: one.complain(error.stack or str(error)))
         one.page.on("request", lambda request: one.requests.append(request.url))
         one.page.set_viewport_size({"width": width, "height": 900})
         one.page.emulate_media(color_scheme=theme)
         one.page.goto(path.as_uri() + place)
         one.page.wait_for_selector(ready)
-        pages.append(one)
         return one
 
     yield opened
     for one in pages:
         one.page.close()
-        assert one.complaints == []
+        assert one.complaints == [], one.complaints  # pytest shows no values outside of test files
         assert [url for url in one.requests if not url.startswith("file://") or not url.endswith(one.files)] == []

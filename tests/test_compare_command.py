@@ -69,6 +69,7 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
         ("base half.json", "half.json: not a results file of this program (Input data was truncated)"),
         ("base bytes.json", "bytes.json: not a results file of this program"),
         ("base later.json", "later.json: schema version 9"),
+        ("recorded:h200 base", "recorded:h200: no such file or folder; name a recorded run as reference:GPU[/PROBLEM]"),
         ("base nowhere", "nowhere: cannot be read (No such file or directory)"),
         ("base nothing", "nothing/results.json: cannot be read (No such file or directory)"),
         ("base same half.json", "half.json: not a results file of this program"),

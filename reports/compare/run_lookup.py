@@ -67,6 +67,8 @@ def named_runs(names: Sequence[str], reference: Path) -> list[tuple[str, Results
 def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
     """The runs that a name may stand for, at least one."""
     if not name.startswith(PREFIX):
+        if ":" in name and not Path(name).exists():
+            raise CannotCompareError(f"{name}: no such file or folder; name a recorded run as {PREFIX}GPU[/PROBLEM]")
         return [(visible(name), load(Path(name)))]
     gpu, _, problem = name.removeprefix(PREFIX).partition("/")
     known = [path.parent for path in all_results(reference, "*/*")]
@@ -111,11 +113,9 @@ def run_to_explain(stage: str, run: Path | None, runs: Path, reference: Path) ->
         stage, run = "", Path(stage)
     if run is None:
         return stage, *run_of(stage, runs, reference)
-    if str(run).startswith(PREFIX):
-        (name, results), *_ = _candidates(str(run), reference)
+    (name, results), *_ = _candidates(str(run), reference)
+    if name.startswith(PREFIX):
         run = reference / name.removeprefix(PREFIX)
-    else:
-        results = load(run)
     best = None if stage else fastest(stage for stage in results.stages if stage.group != "reference")
     if not stage and best is None:
         raise ReportError(f"explain {run}: timed no rung; name a stage before the run")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from common.streams import visible
 
 MOST_BYTES = 256 << 20  # of a recorded file, unpacked; the largest of ours takes a megabyte
 NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError, zlib.error)  # of what is no record
-ESCAPED = re.compile(rb"[^ -~\t\r\n]|\\u")  # JSON without this has no text that `visible` changes
+PLAIN = bytes((*range(32, 127), *b"\t\r\n"))  # JSON of these alone, without \u, has no text that `visible` changes
 
 
 class ResultsError(Exception):
@@ -43,7 +42,8 @@ def read_json(path: Path) -> bytes:
     Raises ResultsError like `read`, and one of NOT_OURS for a text that is no JSON.
     """
     raw = read(path)
-    return msgspec.json.encode(visible_in(msgspec.json.decode(raw))) if ESCAPED.search(raw) else raw
+    hides = raw.translate(None, PLAIN) or b"\\u" in raw
+    return msgspec.json.encode(visible_in(msgspec.json.decode(raw))) if hides else raw
 
 
 def visible_in(data: Any) -> Any:

@@ -34,9 +34,9 @@ EARLIER_WORDS: dict[str, dict[str, str]] = msgspec.json.decode(
     Path(__file__).with_name("earlier_words.json").read_bytes()
 )  # of rungs in files from before they recorded their own; never added to
 JUDGED = ("error", "loss", "final_loss")  # a stage that computes nonsense may have any of these
-# A text with neither has no number beyond them: an exponent of three digits; a hundred digits, once each of them is 0.
-EXPONENT, HUNDRED = re.compile(rb"[eE][+-]?\d{3,}\s*[,\]}]"), b"0" * 100
-AS_ZEROS = bytes.maketrans(b"123456789", b"0" * 9)
+# A text with neither, once each of its digits is 0, has no number beyond them: an exponent of three digits; a hundred.
+EXPONENT, HUNDRED = re.compile(rb"e[+-]?0{3,}\s*[,\]}]"), b"0" * 100
+AS_ZEROS = bytes.maketrans(b"E123456789", b"e" + b"0" * 9)
 
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -435,7 +435,7 @@ def load_once(file: Path) -> Results:
     return _loaded(file, (stat := file.stat()).st_mtime_ns, stat.st_ino)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=256)  # every recorded run: some 80 MB
 def _loaded(file: Path, *seen: int) -> Results:  # noqa: ARG001
     return load(file)
 
@@ -477,7 +477,7 @@ def _with_earlier_words(stage: StageResult) -> StageResult:
 
 def _impossible_number(raw: bytes) -> str:
     """A measurement in a JSON text whose square or inverse no float can hold; empty if there is none."""
-    if not EXPONENT.search(raw) and HUNDRED not in raw.translate(AS_ZEROS):
+    if not EXPONENT.search(zeros := raw.translate(AS_ZEROS)) and HUNDRED not in zeros:
         return ""
     waiting = [msgspec.json.decode(raw)]
     while waiting:

@@ -31,12 +31,12 @@ UNKNOWN = "(not recorded)"
 def found_of(stage: StageResult, recorded: Path = RECORDED) -> str:
     """A stage's *Found* with its numbers; `(not recorded)` where no run has one; empty without a *Found*."""
     text = stage.doc.found if stage.doc is not None else ""
-    return PLACE.sub(lambda place: _number(stage, text, place["of"] or "", place["network"], recorded), text)
+    runs = recorded_networks(recorded, text, on_gpu=stage.group != "cpu") if PLACE.search(text) else {}
+    return PLACE.sub(lambda place: _number(stage, runs, place["of"] or "", place["network"]), text)
 
 
-def _number(stage: StageResult, text: str, of: str, network: str, recorded: Path) -> str:
-    run = recorded_networks(recorded, text, on_gpu=stage.group != "cpu").get(expanded(network))
-    stages = {stage.name: stage for stage in run.stages} if run is not None else {}
+def _number(stage: StageResult, runs: Mapping[str, Results], of: str, network: str) -> str:
+    stages = {stage.name: stage for stage in run.stages} if (run := runs.get(expanded(network))) is not None else {}
     if of == "x":
         own = stages.get(stage.name)
         factor = ratio(stages.get(stage.below or ""), own) if own is not None else None

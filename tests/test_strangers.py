@@ -111,6 +111,12 @@ def test_control_characters_of_a_record_are_shown_as_text_everywhere(
     assert any("packed" in name for name in texts)
 
 
+@pytest.mark.parametrize("hidden", ["\x7f", "\x9b", "\u202e", r"\u001b"])
+def test_a_hidden_character_is_shown_however_the_json_writes_it(tmp_path: Path, hidden: str) -> None:
+    (record := tmp_path / "results.json").write_text(f'"{hidden}"', encoding="utf-8")
+    assert not unseen(msgspec.json.decode(foreign.read_json(record)))
+
+
 @pytest.mark.parametrize("make", [received, received_study])
 def test_html_of_a_record_is_text_in_markdown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     folder = make(tmp_path / "sent", HTML)

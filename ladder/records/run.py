@@ -435,7 +435,7 @@ def load_once(file: Path) -> Results:
     return _loaded(file, (stat := file.stat()).st_mtime_ns, stat.st_ino)
 
 
-@lru_cache(maxsize=256)  # every recorded run: some 80 MB
+@lru_cache(maxsize=256)  # every recorded run, in some 60 MB
 def _loaded(file: Path, *seen: int) -> Results:  # noqa: ARG001
     return load(file)
 

@@ -15,12 +15,13 @@ layer of 256: some eight kernels a step, two or three of them products that cann
 
 Found: recorded on an H200: {784-10} us in float32 and {torch-graph-amp 784-10} with bfloat16 for 784-10, a quarter of
 the estimate, and {784-256-10} and {torch-graph-amp 784-256-10} for 784-256-10. As a matrix product, the layer of 10
-outputs made 784-10 take 18 to 33 us with autotuning and 36.5 without. As a sum, autotuning gave 13.6 and prepared four
-times as long, so it is off. Fused operations are not rounded to bfloat16 in between, so softmax regression is as exact
-in the second stage as in the first. 784-128x3-10 in batches of 32 takes {784-128x3-10} us in float32; autotuning had
-not finished after 90 s, so its effect there is unknown. Earlier versions ran at two speeds, 10.0 and 11.7 us for
-784-10: kernels on a second stream make every node of a graph 0.3 us slower for the rest of the process. On one stream
-it stays fast (docs/notebook/torch-graph-speeds.md).
+outputs made 784-10 take 18 to 33 us with autotuning and 36.5 without, so it is a sum. Timing a sum's kernels saves
+another 4 to 14 % in 784-10, 784-256-10 and 784-1024-10. For eight steps compiled together it takes a minute and more;
+one step is prepared sooner than eight without timing, two in up to three times as long. Fused operations are not
+rounded to bfloat16 in between, so softmax regression is as exact in the second stage as in the first. 784-128x3-10 in
+batches of 32 takes {784-128x3-10} us in float32; with bfloat16, timing kernels gains nothing there. Earlier versions
+ran at two speeds, 10.0 and 11.7 us for 784-10: kernels on a second stream make every node of a graph 0.3 us slower for
+the rest of the process. On one stream it stays fast (docs/notebook/torch-graph-speeds.md).
 """
 
 from __future__ import annotations
@@ -73,8 +74,7 @@ BOTH = {
     "linear": Variant(linear=matrix_product),
     "unroll 1": Variant(unroll=1),
     "unroll 2": Variant(unroll=2),  # on an H200: 784-10 in 0.96 and 1.01 of the default's time, 784-256-10 in 1.15
-    # Eight steps have too many kernels to time: beside others these prepared for over 110 s.
-    "unroll 1, coordinate descent": Variant(unroll=1, compiler=DESCENT),
+    "unroll 1, coordinate descent": Variant(unroll=1, compiler=DESCENT),  # eight steps have too many kernels to time
     "unroll 2, coordinate descent": Variant(unroll=2, compiler=DESCENT),
     "unroll 1, pointwise autotuning": Variant(unroll=1, compiler=POINTWISE),
     "autotuning among libraries": Variant(compiler=LIBRARIES),

@@ -58,7 +58,7 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
     )
     mlp, images = replace(problem, hidden=(2,)), train.images.reshape(len(train.images), -1)
     short, whole = ShortRun(problem, 1, params, images, train.labels), from_zero_run(problem, images, train.labels)
-    arrived = RunEnd(Displacement(1.0, 1.0), 1.0, 0.5)
+    arrived = RunEnd(Displacement(1.0, 1.0), 1.0, 0.3)
     process = Process(
         round=0, prepare_s=0.0, warmups_s=[1.0], runs_s=[1.0], gpu_runs_s=None, gpu_states=[], gpu_memory_mib=None
     )

@@ -25,7 +25,7 @@ JUDGED_CHECK = "judged run, shorter than any other by"
 RUN_ALONE = "a process has one run and no warm-up (--repeats, --warmups, --budget)"
 LOSS_IMAGES = 1000  # of the test images
 LOSS_SHORTFALL = 0.5
-LEAST_WON = 0.3  # by the judged run, of its loss; correct runs that win less differ by chance
+LEAST_WON = (0.3, 0.3, 0.6, 0.6)  # by the judged run, of its loss, by hidden layers; before, chance decides
 NARROW_LAYER = 32  # units; below, chance decides how many of them die, and with them what a run wins
 CLOCK_DIFFERENCE = 0.1  # of a run, beside delays; the recorded runs have 0
 DELAYS_S = 2 * SCHEDULER_DELAY_S  # at the begin and at the end of a run
@@ -61,10 +61,8 @@ class RunEnd:
 
 def verify_losses(problem: Problem, judged: RunEnd, others: Sequence[RunEnd]) -> list[Check]:
     """Check that the median of the other runs wins as much loss as the judged one, where correct stages do."""
-    narrow = min(problem.hidden, default=NARROW_LAYER) < NARROW_LAYER
-    if not others or narrow or len(problem.hidden) >= LATE_START_LAYERS:
-        return []
-    if not judged.won > LEAST_WON * judged.before:
+    by_chance = min(problem.hidden, default=NARROW_LAYER) < NARROW_LAYER or len(problem.hidden) >= LATE_START_LAYERS
+    if not others or by_chance or not judged.won > LEAST_WON[len(problem.hidden)] * judged.before:
         return []
     won = statistics.median(end.won / judged.won if math.isfinite(end.won) else 0.0 for end in others)
     return [check(LOSS_CHECK, max(0.0, 1.0 - won), LOSS_SHORTFALL)]

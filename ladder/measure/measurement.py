@@ -83,6 +83,7 @@ from stages.registry import load_entry
 PROFILED_S = {"cpu": 0.5, "gpu": 0.1}  # of epochs; if all of a sample take longer, one is profiled
 LATE_S = 5.0  # after which a late epoch begins, even if fewer epochs were made than drawn; a busy host needs as long
 SLOW_S = 0.5  # an epoch on a few batches; a stage that takes longer makes no late one
+SHORT_EPOCH_S = 0.3  # one that costs little to time again
 FEWEST_COUNTED, MOST_COUNTED = 40, 120  # steps of the epoch whose kernels and reads are counted
 IN_A_ROW = "it trains one network at a time; profile a run of one"
 WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its profile
@@ -189,7 +190,7 @@ class Measurement:
             self._waited_s = self._clock() - begin
 
     def _first_epochs(self) -> None:
-        """Train one cold epoch and one from zeros; a budget cuts the plan by the time of the second.
+        """Train one cold epoch and one from zeros; a budget cuts the plan by the second, if short by another.
 
         The verifier gets the parameters of the second. A trainer that kept the first epoch's parameters fails there.
         """
@@ -201,7 +202,11 @@ class Measurement:
         save_params(self._folder / "from-zero.npy", fetched_params(self._trainer))
         if self._job.budget_s is not None:
             whole = math.lcm(problem.metrics_every, problem.validate_every or 1)
-            self._plan = plan_within(self._job.budget_s, self._from_zero.seconds, self._job.wanted, whole)
+            epoch_s, wanted = self._from_zero.seconds, self._job.wanted
+            self._plan = plan_within(self._job.budget_s, epoch_s, wanted, whole)
+            if self._plan != wanted and epoch_s < SHORT_EPOCH_S:  # a late one would leave one run with cold metrics
+                again = self._train_one_epoch(self._params_from(self._seeds.untimed()), validation, whole - 1)
+                self._plan = plan_within(self._job.budget_s, min(epoch_s, again.seconds), wanted, whole)
         self._laps.end("first epochs")
 
     def _timed_runs(self) -> None:
@@ -414,8 +419,10 @@ class Measurement:
     def _params_from(self, seed: int) -> Params:
         return initial_params(self._job.problem, seed)
 
-    def _train_one_epoch(self, params: Params, validation: Validation | None) -> TimedRun:
-        return timed_run(self._trainer, params, 1, fence=self._fence, clock=self._clock, validation=validation)
+    def _train_one_epoch(self, params: Params, validation: Validation | None, epoch: int = 0) -> TimedRun:
+        return timed_run(
+            self._trainer, params, 1, fence=self._fence, clock=self._clock, validation=validation, first_epoch=epoch
+        )
 
 
 class ClosingError(Exception):

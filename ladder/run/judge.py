@@ -144,7 +144,9 @@ class Judge:
             problem, precision, epochs, result.validations, oracle, evaluated, len(test.images)
         )
         ends = [RunEnd.of(initial, final, test, alone=not others)]
-        ends += [self._run_end(attempt.seeds[run], self._left(folder, run_file(run))) for run in others]
+        for run in others:
+            began = initial_params(self._problem, network_run(attempt.seeds[run], self._network))
+            ends.append(RunEnd.of(began, self._left(folder, run_file(run)), test))
         displacements = {number: end.displacement for number, end in enumerate(ends)}
         checks += gates.verify_displacements(
             precision, displacements, msgspec.structs.replace(result.plan, repeats=len(ends)), oracle
@@ -219,11 +221,6 @@ class Judge:
             trained = self._trained.get(task)
             self._short_runs[task] = task.run(self._problem, self._dataset.train, self._start, trained=trained)
         return self._short_runs[task]
-
-    def _run_end(self, seed: int, final: Params) -> RunEnd:
-        """What a timed run that began from this seed has come to."""
-        initial = initial_params(self._problem, network_run(seed, self._network))
-        return RunEnd.of(initial, final, self._dataset.test)
 
     def _left(self, folder: Path, name: str) -> Params:
         """The network's parameters in a file that a process left."""

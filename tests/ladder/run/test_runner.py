@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from common.problem import Problem
+from ladder.measure import measurement, timing
+from ladder.measure.timing import TimedRun
 from ladder.records.run import StageResult, load
 from ladder.run import judge, jury, preflight
 from ladder.verify import oracle_runs, short_runs
@@ -115,6 +118,24 @@ def test_a_slow_stage_is_measured_over_fewer_epochs_and_marked_as_shortened(tmp_
     assert stage.timing.shortened
     assert 2 <= stage.timing.epochs < 6  # each of two processes has 1 s, an epoch takes 0.2 s or more
     assert {len(process.runs_s) for process in stage.processes} == {1}
+
+
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(("second_s", "shortened"), [(0.29, False), (0.31, True)])
+def test_one_late_epoch_does_not_cut_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second_s: float, shortened: bool
+) -> None:
+    seconds = iter([9.0, second_s])  # the cold epoch, and the one from zeros
+
+    def timed_run(*arguments: Any, **more: Any) -> TimedRun:
+        return dataclasses.replace(timing.timed_run(*arguments, **more), seconds=next(seconds, 1e-4))
+
+    monkeypatch.setattr(measurement, "timed_run", timed_run)
+    (stage,) = (
+        prepare(tmp_path, NUMPY, problem=small_problem(epochs=6, metrics_every=1), budget_s=0.05).run(Watcher()).stages
+    )
+    assert stage.timing is not None
+    assert stage.timing.shortened == shortened
 
 
 def test_rounds_are_interleaved_and_a_resumed_run_measures_only_missing_ones(tmp_path: Path) -> None:

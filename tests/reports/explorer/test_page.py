@@ -116,7 +116,7 @@ def test_the_measurement_waits_for_the_guess(largest: Path, open_page: Open) -> 
     assert "1.01x faster than its parent" in opened.text("article output")
     opened.page.keyboard.press("Enter")
     opened.page.wait_for_selector("article .measured .number")
-    assert opened.text("article .number") == numbers.microseconds(stage.step_us)
+    assert opened.text("article .number").rstrip("†‡") == numbers.microseconds(stage.step_us)
     assert "You guessed" in opened.text(".verdict")
     opened.go("#/")
     opened.go("#cuda-graph")
@@ -227,7 +227,7 @@ def test_each_precision_has_its_own_line_and_each_rung_its_own_comparator() -> N
     run = load(RECORDED / "hidden-256")
     picture = drawn(run, PAGE).inline()
     assert re.search(r"fastest reference for float32 and tf32: jax-scan, float32, 2\d\.\d us", picture)
-    assert re.search(r"fastest reference for bf16/fp16: torch-graph-amp, bf16, 2\d\.\d us", picture)
+    assert re.search(r"fastest reference for bf16/fp16: torch-graph-amp, bf16, [12]\d\.\d us", picture)
     assert re.search(r"<title>fused-bias, [\d.]+ us a step, 1\.\d+x as fast as jax-scan, 2\d\.\d us", picture)
     assert picture.count("stroke-dasharray") == drawn(run, PHONE).inline().count("stroke-dasharray")
 
@@ -304,7 +304,7 @@ def test_a_telephone_gets_a_picture_of_the_floor_that_fits_it(path: Path, tmp_pa
 
 def test_a_precision_can_be_left_out_of_the_picture_that_leads_into_the_lesson(largest: Path, open_page: Open) -> None:
     opened = open_page(largest)
-    assert opened.text("h1.measured").endswith("rung by rung, on NVIDIA H200")
+    assert "rung by rung, on NVIDIA H200" in opened.text("h1.measured")
     off = "[...document.querySelectorAll('#ladder .wide a.row.off')].map(row => row.dataset.rung)"
     assert opened.ask(off) == []
     opened.page.uncheck("input[value='bf16/fp16']")

@@ -52,7 +52,9 @@ def test_the_answer_comes_first_and_each_point_has_its_ladder(recorded: Path, op
     opened = open_page(recorded)
     assert opened.page.url.endswith("#/study")
     assert "How the lead changes with the hidden size" in opened.text("h1:visible")
-    assert opened.page.locator("#shown tbody tr").count() == 8
+    assert opened.page.locator("#shown tbody tr").count() == len(
+        load_results(RECORDED / "studies" / "hidden-size").measured
+    )
     opened.page.click("#shown >> text=hidden 256")
     opened.page.wait_for_selector("html[data-place='#hidden-256:/']")
     assert opened.ask("document.querySelector('#point').value") == "hidden-256"
@@ -61,10 +63,10 @@ def test_the_answer_comes_first_and_each_point_has_its_ladder(recorded: Path, op
     assert opened.page.url.endswith("#hidden-256:cluster-fp16")
     opened.page.click("[data-always]")
     here = opened.text("article .number")
-    opened.page.select_option("#point", "hidden-64")
-    opened.page.wait_for_selector("html[data-place='#hidden-64:cluster-fp16']")
+    opened.page.select_option("#point", "hidden-128")
+    opened.page.wait_for_selector("html[data-place='#hidden-128:cluster-fp16']")
     assert opened.text("article .number") != here
-    opened.go("#hidden-64:/details")
+    opened.go("#hidden-128:/details")
     assert opened.page.locator("#shown h2").all_text_contents().count("Terms") == 1
 
 
@@ -76,15 +78,15 @@ def test_every_figure_of_curves_is_shown(tmp_path: Path, open_page: Open) -> Non
 
 
 def test_a_lesson_is_about_one_point(recorded: Path, open_page: Open) -> None:
-    opened = open_page(recorded, "#hidden-64:lesson")
+    opened = open_page(recorded, "#hidden-128:lesson")
     assert "0 of " in opened.text("#lesson")
-    opened.go("#hidden-64:persistent-grid")
+    opened.go("#hidden-128:persistent-grid")
     reveal(opened)
     assert "1 of " in opened.text("#lesson")
-    assert opened.page.url.endswith("#hidden-64:lesson/persistent-grid")
-    opened.go("#hidden-128:/")
+    assert opened.page.url.endswith("#hidden-128:lesson/persistent-grid")
+    opened.go("#hidden-512:/")
     assert "0 of " in opened.text("#lesson")
-    opened.go("#hidden-64:/")
+    opened.go("#hidden-128:/")
     assert "1 of " in opened.text("#lesson")
 
 
@@ -114,7 +116,7 @@ def test_a_study_without_all_its_points_has_a_page(results: StudyResults, tmp_pa
 def test_the_study_has_no_accessibility_violations_and_fits_the_window(recorded: Path, open_page: Open) -> None:
     for theme, width in (("light", 1280), ("dark", 360)):
         opened = open_page(recorded, theme=theme, width=width)
-        for place in ("#/study", "#hidden-64:/", "#hidden-64:/trust", "#hidden-8192:last-layer-bf16"):
+        for place in ("#/study", "#hidden-128:/", "#hidden-128:/trust", "#hidden-8192:last-layer-bf16"):
             opened.go(place)
             assert opened.ask("document.documentElement.scrollWidth") <= width, place
             if not place.endswith(("trust", "bf16")):

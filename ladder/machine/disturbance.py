@@ -15,9 +15,7 @@ from ladder.records.run import Process
 
 # Above these limits a process counts as disturbed.
 CLOCK_DROP_LIMIT = 0.03  # as a share of the highest clock in any of the stage's processes
-WAIT_LIMIT = 0.05  # waiting for a core: all threads together, as a share of the timed runs
-QUOTA_LIMIT = 0.05  # time held back by a CPU quota, all cores together, as a share of the timed runs
-STEAL_LIMIT = 0.05  # cores taken by other virtual machines, as a share of the timed runs
+LOST_LIMIT = 0.05  # waited or held back, as a share of the timed runs; taken by other machines, of all cores' work
 OTHER_LOAD_LIMIT = 0.10  # share of the host's cores that other processes use: they share caches, memory and clocks
 # With this many cores idle, a thread that waits is waiting to be woken: no other process took its core.
 IDLE_CORES = 1.0
@@ -78,14 +76,14 @@ def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None)
     stolen_s = sum(state.stolen_s for state in host)
     own_s = sum(state.own_s for state in host)
     wanted_s = waited_s + throttled_s + own_s if own_s else covered_s
-    cores_s = sum(state.over_s * state.cores for state in host) or covered_s
-    for lost_s, limit, of_s, reason in (
-        (waited_s, WAIT_LIMIT, wanted_s, "waited for a busy core for {share} of the time that it wanted one"),
-        (throttled_s, QUOTA_LIMIT, wanted_s, "a CPU quota held it back for {share} of the time that it wanted a core"),
-        (stolen_s, STEAL_LIMIT, cores_s, "other virtual machines took {share} of the cores"),
+    worked_s = max(covered_s, stolen_s + own_s + sum(state.others * state.cores * state.over_s for state in host))
+    for lost_s, in_s, of_s, reason in (
+        (waited_s, covered_s, wanted_s, "waited for a busy core for {share} of the time that it wanted one"),
+        (throttled_s, covered_s, wanted_s, "a CPU quota held it back for {share} of the time that it wanted a core"),
+        (stolen_s, worked_s, worked_s, "other virtual machines took {share} of the busy cores"),
     ):
-        if lost_s > max(limit * covered_s, LOST_TIME_FLOOR_S):
-            yield reason.format(share=f"{min(lost_s / of_s, 1.0):.0%}"), lost_s / covered_s / limit
+        if lost_s > max(LOST_LIMIT * in_s, LOST_TIME_FLOOR_S):
+            yield reason.format(share=f"{min(lost_s / of_s, 1.0):.0%}"), lost_s / in_s / LOST_LIMIT
     if process.stopped_s > LOST_TIME_FLOOR_S:
         yield f"a signal stopped the process for {process.stopped_s:.2g} s", process.stopped_s / LOST_TIME_FLOOR_S
     other_load = statistics.mean([state.others for state in host]) if host else 0.0

@@ -65,7 +65,7 @@ OPERATIONS: dict[str, tuple[Twin, ...]] = {
         Twin("fused-bias", "CUDA C++, our engine", "", ()),
         Twin("torch-op", "CUDA C++, in PyTorch", "", ()),
     ),
-    "the same, of an older run": (Twin("torch-graph", "PyTorch, compiled", "", ()),),
+    "the same, of another run": (Twin("torch-graph", "PyTorch, compiled", "", ()),),
 }
 KINDS: dict[str, set[Kind]] = {"softmax, loss and gradient": {"softmax"}}  # of an operation's kernels
 PRODUCTS: set[Kind] = {"gemm", "update"}  # of the others

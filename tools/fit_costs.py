@@ -100,7 +100,7 @@ def fitted_costs(folder: Path = ROOT / FOLDER) -> tuple[Costs, Points]:
     """The model of recorded runs of one network on one GPU, none of which validates in the timer, and their times."""
     records = {str(file.parent.relative_to(folder)): load(file) for file in all_results(folder, "**")}
     told = {name: (run.problem.validate_every, run.problem.networks, run.problem.gpus) for name, run in records.items()}
-    runs = {name: run for name, run in records.items() if told[name] == (0, 1, 1)}
+    runs = {name: run for name, run in records.items() if told[name] == (0, 1, 1) and any(s.timing for s in run.stages)}
     (gpu,) = {run.environment["gpu"]["name"] for run in runs.values()}
     (host,) = {run.environment["cpu"]["model"] for run in runs.values()}
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)

@@ -201,8 +201,8 @@ class Measurement:
         self._from_zero = self._train_one_epoch(zero_params(problem), validation)
         save_params(self._folder / "from-zero.npy", fetched_params(self._trainer))
         if self._job.budget_s is not None:
-            whole = math.lcm(problem.metrics_every, problem.validate_every or 1)
             epoch_s, wanted = self._from_zero.seconds, self._job.wanted
+            whole = min(math.lcm(problem.metrics_every, problem.validate_every or 1), wanted.epochs)
             self._plan = plan_within(self._job.budget_s, epoch_s, wanted, whole)
             if self._plan != wanted and epoch_s < SHORT_EPOCH_S:  # a late one would leave one run with cold metrics
                 again = self._train_one_epoch(self._params_from(self._seeds.untimed()), validation, whole - 1)

@@ -348,7 +348,7 @@ class _Stored(NumpyTrainer):
         if file.exists():
             self._weights, self._biases, self._last = pickle.loads(file.read_bytes())
         else:
-            time.sleep(TRAINING_S)
+            time.sleep(4 * TRAINING_S * (self._steps > FIRST_UPDATE_BATCHES))  # where it is timed
             super().run_epoch(epoch)
             file.write_bytes(pickle.dumps((self._weights, self._biases, self._last)))
 
@@ -534,7 +534,7 @@ class _ShorterRuns(NumpyTrainer):
     _honest = staticmethod(timing.TimedRun.__init__)
 
     def run_epoch(self, epoch: int) -> None:
-        time.sleep(TRAINING_S)
+        time.sleep(TRAINING_S * (len(self._batches) > FIRST_UPDATE_BATCHES))  # where it is timed
         super().run_epoch(epoch)
 
         def shorter(run: Any, seconds: float, *args: Any) -> None:
@@ -598,7 +598,7 @@ class _ClockBetween(NumpyTrainer):
 
     def run_epoch(self, epoch: int) -> None:
         super().run_epoch(epoch)
-        time.sleep(TRAINING_S)
+        time.sleep(TRAINING_S * (len(self._batches) > FIRST_UPDATE_BATCHES))  # where it is timed
         time.perf_counter = self._honest
 
 

@@ -36,7 +36,7 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
         f"{' (GPU time)' * lead.on_gpu_time}"
         for at, gpu, lead in ends
     ]
-    waits = " GPU time: without the reference's own waits." * leads[0][2].on_gpu_time
+    waits = " GPU time: without the reference's own waits." * any(lead.on_gpu_time for _, _, lead in ends)
     text = (
         f"**The lead**{f', on an {min(gpus)},' * (len(gpus) == 1)} of the fastest rung over the fastest reference "
         f"(NumPy, PyTorch, JAX) that is at least as exact: {' down to '.join(shown)}.{waits}"

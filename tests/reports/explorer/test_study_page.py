@@ -52,9 +52,8 @@ def test_the_answer_comes_first_and_each_point_has_its_ladder(recorded: Path, op
     opened = open_page(recorded)
     assert opened.page.url.endswith("#/study")
     assert "How the lead changes with the hidden size" in opened.text("h1:visible")
-    assert opened.page.locator("#shown tbody tr").count() == len(
-        load_results(RECORDED / "studies" / "hidden-size").measured
-    )
+    points = load_results(RECORDED / "studies" / "hidden-size").measured
+    assert opened.page.locator("#shown tbody tr").count() == len(points)
     opened.page.click("#shown >> text=hidden 256")
     opened.page.wait_for_selector("html[data-place='#hidden-256:/']")
     assert opened.ask("document.querySelector('#point').value") == "hidden-256"

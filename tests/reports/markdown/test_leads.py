@@ -9,6 +9,7 @@ from ladder.records.study import save_study
 from reports.markdown.all_documents import markers, update_documents
 from reports.markdown.leads import leads_sentence, leads_table
 from tests.reports import sample
+from tests.reports.facts.test_baselines import busy
 from tests.reports.study_sample import curve_results, study_results
 
 
@@ -18,14 +19,14 @@ def test_readme_tells_the_largest_and_the_smallest_lead_of_the_newest_runs() -> 
     runs = [("h100/hidden-256", newest), ("h100/logistic", slower), ("h200/hidden-256", older)]
     told = leads_sentence(runs, [study_results([64, 128, 256])])
     assert told.startswith("**The lead**, on an NVIDIA H200, of the fastest rung over ")
-    assert (
-        "exact: 1.45x (1.44-1.53) in float32 in 784-256-10 down to 1.25x, within noise in float32 in 784-10. " in told
-    )
+    assert "1.45x (1.44-1.53) in float32 in 784-256-10 down to 1.25x, within noise in float32 in 784-10. In" in told
     assert told.endswith(", in `made-up` at hidden 64 (784-64-64-64-10, batch 32).")  # of equal leads, the first
     assert leads_sentence(runs[:1], []).endswith("exact: 1.45x (1.44-1.53) in float32 in 784-256-10.")
     other = replace(slower, environment=slower.environment | {"gpu": {"name": "NVIDIA H100"}})
     told = leads_sentence([runs[0], ("h100/logistic", other)], [])
     assert "in float32 in 784-256-10 on an NVIDIA H200 down to 1.25x, within noise in float32 in 784-10 on an" in told
+    told = leads_sentence([runs[0], ("h100/logistic", busy(slower, "jax-scan", 40.0, events=False))], [])
+    assert told.endswith(" in 784-10 (GPU time). GPU time: without the reference's own waits.")
     assert leads_sentence([], []) == ""
 
 

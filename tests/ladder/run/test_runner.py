@@ -125,17 +125,17 @@ def test_a_slow_stage_is_measured_over_fewer_epochs_and_marked_as_shortened(tmp_
 def test_one_late_epoch_does_not_cut_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, second_s: float, shortened: bool
 ) -> None:
-    seconds = iter([9.0, second_s])  # the cold epoch, and the one from zeros
+    seconds, begun_at = iter([9.0, second_s]), []  # of the cold epoch, and of the one from zeros
 
     def timed_run(*arguments: Any, **more: Any) -> TimedRun:
+        begun_at.append(more.get("first_epoch"))
         return dataclasses.replace(timing.timed_run(*arguments, **more), seconds=next(seconds, 1e-4))
 
     monkeypatch.setattr(measurement, "timed_run", timed_run)
-    (stage,) = (
-        prepare(tmp_path, NUMPY, problem=small_problem(epochs=6, metrics_every=1), budget_s=0.05).run(Watcher()).stages
-    )
+    problem = small_problem(epochs=6, metrics_every=3)
+    (stage,) = prepare(tmp_path, NUMPY, problem=problem, budget_s=0.05).run(Watcher()).stages
     assert stage.timing is not None
-    assert stage.timing.shortened == shortened
+    assert (stage.timing.shortened, begun_at[2] == 2) == (shortened, not shortened)  # metrics are due in the third
 
 
 def test_rounds_are_interleaved_and_a_resumed_run_measures_only_missing_ones(tmp_path: Path) -> None:

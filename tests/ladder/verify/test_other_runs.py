@@ -45,11 +45,11 @@ def test_the_median_run_wins_as_much_as_the_judged_one(others: tuple[float, ...]
 def test_where_correct_runs_differ_no_loss_is_judged() -> None:
     for problem in (Problem(784, 10, hidden=(8,)), Problem(784, 10, hidden=(128,) * 4)):  # narrow, deep
         assert verify_losses(problem, arrived(1.0), [arrived(0.0)]) == []
-    wide = Problem(784, 10, hidden=(128,))
-    for problem, least in ((wide, 0.3), (Problem(784, 10, hidden=(64, 64)), 0.6)):
+    for layers, least in ((0, 0.3), (1, 0.3), (2, 0.6), (3, 0.6)):
+        problem = Problem(784, 10, hidden=(64,) * layers)
         assert verify_losses(problem, arrived((least - 0.01) * 2.3 / 2.0), [arrived(0.0)]) == []
         assert len(verify_losses(problem, arrived((least + 0.01) * 2.3 / 2.0), [arrived(0.0)])) == 1
-    assert verify_losses(wide, arrived(1.0), []) == []
+    assert verify_losses(Problem(784, 10), arrived(1.0), []) == []
 
 
 def test_the_loss_is_the_harnesss_own() -> None:

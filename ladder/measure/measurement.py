@@ -190,7 +190,7 @@ class Measurement:
             self._waited_s = self._clock() - begin
 
     def _first_epochs(self) -> None:
-        """Train one cold epoch and one from zeros; a budget cuts the plan by the second, if short by another.
+        """Train one cold epoch and one from zeros; a budget cuts the plan by the second, timed again if short.
 
         The verifier gets the parameters of the second. A trainer that kept the first epoch's parameters fails there.
         """
@@ -204,7 +204,7 @@ class Measurement:
             epoch_s, wanted = self._from_zero.seconds, self._job.wanted
             whole = min(math.lcm(problem.metrics_every, problem.validate_every or 1), wanted.epochs)
             self._plan = plan_within(self._job.budget_s, epoch_s, wanted, whole)
-            if self._plan != wanted and epoch_s < SHORT_EPOCH_S:  # a late one would leave one run with cold metrics
+            if self._plan != wanted and epoch_s < SHORT_EPOCH_S:  # delayed, it would leave a single cold run
                 again = self._train_one_epoch(self._params_from(self._seeds.untimed()), validation, whole - 1)
                 self._plan = plan_within(self._job.budget_s, min(epoch_s, again.seconds), wanted, whole)
         self._laps.end("first epochs")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,7 @@ REFUSED_FOR = {
 JAX_UNWAITED = "tests.cheats.frauds:JAX_WITHOUT_WAITING"
 GRAFTED = "tests.cheats.frauds:GRAFTS_WEIGHTS"
 LATE_ORDER = "tests.cheats.defects:LATE_RESHUFFLED"
+SECOND_RUN = "tests.cheats.frauds:SKIPS_THE_SECOND_RUN"
 SHORT_WAYS = "tests.cheats.frauds:TRAINS_A_BATCH_IN_OTHER_RUNS"
 HONEST = (NUMPY, *(f"tests.cheats.frauds:{name}" for name in ("CLOCK_BETWEEN", "LATE_METRICS", "STORES")))
 LONELY = "tests.cheats.frauds:KILLS_ITS_FORK_SERVER"
@@ -189,7 +191,7 @@ def test_every_planted_cheat_is_listed_and_there_are_many() -> None:
     }
     others = {
         source.removeprefix("tests.cheats.")
-        for source in (JAX_UNWAITED, GRAFTED, LATE_ORDER, SHORT_WAYS, LONELY, *HONEST[1:])
+        for source in (JAX_UNWAITED, GRAFTED, LATE_ORDER, SHORT_WAYS, SECOND_RUN, LONELY, *HONEST[1:])
     }
     assert planted == {*FAILED_BY, *LATER, *BEGIN_LATE, *REFUSED_FOR, "defects:ROUNDED_TO_17", *others}
     assert len(planted) >= 2 * 39  # twice as many as before limits followed controls
@@ -272,6 +274,11 @@ def test_other_weights_end_far_from_the_oracles(tmp_path: Path) -> None:
 def test_a_short_way_in_one_of_two_runs_is_seen_whichever_is_judged(tmp_path: Path) -> None:
     stage = run(tmp_path, SHORT_WAYS, hidden=())[SHORT_WAYS]
     assert {check.what for check in stage.checks if not check.passed} & {LOSS_CHECK, "final parameters"}
+
+
+def test_each_run_goes_its_way_from_its_own_first_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "randbelow", lambda runs: 0)  # the first run is judged
+    assert_failed_by(run(tmp_path, SECOND_RUN)[SECOND_RUN], SHORTEST_RUN)
 
 
 def test_a_slow_oracle_passes_another_order_in_late_epochs_with_checks_not_made(

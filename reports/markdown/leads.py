@@ -29,23 +29,23 @@ def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
         key=lambda pair: pair[1].lead.ratio.times,
         default=None,
     )
-    gpus = {gpu for _, gpu, _ in ends} | ({gpu_name(least[0].runs[least[1].point.name])} if least else set())
-    here = {gpu: "" if len(gpus) == 1 else f" on an {gpu}" for gpu in gpus}
+    one = ends[0][1] if len({gpu for _, gpu, _ in ends}) == 1 else ""
     shown = [
-        f"{lead.ratio.text} in {numbers.precision(lead.stage.precision)} in {at}{here[gpu]}"
+        f"{lead.ratio.text} in {numbers.precision(lead.stage.precision)} in {at}{'' if one else f' on an {gpu}'}"
         f"{' (GPU time)' * lead.on_gpu_time}"
         for at, gpu, lead in ends
     ]
     waits = " GPU time: without the reference's own waits." * any(lead.on_gpu_time for _, _, lead in ends)
     text = (
-        f"**The lead**{f', on an {min(gpus)},' * (len(gpus) == 1)} of the fastest rung over the fastest reference "
+        f"**The lead**{one and f', on an {one},'} of the fastest rung over the fastest reference "
         f"(NumPy, PyTorch, JAX) that is at least as exact: {' down to '.join(shown)}.{waits}"
     )
     if least is not None:
         found, at = least
         run, point = found.runs[at.point.name], point_text(at.point)
         where = f"`{found.study.name}` at {point} ({run.problem.network}, batch {run.problem.batch_size})"
-        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, in {where}{here[gpu_name(run)]}."
+        where += f", on an {gpu_name(run)}" * (gpu_name(run) != one)
+        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, in {where}."
     return text
 
 

@@ -8,36 +8,29 @@ from __future__ import annotations
 
 import math
 import os
-import signal
-import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial, reduce
-from multiprocessing import active_children, get_context
 from pathlib import Path
-from threading import current_thread, local, main_thread
-from types import ModuleType
+from threading import local
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import keep_freed_memory
 from common.blas import limit_blas_threads, worthwhile_threads
 from common.cost import parameters
 from common.data.dataset import Dataset, Split
 from common.errors import UsageError
-from common.files import is_limit
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, evaluate_all, host
 from common.problem import Params, Problem, initial_params, kept_params
-from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import begins, part_of, point, windows
 from ladder.measure.displacement import Displacement, apart, params_error
+from ladder.processes.children import pool, results_of
 from ladder.processes.mapped_result import packed, unpacked
 from ladder.records.run import Curve, Precision
 from ladder.verify.agreement import is_wide, verify_agreement
@@ -465,26 +458,12 @@ def tasks_by_group(problem: Problem, tasks: Sequence[Task], cores: int) -> list[
 
 def _pool(problem: Problem, workers: int) -> ProcessPoolExecutor:
     """Processes that share the cores, as far as a step has work for them."""
-    initial = (worthwhile_threads(problem.multiplications, cores_usable() // workers), os.getpid())
-    try:
-        return ProcessPoolExecutor(workers, get_context("spawn"), _begin, initial)
-    except OSError as error:
-        if is_limit(error):
-            raise
-        way_out = "mount a tmpfs there, or give the container one (--shm-size)"
-        raise UsageError(f"/dev/shm: {error.strerror}; the float64 oracle's processes need it: {way_out}") from error
+    return pool(workers, worthwhile_threads(problem.multiplications, cores_usable() // workers))
 
 
-def _submitted(pool: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+def _submitted(workers: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
     """The results of all jobs; raises BrokenProcessPool if the host runs out of memory."""
-    try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
-        with _ctrl_c_held_back(), _silent_stderr(), _without_main():
-            futures = [pool.submit(packed, job) for job in jobs]
-        return [unpacked(future.result()) for future in futures]
-    except BaseException:  # mostly Ctrl-C: closing the pool would wait for workers with a minute's work left
-        for worker in active_children():
-            worker.kill()
-        raise
+    return [unpacked(result) for result in results_of(workers, [partial(packed, job) for job in jobs])]
 
 
 def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Collection[Precision]) -> list[Task]:
@@ -566,60 +545,3 @@ def largest_spreads(controls: Sequence[Sequence[EpochSpread]]) -> list[EpochSpre
         reduce(EpochSpread.or_larger, (spreads[min(epoch, len(spreads) - 1)] for spreads in controls))
         for epoch in range(epochs)
     ]
-
-
-@contextmanager
-def _ctrl_c_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back inside the context, also for processes started in it: this process ends them itself.
-
-    Started processes inherit the signal mask. In this process the mask is not enough, since a library's thread may
-    receive the signal: an interrupt before the pool knows a new process would leave that process running.
-    """
-    received: list[int] = []
-    in_main_thread = current_thread() is main_thread()
-    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number)) if in_main_thread else None
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if in_main_thread:
-            signal.signal(signal.SIGINT, handler)
-    if received:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _silent_stderr() -> Iterator[None]:
-    """Silence stderr for processes started inside: one whose parent ends while it starts would print a traceback.
-
-    Errors of their actual work are raised through the pool.
-    """
-    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
-        os.close(null)
-
-
-@contextmanager
-def _without_main() -> Iterator[None]:
-    """Keep processes started inside from importing the main program, which may take longer than their work."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _begin(threads: int, parent: int) -> None:
-    """Initialise a worker: it ends with the harness, its parent, and its BLAS uses `threads` threads."""
-    die_with_parent(parent)
-    os.environ["CUPY_ACCELERATORS"] = ""  # no sums by CUB, whose headers CuPy compiles anew for each kind of sum
-    np.seterr(all="ignore")  # divergence is reported in one line
-    limit_blas_threads(threads)
-    keep_freed_memory()

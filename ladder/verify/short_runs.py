@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 
@@ -15,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.blas import blas_threads, limit_blas_threads, worthwhile_threads
+from common.cost import parameters
 from common.data.dataset import Split
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, host
 from common.problem import Params, Problem, kept_params, zero_params
 from common.trainer import EpochMetrics
 from ladder.machine.environment import cores_usable
 from ladder.measure.displacement import dot, summed
+from ladder.processes.children import helpers, results_of
 from ladder.records.run import Precision
 from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import (
@@ -51,6 +55,7 @@ DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many p
 # Parameters, or outputs of a layer, of all controls that train at once: they stay in a core's cache, or fit into a GPU.
 STACKED, STACKED_ON_GPU = 1 << 18, 1 << 26
 TAKING_TURNS = 2  # threads of small networks' controls, mostly Python: 16 took 1.7 times as long, one 1.2 (two cores)
+WORK_APART = 100_000_000  # parameters updated, from which on processes are worth their start: a second of a core's time
 FROM_ZERO_STEPS = 2000  # of all controls together, beyond the fewest: many steps average as many draws do
 
 
@@ -210,30 +215,43 @@ class ShortRun:
         return Trained(ends, self.reference, lower, spreads)
 
     def _control_errors(self, draws: Sequence[Draw]) -> list[Errors]:
-        """The errors of a control in each of these draws; small networks train side by side, stacks on all cores."""
+        """The errors of a control in each of these draws: of small networks by threads, or by processes for much work.
 
-        def errors_of(some: Sequence[Draw]) -> list[Errors]:
-            control = Control(self.problem, self.initial, some, self._xp)
-            self._require_agreement(control, _on_host(self._known.ends))
-            metrics = self._trained(control)
-            ends = zip(some, control.networks(), metrics, strict=True)
-            return [self.errors(network, seen, draw.rounding.bits) for draw, network, seen in ends]
-
+        Of large ones, stacks train on all cores. What trains elsewhere than in NumPy's arrays trains here.
+        """
         on_host, each = self._xp is np, worthwhile_threads(self.problem.multiplications, blas_threads() or 1)
-        cores = cores_usable() if self._largest_tensor > STACKED else min(TAKING_TURNS, cores_usable())
+        cores, is_small = cores_usable(), self._largest_tensor <= STACKED
+        work = len(draws) * self.batches * self.epochs * parameters(self.problem)
+        apart = on_host and is_small and each == 1 and cores > TAKING_TURNS and work >= WORK_APART
+        if is_small and not apart:
+            cores = min(TAKING_TURNS, cores)
         workers = max(1, cores // each)
         # Pairs have half of that Python. A GPU's stream is this thread's.
-        stacks = self._at_once(draws, 2 if on_host and len(draws) > max(workers, FEWEST_DRAWS) else 1)
+        pairs, most = on_host and len(draws) > max(workers, FEWEST_DRAWS), -(-len(draws) // workers)
+        stacks = [*self._at_once(draws, 2 if pairs else 1, most if apart else len(draws))]
+        if apart:
+            run = (self.problem, self.batches, self.initial, self._seen, self.epochs, self._known)
+            jobs = [partial(_errors_apart, *run, some) for some in stacks]
+            with suppress(BrokenProcessPool, OSError):  # too little memory for so many
+                return list(chain.from_iterable(results_of(helpers(), jobs)))
         with limit_blas_threads(each), ThreadPoolExecutor(workers) as threads:
-            return list(chain.from_iterable((threads.map if on_host else map)(errors_of, stacks)))
+            return list(chain.from_iterable((threads.map if on_host else map)(self._errors_of, stacks)))
+
+    def _errors_of(self, draws: Sequence[Draw]) -> list[Errors]:
+        control = Control(self.problem, self.initial, draws, self._xp)
+        self._require_agreement(control, _on_host(self._known.ends))
+        metrics = self._trained(control)
+        ends = zip(draws, control.networks(), metrics, strict=True)
+        return [self.errors(network, seen, draw.rounding.bits) for draw, network, seen in ends]
 
     @property
     def _largest_tensor(self) -> int:
         return max(max(layer.fan_in, self.problem.batch_size) * layer.fan_out for layer in self.problem.layers)
 
-    def _at_once(self, draws: Sequence[Any], times: int = 1) -> Iterator[Sequence[Any]]:
-        """The draws of controls that train side by side, or so many `times` as many."""
+    def _at_once(self, draws: Sequence[Any], times: int = 1, most: int | None = None) -> Iterator[Sequence[Any]]:
+        """The draws of controls that train side by side, or so many `times` as many, up to `most`."""
         size = times * max(1, (STACKED if self._xp is np else STACKED_ON_GPU) // self._largest_tensor)
+        size = min(size, most or size)
         return (draws[begin : begin + size] for begin in range(0, len(draws), size))
 
     def _errors_in_order(self, bits: int) -> Iterator[Errors]:
@@ -382,6 +400,14 @@ def from_zero_run(
         problem, images = replace(problem, inputs=1, hidden=()), np.zeros((len(images), 1), np.uint8)
     draws = min(draws_of(steps), FROM_ZERO_STEPS // steps)
     return ShortRun(problem, steps, zero_params(problem), images, labels, draws=draws, xp=xp, trained=trained)
+
+
+def _errors_apart(
+    problem: Problem, batches: int, initial: Params, seen: Split, epochs: int, known: Trained, draws: Sequence[Draw]
+) -> list[Errors]:
+    """`ShortRun._errors_of` in another process."""
+    run = ShortRun(problem, batches, initial, seen.images, seen.labels, epochs=epochs, trained=known)
+    return run._errors_of(draws)
 
 
 def draws_of(steps: int) -> int:

@@ -1,0 +1,110 @@
+"""Processes that compute beside this one, and end with it: for NumPy's small arrays, which threads take turns at."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+from multiprocessing import active_children, get_context
+from threading import current_thread, main_thread
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from common.arrays import keep_freed_memory
+from common.blas import limit_blas_threads
+from common.errors import UsageError
+from common.files import is_limit
+from common.process_group import die_with_parent
+from ladder.machine.environment import cores_usable
+
+
+def pool(workers: int, threads: int) -> ProcessPoolExecutor:
+    """So many processes, with so many threads of BLAS each."""
+    try:
+        return ProcessPoolExecutor(workers, get_context("spawn"), _begin, (threads, os.getpid()))
+    except OSError as error:
+        if is_limit(error):
+            raise
+        way_out = "mount a tmpfs there, or give the container one (--shm-size)"
+        raise UsageError(f"/dev/shm: {error.strerror}; the float64 oracle's processes need it: {way_out}") from error
+
+
+@cache
+def helpers() -> ProcessPoolExecutor:
+    """A pool of one process for each core, kept until this process ends; a process begins when there is work for it."""
+    return pool(cores_usable(), 1)
+
+
+def results_of(workers: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+    """The results of all jobs; raises BrokenProcessPool if the host runs out of memory."""
+    try:  # includes the starting: a Ctrl-C held back meanwhile is raised right after it
+        with _ctrl_c_held_back(), _silent_stderr(), _without_main():
+            futures = [workers.submit(job) for job in jobs]
+        return [future.result() for future in futures]
+    except BaseException:  # mostly Ctrl-C: closing the pool would wait for workers with a minute's work left
+        for worker in active_children():
+            worker.kill()
+        raise
+
+
+@contextmanager
+def _ctrl_c_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back inside the context, also for processes started in it: this process ends them itself.
+
+    Started processes inherit the signal mask. In this process the mask is not enough, since a library's thread may
+    receive the signal: an interrupt before the pool knows a new process would leave that process running.
+    """
+    received: list[int] = []
+    in_main_thread = current_thread() is main_thread()
+    handler = signal.signal(signal.SIGINT, lambda number, _: received.append(number)) if in_main_thread else None
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, handler)
+    if received:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Silence stderr for processes started inside: one whose parent ends while it starts would print a traceback.
+
+    Errors of their actual work are raised through the pool.
+    """
+    stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
+        os.close(null)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep processes started inside from importing the main program, which may take longer than their work."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _begin(threads: int, parent: int) -> None:
+    """Initialise a worker: it ends with the harness, its parent, and its BLAS uses `threads` threads."""
+    die_with_parent(parent)
+    os.environ["CUPY_ACCELERATORS"] = ""  # no sums by CUB, whose headers CuPy compiles anew for each kind of sum
+    np.seterr(all="ignore")  # divergence is reported in one line
+    limit_blas_threads(threads)
+    keep_freed_memory()

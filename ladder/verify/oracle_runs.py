@@ -42,7 +42,7 @@ PARTS = 8  # of an epoch, whose losses are compared: a whole epoch's may agree b
 KEPT_BYTES = 1 << 30  # of a run's parameters after each epoch; beyond that, only the last epoch's are kept
 DIVERGED = 2.0  # times the loss of a guess
 LEARNED = 0.1  # of the images that a guess has wrong; a run that has as many right only overshoots for some steps
-MOST_CONTROLS, CONTROLLED_WORK = 8, 4_000_000_000  # controls of a run, and their multiplications: a long run has one
+MOST_CONTROLS, CONTROLLED_WORK = 8, 20_000_000_000  # controls of a run, and their multiplications: a long run has one
 STEP_WORK = 300_000  # multiplications in the time of NumPy's calls of a step
 LITTLE_WORK = 1_000_000_000  # multiplications in the time in which a process starts
 # One of an MLP may miss the unit at its ReLU's corner, or have the oracle's test loss by chance. Below float32 a short

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 import pytest
 
-from ladder.processes import children
+from ladder.processes import compute_pool
 from ladder.records.run import load
 from ladder.records.study import load_study
 from ladder.run import preflight, runner
@@ -191,7 +191,7 @@ def test_without_a_place_for_semaphores_the_way_out_is_told(
     def none(*_: object, **__: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "No such file or directory")  # Linux names no file
 
-    monkeypatch.setattr(children, "ProcessPoolExecutor", none)
+    monkeypatch.setattr(compute_pool, "ProcessPoolExecutor", none)
     monkeypatch.setattr(oracle_runs, "LITTLE_WORK", 0)
     assert main(SMALL) == 2
     told = capsys.readouterr().err.splitlines()[-1]

@@ -24,7 +24,7 @@ from common.problem import Params, Problem, kept_params, zero_params
 from common.trainer import EpochMetrics
 from ladder.machine.environment import cores_usable
 from ladder.measure.displacement import dot, summed
-from ladder.processes.children import helpers, results_of
+from ladder.processes.compute_pool import helpers, results_of
 from ladder.records.run import Precision
 from ladder.verify.agreement import verify_agreement
 from ladder.verify.control import (
@@ -215,9 +215,9 @@ class ShortRun:
         return Trained(ends, self.reference, lower, spreads)
 
     def _control_errors(self, draws: Sequence[Draw]) -> list[Errors]:
-        """The errors of a control in each of these draws: of small networks by threads, or by processes for much work.
+        """The errors of a control in each of these draws.
 
-        Of large ones, stacks train on all cores. What trains elsewhere than in NumPy's arrays trains here.
+        NumPy trains small networks in two threads, or much work in processes, and stacks of large ones on all cores.
         """
         on_host, each = self._xp is np, worthwhile_threads(self.problem.multiplications, blas_threads() or 1)
         cores, is_small = cores_usable(), self._largest_tensor <= STACKED

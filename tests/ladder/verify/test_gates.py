@@ -23,7 +23,7 @@ from ladder.measure import protocol
 from ladder.measure.displacement import Displacement
 from ladder.measure.protocol import FIRST_UPDATE_RUN, REPEATED_RUN, run_number, salted_number
 from ladder.measure.timing import Plan
-from ladder.processes import children
+from ladder.processes import compute_pool
 from ladder.records.run import Check, Precision, load
 from ladder.run.judge import late_draws
 from ladder.verify import short_runs
@@ -109,18 +109,18 @@ def test_controls_that_do_not_stack_train_side_by_side_on_several_cores(monkeypa
 
 def test_much_work_of_a_small_network_trains_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     train, done = small_dataset().train, list[int]()
-    run = ShortRun(PROBLEM, 3, initial_params(PROBLEM, 0), train.images, train.labels)
+    run = ShortRun(PROBLEM, 3, initial_params(PROBLEM, 0), train.images, train.labels, epochs=2)
     draws = [Draw(ROUNDINGS["bfloat16"], number) for number in range(3)]
     by_threads = repr(run._control_errors(draws))  # a NaN is not equal to itself
 
     def results_of(*given: Any) -> list[Any]:
-        results = children.results_of(*given)
+        results = compute_pool.results_of(*given)
         done.append(len(results))
         return results
 
     monkeypatch.setattr(short_runs, "results_of", results_of)
     monkeypatch.setattr(short_runs, "cores_usable", lambda: 3)
-    with children.pool(2, 1) as workers:
+    with compute_pool.pool(2, 1) as workers:
         monkeypatch.setattr(short_runs, "helpers", lambda: workers)
         assert repr(run._control_errors(draws)) == by_threads
         assert done == []

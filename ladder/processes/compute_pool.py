@@ -1,4 +1,4 @@
-"""Processes that compute beside this one, and end with it: for NumPy's small arrays, which threads take turns at."""
+"""Processes that compute for this one, and end with it: of NumPy's small arrays, threads would take turns."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ from common.files import is_limit
 from common.process_group import die_with_parent
 from ladder.machine.environment import cores_usable
 
+MOST_HELPERS = 16  # each takes as much memory as NumPy does
+
 
 def pool(workers: int, threads: int) -> ProcessPoolExecutor:
     """So many processes, with so many threads of BLAS each."""
@@ -37,8 +39,8 @@ def pool(workers: int, threads: int) -> ProcessPoolExecutor:
 
 @cache
 def helpers() -> ProcessPoolExecutor:
-    """A pool of one process for each core, kept until this process ends; a process begins when there is work for it."""
-    return pool(cores_usable(), 1)
+    """A process for each core, up to so many, kept until this process ends; each begins when there is work for it."""
+    return pool(min(cores_usable(), MOST_HELPERS), 1)
 
 
 def results_of(workers: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) -> list[Any]:

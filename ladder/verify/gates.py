@@ -473,9 +473,12 @@ def verify_path(
         return [no_occasion(what, _ended(oracle, epochs) if is_cut else "its parameters take too much memory")]
     error = apart(initial, (final.weights, final.biases), reference)
     spread = oracle.spread(precision, epochs - 1).apart
-    narrow = SAFETY * spread + MLP_APART_FLOOR
-    limit = max(min(narrow, MLP_APART_LIMIT), CHAOS_SAFETY * spread)
-    return [within(what, precision, error, 0.0, floor=limit)]
+    return [within(what, precision, error, 0.0, floor=path_limit(spread))]
+
+
+def path_limit(spread: float) -> float:
+    """How far a stage may end from the oracle, by the oracle's way, if the controls are so far apart from it."""
+    return max(min(SAFETY * spread + MLP_APART_FLOOR, MLP_APART_LIMIT), CHAOS_SAFETY * spread)
 
 
 def verify_timer(share_outside: float, run_s: float = 0.0) -> Check:

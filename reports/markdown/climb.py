@@ -41,7 +41,7 @@ EPOCH = "epoch from zeros, parameters"  # the check whose error chapters show
 FOLDER = "h100-80gb-hbm3"  # of the recorded runs that the chapters tell of
 LANGUAGES = "languages"  # the folder of the runs in several languages, beside the reference's
 LANGUAGES_ON = "h200"
-STUDIES = ("fleet", "six-rungs")  # whose points chapters tell of
+STUDIES = {"fleet": "h200", "six-rungs": FOLDER}  # whose points chapters tell of, and the folder of each
 MAIN = "logistic"  # the run whose numbers need no name
 GENERATED = "<!-- Written by `python run_ladder.py readme` from {}. Do not edit. -->\n\n"
 
@@ -284,7 +284,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     runs = {path.parent.name: ChapterRun(load(path.parent), path.parent.name) for path in files}
     for path in (reference.parent / LANGUAGES / LANGUAGES_ON).glob("*/results.json"):
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
-    for path in [point for study in STUDIES for point in all_results(reference, f"{FOLDER}/studies/{study}/*")]:
+    for path in [point for study, of in STUDIES.items() for point in all_results(reference, f"{of}/studies/{study}/*")]:
         runs[f"{path.parent.parent.name} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     pages = [
         ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))

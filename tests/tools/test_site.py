@@ -44,7 +44,7 @@ def test_the_packages_of_the_site_are_installed_for_tests() -> None:
 def test_every_recorded_run_and_study_has_a_page(site: Path) -> None:
     runs = len(list(RECORDED.glob("*/*/results.json.gz")))
     studies = {path.parent.name for path in RECORDED.glob("*/studies/*/study.json")}
-    pages, told = {page.stem for page in (site / "studies").iterdir()}, {f"{FOLDER}-{name}" for name in STUDIES}
+    pages, told = {page.stem for page in (site / "studies").iterdir()}, {f"{of}-{name}" for name, of in STUDIES.items()}
     assert len(list((site / "runs").iterdir())) == runs
     assert told <= pages
     assert len(studies) <= len(pages) <= len(studies | told)

@@ -64,6 +64,6 @@ def read(root: Path) -> Records:
         records.runs[address], records.folders[address] = load(path), path.parent
     studies = [(records.page_of(path), load_results(path.parent)) for path in (root / REFERENCE).glob(STUDIES)]
     newest = {study.study.name: page for page, study in sorted(studies, key=lambda one: one[1].study.created)}
-    shown = {*newest.values(), *(f"studies/{climb.FOLDER}-{name}.html" for name in climb.STUDIES)}
+    shown = {*newest.values(), *(f"studies/{of}-{name}.html" for name, of in climb.STUDIES.items())}
     records.studies.update((page, study) for page, study in sorted(studies) if page in shown)
     return records

@@ -14,12 +14,10 @@ Predict: on H200: 784-10, batch 128: 15 to 20 us.
 Found: recorded on an H200: {784-10} us instead of {cudnn-softmax 784-10} for 784-10, {x 784-10} times as fast,
 {784-256-10} instead of {cudnn-softmax 784-256-10} for 784-256-10, and {784-128x3-10} instead of {cudnn-softmax
 784-128x3-10} for 784-128x3-10 in batches of 32. It was also meant to be twice as fast as PyTorch in a graph of its own,
-and is not: `torch-graph` takes {torch-graph 784-10} us for 784-10, since it compiles the last layer as a sum and fuses
-it with the rest. `cuda-graph` leads by 4 % in 784-256-10 ({torch-graph 784-256-10}) and 5 % in 784-128x3-10
-({torch-graph 784-128x3-10}). Another recording has it the other way round in 784-256-10: `torch-graph` 32.9,
-`cuda-graph` 37.9 (study `batch-size`). In the three wider networks it is 3 to 7 % slower: {784-1024-10} against
-{torch-graph 784-1024-10} us for 784-1024-10, {784-784x4-10} against {torch-graph 784-784x4-10} for 784-784x4-10,
-{784-4096x3-10} against {torch-graph 784-4096x3-10} for 784-4096x3-10.
+and is not: `torch-graph` compiles the last layer as a sum and fuses it with the rest. Beside that, a step takes {to
+torch-graph 784-10} for 784-10, {to torch-graph 784-256-10} for 784-256-10, {to torch-graph 784-1024-10} for
+784-1024-10, {to torch-graph 784-128x3-10} for 784-128x3-10, {to torch-graph 784-784x4-10} for 784-784x4-10 and {to
+torch-graph 784-4096x3-10} for 784-4096x3-10.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ Predict: on H200: 784-10, batch 128: 1.3 us less than fused-head; 784-256-10, ba
 Found: recorded on an H200: {784-10} us instead of {fused-head 784-10} for 784-10, {784-256-10} instead of {fused-head
 784-256-10} for 784-256-10, {784-1024-10} instead of {fused-head 784-1024-10} for 784-1024-10: half of the estimate.
 sgd_update's 1.1 us are gone, but the product that reads the old weights takes 0.2 us longer, and the bias kernel 0.14.
-784-4096x3-10 takes {784-4096x3-10} instead of {fused-head 784-4096x3-10} us, 96 less where 60 were expected; the rest
-is not explained.
+784-4096x3-10 takes {784-4096x3-10} instead of {fused-head 784-4096x3-10} us, where 60 less were expected; the rest is
+not explained.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ Found: recorded on an H200: {784-256-10} us for 784-256-10, {784-1024-10} for 78
 the first four. Factors in tf32 parts took twice the expected cycles. Copies that began 16 bytes past a sector of memory
 cost up to a fifth of a step. The rows, and waits for partial sums, still exceed the estimate
 (docs/notebook/persistent-grid.md). It loses to `cuda-graph` where weights do not fit on the chip, {784-4096x3-10}
-against {cuda-graph 784-4096x3-10} us for 784-4096x3-10, and with large batches: 784-256-10 in the study of batch sizes
-takes 122 against 97.9 us at 2,048.
+against {cuda-graph 784-4096x3-10} us for 784-4096x3-10, and with large batches, of 2,048 images in the study
+`batch-size`.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ Expect: bfloat16's time, with tf32's errors.
 Predict: on H200: 784-10, 784-256-10 and 784-1024-10, batch 128: 1 x of bf16; 784-128x3-10 and 784-4096x3-10, batch 32:
 1 x of bf16; 784-784x4-10, batch 64: 1 x of bf16.
 
-Found: recorded on an H200: {784-10} us for 784-10, {784-256-10} for 784-256-10, {784-1024-10} for 784-1024-10,
-{784-128x3-10} for 784-128x3-10, {784-784x4-10} for 784-784x4-10: 1 to 2 % more than bf16, 10 % in 784-1024-10.
-784-4096x3-10 takes {784-4096x3-10} us, where it lacks the library: slower than bf16's 235 and fused-bias's 329 in
-float32.
+Found: recorded on an H200, beside `bf16`: {784-10} us for 784-10 ({to bf16 784-10}), {784-256-10} for 784-256-10 ({to
+bf16 784-256-10}), {784-1024-10} for 784-1024-10 ({to bf16 784-1024-10}), {784-128x3-10} for 784-128x3-10 ({to bf16
+784-128x3-10}), {784-784x4-10} for 784-784x4-10 ({to bf16 784-784x4-10}) and {784-4096x3-10} for 784-4096x3-10 ({to bf16
+784-4096x3-10}). The last one lacks the library, and loses to `fused-bias` in float32, {fused-bias 784-4096x3-10} us.
 """
 
 from __future__ import annotations

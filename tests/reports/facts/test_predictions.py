@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -7,13 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Results, StageDoc, StageResult, save
-from reports.facts.found import UNKNOWN, found_of
+from reports.facts.found import UNKNOWN, found_of, told_now
 from reports.facts.predictions import judge, judged, outcome, predictions
 from stages.registry import load_all
 from tests.reports import sample
 
 # In the sample 784-256-10 takes 85.5 us a step with naive, 42.7 with async and 36.8 with cublas.
 HERE = "784-256-10, batch 128"
+# Words that a new record may contradict; `{to STAGE NETWORK}` says them.
+TYPED = re.compile(r"\d %|\b(?:slower|faster)\b(?! than expected)")
 
 
 def run_with(text: str, name: str = "async") -> Results:
@@ -147,6 +150,17 @@ def test_numbers_come_from_the_recorded_run_of_the_network(tmp_path: Path) -> No
     text = "{784-256-10} us, not {naive 784-256-10}: {x 784-256-10} x; {784-10}, {gone 784-256-10}, {other}."
     assert found_of(stage(text), tmp_path) == f"42.7 us, not 85.5: 2.00 x; {UNKNOWN}, {UNKNOWN}, {{other}}."
     assert found_of(stage("No number."), tmp_path) == "No number."
+    differ = "{to naive 784-256-10}, {to cublas 784-256-10}, {to async 784-256-10}, {to gone 784-256-10}"
+    assert found_of(stage(differ), tmp_path) == f"50 % less, 16 % more, as much, {UNKNOWN}"
+
+
+def test_present_numbers_have_present_words(tmp_path: Path) -> None:
+    (tmp_path / "h200" / "hidden-256").mkdir(parents=True)
+    save(sample.results(), tmp_path / "h200" / "hidden-256" / "results.json")
+    now = {"async": "{784-256-10} us, as expected."}
+    assert found_of(stage("{784-256-10} us, a miss."), tmp_path, now) == "42.7 us, as expected."
+    assert found_of(stage("43 us, a miss."), tmp_path, now) == "43 us, a miss."
+    assert told_now() == {name: entry.doc.found for name, entry in load_all().items() if entry.doc.found}
 
 
 def test_numbers_come_from_the_gpu_that_the_sentence_names_or_that_has_most_runs(tmp_path: Path) -> None:
@@ -174,3 +188,6 @@ def test_every_number_of_ours_is_recorded(name: str) -> None:
     text = found_of(own)
     assert UNKNOWN not in text
     assert "{" not in text
+    # A sentence with a recorded number types no difference.
+    for sentence in re.split(r"\. (?=[A-Z])", entry.doc.found):
+        assert not (TYPED.search(sentence) and "{" in sentence), sentence

@@ -219,11 +219,12 @@ def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> It
     if before.code and after.code and before.code.scheme == after.code.scheme and before.code != after.code:
         parts = [of for of in ("sources", "kernels") if getattr(before.code, of) != getattr(after.code, of)]
         yield f"its {' and '.join(parts)} differ"
-    for stage, times, which in ((before, base, "first"), (after, new, "new")):
-        if not times:
-            yield f"{stage.status} in the {which} run" + (
-                ", without the times of its processes" if stage.status == "passed" else f" ({reason(stage)})"
-            )
+    runs = ((before, base, "the first run"), (after, new, "the new run"))
+    untimed = {which: (stage.status, reason(stage)) for stage, times, which in runs if not times}
+    if len(untimed) == 2 and len({*untimed.values()}) == 1:
+        untimed = {"both runs": untimed["the new run"]}
+    for which, (status, why) in untimed.items():
+        yield f"{status} in {which}" + (", without the times of its processes" if status == "passed" else f" ({why})")
     if not base or not new:
         return
     if min(base, new) < BOOTSTRAP_PROCESSES:

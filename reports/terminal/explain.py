@@ -165,6 +165,8 @@ def _seen_of(change: Change) -> str:
     parent = change.parent.stage.name
     if change.is_noise:
         return f"The difference from {parent} is within the noise."
+    if (change.explained or 0) < 0:
+        return f"Under the tool, the difference from {parent} has the other sign: do not trust the split."
     where = "in the kernels" if change.rung.is_on_cpu else "in the GPU's work"
     whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
     return f"Before fitting, the profiles saw {whole} of the difference from {parent}, {where} alone {work}."

@@ -26,7 +26,7 @@ STAR = "*"  # beside a time, or after its first remark: more remarks than have r
 REMARKS = {
     "throttled": "the GPU slowed itself down",
     "disturbed": "other work ran beside it",
-    "shortened": "by --budget",
+    "shortened": "fewer epochs, to save time (--budget)",
     "expected to lose": "by a model of recorded runs",
 }
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
@@ -41,7 +41,7 @@ def print_results(
     say(console, heading(results, explained=True), "bold")
     run = run_view(results)
     for notice in run.loud:
-        say(console, f"!!! {notice} !!!", "bold white on red")
+        say(console, f"!!! {notice}", "bold white on red")
     if skipped := {name: row.reason for row in run.not_passed("skipped") for name in row.names}:
         say(console, skipped_in_words(skipped, len(results.stages)))
     _print_broken(run, console)

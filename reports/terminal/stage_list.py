@@ -98,7 +98,7 @@ def _why_not(stages: Sequence[Listed]) -> list[str]:
     if not reasons:
         return [f"All {len(stages)} run here."]
     ablations = sum(stage.group in ABLATIONS for stage in stages)
-    among = f"{len(stages)} stages, {ablations} ablations included," if ablations else f"{len(stages)} stages"
+    among = f"{len(stages)} stages, counting {ablations} ablations," if ablations else f"{len(stages)} stages"
     return [
         f"{numbers.listing(names)} cannot run here: {why}."
         if len(names) <= 3

@@ -67,6 +67,16 @@ def test_a_user_s_stage_and_an_untimed_stage_are_told(name: str, changes: dict[s
         text(replace(run, command=command), name)
 
 
+def test_a_tool_that_turns_a_difference_round_is_told() -> None:
+    run = sample.results()
+    timing = next(stage.timing for stage in run.stages if stage.name == "cublas")
+    assert timing is not None
+    slower = sample.replace_stage(run, "cublas", timing=replace(timing, step_us=90.0))
+    slower = sample.with_processes(slower, "cublas", [90.0] * 2)
+    assert "Before fitting, the profiles saw 216% of the difference from async" in text(run, "cublas", 120)
+    assert "the difference from async has the other sign: do not trust the split." in text(slower, "cublas", 120)
+
+
 def test_a_stage_without_a_profile_is_told_what_is_measured_and_how_to_get_one() -> None:
     why = {"cupti": "CUPTI is\nnot installed"}
     run = sample.replace_stage(sample.results(), "torch-amp", below="naive", unprofiled=why)

@@ -42,7 +42,7 @@ def test_the_list_is_short_and_says_once_what_is_missing(stages: list[Listed]) -
     assert words.count("no CUDA device") == 1
     assert words.count("`make ladder`") == 1
     in_all = len(select(["all"], all_entries(())[0], networks=2, gpus=2))
-    among = f"{len(stages)} stages, {len(stages) - in_all} ablations included,"
+    among = f"{len(stages)} stages, counting {len(stages) - in_all} ablations,"
     assert f"{sum(bool(one.missing) for one in stages)} of {among} cannot run here: {NO_GPU}." in words
 
 

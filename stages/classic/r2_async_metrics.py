@@ -12,8 +12,8 @@ Predict: on H200: 784-10, batch 128: 35 to 40 us.
 
 Found: recorded on an H200, beside `naive`: {784-10} us for 784-10 ({to naive 784-10}), {784-256-10} for 784-256-10 ({to
 naive 784-256-10}) and {784-128x3-10} for 784-128x3-10 in batches of 32 ({to naive 784-128x3-10}); a third less was
-expected. Once the host stops waiting, the GPU is the bottleneck, not the launches: in 784-10 its kernels take 48 us a
-step, 32 of them the first product.
+expected. In 784-10 the GPU's kernels take 44 us a step, 28 of them the first product; for the rest it waits for
+launches.
 """
 
 from __future__ import annotations

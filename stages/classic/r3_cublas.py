@@ -14,7 +14,7 @@ Predict: on H200: 784-10, batch 128: 1 to 1.1 x of async; 784-256-10 and 784-102
 
 Found: recorded on an H200, beside `async`: {784-10} us for 784-10 ({to async 784-10}), {784-256-10} for 784-256-10 ({to
 async 784-256-10}) and {784-128x3-10} for 784-128x3-10 in batches of 32 ({to async 784-128x3-10}); with hidden layers
-half or less was expected. In 784-10 the first product takes 6 us instead of 32. But a call into cuBLASLt costs the host
+half or less was expected. In 784-10 the first product takes 6 us instead of 28. But a call into cuBLASLt costs the host
 9 us, a launch of an own kernel 4 to 5, so the host becomes the bottleneck again. `cuda-graph` removes the launches, and
 then the faster products count. Where the host decides, differences between processes and recordings are as large as
 these (docs/recordings.md).

@@ -9,18 +9,17 @@ step, each by a call of its own; cudaFree frees them after it. Parameters and im
 the same.
 
 Expect: cudaFree waits until the device has finished all work, so a step's launches and kernels no longer overlap: for
-softmax regression 45 us of launches and 20 of kernels add up. Four calls of cudaMalloc of about 2 us and three more
-of cudaFree come on top: 80 to 90 us a step, twice its parent. A hidden layer adds five calls of each. In layers
-so wide that the kernels are the bottleneck the wait costs little, but memory beyond 2 MiB is mapped anew in each
-step, some 100 us.
+softmax regression 45 us of launches and 20 of kernels add up. Four calls of cudaMalloc of about 2 us and three more of
+cudaFree come on top: 80 to 90 us a step, twice its parent. A hidden layer adds two calls of each. In layers so wide
+that the kernels are the bottleneck the wait costs little, but memory beyond 2 MiB is mapped anew in each step, some 100
+us.
 
 Predict: on H200: 784-10, batch 128: 80 to 90 us.
 
 Found: softmax regression took 66 us in a trial, 15 to 20 more than without, and not 40: the host is so slow that only
 the last kernel is left when the first cudaFree begins. That call waits once a step; the three after it take 1.4 us
-each, as cudaMalloc does. Recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048 and 8,192: 132 us
-instead of 112, 273 instead of 105, 882 instead of 110, 539 instead of 178. At 2,048 its runs range from 609 to 1,626
-us; why is not explained.
+each, as cudaMalloc does. The study `allocators` (docs/studies.md) has networks with a hidden layer: from 512 units on
+the wait costs most of a step.
 """
 
 from __future__ import annotations

@@ -11,9 +11,8 @@ than without allocation: 55 us for softmax regression. cudaMalloc itself is not 
 
 Predict: on H200: 784-10, batch 128: 55 us.
 
-Found: recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048 and 8,192: 111, 123, 175 and 177 us,
-against 132, 273, 882 and 539 with cudaMalloc. Against `sparse-metrics` that is -1, 17, 65 and 0 us more. Why 2,048
-costs that much is not explained; its runs range from 172 to 395 us.
+Found: in the study `allocators` (docs/studies.md) no difference from `sparse-metrics` exceeds the noise of the host,
+where cudaMalloc takes several times as long.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ tensor: 47 us for softmax regression, where the host is the bottleneck, and no d
 Predict: on H200: 784-10, batch 128: 47 us.
 
 Found: no call to CUDA after preparation, but not cheap: 62 us for softmax regression in one run of a trial, and under
-CUPTI 78.9 us a step, against 78.2 in stream order and 71.6 without allocation. The pool's own code costs about as
-much for a tensor as two calls into the driver. Recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048
-and 8,192: 112, 110, 125 and 175 us, against 112, 105, 110 and 178 for `sparse-metrics`.
+CUPTI 78.9 us a step, against 78.2 in stream order and 71.6 without allocation. The pool's own code costs about as much
+for a tensor as two calls into the driver. In the study `allocators` (docs/studies.md) no difference from
+`sparse-metrics` exceeds the noise of the host.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ Expect: 1 to 2 us a step less than from the pool where the host is the bottlenec
 
 Predict: on H200: 784-10, batch 128: 1 to 2 us less than alloc-pool.
 
-Found: recorded on an H200 for 784-H-10, batch 128, with H = 128, 512, 2,048 and 8,192: 103, 133, 159 and 175 us,
-against 112, 105, 110 and 178 for `sparse-metrics`, which does the same work. So noise of the host in this recording
-reaches 49 us, and differences below that say nothing.
+Found: in the study `allocators` (docs/studies.md) it differs by up to a third from `sparse-metrics`, which does the
+same work. So that is the noise of the host, and smaller differences say nothing.
 """
 
 from __future__ import annotations

@@ -17,10 +17,10 @@ Predict: on H200: 784-10, batch 128: 60 us.
 
 Found: in a trial on an H200, 4 %: 36.6 to 35.3 ms an epoch of softmax regression, 53.6 to 51.5 with 256 hidden units,
 one process each. No shape makes the forward products faster than 16 x 16, at 23.5 and 25.2 us: a thread makes 784 loads
-one after the other, in any shape. The gradient of the hidden weights gains 1.21 times. That rung, which is the recorded
-one, tuned the other naive kernels too. Only softmax (1.29) and the bias's gradient (1.11) gained, so those kernels have
-fixed shapes now. With products alone, recorded on an H100, batches of 1,024 gain 1.38 times at 1,024 hidden units and
-1.09 at 256; batches of 32 wait for the host, and gain nothing.
+one after the other, in any shape. The gradient of the hidden weights gains 1.21 times. That rung tuned the other naive
+kernels too. Only softmax (1.29) and the bias's gradient (1.11) gained, so those kernels have fixed shapes now. With
+products alone, recorded on an H200 (study `launch-shapes`), batches of 1,024 gain 1.34 times at 1,024 hidden units and
+1.09 at 256; batches of 32 wait for the host, whose noise is larger than any gain.
 
 It stands beside the ladder: the rungs above `naive` replace this product by faster ones, so no tuning would remain.
 """

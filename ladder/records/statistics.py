@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 BOOTSTRAP_PROCESSES = 8  # at least, for a bootstrap
-ASSUMED_SPREAD = 0.10  # standard deviation of the logarithm; nearly nine of ten recorded stages are below it
+ASSUMED_SPREAD = 0.10  # standard deviation of the logarithm; 94 of 100 recorded stages are below it
 MEDIAN_CONFIDENCE = 0.95  # of a median's interval
 VERDICT_CONFIDENCE = 0.995  # of a ratio's interval: fewer than one verdict in a hundred is false
 RESAMPLES = 10_000

@@ -140,11 +140,12 @@ const advice = (() => {
   function verdict(stages, epochs, network) { // the sentences of reports/facts/advice.py
     const by = Object.fromEntries(stages.map((one) => [one.name, one])), said = [];
     const eager = by["torch-eager"], compiled = by["torch-compile"];
-    const among = (list) => least(list.map((name) => by[name]).filter(Boolean), (one) => one.us), graph = among(["torch-graph", "torch-graph-amp"]);
+    const among = (list) => least(list.map((name) => by[name]).filter(Boolean), (one) => one.us);
+    const graphs = ["torch-graph", "torch-graph-amp"].map((name) => by[name]).filter(Boolean).sort((one, other) => other.us - one.us), graph = graphs.at(-1);
     const ofGraph = gain(compiled, graph), ofCompiling = gain(eager, compiled);
     const paysFrom = (slow, one) => Math.max(1, Math.ceil((prepare(one) - prepare(slow)) / ((slow.us - one.us) * network.steps / 1e6)));
     let best = []; // ways, each from as many epochs on until the next one
-    for (const one of [compiled, ...(ofGraph.isSure ? [graph] : [])].filter((one) => gain(eager, one).isSure)) {
+    for (const one of [compiled, ...graphs.filter((one) => gain(compiled, one).isSure)].filter((one) => gain(eager, one).isSure)) {
       const least = Math.max(...[eager, ...best.map(([way]) => way)].map((slow) => paysFrom(slow, one)));
       best = [...best.filter(([, from]) => from < least), [one, least]];
     }

@@ -48,8 +48,8 @@ SENTENCES = {
     "time": "{epochs} of {images} images, with the time to prepare, should take {eager} in eager mode and {best} at "
     "best, by `{rung}` ({precision}){worth}.",
     "range": "Nine in ten should lie within the range.",
-    "model": "~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, often faster{others}. On "
-    "networks left out, median errors are {median}, nine in ten within {most}, more away from recorded ones{and_gpu}.",
+    "model": "~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, faster if they fit{others}. On "
+    "networks left out, median errors are {median}, nine in ten within {most}, more farther away{and_gpu}.",
     "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, and "
     "eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
     "DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
@@ -163,11 +163,12 @@ def verdict(outlooks: Outlooks) -> list[str]:
 def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """From how many epochs on it pays to compile and to capture an epoch, and what either gains."""
     eager, compiled = stages.get("torch-eager"), stages.get("torch-compile")
-    graph = _fastest(map(stages.get, ("torch-graph", "torch-graph-amp")))
+    graphs = sorted(filter(None, map(stages.get, ("torch-graph", "torch-graph-amp"))), key=lambda one: -one.us)
+    graph = graphs[-1] if graphs else None
     if graph is None or compiled is None or eager is None:
         return
     of_graph, of_compiling = gain(compiled, graph), gain(eager, compiled)
-    faster = [compiled, graph] if of_graph.is_sure else [compiled]
+    faster = [compiled, *(one for one in graphs if gain(compiled, one).is_sure)]
     best: list[tuple[str, int]] = []  # ways, each from as many epochs on until the next one
     for outlook in (outlook for outlook in faster if gain(eager, outlook).is_sure):
         least = max(pays_from(stages[slow], outlook, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))

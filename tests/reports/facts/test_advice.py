@@ -144,6 +144,17 @@ def test_the_way_that_is_fastest_with_compiling_is_named(epochs: int, told: str)
     assert fastest == ("torch-eager" if epochs < 22 else "torch-compile" if epochs < 693 else "torch-graph")
 
 
+def test_a_graph_in_float32_may_pay_before_one_in_mixed_precision() -> None:
+    amp = replace(one("torch-graph-amp", 20.0, 1.35, "bfloat16"), prepare_s=80.0)
+    found = outlooks(*small(), amp, epochs=1000)
+    assert verdict(found)[0].startswith("For 1,000 epochs, `torch-graph` is fastest")
+    assert (
+        "`torch-graph` from about 693 epochs on, and from there to `torch-graph-amp` from about 2,800"
+        in verdict(found)[0]
+    )
+    assert min([*small()[:3], amp], key=lambda one: training_s(one, found)).name == "torch-graph"
+
+
 def test_a_graph_that_pays_before_compiled_steps_takes_their_place() -> None:
     eager, compiled, graph, _ = small()
     found = outlooks(eager, compiled, replace(graph, prepare_s=compiled.prepare_s))

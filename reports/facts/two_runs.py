@@ -202,10 +202,13 @@ def _stage(
     interval = interval_between(*sides)
     one_paced = ["only one run recorded the host's CPU speed"] * (len({bool(side.paces_s) for side in sides}) > 1)
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
-    may_be_host = [f"{alone} by its times alone, which the host's CPU speed may explain"] * (verdict != alone)
+    doubts = [f"{alone} by its times alone, which the host's CPU speed may explain"] * (verdict != alone)
+    if verdict in ("SLOWER", "FASTER") and any(all(run.disturbed for run in of.processes) for of in (before, after)):
+        doubts.append(f"{verdict} by its times, of which one run has disturbed ones alone")
+        verdict = "AMBIGUOUS"
     return replace(
         known,
-        remarks=[*known.remarks, *one_paced, *may_be_host],
+        remarks=[*known.remarks, *one_paced, *doubts],
         verdict=verdict,
         ratio=interval.value,
         low=interval.low,

@@ -144,6 +144,17 @@ def test_few_processes_tell_large_differences_only(processes: int) -> None:
     assert "fewer than 8 processes" in " ".join(verdict(only(base, base), "naive").remarks)
 
 
+def test_a_run_of_disturbed_processes_alone_decides_nothing() -> None:
+    base, new = run(stage("naive", times(50.0))), run(stage("naive", times(100.0)))
+    first, *others = new.stages[0].processes
+    for disturbed, found in (([first], "SLOWER"), ([first, *others], "AMBIGUOUS")):
+        processes = [replace(each, disturbed=["heat"]) if each in disturbed else each for each in (first, *others)]
+        judged = compare(base, sample.replace_stage(new, "naive", processes=processes), NAMES)
+        assert verdict(judged, "naive").verdict == found
+        assert judged.exit_code == (found == "SLOWER")
+    assert "SLOWER by its times, of which one run has disturbed ones alone" in verdict(judged, "naive").remarks
+
+
 @pytest.mark.parametrize("status", ["failed", "crashed"])
 def test_a_stage_that_no_longer_passes_is_a_regression(status: str) -> None:
     base = run(stage("naive", times(50.0)), stage("async", times(40.0)))

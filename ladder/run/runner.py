@@ -401,11 +401,12 @@ class Runner:
         return round_ > 0 and stage_run.needs_round(round_) and self._is_behind(stage_run)
 
     def _is_behind(self, stage_run: StageRun) -> bool:
-        """Whether a stage is a reference that another one leaves far behind, and time is too short for it.
+        """Whether a stage is a reference of ours that another one leaves far behind, and time is too short for it.
 
         Where each stage has a time of its own (`--budget`), there is enough.
         """
-        if self._settings.budget_total_s is None or stage_run.entry.stage.group != "reference":
+        is_ours = stage_run.entry.is_ours and stage_run.entry.stage.group == "reference"
+        if self._settings.budget_total_s is None or not is_ours:
             return False
         return stage_run.name in far_behind(stage.result() for stage in self._stage_runs)
 

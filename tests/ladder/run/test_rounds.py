@@ -24,7 +24,7 @@ from ladder.verify.gates import check, verify_timer
 from ladder.verify.oracle_runs import Computed, OracleRun
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
-from stages.registry import load_entry
+from stages.registry import Entry, load_entry
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 pytestmark = pytest.mark.usefixtures("in_process")
@@ -400,6 +400,14 @@ def test_a_reference_far_behind_another_is_not_repeated_when_disturbed(
     script = Script(monkeypatch, lambda name, round_, attempt: (took[name], attempt == 0))
     prepare(tmp_path, NUMPY, OTHER, rounds=1, remeasure=2, budget_total_s=60.0).run(Watcher())
     assert script.asked == [("numpy", 0), ("cannot-validate", 0), ("cannot-validate", 0)]
+
+
+def test_a_stage_of_one_s_own_is_measured_in_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Entry, "is_ours", property(lambda entry: entry.stage.name != "numpy"))
+    took = {"numpy": 9.0, "cannot-validate": 1.0}
+    script = Script(monkeypatch, lambda name, round_, attempt: (took[name], False))
+    prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_total_s=60.0).run(Watcher())
+    assert script.asked == [(name, round_) for round_ in (0, 1) for name in took]
 
 
 def test_energy_is_measured_in_the_first_round_alone_and_only_if_asked_for(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ OF_SHORT_RUNS = {
 FIRST_UPDATE = re.compile(r"first update, ((?:weight|bias)\[\d+\])$")
 # One cause of wrong first updates, by their factor: of every tensor, of some (their names come first).
 CAUSES = {
-    0.0: ("no parameter is updated", "not updated"),
+    0.0: ("no parameter is updated in a run of one batch", "not updated"),
     -1.0: ("every parameter is updated in the opposite direction", "updated in the opposite direction"),
 }
 ANY_FACTOR = (

@@ -94,9 +94,11 @@ def _gains(results: Results) -> Iterator[str]:
 
 
 def _trust(results: Results) -> Iterator[str]:
-    passed = sum(stage.status == "passed" for stage in results.stages)
+    passed = [stage for stage in results.stages if stage.status == "passed"]
     made = " that was made" if any(stage.not_made for stage in results.stages) else ""
-    parts = [f"{numbers.count(passed, 'stage')} passed every check{made}"] if passed else []
+    if any(check.is_undecided for stage in passed for check in stage.checks):
+        made += " that float32 can decide"
+    parts = [f"{numbers.count(len(passed), 'stage')} passed every check{made}"] if passed else []
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")

@@ -46,7 +46,7 @@ def checks_of(**factors: float) -> list[Check]:
         ({"every": 0.5}, f"every first update is 0.5 times the expected one: {RATE}"),
         ({"every": 32.0}, f"every first update is 32 times the expected one: {RATE}"),
         ({"every": 2.0}, f"every first update is 2 times the expected one: {RATE}"),
-        ({"every": 0.0}, "no parameter is updated"),
+        ({"every": 0.0}, "no parameter is updated in a run of one batch"),
         ({"every": -1.0}, "every parameter is updated in the opposite direction"),
         ({"bias_0": 0.0}, "bias[0] is not updated"),
         ({"bias_0": 0.0, "bias_1": 0.0}, "bias[0] and bias[1] are not updated"),

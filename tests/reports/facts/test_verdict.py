@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ladder.records.run import StageDoc
+from ladder.records.run import CANNOT_DECIDE, StageDoc
 from reports.facts.study_points import StudyResults
 from reports.facts.verdict import study_sentences, verdict_sentences
 from tests.reports import sample
@@ -30,6 +30,13 @@ def test_a_run_without_a_timed_rung_or_without_any_time_says_so() -> None:
     first, *_ = verdict_sentences(sample.synthetic_results())
     assert first == "No rung was timed; `numpy`, the fastest reference, takes 1,295 us a step."
     assert verdict_sentences(sample.nothing_passed())[0] == "No stage of this run has a time."
+
+
+def test_checks_that_rounding_decides_are_not_counted_as_passed() -> None:
+    naive = next(stage for stage in sample.results().stages if stage.name == "naive")
+    checks = [replace(naive.checks[0], note=CANNOT_DECIDE), *naive.checks[1:]]
+    run = sample.replace_stage(sample.results(), "naive", checks=checks)
+    assert "9 stages passed every check that float32 can decide, " in verdict_sentences(run)[-1]
 
 
 def test_another_precision_is_named_on_both_sides() -> None:

@@ -161,6 +161,11 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--stages ddp-peer", "ddp-peer: cannot be measured here: needs two GPUs", "`run_ladder.py list` tells which"),
         ("explain fleet-grid", "no run here has timed it", "--profile cupti --networks 8"),
         ("explain torch-ddp-amp", "no run here has timed it", "--stages torch-ddp-amp --profile cupti --gpus 2"),
+        (
+            "--stages numpy --hidden 100000000 --dry-run",
+            "the float64 oracle of 79,500,000,010",
+            "choose smaller layers",
+        ),
         ("advise --images 10", "--images 10: fewer than a batch of 128", "choose more"),
         ("advise --hidden 9999999", "larger than every recorded run", "choose a smaller network or batch"),
     ],

@@ -235,6 +235,22 @@ def test_impossible_requests_are_refused_in_a_line(
     assert {path.name for path in here.iterdir()} == {"small.toml", "out"}
 
 
+def test_a_file_that_sets_nothing_and_a_run_s_folder_are_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "bare.toml").write_text('title = "Nothing"\n')
+    for name, kept in (("run", "results.json"), ("out", "study.json")):
+        (here / name).mkdir()
+        (here / name / kept).write_text("{}")
+    for argv, said in (
+        (["study", "bare.toml"], "bare.toml: sets nothing; name its stages, and what to vary under [vary]"),
+        (["study", "--resume", "run"], "run: is a run, no study; leave out the word `study`"),
+        (["--resume", "out"], "out is a study: use `study`, or name one of its points"),
+    ):
+        assert main(argv) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_chosen_points_are_measured_first_and_the_rest_on_resuming(here: Path) -> None:
     shortened = ["--points", "hidden-5", "--repeats", "2", "--rounds", "2", "--remeasure", "1"]
     assert main(["study", write(here, TWO), "--out", "out", *shortened]) == 0

@@ -72,6 +72,10 @@ def load_study(folder: Path) -> Study:
         study = msgspec.json.decode(read_json(path), type=Study)
     except NOT_OURS as error:
         raise ResultsError(f"{path}: not a study of this program ({error})") from error
+    except ResultsError as error:
+        if results_in(folder).exists():
+            raise ResultsError(f"{folder}: is a run, no study; leave out the word `study`") from error
+        raise
     if study.schema_version != STUDY_VERSION:
         raise ResultsError(f"{path}: schema version {study.schema_version}, this program reads {STUDY_VERSION}")
     if problem := _inconsistency(study):

@@ -12,7 +12,7 @@ from ladder.machine.environment import missing
 from ladder.options.commands import Run
 from ladder.records.run import ResultsError, load
 from ladder.run.entries import CLASSES, IMAGES, INPUTS, all_entries
-from ladder.run.preflight import cannot_run, misfit, refuse_idle_gpus
+from ladder.run.preflight import cannot_run, check_oracle_fits, misfit, refuse_idle_gpus
 from ladder.run.session import check_any_runs
 from stages.registry import select
 
@@ -39,6 +39,7 @@ def dry_run(asked: Run, runs: Path) -> Planned:
     chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
     refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
     problem = options.problem(INPUTS, CLASSES)
+    check_oracle_fits(problem)
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
     reasons = {entry.stage.name: cannot_run(entry.stage) or misfit(entry.stage, problem, steps) for entry in chosen}
     check_any_runs(reasons)

@@ -126,6 +126,11 @@ def check_fits(problem: Problem, dataset: Dataset) -> None:
         raise UsageError(
             f"batch size {problem.batch_size}: {dataset.name} has {images} training images; choose {images} or fewer"
         )
+    check_oracle_fits(problem)
+
+
+def check_oracle_fits(problem: Problem) -> None:
+    """Raise UsageError if the oracle needs more than the host's memory."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if parameters(problem) * problem.networks * ORACLE_BYTES > memory:
         raise UsageError(

@@ -70,6 +70,9 @@ def _study(file: TomlFile, name: str, command: str, created: str) -> Study:
         if key in base:
             raise file.refuse(key, ": is varied by [vary]; leave it out here")
     wheres = [_where(file, table, varied, nth) for nth, table in enumerate(top.get("where", []))]
+    published = [_published(file, table, nth) for nth, table in enumerate(top.get("published", []))]
+    if not top.keys() & {*SETTINGS, "vary"}:
+        raise UsageError(f"{file.path}: sets nothing; name its stages, and what to vary under [vary]")
     return Study(
         name=name,
         title=top.get("title", name),
@@ -78,7 +81,7 @@ def _study(file: TomlFile, name: str, command: str, created: str) -> Study:
         command=command,
         varied=list(varied),
         points=list(_points(file, base, varied, wheres)),
-        published=[_published(file, table, nth) for nth, table in enumerate(top.get("published", []))],
+        published=published,
     )
 
 

@@ -58,6 +58,12 @@ def load_results(folder: Path) -> StudyResults:
     return StudyResults(study, {name: load(file) for name, file in files.items() if file.exists()})
 
 
+def accuracy_text(results: StudyResults, stage: StageResult) -> str:
+    """A stage's test accuracy, `92.4%`, in a study of what decides how well a network learns; else empty."""
+    learns = {"learning_rate", "epochs"} & {*results.study.varied}
+    return numbers.percent(stage.metrics.test_accuracy if stage.metrics else None) if learns else ""
+
+
 def spread_text(spread: Spread | None) -> str:
     """A spread of microseconds: `12.3 (12.1-12.9)`."""
     if spread is None:

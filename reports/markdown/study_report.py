@@ -20,6 +20,7 @@ from reports.facts.scaling import scalings
 from reports.facts.study_points import (
     PointLead,
     StudyResults,
+    accuracy_text,
     further_differences,
     not_passed,
     point_lead,
@@ -74,6 +75,7 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *(_image(results, name) for name in pictures),
         *([_varied(results, first), *_origins(results)] if first else ["No point is measured yet."]),
         *((*_step_times(results), *_best(results), *_scaling(results)) if timed else ()),
+        *_accuracies(results),
         *_energy(results),
         *_oracle_distances(results),
         *_ablations(results, figures),
@@ -150,6 +152,12 @@ def _step_times(results: StudyResults) -> Iterator[str]:
     of_all = " of all networks" if any(run.problem.networks > 1 for run in results.runs.values()) else ""
     yield f"us/step{of_all}, the median of all runs. {MARKS}"
     yield _times(results, lambda stage: _marked(stage, numbers.microseconds(_median(stage))))
+
+
+def _accuracies(results: StudyResults) -> Iterator[str]:
+    if any(accuracy_text(results, stage) for run in results.runs.values() for stage in run.stages):
+        yield "## Test accuracy"
+        yield _times(results, lambda stage: accuracy_text(results, stage))
 
 
 def _times(results: StudyResults, text: Callable[[StageResult], str]) -> str:

@@ -8,7 +8,15 @@ from rich.console import Console
 
 from reports.facts import numbers
 from reports.facts.run_table import name_of, passed_in_words
-from reports.facts.study_points import StudyResults, is_disturbed, not_passed, point_text, point_winners, spread_text
+from reports.facts.study_points import (
+    StudyResults,
+    accuracy_text,
+    is_disturbed,
+    not_passed,
+    point_text,
+    point_winners,
+    spread_text,
+)
 from reports.facts.times import step_us
 from reports.terminal.conclusion import print_link
 from reports.terminal.console_layout import STATUS_STYLE, Column, print_table, say, standard
@@ -43,11 +51,13 @@ def _times(results: StudyResults) -> tuple[list[Column], dict[int, str]]:
                 time = numbers.microseconds(spread.median if spread else None)
                 remark = "disturbed" if is_disturbed(here) else ""
                 verdict = passed_in_words(here) if here.status == "passed" else here.status
-                lines.append((name_of(here), time, spread_text(spread), remark, verdict))
-    stages, times, spreads, remarks, checked = zip(*lines, strict=True) if lines else ((),) * 5
+                learned = accuracy_text(results, here)
+                lines.append((name_of(here), time, spread_text(spread), learned, remark, verdict))
+    stages, times, spreads, accuracies, remarks, checked = zip(*lines, strict=True) if lines else ((),) * 6
     return [
         Column("stage", stages),
         Column("us/step", times, 0, right=True, wider=Column("us/step (min-max)", spreads, 3, right=True)),
+        *([Column("accuracy", accuracies, 2, right=True)] if any(accuracies) else []),
         Column("", remarks, 1, style="yellow"),
         Column("checked", checked, 2, styles=STATUS_STYLE),
     ], headings

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from ladder.records.run import Spread, save
 from ladder.records.study import Point, save_study
@@ -83,6 +84,18 @@ def test_a_point_that_was_measured_only_while_disturbed_says_so_in_its_table() -
     marks = {"in vain": "", "once": "†", "always": "‡"}
     for name, text in told.items():
         assert f"| 157{marks[name]} |" in text
+
+
+def test_a_study_of_learning_rates_tells_how_well_each_learns() -> None:
+    results = study_results([64, 128, 256])
+    points = [replace(point, values={"learning_rate": rate}) for rate, point in enumerate(results.study.points)]
+    of_rates = StudyResults(replace(results.study, varied=["learning_rate"], points=points), results.runs)
+    (accuracy,) = {stage.metrics.test_accuracy for stage in results.runs["hidden-64"].stages if stage.metrics}
+    for shown, told in ((results, False), (of_rates, True)):
+        screen = io.StringIO()
+        print_study(shown, Path("here"), Console(file=screen, width=100))
+        for text in (study_report(shown, []).partition("## Test accuracy")[2], screen.getvalue()):
+            assert (f"{accuracy:.2%}" in text) == told
 
 
 def test_a_lead_says_which_missing_reference_may_lower_it() -> None:

@@ -3,8 +3,9 @@
 A network that was recorded on the GPU has its recorded times, also of stages without a model. Any other has the
 model's, with the error that networks left out of the fit had. The logarithm of that error grows with the doublings to
 the nearest recorded network, as it did where nearer ones were left out. On another GPU than the model's it is added
-once more, and the range reaches from the model's time to one with the work scaled: by the bandwidths of the two where
-the weights and gradients exceed the L2 cache, else by the multiprocessors and their clocks.
+once more, or the error in networks recorded on both, and the range reaches from the model's time to one with the work
+scaled: by the bandwidths of the two where the weights and gradients exceed the L2 cache, else by the multiprocessors
+and their clocks.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from common.cost import parameters
 from common.cuda.driver import devices
@@ -74,8 +77,9 @@ def outlooks(asked: Advise) -> Outlooks:
     )
     stages = {name: entry.stage for name, entry in load_all().items()}
     exact = [run for run in runs.values() if not doublings(problem, run)]
+    carrying = 0.0 if is_recorded else _carrying_error(chip) if runs else None
     rows = [
-        _outlook(stage, problem, costs, [end[name].us for end in ends if name in end], exact, is_guess=not is_recorded)
+        _outlook(stage, problem, costs, [end[name].us for end in ends if name in end], exact, carrying)
         for name, stage in stages.items()
         if any(name in run.us for run in exact) or (_runs_on(chip, stage) and all(name in end for end in ends))
     ]
@@ -134,16 +138,41 @@ def _recorded_on(name: str) -> dict[str, RecordedRun]:
     return found
 
 
+@cache
+def _carrying_error(chip: Chip) -> float | None:
+    """The logarithm of the error in nine of ten times carried to a GPU, of networks recorded on both; None without any.
+
+    Of stages that the host launches it would be the difference of two hosts, which are left out.
+    """
+    own, modelled = _recorded_on(chip.name).values(), _recorded_on(MODELLED.name).values()
+    logs = []
+    for run in own:
+        problem = Problem(INPUTS, CLASSES, hidden=tuple(run.hidden), batch_size=run.batch_size)
+        scaled = math.log(_scale(chip, problem)("million"))
+        for name in run.us.keys() & recorded_costs().rungs.keys() - {*LAUNCHED}:
+            same = [other.us[name] for other in modelled if name in other.us and not doublings(problem, other)]
+            if same:
+                log = math.log(run.us[name] / statistics.median(same))
+                logs.append(max(min(scaled, 0.0) - log, log - max(scaled, 0.0), 0.0))
+    return float(np.quantile(logs, 0.9)) if logs else None
+
+
 def _runs_on(chip: Chip, stage: Stage) -> bool:
     return all(chip.sm >= int(need[3:]) for need in stage.needs if need.startswith("sm_"))
 
 
 def _outlook(
-    stage: Stage, problem: Problem, costs: Costs, carried: list[float], exact: Iterable[RecordedRun], *, is_guess: bool
+    stage: Stage,
+    problem: Problem,
+    costs: Costs,
+    carried: list[float],
+    exact: Iterable[RecordedRun],
+    carrying: float | None,
 ) -> Outlook:
     """A stage's outlook from the GPU's own runs of this very network, `exact`.
 
-    Without any it is from estimates in us, `carried` to the GPU without and with the work scaled.
+    Without any it is from estimates in us, `carried` to the GPU without and with the work scaled. `carrying` is the
+    error of that, as a logarithm: None counts the model's twice, and so do stages that the host launches.
     """
     recorded = [run for run in exact if stage.name in run.us]
     rung = costs.rungs.get(stage.name) or _without_model(stage.name, recorded)
@@ -153,7 +182,8 @@ def _outlook(
         log_error = math.log1p(rung.again)
     else:
         far = min(doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
-        log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0) + is_guess)
+        once_more = math.log1p(most) if carrying is None or (carrying and stage.name in LAUNCHED) else carrying
+        log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0)) + once_more
     return Outlook(
         name=stage.name,
         words=stage.words or stage.title,
@@ -252,7 +282,10 @@ def model_facts() -> dict[str, Any]:
     costs, stages = recorded_costs(), {name: entry.stage for name, entry in load_all().items()}
     runs = [(chip.name, path, run) for chip in CHIPS for path, run in _recorded_on(chip.name).items()]
     known = set(costs.rungs).union(*(run.us for _, _, run in runs))
-    chips = [{**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10} for chip in CHIPS]
+    chips = [
+        {**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10, "carrying": _carrying_error(chip)}
+        for chip in CHIPS
+    ]
     return {
         "gpu": costs.gpu,
         "chip": MODELLED.name,
@@ -281,6 +314,7 @@ def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
         "words": stage.words or stage.title,
         "precision": stage.precision,
         "is_reference": stage.group == "reference",
+        "is_launched": stage.name in LAUNCHED,
         "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
     }
     if stage.name not in costs.rungs:

@@ -88,7 +88,8 @@ const advice = (() => {
     return names.filter(isTold).map((name) => {
       const stage = model.stages[name], having = far.filter(({run}) => name in run.us);
       const nearest = Math.min(...having.map((one) => one.far)), recorded = own.filter((run) => name in run.us), isRecorded = recorded.length > 0;
-      let carried = [plain[name], scaled[name]], error = Math.log1p(stage.most) * (1 + model.wider * Math.max(nearest - 1, 0) + isGuess);
+      const onceMore = chip.carrying === null || stage.is_launched ? Math.log1p(stage.most) : chip.carrying;
+      let carried = [plain[name], scaled[name]], error = Math.log1p(stage.most) * (1 + model.wider * Math.max(nearest - 1, 0)) + isGuess * onceMore;
       if (isRecorded) {
         const us = median(recorded.map((run) => run.us[name]));
         [carried, error] = [[us, us], Math.log1p(stage.again)];

@@ -108,6 +108,17 @@ def test_a_run_that_the_model_never_saw_lies_within_the_range() -> None:
         assert found[name].low_us / 1.05 < us < 1.25 * found[name].high_us, name
 
 
+def test_a_gpu_with_runs_of_its_own_has_the_error_of_networks_recorded_on_both() -> None:
+    on = {gpu: stages(asked((300, 100), gpu=gpu)) for gpu in ("H200", "H100", "RTX 4090")}
+
+    def width(gpu: str, name: str) -> float:
+        return on[gpu][name].high_us / on[gpu][name].low_us
+
+    for name in ("torch-graph", "jax-scan", "persistent-grid"):
+        assert width("H200", name) < width("H100", name) < 1.15 * width("H200", name) < width("RTX 4090", name)
+    assert width("H100", "torch-eager") == pytest.approx(width("RTX 4090", "torch-eager"))  # of another host
+
+
 def test_the_range_widens_away_from_recorded_networks() -> None:
     near, far = (stages(asked((width, width)))["torch-graph"] for width in (250, 2500))
     assert not near.is_recorded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from threading import Barrier
@@ -111,7 +111,13 @@ def test_much_work_of_a_small_network_trains_in_processes(monkeypatch: pytest.Mo
     train, done = small_dataset().train, list[int]()
     run = ShortRun(PROBLEM, 3, initial_params(PROBLEM, 0), train.images, train.labels, epochs=2)
     draws = [Draw(ROUNDINGS["bfloat16"], number) for number in range(3)]
-    by_threads = repr(run._control_errors(draws))  # a NaN is not equal to itself
+
+    def trained() -> list[float]:
+        parts = [part for errors in run._control_errors(draws) for part in asdict(errors).values()]
+        return [value for part in parts for value in (part.values() if isinstance(part, dict) else [part])]
+
+    # On some CPUs the last bits depend on how many networks are stacked.
+    by_threads = pytest.approx(trained(), rel=1e-3, nan_ok=True)
 
     def results_of(*given: Any) -> list[Any]:
         results = compute_pool.results_of(*given)
@@ -122,14 +128,14 @@ def test_much_work_of_a_small_network_trains_in_processes(monkeypatch: pytest.Mo
     monkeypatch.setattr(short_runs, "cores_usable", lambda: 3)
     with compute_pool.pool(2, 1) as workers:
         monkeypatch.setattr(short_runs, "helpers", lambda: workers)
-        assert repr(run._control_errors(draws)) == by_threads
+        assert trained() == by_threads
         assert done == []
         monkeypatch.setattr(short_runs, "WORK_APART", 1)
-        assert repr(run._control_errors(draws)) == by_threads
+        assert trained() == by_threads
         assert done == [3]
         for worker in workers._processes.values():
             worker.kill()
-        assert repr(run._control_errors(draws)) == by_threads  # by threads again
+        assert trained() == by_threads  # by threads again
         assert done == [3]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
@@ -95,10 +95,7 @@ def _gains(results: Results) -> Iterator[str]:
 
 def _trust(results: Results) -> Iterator[str]:
     passed = [stage for stage in results.stages if stage.status == "passed"]
-    made = " that was made" if any(stage.not_made for stage in results.stages) else ""
-    if any(check.is_undecided for stage in passed for check in stage.checks):
-        made += " that float32 can decide"
-    parts = [f"{numbers.count(len(passed), 'stage')} passed every check{made}"] if passed else []
+    parts = [f"{numbers.count(len(passed), 'stage')} passed {_every_check(passed)}"] if passed else []
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
@@ -111,6 +108,15 @@ def _trust(results: Results) -> Iterator[str]:
     if parts:
         text = numbers.listing(parts)
         yield f"{text[0].upper()}{text[1:]}."
+
+
+def _every_check(stages: Sequence[StageResult]) -> str:
+    """`every check`, but for those that were not made, and those that rounding decides."""
+    made = " that was made" if any(stage.not_made for stage in stages) else ""
+    decided = (
+        " that rounding does not decide" if any(check.is_undecided for of in stages for check in of.checks) else ""
+    )
+    return f"every check{made}{decided}"
 
 
 def study_sentences(results: StudyResults) -> list[str]:
@@ -166,9 +172,8 @@ def _at(point: Point) -> str:
 def _study_trust(results: StudyResults) -> Iterator[str]:
     stages = [stage for point in results.measured for stage in results.runs[point.name].stages]
     timed = [stage for stage in stages if step_us(stage) is not None]
-    made = " that was made" if any(stage.not_made for stage in timed) else ""
     points = numbers.count(len(results.measured), "point")
-    parts = [f"{numbers.count(len(timed), 'measurement')} at {points} passed every check{made}"]
+    parts = [f"{numbers.count(len(timed), 'measurement')} at {points} passed {_every_check(timed)}"]
     for status in ("failed", "crashed"):
         if number := sum(stage.status == status for stage in stages):
             parts.append(f"{number} {status}")

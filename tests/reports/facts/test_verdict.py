@@ -36,7 +36,7 @@ def test_checks_that_rounding_decides_are_not_counted_as_passed() -> None:
     naive = next(stage for stage in sample.results().stages if stage.name == "naive")
     checks = [replace(naive.checks[0], note=CANNOT_DECIDE), *naive.checks[1:]]
     run = sample.replace_stage(sample.results(), "naive", checks=checks)
-    assert "9 stages passed every check that float32 can decide, " in verdict_sentences(run)[-1]
+    assert "9 stages passed every check that rounding does not decide, " in verdict_sentences(run)[-1]
 
 
 def test_another_precision_is_named_on_both_sides() -> None:

@@ -203,7 +203,8 @@ def _stage(
     one_paced = ["only one run recorded the host's CPU speed"] * (len({bool(side.paces_s) for side in sides}) > 1)
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
     doubts = [f"{alone} by its times alone, which the host's CPU speed may explain"] * (verdict != alone)
-    if verdict in ("SLOWER", "FASTER") and any(all(run.disturbed for run in of.processes) for of in (before, after)):
+    throughout = any(all(process.disturbed for process in stage.processes) for stage in (before, after))
+    if verdict in ("SLOWER", "FASTER") and throughout and min(len(base), len(new)) < BOOTSTRAP_PROCESSES:
         doubts.append(f"{verdict} by its times, of which one run has disturbed ones alone")
         verdict = "AMBIGUOUS"
     return replace(

@@ -144,11 +144,13 @@ def test_few_processes_tell_large_differences_only(processes: int) -> None:
     assert "fewer than 8 processes" in " ".join(verdict(only(base, base), "naive").remarks)
 
 
-def test_a_run_of_disturbed_processes_alone_decides_nothing() -> None:
-    base, new = run(stage("naive", times(50.0))), run(stage("naive", times(100.0)))
-    first, *others = new.stages[0].processes
-    for disturbed, found in (([first], "SLOWER"), ([first, *others], "AMBIGUOUS")):
-        processes = [replace(each, disturbed=["heat"]) if each in disturbed else each for each in (first, *others)]
+def test_a_few_processes_that_were_all_disturbed_decide_nothing() -> None:
+    for number, disturbed, found in ((8, 8, "SLOWER"), (4, 1, "SLOWER"), (4, 4, "AMBIGUOUS")):
+        base, new = (run(stage("naive", times(us, processes=number))) for us in (50.0, 100.0))
+        processes = [
+            replace(process, disturbed=["heat"] * (nth < disturbed))
+            for nth, process in enumerate(new.stages[0].processes)
+        ]
         judged = compare(base, sample.replace_stage(new, "naive", processes=processes), NAMES)
         assert verdict(judged, "naive").verdict == found
         assert judged.exit_code == (found == "SLOWER")

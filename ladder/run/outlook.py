@@ -78,8 +78,10 @@ def outlooks(asked: Advise) -> Outlooks:
     stages = {name: entry.stage for name, entry in load_all().items()}
     exact = [run for run in runs.values() if not doublings(problem, run)]
     carrying = 0.0 if is_recorded else _carrying_error(chip) if runs else None
+    of_host = 0.0 if is_recorded else None  # what the host launches, another one launches in another time
+    carried = {name: [end[name].us for end in ends if name in end] for name in stages}
     rows = [
-        _outlook(stage, problem, costs, [end[name].us for end in ends if name in end], exact, carrying)
+        _outlook(stage, problem, costs, carried[name], exact, of_host if name in LAUNCHED else carrying)
         for name, stage in stages.items()
         if any(name in run.us for run in exact) or (_runs_on(chip, stage) and all(name in end for end in ends))
     ]
@@ -142,7 +144,7 @@ def _recorded_on(name: str) -> dict[str, RecordedRun]:
 def _carrying_error(chip: Chip) -> float | None:
     """The logarithm of the error in nine of ten times carried to a GPU, of networks recorded on both; None without any.
 
-    Of stages that the host launches it would be the difference of two hosts, which are left out.
+    Without stages that the host launches: theirs would be the difference of two hosts.
     """
     own, modelled = _recorded_on(chip.name).values(), _recorded_on(MODELLED.name).values()
     logs = []
@@ -172,7 +174,7 @@ def _outlook(
     """A stage's outlook from the GPU's own runs of this very network, `exact`.
 
     Without any it is from estimates in us, `carried` to the GPU without and with the work scaled. `carrying` is the
-    error of that, as a logarithm: None counts the model's twice, and so do stages that the host launches.
+    error of that, as a logarithm; None counts the model's twice.
     """
     recorded = [run for run in exact if stage.name in run.us]
     rung = costs.rungs.get(stage.name) or _without_model(stage.name, recorded)
@@ -182,7 +184,7 @@ def _outlook(
         log_error = math.log1p(rung.again)
     else:
         far = min(doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
-        once_more = math.log1p(most) if carrying is None or (carrying and stage.name in LAUNCHED) else carrying
+        once_more = math.log1p(most) if carrying is None else carrying
         log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0)) + once_more
     return Outlook(
         name=stage.name,

@@ -426,9 +426,9 @@ def load(path: Path) -> Results:
     try:
         return _load(path)
     except ResultsError as error:
-        is_study = (path / "study.json").exists()
         way_out = "name a results.json of this program, or the folder that holds one"
-        way_out = f"{path} is a study: use `study`, or name one of its points" if is_study else way_out
+        if (path / "study.json").exists():
+            way_out = f"{path} is a study: use `study`, or name one of its points"
         raise ResultsError(f"{error}; {way_out}") from error
 
 

@@ -49,7 +49,7 @@ ANY_FACTOR = (
     "every first update is {} times the expected one: look at the learning rate and the division by the batch size",
     "updated {} times as far as expected",
 )
-OF_PIXELS = 256 / 255, "the first layer learns as from pixels divided by 255: divide them by 256"
+PIXELS_BY_255, BY_256 = 256 / 255, "the first layer learns as from pixels divided by 255: divide them by 256"
 KNOWN = 1e-3  # so near is the factor of a known cause; 1/128 is another, of a batch size too many
 ALIKE = 0.1  # of a factor's distance from 1: so far do tensors that share a cause differ, and turn aside
 
@@ -87,11 +87,14 @@ def first_cause(checks: Sequence[Check]) -> str:
     aside = (abs((its.error or 0.0) - abs(its.factor - 1.0)) for its in wrong.values() if its.factor is not None)
     if max(abs(known - factor) for known in factors) > most or max(aside) > most:
         first = wrong["weight[0]"].factor if "weight[0]" in wrong else None
-        return OF_PIXELS[1] if first is not None and abs(first - OF_PIXELS[0]) <= KNOWN else ""
-    for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= KNOWN), ANY_FACTOR)
-    names = " and ".join(wrong)
-    said = for_all if len(wrong) == len(tensors) else f"{names} {'is' if len(wrong) == 1 else 'are'} {for_some}"
-    said = said.format(_shown(factor))
+        if first is None or abs(first - PIXELS_BY_255) > KNOWN:
+            return ""
+        said = BY_256
+    else:
+        for_all, for_some = next((said for known, said in CAUSES.items() if abs(factor - known) <= KNOWN), ANY_FACTOR)
+        names = " and ".join(wrong)
+        said = for_all if len(wrong) == len(tensors) else f"{names} {'is' if len(wrong) == 1 else 'are'} {for_some}"
+        said = said.format(_shown(factor))
     others = sum(not check.passed for check in checks) - len(wrong)
     follow = f"the other {others} failed checks may follow" if others > 1 else "another failed check may follow"
     return f"{said}; {follow} from it" if others else said

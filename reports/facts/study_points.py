@@ -59,7 +59,7 @@ def load_results(folder: Path) -> StudyResults:
 
 
 def accuracy_text(results: StudyResults, stage: StageResult) -> str:
-    """A stage's test accuracy, `92.4%`, in a study of what decides how well a network learns; else empty."""
+    """A stage's test accuracy, `92.41%`, in a study of what decides how well a network learns; else empty."""
     learns = {"learning_rate", "epochs"} & {*results.study.varied}
     return numbers.percent(stage.metrics.test_accuracy if stage.metrics else None) if learns else ""
 

@@ -125,7 +125,7 @@ class FirstWarp {
     }
 
   private:
-    static constexpr int OWN = (TILES + FIRST_WARPS - 1) / FIRST_WARPS;  // tiles of a warp: its own number, FIRST_WARPS on, and so on
+    static constexpr int OWN = (TILES + FIRST_WARPS - 1) / FIRST_WARPS;  // tiles of a warp: every FIRST_WARPS-th
     static constexpr int ROUNDS = TURNS / GROUPS, TILES_AT_ONCE = 2 / GROUPS;
 
     // weights -= rate * (doutputs^T x)(step), and their halves for all warps.

@@ -3,7 +3,7 @@
 //
 // Who does what in a block:
 //
-//   teams of warps     8, or 4 of wgmma: a tile each, in turn: they wait for its slot to be full, multiply, and leave it
+//   teams of 8 warps   (of 4 backward by wgmma) a tile each, in turn: they wait for its slot to be full, multiply, leave it
 //   the fetching warp  fills a slot with the next tile, by one copy, and with the other factor's share of it, 16 bytes a lane:
 //                      a copy by the copy engine takes 64 cycles, however short it is
 //   the storing warp   backward only: copies a slot's updated tile to memory; then the slot is empty

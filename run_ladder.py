@@ -231,12 +231,13 @@ def limits(command: commands.MeasureLimits) -> int:
 
 def readme(_: commands.Readme) -> int:
     """Write the recorded runs into the documents."""
+    from ladder.run.code_watch import code_today
     from ladder.study.study_file import read_study
     from reports.markdown.all_documents import update_documents
 
     interruptible()
     plans = [read_study(path, "", "") for path in sorted((ROOT / "experiments").glob("*.toml"))]
-    print(f"README.md and docs/ {'are now' if update_documents(ROOT, REFERENCE, plans) else 'were'} up to date")
+    print(f"Documents {'are now' if update_documents(ROOT, REFERENCE, plans, code_today()) else 'were'} up to date")
     return 0
 
 

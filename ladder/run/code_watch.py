@@ -17,7 +17,7 @@ from common.source_hash import source_hash
 from ladder.records import source_walk
 from ladder.records.run import StageCode
 from ladder.records.sources import collected, keep
-from stages.registry import Entry
+from stages.registry import Entry, load_all
 
 FOLDER = "stages"
 SUFFIXES = (".py", ".cu", ".cuh", ".cpp", ".cc", ".c", ".h")
@@ -75,6 +75,12 @@ class CodeWatch:
 def hashes_of(source: str, disk: Disk | None = None) -> StageCode:
     """The hashes of a stage; its argument and what it raises are those of `CodeWatch`."""
     return CodeWatch(source, disk).code
+
+
+def code_today() -> dict[str, StageCode]:
+    """The hashes of every registered stage by its name."""
+    disk = Disk()
+    return {name: hashes_of(entry.source, disk) for name, entry in load_all().items()}
 
 
 def _stamp(file: Path) -> tuple[int, ...] | None:

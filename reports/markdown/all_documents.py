@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ladder.records.program import atomic_write
+from ladder.records.run import StageCode
 from ladder.records.study import Study
 from reports.facts.glossary import glossary_lines
 from reports.markdown.climb import chapters
@@ -13,6 +14,7 @@ from reports.markdown.leads import leads_sentence, leads_table
 from reports.markdown.method_limits import limits_block
 from reports.markdown.readme import RecordedRuns, cpu_block, ladder_block, networks_block, picture_block
 from reports.markdown.readme_published import published_block
+from reports.markdown.recorded_code import recorded_code_block
 from reports.markdown.tables import bullets
 from reports.report_error import ReportError
 
@@ -24,6 +26,7 @@ BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in th
     "leads": lambda records, page: leads_sentence(records.runs(page), records.studies),
     "study-leads": lambda records, _: leads_table(records.studies),
     "published": lambda records, _: published_block(records.plans, records.studies),
+    "recorded": lambda records, _: recorded_code_block(records.reference, records.code_today),
     "limits": lambda records, page: limits_block(records.runs(page)),
     "glossary": lambda *_: bullets(glossary_lines()),
 }
@@ -35,13 +38,15 @@ def markers(block: str) -> tuple[str, str]:
     return f"<!-- {block}:begin -->", f"<!-- {block}:end -->"
 
 
-def documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> Iterator[tuple[Path, str]]:
+def documents(
+    root: Path, reference: Path, plans: Sequence[Study] = (), code_today: Mapping[str, StageCode] | None = None
+) -> Iterator[tuple[Path, str]]:
     """README, the pages of `docs/` and the files of the climb, each with the text that it should have.
 
     Raises ReportError for markers that are missing, and for a chapter that the recorded runs do not support;
     ResultsError or OSError for a record that cannot be read.
     """
-    records = RecordedRuns(reference, plans)
+    records = RecordedRuns(reference, plans, code_today)
     for page in (root / README, *sorted((root / "docs").rglob("*.md"))):
         text = page.read_text(encoding="utf-8")
         for name, block in BLOCKS.items():
@@ -56,9 +61,11 @@ def outdated(documents: Iterable[tuple[Path, str]]) -> dict[Path, str]:
     return {page: text for page, text in documents if not page.exists() or page.read_text(encoding="utf-8") != text}
 
 
-def update_documents(root: Path, reference: Path, plans: Sequence[Study] = ()) -> bool:
+def update_documents(
+    root: Path, reference: Path, plans: Sequence[Study] = (), code_today: Mapping[str, StageCode] | None = None
+) -> bool:
     """Write the recorded runs into README.md and docs/; returns whether a document changed. Raises as `documents`."""
-    changed = outdated(documents(root, reference, plans))
+    changed = outdated(documents(root, reference, plans, code_today))
     for page, text in changed.items():
         page.parent.mkdir(exist_ok=True)
         atomic_write(page, text)

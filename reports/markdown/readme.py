@@ -7,12 +7,12 @@ A recorded run is a folder `results/reference/<gpu or cpu>/<problem>` with its `
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
-from ladder.records.run import Results, StageResult, all_results, load
+from ladder.records.run import Results, StageCode, StageResult, all_results, load
 from ladder.records.study import INDEX, Study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
@@ -31,10 +31,12 @@ Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to th
 
 
 class RecordedRuns:
-    """The recorded runs and studies, each read once, and the plans of all studies."""
+    """The recorded runs and studies, each read once, the plans of all studies, and the code of today's stages."""
 
-    def __init__(self, reference: Path, plans: Sequence[Study] = ()) -> None:
-        self.reference, self.plans = reference, plans
+    def __init__(
+        self, reference: Path, plans: Sequence[Study] = (), code_today: Mapping[str, StageCode] | None = None
+    ) -> None:
+        self.reference, self.plans, self.code_today = reference, plans, code_today or {}
 
     @cached_property
     def _runs(self) -> list[tuple[Path, Results]]:

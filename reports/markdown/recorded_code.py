@@ -1,0 +1,34 @@
+"""What was recorded at which commit on which machine, and how many of its rows ran the code of today's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import itemgetter
+from pathlib import Path
+
+from ladder.records.run import StageCode, all_results, load
+from reports.facts import numbers
+from reports.facts.grouped import grouped
+from reports.facts.provenance import commit, machine_name
+from reports.markdown.leads import COMMIT_DIGITS
+from reports.markdown.tables import code, table
+
+STUDIES = "studies"  # the folder beside a machine's networks
+
+
+def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
+    """A line for each machine and commit, the newest first; a row is a stage that passed in one run.
+
+    `today` has the hashes of every stage's code.
+    """
+    runs = [(file.parent.relative_to(reference).parts, load(file)) for file in all_results(reference, "**")]
+    runs.sort(key=lambda run: run[1].created, reverse=True)
+    lines = []
+    for (machine, at), group in grouped(((machine_name(run), commit(run)), (path, run)) for path, run in runs).items():
+        by_name = sorted(group, key=itemgetter(0))
+        names = dict.fromkeys(code(path[2]) if STUDIES in path else run.problem.network for path, run in by_name)
+        rows = [stage for _, run in by_name for stage in run.stages if stage.status == "passed"]
+        other = [code(row.name) for row in rows if row.code != today.get(row.name)]
+        same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}" if other else "all"
+        lines.append((machine, at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
+    return table(("Machine", "Commit", "What", "Rows", "Same code today"), lines, right=[False] * 3 + [True, False])

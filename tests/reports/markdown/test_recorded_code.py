@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from ladder.records.run import StageCode, StageResult, save
+from reports.markdown.recorded_code import recorded_code_block
+from tests.reports import sample
+
+CODE, OTHER = StageCode("a", None, scheme=2), StageCode("a", "b", scheme=2)
+
+
+def row_of(reference: Path, run: str, *stages: StageResult, today: dict[str, StageCode]) -> list[str]:
+    (reference / run).mkdir(parents=True)
+    save(replace(sample.results(), stages=list(stages)), reference / run / "results.json")
+    *_, row = recorded_code_block(reference, today).splitlines()
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+def passed(code: StageCode | None, *names: str) -> list[StageResult]:
+    stage = next(stage for stage in sample.results().stages if stage.status == "passed")
+    return [replace(stage, name=name, code=code) for name in names]
+
+
+def test_what_passed_is_counted_and_what_ran_other_code_is_named(tmp_path: Path) -> None:
+    today = {"naive": CODE, "async": CODE, "cublas": CODE}
+    skipped = replace(passed(OTHER, "cublas")[0], status="skipped", timing=None)
+    *machine, rows, same = row_of(
+        tmp_path / "same", "h200/hidden-256", *passed(CODE, "naive", "async"), skipped, today=today
+    )
+    assert (machine[2], rows, same) == ("784-256-10", "2", "all")
+    assert machine[1] in sample.results().environment["code"]["git_commit"]
+    stages = [*passed(OTHER, "naive"), *passed(None, "async"), *passed(CODE, "gone", "cublas")]
+    *_, rows, same = row_of(tmp_path / "other", "h200/hidden-256", *stages, today=today)
+    assert (rows, same) == ("4", "1, not `naive`, `async` and `gone`")
+
+
+def test_a_study_s_points_share_a_line(tmp_path: Path) -> None:
+    row_of(tmp_path, "h200/studies/depth/depth-1", *passed(CODE, "naive"), today={})
+    *_, what, rows, same = row_of(tmp_path, "h200/studies/depth/depth-2", *passed(CODE, "naive"), today={"naive": CODE})
+    assert (what, rows, same) == ("`depth`", "2", "all")

@@ -5,6 +5,7 @@ import pytest
 from ladder.machine import environment
 from ladder.records.expectation import Listed
 from ladder.run.entries import all_entries, listed
+from reports.facts import numbers
 from reports.terminal.stage_list import print_stage_list
 from stages.registry import select
 from tests.reports.terminal.screens import screen, too_wide
@@ -70,5 +71,5 @@ def test_a_network_has_estimates_that_are_marked_as_such() -> None:
     assert "Expected on an NVIDIA H200, by a model of recorded runs; nothing was measured." in text
     assert f"persistent-grid: {losing.remark}." in text
     row = next(line.split() for line in text.splitlines() if line.startswith("persistent-grid "))
-    assert row[1:4] == [f"{losing.us:.1f}", f"{losing.error:.0%}", f"{losing.times_from:.2f}x"]
+    assert row[1:4] == [f"{losing.us:.1f}", f"{losing.error:.0%}", numbers.ratio(losing.times_from)]
     assert "xpected" not in text_of(listed(()), 120, None)

@@ -97,3 +97,4 @@ class Listed(NamedTuple):
     expected: Expected | None = None  # for the network in question
     words: str = ""  # what it changes; empty: the title says it
     regime: Regime | None = None  # how a rung's kernels start
+    misfit: str = ""  # why it does not take the network in question; empty if it does, or if none is named

@@ -12,6 +12,7 @@ from ladder.machine.environment import missing
 from ladder.processes.stage_files import described
 from ladder.records.expectation import Expected, Listed
 from ladder.run.expected import Costs, expectations
+from ladder.run.preflight import misfit
 from stages.engine.stage import Stage
 from stages.registry import Entry, load_all, select
 
@@ -77,14 +78,16 @@ def network_listed(hidden: tuple[int, ...] | None, batch_size: int | None) -> st
 def listed(
     stage_files: Sequence[Path], hidden: tuple[int, ...] | None = None, batch_size: int | None = None
 ) -> list[Listed]:
-    """Every stage, with its needs and whether it runs here; with estimates for a network on MNIST, if one is named.
+    """Every stage, with its needs and whether it runs here; of a network on MNIST, if one is named, also estimates.
 
     Raises UsageError for a network without estimates.
     """
-    entries, expected = all_entries(stage_files)[0], dict[str, Expected]()
+    entries, expected, misfits = all_entries(stage_files)[0], dict[str, Expected](), dict[str, str]()
     if hidden is not None or batch_size is not None:
         problem = Problem(INPUTS, CLASSES, hidden or (), batch_size or 128)
-        expected = estimated(problem, problem.steps(IMAGES))
+        steps = problem.steps(IMAGES)
+        expected = estimated(problem, steps)
+        misfits = {name: misfit(entry.stage, problem, steps) for name, entry in entries.items()}
     return [
         Listed(
             name=stage.name,
@@ -96,6 +99,7 @@ def listed(
             expected=expected.get(stage.name),
             words=stage.words,
             regime=stage.regime,
+            misfit=misfits.get(stage.name, ""),
         )
         for stage in (entry.stage for entry in entries.values())
     ]

@@ -39,7 +39,7 @@ def print_stage_list(
         Column("from", [stage.below for stage in ordered], 3, style="dim"),
         Column("what it changes", [stage.words or stage.title for stage in ordered], 2),
         Column("needs", [stage.needs for stage in ordered], 4, style="dim"),
-        Column("runs\nhere", ["no" if stage.missing else "yes" for stage in ordered], 1, styles=HERE),
+        Column("runs\nhere", ["no" if stage.missing or stage.misfit else "yes" for stage in ordered], 1, styles=HERE),
     ]
     print_table(console, columns, headings)
     console.print()
@@ -52,7 +52,7 @@ def print_stage_list(
 
 EXPECTED = (
     "Its error: the root mean square on networks left out of the model; `advise` shows the range of nine in ten.",
-    "Rungs without a number have too few recorded runs, or do not take this network.",
+    "A stage without a number is left out below, or has too few recorded runs.",
 )
 
 
@@ -76,13 +76,19 @@ def _expected(stages: Sequence[Listed]) -> list[Column]:
 
 
 def _losses(stages: Sequence[Listed]) -> list[str]:
-    """What the estimates are, and a line for each rung that should lose."""
+    """What the estimates are, each rung that should lose, and the stages that do not take the network."""
     gpus = [stage.expected.gpu for stage in stages if stage.expected]
     if not gpus:
         return []
     about = f"Expected on an {gpus[0]}, by a model of recorded runs; nothing was measured."
     named = [f"{stage.name}: {stage.expected.remark}." for stage in stages if stage.expected and stage.expected.remark]
-    return [about, *EXPECTED, *named]
+    misfits = grouped((stage.misfit, stage.name) for stage in stages if stage.misfit)
+    left_out = [f"Left out: {numbers.listing(names)}. {_sentence(why)}" for why, names in misfits.items()]
+    return [about, *EXPECTED, *named, *left_out]
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].removesuffix('.')}."
 
 
 def _heading(stage: Listed) -> str:
@@ -95,7 +101,7 @@ def _heading(stage: Listed) -> str:
 def _why_not(stages: Sequence[Listed]) -> list[str]:
     """A line for each reason why stages do not run here: `no (28 of 38): no CUDA device`."""
     reasons = grouped((stage.missing, stage.name) for stage in stages if stage.missing)
-    if not reasons:
+    if not reasons and not any(stage.misfit for stage in stages):
         return [f"All {len(stages)} run here."]
     ablations = sum(stage.group in ABLATIONS for stage in stages)
     among = f"{len(stages)} stages, counting {ablations} ablations," if ablations else f"{len(stages)} stages"

@@ -73,3 +73,17 @@ def test_a_network_has_estimates_that_are_marked_as_such() -> None:
     row = next(line.split() for line in text.splitlines() if line.startswith("persistent-grid "))
     assert row[1:4] == [f"{losing.us:.1f}", f"{losing.error:.0%}", numbers.ratio(losing.times_from)]
     assert "xpected" not in text_of(listed(()), 120, None)
+
+
+def test_stages_that_do_not_take_the_network_are_left_out_with_the_reason() -> None:
+    every = listed((), (512, 512), 256)
+    named = {stage.name: stage._replace(missing="") for stage in every}  # on a machine that has all
+    assert not any(stage.misfit for stage in listed(()))
+    text = text_of(list(named.values()), 120, None)
+    rows = {words[0]: words[-1] for line in text.splitlines() if (words := line.split())}
+    assert (rows["persistent-grid"], rows["cluster-ahead"], rows["cpu-fleet"]) == ("yes", "no", "no")
+    said = " ".join(text.split())
+    reason = "Needs one hidden layer; the network has 2. Closest rung here: `persistent-grid`."
+    assert f"Left out: cluster-ahead and cluster-ahead-fp16. {reason}" in said
+    assert "jax-vmap. Trains several networks at once; add --networks or --learning-rates." in said
+    assert "run here" not in said

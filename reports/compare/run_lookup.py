@@ -72,10 +72,12 @@ def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
         return [(visible(name), load(Path(name)))]
     gpu, _, problem = name.removeprefix(PREFIX).partition("/")
     known = [path.parent for path in all_results(reference, "*/*")]
+    begin_so = {folder.parent.name for folder in known if gpu and folder.parent.name.startswith(gpu.lower())}
+    gpu = begin_so.pop() if len(begin_so) == 1 else gpu
     wanted = [folder for folder in known if folder.parent.name == gpu and problem in ("", folder.name)]
     if not wanted:
         recorded = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in known)
-        raise CannotCompareError(f"{name}: no such recorded run; there are {recorded or 'none'}")
+        raise CannotCompareError(f"{name}: no such recorded run; there are {recorded or 'none'}; name others by folder")
     runs = [(f"{PREFIX}{folder.parent.name}/{folder.name}", load(folder)) for folder in wanted]
     return sorted(runs, key=lambda run: len(run[1].problem.hidden))
 
@@ -125,17 +127,18 @@ def run_to_explain(stage: str, run: Path | None, runs: Path, reference: Path) ->
 def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
     """The run to explain a stage from: the newest in `runs` that profiled it, else the first such recorded run.
 
-    Else it is the first that timed it, points of recorded studies last: a reference on the CPU has no profile anywhere.
+    Else it is the first that timed it, points of recorded studies last. A reference on the CPU has no profile anywhere:
+    the newest in `runs` that timed it comes before the recorded runs.
     Recorded runs are tried GPU by GPU, the shallowest network first. Files that cannot be read are passed over.
     Raises NotTimedError where no run has timed the stage.
     """
-    timed = None
-    for folder in [*_newest(runs), *_recorded(reference), *_points(reference)]:
+    timed, own = None, _newest(runs)
+    for folder in [*own, *_recorded(reference), *_points(reference)]:
         with suppress(ResultsError):
             results = load(folder)
             for found in results.stages:
                 if found.name == stage and found.status == "passed" and found.timing is not None:
-                    if found.profile is not None or found.device == "cpu":
+                    if found.profile is not None or (found.device == "cpu" and folder in own):
                         return folder, results
                     timed = timed or (folder, results)
     if timed is None:

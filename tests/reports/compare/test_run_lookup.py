@@ -39,6 +39,7 @@ def reference(tmp_path: Path) -> Path:
         (["reference:h200/flat", "reference:h200"], ["reference:h200/flat", "reference:h200/flat"]),
         (["reference:h200", "{}/mine.json"], ["reference:h200/deep", "{}/mine.json"]),
         (["reference:h200", "reference:a100"], ["reference:h200/deep", "reference:a100/deep"]),
+        (["reference:h", "reference:A100"], ["reference:h200/deep", "reference:a100/deep"]),
         (["{}/reference/h200/flat", "reference:h200/deep"], ["{}/reference/h200/flat", "reference:h200/deep"]),
     ],
 )
@@ -135,6 +136,18 @@ def test_a_stage_on_the_cpu_is_explained_from_its_newest_time(tmp_path: Path) ->
     save_run(tmp_path / "runs" / "cpu", replace(timed, device="cpu"), 1)
     save_run(tmp_path / "runs" / "failed", replace(timed, device="cpu", status="failed"), 3)
     assert run_of("numpy", tmp_path / "runs", tmp_path)[0] == tmp_path / "runs" / "cpu"
+
+
+def test_a_recorded_profile_comes_before_a_recorded_time_on_a_cpu(tmp_path: Path) -> None:
+    reference, runs = tmp_path / "reference", tmp_path / "runs"
+    sample = next(one for one in results().stages if one.profiles)
+    on_cpu = replace(stage("torch-eager", times(100.0), group="reference"), device="cpu")
+    save_run(reference / "a-cpu" / "flat", on_cpu, 1)
+    assert run_of("torch-eager", runs, reference)[0] == reference / "a-cpu" / "flat"
+    save_run(reference / "h200" / "flat", replace(on_cpu, device="gpu", profiles=sample.profiles), 2)
+    assert run_of("torch-eager", runs, reference)[0] == reference / "h200" / "flat"
+    save_run(runs / "own", on_cpu, 3)
+    assert run_of("torch-eager", runs, reference)[0] == runs / "own"
 
 
 def test_the_recorded_run_beside_a_run_is_another_one_of_its_problem(tmp_path: Path) -> None:

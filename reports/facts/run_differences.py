@@ -92,10 +92,18 @@ def _code(base: Results, new: Results) -> Iterator[str]:
     commits = [code.get("git_commit") for code in (then, now)]
     if commits[0] != commits[1]:
         words = ", ".join("none recorded" if commit is None else str(commit)[:COMMIT_DIGITS] for commit in commits)
-        yield f"The code differs: commits {words}."
+        what = "commits differ, the stages' code does not" if _same_stages(base, new) else "code differs"
+        yield f"The {what}: commits {words}."
     for which, code in (("first", then), ("new", now)):
         if code.get("uncommitted_changes"):
             yield f"The {which} run was made with uncommitted changes."
+
+
+def _same_stages(base: Results, new: Results) -> bool:
+    """Whether the runs have stages in common, each with the same code."""
+    codes = {stage.name: stage.code for stage in base.stages}
+    shared = [(codes[stage.name], stage.code) for stage in new.stages if stage.name in codes]
+    return bool(shared) and all(then == now is not None for then, now in shared)
 
 
 def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:

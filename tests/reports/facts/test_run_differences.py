@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import Results
+from ladder.records.run import Results, StageCode
 from reports.facts.run_differences import cannot_compare, differences
 from tests.reports import sample
 
@@ -56,6 +56,15 @@ def test_like_runs_do_not_differ() -> None:
 )
 def test_a_difference_is_one_sentence(other: Results, said: str) -> None:
     assert differences(sample.results(), other) == [said]
+
+
+def test_commits_with_the_same_stages_are_told_as_such() -> None:
+    run = sample.results()
+    hashed = [replace(stage, code=StageCode("a", None, scheme=2)) for stage in run.stages]
+    then, now = replace(run, stages=hashed), replace(with_environment(code={"git_commit": "f"}), stages=hashed)
+    assert differences(then, now) == ["The commits differ, the stages' code does not: commits 0123456789, f."]
+    other = replace(now, stages=[replace(hashed[0], code=StageCode("b", None, scheme=2)), *hashed[1:]])
+    assert differences(then, other) == ["The code differs: commits 0123456789, f."]
 
 
 def test_uncommitted_changes_are_told_of_each_run() -> None:

@@ -29,10 +29,10 @@ SHORT_S = 60.0  # a training of less in eager mode is not worth a change
 # In one place, since the site's page fills them in as well.
 SENTENCES = {
     "pays": "Counting the time to compile, it pays to change to {ways}.",
-    "not_yet": "For {epochs}, {now} is fastest within PyTorch: counting the time to compile, it pays to change to "
+    "not_yet": "For {epochs}, {now} is the sure choice in PyTorch: counting the time to compile, it pays to change to "
     "{ways}. Longer training gains more.",
     "way": "`{rung}` from about {epochs} on",
-    "then": ", and from there to ",
+    "then": ", then to ",
     "capture": "Once an epoch is captured in a graph ({own}), it is {eager} as fast as in eager mode, {compiled} as by "
     "compiled steps in {precision}; stages/references/torch_graph.py shows how.",
     "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
@@ -48,8 +48,8 @@ SENTENCES = {
     "time": "{epochs} of {images} images, with the time to prepare, should take {eager} in eager mode and {best} at "
     "best, by `{rung}` ({precision}){worth}.",
     "range": "Nine in ten should lie within the range.",
-    "model": "~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, faster if they fit{others}. On "
-    "networks left out, median errors are {median}, nine in ten within {most}, more farther away{and_gpu}.",
+    "model": "~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, faster if they fit{others}. "
+    "On networks left out, median errors are {median}, nine in ten within {most}, more farther away{and_gpu}.",
     "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, and "
     "eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
     "DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",

@@ -133,8 +133,8 @@ def test_what_it_saves_is_told_in_time_and_a_short_training_is_not_worth_it() ->
 @pytest.mark.parametrize(
     ("epochs", "told"),
     [
-        (21, "For 21 epochs, eager mode is fastest"), (22, "For 22 epochs, `torch-compile` is fastest"),
-        (692, "For 692 epochs, `torch-compile` is fastest"), (693, "Counting the time to compile"),
+        (21, "For 21 epochs, eager mode is the sure choice"), (22, "For 22 epochs, `torch-compile` is the sure choice"),
+        (692, "For 692 epochs, `torch-compile` is the sure choice"), (693, "Counting the time to compile"),
     ],
 )  # fmt: skip
 def test_the_way_that_is_fastest_with_compiling_is_named(epochs: int, told: str) -> None:
@@ -147,11 +147,8 @@ def test_the_way_that_is_fastest_with_compiling_is_named(epochs: int, told: str)
 def test_a_graph_in_float32_may_pay_before_one_in_mixed_precision() -> None:
     amp = replace(one("torch-graph-amp", 20.0, 1.35, "bfloat16"), prepare_s=80.0)
     found = outlooks(*small(), amp, epochs=1000)
-    assert verdict(found)[0].startswith("For 1,000 epochs, `torch-graph` is fastest")
-    assert (
-        "`torch-graph` from about 693 epochs on, and from there to `torch-graph-amp` from about 2,800"
-        in verdict(found)[0]
-    )
+    assert verdict(found)[0].startswith("For 1,000 epochs, `torch-graph` is the sure choice")
+    assert "`torch-graph` from about 693 epochs on, then to `torch-graph-amp` from about 2,800" in verdict(found)[0]
     assert min([*small()[:3], amp], key=lambda one: training_s(one, found)).name == "torch-graph"
 
 

@@ -98,7 +98,8 @@ def _print_heading(rung: RungView, problem: ProblemRecord, console: Console) -> 
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
     each_us = network_us(stage, problem)
     each = f" of {problem.networks} networks, {numbers.microseconds(each_us)} us a network-step" if each_us else ""
-    say(console, f"{stage.name} ({rung.words}): {rung.us} us/step{each}{factor}", "bold")
+    what = stage.title if rung.words.startswith("the same") else rung.words  # as a stage that is not shown here
+    say(console, f"{stage.name} ({what}): {rung.us} us/step{each}{factor}", "bold")
     if each:
         say(console, OF_ALL)
     both = (stage, rung.parent if versus else None)
@@ -169,7 +170,7 @@ def _seen_of(change: Change) -> str:
         return f"Under the tool, the difference from {parent} has the other sign: do not trust the split."
     where = "in the kernels" if change.rung.is_on_cpu else "in the GPU's work"
     whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
-    return f"Before fitting, the profiles saw {whole} of the difference from {parent}, {where} alone {work}."
+    return f"Before, the profiles differed from {parent}'s by {whole} of the timed difference, {where} alone by {work}."
 
 
 def _parts(rung: Profiled, change: Change | None) -> list[Column]:

@@ -36,7 +36,7 @@ def print_stage_list(
     columns = [
         Column("stage", [stage.name for stage in ordered]),
         *_expected(ordered),
-        Column("from", [stage.below for stage in ordered], 3, style="dim"),
+        Column("from", [stage.below for stage in ordered], 1 if network else 3, style="dim"),
         Column("what it changes", [stage.words or stage.title for stage in ordered], 2),
         Column("needs", [stage.needs for stage in ordered], 4, style="dim"),
         Column("runs\nhere", ["no" if stage.missing or stage.misfit else "yes" for stage in ordered], 1, styles=HERE),
@@ -47,7 +47,7 @@ def print_stage_list(
         say(console, line)
     if way_to_gpu:
         say(console, f"{way_to_gpu}.")
-    say(console, f"To explain one: `{PROGRAM} explain NAME`", "dim")
+    say(console, f"To explain a recorded one: `{PROGRAM} explain NAME`", "dim")
 
 
 EXPECTED = (

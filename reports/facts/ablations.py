@@ -26,6 +26,7 @@ def overlap(rung: Profiled) -> str:
     Empty without copies, and without overlap in a rung that is not meant to overlap.
     """
     copied, parts = uploads(rung.profile), fitted(rung.profile)
+    kernels_us = rung.profile.seen.kernels_us  # under the tool, as the copies
     share = hidden_share(copied) if copied else None
     if copied is None or share is None or not (share or rung.stage.hides_copies):
         return ""
@@ -38,7 +39,8 @@ def overlap(rung: Profiled) -> str:
             "hide the copies behind and little to gain"
         )
     else:
-        why = f"kernels take {_us(parts.kernels_us)} us, too short to hide all copies"
+        too_short = ", too short to hide all copies" * (kernels_us < copied.us_per_step)
+        why = f"kernels take {_us(kernels_us)} us{too_short}"
     took = f"{numbers.share(share)} of the {_us(copied.us_per_step)} us that the copies of a step take"
     return f"`{rung.stage.name}` runs kernels during {took}: {why}."
 

@@ -12,9 +12,9 @@ step for softmax regression, two to three times its parent; 188 MB an epoch.
 
 Predict: on H200: 784-10, batch 128: 90 to 120 us.
 
-Found: recorded on an H200 (commit bc78d4e967): 228 us instead of 111 for 784-256-10 with batches of 128, 158 instead
-of 115 for 784-4096-10, 1,218 instead of 118 for 784-256-10 with batches of 2,048. At 128 the host spends 62 us a step
-in the copies' calls, as expected.
+Found: recorded on an H200 (study `data-path`): 218 us instead of 114 for 784-256-10 with batches of 128, 237 instead of
+174 for 784-4096-10, 883 instead of 158 for 784-256-10 with batches of 2,048. At 128 the host spends 68 us a step in the
+copies' calls, as expected.
 """
 
 from __future__ import annotations

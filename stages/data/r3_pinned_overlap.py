@@ -13,11 +13,10 @@ less than half of a copy runs beside one.
 Predict: on H200: 784-10, batch 128: 3 to 5 us more than pinned.
 
 Found: 4 us slower for softmax regression in a trial, as expected, but 0.4 % of the copy is hidden, not half: the copy
-is enqueued first and takes 9.9 us, before the host has launched the step's first kernel. Recorded on an H200 (commit
-bc78d4e967, before a race in this rung was repaired): with batches of 2,048, 790 us instead of 910 for 784-4096-10,
-where 94 % of the copies are hidden, and 177 instead of 240 for 784-256-10, where 37 % are, since kernels are shorter
-than copies. With batches of 128 it is slower: 161 instead of 119 us for 784-256-10, 156 instead of 127 for
-784-4096-10, although 94 % are hidden in the latter. The size of that loss is not explained.
+is enqueued first and takes 9.9 us, before the host has launched the step's first kernel. Recorded on an H200 (study
+`data-path`): with batches of 2,048, 787 us instead of 912 for 784-4096-10, where 89 % of the copies are hidden, and 130
+instead of 241 for 784-256-10. There at least 73 % must be hidden: kernels take 99 us, copies 119, a step 130. With
+batches of 128 it takes 133 us instead of 176 for 784-256-10 and 122 instead of 163 for 784-4096-10, within noise.
 """
 
 from __future__ import annotations

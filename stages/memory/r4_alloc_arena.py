@@ -10,8 +10,8 @@ Expect: 1 to 2 us a step less than from the pool where the host is the bottlenec
 
 Predict: on H200: 784-10, batch 128: 1 to 2 us less than alloc-pool.
 
-Found: in the study `allocators` (docs/studies.md) it differs by up to a third from `sparse-metrics`, which does the
-same work. So that is the noise of the host, and smaller differences say nothing.
+Found: in the study `allocators` (docs/studies.md) it differs by at most 4 % from `sparse-metrics`, which does the
+same work, and by up to a third in an earlier recording. So small differences say nothing.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ def test_commits_with_the_same_stages_are_told_as_such() -> None:
     then, now = replace(run, stages=hashed), replace(with_environment(code={"git_commit": "f"}), stages=hashed)
     assert differences(then, now) == ["The commits differ, the stages' code does not: commits 0123456789, f."]
     other = replace(now, stages=[replace(hashed[0], code=StageCode("b", None, scheme=2)), *hashed[1:]])
-    assert differences(then, other) == ["The code differs: commits 0123456789, f."]
+    for changed in (other, replace(now, stages=[])):
+        assert differences(then, changed) == ["The code differs: commits 0123456789, f."]
 
 
 def test_uncommitted_changes_are_told_of_each_run() -> None:

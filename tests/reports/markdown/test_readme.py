@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+import run_ladder
 from ladder.records.run import Results, ResultsError, StageDoc, save
 from ladder.run.code_watch import code_today
 from ladder.study.study_file import read_study
 from reports.facts.headline_rungs import MOST_RUNGS
 from reports.figures.run_figures import drawings
+from reports.markdown import all_documents
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
 from reports.markdown.climb import FOLDER
 from reports.markdown.readme import RecordedRuns
@@ -53,6 +55,13 @@ def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs() -> 
         kept = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / folder / "figures").iterdir()}
         assert kept.keys() <= drawn.keys(), again
         assert all(kept.get(name) == drawn[name]().svg() for name in drawn if name.startswith(KEPT)), again
+
+
+def test_the_command_gives_today_s_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(all_documents, "update_documents", lambda *arguments: given.extend(arguments))
+    assert run_ladder.main(["readme"]) == 0
+    assert given[-1] == code_today()
 
 
 def test_only_what_is_between_the_markers_changes(readme: Path) -> None:

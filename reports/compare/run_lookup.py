@@ -72,8 +72,8 @@ def _candidates(name: str, reference: Path) -> list[tuple[str, Results]]:
         return [(visible(name), load(Path(name)))]
     gpu, _, problem = name.removeprefix(PREFIX).partition("/")
     known = [path.parent for path in all_results(reference, "*/*")]
-    begin_so = {folder.parent.name for folder in known if gpu and folder.parent.name.startswith(gpu.lower())}
-    gpu = begin_so.pop() if len(begin_so) == 1 else gpu
+    completed = {folder.parent.name for folder in known if gpu and folder.parent.name.startswith(gpu.lower())}
+    gpu = completed.pop() if len(completed) == 1 else gpu
     wanted = [folder for folder in known if folder.parent.name == gpu and problem in ("", folder.name)]
     if not wanted:
         recorded = ", ".join(f"{folder.parent.name}/{folder.name}" for folder in known)

@@ -63,6 +63,17 @@ def test_missing_runs_are_told(reference: Path, names: list[str], said: str) -> 
         named_runs(names, reference)
 
 
+def test_two_gpus_with_one_beginning_are_told_apart(reference: Path) -> None:
+    (reference / "h100" / "deep").mkdir(parents=True)
+    save(of_network(128, 128), reference / "h100" / "deep" / "results.json")
+    with pytest.raises(CannotCompareError, match="reference:h: no such recorded run"):
+        named_runs(["reference:h", "reference:a100"], reference)
+    assert [name for name, _ in named_runs(["reference:h1", "reference:h2"], reference)] == [
+        "reference:h100/deep",
+        "reference:h200/deep",
+    ]
+
+
 def test_a_recording_without_the_others_problem_names_its_own(reference: Path, tmp_path: Path) -> None:
     save(of_network(7), tmp_path / "odd.json")
     said = "reference:h200: has no run of the others' problem, only of flat, deep"

@@ -103,7 +103,7 @@ def _same_stages(base: Results, new: Results) -> bool:
     """Whether the runs have stages in common, each with the same code."""
     codes = {stage.name: stage.code for stage in base.stages}
     shared = [(codes[stage.name], stage.code) for stage in new.stages if stage.name in codes]
-    return bool(shared) and all(then == now is not None for then, now in shared)
+    return bool(shared) and all(then is not None and then == now for then, now in shared)
 
 
 def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:

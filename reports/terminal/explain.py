@@ -170,7 +170,7 @@ def _seen_of(change: Change) -> str:
         return f"Under the tool, the difference from {parent} has the other sign: do not trust the split."
     where = "in the kernels" if change.rung.is_on_cpu else "in the GPU's work"
     whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
-    return f"Before, the profiles differed from {parent}'s by {whole} of the timed difference, {where} alone by {work}."
+    return f"Unfitted, the profiles differ from {parent}'s by {whole} of the timed difference, {where} alone by {work}."
 
 
 def _parts(rung: Profiled, change: Change | None) -> list[Column]:

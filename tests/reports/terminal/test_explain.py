@@ -73,7 +73,7 @@ def test_a_tool_that_turns_a_difference_round_is_told() -> None:
     assert timing is not None
     slower = sample.replace_stage(run, "cublas", timing=replace(timing, step_us=90.0))
     slower = sample.with_processes(slower, "cublas", [90.0] * 2)
-    assert "Before, the profiles differed from async's by 216% of the timed difference" in text(run, "cublas", 120)
+    assert "Unfitted, the profiles differ from async's by 216% of the timed difference" in text(run, "cublas", 120)
     assert "the difference from async has the other sign: do not trust the split." in text(slower, "cublas", 120)
 
 

@@ -1,0 +1,227 @@
+"""The record of a ladder over a user's own PyTorch model: `torch.json` in the run's folder.
+
+It holds what was measured and judged. What follows from it, such as a time a step or the steps after which a rung
+pays, is computed by the properties here, once for the recipe and for every report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import msgspec
+
+from ladder.records.foreign import NOT_OURS, ResultsError, read_json
+from ladder.records.run import Count, Process, StageDoc, write_whole
+
+FILE = "torch.json"
+SCHEMA_VERSION = 1
+TorchStatus = Literal["passed", "less exact", "wrong", "refused", "crashed", "stopped"]
+TorchGroup = Literal["ladder", "left out", "instead"]
+"""A rung of the ladder, the best one with a change left out, or what people would take instead."""
+TorchPrecision = Literal["float32", "tf32", "bfloat16"]
+RIGHT = ("passed", "less exact")
+"""The statuses of rungs that get a time."""
+WITHIN = 1.05  # a recipe may take this many times as long as the fastest
+
+
+class TorchCheck(msgspec.Struct, frozen=True):
+    """One comparison of a rung's training with the reference; it passes where `error <= limit`."""
+
+    what: str  # such as `parameters after 32 steps`
+    error: float | None  # null: not finite, or a count that differs
+    limit: float  # of a rung as exact as eager
+    less_exact_limit: float  # of one that counts as less exact; above it, a rung is wrong
+
+    @property
+    def passed(self) -> bool:
+        """Whether the rung is as exact as eager here."""
+        return self.error is not None and self.error <= self.limit
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether no rounding explains the error."""
+        return self.error is None or self.error > self.less_exact_limit
+
+
+class TorchProcess(msgspec.Struct, frozen=True):
+    """The timed runs of one rung in one fresh process."""
+
+    measured: Process  # each of `runs_s` is of `steps` steps
+    steps: Count
+    host_s: list[float]  # until the host had launched the run's last step
+    first_step_s: float  # from a model in memory until the first step had run: building, compiling, capturing
+    peak_mib: float | None = None  # of the device's memory, at most, while it prepared and trained
+    step_joules: float | None = None  # of the whole GPU
+
+    @property
+    def step_us(self) -> float:
+        """Microseconds a step: the median of the process's runs."""
+        return median(self.measured.runs_s) / self.steps * 1e6
+
+
+class TorchRung(msgspec.Struct, frozen=True):
+    """One way to run the model's training step."""
+
+    name: str
+    parent: str | None
+    group: TorchGroup
+    words: str  # what it changes, short enough for a table
+    changed: str  # the one field of the training step, such as `optimizer: FusedOptimizer`
+    changes: list[str]  # the rungs whose changes it holds, from `eager` on
+    precision: TorchPrecision
+    doc: StageDoc
+    status: TorchStatus
+    reason: str = ""  # why it is not `passed`
+    notes: list[str] = []  # what a reader of its row should know
+    checks: list[TorchCheck] = []
+    error_ratio: float | None = None  # its parameters' distance from the reference, over that of eager float32
+    same_bits: bool = False  # as eager float32, in every parameter
+    processes: list[TorchProcess] = []
+
+    @property
+    def step_us(self) -> float | None:
+        """Microseconds a step: the median over processes; None without a time."""
+        return median(process.step_us for process in self.processes) if self.is_timed else None
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether it has a time."""
+        return self.status in RIGHT and bool(self.processes)
+
+    @property
+    def first_step_s(self) -> float:
+        """Seconds until the first step had run: the slowest process's, whose caches were cold."""
+        return max((process.first_step_s for process in self.processes), default=0.0)
+
+    def training_s(self, steps: int) -> float:
+        """Seconds for a whole training of so many steps, preparation included; the rung must be timed."""
+        assert self.step_us is not None
+        return self.first_step_s + steps * self.step_us * 1e-6
+
+    def pays_after(self, other: TorchRung) -> float | None:
+        """Steps from which on this rung takes less time in all than the other one; None if it never does."""
+        if self.step_us is None or other.step_us is None:
+            return None
+        gain_s = (other.step_us - self.step_us) * 1e-6
+        return max(0.0, self.first_step_s - other.first_step_s) / gain_s if gain_s > 0 else None
+
+
+class ModelRecord(msgspec.Struct, frozen=True):
+    """The user's file, and what was found out about it."""
+
+    file: str
+    sha256: str
+    parameters: Count
+    batch_size: Count
+    rows: Count
+    steps_per_epoch: Count
+    optimizer: str  # its class
+    moving: list[str]  # hyperparameters that the scheduler changes
+    has_dropout: bool
+    has_convolution: bool
+    reference: str  # `float64`, or why repeated eager runs took its place
+    data: str  # `tensors, 47 MB`
+    is_repeatable: bool = True  # two eager runs from the same parameters agree to the bit
+    waits: list[str] = []  # lines of the user's step that make the host wait, `my_model.py:41`
+    notes: list[str] = []
+
+
+class TorchSettings(msgspec.Struct, frozen=True):
+    """How the rungs were measured."""
+
+    epochs: Count  # of the training that the recipe is for
+    rounds: int
+    repeats: int
+    stages: list[str]
+    energy: bool = False
+    is_check: bool = False  # judged alone, not timed
+
+
+class RecipeChange(msgspec.Struct, frozen=True):
+    """A change of the recipe, and what leaving it out costs."""
+
+    rung: str  # that introduces it
+    without: str | None  # the row that leaves it out; None: not measured
+    costs: float | None  # that row's time for the whole training as a multiple of the recipe's
+
+
+class TorchRecipe(msgspec.Struct, frozen=True):
+    """The shortest set of changes within 5 % of the fastest, for a training of so many steps."""
+
+    epochs: Count
+    steps: Count
+    rung: str  # as exact as eager
+    fastest: str  # as exact as eager
+    fastest_of_any: str  # in any precision, or less exact
+    changes: list[RecipeChange]
+
+
+class TorchResults(msgspec.Struct, frozen=True):
+    """One run of the ladder over a user's model."""
+
+    created: str  # ISO 8601, UTC
+    command: str
+    environment: dict[str, Any]
+    model: ModelRecord
+    settings: TorchSettings
+    rungs: list[TorchRung]  # in the ladder's order
+    seconds: float = 0.0
+    took_s: dict[str, float] = {}  # the parts of `seconds` by activity
+    schema_version: int = SCHEMA_VERSION
+
+    def rung(self, name: str) -> TorchRung | None:
+        """The rung of this name; None if the run has none."""
+        return next((rung for rung in self.rungs if rung.name == name), None)
+
+    def recipe(self, epochs: int | None = None) -> TorchRecipe | None:
+        """What to write for a training of so many epochs, those of the settings by default; None without times."""
+        epochs = epochs or self.settings.epochs
+        steps = epochs * self.model.steps_per_epoch
+        ours = [rung for rung in self.rungs if rung.is_timed and rung.group != "instead"]
+        exact = [rung for rung in ours if rung.status == "passed" and rung.precision == "float32"]
+        if not exact:
+            return None
+        fastest = min(exact, key=lambda rung: rung.training_s(steps))
+        within = [rung for rung in exact if rung.training_s(steps) <= WITHIN * fastest.training_s(steps)]
+        chosen = min(within, key=lambda rung: (len(rung.changes), rung.training_s(steps)))
+        return TorchRecipe(
+            epochs=epochs,
+            steps=steps,
+            rung=chosen.name,
+            fastest=fastest.name,
+            fastest_of_any=min(ours, key=lambda rung: rung.training_s(steps)).name,
+            changes=[_cost(change, chosen, ours, steps) for change in chosen.changes[1:]],
+        )
+
+
+def _cost(change: str, chosen: TorchRung, timed: Iterable[TorchRung], steps: int) -> RecipeChange:
+    """What it costs to leave one change out of the chosen rung's."""
+    rest = {*chosen.changes} - {change}
+    without = next((rung for rung in timed if {*rung.changes} == rest), None)
+    costs = without.training_s(steps) / chosen.training_s(steps) if without else None
+    return RecipeChange(change, without.name if without else None, costs)
+
+
+def save(results: TorchResults, folder: Path) -> None:
+    """Replace the record in a run's folder atomically."""
+    write_whole(results, folder / FILE)
+
+
+def has_record(path: Path) -> bool:
+    """Whether a path is such a record, or a folder with one."""
+    return path.name == FILE or (path / FILE).exists()
+
+
+def load(path: Path) -> TorchResults:
+    """Read a record, or the one in a run's folder; raises ResultsError if it is unusable."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        results = msgspec.json.decode(read_json(file), type=TorchResults)
+    except NOT_OURS as error:
+        raise ResultsError(f"{file}: not a {FILE} of this program ({error}); name the folder of a run") from error
+    if results.schema_version != SCHEMA_VERSION:
+        raise ResultsError(f"{file}: schema version {results.schema_version}, this program reads {SCHEMA_VERSION}")
+    return results

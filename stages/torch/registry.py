@@ -1,0 +1,76 @@
+"""Every rung of the ladder over a user's model, in the order of its tables."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+from common.errors import UsageError
+from stages.torch import (
+    r1_eager,
+    r2_no_item,
+    r3_resident,
+    r3_workers,
+    r4_foreach_optimizer,
+    r4_fused_optimizer,
+    r5_amp_bf16,
+    r5_compile,
+    r5_graphed_callables,
+    r5_one_thread,
+    r5_step_graph,
+    r5_tf32,
+    r6_compiled_graph,
+    r6_reduce_overhead,
+    r6_steps_graph,
+    r7_channels_last,
+    r7_compile_optimizer,
+    r7_graph_bf16,
+    r7_graph_tf32,
+    r7_max_autotune,
+)
+from stages.torch.training_step import Rung
+
+MODULES = (
+    r1_eager, r2_no_item, r3_workers, r3_resident, r4_foreach_optimizer, r4_fused_optimizer, r5_one_thread, r5_tf32,
+    r5_amp_bf16, r5_compile, r6_reduce_overhead, r5_step_graph, r6_steps_graph, r6_compiled_graph, r7_channels_last,
+    r7_graph_tf32, r7_graph_bf16, r5_graphed_callables, r7_compile_optimizer, r7_max_autotune,
+)  # fmt: skip
+RUNGS: dict[str, Rung] = {module.RUNG.name: module.RUNG for module in MODULES}
+DOCS: dict[str, str] = {module.RUNG.name: module.__doc__ or "" for module in MODULES}
+
+
+def chosen(names: Sequence[str], *, on_gpu: bool) -> list[Rung]:
+    """The rungs of these names that this kind of device can climb, in their order; `all` are those climbed by default.
+
+    A range, `resident..step-graph`, is the way from one rung to another. Raises UsageError for a name that is none.
+    """
+    wanted: set[str] = set()
+    for name in names:
+        if name == "all":
+            wanted |= {rung.name for rung in RUNGS.values() if rung.is_default}
+        elif ".." in name:
+            first, _, last = name.partition("..")
+            way = [rung.name for rung in _known(last).way]
+            if _known(first).name not in way:
+                raise UsageError(f"--stages {name}: {last} does not climb from {first}; its way is {', '.join(way)}")
+            wanted |= set(way[way.index(first) :])
+        else:
+            wanted.add(_known(name).name)
+    here = [
+        rung
+        for rung in RUNGS.values()
+        if rung.name in wanted and rung.place in ("anywhere", "gpu" if on_gpu else "cpu")
+    ]
+    if not here:
+        raise UsageError(
+            f"--stages {','.join(names)}: none of these rungs runs {'on a GPU' if on_gpu else 'without a GPU'}"
+        )
+    return here
+
+
+def _known(name: str) -> Rung:
+    if name not in RUNGS:
+        near = difflib.get_close_matches(name, RUNGS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(RUNGS)}"
+        raise UsageError(f"--stages {name}: there is no such rung for a model of your own; {hint}")
+    return RUNGS[name]

@@ -1,0 +1,189 @@
+"""One way to run a training step of a user's model, as a frozen set of choices, and the rungs that change one each.
+
+A choice is a class, which the file of the rung that introduces it defines; `stages.torch.trainer` puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+if TYPE_CHECKING:
+    from stages.torch.trainer import Trainer
+
+Precision = Literal["float32", "tf32", "bfloat16"]
+Place = Literal["anywhere", "cpu", "gpu"]
+Group = Literal["ladder", "left out", "instead"]
+Batch = tuple[Any, Any]
+"""A step's inputs and targets, each a tensor or a nest of tensors."""
+
+
+class Batches(Protocol):
+    """Brings a step's batch to the device."""
+
+    def __init__(self, trainer: Trainer) -> None: ...
+
+    def start(self, row: int) -> None:
+        """Begin at this row of the order."""
+
+    def next(self) -> Batch:
+        """The next batch; the host takes part."""
+
+    def in_graph(self) -> Batch:
+        """The batch of a step that is being recorded: what the recorded step will read each time."""
+
+    def before_replay(self) -> None:
+        """What the host does before each replay of a recorded step."""
+
+
+class Metrics(Protocol):
+    """Keeps what a step tells of itself: its loss, and what the user's `metrics` returns."""
+
+    def __init__(self, trainer: Trainer) -> None: ...
+
+    def take(self, values: dict[str, Any]) -> None:
+        """Add a step's values, scalars on the device; part of a recorded step."""
+
+    def after_replay(self) -> None:
+        """What the host does after each replay of a recorded step."""
+
+    def total(self, name: str) -> float:
+        """The sum over all steps so far; the host waits."""
+
+
+class Optimizer(Protocol):
+    """Builds the optimizer from the user's."""
+
+    def __call__(self, trainer: Trainer, written: Any, *, is_captured: bool) -> Any:
+        """An optimizer with the parameters and options of the `written` one; raises MisfitError where it cannot be."""
+
+
+class Launch(Protocol):
+    """Has the device run steps."""
+
+    steps: ClassVar[int]
+    """Steps a launch; 0 where the host launches every kernel."""
+
+    def __init__(self, trainer: Trainer) -> None: ...
+
+    def run(self, steps: int) -> None:
+        """Train for so many steps."""
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """The precision of products, and what sets it."""
+
+    name: Precision
+    matmul: Literal["highest", "high"] = "highest"
+    autocast: bool = False
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """The arguments of `torch.compile` for the forward pass and the loss; none: it is not compiled."""
+
+    arguments: tuple[tuple[str, Any], ...] | None = None
+    whole: bool = False  # also the optimizer's step
+
+    def __str__(self) -> str:
+        """As records name the choice."""
+        if self.arguments is None:
+            return "not compiled"
+        return ", ".join(["torch.compile", *(f"{name}={value}" for name, value in self.arguments)])
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """The choices of one training step."""
+
+    batches: type[Batches]
+    metrics: type[Metrics]
+    optimizer: Optimizer
+    arithmetic: Arithmetic
+    compiler: Compiler
+    layout: Literal["contiguous", "channels_last"]
+    launch: type[Launch]
+    threads: int = 0  # of the CPU; 0: PyTorch's choice
+    around: Callable[[Trainer], AbstractContextManager[None]] | None = None  # of the model, for what others recommend
+
+    def differences(self, other: TrainingStep) -> list[str]:
+        """The names of the fields that differ."""
+        return [one.name for one in fields(self) if getattr(self, one.name) != getattr(other, one.name)]
+
+    def named(self, choice: str) -> str:
+        """A choice in a word: the name of its class, or its value."""
+        value = getattr(self, choice)
+        return str(value.name if isinstance(value, Arithmetic) else getattr(value, "__name__", value))
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A training step with its place in the ladder."""
+
+    name: str
+    words: str  # what it changes, at most 44 letters
+    step: TrainingStep
+    parent: Rung | None = None
+    group: Group = "ladder"
+    place: Place = "anywhere"
+    is_default: bool = True  # climbed unless rungs are asked for by name
+    only: Callable[[Any], str | None] = lambda model: None  # noqa: ARG005  # why a model has no use for it
+
+    def climb(self, name: str, words: str, *, group: Group = "ladder", place: Place | None = None,
+              is_default: bool = True, only: Callable[[Any], str | None] | None = None, **change: Any) -> Rung:  # fmt: skip
+        """The rung above this one, with exactly one choice changed."""
+        step = replace(self.step, **change)
+        assert len(self.step.differences(step)) == 1, f"{name}: a rung changes one choice of its parent"
+        return Rung(name, words, step, self, group, place or self.place, is_default, only or self.only)
+
+    @property
+    def changed(self) -> str:
+        """The one choice that differs from the parent's, such as `optimizer: FusedOptimizer`."""
+        if self.parent is None:
+            return ""
+        (choice,) = self.parent.step.differences(self.step)
+        return f"{choice}: {self.step.named(choice)}"
+
+    @property
+    def way(self) -> list[Rung]:
+        """The rungs from the first one to this one."""
+        return [*(self.parent.way if self.parent else ()), self]
+
+    @property
+    def changes(self) -> list[str]:
+        """The names of the rungs whose choices it still has: a later one may have replaced an earlier one's."""
+        kept, way = [], self.way
+        for rung in way:
+            choices = rung.parent.step.differences(rung.step) if rung.parent else []
+            if rung.group != "left out" and all(
+                getattr(rung.step, choice) == getattr(self.step, choice) for choice in choices
+            ):
+                kept.append(rung.name)
+        return kept
+
+    def without(self, change: Rung, base: Rung) -> Rung:
+        """This rung with one change of its way taken back to what `base` has."""
+        assert change.parent is not None
+        (choice,) = change.parent.step.differences(change.step)
+        step = replace(self.step, **{choice: getattr(base.step, choice)})
+        return Rung(
+            f"{self.name}-without-{change.name}",
+            f"{self.name}, but not {change.name}"[:44],
+            step,
+            self,
+            "left out",
+            self.place,
+        )
+
+
+def ancestors_first(rungs: Iterable[Rung]) -> Iterator[Rung]:
+    """The rungs, each after its parent."""
+    seen: set[str] = set()
+    for rung in rungs:
+        for each in rung.way:
+            if each.name not in seen:
+                seen.add(each.name)
+                yield each

@@ -39,15 +39,20 @@ class LoaderBatches:
 
     def in_graph(self) -> Batch:
         """Buffers that `before_replay` fills."""
-        if self._buffers is None:
-            self._buffers = self._trainer.copies(self.next())
+        assert self._buffers is not None
         return self._buffers
 
     def before_replay(self) -> None:
         """Copy the next batch into the buffers."""
         assert self._batches is not None
-        assert self._buffers is not None
+        if self._buffers is None:
+            self._buffers = self._trainer.copies(self.next())
+            return
         self._trainer.copy_into(self._buffers, next(self._batches), asynchronous=self.asynchronous)
+
+    def close(self) -> None:
+        """End the pass, with its workers."""
+        self._batches = None
 
 
 class ReadMetrics:

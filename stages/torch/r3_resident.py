@@ -43,5 +43,8 @@ class ResidentBatches:
     def before_replay(self) -> None:
         """Nothing: the device counts."""
 
+    def close(self) -> None:
+        """Nothing works ahead."""
+
 
 RUNG = r2_no_item.RUNG.climb("resident", "data on the device, one index_select a batch", batches=ResidentBatches)

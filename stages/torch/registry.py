@@ -28,7 +28,7 @@ from stages.torch import (
     r7_graph_tf32,
     r7_max_autotune,
 )
-from stages.torch.training_step import Rung
+from stages.torch.training_step import WITHOUT, Rung
 
 MODULES = (
     r1_eager, r2_no_item, r3_workers, r3_resident, r4_foreach_optimizer, r4_fused_optimizer, r5_one_thread, r5_tf32,
@@ -56,16 +56,34 @@ def chosen(names: Sequence[str], *, on_gpu: bool) -> list[Rung]:
             wanted |= set(way[way.index(first) :])
         else:
             wanted.add(_known(name).name)
-    here = [
-        rung
-        for rung in RUNGS.values()
-        if rung.name in wanted and rung.place in ("anywhere", "gpu" if on_gpu else "cpu")
-    ]
+    places = ("anywhere", "gpu" if on_gpu else "cpu")
+    here = [rung for rung in RUNGS.values() if rung.name in wanted and rung.place in places]
     if not here:
+        where = "on a GPU" if on_gpu else "without a GPU"
         raise UsageError(
-            f"--stages {','.join(names)}: none of these rungs runs {'on a GPU' if on_gpu else 'without a GPU'}"
+            f"--stages {','.join(names)}: none of these rungs runs {where}; `--stages all` has those that do"
         )
     return here
+
+
+def rung_named(name: str) -> Rung:
+    """The rung of this name, or a rung with a change left out, as `left_out` names it."""
+    if name in RUNGS:
+        return RUNGS[name]
+    whole, _, change = name.partition(WITHOUT)
+    return left_out(RUNGS[whole], RUNGS[change])
+
+
+def left_out(rung: Rung, change: Rung) -> Rung:
+    """A rung with one change of its way taken back to the usual loop's choice."""
+    return rung.without(change, RUNGS["eager"])
+
+
+def left_outs(best: Rung) -> list[Rung]:
+    """The best rung with each change of its way left out, without those that are rungs of the ladder themselves."""
+    known = [rung.step for rung in RUNGS.values()]
+    rungs = [left_out(best, RUNGS[name]) for name in best.changes[1:]]
+    return [rung for rung in rungs if rung.step not in known]
 
 
 def _known(name: str) -> Rung:

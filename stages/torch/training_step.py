@@ -5,8 +5,7 @@ A choice is a class, which the file of the rung that introduces it defines; `sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 Precision = Literal["float32", "tf32", "bfloat16"]
 Place = Literal["anywhere", "cpu", "gpu"]
 Group = Literal["ladder", "left out", "instead"]
+WITHOUT = "-without-"
+"""Between a rung and the change that is left out, in the name of such a row."""
 Batch = tuple[Any, Any]
 """A step's inputs and targets, each a tensor or a nest of tensors."""
 
@@ -36,6 +37,9 @@ class Batches(Protocol):
 
     def before_replay(self) -> None:
         """What the host does before each replay of a recorded step."""
+
+    def close(self) -> None:
+        """End what works ahead."""
 
 
 class Metrics(Protocol):
@@ -107,7 +111,7 @@ class TrainingStep:
     layout: Literal["contiguous", "channels_last"]
     launch: type[Launch]
     threads: int = 0  # of the CPU; 0: PyTorch's choice
-    around: Callable[[Trainer], AbstractContextManager[None]] | None = None  # of the model, for what others recommend
+    around: Callable[[Trainer], None] | None = None  # replaces the model's call, for what others recommend
 
     def differences(self, other: TrainingStep) -> list[str]:
         """The names of the fields that differ."""
@@ -132,8 +136,17 @@ class Rung:
     is_default: bool = True  # climbed unless rungs are asked for by name
     only: Callable[[Any], str | None] = lambda model: None  # noqa: ARG005  # why a model has no use for it
 
-    def climb(self, name: str, words: str, *, group: Group = "ladder", place: Place | None = None,
-              is_default: bool = True, only: Callable[[Any], str | None] | None = None, **change: Any) -> Rung:  # fmt: skip
+    def climb(
+        self,
+        name: str,
+        words: str,
+        *,
+        group: Group = "ladder",
+        place: Place | None = None,
+        is_default: bool = True,
+        only: Callable[[Any], str | None] | None = None,
+        **change: Any,
+    ) -> Rung:
         """The rung above this one, with exactly one choice changed."""
         step = replace(self.step, **change)
         assert len(self.step.differences(step)) == 1, f"{name}: a rung changes one choice of its parent"
@@ -165,25 +178,9 @@ class Rung:
         return kept
 
     def without(self, change: Rung, base: Rung) -> Rung:
-        """This rung with one change of its way taken back to what `base` has."""
+        """The rung with one change of its way taken back to what `base` has."""
         assert change.parent is not None
         (choice,) = change.parent.step.differences(change.step)
         step = replace(self.step, **{choice: getattr(base.step, choice)})
-        return Rung(
-            f"{self.name}-without-{change.name}",
-            f"{self.name}, but not {change.name}"[:44],
-            step,
-            self,
-            "left out",
-            self.place,
-        )
-
-
-def ancestors_first(rungs: Iterable[Rung]) -> Iterator[Rung]:
-    """The rungs, each after its parent."""
-    seen: set[str] = set()
-    for rung in rungs:
-        for each in rung.way:
-            if each.name not in seen:
-                seen.add(each.name)
-                yield each
+        name, words = f"{self.name}{WITHOUT}{change.name}", f"without {change.name}"
+        return Rung(name, words, step, self, "left out", self.place)

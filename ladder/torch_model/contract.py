@@ -1,0 +1,437 @@
+"""Reads a user's file and checks it against the contract; what does not fit is refused in one line with a way out.
+
+Only worker processes call this: whatever the file does when it is imported or called stays in them.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from common.errors import UsageError
+from common.streams import printable
+from stages.torch import dropout
+from stages.torch.trainer import first_line
+from stages.torch.user_model import Data, Schedule, UserModel, nested, order_of, schedule_of, tensors_of
+
+REQUIRED = ("model", "loss", "optimizer", "data", "BATCH_SIZE")
+OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
+SEED = 0  # of the model's and the data's random numbers
+LOOKED_AT = 20  # items of a Dataset, read twice
+READING_S = 60.0  # at most, to read a Dataset whole
+DEVICE_SHARE = 0.5  # of the device's free memory, which resident data may take
+LINES = 6  # of the user's traceback
+
+
+class RefusedError(UsageError):
+    """A model that the ladder cannot climb: one line with the file, the reason and a way out."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A user's model, ready for trainers."""
+
+    user: UserModel
+    initial: Any  # the model before its first step, on the host
+    data: Data
+    schedule: Schedule
+    optimizer: str
+    data_words: str
+    not_resident: str  # why its data cannot lie on the device; empty if it can
+    has_dropout: bool
+    has_convolution: bool
+    notes: tuple[str, ...] = ()
+
+
+def opened(path: Path, epochs: int | None, device: Any) -> Opened:
+    """Read the file, and try each of its functions once on the device. Raises RefusedError."""
+    import torch
+
+    user = read(path)
+    if epochs is not None:
+        user = replace(user, epochs=epochs)
+    name = path.name
+    torch.manual_seed(SEED)
+    with _theirs(path, "data()"):
+        given = user.data()
+    dataset, inputs, targets, words, not_resident = _data(given, name, device)
+    rows = len(dataset)
+    if rows < user.batch_size:
+        raise RefusedError(
+            f"{name}: data() has {rows} rows and BATCH_SIZE is {user.batch_size}; choose a batch that the data fills"
+        )
+    torch.manual_seed(SEED)
+    with _theirs(path, "model()"):
+        initial = user.model()
+    if not isinstance(initial, torch.nn.Module):
+        raise RefusedError(f"{name}: model() returns {type(initial).__name__}; return a torch.nn.Module")
+    _check_parameters(initial, name)
+    order = order_of(rows, user.batch_size, SEED)
+    data = Data(dataset, order, inputs, targets, device)
+    user, optimizer = _tried(user, initial, data, path)
+    steps = user.epochs * (rows // user.batch_size)
+    with _theirs(path, "scheduler(optimizer)"):
+        _check_scheduler(user, initial, name)
+        schedule = schedule_of(user, [parameter.shape for parameter in initial.parameters()], steps)
+    uses = dropout.SWITCH.used
+    return Opened(
+        user, initial, data, schedule, optimizer, words, not_resident, uses,
+        any(isinstance(module, torch.nn.modules.conv._ConvNd) for module in initial.modules()),
+        notes=tuple(_notes(user, schedule, steps)),
+    )  # fmt: skip
+
+
+def read(path: Path) -> UserModel:
+    """Import the file, which may import modules beside it, and take its functions. Raises RefusedError."""
+    if not path.is_file():
+        raise RefusedError(f"{path}: {'not a file' if path.exists() else 'no such file'}; name a .py file")
+    if path.suffix != ".py":
+        raise RefusedError(f"{path}: not a .py file; name the Python file that defines model() and data()")
+    dropout.install()
+    name = f"user_model_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.append(str(path.resolve().parent))  # last, so that no file there shadows a module of ours
+    with _theirs(path, "import"):
+        spec.loader.exec_module(module)
+    if missing := [name for name in REQUIRED if not hasattr(module, name)]:
+        raise RefusedError(
+            f"{path.name}: lacks {', '.join(missing)}; "
+            "`run_ladder.py torch --example mlp` prints a file that has all of them"
+        )
+    size = module.BATCH_SIZE
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        raise RefusedError(f"{path.name}: BATCH_SIZE = {size!r}; give a whole number from 1 on")
+    epochs = getattr(module, "EPOCHS", 10)
+    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
+        raise RefusedError(f"{path.name}: EPOCHS = {epochs!r}; give a whole number from 1 on")
+    functions = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise RefusedError(f"{path.name}: {name} is {type(function).__name__}; write it as a function")
+    return UserModel(path, batch_size=size, epochs=epochs, outside=lambda: _held(vars(module)), **functions)
+
+
+@contextmanager
+def _theirs(path: Path, what: str) -> Iterator[None]:
+    """Turn an exception of the user's code into a refusal, with their traceback cut to their file."""
+    try:
+        yield
+    except (RefusedError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise RefusedError(their_error(error, path, what)) from error
+
+
+def their_error(error: BaseException, path: Path, what: str) -> str:
+    """What a user's code raised, in one line, and the lines of their file that led there."""
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve().parent == path.resolve().parent
+    ]  # fmt: skip
+    where = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in frames[-1:])
+    lines = "".join(f"\n    {Path(frame.filename).name}:{frame.lineno}: {frame.line}" for frame in frames[-LINES:])
+    if isinstance(error, ModuleNotFoundError):
+        return f"{path.name}: {what} needs {error.name}, which is not installed here; install it{where}"
+    return f"{path.name}: {what} raises {type(error).__name__}: {printable(first_line(error))}{where}{lines}"
+
+
+def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
+    """The dataset, its inputs and targets as nests of tensors, words for it, and why it cannot be resident."""
+    import torch
+
+    if isinstance(given, (tuple, list)):
+        if len(given) != 2:
+            parts = "part" if len(given) == 1 else "parts"
+            raise RefusedError(
+                f"{name}: data() returns {len(given)} {parts}; return (inputs, targets), tensors or nests of them"
+            )
+        inputs, targets = given
+        tensors = tensors_of((inputs, targets))
+        if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+            raise RefusedError(f"{name}: data() returns no tensors; turn arrays into tensors by torch.as_tensor")
+        lengths = {len(tensor) if tensor.dim() else 0 for tensor in tensors}
+        if len(lengths) > 1:
+            raise RefusedError(f"{name}: data() returns tensors of {_listed(lengths)} rows; give each the same number")
+        dataset: Any = _TensorRows(inputs, targets)
+        words, why = "tensors", ""
+    elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, torch.Tensor):
+        dataset, words = given, type(given).__name__
+        _check_items(dataset, name)
+        inputs, targets, why = _read_whole(dataset, name)
+        if inputs is not None:
+            words += ", read once into tensors"
+    elif isinstance(given, torch.Tensor):
+        raise RefusedError(f"{name}: data() returns one tensor; return (inputs, targets), for an autoencoder (x, x)")
+    else:
+        raise RefusedError(
+            f"{name}: data() returns {type(given).__name__}; return (inputs, targets) or a Dataset with items by number"
+        )
+    tensors = tensors_of((inputs, targets)) if inputs is not None else tensors_of(tuple(dataset[0]))
+    for tensor in tensors:
+        if tensor.is_complex():
+            raise RefusedError(f"{name}: data() has complex numbers, which the judge cannot compare; split them in two")
+        if tensor.layout != torch.strided:
+            raise RefusedError(f"{name}: data() has sparse tensors; make them dense by .to_dense()")
+    if inputs is not None:
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        words += f", {size / 1e6:,.0f} MB"
+        if device.type == "cuda" and size > DEVICE_SHARE * (free := torch.cuda.mem_get_info()[0]):
+            why = (
+                f"the data takes {size / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free: "
+                "rungs with resident data are left out"
+            )
+    return dataset, inputs, targets, words, why
+
+
+class _TensorRows:
+    """A map-style Dataset of two nests of tensors."""
+
+    def __init__(self, inputs: Any, targets: Any) -> None:
+        self._parts = (inputs, targets)
+
+    def __len__(self) -> int:
+        return len(tensors_of(self._parts)[0])
+
+    def __getitem__(self, row: int) -> Any:
+        return nested(lambda tensor: tensor[row], self._parts)
+
+
+def _check_items(dataset: Any, name: str) -> None:
+    """Raise RefusedError for a Dataset whose items have another form, or are random."""
+    if not len(dataset):
+        raise RefusedError(f"{name}: data() is an empty Dataset; check where it looks for its files")
+    for row in range(0, len(dataset), max(1, len(dataset) // LOOKED_AT)):
+        first, second = dataset[row], dataset[row]
+        if not isinstance(first, (tuple, list)) or len(first) != 2:
+            form = f"has {len(first)} parts" if isinstance(first, (tuple, list)) else f"is a {type(first).__name__}"
+            raise RefusedError(f"{name}: item {row} of data() {form}; return (input, target) from __getitem__")
+        if not _same(first, second):
+            raise RefusedError(
+                f"{name}: item {row} of data() differs between two reads; "
+                "move the random transform to augment(batch), which runs on the device"
+            )
+
+
+def _same(first: Any, second: Any) -> bool:
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    pairs = zip(tree_leaves(tuple(first)), tree_leaves(tuple(second)), strict=True)
+    return all(torch.equal(torch.as_tensor(one), torch.as_tensor(other)) for one, other in pairs)
+
+
+def _read_whole(dataset: Any, name: str) -> tuple[Any, Any, str]:
+    """All items stacked, or why they are not: it would take too long."""
+    from torch.utils.data import default_collate
+
+    began, items = time.perf_counter(), []
+    for row in range(len(dataset)):
+        items.append(dataset[row])
+        took = time.perf_counter() - began
+        if row == LOOKED_AT * 10 and took / row * len(dataset) > READING_S:
+            whole = took / row * len(dataset)
+            return None, None, (
+                f"reading the data whole would take {whole:,.0f} s: rungs with resident data are left out; "
+                "keep decoded tensors in a file"
+            )  # fmt: skip
+    try:
+        inputs, targets = default_collate(items)
+    except (RuntimeError, TypeError) as error:
+        raise RefusedError(
+            f"{name}: items of data() do not stack ({first_line(error)}); pad them to one shape"
+        ) from error
+    return inputs, targets, ""
+
+
+def _check_parameters(model: Any, name: str) -> None:
+    import torch
+
+    parameters = list(model.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise RefusedError(f"{name}: model() has no parameters that learn; check requires_grad")
+    if any(isinstance(parameter, torch.nn.UninitializedParameter) for parameter in parameters):
+        raise RefusedError(f"{name}: model() has lazy parameters; run it once on an example before you return it")
+    for label, parameter in model.named_parameters():
+        if parameter.is_complex():
+            raise RefusedError(f"{name}: {label} is complex; hold it as two real tensors, which can be compared")
+    if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
+        raise RefusedError(f"{name}: model() is spread over devices; return the plain module, as the ladder uses one")
+    if len(places := {str(parameter.device) for parameter in parameters}) > 1:
+        raise RefusedError(f"{name}: model() lies on {_listed(places)}; return it on one device")
+    if any(getattr(module, "sparse", False) for module in model.modules()):
+        raise RefusedError(f"{name}: an embedding has sparse=True, whose gradients no graph holds; leave sparse out")
+
+
+def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
+    if user.scheduler is None:
+        return
+    import torch
+
+    optimizer = user.optimizer([torch.nn.Parameter(torch.zeros_like(value)) for value in initial.parameters()])
+    scheduler = user.scheduler(optimizer)
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise RefusedError(
+            f"{name}: scheduler() is ReduceLROnPlateau, which follows a metric and not the step; "
+            "use a schedule of steps, such as CosineAnnealingLR"
+        )
+    if not hasattr(scheduler, "step"):
+        raise RefusedError(f"{name}: scheduler(optimizer) returns {type(scheduler).__name__}; return a torch scheduler")
+
+
+def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str]:
+    """Take steps with a copy of the model; refuse what no rung could do. Returns the names of metrics, too."""
+    import torch
+
+    name = path.name
+    model = copy.deepcopy(initial).to(data.device).train()
+    with _theirs(path, "optimizer(params)"):
+        optimizer = user.optimizer(list(model.parameters()))
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        kind = type(optimizer).__name__
+        raise RefusedError(f"{name}: optimizer(params) returns {kind}; return a torch.optim.Optimizer")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise RefusedError(f"{name}: LBFGS calls the model several times per step; use AdamW or SGD")
+    held = sum(len(group["params"]) for group in optimizer.param_groups)
+    if held < len([parameter for parameter in model.parameters() if parameter.requires_grad]):
+        trained = len(list(model.parameters()))
+        raise RefusedError(f"{name}: the optimizer holds {held} of {trained} parameters; freeze the others in model()")
+    before = {label: value.clone() for label, value in model.state_dict().items()}
+    outside, attributes = _copied(user.outside()), _copied(_attributes(model))
+    batches = data.loader(0)
+    names: tuple[str, ...] = ()
+    for _ in range(2):
+        batch = nested(lambda tensor: tensor.to(data.device), tuple(next(batches)))
+        if user.augment is not None:
+            with _theirs(path, "augment(batch)"):
+                batch = user.augment(batch)
+            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+                raise RefusedError(f"{name}: augment(batch) returns no pair; return (inputs, targets)")
+        optimizer.zero_grad()
+        with _theirs(path, "the model"):
+            output = model(batch[0])
+        with _theirs(path, "loss(output, target)"):
+            loss = user.loss(output, batch[1])
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.dim():
+            shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
+            raise RefusedError(f"{name}: loss(output, target) returns {shape}; return a scalar tensor, such as a mean")
+        if not loss.requires_grad:
+            raise RefusedError(f"{name}: the loss depends on no parameter that learns; check .detach() and no_grad")
+        if not bool(torch.isfinite(loss)):
+            raise RefusedError(f"{name}: the loss of the first steps is {float(loss)}; check learning rate and inputs")
+        if user.metrics is not None:
+            with _theirs(path, "metrics(output, target)"), torch.no_grad():
+                values = user.metrics(output, batch[1])
+            if not isinstance(values, dict) or not all(isinstance(value, torch.Tensor) for value in values.values()):
+                raise RefusedError(f"{name}: metrics(output, target) returns no dict of tensors; leave .item() out")
+            names = tuple(values)
+        with _theirs(path, "backward"):
+            loss.backward()
+        if user.after_backward is not None:
+            with _theirs(path, "after_backward(model)"):
+                user.after_backward(model)
+        with _theirs(path, "the optimizer's step"):
+            optimizer.step()
+    if all(torch.equal(value, before[label]) for label, value in model.state_dict().items()):
+        raise RefusedError(f"{name}: two steps change no parameter; check the learning rate")
+    changed = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
+    if changed:
+        raise RefusedError(
+            f"{name}: a step changes {_listed(changed)}, outside of the module's parameters and buffers and of the "
+            "optimizer; a graph would freeze it: register it as a buffer, or leave it out"
+        )
+    return replace(user, metric_names=names), type(optimizer).__name__
+
+
+def _held(names: dict[str, Any], most: int = 3) -> dict[str, Any]:
+    """The tensors and numbers in a namespace, in its containers and in the objects of its own classes."""
+    import numpy as np
+    import torch
+
+    found: dict[str, Any] = {}
+
+    def look(label: str, value: Any, depth: int) -> None:
+        if isinstance(value, (torch.Tensor, np.ndarray, int, float)) and not isinstance(value, bool):
+            found[label] = value
+        elif depth and isinstance(value, dict):
+            for key, inner in list(value.items())[:256]:
+                look(f"{label}[{key!r}]", inner, depth - 1)
+        elif depth and isinstance(value, (list, tuple)):
+            for index, inner in enumerate(value[:256]):
+                look(f"{label}[{index}]", inner, depth - 1)
+        elif depth and type(value).__module__.startswith("user_model_") and hasattr(value, "__dict__"):
+            for key, inner in vars(value).items():
+                look(f"{label}.{key}", inner, depth - 1)
+
+    for label, value in names.items():
+        if not label.startswith("__"):
+            look(label, value, most)
+    return found
+
+
+def _attributes(model: Any) -> dict[str, Any]:
+    """The tensors and numbers of a model that are neither parameters nor buffers."""
+    skip = {"_parameters", "_buffers", "_modules", "training", "dropout_written"}
+    found = {}
+    for label, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name not in skip:
+                found.update(_held({f"{label}.{name}".lstrip("."): value}, 1))
+    return found
+
+
+def _copied(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.detach().clone() if hasattr(value, "detach") else copy.copy(value) for name, value in values.items()
+    }
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """The names whose values differ now."""
+    import torch
+
+    changed = []
+    for name, value in after.items():
+        old = before.get(name)
+        if isinstance(value, torch.Tensor) and isinstance(old, torch.Tensor):
+            if value.shape != old.shape or not torch.equal(value.cpu(), old.cpu()):
+                changed.append(name)
+        elif isinstance(value, torch.Tensor) or isinstance(old, torch.Tensor):
+            changed.append(name)
+        elif hasattr(value, "dtype"):  # an array
+            if not bool((value == old).all()):
+                changed.append(name)
+        elif value != old:
+            changed.append(name)
+    return changed
+
+
+def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:
+    if schedule.ends and len(schedule.rows) <= steps:
+        yield (
+            f"the scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
+            "the plain loop would stop there with an error"
+        )
+
+
+def _listed(things: Any) -> str:
+    words = sorted(map(str, things))
+    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
+
+
+def device_here() -> Any:
+    """The device that the ladder climbs on."""
+    import torch
+
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

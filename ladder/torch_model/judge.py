@@ -1,0 +1,395 @@
+"""Compares the training of a rung with the reference: eager float64, from the same parameters on the same batches.
+
+How far a rung may be from it is what eager float32 shows itself. Repeated runs, and runs whose parameters begin moved
+by half a unit of rounding, are at some distances from the reference. A rung as exact as eager stays within
+`AS_EXACT` times the largest of them, at several steps of the training and again late in it: early, since a chaotic
+network hides a mistake after a hundred steps; late, since a schedule and the optimizer's step count only show there.
+
+Each tensor is compared on its own: the norm of its error, relative to how far the reference moved it. A tensor's own
+spread limits it, or the median of all tensors' if that is wider: eager's few runs may agree by chance in one of them.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from common.errors import MisfitError
+from ladder.records.torch_run import TorchCheck
+from ladder.torch_model.contract import Opened
+from stages.torch import r3_resident, r3_workers
+from stages.torch.registry import RUNGS
+from stages.torch.trainer import Checkpoint, Recorder, Trainer, first_line
+from stages.torch.training_step import Arithmetic, TrainingStep
+
+AS_EXACT = 4.0  # times eager's largest distance
+LESS_EXACT = 1000.0  # ... beyond which no rounding explains an error
+FIRST = (4, 8, 32, 128)  # steps after which runs from the start are compared
+FIRST_OF_LARGE = (4, 128)
+LATE = (1, 4, 32)  # ... and runs from a checkpoint late in the training
+LARGE = 5_000_000  # parameters; the reference keeps three copies of each at every comparison
+NUDGES = (0, 0, 1, 2, 3, 4, 5)  # of eager float32 runs; 0: none
+NUDGES_ROUNDED = (0, 1, 2, 3)  # of eager runs in TF32 or bfloat16
+ROUNDING = 2.0**-24  # of float32, relative
+SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
+MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
+SAME_SEED = 21
+KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
+ARITHMETICS = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
+
+Series = dict[str, list[tuple[int, float]]]
+"""Of the loss and each metric: steps done, and the sum over them."""
+Distances = dict[str, dict[str, float]]
+"""By kind and by name, such as `parameters` and `0.weight`; infinite for a tensor that is not finite or not there."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a training has after some steps, on the host in float64; counts are whole numbers."""
+
+    tensors: dict[str, dict[str, Any]]
+    counts: dict[str, float]
+    sums: Series
+
+
+Phases = dict[str, dict[int, Snapshot]]
+"""By phase, `first` or `late`, and steps in it."""
+
+
+@dataclass
+class Reference:
+    """What rungs are compared with; a process leaves it for the others."""
+
+    kind: str  # `float64`, or why repeated eager runs took its place
+    late: Checkpoint
+    truth: Phases  # by phase and steps
+    spread: dict[str, dict[str, dict[int, Distances]]]  # by arithmetic, phase and steps: the largest distances
+    typical: float  # distance of eager float32's parameters, all together, after the last step of the first phase
+    bits: dict[str, Any]  # the parameters of the first eager run after it
+    is_repeatable: bool
+    dropped: list[float] = field(default_factory=list)  # mean losses of eager runs with dropout
+    dropped_same: list[tuple[int, float]] = field(default_factory=list)  # sums of the losses of one such run
+
+
+class Judge:
+    """Judges the rungs of one process."""
+
+    def __init__(self, opened: Opened, reference: Reference | None = None, recorder: Recorder | None = None) -> None:
+        """Without a `reference`, the judge makes it."""
+        self._opened, self._recorder = opened, recorder
+        count = sum(parameter.numel() for parameter in opened.initial.parameters())
+        self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
+        self.reference = reference or self._make_reference()
+
+    def trainer(self, step: TrainingStep, *, double: bool = False, exact: bool = True) -> Trainer:
+        """A trainer at its first step."""
+        opened = self._opened
+        return Trainer(
+            opened.user, opened.initial, opened.data, opened.schedule, step, double=double, exact=exact,
+            recorder=self._recorder,
+        )  # fmt: skip
+
+    def needs_own_trainer(self, step: TrainingStep) -> bool:
+        """Whether a rung's timed trainer computes something else than is compared: dropout, or TF32 in cuDNN."""
+        opened = self._opened
+        rounds = opened.has_convolution and opened.data.device.type == "cuda" and step.arithmetic.name == "float32"
+        return opened.has_dropout or rounds
+
+    def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
+        """The checks of a trainer at its first step, its error ratio, and whether its parameters are eager's."""
+        reference, name = self.reference, trainer.choices.arithmetic.name
+        if name not in reference.spread:
+            self._add_spread(trainer.choices.arithmetic)
+        phases = self._trained(trainer, reference.late)
+        checks: list[TorchCheck] = []
+        for phase, snapshots in phases.items():
+            for steps, snapshot in snapshots.items():
+                truth = reference.truth[phase][steps]
+                start = self._start(phase)
+                checks += _checks(
+                    f"after {steps} steps{' late in training' * (phase == 'late')}",
+                    distances(snapshot, truth, start),
+                    reference.spread[name][phase][steps],
+                    snapshot.counts == truth.counts,
+                )
+        last = phases["first"][self._first[-1]]
+        ratio = _whole(last, reference.truth["first"][self._first[-1]], self._start("first")) / reference.typical
+        return checks, ratio, _same_bits(last, reference.bits)
+
+    def masks(self, trainer: Trainer) -> Iterator[TorchCheck]:
+        """Checks of a timed trainer whose dropout is on: masks differ, and mean losses are eager's."""
+        reference = self.reference
+        if not reference.dropped:
+            self._add_dropped()
+        losses = []
+        for seed in SEEDS[:3]:
+            trainer.load(reference.late, seed=seed)
+            losses.append(_losses(trainer, 1)[-1][1])
+        yield _exactly("masks differ between replays", len(set(losses)) == len(losses))
+        if trainer.is_captured and trainer.choices.compiler.arguments is None:
+            trainer.load(reference.late, seed=SAME_SEED)
+            own = _losses(trainer, LATE[-1])
+            error = _series_distance(own, reference.dropped_same)
+            if error > 1e-3:  # other kernels may draw in another order; then the masks must at least not repeat
+                error = math.inf if trainer.launch.steps > 1 else 0.0
+            yield TorchCheck("losses with dropout, by eager's masks", _finite(error), 1e-3, 1e-3)
+        mean = _mean_loss(trainer, reference.late, SEEDS[0])
+        spread = statistics.stdev(reference.dropped) * math.sqrt(1 + 1 / len(reference.dropped))
+        error = abs(mean - statistics.mean(reference.dropped)) / max(spread, ROUNDING * abs(mean), 1e-300)
+        yield TorchCheck("mean loss with dropout, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT)
+
+    # The reference
+
+    def _make_reference(self) -> Reference:
+        resident = self._eager(ARITHMETICS["float32"])
+        runs, late = [], None
+        for nudge in NUDGES:
+            trainer = self.trainer(resident)
+            if nudge:
+                trainer.nudge(nudge)
+            phases = {"first": self._phase(trainer, self._first)}
+            late = late or self._late(trainer.checkpoint())
+            trainer.load(late)
+            if nudge:
+                trainer.nudge(nudge)
+            phases["late"] = self._phase(trainer, LATE)
+            runs.append(phases)
+        assert late is not None
+        truth, kind = self._truth(late, runs[0])
+        compared = runs if kind == "float64" else runs[1:]
+        last = self._first[-1]
+        repeatable = all(
+            bool((value == runs[1]["first"][last].tensors["parameters"][name]).all())
+            for name, value in runs[0]["first"][last].tensors["parameters"].items()
+        )
+        reference = Reference(
+            kind, late, truth, {}, 1.0, runs[0]["first"][last].tensors["parameters"], is_repeatable=repeatable
+        )
+        self.reference = reference
+        reference.spread["float32"] = self._spread(compared)
+        far = [_whole(run["first"][last], truth["first"][last], self._start("first")) for run in compared]
+        reference.typical = max(statistics.median(far), ROUNDING * 1e-3)
+        return reference
+
+    def _truth(self, late: Checkpoint, eager: Phases) -> tuple[Phases, str]:
+        """The float64 training, or an eager one where an operation has no float64 or draws other numbers in it."""
+        try:
+            truth = self._trained(self.trainer(self._eager(ARITHMETICS["float32"]), double=True), late)
+        except MisfitError:
+            raise
+        except Exception as error:
+            return eager, f"repeated eager runs, since float64 fails: {first_line(error)}"
+        first = self._first[0]
+        ours, theirs = truth["first"][first].sums["loss"][0][1], eager["first"][first].sums["loss"][0][1]
+        if not abs(ours - theirs) <= 1e-3 * max(abs(ours), 1e-3):
+            return eager, "repeated eager runs, since the model draws other random numbers in float64"
+        return truth, "float64"
+
+    def _add_spread(self, arithmetic: Arithmetic) -> None:
+        """Eager runs in another precision, and how far they are from the reference."""
+        runs = []
+        for nudge in NUDGES_ROUNDED:
+            trainer = self.trainer(self._eager(arithmetic))
+            if nudge:
+                trainer.nudge(nudge)
+            runs.append(self._trained(trainer, self.reference.late))
+        self.reference.spread[arithmetic.name] = self._spread(runs)
+
+    def _add_dropped(self) -> None:
+        """Eager runs with dropout."""
+        reference = self.reference
+        trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
+        trainer.run(1)
+        reference.dropped = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS]
+        trainer.load(reference.late, seed=SAME_SEED)
+        reference.dropped_same = _losses(trainer, LATE[-1])
+
+    def _eager(self, arithmetic: Arithmetic) -> TrainingStep:
+        """An eager step: with resident data where it fits, since its batches are the loader's."""
+        rung = r3_workers.RUNG if self._opened.not_resident else r3_resident.RUNG
+        return replace(rung.step, arithmetic=arithmetic)
+
+    def _spread(self, runs: Sequence[Phases]) -> dict[str, dict[int, Distances]]:
+        truth = self.reference.truth
+        spread: dict[str, dict[int, Distances]] = {}
+        for phase, snapshots in truth.items():
+            spread[phase] = {}
+            for steps, snapshot in snapshots.items():
+                start = self._start(phase)
+                far = [distances(run[phase][steps], snapshot, start) for run in runs]
+                floors = _floors(snapshot, start)
+                spread[phase][steps] = {
+                    kind: {name: max(floors[kind][name], *(one[kind][name] for one in far)) for name in names}
+                    for kind, names in far[0].items()
+                }
+        return spread
+
+    def _trained(self, trainer: Trainer, late: Checkpoint) -> Phases:
+        """Both phases of a trainer at its first step."""
+        first = self._phase(trainer, self._first)
+        trainer.load(late)
+        return {"first": first, "late": self._phase(trainer, LATE)}
+
+    def _phase(self, trainer: Trainer, ends: Sequence[int]) -> dict[int, Snapshot]:
+        """What a trainer has after these steps from where it is."""
+        snapshots: dict[int, Snapshot] = {}
+        sums: Series = {}
+        done = 0
+        for end in ends:
+            sums = _series(trainer, end - done, sums)
+            done = end
+            snapshots[end] = _snapshot(trainer, sums)
+        return snapshots
+
+    def _late(self, after: Checkpoint) -> Checkpoint:
+        """A checkpoint at the end of the schedule, with the parameters and the state of an early one."""
+        opened = self._opened
+        whole = opened.user.epochs * (len(opened.data.dataset) // opened.user.batch_size)
+        end = opened.schedule.steps if opened.schedule.columns or opened.schedule.ends else max(whole, 2 * FIRST[-1])
+        position = max(end - LATE[-1], 0)
+        state = {
+            key: value.new_full(value.shape, position) if key[1] == "step" and hasattr(value, "new_full") else value
+            for key, value in after.state.items()
+        }
+        return replace(after, state=state, position=position)
+
+    def _start(self, phase: str) -> dict[str, Any]:
+        """The values from which a phase begins, by name."""
+        if phase == "late":
+            return {**self.reference.late.parameters, **self.reference.late.buffers}
+        return dict(self._opened.initial.state_dict())
+
+
+def _series(trainer: Trainer, steps: int, before: Series) -> Series:
+    """Train, and add the sums of losses and metrics after each launch to the series."""
+    names = ["loss", *trainer.user.metric_names]
+    base = {name: trainer.metrics.total(name) for name in names}
+    last = {name: before[name][-1] if before else (0, 0.0) for name in names}
+    series = {name: list(before.get(name, ())) for name in names}
+    at_once = max(1, trainer.launch.steps)
+    done = 0
+    while done < steps:
+        more = min(at_once, steps - done)
+        trainer.run(more)
+        done += more
+        for name, (at, total) in last.items():
+            series[name].append((at + done, total + trainer.metrics.total(name) - base[name]))
+    return series
+
+
+def _losses(trainer: Trainer, steps: int) -> list[tuple[int, float]]:
+    return _series(trainer, steps, {})["loss"]
+
+
+def _mean_loss(trainer: Trainer, start: Checkpoint, seed: int) -> float:
+    trainer.load(start, seed=seed)
+    return _losses(trainer, LATE[-1])[-1][1] / LATE[-1]
+
+
+def _snapshot(trainer: Trainer, sums: Series) -> Snapshot:
+    at = trainer.checkpoint()
+    tensors: dict[str, dict[str, Any]] = {"parameters": {}, "buffers": {}, "state": {}}
+    counts: dict[str, float] = {}
+    values = [("parameters", name, value) for name, value in at.parameters.items()]
+    values += [("buffers", name, value) for name, value in at.buffers.items()]
+    values += [("state", f"{name} of {index}", value) for (index, name), value in at.state.items()]
+    for kind, name, value in values:
+        if not hasattr(value, "dtype") or not value.is_floating_point() or name.startswith("step of"):
+            counts[f"{kind} {name}"] = _number(value)
+        else:
+            tensors[kind][name] = value.detach().double().cpu()
+    return Snapshot(tensors, counts, sums)
+
+
+def _number(value: Any) -> float:
+    """A number of Python or of a tensor; of several, one that tells them apart."""
+    import torch
+
+    flat = torch.as_tensor(value).detach().cpu().to(torch.float64).flatten()
+    return float((flat * torch.arange(1, len(flat) + 1, dtype=torch.float64)).sum())
+
+
+def distances(own: Snapshot, truth: Snapshot, start: dict[str, Any]) -> Distances:
+    """How far each tensor, and the losses, are from the reference."""
+    far: Distances = {kind: {} for kind in truth.tensors}
+    for kind, tensors in truth.tensors.items():
+        for name, value in tensors.items():
+            mine = own.tensors[kind].get(name)
+            if mine is None or mine.shape != value.shape or not bool(mine.isfinite().all()):
+                far[kind][name] = math.inf
+            else:
+                far[kind][name] = float((mine - value).norm()) / _moved(value, start.get(name))
+    far["loss"] = {name: _series_distance(own.sums.get(name, []), series) for name, series in truth.sums.items()}
+    return far
+
+
+def _moved(value: Any, start: Any) -> float:
+    """How far the reference moved a tensor, or its size where it began at zero or hardly moves."""
+    size = float(value.norm())
+    moved = float((value - start.double().cpu()).norm()) if start is not None else size
+    return max(moved, ROUNDING * 16 * size, 1e-30)
+
+
+def _floors(truth: Snapshot, start: dict[str, Any]) -> Distances:
+    """The least distances that float32 can be held to: half a unit of rounding in each number."""
+
+    def half_a_unit(value: Any, begin: Any) -> float:
+        return ROUNDING / 2 * float(value.norm()) / _moved(value, begin)
+
+    floors: Distances = {
+        kind: {name: half_a_unit(value, start.get(name)) for name, value in named.items()}
+        for kind, named in truth.tensors.items()
+    }
+    floors["loss"] = dict.fromkeys(truth.sums, ROUNDING)
+    return floors
+
+
+def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:
+    """The root mean square of the differences of mean losses between two launches, relative to the reference's."""
+    known = dict(truth)
+    before_own, before, at, squares, sizes = 0.0, 0.0, 0, 0.0, 0.0
+    for steps, total in own:
+        if steps not in known or not math.isfinite(total):
+            return math.inf
+        count = steps - at
+        squares += count * (((total - before_own) - (known[steps] - before)) / count) ** 2
+        sizes += count * ((known[steps] - before) / count) ** 2
+        before_own, before, at = total, known[steps], steps
+    if not at:
+        return math.inf
+    return math.sqrt(squares / sizes) if sizes else (math.inf if squares else 0.0)
+
+
+def _checks(when: str, far: Distances, spread: Distances, same_counts: bool) -> Iterator[TorchCheck]:
+    """A check a kind: the largest distance of a tensor in multiples of eager's."""
+    for kind, names in far.items():
+        if not names:
+            continue
+        usual = statistics.median(spread[kind].values())
+        errors = [value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()]
+        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(max(errors)), AS_EXACT, LESS_EXACT)
+    yield _exactly(f"step counts {when}", same_counts)
+
+
+def _exactly(what: str, is_right: bool) -> TorchCheck:
+    return TorchCheck(what, 0.0 if is_right else None, 0.0, 0.0)
+
+
+def _finite(error: float) -> float | None:
+    return error if math.isfinite(error) else None
+
+
+def _whole(own: Snapshot, truth: Snapshot, start: dict[str, Any]) -> float:
+    """The distance of all parameters together."""
+    squares = moved = 0.0
+    for name, value in truth.tensors["parameters"].items():
+        squares += float((own.tensors["parameters"][name] - value).norm()) ** 2
+        moved += float((value - start[name].double().cpu()).norm()) ** 2
+    return math.sqrt(squares / moved) if moved else 0.0
+
+
+def _same_bits(own: Snapshot, bits: dict[str, Any]) -> bool:
+    return all(bool((value == bits[name]).all()) for name, value in own.tensors["parameters"].items())

@@ -126,6 +126,49 @@ def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
     return 1 if any(results.broken for results in studies.values()) else 0
 
 
+def torch(command: commands.Torch) -> int:
+    """Climb the ladder with a PyTorch model of the user's, or print an example of one; 1 if a rung is wrong."""
+    if command.example:
+        print((ROOT / "examples" / "torch" / f"{command.example}.py").read_text(encoding="utf-8"), end="")
+        return 0
+    if command.dry_run:
+        return _torch_plan(command)
+    from ladder.options.continuation import interrupted, resumable
+    from ladder.torch_model import export
+    from ladder.torch_model.session import opened
+    from reports.render_torch import render_torch
+    from reports.terminal.console_layout import aside
+    from reports.terminal.print_torch import print_torch, print_torch_check
+    from reports.terminal.torch_progress import TorchView
+
+    export.check_target(command.write)
+    interruptible()
+    view_of = None if command.form == "table" else aside()
+    with TorchView(view_of) as view, opened(command, view, COMMAND_LINE) as session, resumable(command, session.folder):
+        try:
+            results = session.run()
+        except KeyboardInterrupt:
+            return interrupted(command, session.folder, view.note)
+        written = export.write(command, results, session.folder)
+        render_torch(results, session.folder)
+    show = print_torch_check if command.check else print_torch
+    show(results, session.folder, command.form)
+    if command.write:
+        print(export.told(command.write, written), file=sys.stderr)
+    return 1 if any(rung.status in ("wrong", "crashed") for rung in results.rungs) else 0
+
+
+def _torch_plan(command: commands.Torch) -> int:
+    """Say which rungs would run."""
+    from common.cuda.driver import devices
+    from stages.torch.registry import chosen
+    from stages.torch.training_step import ancestors_first
+
+    for rung in ancestors_first(chosen(command.stages, on_gpu=bool(devices()))):
+        print(f"{rung.name:20} {rung.words}")
+    return 0
+
+
 def report(command: commands.Report) -> int:
     """Render a run or a study again."""
     from reports.render import report_again
@@ -243,8 +286,10 @@ def readme(_: commands.Readme) -> int:
 
 COMMANDS: dict[str, Callable[..., int]] = {
     body.__name__.partition("_")[0]: body
-    for body in (run, check, study, report, open_page, compare, explain, list_stages, advise, doctor, limits, readme)
-}
+    for body in (
+        run, check, study, torch, report, open_page, compare, explain, list_stages, advise, doctor, limits, readme,
+    )
+}  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

@@ -12,7 +12,15 @@ import msgspec
 from common.errors import UsageError
 from ladder.options import commands
 from ladder.options.commands import Command
-from ladder.options.completion import engine_words, format_words, stage_names, stage_words, tool_words
+from ladder.options.completion import (
+    engine_words,
+    example_words,
+    format_words,
+    rung_words,
+    stage_names,
+    stage_words,
+    tool_words,
+)
 from ladder.options.run_options import FilePath, NotAllowedError, RunOptions, converted, option_types
 
 Given = dict[str, Any]
@@ -93,10 +101,13 @@ SELDOM: tuple[Option, ...] = (
     ("--lock-clocks", "MHZ", ""),
     ("--target-accuracy", "P%", ""),
 )
-ARGUMENTS = {"path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE"}  # positional
-WORDS = {  # by option: what completes its value; other values are names of files
+ARGUMENTS = {  # positional
+    "path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE", "model": "MODEL",
+}  # fmt: skip
+WORDS = {  # by option or its value: what completes it; other values are names of files
     "--stages": stage_words, "--nsys-stages": stage_words, "STAGE": stage_names, "--profile": tool_words,
-    "--tool": tool_words, "--format": format_words, "--on": engine_words,
+    "--tool": tool_words, "--format": format_words, "--on": engine_words, "RUNG,A..B": rung_words,
+    "EXAMPLE": example_words,
 }  # fmt: skip
 BRIEFLY = {"rounds": "1", "repeats": "1", "profile": "auto"}  # where `profile` differs from `run`
 
@@ -140,7 +151,7 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
     else:
         repeats = "append" if name in ("--stage-file", "--slurm", "--vary") else "store"
         action = parser.add_argument(name, metavar=value, action=repeats, help=text)
-    if words := WORDS.get(name):
+    if words := WORDS.get(value or "", WORDS.get(name)):
         action.completer = words  # for `completion`
 
 
@@ -224,6 +235,19 @@ def _study(given: Given) -> Command:
         raise UsageError("--constraint: needs --on slurm; leave it out on this host")
     where: Given = {name: given.pop(name) for name in ("file", "vary", "out", "constraint") if name in given}
     return _made(commands.MeasureStudy, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
+
+
+def _torch(given: Given) -> Command:
+    """The ladder over a model, its continuation, or an example of a model."""
+    alone = {"example": (), "resume": ("timeout", "epochs", "write", "json", "csv")}
+    for name, beside in alone.items():
+        if name not in given:
+            continue
+        for other in sorted(given.keys() - {name, *beside}):
+            kept = "a stopped run keeps its settings" if name == "resume" else "prints a file and runs nothing"
+            value = "" if given[other] is True else f" {given[other]}"
+            raise UsageError(f"--{name} {given[name]}: {kept}; leave out {_option(other)}{value}")
+    return _made(commands.Torch, given)
 
 
 def _made(kind: type[Command], given: Mapping[str, Any], **parts: Any) -> Command:
@@ -328,6 +352,36 @@ COMMANDS: dict[str, FrontDoor] = {
         ("study experiments/hidden-size.toml", "study --vary hidden=64,256,1024 --stages ladder"),
         _study,
         (("--in-job", "PID", ""),),
+    ),
+    "torch": FrontDoor(
+        "run the ladder over a PyTorch model of your own",
+        "torch [MODEL] [OPTIONS]",
+        {
+            "what to run (defaults in brackets)": (
+                ("[MODEL]", None, "your file, such as my_model.py: docs/your-model.md"),
+                ("--example", "EXAMPLE", "print a file to start from: mlp, tabular, cnn, ppo, chars"),
+                ("--stages", "RUNG,A..B", "names of rungs, ranges, all (all)"),
+                ("--resume", "FOLDER", "continue a stopped run"),
+            ),
+            "what to find out": (
+                ("--check", None, "whether all rungs are right; take no times"),
+                ("--epochs", "N", "which rung pays for so long a training (EPOCHS of MODEL)"),
+                ("--write", "FILE", "write the best loop as a script in PyTorch alone"),
+            ),
+            "how to measure": (
+                ("--rounds", "N", "fresh processes for each rung (2)"),
+                ("--repeats", "N", "timed runs in each process (3)"),
+                TIMEOUT,
+                ("--energy", None, "report joules per step, by the GPU's own counter"),
+            ),
+            "output": (OUT, DRY_RUN, JSON, CSV),
+        },
+        ("torch --example tabular", "torch my_model.py --epochs 30 --write train_fast.py"),
+        _torch,
+        (),
+        "Each rung trains your model with one choice changed, is judged against eager\n"
+        "PyTorch and float64, and timed. Exit status of --check: 0 all rungs are right,\n"
+        "1 one is wrong or crashed, 2 it cannot be checked.",
     ),
     "report": FrontDoor(
         "render a run or a study again; needs no GPU",

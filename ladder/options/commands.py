@@ -11,12 +11,14 @@ from msgspec import Meta
 
 from common.errors import UsageError
 from ladder.options.run_options import (
+    Epochs,
     FilePath,
     Flag,
     Layers,
     Names,
     Rate,
     RunOptions,
+    Runs,
     RunsOrNone,
     Seconds,
     Size,
@@ -34,6 +36,9 @@ RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file o
 Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description="text, markdown, json or csv")]
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
+Example = Annotated[
+    Literal["mlp", "tabular", "cnn", "ppo", "chars"], Meta(description="mlp, tabular, cnn, ppo or chars")
+]
 
 SLURM = (
     "account", "partition", "qos", "time", "constraint", "nodelist", "exclude", "reservation", "cpus-per-task", "mem",
@@ -179,6 +184,39 @@ class ResumeStudy(JobOptions, frozen=True, kw_only=True):
     points: Names | None = None
     data_dir: FilePath | None = None
     in_job: Size | None = None  # the process of the job, which the point's must not outlive
+
+
+class Torch(Tabled, frozen=True, kw_only=True):
+    """`torch`: the ladder over a PyTorch model of one's own; `resume` names the folder of a stopped run."""
+
+    name: ClassVar[str] = "torch"
+    model: FilePath | None = None
+    example: Example | None = None
+    check: Flag = False
+    epochs: Epochs | None = None
+    write: FilePath | None = None
+    stages: Names = ("all",)
+    rounds: Runs = 2
+    repeats: Runs = 3
+    timeout: Seconds = 300.0
+    energy: Flag = False
+    dry_run: Flag = False
+    out: FilePath | None = None
+    resume: FilePath | None = None
+
+    def __post_init__(self) -> None:
+        Tabled.__post_init__(self)
+        if self.model is None and self.example is None and self.resume is None:
+            raise UsageError("torch: needs a file, such as my_model.py; --example tabular > my_model.py makes one")
+        of_times = {"--epochs": self.epochs, "--write": self.write, "--energy": self.energy}
+        for option, value in of_times.items() if self.check else ():
+            if value:
+                shown = "" if value is True else f" {value}"
+                raise UsageError(f"{option}{shown}: needs times, and --check takes none; leave one of them out")
+        if self.write is not None and self.write == self.model:
+            raise UsageError(f"--write {self.write}: is the model's own file; name another")
+        if self.write is not None and self.write.suffix != ".py":
+            raise UsageError(f"--write {self.write}: is no Python file; name one, such as train_fast.py")
 
 
 class Report(Tabled, frozen=True, kw_only=True):

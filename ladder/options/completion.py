@@ -41,6 +41,20 @@ def stage_words(prefix: str, **_: object) -> list[str]:
     return _last_word(prefix, [*GROUPS, *stage_names("")])
 
 
+def rung_words(prefix: str, **_: object) -> list[str]:
+    """The rungs over a model of one's own, for the last word of a list."""
+    from stages.torch.registry import RUNGS
+
+    return _last_word(prefix, ["all", *RUNGS])
+
+
+def example_words(prefix: str, **_: object) -> list[str]:
+    """The examples of such a model."""
+    from ladder.options.commands import Example
+
+    return [name for name in get_args(get_args(Example)[0]) if name.startswith(prefix)]
+
+
 def tool_words(prefix: str, **_: object) -> list[str]:
     """Profilers for the last word of a list."""
     return _last_word(prefix, [*get_args(Tool), "auto", "none"])

@@ -10,18 +10,20 @@ from pathlib import Path
 from common.errors import UsageError
 from common.files import explained, is_limit, of_system
 from common.signals import INTERRUPTED
-from ladder.options.commands import MeasureStudy, Resume, ResumeStudy, Run
+from ladder.options.commands import MeasureStudy, Resume, ResumeStudy, Run, Torch
 from ladder.records.program import PROGRAM
 
+Asked = Run | Resume | MeasureStudy | ResumeStudy | Torch
 
-def interrupted(asked: Run | Resume | MeasureStudy | ResumeStudy, folder: Path, note: Callable[[str], object]) -> int:
+
+def interrupted(asked: Asked, folder: Path, note: Callable[[str], object]) -> int:
     """Tell in one line what to type after Ctrl-C; returns the exit status."""
     note(f"interrupted; {_way_on(asked, folder)}")
     return INTERRUPTED
 
 
 @contextmanager
-def resumable(asked: Run | Resume | MeasureStudy | ResumeStudy, folder: Path) -> Iterator[None]:
+def resumable(asked: Asked, folder: Path) -> Iterator[None]:
     """Raise UsageError with the way on, in one line, if disk, memory or files run out inside the context."""
     try:
         yield
@@ -32,12 +34,14 @@ def resumable(asked: Run | Resume | MeasureStudy | ResumeStudy, folder: Path) ->
         raise UsageError(explained(told, _way_on(asked, folder))) from error
 
 
-def _way_on(asked: Run | Resume | MeasureStudy | ResumeStudy, folder: Path) -> str:
+def _way_on(asked: Asked, folder: Path) -> str:
     return f"continue with: {PROGRAM} {shlex.join(continuation(asked, folder))}"
 
 
-def continuation(asked: Run | Resume | MeasureStudy | ResumeStudy, folder: Path) -> list[str]:
+def continuation(asked: Asked, folder: Path) -> list[str]:
     """The words after `run_ladder.py`: what `--resume` reads from the folder, and the files that it cannot know."""
+    if isinstance(asked, Torch):
+        return ["torch", "--resume", str(folder), *(("--write", str(asked.write)) if asked.write else ())]
     data_dir = asked.options.data_dir if isinstance(asked, Run) else asked.data_dir
     stage_files = () if isinstance(asked, MeasureStudy | ResumeStudy) else asked.stage_file
     words = ["study"] if asked.name == "study" else []

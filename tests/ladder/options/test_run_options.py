@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ladder.options.commands import Torch
 from ladder.options.continuation import continuation
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
@@ -44,6 +45,11 @@ def completed(line: str, folder: Path) -> list[str]:
         ("--learn", {"--learning-rate", "--learning-rates"}),
         ("compare --format m", {"markdown"}),
         ("profile --tool nsys,cu", {"nsys,cupti"}),
+        (
+            "torch --stages resident..comp",
+            {"resident..compile", "resident..compiled-graph", "resident..compile-optimizer"},
+        ),
+        ("torch --example c", {"cnn", "chars"}),
     ],
 )
 def test_words_are_completed(typed: str, words: set[str], tmp_path: Path) -> None:
@@ -74,3 +80,20 @@ def test_a_config_file_s_data_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text('data_dir = "far away"')
     asked = parse(["--config", str(tmp_path / "mine.toml")])
     assert continuation(asked, Path("out")) == ["--resume", "out", "--data-dir", "far away"]  # type: ignore[arg-type]
+
+
+def test_options_of_torch_become_a_command() -> None:
+    options = (
+        "--epochs 30 --stages eager..compile,tf32 --rounds 4 --repeats 5 --timeout 9 --energy --write b.py --out d"
+    )
+    assert parse(["torch", "a.py", *options.split()]) == Torch(
+        model=Path("a.py"), epochs=30, stages=("eager..compile", "tf32"), rounds=4, repeats=5, timeout=9.0,
+        energy=True, write=Path("b.py"), out=Path("d"),
+    )  # fmt: skip
+    assert parse(["torch", "--resume", "d", "--timeout", "9"]) == Torch(resume=Path("d"), timeout=9.0)
+
+
+def test_a_stopped_ladder_over_a_model_goes_on_with_its_folder() -> None:
+    words = continuation(Torch(model=Path("a.py"), write=Path("b.py"), rounds=4), Path("out"))
+    assert words == ["torch", "--resume", "out", "--write", "b.py"]
+    assert parse(words) == Torch(resume=Path("out"), write=Path("b.py"))

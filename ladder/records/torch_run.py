@@ -184,7 +184,8 @@ class TorchResults(msgspec.Struct, frozen=True):
         exact = [rung for rung in ours if rung.status == "passed" and rung.precision == "float32"]
         if not exact:
             return None
-        fastest = min(exact, key=lambda rung: rung.training_s(steps))
+        whole = [rung for rung in exact if rung.group == "ladder"] or exact
+        fastest = min(whole, key=lambda rung: rung.training_s(steps))
         within = [rung for rung in exact if rung.training_s(steps) <= WITHIN * fastest.training_s(steps)]
         chosen = min(within, key=lambda rung: (len(rung.changes), rung.training_s(steps)))
         return TorchRecipe(

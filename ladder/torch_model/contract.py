@@ -59,6 +59,7 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     if epochs is not None:
         user = replace(user, epochs=epochs)
     name = path.name
+    dropout.SWITCH.used = False
     torch.manual_seed(SEED)
     with _theirs(path, "data()"):
         given = user.data()

@@ -37,6 +37,7 @@ ROUNDING = 2.0**-24  # of float32, relative
 SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
 SAME_SEED = 21
+DECAYS = ("momentum", "alpha", "rho", "beta2_decay")  # names of rates in an optimizer's groups, beside `betas`
 KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
 ARITHMETICS = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
 
@@ -214,18 +215,28 @@ class Judge:
 
     def _spread(self, runs: Sequence[Phases]) -> dict[str, dict[int, Distances]]:
         truth = self.reference.truth
+        held = ROUNDING / 2 / (1 - self._decay())
         spread: dict[str, dict[int, Distances]] = {}
         for phase, snapshots in truth.items():
             spread[phase] = {}
             for steps, snapshot in snapshots.items():
                 start = self._start(phase)
                 far = [distances(run[phase][steps], snapshot, start) for run in runs]
-                floors = _floors(snapshot, start)
+                floors = _floors(snapshot, start, held)
                 spread[phase][steps] = {
                     kind: {name: max(floors[kind][name], *(one[kind][name] for one in far)) for name in names}
                     for kind, names in far[0].items()
                 }
         return spread
+
+    def _decay(self) -> float:
+        """The optimizer's rate of decay that is closest to 1."""
+        optimizer = self._opened.user.optimizer(list(self._opened.initial.parameters()))
+        groups = optimizer.param_groups
+        rates = [
+            rate for group in groups for rate in (*group.get("betas", ()), *(group.get(name, 0.0) for name in DECAYS))
+        ]
+        return max((float(rate) for rate in rates if 0 <= rate < 1), default=0.0)
 
     def _trained(self, trainer: Trainer, late: Checkpoint) -> Phases:
         """Both phases of a trainer at its first step."""
@@ -333,8 +344,12 @@ def _moved(value: Any, start: Any) -> float:
     return max(moved, ROUNDING * 16 * size, 1e-30)
 
 
-def _floors(truth: Snapshot, start: dict[str, Any]) -> Distances:
-    """The least distances that float32 can be held to: half a unit of rounding in each number."""
+def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
+    """The least distances that float32 can be held to: half a unit of rounding in each number.
+
+    `held` is the same of the optimizer's state by its rates of decay. Held in float32, as fused kernels do, 0.999 makes
+    1 - 0.999 wrong by half a unit of rounding a thousand times.
+    """
 
     def half_a_unit(value: Any, begin: Any) -> float:
         return ROUNDING / 2 * float(value.norm()) / _moved(value, begin)
@@ -343,6 +358,7 @@ def _floors(truth: Snapshot, start: dict[str, Any]) -> Distances:
         kind: {name: half_a_unit(value, start.get(name)) for name, value in named.items()}
         for kind, named in truth.tensors.items()
     }
+    floors["state"] = {name: max(floor, held) for name, floor in floors["state"].items()}
     floors["loss"] = dict.fromkeys(truth.sums, ROUNDING)
     return floors
 

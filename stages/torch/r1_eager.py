@@ -22,6 +22,7 @@ class LoaderBatches:
 
     options: dict[str, Any] = {}  # noqa: RUF012  # of the DataLoader
     asynchronous = False  # copies
+    needs_resident = False
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer

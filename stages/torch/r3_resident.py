@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 class ResidentBatches:
     """Rows of tensors that lie on the device."""
 
+    needs_resident = True
+
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._data = trainer.data.resident()

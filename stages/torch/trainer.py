@@ -394,7 +394,9 @@ class Trainer:
         """The name of a state of the optimizer that lives on the host; empty if there is none."""
         for parameter in self._parameters:
             for name, value in self.optimizer.state.get(parameter, {}).items():
-                if isinstance(value, (int, float)) or (hasattr(value, "device") and value.device != self.device):
+                if isinstance(value, (int, float)) or (
+                    hasattr(value, "device") and value.device.type != self.device.type
+                ):
                     return str(name)
         return ""
 

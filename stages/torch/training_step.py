@@ -24,6 +24,9 @@ Batch = tuple[Any, Any]
 class Batches(Protocol):
     """Brings a step's batch to the device."""
 
+    needs_resident: ClassVar[bool]
+    """Whether all data must lie on the device."""
+
     def __init__(self, trainer: Trainer) -> None: ...
 
     def start(self, row: int) -> None:

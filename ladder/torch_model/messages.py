@@ -1,0 +1,113 @@
+"""What the session and its worker processes tell each other, over a socket in the run's scratch folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ladder.records.run import Process
+from ladder.records.torch_run import ModelRecord, TorchCheck
+
+
+class TorchJob(msgspec.Struct, frozen=True):
+    """What a worker is to do; it lies in the worker's folder."""
+
+    model: str  # the user's file
+    epochs: int | None
+    rungs: list[str]
+    round: int
+    repeats: int
+    address: str  # of the session's socket
+    reference: str  # the file of the reference
+    makes_reference: bool = False  # else it waits for the file
+    is_judged: bool = True
+    times_at_once: bool = False  # a rung as soon as it is judged: nothing else runs
+    energy_s: float = 0.0  # of training for each rung that is timed at once
+    timeout_s: float = 300.0
+
+
+class Message(msgspec.Struct, frozen=True, tag=True):
+    """From a worker to the session."""
+
+
+class Described(Message, frozen=True):
+    """The user's file fits the contract."""
+
+    model: ModelRecord
+    epochs: int
+
+
+class Refused(Message, frozen=True):
+    """The user's file does not fit; the line says why."""
+
+    line: str
+
+
+class Referenced(Message, frozen=True):
+    """The reference is there."""
+
+    kind: str
+    is_repeatable: bool
+    waits: list[str]
+
+
+class Judged(Message, frozen=True):
+    """A rung is prepared and compared, or cannot be."""
+
+    rung: str
+    misfit: str = ""  # why the model cannot have it
+    error: str = ""  # what it raised
+    checks: list[TorchCheck] = []
+    error_ratio: float | None = None
+    same_bits: bool = False
+    first_step_s: float = 0.0
+    peak_mib: float | None = None
+    notes: list[str] = []
+
+
+class Timed(Message, frozen=True):
+    """A rung's timed runs."""
+
+    rung: str
+    measured: Process
+    steps: int
+    host_s: list[float]
+    step_joules: float | None = None
+
+
+class Failed(Message, frozen=True):
+    """A rung raised while it was timed."""
+
+    rung: str
+    error: str
+
+
+class Ready(Message, frozen=True):
+    """All rungs of the process are prepared; it waits."""
+
+
+class Time(msgspec.Struct, frozen=True, tag=True):
+    """From the session: time this rung now; an empty name ends the process."""
+
+    rung: str
+    energy_s: float = 0.0
+    waiting: int = 0  # other processes of the session on the GPU
+
+
+ANY = Described | Refused | Referenced | Judged | Timed | Failed | Ready
+
+
+def encoded(message: Any) -> bytes:
+    """A message's bytes."""
+    return msgspec.msgpack.encode(message)
+
+
+def read(raw: bytes) -> ANY:
+    """A worker's message."""
+    return msgspec.msgpack.decode(raw, type=ANY)
+
+
+def read_order(raw: bytes) -> Time:
+    """The session's message."""
+    return msgspec.msgpack.decode(raw, type=Time)

@@ -1,0 +1,500 @@
+"""A run of the ladder over a user's model: which processes there are, when each is timed, and what is recorded.
+
+Preparation runs side by side, timing alone: a process that has prepared and judged its rungs waits until the session
+gives it its turn. The rungs of the usual loop come first and alone, so that their rows come within seconds. Then all
+others prepare; the first round times them one after the other. Each further round has fresh processes, and times all
+rungs anew, with those that leave one change of the best one out.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from multiprocessing.connection import Connection, Listener, wait
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from common.cpu.cores import usable_cores
+from common.errors import UsageError
+from ladder.machine import environment
+from ladder.machine.disturbance import with_disturbances
+from ladder.options.commands import Torch
+from ladder.processes.worker_process import StartedWorker, first_printed
+from ladder.records.run import StageDoc
+from ladder.records.torch_run import (
+    RIGHT,
+    ModelRecord,
+    TorchProcess,
+    TorchResults,
+    TorchRung,
+    TorchSettings,
+    TorchStatus,
+    has_record,
+    load,
+    save,
+)
+from ladder.run.folders import alone_in, make_folder
+from ladder.run.scratch import scratch_folder
+from ladder.torch_model import messages
+from ladder.torch_model.messages import Described, Failed, Judged, Message, Ready, Referenced, Refused, Timed, TorchJob
+from ladder.torch_model.worker import REFERENCE, leave_job
+from stages.engine.stage import Doc
+from stages.torch.registry import DOCS, RUNGS, chosen, left_outs, rung_named
+from stages.torch.training_step import Rung
+
+EAGER = "eager"
+ENERGY_S = 5.0  # of training, for which NVML's counter is good to one or two per cent
+SPARE_CORES = 2  # cores for each process that prepares
+SCRATCH_BYTES = 64 << 20
+SOCKET_NAME = "ladder"
+
+
+class TorchObserver(Protocol):
+    """Whoever shows a run as it goes on."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+    def doing(self, text: str) -> None:
+        """What is going on now."""
+
+    def row(self, rung: TorchRung, eager: TorchRung | None) -> None:
+        """A rung is timed, or has got its verdict without a time."""
+
+
+@dataclass
+class Family:
+    """The rungs of one process, and the process."""
+
+    name: str
+    rungs: list[Rung]
+    folder: Path
+    worker: StartedWorker | None = None
+    connection: Connection | None = None
+    is_ready: bool = False
+    has_ended: bool = False
+    waiting: list[str] = field(default_factory=list)  # rungs that have no verdict from this process yet
+
+
+@contextmanager
+def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]:
+    """A new or a stopped run with its folder, which it has to itself. Raises UsageError for a run that cannot be."""
+    on_gpu = has_gpu()
+    earlier = None
+    if asked.resume is not None:
+        earlier = load(asked.resume)
+        _check_resumable(asked, earlier)
+    if asked.model is None:
+        raise UsageError(
+            f"--resume {asked.resume}: name the model's file, too: torch my_model.py --resume {asked.resume}"
+        )
+    if not asked.model.is_file():
+        raise UsageError(f"{asked.model}: {'not a file' if asked.model.exists() else 'no such file'}; name a .py file")
+    rungs = chosen(earlier.settings.stages if earlier else asked.stages, on_gpu=on_gpu)
+    if asked.out is not None and has_record(asked.out):
+        raise UsageError(
+            f"{asked.out}: holds a torch.json; continue it with --resume {asked.out}, or name another --out"
+        )
+    folder = asked.resume if asked.resume is not None else make_folder(asked.out)
+    folder = folder if folder.is_dir() else folder.parent
+    with ExitStack() as within:
+        within.enter_context(alone_in(folder))
+        scratch = within.enter_context(scratch_folder(folder, SCRATCH_BYTES))
+        yield Session(asked, rungs, folder, scratch, view, command, earlier)
+
+
+def has_gpu() -> bool:
+    """Whether PyTorch can use a GPU here; raises UsageError without PyTorch."""
+    if environment.missing(("torch",)) is not None:
+        raise UsageError("torch: PyTorch is not installed; `make setup TORCH=1` adds it")
+    return environment.missing(("torch", "torch-cuda")) is None
+
+
+def _check_resumable(asked: Torch, earlier: TorchResults) -> None:
+    if asked.model is not None and sha256(asked.model.read_bytes()).hexdigest() != earlier.model.sha256:
+        raise UsageError(f"{asked.model}: is not the file that {asked.resume} measured; start anew")
+    now = environment.describe()
+    for part in ("gpu", "cpu", "libraries"):
+        if now.get(part) != earlier.environment.get(part):
+            raise UsageError(f"{asked.resume}: was measured with another {part} than this one; start anew")
+
+
+class Session:
+    """Runs the ladder; what it has measured is in the folder after every message of a process."""
+
+    def __init__(
+        self,
+        asked: Torch,
+        rungs: Sequence[Rung],
+        folder: Path,
+        scratch: Path,
+        view: TorchObserver,
+        command: str,
+        earlier: TorchResults | None = None,
+    ) -> None:
+        assert asked.model is not None
+        self.folder, self._scratch, self._view, self._asked = folder, scratch, view, asked
+        self._model_file, self._rungs = asked.model, list(rungs)
+        self._began, self._phase_began = time.monotonic(), time.monotonic()
+        self._took: dict[str, float] = dict(earlier.took_s) if earlier else {}
+        self._before_s = earlier.seconds if earlier else 0.0
+        self._rows: dict[str, TorchRung] = {rung.name: rung for rung in earlier.rungs} if earlier else {}
+        self._model: ModelRecord | None = earlier.model if earlier else None
+        self._settings = earlier.settings if earlier else None
+        self._environment = earlier.environment if earlier else environment.describe()
+        self._created = earlier.created if earlier else datetime.now(UTC).isoformat(timespec="seconds")
+        self._command = earlier.command if earlier else command
+        self._judgements: dict[str, Judged] = {}
+        self._model_epochs = 1
+
+    def run(self) -> TorchResults:
+        """Measure; raises UsageError where the user's file does not fit the contract."""
+        address = str(Path(tempfile.mkdtemp(prefix=SOCKET_NAME, dir=self._scratch)) / "s")
+        with Listener(address, "AF_UNIX", backlog=64) as self._listener:
+            families = self._families(self._rungs)
+            if self._asked.check:
+                self._round(families, 1, times=False)
+                return self.results
+            for number in range(1, self._asked.rounds + 1):
+                self._round(families, number, times=True)
+                if number == 1:
+                    families = self._families([*self._rungs, *self._left_out()])
+        return self.results
+
+    @property
+    def results(self) -> TorchResults:
+        """What is known by now."""
+        assert self._model is not None
+        order = [*RUNGS, *(name for name in self._rows if name not in RUNGS)]
+        settings = self._settings or TorchSettings(
+            epochs=self._asked.epochs or self._model_epochs,
+            rounds=self._asked.rounds,
+            repeats=self._asked.repeats,
+            stages=list(self._asked.stages),
+            energy=self._asked.energy,
+            is_check=self._asked.check,
+        )
+        return TorchResults(
+            created=self._created,
+            command=self._command,
+            environment=self._environment,
+            model=self._model,
+            settings=settings,
+            rungs=[self._rows[name] for name in order if name in self._rows],
+            seconds=self._before_s + time.monotonic() - self._began,
+            took_s=self._took,
+        )
+
+    # Families
+
+    def _families(self, rungs: Sequence[Rung]) -> list[list[Rung]]:
+        """The rungs by process: one for all that neither capture nor compile, and one for each other."""
+        calm = [rung for rung in rungs if is_calm(rung)]
+        return [*([calm] if calm else []), *([rung] for rung in rungs if not is_calm(rung))]
+
+    def _left_out(self) -> list[Rung]:
+        """The best rung as exact as eager with each change left out."""
+        if self._model is None or (recipe := self.results.recipe()) is None:
+            return []
+        if "all" not in self._asked.stages:
+            return []
+        return left_outs(rung_named(recipe.fastest))
+
+    # A round
+
+    def _round(self, families: Sequence[Sequence[Rung]], number: int, *, times: bool) -> None:
+        """Prepare all rungs of a round in processes of their own, and time them."""
+        todo = [
+            [rung for rung in family if self._has_to_run(rung, number)] for family in families
+        ]  # the first family makes the reference, whatever else it still has to do
+        running = [
+            Family("-".join([str(number), str(index)]), rungs, self._scratch / f"{number}-{index}")
+            for index, rungs in enumerate(todo)
+        ]
+        if not any(family.rungs for family in running):
+            return
+        first, others = running[0], [family for family in running[1:] if family.rungs]
+        try:
+            alone = number == 1 and times
+            self._start(first, number, makes_reference=number == 1, times_at_once=alone)
+            if alone:
+                self._view.doing(f"reads {self._model_file.name}, and trains the reference")
+                while not (first.is_ready or first.has_ended):
+                    self._hear([first])
+            waiting, preparing = list(others), [] if alone else [first]
+            self._since("first rows" if alone else "")
+            self._view.doing(self._doing(others, number, times=times))
+            while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
+                busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
+                while waiting and len(busy) < max(1, usable_cores() // SPARE_CORES):
+                    self._start(waiting[0], number, makes_reference=False, times_at_once=False)
+                    busy.append(waiting[0])
+                    preparing.append(waiting.pop(0))
+                self._hear(busy)
+            self._since("preparing and judging")
+            if times:
+                self._time_all([family for family in (others if alone else running) if not family.has_ended])
+        finally:
+            for family in running:
+                self._end(family)
+        self._since("timing")
+
+    def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
+        count = sum(len(family.rungs) for family in families)
+        verb = "compares" if not times else f"prepares round {number} of {self._asked.rounds}:"
+        return f"{verb} {count} rungs, side by side"
+
+    def _has_to_run(self, rung: Rung, number: int) -> bool:
+        row = self._rows.get(rung.name)
+        if row is None:
+            return True
+        return row.status in RIGHT and sum(process.measured.round == number for process in row.processes) == 0
+
+    def _start(self, family: Family, number: int, *, makes_reference: bool, times_at_once: bool) -> None:
+        address = self._listener.address
+        assert isinstance(address, str)
+        job = TorchJob(
+            model=str(self._model_file.resolve()),
+            epochs=self._asked.epochs,
+            rungs=[rung.name for rung in family.rungs],
+            round=number,
+            repeats=self._asked.repeats,
+            address=address,
+            reference=str(self._scratch / REFERENCE),
+            makes_reference=makes_reference,
+            is_judged=number == 1 or not all(is_calm(rung) for rung in family.rungs),
+            times_at_once=times_at_once,
+            energy_s=ENERGY_S if self._asked.energy else 0.0,
+            timeout_s=self._asked.timeout,
+        )
+        leave_job(job, family.folder)
+        family.waiting = list(job.rungs)
+        command = [*MODULE, str(family.folder)]
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
+        family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
+        family.connection = self._accepted(family)
+
+    def _accepted(self, family: Family) -> Connection | None:
+        """The connection of a worker that has just been started; None if it ends before."""
+        assert family.worker is not None
+        until = time.monotonic() + self._asked.timeout
+        socket = self._listener._listener._socket  # type: ignore[attr-defined]
+        socket.settimeout(POLL_S)
+        while time.monotonic() < until and not family.worker.has_ended():
+            with suppress(TimeoutError):
+                connection = self._listener.accept()
+                connection.recv_bytes()
+                return connection
+        self._lost(family, "did not start")
+        return None
+
+    def _hear(self, families: Sequence[Family]) -> None:
+        """Take in the next messages of processes that prepare."""
+        by_connection = {family.connection: family for family in families if family.connection is not None}
+        ready = wait(list(by_connection), self._asked.timeout)
+        if not ready:
+            for family in families:
+                self._lost(family, f"no answer within {self._asked.timeout:g} s (--timeout)")
+        for connection in ready:
+            assert isinstance(connection, Connection)
+            family = by_connection[connection]
+            try:
+                message = messages.read(connection.recv_bytes())
+            except (EOFError, ConnectionError):
+                self._lost(family, "its process ended")
+            else:
+                self._take(family, message)
+
+    def _take(self, family: Family, message: Message) -> None:
+        if isinstance(message, Refused):
+            raise UsageError(message.line)
+        if isinstance(message, Described):
+            self._model = self._model or message.model
+            self._model_epochs = message.epochs
+        elif isinstance(message, Referenced):
+            assert self._model is not None
+            self._model = msgspec.structs.replace(
+                self._model, reference=message.kind, is_repeatable=message.is_repeatable, waits=message.waits
+            )
+        elif isinstance(message, Judged):
+            family.waiting.remove(message.rung)
+            self._judge(message)
+        elif isinstance(message, (Timed, Failed)):
+            self._time_taken(message.rung, message)
+        elif isinstance(message, Ready):
+            family.is_ready = True
+
+    def _judge(self, message: Judged) -> None:
+        """Give a rung its verdict; of several processes the worst one counts."""
+        rung = rung_named(message.rung)
+        row = row_of(rung, message)
+        known = self._rows.get(rung.name)
+        if known is not None:
+            if SEVERITY.index(row.status) <= SEVERITY.index(known.status):
+                row = known
+            else:
+                row = msgspec.structs.replace(row, processes=known.processes)
+        self._judgements[rung.name] = message
+        self._rows[rung.name] = row
+        self._save()
+        if row.status not in RIGHT or self._asked.check:
+            self._view.row(row, self._rows.get(EAGER))
+
+    def _time_all(self, families: Sequence[Family]) -> None:
+        """Time the rungs of these processes, one at a time, in the order of the ladder."""
+        by_rung = {rung.name: family for family in families for rung in family.rungs}
+        for name in sorted(by_rung, key=_place):
+            row, family = self._rows.get(name), by_rung[name]
+            if row is None or row.status not in RIGHT or family.has_ended or family.connection is None:
+                continue
+            self._view.doing(f"times {name}")
+            energy_s = ENERGY_S if self._asked.energy and not any(p.step_joules for p in row.processes) else 0.0
+            self._order(family, messages.Time(name, energy_s, waiting=len(families) - 1))
+            self._timed(family, name)
+
+    def _timed(self, family: Family, name: str) -> None:
+        assert family.connection is not None
+        try:
+            if not family.connection.poll(self._asked.timeout):
+                self._lost(family, f"no answer within {self._asked.timeout:g} s (--timeout)", [name])
+                return
+            message = messages.read(family.connection.recv_bytes())
+        except (EOFError, ConnectionError):
+            self._lost(family, "its process ended while it was timed", [name])
+            return
+        self._take(family, message)
+
+    def _time_taken(self, name: str, message: Timed | Failed) -> None:
+        row = self._rows[name]
+        if isinstance(message, Failed):
+            row = msgspec.structs.replace(row, status="crashed", reason=message.error)
+        else:
+            judged = self._judgements[name]
+            own = TorchProcess(
+                message.measured,
+                message.steps,
+                message.host_s,
+                judged.first_step_s,
+                judged.peak_mib,
+                message.step_joules,
+            )
+            row = msgspec.structs.replace(row, processes=self._with_disturbances([*row.processes, own]))
+        self._rows[name] = row
+        self._save()
+        self._view.row(row, self._rows.get(EAGER))
+
+    def _with_disturbances(self, processes: Sequence[TorchProcess]) -> list[TorchProcess]:
+        measured = [process.measured for process in processes]
+        judged = with_disturbances(measured, [], on_gpu=any(process.gpu_states for process in measured))
+        return [msgspec.structs.replace(process, measured=own) for process, own in zip(processes, judged, strict=True)]
+
+    def _lost(self, family: Family, why: str, rungs: Sequence[str] | None = None) -> None:
+        """A process is gone: the rungs that it still owed crashed."""
+        family.has_ended = True
+        said = first_printed(self._log(family))
+        reason = f"{why}{f'; it printed: {said}' if said else ''}; see {self._log(family)}"
+        if self._model is None:
+            raise UsageError(f"{self._model_file.name}: cannot be climbed: {reason}")
+        for name in family.waiting if rungs is None else rungs:
+            rung = rung_named(name)
+            known = self._rows.get(name) or row_of(rung, Judged(name))
+            self._rows[name] = msgspec.structs.replace(known, status="crashed", reason=reason)
+            self._view.row(self._rows[name], self._rows.get(EAGER))
+        family.waiting = []
+        self._save()
+
+    def _log(self, family: Family) -> Path:
+        """Where the output of a process goes."""
+        return self.folder / "logs" / f"{family.folder.name}-{family.rungs[0].name if family.rungs else EAGER}.log"
+
+    def _order(self, family: Family, order: messages.Time) -> None:
+        assert family.connection is not None
+        with suppress(ConnectionError):  # told by the answer that does not come
+            family.connection.send_bytes(messages.encoded(order))
+
+    def _end(self, family: Family) -> None:
+        if family.worker is None:
+            return
+        if family.connection is not None:
+            if family.is_ready:
+                self._order(family, messages.Time(""))
+            family.connection.close()
+        family.worker.end()
+
+    def _since(self, activity: str) -> None:
+        now = time.monotonic()
+        if activity:
+            self._took[activity] = self._took.get(activity, 0.0) + now - self._phase_began
+        self._phase_began = now
+
+    def _save(self) -> None:
+        if self._model is not None:
+            save(self.results, self.folder)
+
+
+MODULE = [sys.executable, "-m", "ladder.torch_model.worker"]
+POLL_S = 0.1
+SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")
+
+
+def is_calm(rung: Rung) -> bool:
+    """Whether a rung neither captures nor compiles, so that it can share a process."""
+    step = rung.step
+    return step.launch.steps == 0 and step.compiler.arguments is None and step.around is None and not step.threads
+
+
+def _place(name: str) -> int:
+    names = list(RUNGS)
+    return names.index(name) if name in names else len(names)
+
+
+def row_of(rung: Rung, judged: Judged) -> TorchRung:
+    """A rung's row by what its process found."""
+    doc = Doc.of_any(DOCS[rung.name]) if rung.name in DOCS else None
+    status, reason = verdict(judged)
+    return TorchRung(
+        name=rung.name,
+        parent=rung.parent.name if rung.parent else None,
+        group=rung.group,
+        words=rung.words,
+        changed=rung.changed,
+        changes=rung.changes,
+        precision=rung.step.arithmetic.name,
+        doc=StageDoc(why=doc.why, change=doc.change, expect=doc.expect, summary=doc.summary) if doc else LEFT_OUT,
+        status=status,
+        reason=reason,
+        notes=list(judged.notes),
+        checks=list(judged.checks),
+        error_ratio=judged.error_ratio,
+        same_bits=judged.same_bits,
+    )
+
+
+LEFT_OUT = StageDoc(
+    why="A recipe should hold no change that buys nothing.",
+    change="One change of the fastest rung is taken back to the usual loop's choice.",
+    expect="Slower than the fastest rung by what the change is worth there.",
+)
+
+
+def verdict(judged: Judged) -> tuple[TorchStatus, str]:
+    """A rung's status by its checks, and why it is not `passed`."""
+    if judged.misfit:
+        return "refused", judged.misfit
+    if judged.error:
+        return "crashed", judged.error
+    wrong = [check.what for check in judged.checks if check.is_wrong]
+    loose = [check.what for check in judged.checks if not check.passed]
+    if wrong:
+        return "wrong", f"{wrong[0]}{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}"
+    if loose:
+        return "less exact", f"{loose[0]}{f' and {len(loose) - 1} more' if len(loose) > 1 else ''}"
+    return "passed", ""

@@ -1,0 +1,328 @@
+"""The process that prepares, judges and times some rungs: `python -m ladder.torch_model.worker FOLDER`.
+
+A failed capture may leave CUDA or PyTorch's allocator in a state that poisons what follows, so rungs that capture or
+compile have processes of their own. Only here is the user's file imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from multiprocessing.connection import Client, Connection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from common.errors import MisfitError
+from common.files import atomic_write
+from common.process_group import die_with_parent
+from ladder.machine.gpu_monitor import GpuMonitor
+from ladder.machine.host_monitor import HostMonitor
+from ladder.records.run import Process
+from ladder.records.torch_run import ModelRecord
+from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
+from ladder.torch_model.judge import Judge, Reference
+from ladder.torch_model.messages import (
+    Described,
+    Failed,
+    Judged,
+    Ready,
+    Referenced,
+    Refused,
+    Time,
+    Timed,
+    TorchJob,
+    encoded,
+    read_order,
+)
+from stages.torch.registry import rung_named
+from stages.torch.trainer import Checkpoint, Trainer
+from stages.torch.training_step import Rung
+
+JOB = "job.json"
+REFERENCE = "reference.pt"
+RUN_S = 0.25  # that a timed run should take
+LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
+WARM_UP = 8  # steps, before the first reading of the clock
+PROBE = 16  # steps that tell how many a run should have
+POLL_S = 0.05
+
+
+@dataclass
+class Prepared:
+    """A rung's trainer that is ready to be timed, and where its runs begin."""
+
+    trainer: Trainer
+    start: Checkpoint
+    first_step_s: float
+    steps: int = 0
+
+
+class Worker:
+    """Does one job."""
+
+    def __init__(self, job: TorchJob, session: Connection) -> None:
+        self._job, self._session = job, session
+        self._prepared: dict[str, Prepared] = {}
+        self._device: Any = None
+
+    def run(self) -> None:
+        """Prepare, judge, then time rungs as the session orders, until it ends the process."""
+        job, path = self._job, Path(self._job.model)
+        began = time.perf_counter()
+        try:
+            self._device = device_here()
+            model = opened(path, job.epochs, self._device)
+        except RefusedError as error:
+            self._tell(Refused(str(error)))
+            return
+        self._tell(Described(described(model, time.perf_counter() - began), model.user.epochs))
+        judge = self._judge(model) if job.is_judged else None
+        for name in job.rungs:
+            self._prepare(rung_named(name), model, judge)
+        self._tell(Ready())
+        while (order := read_order(self._session.recv_bytes())).rung:
+            self._time(order)
+
+    def _judge(self, model: Opened) -> Judge:
+        import torch
+
+        file = Path(self._job.reference)
+        if self._job.makes_reference:
+            judge = Judge(model)
+            part = file.with_suffix(".part")
+            torch.save(judge.reference, part)
+            part.rename(file)
+            self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
+            return judge
+        until = time.monotonic() + self._job.timeout_s
+        while not file.exists():
+            if time.monotonic() > until:
+                raise TimeoutError("the reference did not come")
+            time.sleep(POLL_S)
+        reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
+        return Judge(model, reference)
+
+    def _prepare(self, rung: Rung, model: Opened, judge: Judge | None) -> None:
+        """Build, judge and keep a rung; whatever it raises becomes its row's reason."""
+        try:
+            self._tell(judged := self._prepared_and_judged(rung, model, judge))
+            if self._job.times_at_once and not any(check.is_wrong for check in judged.checks):
+                self._time(Time(rung.name, self._job.energy_s))
+        except MisfitError as error:
+            self._tell(Judged(rung.name, misfit=str(error)))
+        except Exception as error:
+            traceback.print_exc()
+            self._tell(Judged(rung.name, error=their_error(error, model.user.path, "training")))
+        gc.collect()
+
+    def _prepared_and_judged(self, rung: Rung, model: Opened, judge: Judge | None) -> Judged:
+        if why := rung.only(model):
+            raise MisfitError(why)
+        if model.not_resident and rung.step.batches.needs_resident:
+            raise MisfitError(model.not_resident)
+        sync = self._fence
+        with peak_memory(self._device) as peak:
+            sync()
+            began = time.perf_counter()
+            trainer = Trainer(model.user, model.initial, model.data, model.schedule, rung.step)
+            trainer.run(1)
+            sync()
+            first_step_s = time.perf_counter() - began
+            if trainer.is_captured:  # three steps are warm-up, the next one records
+                began = time.perf_counter()
+                trainer.run(4)
+                sync()
+                first_step_s += time.perf_counter() - began
+            trainer.run(WARM_UP)
+            sync()
+        checks, ratio, same_bits = [], None, False
+        if judge is not None:
+            compared = judge.trainer(rung.step)
+            checks, ratio, same_bits = judge.judged(compared)
+            compared.close()
+            if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
+                checks += judge.masks(trainer)
+        self._prepared[rung.name] = Prepared(trainer, trainer.checkpoint(), first_step_s)
+        trainer.close()
+        return Judged(
+            rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits, first_step_s=first_step_s,
+            peak_mib=peak(), notes=trainer.notes,
+        )  # fmt: skip
+
+    def _time(self, order: Time) -> None:
+        """Time a rung's runs, each from the same checkpoint."""
+        try:
+            self._tell(self._timed(self._prepared[order.rung], order))
+        except Exception as error:
+            traceback.print_exc()
+            self._tell(Failed(order.rung, their_error(error, Path(self._job.model), "training")))
+
+    def _timed(self, prepared: Prepared, order: Time) -> Timed:
+        trainer, clock = prepared.trainer, time.perf_counter
+        if not prepared.steps:
+            trainer.load(prepared.start)
+            trainer.run(WARM_UP)
+            self._fence()
+            began = clock()
+            trainer.run(PROBE)
+            self._fence()
+            prepared.steps = self._steps(trainer, (clock() - began) / PROBE)
+        host, runs, launched = HostMonitor(), [], []
+        gpu_states, host_states = [], []
+        with GpuMonitor() as gpu:
+            gpu.waiting = order.waiting
+            for _ in range(self._job.repeats):
+                trainer.load(prepared.start)
+                trainer.run(WARM_UP)
+                self._fence()
+                host.read()
+                began = clock()
+                trainer.run(prepared.steps)
+                launched.append(clock() - began)
+                self._fence()
+                runs.append(clock() - began)
+                host_states += host.read()
+                gpu_states += gpu.read() if self._device.type == "cuda" else []
+            joules = self._energy(prepared, gpu, order.energy_s) if order.energy_s else None
+        trainer.close()
+        measured = Process(
+            round=self._job.round,
+            prepare_s=prepared.first_step_s,
+            warmups_s=[],
+            runs_s=runs,
+            gpu_runs_s=None,
+            gpu_states=gpu_states,
+            host_states=host_states,
+        )
+        return Timed(order.rung, measured, prepared.steps, launched, joules)
+
+    def _steps(self, trainer: Trainer, step_s: float) -> int:
+        """The steps of a timed run: of some length, within the schedule, and a multiple of a launch's."""
+        left = trainer.schedule.steps - 2 * WARM_UP - trainer.position
+        steps = max(LEAST_STEPS, min(int(RUN_S / step_s), MOST_STEPS, left))
+        at_once = max(1, trainer.launch.steps)
+        return max(at_once, steps // at_once * at_once)
+
+    def _energy(self, prepared: Prepared, gpu: GpuMonitor, seconds: float) -> float | None:
+        """Joules a step of the whole GPU, from so many seconds of training."""
+        trainer, done = prepared.trainer, 0
+        before, began = gpu.energy_j(), time.perf_counter()
+        if before is None:
+            return None
+        while time.perf_counter() - began < seconds:
+            trainer.load(prepared.start)
+            trainer.run(prepared.steps)
+            self._fence()
+            done += prepared.steps
+        after = gpu.energy_j()
+        return None if after is None else (after - before) / done
+
+    def _fence(self) -> None:
+        if self._device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize()
+
+    def _tell(self, message: msgspec.Struct) -> None:
+        self._session.send_bytes(encoded(message))
+
+
+@contextlib.contextmanager
+def peak_memory(device: Any) -> Iterator[Callable[[], float | None]]:
+    """The most that PyTorch takes of the device inside the block, in MiB, beyond what it held before."""
+    import torch
+
+    if device.type != "cuda":
+        yield lambda: None
+        return
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    peaks: list[float] = []
+    yield lambda: peaks[0]
+    peaks.append((torch.cuda.max_memory_allocated() - held) / 2**20)
+
+
+def described(model: Opened, seconds: float) -> ModelRecord:
+    """What a record keeps of the model."""
+    user = model.user
+    return ModelRecord(
+        file=user.path.name,
+        sha256=sha256(user.path.read_bytes()).hexdigest(),
+        parameters=sum(parameter.numel() for parameter in model.initial.parameters()),
+        batch_size=user.batch_size,
+        rows=len(model.data.dataset),
+        steps_per_epoch=len(model.data.dataset) // user.batch_size,
+        optimizer=model.optimizer,
+        moving=model.schedule.moving,
+        has_dropout=model.has_dropout,
+        has_convolution=model.has_convolution,
+        reference="",
+        data=f"{model.data_words}, read in {seconds:.1f} s",
+        notes=[*([model.not_resident] if model.not_resident else []), *model.notes],
+    )
+
+
+def waits_of(model: Opened, judge: Judge) -> list[str]:
+    """The lines of the user's folder that make the host wait in a step, as PyTorch notices them."""
+    import torch
+
+    if model.data.device.type != "cuda":
+        return []
+    trainer = judge.trainer(rung_named("no-item").step)
+    trainer.run(2)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            trainer.run(2)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    trainer.close()
+    folder = model.user.path.resolve().parent
+    places = [(Path(warning.filename), warning.lineno) for warning in seen if "synchroniz" in str(warning.message)]
+    return sorted({f"{file.name}:{line}" for file, line in places if file.resolve().parent == folder})
+
+
+def main(folder: Path) -> int:
+    """Do the job in the folder."""
+    die_with_parent()
+    job = msgspec.json.decode((folder / JOB).read_bytes(), type=TorchJob)
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
+    with Client(job.address, "AF_UNIX") as session:
+        session.send_bytes(str(folder.name).encode())
+        import torch
+
+        warnings.filterwarnings("ignore")  # of compilers and schedulers, on their own choices
+        torch.backends.cuda.matmul.allow_tf32 = False
+        stream: Any = contextlib.nullcontext()
+        if torch.cuda.is_available():
+            stream = torch.cuda.stream(torch.cuda.Stream())  # a graph is recorded on the stream that all steps run on
+        with stream:
+            Worker(job, session).run()
+    return 0
+
+
+def leave_job(job: TorchJob, folder: Path) -> None:
+    """Leave a job in a new folder."""
+    folder.mkdir(parents=True)
+    atomic_write(folder / JOB, msgspec.json.encode(job))
+
+
+if __name__ == "__main__":
+    code = 1
+    with suppress(EOFError, ConnectionError):  # the session has ended
+        code = main(Path(sys.argv[1]))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # skips the teardown of libraries, which may hang or crash

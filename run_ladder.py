@@ -195,12 +195,17 @@ def compare(command: commands.Compare) -> int:
 
 def explain(command: commands.Explain) -> int:
     """Say where the time of a stage goes: in the named run, else in the newest that profiled or timed it."""
+    from ladder.records import torch_run
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import NotTimedError, run_to_explain
+    from reports.render_torch import print_torch_rung
     from reports.terminal.as_json import show
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
 
+    if command.run is not None and torch_run.has_record(command.run):
+        print_torch_rung(torch_run.load(command.run), command.stage, command.form)
+        return 0
     if command.stage_file:
         check_name(command.stage, command.stage_file)
     try:

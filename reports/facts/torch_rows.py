@@ -50,10 +50,8 @@ class TorchRow:
 
     @property
     def label(self) -> str:
-        """Its name in a table, where a rung with a change left out stands below the whole one."""
-        if self.rung.group != "left out":
-            return self.name
-        return f"without {self.name.rpartition('-without-')[2]}"
+        """Its name in a table."""
+        return label(self.rung)
 
     @property
     def worst(self) -> TorchCheck | None:
@@ -99,6 +97,11 @@ class TorchVerdict:
         """Whether no rung is worth writing for these epochs."""
         gain = self.versus_eager
         return self.chosen.name == EAGER or (gain is not None and (gain.is_noise or gain.times <= 1))
+
+
+def label(rung: TorchRung) -> str:
+    """A rung's name in a table, where one with a change left out stands below the whole recipe."""
+    return f"without {rung.name.rpartition('-without-')[2]}" if rung.group == "left out" else rung.name
 
 
 def torch_rows(results: TorchResults) -> list[TorchRow]:
@@ -160,13 +163,22 @@ def ratio(base: TorchRung | None, own: TorchRung, results: TorchResults, steps: 
     """
     if base is None or not base.is_timed or not own.is_timed:
         return None
-    times, own_times = _times(base, results, steps), _times(own, results, steps)
-    known = ratio_of(times, own_times)
-    low, high = min(times.runs_us) / max(own_times.runs_us), max(times.runs_us) / min(own_times.runs_us)
+    base_by_host, by_host = (regime(rung, results) == "host" for rung in (base, own))
+    return _compared(_times(base, steps, by_host=base_by_host), _times(own, steps, by_host=by_host))
+
+
+def live_ratio(base: TorchRung, own: TorchRung) -> Ratio:
+    """The same of two timed rungs' steps before there is a record, with the noise of a host that launches kernels."""
+    return _compared(_times(base, None, by_host=True), _times(own, None, by_host=True))
+
+
+def _compared(base: Times, own: Times) -> Ratio:
+    known = ratio_of(base, own)
+    low, high = min(base.runs_us) / max(own.runs_us), max(base.runs_us) / min(own.runs_us)
     return Ratio(known.times, low, high, known.is_noise)
 
 
-def _times(rung: TorchRung, results: TorchResults, steps: int | None) -> Times:
+def _times(rung: TorchRung, steps: int | None, *, by_host: bool) -> Times:
     """A rung's microseconds per step, its share of the preparation included if the number of steps is given."""
     prepare_us = rung.first_step_s / steps * 1e6 if steps else 0.0
     assert rung.step_us is not None
@@ -174,7 +186,7 @@ def _times(rung: TorchRung, results: TorchResults, steps: int | None) -> Times:
         rung.step_us + prepare_us,
         [process.step_us + prepare_us for process in rung.processes],
         [run / one.steps * 1e6 + prepare_us for one in rung.processes for run in one.measured.runs_s],
-        is_launched_by_host=regime(rung, results) == "host",
+        is_launched_by_host=by_host,
     )
 
 

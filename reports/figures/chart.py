@@ -16,7 +16,8 @@ from reports.figures.style import Colour
 
 ROOM = 74  # pixels on the left of the least dot, for its label
 BESIDE = 44  # pixels on the right of a dot, for its label
-MOST_TICKS, APART = 9, 26  # pixels, for three digits
+MOST_TICKS, APART = 9, 26  # pixels
+LETTER = 3.3  # pixels: half the mean width of a letter below the axis, and some of the gap between two numbers
 HEAD = 7  # pixels: the length of an arrow's head
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
@@ -48,20 +49,30 @@ class LogAxis:
         return max(self.left, min(self.place(value), self.right))
 
     def ticks(self) -> list[float]:
-        """Round numbers on the axis, at most nine: as fine as there is room for."""
+        """Round numbers on the axis, at most nine: as fine as there is room for their labels."""
         for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
             values = [factor * 10.0**power for power in range(-3, FARTHEST_TICK) for factor in factors]
             ticks = [value for value in values if self.left <= self.place(value) <= self.right]
-            gaps = [self.place(later) - self.place(earlier) for earlier, later in pairwise(ticks)]
-            if len(ticks) <= MOST_TICKS and min(gaps, default=APART) >= APART:
+            if len(ticks) <= MOST_TICKS and self._has_room(ticks):
                 break
+        while not self._has_room(ticks):
+            ticks = ticks[::2]
         return ticks
+
+    def _has_room(self, ticks: Sequence[float]) -> bool:
+        """Whether no label comes too near to the next one."""
+        return all(
+            self.place(later) - self.place(earlier) >= max(APART, LETTER * len(f"{earlier:,g}{later:,g}"))
+            for earlier, later in pairwise(ticks)
+        )
 
     def draw(self, canvas: Canvas, top: float, bottom: float) -> None:
         """The grid from top to bottom, and the axis with its numbers below it."""
         for value in self.ticks():
             canvas.line([(self.place(value), top), (self.place(value), bottom)], "grid")
-            canvas.text(self.place(value), bottom + 16, f"{value:,g}", "faint", anchor="middle", look="small")
+            words = f"{value:,g}"
+            middle = min(self.place(value), canvas.width - LETTER * len(words))
+            canvas.text(middle, bottom + 16, words, "faint", anchor="middle", look="small")
         canvas.line([(self.left, bottom), (self.right, bottom)], "faint")
 
 

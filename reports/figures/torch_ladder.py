@@ -7,7 +7,7 @@ from itertools import groupby
 
 from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
-from reports.facts.torch_rows import FUSED, TorchRow, machine, torch_rows
+from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
 from reports.figures.chart import BESIDE, ROOM, LogAxis, Mark, draw_label, draw_mark
 from reports.figures.ladder import LadderLayout
@@ -46,13 +46,13 @@ def headline(results: TorchResults) -> str:
     fastest = min(exact or rows, key=_median_us, default=None)
     if fastest is None:
         return "No rung was timed in this run"
-    first, best = _median_us(rows[0]), _median_us(fastest)
-    if fastest is rows[0]:
-        return f"{numbers.microseconds(first)} us per step"
-    by_name = {row.name: row for row in rows}
-    over = [name for name in dict.fromkeys((rows[0].name, FUSED)) if name in by_name and name != fastest.name]
-    gains = [f"{numbers.ratio(_median_us(by_name[name]) / best)} over {name}" for name in over]
-    return f"{numbers.microseconds(first)} to {numbers.microseconds(best)} us per step: {', '.join(gains)}"
+    first, best = (numbers.microseconds(_median_us(row)) for row in (rows[0], fastest))
+    over = [row for row in rows if row is rows[0] or row.name == FUSED]
+    known = [(row.name, ratio(row.rung, fastest.rung, results)) for row in over if row is not fastest]
+    gains = [
+        f"{numbers.ratio(gain.times)} over {name}" for name, gain in known if gain is not None and not gain.is_noise
+    ]
+    return f"{first} to {best} us per step: {', '.join(gains)}" if gains else f"{first} us per step"
 
 
 def _median_us(row: TorchRow) -> float:
@@ -104,7 +104,8 @@ def _draw_row(
         canvas.text(layout.left, middle - 12, row.name, look="mono halo")
         canvas.text(layout.right, middle - 12, time, anchor="end", look="bold halo")
         draw_mark(canvas, mark, middle, axis)
-        canvas.text(layout.left, middle + 18, speedup(row), "faint", look="small halo")
+        if told := speedup(row):
+            canvas.text(layout.left, middle + 18, told, "faint", look="small halo")
         return
     canvas.text(layout.left - 14, middle + 4, row.name, anchor="end", look="mono")
     draw_label(canvas, time, middle, axis.place(own_us.median), draw_mark(canvas, mark, middle, axis), layout.words)

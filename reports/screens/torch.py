@@ -38,9 +38,11 @@ TONES: dict[str, Tone] = {
     "crashed": "bad", "stopped": "doubtful", "SLOWER": "bad", "FASTER": "good", "AMBIGUOUS": "doubtful",
 }  # fmt: skip
 PRECISIONS: dict[TorchPrecision, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bfloat16"}
-GROUPS = {"left out": "The recipe with one change left out", "instead": "Common recipes, for comparison"}
+GROUPS = {"left out": "One change left out", "instead": "Common recipes, for comparison"}
 ABOUT = "~"  # before a speedup within noise
 NEVER = "never"
+CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is what a rung did
+NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
     "The time per step is the median over processes, and each range is that of single runs. A speedup says how many "
     f"times as fast a step is; {ABOUT} marks one within noise. The error ratio is the distance of the parameters from "
@@ -58,10 +60,8 @@ Text = Callable[[TorchRow], str]
 def run_screen(results: TorchResults, programs: Programs | None = None) -> Screen:
     """The whole run; `programs` are those that the run's folder holds."""
     rows, verdict = torch_rows(results), torch_verdict(results)
-    blocks: list[Block] = [
-        Sentences([" ".join(verdict_sentences(results, verdict, programs))], "strong"),
-        Sentences([_subject(results)]),
-    ]
+    first, *others = verdict_sentences(results, verdict, programs)
+    blocks: list[Block] = [Sentences([first], "strong"), Sentences([*others, _subject(results)])]
     if any(row.step_us for row in rows):
         title = "Microseconds per step of each rung, with an arrow from its parent"
         blocks.append(Figure("ladder.svg", title, lambda layout: torch_ladder(results, layout)))
@@ -109,7 +109,7 @@ def verdict_sentences(
 def _gains(verdict: TorchVerdict) -> str:
     """The speedups of the whole training over both baselines, since the naive loop alone flatters."""
     over = ((verdict.versus_eager, "eager mode"), (verdict.versus_fused, f"`{FUSED}`"))
-    gains = [gain.as_fast_as(name, spread=False) for gain, name in over if gain is not None]
+    gains = [gain.as_fast_as(name) for gain, name in over if gain is not None]
     return f"{numbers.listing(gains)}, preparation included" if gains else "fastest"
 
 
@@ -143,10 +143,10 @@ def run_table(rows: Sequence[TorchRow]) -> Table:
     return Table(
         [
             Column("rung", [row.label for row in rows], 0),
-            Column("parent", [row.rung.parent or "" for row in rows], 7),
             Column(bare.header, bare.cells, 0, is_number=True, wider=spread),
-            over("parent", 2, lambda row: row.versus_parent),
             over("eager", 1, lambda row: row.versus_eager),
+            over("parent", 2, lambda row: row.versus_parent),
+            Column("parent", [row.rung.parent or "" for row in rows], 7),
             number("error\nratio", 6, _error_ratio),
             Column("check", checked.cells, 1, tones=TONES, wider=bits),
             number("first\nstep", 5, lambda row: numbers.seconds(row.first_step_s)),
@@ -186,15 +186,20 @@ def _reasons(rows: Sequence[TorchRow]) -> Iterator[Block]:
     rough = [row for row in rows if row.rung.status == "less exact"]
     if reasons or rough:
         yield Heading("Refused, wrong or less exact")
-        refused = [
-            f"{_names(names)} {'is' if len(names) == 1 else 'are'} {STATUS[status].removeprefix('is ')}: {_ended(why)}"
-            if status not in ("crashed", "stopped")
-            else f"{_names(names)} {status}: {_ended(why)}"
+        told = [
+            f"{_names(names)} {_is(names) if status in CALLED else ''}{STATUS[status]} ({_reason(why)})."
             for (status, why), names in reasons.items()
         ]
-        yield Sentences(
-            refused + [f"`{row.label}` is less exact: {_ended(row.rung.reason)}" for row in rough], is_list=True
-        )
+        told += [f"`{row.label}` is less exact ({_reason(row.rung.reason)})." for row in rough]
+        yield Sentences(told, is_list=True)
+
+
+def _reason(text: str) -> str:
+    return text.rstrip(".") or NO_REASON
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is " if len(names) == 1 else "are "
 
 
 def _names(names: Sequence[str]) -> str:
@@ -203,7 +208,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _ended(text: str) -> str:
     """A reason as the end of a sentence."""
-    return f"{text.rstrip('.')}." if text else "the record gives no reason."
+    return f"{_reason(text)}."
 
 
 def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> Iterator[Block]:

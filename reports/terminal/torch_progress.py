@@ -11,11 +11,13 @@ from rich.text import Text
 
 from ladder.records.torch_run import RIGHT, TorchRung
 from reports.facts import numbers
+from reports.facts.torch_rows import label, live_ratio
 from reports.terminal.console_layout import STATUS_STYLE, is_live, say, standard
 
 NAME, TIME, SPEEDUP = 24, 9, 9  # columns of the terminal
 STYLES = {**STATUS_STYLE, "less exact": "yellow", "wrong": "bold red", "refused": "dim", "stopped": "yellow"}
 AS_EXACT = "as exact"
+ABOUT = "~"  # before a speedup within noise
 
 
 class TorchView:
@@ -53,21 +55,24 @@ class TorchView:
             self._status.update(Text(text, no_wrap=True, overflow="ellipsis"))
 
     def row(self, rung: TorchRung, eager: TorchRung | None) -> None:
-        """Print a rung's line once: its time, its speedup over eager mode, its check; later processes print nothing."""
+        """Print a rung's line: time, speedup over eager mode and check; its later processes print nothing."""
         has_result = rung.is_timed or rung.status not in RIGHT
         if rung.name in self._shown or not has_result:
             return
         if not self._shown:
-            header = f"{'rung':<{NAME}}{'us/step':>{TIME}}{'of eager':>{SPEEDUP}}  check"
+            header = f"{'rung':<{NAME}}{'us/step':>{TIME}}{'speedup':>{SPEEDUP}}  check"
             self._console.print(Text(header, "bold"), soft_wrap=True)
         self._shown.add(rung.name)
+        name = f"{label(rung):<{NAME}}"
         if rung.step_us is None:
-            say(self._console, f"{rung.status}: {rung.reason}", STYLES[rung.status], first=f"{rung.name:<{NAME}}")
+            say(self._console, f"{rung.status}: {rung.reason}", STYLES[rung.status], first=name)
             return
-        gain = eager.step_us / rung.step_us if eager is not None and eager.step_us is not None else None
-        times = numbers.ratio(gain) if rung.name != (eager.name if eager is not None else "") else numbers.MISSING
+        speedup = numbers.MISSING
+        if eager is not None and eager.is_timed and eager.name != rung.name:
+            gain = live_ratio(eager, rung)
+            speedup = f"{ABOUT if gain.is_noise else ''}{numbers.ratio(gain.times)}"
+        line = Text(f"{name}{numbers.microseconds(rung.step_us):>{TIME}}{speedup:>{SPEEDUP}}  ")
         checked = AS_EXACT if rung.status == "passed" else rung.status
-        line = Text(f"{rung.name:<{NAME}}{numbers.microseconds(rung.step_us):>{TIME}}{times:>{SPEEDUP}}  ")
         self._console.print(line.append(checked, STYLES[rung.status]), soft_wrap=True)
 
     def end(self) -> None:

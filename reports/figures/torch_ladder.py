@@ -9,7 +9,7 @@ from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
-from reports.figures.chart import BESIDE, ROOM, LogAxis, Mark, draw_label, draw_mark
+from reports.figures.chart import BESIDE, ROOM, LogAxis, Mark, draw_mark
 from reports.figures.ladder import LadderLayout
 from reports.figures.style import Colour
 
@@ -18,7 +18,7 @@ ROW, PHONE_ROW = 36, 58  # pixels: the height of a rung with two lines of words,
 KEY = 7  # pixels between a heading and the dot of its colour
 AXIS = "microseconds per step, log scale (left is faster)"
 CAPTION = "Arrow: from the parent, dotted within noise. Band: fastest to slowest run."
-PHONE_CAPTION = "Arrow: from the parent, dotted within noise."
+PHONE_CAPTION = "Arrow: from the parent, dotted in noise. Band: runs."
 INSTEAD = "instead"
 HEADINGS: dict[str, tuple[str, Colour]] = {
     "CPU": ("The CPU runs every operation", "host"),
@@ -95,11 +95,11 @@ def _draw_row(
     canvas: Canvas, row: TorchRow, middle: float, axis: LogAxis, layout: LadderLayout, colour: Colour
 ) -> None:
     """A rung: its name, arrow, spread, dot and time, and its speedup above the words on its change."""
-    own_us, time = row.step_us, numbers.microseconds(_median_us(row))
-    assert own_us is not None
+    assert row.step_us is not None
+    time = numbers.microseconds(row.step_us.median)
     start = row.parent_us.median if row.parent_us is not None else None
     is_noise = row.versus_parent is not None and row.versus_parent.is_noise
-    mark = Mark(own_us, start, colour, is_noise=is_noise, is_hollow=_kind(row) == INSTEAD)
+    mark = Mark(row.step_us, start, colour, is_noise=is_noise, is_hollow=_kind(row) == INSTEAD)
     if layout.words is None:
         canvas.text(layout.left, middle - 12, row.name, look="mono halo")
         canvas.text(layout.right, middle - 12, time, anchor="end", look="bold halo")
@@ -108,7 +108,8 @@ def _draw_row(
             canvas.text(layout.left, middle + 18, told, "faint", look="small halo")
         return
     canvas.text(layout.left - 14, middle + 4, row.name, anchor="end", look="mono")
-    draw_label(canvas, time, middle, axis.place(own_us.median), draw_mark(canvas, mark, middle, axis), layout.words)
+    low, _ = draw_mark(canvas, mark, middle, axis)
+    canvas.text(low - 5, middle + 4, time, anchor="end", look="bold halo")  # spreads leave no room on the right
     lines = [line for line in (speedup(row), row.rung.words) if line]
     for number, line in enumerate(lines):
         canvas.text(layout.words, middle + 4 - 7 * (len(lines) - 1) + 14 * number, line, "faint", look="small")

@@ -124,6 +124,25 @@ def test_a_gain_within_noise_is_no_reason_to_leave_eager_mode() -> None:
     assert not verdict.stays_eager
 
 
+def test_a_rung_that_is_faster_by_its_median_alone_is_not_recommended() -> None:
+    rung = a_rung("no-item", "eager", 2000.0, changes=["eager", "no-item"])
+    noisy = with_rung(
+        a_torch_run(rungs=[RUN.rungs[0], rung]), "no-item", processes=[a_process(2300.0), a_process(2610.0)]
+    )
+    verdict = torch_verdict(noisy)
+    assert verdict is not None
+    assert verdict.chosen.name == "no-item"
+    assert verdict.stays_eager
+
+
+def test_a_rung_that_has_paid_off_is_not_named_as_one_for_later() -> None:
+    slow = [rung for rung in RUN.rungs if rung.name in ("eager", "compiled-graph")]
+    verdict = torch_verdict(a_torch_run(epochs=48, rungs=slow))  # it pays off after 47.4, and saves less than 5 %
+    assert verdict is not None
+    assert verdict.stays_eager
+    assert verdict.later is None
+
+
 def test_a_verdict_that_stays_in_eager_mode_names_the_rung_that_pays_off_first() -> None:
     slow = [rung for rung in RUN.rungs if rung.name in ("eager", "compile", "compiled-graph")]
     verdict = torch_verdict(a_torch_run(epochs=1, rungs=slow))

@@ -14,16 +14,18 @@ from tests.reports.torch_sample import a_process, a_rung, a_torch_run, with_rung
 
 RUN = a_torch_run()
 ONE = a_torch_run(rungs=RUN.rungs[:1])
-FAR = a_torch_run(
-    rungs=[
+
+
+def every_rung(ratio: float) -> TorchResults:
+    """A run of every rung, each so many times as fast as the one before, with the scatter of eager mode."""
+    rungs = [
         a_rung(
-            rung.name, rung.parent.name if rung.parent else None, 98_765.4 / 3**number, spread=1.9, words=rung.words,
-            changes=rung.changes, group=rung.group,
+            rung.name, rung.parent.name if rung.parent else None, 98_765.4 / ratio**number, spread=1.9,
+            words=rung.words, changes=rung.changes, group=rung.group,
         )
         for number, rung in enumerate(RUNGS.values())
-    ],
-    file="a_model_with_a_rather_long_name.py",
-)  # fmt: skip
+    ]  # fmt: skip
+    return a_torch_run(rungs=rungs, file="a_model_with_a_rather_long_name.py")
 
 
 def dots(run: TorchResults) -> dict[str, float]:
@@ -35,7 +37,7 @@ def dots(run: TorchResults) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("layout", [FILE, PAGE, PHONE], ids=["file", "page", "phone"])
-@pytest.mark.parametrize("run", [RUN, ONE, FAR], ids=["sample", "one rung", "every rung"])
+@pytest.mark.parametrize("run", [RUN, ONE, every_rung(1.05), every_rung(1.25), every_rung(3)])
 def test_no_label_covers_another_or_is_cut(run: TorchResults, layout: LadderLayout) -> None:
     assert_texts_apart(torch_ladder(run, layout).svg())
 

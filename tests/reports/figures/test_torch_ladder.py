@@ -83,6 +83,8 @@ def test_the_headline_counts_rungs_as_exact_alone_and_claims_nothing_within_nois
     assert headline(alike) == "2,613 us per step"
     faster = with_rung(alike, "no-item", processes=[a_process(1000.0), a_process(1010.0)])
     assert headline(faster) == "2,613 to 1,005 us per step: 2.60x over eager"
+    recipe = with_rung(RUN, "graphed-callables", processes=[a_process(10.0)])
+    assert headline(recipe) == headline(RUN)
     assert headline(a_torch_run(rungs=[])) == "No rung was timed in this run"
 
 

@@ -133,12 +133,12 @@ def torch(command: commands.Torch) -> int:
         return 0
     if command.dry_run:
         return _torch_plan(command)
+    from ladder.torch_model.session import opened
+
     from ladder.options.continuation import interrupted, resumable
     from ladder.torch_model import export
-    from ladder.torch_model.session import opened
-    from reports.render_torch import render_torch
+    from reports.render_torch import print_torch, render_torch
     from reports.terminal.console_layout import aside
-    from reports.terminal.print_torch import print_torch, print_torch_check
     from reports.terminal.torch_progress import TorchView
 
     export.check_target(command.write)
@@ -151,8 +151,7 @@ def torch(command: commands.Torch) -> int:
             return interrupted(command, session.folder, view.note)
         written = export.write(command, results, session.folder)
         render_torch(results, session.folder)
-    show = print_torch_check if command.check else print_torch
-    show(results, session.folder, command.form)
+    print_torch(results, session.folder, command.form)
     if command.write:
         print(export.told(command.write, written), file=sys.stderr)
     return 1 if any(rung.status in ("wrong", "crashed") for rung in results.rungs) else 0

@@ -30,7 +30,7 @@ PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where prog
 
 def render_torch(results: TorchResults, folder: Path) -> None:
     """Write `report.md`, `report.html` and `figures/ladder.svg` into the folder; OSError if it is not writable."""
-    screen = run_screen(results, programs(folder))
+    screen = torch_screen(results, folder)
     figures = folder / "figures"
     if figures.is_symlink():
         raise ReportError(f"{figures}: a link, which could lead anywhere; remove it, then repeat the command")
@@ -40,6 +40,13 @@ def render_torch(results: TorchResults, folder: Path) -> None:
             atomic_write(figures / block.file, block.draw(LAYOUT).svg())
     atomic_write(folder / "report.md", markdown(screen))
     atomic_write(folder / PAGE, page(screen, FILE))
+
+
+def torch_screen(results: TorchResults, folder: Path | None) -> Screen:
+    """The screen of a run, or of one that was judged alone."""
+    if results.settings.is_check:
+        return check_screen(results)
+    return run_screen(results, programs(folder) if folder is not None else None)
 
 
 def programs(folder: Path) -> Programs | None:
@@ -53,17 +60,12 @@ def programs(folder: Path) -> Programs | None:
 def print_torch(
     results: TorchResults, folder: Path | None, form: Form = "table", console: Console | None = None
 ) -> None:
-    """Print the run, and where its report is."""
-    _print(run_screen(results, programs(folder) if folder is not None else None), form, console)
+    """Print the run, or its check, and where its report is."""
+    _print(torch_screen(results, folder), form, console)
     if folder is not None and form == "table":
         console = standard(console)
         console.print()
         print_link(console, folder, "Report  ")
-
-
-def print_torch_check(results: TorchResults, form: Form = "table", console: Console | None = None) -> None:
-    """Print whether each rung is right."""
-    _print(check_screen(results), form, console)
 
 
 def print_torch_rung(results: TorchResults, name: str, form: Form = "table", console: Console | None = None) -> None:
@@ -85,7 +87,7 @@ def report_torch(path: Path, form: Form = "table") -> None:
 def torch_page(path: Path) -> str:
     """The page of the run in a file or folder."""
     folder = path if path.is_dir() else path.parent
-    return page(run_screen(load(path), programs(folder)), FILE)
+    return page(torch_screen(load(path), folder), FILE)
 
 
 def compare_torch(

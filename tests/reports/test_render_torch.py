@@ -3,10 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import run_ladder
 from ladder.records.torch_run import TorchResults, save
-from reports.render_torch import FAST, PLAIN, print_torch_check, programs, render_torch
+from reports.render_torch import FAST, PLAIN, programs, render_torch
 from reports.report_error import ReportError
 from tests.reports.torch_sample import a_process, a_torch_run, with_rung
 
@@ -77,6 +78,9 @@ def test_open_shows_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert "step-graph" in opened[0].read_text(encoding="utf-8")
 
 
-def test_check_prints_each_rungs_status(capsys: pytest.CaptureFixture[str]) -> None:
-    print_torch_check(RUN)
+def test_a_run_that_was_judged_alone_shows_its_checks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judged = a_torch_run(is_check=True, rungs=[replace(rung, processes=[]) for rung in RUN.rungs])
+    assert run_ladder.main(["report", saved(tmp_path, judged)]) == 0
     assert "5.0e-01" in capsys.readouterr().out
+    assert not (tmp_path / "figures").exists()
+    assert "5.0e-01" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -247,7 +247,17 @@ def _findings(results: TorchResults, rows: Sequence[TorchRow]) -> Iterator[Block
     yield Heading("Notes")
     notes = [*_on_reference(results), *results.model.notes]
     notes += [f"`{row.label}`: {_ended(note)}" for row in rows for note in row.rung.notes]
-    yield Sentences([*notes, *_on_time(results)], is_list=True)
+    yield Sentences([*notes, *_disturbed(rows), *_on_time(results)], is_list=True)
+
+
+def _disturbed(rows: Sequence[TorchRow]) -> Iterator[str]:
+    """The rungs whose times other work may have changed."""
+    for row in rows:
+        disturbed = [process.measured.disturbed for process in row.rung.processes if process.measured.disturbed]
+        if disturbed:
+            reasons = numbers.listing(dict.fromkeys(reason for reasons in disturbed for reason in reasons))
+            share = f"{len(disturbed)} of {len(row.rung.processes)}"
+            yield f"`{row.label}` keeps its time, though other work disturbed it in {share} processes: {reasons}."
 
 
 def _on_reference(results: TorchResults) -> Iterator[str]:

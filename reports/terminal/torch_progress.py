@@ -27,7 +27,7 @@ class TorchView:
         self._console = standard(console)
         self._status: Status | None = None
         self._doing = ""
-        self._shown: set[str] = set()  # rungs whose line is printed
+        self._shown: set[tuple[str, str, bool]] = set()  # rungs with what was printed of them
 
     def __enter__(self) -> Self:
         return self
@@ -56,24 +56,24 @@ class TorchView:
 
     def row(self, rung: TorchRung, eager: TorchRung | None) -> None:
         """Print a rung's line: time, speedup over eager mode and check; its later processes print nothing."""
-        has_result = rung.is_timed or rung.status not in RIGHT
-        if rung.name in self._shown or not has_result:
+        line = rung.name, rung.status, rung.is_timed
+        if line in self._shown:
             return
         if not self._shown:
             header = f"{'rung':<{NAME}}{'us/step':>{TIME}}{'speedup':>{SPEEDUP}}  check"
             self._console.print(Text(header, "bold"), soft_wrap=True)
-        self._shown.add(rung.name)
+        self._shown.add(line)
         name = f"{label(rung):<{NAME}}"
-        if rung.step_us is None:
+        if rung.status not in RIGHT:
             say(self._console, f"{rung.status}: {rung.reason}", STYLES[rung.status], first=name)
             return
         speedup = numbers.MISSING
-        if eager is not None and eager.is_timed and eager.name != rung.name:
+        if eager is not None and eager.is_timed and rung.is_timed and eager.name != rung.name:
             gain = live_ratio(eager, rung)
             speedup = f"{ABOUT if gain.is_noise else ''}{numbers.ratio(gain.times)}"
-        line = Text(f"{name}{numbers.microseconds(rung.step_us):>{TIME}}{speedup:>{SPEEDUP}}  ")
+        text = Text(f"{name}{numbers.microseconds(rung.step_us):>{TIME}}{speedup:>{SPEEDUP}}  ")
         checked = AS_EXACT if rung.status == "passed" else rung.status
-        self._console.print(line.append(checked, STYLES[rung.status]), soft_wrap=True)
+        self._console.print(text.append(checked, STYLES[rung.status]), soft_wrap=True)
 
     def end(self) -> None:
         """Remove the line of what goes on."""

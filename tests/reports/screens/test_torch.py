@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.torch_run import TorchResults
 from reports.facts.torch_comparison import compare_torch_runs
@@ -99,6 +100,16 @@ def test_lines_that_wait_and_notes_are_shown() -> None:
     assert "`my_model.py:41`" in told
     assert RUN.model.notes[0] in told
     assert any(text.startswith("`step-graph`") and RUN.rungs[7].notes[0].rstrip(".") in text for text in told)
+
+
+def test_a_disturbed_time_says_so() -> None:
+    calm = a_process(200.0)
+    disturbed = replace(calm, measured=replace(calm.measured, disturbed=["the clock fell"]))
+    run = with_rung(RUN, "step-graph", processes=[calm, disturbed])
+    told = [text for block in blocks(run_screen(run), Sentences) for text in block.texts if "the clock fell" in text]
+    assert len(told) == 1
+    assert "`step-graph`" in told[0]
+    assert "1 of 2" in told[0]
 
 
 def test_the_check_shows_the_worst_check_and_no_time() -> None:

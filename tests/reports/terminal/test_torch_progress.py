@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from reports.terminal.torch_progress import TorchView
 from tests.reports.terminal.screens import screen, too_wide
-from tests.reports.torch_sample import a_process, a_rung, a_torch_run
+from tests.reports.torch_sample import a_rung, a_torch_run
 
 RUN = a_torch_run()
 
@@ -38,18 +39,18 @@ def test_a_rung_without_a_time_shows_its_reason() -> None:
     assert RUN.rungs[10].reason in line
 
 
-def test_a_rung_that_is_judged_and_not_yet_timed_waits() -> None:
+def test_a_rung_that_is_judged_alone_shows_its_check_and_no_time() -> None:
     judged, timed = a_rung("eager", None, None), a_rung("eager", None, 100.0)
 
     def shows(console: Console) -> None:
         view = TorchView(console)
-        view.row(judged, None)
-        view.row(timed, None)
-        view.row(a_rung("no-item", "eager", None, processes=[a_process(50.0)]), None)
+        for rung in (judged, judged, timed, timed, replace(timed, status="crashed", reason="it ended")):
+            view.row(rung, None)
 
-    text = screen(shows, 80)
-    assert len(lines(text, "eager")) == 1
-    assert lines(text, "no-item")[0].split()[2] == "-"
+    first, second, third = lines(screen(shows, 80), "eager")
+    assert first.split() == ["eager", "-", "-", "as", "exact"]
+    assert second.split()[1] == "100"
+    assert "it ended" in third
 
 
 def test_a_terminal_redraws_what_goes_on_and_removes_it() -> None:

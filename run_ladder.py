@@ -133,12 +133,12 @@ def torch(command: commands.Torch) -> int:
         return 0
     if command.dry_run:
         return _torch_plan(command)
+    from ladder.torch_model.session import opened
+
     from ladder.options.continuation import interrupted, resumable
     from ladder.torch_model import export
-    from ladder.torch_model.session import opened
-    from reports.render_torch import render_torch
+    from reports.render_torch import print_torch, render_torch
     from reports.terminal.console_layout import aside
-    from reports.terminal.print_torch import print_torch, print_torch_check
     from reports.terminal.torch_progress import TorchView
 
     export.check_target(command.write)
@@ -151,8 +151,7 @@ def torch(command: commands.Torch) -> int:
             return interrupted(command, session.folder, view.note)
         written = export.write(command, results, session.folder)
         render_torch(results, session.folder)
-    show = print_torch_check if command.check else print_torch
-    show(results, session.folder, command.form)
+    print_torch(results, session.folder, command.form)
     if command.write:
         print(export.told(command.write, written), file=sys.stderr)
     return 1 if any(rung.status in ("wrong", "crashed") for rung in results.rungs) else 0
@@ -195,12 +194,17 @@ def compare(command: commands.Compare) -> int:
 
 def explain(command: commands.Explain) -> int:
     """Say where the time of a stage goes: in the named run, else in the newest that profiled or timed it."""
+    from ladder.records import torch_run
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import NotTimedError, run_to_explain
+    from reports.render_torch import print_torch_rung
     from reports.terminal.as_json import show
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
 
+    if command.run is not None and torch_run.has_record(command.run):
+        print_torch_rung(torch_run.load(command.run), command.stage, command.form)
+        return 0
     if command.stage_file:
         check_name(command.stage, command.stage_file)
     try:

@@ -12,6 +12,7 @@ from ladder.records.program import atomic_write
 from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
+from ladder.records.torch_run import has_record
 from reports.compare.run_lookup import newest_run, recorded_like
 from reports.explorer import browser
 from reports.explorer.page import render
@@ -26,6 +27,7 @@ from reports.figures.study_figures import seeds_of, study_figures
 from reports.markdown.run_report import report
 from reports.markdown.study_report import ABLATION, ablation_figure_name, study_csv, study_report
 from reports.markdown.tables import FIGURE_TITLES
+from reports.render_torch import report_torch, torch_page
 from reports.report_error import ReportError
 from reports.terminal.as_json import Form, show
 from reports.terminal.print_run import print_results
@@ -82,6 +84,9 @@ def report_again(path: Path, reference: Path, form: Form = "table") -> None:
     Raises ResultsError for a file that cannot be read, and, once the run is printed, OSError if the folder is not
     writable.
     """
+    if has_record(path):
+        report_torch(path, form)
+        return
     if path.name == INDEX:
         path = path.parent
     if (path / INDEX).exists():
@@ -110,8 +115,12 @@ def show_page(path: Path | None, runs: Path, reference: Path) -> None:
     """
     path = path or newest_run(runs, reference)
     folder = path if path.is_dir() else path.parent
-    is_study = (folder / INDEX).exists()
-    text = render_study_page(load_results(folder)) if is_study else _page(load(path), folder, reference)
+    if has_record(path):
+        text = torch_page(path)
+    elif (folder / INDEX).exists():
+        text = render_study_page(load_results(folder))
+    else:
+        text = _page(load(path), folder, reference)
     page = folder / PAGE
     try:
         atomic_write(page, text)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ladder.records.torch_run import has_record
 from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import compare_machines
 from reports.compare.many_studies import compare_studies
 from reports.compare.run_lookup import named_runs, named_studies
 from reports.facts.two_runs import THRESHOLD, CannotCompareError, compare
+from reports.render_torch import compare_torch
 
 
 def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: float | None, strict: bool) -> int:
@@ -18,6 +20,8 @@ def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: f
     Returns 0 without a regression, 1 with one, 2 for a strict doubt; several runs, or studies, are not judged. Raises
     CannotCompareError, and ResultsError for a file that cannot be read.
     """
+    if any(has_record(Path(name)) for name in names):
+        return compare_torch(names, form, threshold, strict=strict)
     studies = named_studies(names)
     runs = [] if studies else named_runs(names, reference)
     if len(runs) == 2:

@@ -41,6 +41,21 @@ def microseconds(value: float | None) -> str:
     return MISSING if value is None else _digits(value)
 
 
+def spread_microseconds(spread: Spread | None) -> str:
+    """A median of microseconds with its ends, in the median's decimals: `36.8 (35.9-40.2)`."""
+    if spread is None:
+        return MISSING
+    decimals = _decimals(spread.median)
+    return f"{microseconds(spread.median)} ({spread.min:,.{decimals}f}-{spread.max:,.{decimals}f})"
+
+
+def rough(value: float | None) -> str:
+    """An estimated number with two significant digits: `0`, `0.42`, `25`, `1,200`."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    return "0" if value == 0 else _digits(float(f"{value:.2g}"), 2)
+
+
 def bars(values: Sequence[float | None], low: float, high: float) -> str:
     """Values as bars between two ends: `▁▃▇█`; a missing one as a dot."""
     height = (len(BARS) - 1) / ((high - low) or 1.0)

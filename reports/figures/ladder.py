@@ -5,11 +5,10 @@ Above the rungs, a hollow dot a reference: the times of PyTorch and JAX that a r
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from urllib.parse import quote
 
 from ladder.records.exactness import precision_class
@@ -22,16 +21,13 @@ from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words, regi
 from reports.facts.run_table import MARKS, disturbed_mark, name_of
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
+from reports.figures.chart import BESIDE, ROOM, LogAxis, Mark, draw_label, draw_mark
 from reports.figures.style import PIXELS, Colour, subject
 
 FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the axis
 HEADING, BOTTOM = 30, 62  # pixels
-ROOM = 74  # pixels on the left of the fastest dot, for its time
-MOST_TICKS, APART = 9, 26  # pixels, for three digits
-BESIDE = 44  # pixels on the right of a dot, for its time
-HEAD = 7  # pixels: the length of an arrow's head
-HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
+AXIS = "microseconds a training step, log scale (left is faster)"
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
@@ -112,17 +108,14 @@ def drawn(results: Results, layout: LadderLayout = FILE) -> Canvas:
     has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in every)
     height = bottom + BOTTOM + LABEL * has_marks
     canvas = Canvas(layout.width, height, f"{title}: {subject(results)}", description)
-    place = _scale([end for dot in every for end in (dot.step_us.min, dot.step_us.max)], layout)
+    axis = _axis([end for dot in every for end in (dot.step_us.min, dot.step_us.max)], layout)
     if not layout.is_page:
         canvas.text(12, 24, title, look="bold large")
         canvas.text(12, 44, subject(results), "faint")
-    for value in _ticks(place, layout):
-        canvas.line([(place(value), layout.top - 6), (place(value), bottom)], "grid")
-        canvas.text(place(value), bottom + 16, f"{value:,g}", "faint", anchor="middle", look="small")
-    canvas.line([(layout.left, bottom), (layout.right, bottom)], "faint")
+    axis.draw(canvas, layout.top - 6, bottom)
     for index, (winner, words) in enumerate(lines):
         above = layout.top - 14 - LABEL * (len(lines) - 1 - index)
-        _reference_line(canvas, winner, words, place, (above, bottom), layout, DASHES[index % len(DASHES)])
+        _reference_line(canvas, winner, words, axis.place, (above, bottom), layout, DASHES[index % len(DASHES)])
     top = float(layout.top)
     for name, members in groups:
         canvas.text(layout.left, top + 19, HEADINGS[name] if name else REFERENCES, COLOURS[name], look="bold halo")
@@ -131,10 +124,9 @@ def drawn(results: Results, layout: LadderLayout = FILE) -> Canvas:
             with ExitStack() as within:
                 if layout.is_page and dot in shown:
                     _link(canvas, within, dot, results, top, layout)
-                _draw_rung(canvas, dot, top + layout.row / 2, place, layout)
+                _draw_rung(canvas, dot, top + layout.row / 2, axis, layout)
             top += layout.row
-    axis = "microseconds a training step, log scale (left is faster)"
-    canvas.text(layout.left, bottom + 34, axis, "faint", look="small")
+    canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
     caption = " ".join(_caption(results, every, layout))
     canvas.text(layout.left if layout.is_page else 12, bottom + 52, caption, "faint", look="small")
     if has_marks:
@@ -186,24 +178,9 @@ def _description(results: Results, shown: Sequence[Dot]) -> str:
     return f"Microseconds a training step: {', '.join(times)}.{line}"
 
 
-def _scale(values: Sequence[float], layout: LadderLayout) -> Callable[[float], float]:
-    """From us/step to pixels, with room for the fastest rung's time on its left."""
-    length = layout.right - layout.left
-    low, high = math.log(min(values)), math.log(max(values) * 1.12)
-    share = (ROOM if layout.words else BESIDE / 2) / length
-    low -= (high - low) * share / (1 - share)
-    return lambda value: layout.left + (math.log(value) - low) / (high - low) * length
-
-
-def _ticks(place: Callable[[float], float], layout: LadderLayout) -> list[float]:
-    """Round numbers on the axis, at most nine: as fine as there is room for."""
-    for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
-        values = [factor * 10.0**power for power in range(-3, 9) for factor in factors]
-        ticks = [value for value in values if layout.left <= place(value) <= layout.right]
-        gaps = [place(later) - place(earlier) for earlier, later in pairwise(ticks)]
-        if len(ticks) <= MOST_TICKS and min(gaps, default=APART) >= APART:
-            break
-    return ticks
+def _axis(values: Sequence[float], layout: LadderLayout) -> LogAxis:
+    """The axis of us/step, with room for the fastest rung's time on its left."""
+    return LogAxis.of(values, layout.left, layout.right, ROOM if layout.words else BESIDE / 2)
 
 
 def _reference_lines(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> list[tuple[Lead, str]]:
@@ -248,31 +225,22 @@ def _reference_line(
     canvas.text(middle, above, words, "reference", anchor="middle", look="halo")
 
 
-def _draw_rung(canvas: Canvas, dot: Dot, middle: float, place: Callable[[float], float], layout: LadderLayout) -> None:
+def _draw_rung(canvas: Canvas, dot: Dot, middle: float, axis: LogAxis, layout: LadderLayout) -> None:
     """A rung: name, arrow, spread, dot, time and words."""
-    colour, own = COLOURS[dot.regime], dot.step_us
-    at, time = place(own.median), numbers.microseconds(own.median) + disturbed_mark(dot.stage)
+    time = numbers.microseconds(dot.step_us.median) + disturbed_mark(dot.stage)
     if layout.words is None:
         canvas.text(layout.left, middle - 6, name_of(dot.stage), look="mono halo")
         middle += 8
     else:
         canvas.text(layout.left - 14, middle + 4, name_of(dot.stage), anchor="end", look="mono")
-    begin, end = place(own.min), place(own.max)
-    reach = [begin, at - 4.5, end, at + 4.5]  # what the time must not cover
     with canvas.group(class_="measured") if layout.is_page else nullcontext():
-        if dot.parent_us is not None:
-            start = max(layout.left, min(place(dot.parent_us.median), layout.right))
-            _arrow(canvas, start, at, middle, colour, is_noise=dot.is_noise)
-            reach.append(start)
-        if max(at - begin, end - at) > HIDDEN:
-            canvas.rectangle(begin, middle - 4, end - begin, 8, colour, opacity=0.35)
-        canvas.dot(at, middle, 4.5, colour, hollow=dot.regime is None)
+        start = dot.parent_us.median if dot.parent_us is not None else None
+        mark = Mark(dot.step_us, start, COLOURS[dot.regime], is_noise=dot.is_noise, is_hollow=dot.regime is None)
+        covered = draw_mark(canvas, mark, middle, axis)
         if layout.words is None:
             canvas.text(layout.right, middle - 14, time, anchor="end", look="bold halo")
         else:
-            on_the_right = min(reach) < at - 6 and max(reach) + BESIDE < layout.words
-            beside = max(reach) + 5 if on_the_right else min(reach) - 5
-            canvas.text(beside, middle + 4, time, anchor="start" if on_the_right else "end", look="bold halo")
+            draw_label(canvas, time, middle, axis.place(dot.step_us.median), covered, layout.words)
     if layout.words is not None:
         canvas.text(layout.words, middle + 4, _words(dot), "faint", look="small")
 
@@ -284,15 +252,6 @@ def _words(dot: Dot) -> str:
     if dot.stage.timing is not None and dot.stage.timing.throttled:
         aside += " (throttled)"
     return f"{change_in_words(dot.stage)[: MOST_LETTERS - len(aside)]}{aside}"
-
-
-def _arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colour, *, is_noise: bool) -> None:
-    """An arrow that ends at the dot; dotted if the difference is within the noise, without a head if too short."""
-    canvas.line([(start, middle), (end, middle)], colour, width=2, dash="2 3" if is_noise else "")
-    way = 1 if end > start else -1
-    tip = end - way * 5
-    if not is_noise and abs(tip - start) > HEAD:
-        canvas.polygon([(tip, middle), (tip - way * HEAD, middle - 4), (tip - way * HEAD, middle + 4)], colour)
 
 
 def _caption(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> Iterator[str]:

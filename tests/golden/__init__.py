@@ -5,7 +5,9 @@ After a wanted change, write the files again with `python -m tests.golden.update
 
 from __future__ import annotations
 
+import contextlib
 import io
+import re
 from functools import cache
 from pathlib import Path
 from unittest import mock
@@ -15,17 +17,25 @@ from rich.console import Console
 from ladder.records.run import Results
 from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import Machines, compare_machines
+from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
+from reports.screens.blocks import Screen
+from reports.screens.torch import run_screen
 from reports.terminal.explain import print_explain
 from reports.terminal.print_advice import print_advice
 from reports.terminal.print_run import print_results
+from reports.writers.markdown import markdown
+from reports.writers.page import page
+from reports.writers.plain import write_plain
+from reports.writers.terminal import write_terminal
 from tests.reports import recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.terminal.screens import screen
+from tests.reports.torch_sample import a_torch_run
 
 FOLDER = Path(__file__).parent
 
@@ -37,6 +47,7 @@ def renderings() -> dict[str, str]:
     two = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
     many = compare_machines(recorded.machines())
     runs = [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
+    torch = run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
     return {
         "advice.txt": advice_text(),
         "advise.txt": screen(lambda console: print_advice(outlooks(*small(), GRID, GRID_BF16), console), 80),
@@ -51,6 +62,10 @@ def renderings() -> dict[str, str]:
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
         "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
+        "torch.txt": screen(lambda console: write_terminal(torch, console), 80),
+        "torch.md": markdown(torch),
+        "torch.html": _without_drawings(page(torch, "torch.json")),
+        "torch.csv": plain_text(torch),
         "readme.md": f"{ladder_block(runs)}\n\n{networks_block(runs)}\n",
     }
 
@@ -75,6 +90,18 @@ def comparison_text(found: Comparison | Machines, form: Form) -> str:
     file = io.StringIO()
     print_comparison(found, form, Console(file=file, width=80, highlight=False))
     return _without_blanks(file)
+
+
+def plain_text(shown: Screen) -> str:
+    """A screen's rows as CSV."""
+    with contextlib.redirect_stdout(io.StringIO()) as file:
+        write_plain(shown, "csv")
+    return file.getvalue()
+
+
+def _without_drawings(html: str) -> str:
+    """What a page shows, without pictures, styles and script."""
+    return re.sub(r"(?s)<svg.*?</svg>", "", html.partition("<main>")[2].partition("</main>")[0])
 
 
 def _without_blanks(file: io.StringIO) -> str:

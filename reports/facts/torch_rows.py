@@ -1,0 +1,293 @@
+"""A ladder over a user's PyTorch model, computed once from its record: a row for each rung, and what to write.
+
+Every screen, figure and table of such a run shows these facts, so that none of them computes its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+from ladder.records.run import Spread
+from ladder.records.torch_run import RIGHT, RecipeChange, TorchCheck, TorchRecipe, TorchResults, TorchRung
+from reports.facts import numbers
+from reports.facts.ratios import NOISE, Ratio, Times, ratio_of
+
+EAGER, FUSED = "eager", "fused-optimizer"
+"""What readers write today, and the best of what needs no CUDA graph: a gain over the first alone flatters."""
+GRAPHED = {
+    "step-graph", "steps-graph", "reduce-overhead", "max-autotune", "compile-optimizer", "graphed-callables"
+}  # fmt: skip
+"""The changes after which CUDA graphs launch kernels."""
+TorchRegime = Literal["host", "graph", "CPU"]
+
+
+@dataclass(frozen=True)
+class TorchRow:
+    """A rung with all that is ever shown of it."""
+
+    rung: TorchRung
+    regime: TorchRegime
+    step_us: Spread | None  # the median over processes, the fastest and the slowest run; None without a time
+    parent_us: Spread | None
+    versus_parent: Ratio | None  # how many times as fast as its parent a step is
+    versus_eager: Ratio | None
+    pays_after: float | None  # steps from which on it takes less time than eager mode; None: never, or within noise
+    pays_after_epochs: float | None
+    first_step_s: float | None
+    peak_mib: float | None
+    step_joules: float | None
+    is_chosen: bool  # by the recipe
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.rung.name
+
+    @property
+    def label(self) -> str:
+        """Its name in a table."""
+        return label(self.rung)
+
+    @property
+    def worst(self) -> TorchCheck | None:
+        """The check that comes nearest to its limit, or exceeds it the most."""
+        return max(self.rung.checks, key=_excess, default=None)
+
+
+def _excess(check: TorchCheck) -> float:
+    """An error as a multiple of its limit."""
+    if check.error is None:
+        return math.inf
+    return check.error / check.limit if check.limit > 0 else math.inf if check.error else 0.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the recipe; `costs` is the training's time without it as a multiple of the time with it."""
+
+    name: str
+    words: str
+    costs: float | None  # None: not measured
+    is_noise: bool
+
+
+@dataclass(frozen=True)
+class TorchVerdict:
+    """What to write for a training of so many epochs."""
+
+    epochs: int
+    steps: int
+    chosen: TorchRow
+    eager: TorchRow | None  # None if it has no time
+    fused: TorchRow | None
+    versus_eager: Ratio | None  # of whole trainings, preparation included
+    versus_fused: Ratio | None
+    changes: list[Change]
+    in_any_precision: TorchRow | None  # a rung that is less exact, and faster beyond the noise
+    versus_chosen: Ratio | None  # that rung's speedup
+    later: TorchRow | None  # the rung that pays off first, if none pays off within these epochs
+
+    @property
+    def stays_eager(self) -> bool:
+        """Whether no rung is worth writing for these epochs."""
+        gain = self.versus_eager
+        return self.chosen.name == EAGER or (gain is not None and (gain.is_noise or gain.times <= 1))
+
+
+def label(rung: TorchRung) -> str:
+    """A rung's name in a table, where one with a change left out stands below the whole recipe."""
+    return f"without {rung.name.rpartition('-without-')[2]}" if rung.group == "left out" else rung.name
+
+
+def torch_rows(results: TorchResults) -> list[TorchRow]:
+    """A row for each rung, in the ladder's order; then those with a change left out, and what some take instead."""
+    recipe = results.recipe()
+    order = ("ladder", "left out", "instead")
+    rungs = sorted(results.rungs, key=lambda rung: order.index(rung.group))
+    return [_row(rung, results, is_chosen=recipe is not None and recipe.rung == rung.name) for rung in rungs]
+
+
+def regime(rung: TorchRung, results: TorchResults) -> TorchRegime:
+    """What launches a rung's kernels."""
+    if not part(results, "gpu").get("name"):
+        return "CPU"
+    return "graph" if GRAPHED & {*rung.changes, rung.name} else "host"
+
+
+def part(results: TorchResults, name: str) -> dict[str, Any]:
+    """A part of what is known of the machine; empty if it was not recorded."""
+    found = results.environment.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _row(rung: TorchRung, results: TorchResults, *, is_chosen: bool) -> TorchRow:
+    parent, eager = results.rung(rung.parent or ""), results.rung(EAGER)
+    versus_eager = None if rung.name == EAGER else ratio(eager, rung, results)
+    pays_after = None
+    if eager is not None and versus_eager is not None and not versus_eager.is_noise:
+        pays_after = rung.pays_after(eager)
+    return TorchRow(
+        rung,
+        regime(rung, results),
+        spread_us(rung),
+        spread_us(parent),
+        ratio(parent, rung, results),
+        versus_eager,
+        pays_after,
+        pays_after / results.model.steps_per_epoch if pays_after is not None else None,
+        rung.first_step_s if rung.is_timed else None,
+        max((process.peak_mib for process in rung.processes if process.peak_mib is not None), default=None),
+        _median(process.step_joules for process in rung.processes),
+        is_chosen,
+    )
+
+
+def spread_us(rung: TorchRung | None) -> Spread | None:
+    """Microseconds per step: the median over processes, the fastest and the slowest run; None without a time."""
+    if rung is None or rung.step_us is None:
+        return None
+    runs = [run / process.steps * 1e6 for process in rung.processes for run in process.measured.runs_s]
+    return Spread(rung.step_us, min(runs), max(runs))
+
+
+def ratio(base: TorchRung | None, own: TorchRung, results: TorchResults, steps: int | None = None) -> Ratio | None:
+    """How many times as fast as another rung one is: a step, or a whole training of so many steps with preparation.
+
+    Its range is that of single runs, since processes of eager mode agree better than their runs do. None where either
+    has no time.
+    """
+    if base is None or not base.is_timed or not own.is_timed:
+        return None
+    base_by_host, by_host = (regime(rung, results) == "host" for rung in (base, own))
+    return _compared(_times(base, steps, by_host=base_by_host), _times(own, steps, by_host=by_host))
+
+
+def live_ratio(base: TorchRung, own: TorchRung) -> Ratio:
+    """The same of two timed rungs' steps before there is a record, with the noise of a host that launches kernels."""
+    return _compared(_times(base, None, by_host=True), _times(own, None, by_host=True))
+
+
+def _compared(base: Times, own: Times) -> Ratio:
+    known = ratio_of(base, own)
+    low, high = min(base.runs_us) / max(own.runs_us), max(base.runs_us) / min(own.runs_us)
+    return Ratio(known.times, low, high, known.is_noise)
+
+
+def _times(rung: TorchRung, steps: int | None, *, by_host: bool) -> Times:
+    """A rung's microseconds per step, its share of the preparation included if the number of steps is given."""
+    prepare_us = rung.first_step_s / steps * 1e6 if steps else 0.0
+    assert rung.step_us is not None
+    return Times(
+        rung.step_us + prepare_us,
+        [process.step_us + prepare_us for process in rung.processes],
+        [run / one.steps * 1e6 + prepare_us for one in rung.processes for run in one.measured.runs_s],
+        is_launched_by_host=by_host,
+    )
+
+
+def torch_verdict(results: TorchResults) -> TorchVerdict | None:
+    """What the record recommends; None if no rung as exact as eager has a time."""
+    recipe = results.recipe()
+    if recipe is None:
+        return None
+    rows = {row.name: row for row in torch_rows(results)}
+    chosen, fastest = rows[recipe.rung], rows[recipe.fastest_of_any]
+    eager, fused = (rows.get(name) if name in rows and rows[name].step_us else None for name in (EAGER, FUSED))
+
+    def training(base: TorchRow | None, own: TorchRow) -> Ratio | None:
+        return ratio(base.rung, own.rung, results, recipe.steps) if base is not None and base is not own else None
+
+    quicker = training(chosen, fastest)
+    is_quicker = quicker is not None and quicker.times > 1 and not quicker.is_noise
+    is_other = is_quicker and (fastest.rung.status != "passed" or fastest.rung.precision != "float32")
+    return TorchVerdict(
+        recipe.epochs,
+        recipe.steps,
+        chosen,
+        eager,
+        fused,
+        training(eager, chosen),
+        training(fused, chosen),
+        [_change(change, recipe, results) for change in recipe.changes],
+        fastest if is_other else None,
+        quicker if is_other else None,
+        _later(rows.values(), recipe.epochs),
+    )
+
+
+def _change(change: RecipeChange, recipe: TorchRecipe, results: TorchResults) -> Change:
+    """A change with its cost, which is noise if the trainings with and without it may be as fast."""
+    rung, chosen, without = (results.rung(name or "") for name in (change.rung, recipe.rung, change.without))
+    known = ratio(without, chosen, results, recipe.steps) if chosen is not None else None
+    is_noise = known is not None and (known.is_noise or abs((change.costs or 1.0) - 1) < NOISE)
+    return Change(change.rung, rung.words if rung is not None else "", change.costs, is_noise)
+
+
+def _later(rows: Iterable[TorchRow], epochs: int) -> TorchRow | None:
+    """The exact rung that pays off first, after more than these epochs."""
+    exact = [row for row in rows if row.rung.status == "passed" and row.rung.precision == "float32"]
+    paying = [row for row in exact if row.rung.group == "ladder" and row.pays_after_epochs is not None]
+    first = min(paying, key=lambda row: row.pays_after_epochs or 0.0, default=None)
+    return first if first is not None and (first.pays_after_epochs or 0.0) > epochs else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The programs that a run's folder holds: the user's training as it is, and with the recipe."""
+
+    plain: str
+    fast: str
+
+    @property
+    def diff(self) -> list[str]:
+        """The unified difference, a line each."""
+        plain, fast = self.plain.splitlines(), self.fast.splitlines()
+        return list(difflib.unified_diff(plain, fast, "train_plain.py", "train_fast.py", lineterm=""))
+
+    @property
+    def added(self) -> int:
+        """The lines to write."""
+        return sum(line.startswith("+") for line in self.diff[2:])
+
+
+def origin(results: TorchResults) -> str:
+    """The run's machine, date, commit and PyTorch: `NVIDIA H200; recorded 2026-11-20; PyTorch 2.11.0`."""
+    return numbers.line("; ".join(filter(None, (machine(results), _when(results), _version(results)))))
+
+
+def machine(results: TorchResults) -> str:
+    """The GPU with its driver, else the CPU."""
+    gpu, cpu = part(results, "gpu"), part(results, "cpu")
+    driver = f", driver {gpu['driver']}" if gpu.get("driver") else ""
+    return f"{gpu['name']}{driver}" if gpu.get("name") else f"{cpu.get('model') or 'a CPU'}, no GPU"
+
+
+def device(results: TorchResults) -> str:
+    """The device in a sentence: `an NVIDIA H200`, `a CPU`."""
+    name = str(part(results, "gpu").get("name") or "")
+    return f"{'an' if name[:1] in 'AEIN' else 'a'} {name}" if name else "a CPU"
+
+
+def _when(results: TorchResults) -> str:
+    commit = str(part(results, "code").get("git_commit") or "")[:10]
+    return f"recorded {results.created.partition('T')[0]}{f', commit {commit}' if commit else ''}"
+
+
+def _version(results: TorchResults) -> str:
+    version = part(results, "libraries").get("torch")
+    return f"PyTorch {version}" if version else ""
+
+
+def broken(rows: Iterable[TorchRow]) -> Iterator[TorchRow]:
+    """The rows without a time, whose reasons a reader needs."""
+    return (row for row in rows if row.rung.status not in RIGHT)

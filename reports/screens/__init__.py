@@ -1,0 +1,1 @@
+"""Screens: what a reader is told, as blocks of headings, sentences, tables and figures; writers lay them out."""

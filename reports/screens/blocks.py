@@ -1,0 +1,93 @@
+"""The blocks of a screen. A screen knows no width, markup or colour, and a writer knows no sentence.
+
+Text may name a thing in backticks, `eager`; each writer shows that in its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from reports.figures.canvas import Canvas
+from reports.figures.ladder import LadderLayout
+
+Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad"]
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The title of the blocks below it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """A paragraph, or a list with an item for each text."""
+
+    texts: Sequence[str]
+    tone: Tone = "plain"
+    is_list: bool = False
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    header: str  # lines, separated by line feeds
+    cells: Sequence[str]
+    rank: int = 0  # where room is scarce, the lowest ranks stay; rank 0 always does
+    is_number: bool = False
+    tones: Mapping[str, Tone] = field(default_factory=dict)  # by the text of a cell
+    wider: Column | None = None  # says more, and takes this one's place where there is room at its rank
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cell says anything."""
+        return not any(cell.strip(" -") for cell in self.cells)
+
+    @property
+    def widest(self) -> Column:
+        """The form that says the most."""
+        return self.wider.widest if self.wider is not None else self
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns with as many cells each; `headings` stand above the rows of their numbers."""
+
+    columns: Sequence[Column]
+    headings: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A picture, drawn in the layout that its writer chooses."""
+
+    file: str
+    title: str
+    draw: Callable[[LadderLayout], Canvas]
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines of a program, which a reader unfolds."""
+
+    title: str
+    lines: Sequence[str]
+    language: str
+
+
+Block = Heading | Sentences | Table | Figure | Code
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What one command shows, and the same as plain data: `facts`, of which `rows` names the table."""
+
+    title: str
+    origin: str  # of the numbers: machine, date, versions
+    blocks: Sequence[Block]
+    facts: Mapping[str, Any]
+    rows: str

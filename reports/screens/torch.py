@@ -1,0 +1,458 @@
+"""The screens of a ladder over a user's own PyTorch model: the run, its check, one rung, and two runs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import Any
+
+from ladder.records.torch_run import RIGHT, TorchPrecision, TorchResults, TorchStatus
+from reports.facts import numbers
+from reports.facts.grouped import grouped
+from reports.facts.ratios import Ratio
+from reports.facts.torch_comparison import TorchChange, TorchComparison
+from reports.facts.torch_rows import (
+    FUSED,
+    Programs,
+    TorchRow,
+    TorchVerdict,
+    broken,
+    device,
+    origin,
+    torch_rows,
+    torch_verdict,
+)
+from reports.figures.torch_ladder import torch_ladder
+from reports.report_error import ReportError
+from reports.screens.blocks import Block, Code, Column, Figure, Heading, Screen, Sentences, Table, Tone
+
+STATUS: dict[TorchStatus, str] = {
+    "passed": "as exact", "less exact": "less exact", "wrong": "wrong", "refused": "refused", "crashed": "crashed",
+    "stopped": "stopped",
+}  # fmt: skip
+SAME_BITS = "same bits"
+TONES: dict[str, Tone] = {
+    "as exact": "good", SAME_BITS: "good", "less exact": "doubtful", "wrong": "bad", "refused": "quiet",
+    "crashed": "bad", "stopped": "doubtful", "SLOWER": "bad", "FASTER": "good", "AMBIGUOUS": "doubtful",
+}  # fmt: skip
+PRECISIONS: dict[TorchPrecision, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bfloat16"}
+GROUPS = {"left out": "One change left out", "instead": "Common recipes, for comparison"}
+ABOUT = "~"  # before a speedup within noise
+NEVER = "never"
+CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is what a rung did
+NO_REASON = "the record gives no reason"
+HOW_TO_READ = (
+    "The time per step is the median over processes, and each range is that of single runs. A speedup says how many "
+    f"times as fast a step is; {ABOUT} marks one within noise. The error ratio is the distance of the parameters from "
+    "the reference, divided by that of eager mode. The first step includes building, compiling and capturing. A rung "
+    "pays off once its whole training takes less time than in eager mode."
+)
+HOW_TO_READ_TWO = (
+    "The ratio is the new time divided by the base time, so above 1 is slower. The interval is over fresh processes. "
+    "SLOWER and FASTER need the whole interval on one side of 1. SAME needs the interval within the threshold, and "
+    "AMBIGUOUS is neither: more rounds decide it."
+)
+Text = Callable[[TorchRow], str]
+
+
+def run_screen(results: TorchResults, programs: Programs | None = None) -> Screen:
+    """The whole run; `programs` are those that the run's folder holds."""
+    rows, verdict = torch_rows(results), torch_verdict(results)
+    first, *others = verdict_sentences(results, verdict, programs)
+    blocks: list[Block] = [Sentences([first], "strong"), Sentences([*others, _subject(results)])]
+    if any(row.step_us for row in rows):
+        title = "Microseconds per step of each rung, with an arrow from its parent"
+        blocks.append(Figure("ladder.svg", title, lambda layout: torch_ladder(results, layout)))
+    blocks += [Heading("Rungs"), run_table(rows), Sentences([HOW_TO_READ], "quiet")] if rows else []
+    blocks += [*_reasons(rows), *_what_to_write(verdict, programs), *_findings(results, rows)]
+    return Screen(f"The ladder of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
+
+
+def _subject(results: TorchResults) -> str:
+    model = results.model
+    moving = f" and a schedule of {numbers.listing(model.moving)}" if model.moving else ""
+    return (
+        f"`{model.file}` has {numbers.count(model.parameters, 'parameter')} and trains with {model.optimizer}{moving}. "
+        f"An epoch has {numbers.count(model.steps_per_epoch, 'step')} of batch {model.batch_size:,} over "
+        f"{numbers.count(model.rows, 'row')} ({model.data})."
+    )
+
+
+def verdict_sentences(
+    results: TorchResults, verdict: TorchVerdict | None, programs: Programs | None = None
+) -> Iterator[str]:
+    """What to do for the epochs that were asked for, in at most three sentences."""
+    if verdict is None:
+        timed = any(rung.is_timed for rung in results.rungs)
+        yield "No rung as exact as eager mode has a time." if timed else "No rung of this run has a time."
+        return
+    epochs, name = numbers.count(verdict.epochs, "epoch"), f"`{verdict.chosen.name}`"
+    if verdict.stays_eager:
+        yield f"Stay in eager mode for {epochs} on {device(results)}: no rung as exact saves time beyond the noise."
+        if verdict.later is not None:
+            yield f"Counting preparation, `{verdict.later.name}` pays off after {_epochs(verdict.later)}."
+    else:
+        todo = f"write {numbers.count(programs.added, 'line')}:" if programs is not None else "take the recipe:"
+        yield f"For {epochs} on {device(results)}, {todo} {name} trains {_gains(verdict)}."
+        if verdict.chosen.pays_after:
+            yield f"Counting preparation, it pays off after {_epochs(verdict.chosen)}."
+    other, gain = verdict.in_any_precision, verdict.versus_chosen
+    if other is not None and gain is not None:
+        yield (
+            f"In any precision, `{other.name}` is the fastest: it trains {numbers.ratio(gain.times)} as fast as {name}"
+            f" in {PRECISIONS[other.rung.precision]}, and its error is {_error_ratio(other)} that of eager mode."
+        )
+
+
+def _gains(verdict: TorchVerdict) -> str:
+    """The speedups of the whole training over both baselines, since the naive loop alone flatters."""
+    over = ((verdict.versus_eager, "eager mode"), (verdict.versus_fused, f"`{FUSED}`"))
+    gains = [gain.as_fast_as(name) for gain, name in over if gain is not None]
+    return f"{numbers.listing(gains)}, preparation included" if gains else "fastest"
+
+
+def _epochs(row: TorchRow) -> str:
+    """The epochs after which a rung pays off, and the steps."""
+    epochs = row.pays_after_epochs or 0.0
+    whole = "one epoch" if epochs <= 1 else f"about {numbers.rough(epochs)} epochs"
+    return f"{'less than ' if epochs < 1 else ''}{whole}"
+
+
+def _error_ratio(row: TorchRow) -> str:
+    return numbers.ratio(row.rung.error_ratio)
+
+
+def run_table(rows: Sequence[TorchRow]) -> Table:
+    """A row for each rung, defeats included."""
+
+    def number(header: str, rank: int, text: Text, wider: Column | None = None) -> Column:
+        return Column(header, [text(row) for row in rows], rank, is_number=True, wider=wider)
+
+    def over(whom: str, rank: int, gain: Callable[[TorchRow], Ratio | None]) -> Column:
+        in_full = number(f"speedup\nover {whom}", 11, lambda row: speedup(gain(row), in_full=True))
+        return number(f"over\n{whom}", rank, lambda row: speedup(gain(row)), in_full)
+
+    bare = number("us per\nstep", 0, lambda row: numbers.microseconds(row.step_us.median if row.step_us else None))
+    spread = number("us per step\n(range)", 3, lambda row: numbers.spread_microseconds(row.step_us))
+    checked = Column("check", [STATUS[row.rung.status] for row in rows], 1, tones=TONES)
+    bits = Column(
+        "check", [SAME_BITS if row.rung.same_bits else STATUS[row.rung.status] for row in rows], 8, tones=TONES
+    )
+    return Table(
+        [
+            Column("rung", [row.label for row in rows], 0),
+            Column(bare.header, bare.cells, 0, is_number=True, wider=spread),
+            over("eager", 1, lambda row: row.versus_eager),
+            over("parent", 2, lambda row: row.versus_parent),
+            Column("parent", [row.rung.parent or "" for row in rows], 7),
+            number("error\nratio", 6, _error_ratio),
+            Column("check", checked.cells, 1, tones=TONES, wider=bits),
+            number("first\nstep", 5, lambda row: numbers.seconds(row.first_step_s)),
+            number("steps\nto pay\noff", 10, lambda row: _pays(row, row.pays_after)),
+            number("epochs\nto pay\noff", 4, lambda row: _pays(row, row.pays_after_epochs)),
+            number("memory", 6, lambda row: numbers.memory(row.peak_mib)),
+            number("J/step", 6, lambda row: numbers.microseconds(row.step_joules)),
+            Column("change", [row.rung.words for row in rows], 9),
+        ],
+        _group_headings(rows),
+    )
+
+
+def _group_headings(rows: Sequence[TorchRow]) -> dict[int, str]:
+    """The heading of each group but the ladder's, by the number of its first row."""
+    firsts = [next(members) for _, members in groupby(enumerate(rows), key=lambda pair: pair[1].rung.group)]
+    return {number: GROUPS[row.rung.group] for number, row in firsts if row.rung.group in GROUPS}
+
+
+def speedup(gain: Ratio | None, *, in_full: bool = False) -> str:
+    """A speedup in a table, in full with its range over runs."""
+    if gain is None:
+        return numbers.MISSING
+    text = numbers.ratio_spread(gain.times, gain.low, gain.high) if in_full else numbers.ratio(gain.times)
+    return f"{ABOUT if gain.is_noise else ''}{text}"
+
+
+def _pays(row: TorchRow, after: float | None) -> str:
+    """Where a rung begins to pay off: `never` for a slower one, a dash within noise or without a time."""
+    gain = row.versus_eager
+    return NEVER if gain is not None and not gain.is_noise and gain.times <= 1 else numbers.rough(after)
+
+
+def _reasons(rows: Sequence[TorchRow]) -> Iterator[Block]:
+    """Why rungs have no time, and why some are less exact; a list item for each reason."""
+    reasons = grouped(((row.rung.status, row.rung.reason), row.label) for row in broken(rows))
+    rough = [row for row in rows if row.rung.status == "less exact"]
+    if reasons or rough:
+        yield Heading("Refused, wrong or less exact")
+        told = [
+            f"{_names(names)} {_is(names) if status in CALLED else ''}{STATUS[status]} ({_reason(why)})."
+            for (status, why), names in reasons.items()
+        ]
+        told += [f"`{row.label}` is less exact ({_reason(row.rung.reason)})." for row in rough]
+        yield Sentences(told, is_list=True)
+
+
+def _reason(text: str) -> str:
+    return text.rstrip(".") or NO_REASON
+
+
+def _is(names: Sequence[str]) -> str:
+    return "is " if len(names) == 1 else "are "
+
+
+def _names(names: Sequence[str]) -> str:
+    return numbers.listing(f"`{name}`" for name in names)
+
+
+def _ended(text: str) -> str:
+    """A reason as the end of a sentence."""
+    return f"{_reason(text)}."
+
+
+def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> Iterator[Block]:
+    """The recipe's changes, what leaving each out costs, and the difference between the two programs."""
+    if verdict is None or (verdict.stays_eager and programs is None):
+        return
+    yield Heading("What to write")
+    if not verdict.stays_eager:
+        count = numbers.count(len(verdict.changes), "change")
+        yield Sentences([
+            f"The recipe for {numbers.count(verdict.epochs, 'epoch')} is `{verdict.chosen.name}`: {count}, the "
+            "shortest set within 5 % of the fastest as exact as eager mode. Without a change, the whole training takes "
+            "this many times as long."
+        ])  # fmt: skip
+        yield Table([
+            Column("change", [change.name for change in verdict.changes]),
+            Column("without it", [_costs(change.costs, is_noise=change.is_noise) for change in verdict.changes], 0,
+                   is_number=True),
+            Column("what it does", [change.words for change in verdict.changes], 1),
+        ])  # fmt: skip
+    if programs is not None and programs.diff:
+        yield Code("The difference between `train_plain.py` and `train_fast.py`", programs.diff, "diff")
+
+
+def _costs(costs: float | None, *, is_noise: bool) -> str:
+    if costs is None:
+        return "not measured"
+    return "within noise" if is_noise else numbers.ratio(costs)
+
+
+def _findings(results: TorchResults, rows: Sequence[TorchRow]) -> Iterator[Block]:
+    """Lines that make the host wait, and notes on the model and its rungs."""
+    if waits := results.model.waits:
+        yield Heading("Lines that make the host wait")
+        yield Sentences([f"`{wait}`" for wait in waits], is_list=True)
+    yield Heading("Notes")
+    notes = [*_on_reference(results), *results.model.notes]
+    notes += [f"`{row.label}`: {_ended(note)}" for row in rows for note in row.rung.notes]
+    yield Sentences([*notes, *_disturbed(rows), *_on_time(results)], is_list=True)
+
+
+def _disturbed(rows: Sequence[TorchRow]) -> Iterator[str]:
+    """The rungs whose times other work may have changed."""
+    for row in rows:
+        disturbed = [process.measured.disturbed for process in row.rung.processes if process.measured.disturbed]
+        if disturbed:
+            reasons = numbers.listing(dict.fromkeys(reason for reasons in disturbed for reason in reasons))
+            share = f"{len(disturbed)} of {len(row.rung.processes)}"
+            yield f"`{row.label}` keeps its time, though other work disturbed it in {share} processes: {reasons}."
+
+
+def _on_reference(results: TorchResults) -> Iterator[str]:
+    reference = results.model.reference
+    if reference == "float64":
+        yield "The reference is the same training in float64."
+    else:
+        yield f"Repeated eager runs are the reference: {_ended(reference)}"
+    if not results.model.is_repeatable:
+        yield "Two eager runs from the same parameters differ, so limits allow for that difference."
+
+
+def _on_time(results: TorchResults) -> Iterator[str]:
+    if results.seconds:
+        parts = [f"{name} {numbers.duration(seconds)}" for name, seconds in results.took_s.items()]
+        told = f": {numbers.listing(parts)}" if parts else ""
+        yield f"The run took {numbers.duration(results.seconds)}{told}."
+
+
+def check_screen(results: TorchResults) -> Screen:
+    """Whether each rung is right: its check that comes nearest to a limit; nothing is timed."""
+    rows = torch_rows(results)
+    worst = [row.worst for row in rows]
+    error = [numbers.error(check.error) if check else numbers.MISSING for check in worst]
+    limits = [numbers.error(check.limit) if check else numbers.MISSING for check in worst]
+    table = Table(
+        [
+            Column("rung", [row.label for row in rows]),
+            Column("check", [STATUS[row.rung.status] for row in rows], tones=TONES),
+            Column("error", error, 1, is_number=True),
+            Column("limit", limits, 1, is_number=True),
+            Column("error\nratio", list(map(_error_ratio, rows)), 2, is_number=True),
+            Column("worst check", [check.what if check else "" for check in worst], 3),
+            Column("same bits", ["yes" if row.rung.same_bits else "" for row in rows], 4),
+        ],
+        _group_headings(rows),
+    )
+    blocks: list[Block] = [Sentences([_judged(rows)], "strong"), Sentences([_subject(results)]), table, *_reasons(rows)]
+    blocks += _findings(results, rows)
+    return Screen(f"The check of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
+
+
+def _judged(rows: Sequence[TorchRow]) -> str:
+    """How many rungs have each status."""
+    statuses = grouped((row.rung.status, row.name) for row in rows)
+    counts = [f"{len(names)} {STATUS[status]}" for status, names in statuses.items()]
+    return f"Of {numbers.count(len(rows), 'rung')}: {numbers.listing(counts)}." if counts else "The run has no rung."
+
+
+def rung_screen(results: TorchResults, name: str) -> Screen:
+    """One rung in full; raises ReportError if the run has none of this name."""
+    rows = {row.name: row for row in torch_rows(results)}
+    if name not in rows:
+        near = difflib.get_close_matches(name, rows) or list(rows)
+        raise ReportError(f"{name}: no such rung in this run; try {numbers.brief(near)}")
+    row = rows[name]
+    rung, doc = row.rung, row.rung.doc
+    paragraphs = {"Why": doc.why, "Change": doc.change, "Expect": doc.expect, "Found": doc.found}
+    checks = [
+        Column("check", [check.what for check in rung.checks]),
+        Column("error", [numbers.error(check.error) for check in rung.checks], is_number=True),
+        Column("limit", [numbers.error(check.limit) for check in rung.checks], is_number=True),
+        Column(
+            "less exact\nup to", [numbers.error(check.less_exact_limit) for check in rung.checks], 1, is_number=True
+        ),
+    ]
+    blocks: list[Block] = [
+        Sentences([_measured(row)], "strong"),
+        Sentences([f"{title}: {text}" for title, text in paragraphs.items() if text], is_list=True),
+        Sentences(list(_in_detail(row)), is_list=True),
+        *([Table(checks)] if rung.checks else []),
+        *([Sentences(rung.notes, is_list=True)] if rung.notes else []),
+    ]
+    return Screen(f"{name}: {rung.words}", origin(results), blocks, {"rungs": [row_facts(row)]}, "rungs")
+
+
+def _measured(row: TorchRow) -> str:
+    """A rung's time and speedups, or why it has none."""
+    if row.step_us is None:
+        why = row.rung.reason if row.rung.status not in RIGHT else "it was judged, not timed"
+        return f"`{row.name}` has no time ({STATUS[row.rung.status]}): {_ended(why)}"
+    gains = []
+    if row.versus_parent is not None:
+        gains.append(row.versus_parent.as_fast_as(f"`{row.rung.parent}`"))
+    if row.versus_eager is not None and row.rung.parent != "eager":
+        gains.append(row.versus_eager.as_fast_as("eager mode"))
+    told = f" and is {numbers.listing(gains)}" if gains else ""
+    return f"`{row.name}` takes {numbers.spread_microseconds(row.step_us)} us per step{told}."
+
+
+def _in_detail(row: TorchRow) -> Iterator[str]:
+    rung = row.rung
+    if rung.changed:
+        yield f"It changes one choice of `{rung.parent}`, `{rung.changed}`."
+    if row.first_step_s is not None:
+        memory = f", and it needs at most {numbers.memory(row.peak_mib)}" if row.peak_mib is not None else ""
+        yield f"Its first step ends after {numbers.seconds(row.first_step_s)}{memory}."
+    if row.pays_after is not None:
+        yield f"It pays off after {numbers.rough(row.pays_after)} steps, which is {_epochs(row)}."
+    if row.step_joules is not None:
+        yield f"A step draws {numbers.microseconds(row.step_joules)} J."
+    same = ", and every parameter has the same bits" if rung.same_bits else ""
+    if rung.error_ratio is not None:
+        yield f"Its error is {_error_ratio(row)} that of eager mode{same}."
+
+
+def comparison_screen(comparison: TorchComparison) -> Screen:
+    """Two runs, rung by rung."""
+    rungs = comparison.rungs
+
+    def number(header: str, text: Callable[[TorchChange], str], rank: int = 0) -> Column:
+        return Column(header, [text(rung) for rung in rungs], rank, is_number=True)
+
+    table = Table([
+        Column("rung", [rung.name for rung in rungs]),
+        number("base\nus/step", lambda rung: numbers.microseconds(rung.base_us)),
+        number("new\nus/step", lambda rung: numbers.microseconds(rung.new_us)),
+        number("new / base", lambda rung: numbers.ratio(rung.ratio).removesuffix("x")),
+        number("interval", _interval, 2),
+        Column("verdict", [rung.verdict or _unjudged(rung) for rung in rungs], 1, tones=TONES),
+    ])  # fmt: skip
+    differ = [
+        f"The {what} differs: {base} in the base, {new} in the new run." for what, base, new in comparison.differences
+    ]
+    blocks: list[Block] = [
+        Sentences([_outcome(comparison)], "strong"),
+        *([Sentences(differ, "doubtful", is_list=True)] if differ else []),
+        table,
+        Sentences([f"{HOW_TO_READ_TWO} The threshold is {numbers.share(comparison.threshold)}."], "quiet"),
+    ]
+    return Screen(f"{comparison.new} compared with {comparison.base}", "", blocks, asdict(comparison), "rungs")
+
+
+def _interval(rung: TorchChange) -> str:
+    return f"{rung.low:.3f}-{rung.high:.3f}" if rung.low is not None and rung.high is not None else numbers.MISSING
+
+
+def _unjudged(rung: TorchChange) -> str:
+    """Why a rung has no verdict: its statuses, where they differ or have no time."""
+    base, new = (STATUS[status] if status else "absent" for status in (rung.base_status, rung.new_status))
+    return base if base == new else f"{base} -> {new}"
+
+
+def _outcome(comparison: TorchComparison) -> str:
+    worse = [f"`{rung.name}`" for rung in comparison.rungs if rung.is_regression]
+    if worse:
+        return f"{numbers.listing(worse)} {'is' if len(worse) == 1 else 'are'} worse than in the base."
+    judged = sum(rung.verdict is not None for rung in comparison.rungs)
+    return f"No rung is slower beyond the threshold, of {judged} with times in both runs."
+
+
+def run_facts(results: TorchResults) -> Mapping[str, Any]:
+    """The rows and the recommendation as plain data."""
+    verdict = torch_verdict(results)
+    told = None
+    if verdict is not None:
+        other = verdict.in_any_precision
+        told = {
+            "epochs": verdict.epochs,
+            "steps": verdict.steps,
+            "rung": verdict.chosen.name,
+            "stays_eager": verdict.stays_eager,
+            "versus_eager": _plain(verdict.versus_eager),
+            "versus_fused_optimizer": _plain(verdict.versus_fused),
+            "changes": [asdict(change) for change in verdict.changes],
+            "fastest_in_any_precision": other.name if other is not None else None,
+        }
+    return {"model": results.model, "verdict": told, "rungs": list(map(row_facts, torch_rows(results)))}
+
+
+def row_facts(row: TorchRow) -> dict[str, Any]:
+    """A row as plain data."""
+    rung, worst = row.rung, row.worst
+    return {
+        "name": row.name,
+        "parent": rung.parent,
+        "group": rung.group,
+        "regime": row.regime,
+        "precision": rung.precision,
+        "status": rung.status,
+        "reason": rung.reason,
+        "step_us": row.step_us,
+        "versus_parent": _plain(row.versus_parent),
+        "versus_eager": _plain(row.versus_eager),
+        "error_ratio": rung.error_ratio,
+        "same_bits": rung.same_bits,
+        "worst_check": worst,
+        "first_step_s": row.first_step_s,
+        "pays_after_steps": row.pays_after,
+        "pays_after_epochs": row.pays_after_epochs,
+        "peak_mib": row.peak_mib,
+        "step_joules": row.step_joules,
+        "processes": len(rung.processes),
+    }
+
+
+def _plain(gain: Ratio | None) -> dict[str, Any] | None:
+    return asdict(gain) if gain is not None else None

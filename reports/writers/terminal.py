@@ -1,0 +1,52 @@
+"""A screen on a terminal: columns by rank, lines that break between words. Pictures and folded code are elsewhere."""
+
+from __future__ import annotations
+
+import re
+
+from rich.console import Console
+
+from reports.screens.blocks import Code, Column, Figure, Heading, Screen, Sentences, Table, Tone
+from reports.terminal import console_layout
+from reports.terminal.console_layout import print_table, say
+
+STYLES: dict[Tone, str] = {
+    "plain": "", "strong": "bold", "quiet": "dim", "good": "green", "doubtful": "yellow", "bad": "bold red",
+}  # fmt: skip
+
+
+def write_terminal(screen: Screen, console: Console) -> None:
+    """Print the screen."""
+    say(console, screen.title, "bold")
+    if screen.origin:
+        say(console, screen.origin, "dim")
+    is_below_heading = False
+    for block in screen.blocks:
+        if not is_below_heading and not isinstance(block, Figure | Code):
+            console.print()
+        is_below_heading = isinstance(block, Heading)
+        if isinstance(block, Heading):
+            say(console, block.text, "bold")
+        elif isinstance(block, Sentences):
+            first = "- " if block.is_list else ""
+            for text in block.texts:
+                say(console, _unmarked(text), STYLES[block.tone], first=first)
+        elif isinstance(block, Table):
+            print_table(console, map(_column, block.columns), block.headings)
+
+
+def _unmarked(text: str) -> str:
+    """The text without the backticks of a single word: they matter where a reader must see the ends of a command."""
+    return re.sub(r"`([^` ]+)`", r"\1", text)
+
+
+def _column(column: Column) -> console_layout.Column:
+    """The same column with the console's styles."""
+    return console_layout.Column(
+        column.header,
+        column.cells,
+        column.rank,
+        right=column.is_number,
+        styles={cell: STYLES[tone] for cell, tone in column.tones.items()},
+        wider=_column(column.wider) if column.wider is not None else None,
+    )

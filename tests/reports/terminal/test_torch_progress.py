@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from msgspec.structs import replace
+from rich.console import Console
+
+from reports.terminal.torch_progress import TorchView
+from tests.reports.terminal.screens import screen, too_wide
+from tests.reports.torch_sample import a_rung, a_torch_run
+
+RUN = a_torch_run()
+
+
+def whole(console: Console) -> None:
+    with TorchView(console) as view:
+        view.note("A note.")
+        for rung in RUN.rungs:
+            view.doing(f"timing {rung.name}")
+            view.doing(f"timing {rung.name}")
+            view.row(rung, RUN.rung("eager"))
+            view.row(rung, RUN.rung("eager"))
+
+
+def lines(text: str, name: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(f"{name} ")]
+
+
+def test_a_rung_has_one_line_with_its_time_and_speedup() -> None:
+    text = screen(whole, 80)
+    assert not too_wide(text, 80)
+    assert lines(text, "step-graph")[0].split() == ["step-graph", "201", "13.0x", "as", "exact"]
+    assert lines(text, "no-item")[0].split()[2] == "~1.01x"
+    assert lines(text, "eager")[0].split()[2] == "-"
+    assert all(len(lines(text, rung.name)) == 1 for rung in RUN.rungs if rung.group != "left out")
+    assert text.splitlines().count("timing step-graph") == 1
+
+
+def test_a_rung_without_a_time_shows_its_reason() -> None:
+    (line,) = lines(screen(whole, 200), "graph-tf32")
+    assert RUN.rungs[10].reason in line
+
+
+def test_a_rung_that_is_judged_alone_shows_its_check_and_no_time() -> None:
+    judged, timed = a_rung("eager", None, None), a_rung("eager", None, 100.0)
+
+    def shows(console: Console) -> None:
+        view = TorchView(console)
+        for rung in (judged, judged, timed, timed, replace(timed, status="crashed", reason="it ended")):
+            view.row(rung, None)
+
+    first, second, third = lines(screen(shows, 80), "eager")
+    assert first.split() == ["eager", "-", "-", "as", "exact"]
+    assert second.split()[1] == "100"
+    assert "it ended" in third
+
+
+def test_a_terminal_redraws_what_goes_on_and_removes_it() -> None:
+    text = screen(whole, 80, terminal=True)
+    assert "\x1b[?25l" in text
+    assert text.endswith("\x1b[2K")

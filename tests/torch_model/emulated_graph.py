@@ -30,7 +30,7 @@ class Recording(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._operations: list[tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]] = []
+        self._operations: list[tuple[Any, bool, tuple[Any, ...], dict[str, Any], list[Any]]] = []
         self._made: set[int] = set()  # addresses of storages that the recorded operations make
         self._kept: dict[int, tuple[Any, Any]] = {}  # the others, with their contents before
 
@@ -64,16 +64,17 @@ class Recording(TorchDispatchMode):
             if is_new:
                 self._made.add(address)
         shared = tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), (args, kwargs))
-        self._operations.append((operation, *shared, results))
+        self._operations.append((operation, torch.is_grad_enabled(), *shared, results))
         return made
 
     def replay(self) -> None:
         """Do the operations again, into the same memory."""
-        with torch.no_grad():
-            for operation, args, kwargs, results in self._operations:
-                for old, new in zip(results, _tensors(operation(*args, **kwargs)), strict=True):
-                    if old is not None:
-                        old.copy_(new)
+        for operation, learns, args, kwargs, results in self._operations:
+            with torch.set_grad_enabled(learns):  # some operations keep more for a backward pass
+                made = _tensors(operation(*args, **kwargs))
+            for old, new in zip(results, made, strict=True):
+                if old is not None:
+                    old.copy_(new)
 
 
 def recorded(body: Callable[[], None]) -> Callable[[], None]:

@@ -23,7 +23,7 @@ OURS = {"common", "stages", "ladder", "reports", "tools", "tests", "run_ladder",
 STEPS = 3
 FEWER = {
     "mlp": ("10_000", "1_100"), "tabular": ("50_000", "2_200"), "cnn": ("10_000", "1_100"), "ppo": ("16_384", "2_048"),
-    "chars": ("BATCHES = 80", "BATCHES = 8"),
+    "chars": ("BATCHES = 80", "BATCHES = 5"),
 }  # fmt: skip
 
 

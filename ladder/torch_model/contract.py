@@ -117,7 +117,7 @@ def read(path: Path) -> UserModel:
     epochs = getattr(module, "EPOCHS", 10)
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise RefusedError(f"{path.name}: EPOCHS = {epochs!r}; give a whole number from 1 on")
-    functions = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}
+    functions: dict[str, Any] = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise RefusedError(f"{path.name}: {name} is {type(function).__name__}; write it as a function")

@@ -29,7 +29,7 @@ from common.process_group import die_with_parent
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
 from ladder.records.run import Process
-from ladder.records.torch_run import ModelRecord
+from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
 from ladder.torch_model.judge import Judge, Reference
 from ladder.torch_model.messages import (
@@ -146,7 +146,8 @@ class Worker:
                 first_step_s += time.perf_counter() - began
             trainer.run(WARM_UP)
             sync()
-        checks, ratio, same_bits = [], None, False
+        checks: list[TorchCheck] = []
+        ratio, same_bits = None, False
         if judge is not None:
             compared = judge.trainer(rung.step)
             checks, ratio, same_bits = judge.judged(compared)

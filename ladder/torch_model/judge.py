@@ -71,6 +71,7 @@ class Reference:
     typical: float  # distance of eager float32's parameters, all together, after the last step of the first phase
     bits: dict[str, Any]  # the parameters of the first eager run after it
     is_repeatable: bool
+    rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
     dropped: list[float] = field(default_factory=list)  # mean losses of eager runs with dropout
     dropped_same: list[tuple[int, float]] = field(default_factory=list)  # sums of the losses of one such run
 
@@ -141,6 +142,21 @@ class Judge:
         spread = statistics.stdev(reference.dropped) * math.sqrt(1 + 1 / len(reference.dropped))
         error = abs(mean - statistics.mean(reference.dropped)) / max(spread, ROUNDING * abs(mean), 1e-300)
         yield TorchCheck("mean loss with dropout, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT)
+
+    def as_timed(self, trainer: Trainer) -> TorchCheck:
+        """Whether a timed trainer whose convolutions round to TF32 is as far from the reference as eager then is."""
+        reference = self.reference
+        truth = reference.truth["late"][LATE[-1]].sums["loss"]
+        if not reference.rounded:
+            eager = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
+            eager.run(1)
+            for nudge in NUDGES_ROUNDED:
+                eager.load(reference.late)
+                eager.nudge(nudge)
+                reference.rounded = max(reference.rounded, _series_distance(_losses(eager, LATE[-1]), truth))
+        trainer.load(reference.late)
+        error = _series_distance(_losses(trainer, LATE[-1]), truth) / max(reference.rounded, ROUNDING)
+        return TorchCheck("losses as timed, with TF32 in cuDNN", _finite(error), AS_EXACT, LESS_EXACT)
 
     # The reference
 

@@ -154,6 +154,8 @@ class Worker:
             compared.close()
             if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
                 checks += judge.masks(trainer)
+            elif judge.needs_own_trainer(rung.step):
+                checks.append(judge.as_timed(trainer))
         self._prepared[rung.name] = Prepared(trainer, trainer.checkpoint(), first_step_s)
         trainer.close()
         return Judged(

@@ -75,6 +75,7 @@ class Worker:
         self._job, self._session = job, session
         self._prepared: dict[str, Prepared] = {}
         self._device: Any = None
+        self._judge: Judge | None = None
 
     def run(self) -> None:
         """Prepare, judge, then time rungs as the session orders, until it ends the process."""
@@ -87,14 +88,16 @@ class Worker:
             self._tell(Refused(str(error)))
             return
         self._tell(Described(described(model, time.perf_counter() - began), model.user.epochs))
-        judge = self._judge(model) if job.is_judged else None
+        if job.makes_reference:
+            self._judge = self._made_judge(model)
         for name in job.rungs:
-            self._prepare(rung_named(name), model, judge)
+            self._prepare(rung_named(name), model)
         self._tell(Ready())
         while (order := read_order(self._session.recv_bytes())).rung:
             self._time(order)
 
-    def _judge(self, model: Opened) -> Judge:
+    def _made_judge(self, model: Opened) -> Judge:
+        """The judge, with the reference that it makes or waits for."""
         import torch
 
         file = Path(self._job.reference)
@@ -113,10 +116,10 @@ class Worker:
         reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
         return Judge(model, reference)
 
-    def _prepare(self, rung: Rung, model: Opened, judge: Judge | None) -> None:
+    def _prepare(self, rung: Rung, model: Opened) -> None:
         """Build, judge and keep a rung; whatever it raises becomes its row's reason."""
         try:
-            self._tell(judged := self._prepared_and_judged(rung, model, judge))
+            self._tell(judged := self._prepared_and_judged(rung, model))
             if self._job.times_at_once and not any(check.is_wrong for check in judged.checks):
                 self._time(Time(rung.name, self._job.energy_s))
         except MisfitError as error:
@@ -126,7 +129,7 @@ class Worker:
             self._tell(Judged(rung.name, error=their_error(error, model.user.path, "training")))
         gc.collect()
 
-    def _prepared_and_judged(self, rung: Rung, model: Opened, judge: Judge | None) -> Judged:
+    def _prepared_and_judged(self, rung: Rung, model: Opened) -> Judged:
         if why := rung.only(model):
             raise MisfitError(why)
         if model.not_resident and rung.step.batches.needs_resident:
@@ -148,13 +151,14 @@ class Worker:
             sync()
         checks: list[TorchCheck] = []
         ratio, same_bits = None, False
-        if judge is not None:
+        if self._job.is_judged:  # only now: meanwhile another process makes the reference
+            judge = self._judge = self._judge or self._made_judge(model)
             compared = judge.trainer(rung.step)
             checks, ratio, same_bits = judge.judged(compared)
             compared.close()
             if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
                 checks += judge.masks(trainer)
-            elif judge.needs_own_trainer(rung.step):
+            elif judge.needs_own_trainer(rung.step) and not model.has_dropout:
                 checks.append(judge.as_timed(trainer))
         self._prepared[rung.name] = Prepared(trainer, trainer.checkpoint(), first_step_s)
         trainer.close()

@@ -32,7 +32,7 @@ FIRST_OF_LARGE = (4, 128)
 LATE = (1, 4, 32)  # ... and runs from a checkpoint late in the training
 LARGE = 5_000_000  # parameters; the reference keeps three copies of each at every comparison
 NUDGES = (0, 0, 1, 2, 3, 4, 5)  # of eager float32 runs; 0: none
-NUDGES_ROUNDED = (0, 1, 2, 3)  # of eager runs in TF32 or bfloat16
+NUDGES_ROUNDED = (0, 1, 2)  # of eager runs in TF32 or bfloat16
 ROUNDING = 2.0**-24  # of float32, relative
 SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
@@ -101,7 +101,10 @@ class Judge:
         return opened.has_dropout or rounds
 
     def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
-        """The checks of a trainer at its first step, its error ratio, and whether its parameters are eager's."""
+        """The checks of a trainer, its error ratio, and whether its parameters are eager's.
+
+        At most the first `FIRST[0]` steps of its training have run.
+        """
         reference, name = self.reference, trainer.choices.arithmetic.name
         if name not in reference.spread:
             self._add_spread(trainer.choices.arithmetic)
@@ -125,7 +128,7 @@ class Judge:
         """Checks of a timed trainer whose dropout is on: masks differ, and mean losses are eager's."""
         reference = self.reference
         if not reference.dropped:
-            self._add_dropped()
+            self.add_dropped()
         losses = []
         for seed in SEEDS[:3]:
             trainer.load(reference.late, seed=seed)
@@ -215,8 +218,8 @@ class Judge:
             runs.append(self._trained(trainer, self.reference.late))
         self.reference.spread[arithmetic.name] = self._spread(runs)
 
-    def _add_dropped(self) -> None:
-        """Eager runs with dropout."""
+    def add_dropped(self) -> None:
+        """Add eager runs with dropout to the reference."""
         reference = self.reference
         trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
         trainer.run(1)
@@ -255,18 +258,17 @@ class Judge:
         return max((float(rate) for rate in rates if 0 <= rate < 1), default=0.0)
 
     def _trained(self, trainer: Trainer, late: Checkpoint) -> Phases:
-        """Both phases of a trainer at its first step."""
+        """Both phases of a trainer at its beginning."""
         first = self._phase(trainer, self._first)
         trainer.load(late)
         return {"first": first, "late": self._phase(trainer, LATE)}
 
     def _phase(self, trainer: Trainer, ends: Sequence[int]) -> dict[int, Snapshot]:
-        """What a trainer has after these steps from where it is."""
+        """What a trainer has after these steps of a phase; it may have run some of the first phase's before."""
         snapshots: dict[int, Snapshot] = {}
-        sums: Series = {}
-        done = 0
+        sums, done = _begun(trainer, ends[0])
         for end in ends:
-            sums = _series(trainer, end - done, sums)
+            sums = _series(trainer, end - done, sums) if end > done else sums
             done = end
             snapshots[end] = _snapshot(trainer, sums)
         return snapshots
@@ -305,6 +307,14 @@ def _series(trainer: Trainer, steps: int, before: Series) -> Series:
         for name, (at, total) in last.items():
             series[name].append((at + done, total + trainer.metrics.total(name) - base[name]))
     return series
+
+
+def _begun(trainer: Trainer, first_end: int) -> tuple[Series, int]:
+    """The series of a trainer's steps before the judge came, and their number; none late in the training."""
+    done = trainer.position
+    if not 0 < done <= first_end:
+        return {}, 0
+    return {name: [(done, trainer.metrics.total(name))] for name in ("loss", *trainer.user.metric_names)}, done
 
 
 def _losses(trainer: Trainer, steps: int) -> list[tuple[int, float]]:
@@ -381,7 +391,7 @@ def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
 
 def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:
     """The root mean square of the differences of mean losses between two launches, relative to the reference's."""
-    known = dict(truth)
+    known = {0: 0.0, **dict(truth)}
     before_own, before, at, squares, sizes = 0.0, 0.0, 0, 0.0, 0.0
     for steps, total in own:
         if steps not in known or not math.isfinite(total):

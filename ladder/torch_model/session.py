@@ -329,6 +329,7 @@ class Session:
             self._judge(message)
         elif isinstance(message, (Timed, Failed)):
             self._time_taken(message.rung, message)
+            self._took.setdefault("the first row", time.monotonic() - self._began)
         elif isinstance(message, Ready):
             family.is_ready = True
 

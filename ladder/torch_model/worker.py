@@ -31,7 +31,7 @@ from ladder.machine.host_monitor import HostMonitor
 from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
-from ladder.torch_model.judge import Judge, Reference
+from ladder.torch_model.judge import FIRST, Judge, Reference
 from ladder.torch_model.messages import (
     Described,
     Failed,
@@ -54,6 +54,7 @@ REFERENCE = "reference.pt"
 RUN_S = 0.25  # that a timed run should take
 LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
 WARM_UP = 8  # steps, before the first reading of the clock
+BEGINNING = FIRST[0]  # steps before the judge looks: three of warm-up, and the first replay of a graph
 PROBE = 16  # steps that tell how many a run should have
 POLL_S = 0.05
 
@@ -92,6 +93,10 @@ class Worker:
             self._judge = self._made_judge(model)
         for name in job.rungs:
             self._prepare(rung_named(name), model)
+        if job.makes_reference and self._judge is not None:  # with what judging added to it
+            if model.has_dropout:
+                self._judge.add_dropped()
+            self._leave_reference(self._judge)
         self._tell(Ready())
         while (order := read_order(self._session.recv_bytes())).rung:
             self._time(order)
@@ -103,9 +108,7 @@ class Worker:
         file = Path(self._job.reference)
         if self._job.makes_reference:
             judge = Judge(model)
-            part = file.with_suffix(".part")
-            torch.save(judge.reference, part)
-            part.rename(file)
+            self._leave_reference(judge)
             self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
             return judge
         until = time.monotonic() + self._job.timeout_s
@@ -115,6 +118,15 @@ class Worker:
             time.sleep(POLL_S)
         reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
         return Judge(model, reference)
+
+    def _leave_reference(self, judge: Judge) -> None:
+        """Leave the reference for the other processes, whole or not at all."""
+        import torch
+
+        file = Path(self._job.reference)
+        part = file.with_suffix(".part")
+        torch.save(judge.reference, part)
+        part.rename(file)
 
     def _prepare(self, rung: Rung, model: Opened) -> None:
         """Build, judge and keep a rung; whatever it raises becomes its row's reason."""
@@ -142,25 +154,26 @@ class Worker:
             trainer.run(1)
             sync()
             first_step_s = time.perf_counter() - began
-            if trainer.is_captured:  # three steps are warm-up, the next one records
+            if trainer.is_captured:  # three steps are warm-up, then the step is recorded
                 began = time.perf_counter()
-                trainer.run(4)
+                trainer.run(BEGINNING - 1)
                 sync()
                 first_step_s += time.perf_counter() - began
-            trainer.run(WARM_UP)
-            sync()
+            start = trainer.checkpoint()
         checks: list[TorchCheck] = []
         ratio, same_bits = None, False
         if self._job.is_judged:  # only now: meanwhile another process makes the reference
             judge = self._judge = self._judge or self._made_judge(model)
-            compared = judge.trainer(rung.step)
-            checks, ratio, same_bits = judge.judged(compared)
-            compared.close()
+            has_own = judge.needs_own_trainer(rung.step)
+            if not has_own or self._job.round == 1:
+                compared = judge.trainer(rung.step) if has_own else trainer
+                checks, ratio, same_bits = judge.judged(compared)
+                compared.close()
             if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
                 checks += judge.masks(trainer)
-            elif judge.needs_own_trainer(rung.step) and not model.has_dropout:
+            elif has_own and not model.has_dropout:
                 checks.append(judge.as_timed(trainer))
-        self._prepared[rung.name] = Prepared(trainer, trainer.checkpoint(), first_step_s)
+        self._prepared[rung.name] = Prepared(trainer, start, first_step_s)
         trainer.close()
         return Judged(
             rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits, first_step_s=first_step_s,

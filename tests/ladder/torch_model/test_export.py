@@ -130,13 +130,13 @@ def test_a_recorded_step_trains_as_the_usual_loop_does(name: str, models: Path) 
     assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(GRAPHS, 0), ran
 
 
-REPLAY = "    graph.replay() if graph else step()\n"
+REPLAY = "        graph.replay() if graph else step()\n"
 PLANTED = {
     "a schedule that stands still": ("    now.copy_(table.index_select(0, done).squeeze(0))\n", ""),
     "a schedule one step late": ("now = table[0]", "table = torch.cat([table[:1], table])\nnow = table[0]"),
     "one batch for ever": ("    row.add_(1)\n", ""),
-    "a warm-up that is left out": (REPLAY, f"        if graph or number:\n        {REPLAY}"),
-    "a step taken twice": (REPLAY, f"    {REPLAY}        if number == 2:\n            step()\n"),
+    "a warm-up that is left out": (REPLAY, f"        if graph or number:\n    {REPLAY}"),
+    "a step taken twice": (REPLAY, f"{REPLAY}        if number == 2:\n            step()\n"),
 }
 
 
@@ -275,7 +275,11 @@ def test_the_recipe_s_script_is_written(models: Path, tmp_path: Path, monkeypatc
     class Recipe:
         rung = "fused-optimizer-without-no-item"
 
-    monkeypatch.setattr(TorchResults, "recipe", lambda self, epochs=None: asked.append(epochs) or Recipe())
+    def recipe(self: TorchResults, epochs: int | None = None) -> Recipe:
+        asked.append(epochs)
+        return Recipe()
+
+    monkeypatch.setattr(TorchResults, "recipe", recipe)
     written = export.write(Torch(resume=tmp_path, epochs=7, write=target), results, tmp_path)
     assert asked == [7]
     assert written is not None

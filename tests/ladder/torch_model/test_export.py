@@ -33,7 +33,7 @@ GRAPHS = [
 ]
 WRITTEN = [name for name, rung in RUNGS.items() if rung.group != "instead"] + GRAPHS[1:]
 MOVING = {"cnn": {"lr", "betas"}, "ppo": {"lr"}, "chars": {"lr"}}
-MOST_CODE = 106  # lines without blank ones, comments and docstrings
+MOST_CODE = 107  # lines without blank ones, comments and docstrings
 EVERYTHING = """\
 import torch
 
@@ -116,7 +116,7 @@ def test_each_rung_s_script_trains_as_the_usual_loop_does(name: str, models: Pat
     rungs = ["eager", *(rung for rung in UNCOMPILED if rung != "eager")]
     ran = run(models, {rung: text_of(models, name, rung) for rung in rungs}, "--verify")
     assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(rungs, 0), ran
-    assert ran["eager"][1] == "loss: 0.0e+00, parameters: 0.0e+00 of their way; agrees\n" or name == "everything"
+    assert ran["eager"][1].endswith("parameters: 0.0e+00 of their way; agrees\n")  # it is the usual loop
 
 
 def test_a_compiled_script_trains_as_the_usual_loop_does(models: Path) -> None:
@@ -136,7 +136,7 @@ PLANTED = {
     "a schedule one step late": ("now = table[0]", "table = torch.cat([table[:1], table])\nnow = table[0]"),
     "one batch for ever": ("    row.add_(1)\n", ""),
     "a warm-up that is left out": (REPLAY, f"        if graph or number:\n    {REPLAY}"),
-    "a step taken twice": (REPLAY, f"{REPLAY}        if number == 2:\n            step()\n"),
+    "an update made twice": (REPLAY, f"{REPLAY}        if number == 2:\n            optimizer.step()\n"),
 }
 
 
@@ -191,6 +191,8 @@ def code_lines(text: str) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_is_short_and_holds_what_its_rung_needs_alone(name: str, models: Path) -> None:
     for rung in WRITTEN:
+        if named(rung).step.layout == "channels_last" and name != "cnn":  # which has images
+            continue
         text = text_of(models, name, rung)
         step = named(rung).step
         compile(text, rung, "exec")

@@ -33,7 +33,7 @@ GRAPHS = [
 ]
 WRITTEN = [name for name, rung in RUNGS.items() if rung.group != "instead"] + GRAPHS[1:]
 MOVING = {"cnn": {"lr", "betas"}, "ppo": {"lr"}, "chars": {"lr"}}
-MOST_CODE = 107  # lines without blank ones, comments and docstrings
+MOST_CODE = 111  # lines without blank ones, comments and docstrings
 EVERYTHING = """\
 import torch
 

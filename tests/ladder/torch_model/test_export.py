@@ -263,7 +263,8 @@ def a_run(model_file: Path, *rungs: TorchRung) -> TorchResults:
         moving=[], has_dropout=False, has_convolution=False, reference="float64", data="tensors, 1 MB",
     )  # fmt: skip
     settings = TorchSettings(epochs=20, rounds=1, repeats=1, stages=["all"])
-    return TorchResults("2026-01-01T00:00:00Z", "", {}, record, settings, [*rungs])
+    environment = {"gpu": {"none": "there is no driver"}}
+    return TorchResults("2026-01-01T00:00:00Z", "", environment, record, settings, [*rungs])
 
 
 def test_the_recipe_s_script_is_written(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,6 +290,7 @@ def test_the_recipe_s_script_is_written(models: Path, tmp_path: Path, monkeypatc
     assert written.lines == len(target.read_text().splitlines())
     assert "sums[name] += value.item()" in written.text
     assert "fused=True" in written.text
+    assert 'torch.device("cpu")' in written.text
     assert (tmp_path / export.FAST).read_text() == written.text
     assert "the rung `eager`" in (tmp_path / export.PLAIN).read_text().replace("ladder's ", "the ").replace(
         "the the", "the"

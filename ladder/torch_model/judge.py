@@ -36,7 +36,7 @@ FIRST_OF_LARGE = (4, 128)
 LATE = (1, 4, 32)  # ... and runs from a checkpoint late in the training
 LARGE = 5_000_000  # parameters; the reference keeps three copies of each at every comparison
 NUDGES = (0, 0, 1, 2, 3, 4, 5)  # of eager float32 runs; 0: none
-NUDGES_ROUNDED = (0, 1, 2, 3)  # of eager runs in TF32 or bfloat16
+NUDGES_ROUNDED = (0, 1, 2)  # of eager runs in TF32 or bfloat16
 ROUNDING = 2.0**-24  # of float32, relative
 SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
@@ -79,6 +79,7 @@ class Reference:
     typical: float  # distance of eager float32's parameters, all together, after the last step of the first phase
     bits: dict[str, Any]  # the parameters of the first eager run after it
     is_repeatable: bool
+    rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
     dropped: list[float] = field(default_factory=list)  # mean losses of eager runs with dropout
 
 
@@ -135,7 +136,10 @@ class Judge:
         return opened.has_dropout or rounds
 
     def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
-        """The checks of a trainer at its first step, its error ratio, and whether its parameters are eager's."""
+        """The checks of a trainer, its error ratio, and whether its parameters are eager's.
+
+        At most the first `FIRST[0]` steps of its training have run.
+        """
         reference, name = self.reference, trainer.choices.arithmetic.name
         if name not in reference.spread:
             self._add_spread(trainer.choices.arithmetic)
@@ -164,7 +168,7 @@ class Judge:
         """
         reference, usual = self.reference, self._alike(self._eager(trainer.choices.arithmetic))
         if not reference.dropped:
-            self._add_dropped()
+            self.add_dropped()
         means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
         differ = _different(means) >= min(len(means), _different(reference.dropped[: len(means)]))
         yield _exactly("masks differ between seeds", differ)
@@ -196,6 +200,21 @@ class Judge:
         assert isinstance(trainer.metrics, EachLoss)
         self._probed[step] = trainer.metrics.losses
         return self._probed[step]
+
+    def as_timed(self, trainer: Trainer) -> TorchCheck:
+        """Whether a timed trainer whose convolutions round to TF32 is as far from the reference as eager then is."""
+        reference = self.reference
+        truth = reference.truth["late"][LATE[-1]].sums["loss"]
+        if not reference.rounded:
+            eager = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
+            eager.run(1)
+            for nudge in NUDGES_ROUNDED:
+                eager.load(reference.late)
+                eager.nudge(nudge)
+                reference.rounded = max(reference.rounded, _series_distance(_losses(eager, LATE[-1]), truth))
+        trainer.load(reference.late)
+        error = _series_distance(_losses(trainer, LATE[-1]), truth) / max(reference.rounded, ROUNDING)
+        return TorchCheck("losses as timed, with TF32 in cuDNN", _finite(error), AS_EXACT, LESS_EXACT)
 
     # The reference
 
@@ -254,8 +273,8 @@ class Judge:
             runs.append(self._trained(trainer, self.reference.late))
         self.reference.spread[arithmetic.name] = self._spread(runs)
 
-    def _add_dropped(self) -> None:
-        """Eager runs with dropout."""
+    def add_dropped(self) -> None:
+        """Add eager runs with dropout to the reference."""
         reference = self.reference
         trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
         trainer.run(1)
@@ -292,21 +311,21 @@ class Judge:
         return max((float(rate) for rate in rates if 0 <= rate < 1), default=0.0)
 
     def _trained(self, trainer: Trainer, late: Checkpoint) -> Phases:
-        """Both phases of a trainer at its first step."""
-        import torch
-
-        torch.manual_seed(SEED)  # others may have drawn since it was built
+        """Both phases of a trainer at its beginning."""
         first = self._phase(trainer, self._first)
         trainer.load(late)
         return {"first": first, "late": self._phase(trainer, LATE)}
 
     def _phase(self, trainer: Trainer, ends: Sequence[int]) -> dict[int, Snapshot]:
-        """What a trainer has after these steps from where it is."""
+        """What a trainer has after these steps of a phase; it may have run some of the first phase's before."""
+        import torch
+
         snapshots: dict[int, Snapshot] = {}
-        sums: Series = {}
-        done = 0
+        sums, done = _begun(trainer, ends[0])
         for end in ends:
-            sums = _series(trainer, end - done, sums)
+            if end > done:
+                torch.manual_seed(SEED)  # others may have drawn since the rung was built, and since it began
+                sums = _series(trainer, end - done, sums)
             done = end
             snapshots[end] = _snapshot(trainer, sums)
         return snapshots
@@ -375,6 +394,14 @@ def _deviations(losses: Sequence[float]) -> list[float]:
 def _at_least(spread: float, losses: Sequence[float]) -> float:
     """A spread, or the rounding of the losses if that is wider."""
     return max(spread, ROUNDING * max(map(abs, losses)), 1e-300)
+
+
+def _begun(trainer: Trainer, first_end: int) -> tuple[Series, int]:
+    """The series of a trainer's steps before the judge came, and their number; none late in the training."""
+    done = trainer.position
+    if not 0 < done <= first_end:
+        return {}, 0
+    return {name: [(done, trainer.metrics.total(name))] for name in ("loss", *trainer.user.metric_names)}, done
 
 
 def _losses(trainer: Trainer, steps: int) -> list[tuple[int, float]]:
@@ -474,8 +501,9 @@ def _checks(when: str, far: Distances, spread: Distances, less_exact: float, sam
         if not names:
             continue
         usual = statistics.median_low(spread[kind].values())
-        errors = [value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()]
-        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(max(errors)), AS_EXACT, less_exact)
+        errors = {name: value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()}
+        where = max(errors, key=lambda name: errors[name])
+        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(errors[where]), AS_EXACT, less_exact, where)
     yield _exactly(f"step counts {when}", same_counts)
 
 

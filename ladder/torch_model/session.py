@@ -52,7 +52,6 @@ from stages.torch.training_step import Rung
 
 EAGER = "eager"
 ENERGY_S = 5.0  # of training, for which NVML's counter is good to one or two per cent
-SPARE_CORES = 2  # cores for each process that prepares
 SCRATCH_BYTES = 64 << 20
 SOCKET_NAME = "ladder"
 
@@ -231,10 +230,11 @@ class Session:
                     self._hear([first])
             waiting, preparing = list(others), [] if alone else [first]
             self._since("first rows" if alone else "")
-            self._view.doing(self._doing(others, number, times=times))
+            if others:
+                self._view.doing(self._doing(others, number, times=times))
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
-                while waiting and len(busy) < max(1, usable_cores() // SPARE_CORES):
+                while waiting and len(busy) < max(1, usable_cores() * 3 // 4):
                     self._start(waiting[0], number, makes_reference=False, times_at_once=False)
                     busy.append(waiting[0])
                     preparing.append(waiting.pop(0))
@@ -329,6 +329,7 @@ class Session:
             self._judge(message)
         elif isinstance(message, (Timed, Failed)):
             self._time_taken(message.rung, message)
+            self._took.setdefault("the first row", time.monotonic() - self._began)
         elif isinstance(message, Ready):
             family.is_ready = True
 

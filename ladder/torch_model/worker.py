@@ -29,9 +29,9 @@ from common.process_group import die_with_parent
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
 from ladder.records.run import Process
-from ladder.records.torch_run import ModelRecord
+from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
-from ladder.torch_model.judge import Judge, Reference
+from ladder.torch_model.judge import FIRST, Judge, Reference
 from ladder.torch_model.messages import (
     Described,
     Failed,
@@ -54,6 +54,7 @@ REFERENCE = "reference.pt"
 RUN_S = 0.25  # that a timed run should take
 LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
 WARM_UP = 8  # steps, before the first reading of the clock
+BEGINNING = FIRST[0]  # steps before the judge looks: three of warm-up, and the first replay of a graph
 PROBE = 16  # steps that tell how many a run should have
 POLL_S = 0.05
 
@@ -75,6 +76,7 @@ class Worker:
         self._job, self._session = job, session
         self._prepared: dict[str, Prepared] = {}
         self._device: Any = None
+        self._judge: Judge | None = None
 
     def run(self) -> None:
         """Prepare, judge, then time rungs as the session orders, until it ends the process."""
@@ -87,22 +89,26 @@ class Worker:
             self._tell(Refused(str(error)))
             return
         self._tell(Described(described(model, time.perf_counter() - began), model.user.epochs))
-        judge = self._judge(model) if job.is_judged else None
+        if job.makes_reference:
+            self._judge = self._made_judge(model)
         for name in job.rungs:
-            self._prepare(rung_named(name), model, judge)
+            self._prepare(rung_named(name), model)
+        if job.makes_reference and self._judge is not None:  # with what judging added to it
+            if model.has_dropout:
+                self._judge.add_dropped()
+            self._leave_reference(self._judge)
         self._tell(Ready())
         while (order := read_order(self._session.recv_bytes())).rung:
             self._time(order)
 
-    def _judge(self, model: Opened) -> Judge:
+    def _made_judge(self, model: Opened) -> Judge:
+        """The judge, with the reference that it makes or waits for."""
         import torch
 
         file = Path(self._job.reference)
         if self._job.makes_reference:
             judge = Judge(model)
-            part = file.with_suffix(".part")
-            torch.save(judge.reference, part)
-            part.rename(file)
+            self._leave_reference(judge)
             self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
             return judge
         until = time.monotonic() + self._job.timeout_s
@@ -113,10 +119,19 @@ class Worker:
         reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
         return Judge(model, reference)
 
-    def _prepare(self, rung: Rung, model: Opened, judge: Judge | None) -> None:
+    def _leave_reference(self, judge: Judge) -> None:
+        """Leave the reference for the other processes, whole or not at all."""
+        import torch
+
+        file = Path(self._job.reference)
+        part = file.with_suffix(".part")
+        torch.save(judge.reference, part)
+        part.rename(file)
+
+    def _prepare(self, rung: Rung, model: Opened) -> None:
         """Build, judge and keep a rung; whatever it raises becomes its row's reason."""
         try:
-            self._tell(judged := self._prepared_and_judged(rung, model, judge))
+            self._tell(judged := self._prepared_and_judged(rung, model))
             if self._job.times_at_once and not any(check.is_wrong for check in judged.checks):
                 self._time(Time(rung.name, self._job.energy_s))
         except MisfitError as error:
@@ -126,7 +141,7 @@ class Worker:
             self._tell(Judged(rung.name, error=their_error(error, model.user.path, "training")))
         gc.collect()
 
-    def _prepared_and_judged(self, rung: Rung, model: Opened, judge: Judge | None) -> Judged:
+    def _prepared_and_judged(self, rung: Rung, model: Opened) -> Judged:
         if why := rung.only(model):
             raise MisfitError(why)
         if model.not_resident and rung.step.batches.needs_resident:
@@ -139,21 +154,26 @@ class Worker:
             trainer.run(1)
             sync()
             first_step_s = time.perf_counter() - began
-            if trainer.is_captured:  # three steps are warm-up, the next one records
+            if trainer.is_captured:  # three steps are warm-up, then the step is recorded
                 began = time.perf_counter()
-                trainer.run(4)
+                trainer.run(BEGINNING - 1)
                 sync()
                 first_step_s += time.perf_counter() - began
-            trainer.run(WARM_UP)
-            sync()
-        checks, ratio, same_bits = [], None, False
-        if judge is not None:
-            compared = judge.trainer(rung.step)
-            checks, ratio, same_bits = judge.judged(compared)
-            compared.close()
+            start = trainer.checkpoint()
+        checks: list[TorchCheck] = []
+        ratio, same_bits = None, False
+        if self._job.is_judged:  # only now: meanwhile another process makes the reference
+            judge = self._judge = self._judge or self._made_judge(model)
+            has_own = judge.needs_own_trainer(rung.step)
+            if not has_own or self._job.round == 1:
+                compared = judge.trainer(rung.step) if has_own else trainer
+                checks, ratio, same_bits = judge.judged(compared)
+                compared.close()
             if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
                 checks += judge.masks(trainer)
-        self._prepared[rung.name] = Prepared(trainer, trainer.checkpoint(), first_step_s)
+            elif has_own and not model.has_dropout:
+                checks.append(judge.as_timed(trainer))
+        self._prepared[rung.name] = Prepared(trainer, start, first_step_s)
         trainer.close()
         return Judged(
             rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits, first_step_s=first_step_s,

@@ -80,7 +80,8 @@ class Data:
 
     @cached_property
     def _resident(self) -> Batch:
-        return nested(lambda tensor: tensor.to(self.device), (self.inputs, self.targets))
+        whole: Batch = nested(lambda tensor: tensor.to(self.device), (self.inputs, self.targets))
+        return whole
 
     def order_on_device(self) -> Any:
         """The order on the device."""

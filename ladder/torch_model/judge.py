@@ -332,7 +332,8 @@ def _snapshot(trainer: Trainer, sums: Series) -> Snapshot:
     counts: dict[str, float] = {}
     values = [("parameters", name, value) for name, value in at.parameters.items()]
     values += [("buffers", name, value) for name, value in at.buffers.items()]
-    values += [("state", f"{name} of {index}", value) for (index, name), value in at.state.items()]
+    names = [name for name, _ in trainer.model.named_parameters()]
+    values += [("state", f"{name} of {names[index]}", value) for (index, name), value in at.state.items()]
     for kind, name, value in values:
         if not hasattr(value, "dtype") or not value.is_floating_point() or name.startswith("step of"):
             counts[f"{kind} {name}"] = _number(value)
@@ -384,9 +385,20 @@ def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
         kind: {name: half_a_unit(value, start.get(name)) for name, value in named.items()}
         for kind, named in truth.tensors.items()
     }
-    floors["state"] = {name: max(floor, held) for name, floor in floors["state"].items()}
+    floors["state"] = {
+        name: max(floor, held * _cancellation(name, truth.tensors["state"])) for name, floor in floors["state"].items()
+    }
     floors["loss"] = dict.fromkeys(truth.sums, ROUNDING)
     return floors
+
+
+def _cancellation(name: str, state: dict[str, Any]) -> float:
+    """How much larger the gradients are than their mean: an error of the rate of decay shows as much more in the mean."""
+    kind, _, parameter = name.partition(" of ")
+    squares = state.get(f"exp_avg_sq of {parameter}")
+    if kind != "exp_avg" or squares is None or squares.shape != state[name].shape:
+        return 1.0
+    return max(1.0, float(squares.abs().sum()) ** 0.5 / max(float(state[name].norm()), 1e-30))
 
 
 def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:
@@ -411,8 +423,9 @@ def _checks(when: str, far: Distances, spread: Distances, same_counts: bool) -> 
         if not names:
             continue
         usual = statistics.median(spread[kind].values())
-        errors = [value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()]
-        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(max(errors)), AS_EXACT, LESS_EXACT)
+        errors = {name: value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()}
+        where = max(errors, key=lambda name: errors[name])
+        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(errors[where]), AS_EXACT, LESS_EXACT, where)
     yield _exactly(f"step counts {when}", same_counts)
 
 

@@ -393,12 +393,12 @@ def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
 
 
 def _cancellation(name: str, state: dict[str, Any]) -> float:
-    """How much larger the gradients are than their mean: an error of the rate of decay shows as much more in the mean."""
+    """How much larger the gradients are than their mean, in which an error of the rate of decay shows as much more."""
     kind, _, parameter = name.partition(" of ")
     squares = state.get(f"exp_avg_sq of {parameter}")
     if kind != "exp_avg" or squares is None or squares.shape != state[name].shape:
         return 1.0
-    return max(1.0, float(squares.abs().sum()) ** 0.5 / max(float(state[name].norm()), 1e-30))
+    return max(1.0, math.sqrt(float(squares.abs().sum())) / max(float(state[name].norm()), 1e-30))
 
 
 def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:

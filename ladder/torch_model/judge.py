@@ -419,7 +419,8 @@ def _snapshot(trainer: Trainer, sums: Series) -> Snapshot:
     counts: dict[str, float] = {}
     values = [("parameters", name, value) for name, value in at.parameters.items()]
     values += [("buffers", name, value) for name, value in at.buffers.items()]
-    values += [("state", f"{name} of {index}", value) for (index, name), value in at.state.items()]
+    names = [name for name, _ in trainer.model.named_parameters()]
+    values += [("state", f"{name} of {names[index]}", value) for (index, name), value in at.state.items()]
     for kind, name, value in values:
         if not hasattr(value, "dtype") or not value.is_floating_point() or name.startswith("step of"):
             counts[f"{kind} {name}"] = _number(value)
@@ -471,9 +472,20 @@ def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
         kind: {name: half_a_unit(value, start.get(name)) for name, value in named.items()}
         for kind, named in truth.tensors.items()
     }
-    floors["state"] = {name: max(floor, held) for name, floor in floors["state"].items()}
+    floors["state"] = {
+        name: max(floor, held * _cancellation(name, truth.tensors["state"])) for name, floor in floors["state"].items()
+    }
     floors["loss"] = dict.fromkeys(truth.sums, ROUNDING)
     return floors
+
+
+def _cancellation(name: str, state: dict[str, Any]) -> float:
+    """How much larger the gradients are than their mean, in which an error of the rate of decay shows as much more."""
+    kind, _, parameter = name.partition(" of ")
+    squares = state.get(f"exp_avg_sq of {parameter}")
+    if kind != "exp_avg" or squares is None or squares.shape != state[name].shape:
+        return 1.0
+    return max(1.0, math.sqrt(float(squares.abs().sum())) / max(float(state[name].norm()), 1e-30))
 
 
 def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:

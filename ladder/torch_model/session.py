@@ -52,6 +52,7 @@ from stages.torch.training_step import Rung
 
 EAGER = "eager"
 ENERGY_S = 5.0  # of training, for which NVML's counter is good to one or two per cent
+COMPILE_THREADS = 4
 SCRATCH_BYTES = 64 << 20
 SOCKET_NAME = "ladder"
 
@@ -241,7 +242,7 @@ class Session:
                 self._hear(busy)
             self._since("preparing and judging")
             if times:
-                self._time_all([family for family in (others if alone else running) if not family.has_ended])
+                self._time_all([family for family in (others if alone else running) if not family.has_ended], running)
         finally:
             for family in running:
                 self._end(family)
@@ -279,6 +280,7 @@ class Session:
         family.waiting = list(job.rungs)
         command = [*MODULE, str(family.folder)]
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
+        variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
         family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
         family.connection = self._accepted(family)
 
@@ -349,16 +351,17 @@ class Session:
         if row.status not in RIGHT or self._asked.check:
             self._view.row(row, self._rows.get(EAGER))
 
-    def _time_all(self, families: Sequence[Family]) -> None:
+    def _time_all(self, families: Sequence[Family], running: Sequence[Family]) -> None:
         """Time the rungs of these processes, one at a time, in the order of the ladder."""
         by_rung = {rung.name: family for family in families for rung in family.rungs}
+        alive = sum(family.worker is not None and not family.has_ended for family in running)
         for name in sorted(by_rung, key=_place):
             row, family = self._rows.get(name), by_rung[name]
             if row is None or row.status not in RIGHT or family.has_ended or family.connection is None:
                 continue
             self._view.doing(f"times {name}")
             energy_s = ENERGY_S if self._asked.energy and not any(p.step_joules for p in row.processes) else 0.0
-            self._order(family, messages.Time(name, energy_s, waiting=len(families) - 1))
+            self._order(family, messages.Time(name, energy_s, waiting=alive - 1))
             self._timed(family, name)
 
     def _timed(self, family: Family, name: str) -> None:

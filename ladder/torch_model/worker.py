@@ -147,7 +147,8 @@ class Worker:
         if model.not_resident and rung.step.batches.needs_resident:
             raise MisfitError(model.not_resident)
         sync = self._fence
-        with peak_memory(self._device) as peak:
+        shared_bytes = model.data.resident_bytes if rung.step.batches.needs_resident else 0
+        with peak_memory(self._device, shared_bytes) as peak:
             sync()
             began = time.perf_counter()
             trainer = Trainer(model.user, model.initial, model.data, model.schedule, rung.step)
@@ -259,14 +260,17 @@ class Worker:
 
 
 @contextlib.contextmanager
-def peak_memory(device: Any) -> Iterator[Callable[[], float | None]]:
-    """The most that PyTorch takes of the device inside the block, in MiB, beyond what it held before."""
+def peak_memory(device: Any, shared_bytes: int) -> Iterator[Callable[[], float | None]]:
+    """The most that PyTorch takes of the device inside the block, in MiB, beyond what other rungs hold.
+
+    `shared_bytes` of what is held already is data that this rung uses as well.
+    """
     import torch
 
     if device.type != "cuda":
         yield lambda: None
         return
-    held = torch.cuda.memory_allocated()
+    held = torch.cuda.memory_allocated() - shared_bytes
     torch.cuda.reset_peak_memory_stats()
     peaks: list[float] = []
     yield lambda: peaks[0]
@@ -318,7 +322,6 @@ def main(folder: Path) -> int:
     """Do the job in the folder."""
     die_with_parent()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=TorchJob)
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
     with Client(job.address, "AF_UNIX") as session:
         session.send_bytes(str(folder.name).encode())
         import torch

@@ -31,7 +31,7 @@ SENTENCES = {
     "pays": "Counting the time to compile, it pays to change to {ways}.",
     "not_yet": "For {epochs}, {now} is the sure choice in PyTorch: counting the time to compile, it pays to change to "
     "{ways}. Longer training gains more.",
-    "own_model": "For any other PyTorch model, `run_ladder.py torch my_model.py` measures the same ladder over its step.",
+    "own_model": "For another PyTorch model, `run_ladder.py torch my_model.py` measures the same ladder over its step.",
     "way": "`{rung}` from about {epochs} on",
     "then": ", then to ",
     "capture": "Once an epoch is captured in a graph ({own}), it is {eager} as fast as in eager mode, {compiled} as by "

@@ -53,7 +53,8 @@ OPTIONS = """--stages --hidden --batch-size --learning-rate --epochs --seed --me
 --validate-every --config --max-steps --curve-steps --lock-clocks
 --no-fail-fast --json --max-steps=3 --curve-steps=5 --lock-clocks=1500 --config=gone.toml"""
 COMMANDS = [
-    "run", "check", "study", "torch", "compare", "profile", "report", "open", "limits", "readme", "list", "doctor", "explain",
+    "run", "check", "study", "torch", "compare", "profile", "report", "open", "limits", "readme", "list", "doctor",
+    "explain",
 ]  # fmt: skip
 WORDS = [*VALUES.split(), *NAMES.split(), *OPTIONS.split(), "", "a b", "~no-such-user", "\n", "reference:h200", "1%"]
 

@@ -1,0 +1,210 @@
+"""Writes the best training loop of a run as a script in PyTorch alone, and the usual one to compare it with."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.errors import UsageError
+from common.files import atomic_write
+from ladder.options.commands import Torch
+from ladder.records.torch_run import TorchResults
+from stages.torch.r1_eager import ReadMetrics, as_written
+from stages.torch.r3_resident import ResidentBatches
+from stages.torch.r3_workers import WorkerBatches
+from stages.torch.r4_foreach_optimizer import foreach
+from stages.torch.r4_fused_optimizer import fused
+from stages.torch.registry import RUNGS
+from stages.torch.training_step import Rung, TrainingStep
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MARKER = "# Written by `run_ladder.py torch --write`, which replaces this file. Rename it to keep your changes."
+PLAIN, FAST = "train_plain.py", "train_fast.py"
+"""In a run's folder: the usual loop, and the recipe's."""
+LONGEST = 120  # columns
+OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
+LIMITS = {"float32": (1e-3, 1e-2), "tf32": (3e-2, 0.3), "bfloat16": (3e-2, 0.3)}
+"""How far losses and parameters of the two loops may differ after 64 steps, by precision."""
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the written loop has to know of a user's file; `ladder.torch_model.facts` finds it out."""
+
+    on_gpu: bool
+    defined: frozenset[str]  # the optional parts of the contract that it has, and EPOCHS
+    is_dataset: bool
+    is_nested: bool  # inputs or targets are more than a tensor
+    first: str  # an expression for a tensor of `data`
+    takes: frozenset[str]  # of fused, foreach and capturable, those that its optimizer has
+    moving: frozenset[str] = frozenset()  # hyperparameters that its scheduler changes
+
+
+@dataclass(frozen=True)
+class Written:
+    """A script that has been written."""
+
+    path: Path
+    text: str
+    rung: str
+
+    @property
+    def lines(self) -> int:
+        """Its length."""
+        return self.text.count("\n")
+
+
+def training_file(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, folder: Path) -> str:
+    """A script, to lie in this folder, that trains the model of a file by these choices.
+
+    Raises UsageError for a step that is more than a loop: what wraps the model has no script.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    if step.around or step.compiler.whole:
+        raise UsageError(f"--write: {rung} is not written as a script; leave it out of --stages")
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined,
+        keep_trailing_newline=True, autoescape=False,
+    )  # fmt: skip
+    return environment.get_template("train.py.j2").render(_values(model_file, step, facts, rung, folder))
+
+
+def plain_file(model_file: Path, facts: ModelFacts, folder: Path) -> str:
+    """The same script with the usual loop, for a comparison."""
+    return training_file(model_file, RUNGS["eager"].step, facts, "eager", folder)
+
+
+def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, folder: Path) -> Mapping[str, Any]:
+    """What the template asks for."""
+    is_captured, is_loader = step.launch.steps > 0, step.batches is not ResidentBatches
+    moving = facts.moving if is_captured else frozenset()
+    moves_beta = bool(moving & {"betas", "beta1"})
+    flags, why = _flags(step, facts, is_captured=is_captured, moves_beta=moves_beta)
+    arguments = step.compiler.arguments
+    loss_limit, parameter_limit = LIMITS[step.arithmetic.name]
+    return {
+        "marker": MARKER,
+        "file": model_file.name,
+        "rung": rung,
+        "module": model_file.stem,
+        "is_identifier": model_file.stem.isidentifier(),
+        "folder": "" if model_file.resolve().parent == folder.resolve() else repr(str(model_file.resolve().parent)),
+        "epochs": "user.EPOCHS" if "EPOCHS" in facts.defined else "10",
+        "device": "cuda" if facts.on_gpu else "cpu",
+        "has": {name: name in facts.defined for name in OPTIONAL},
+        "is_dataset": facts.is_dataset,
+        "is_nested": facts.is_nested,
+        "first": facts.first,
+        "is_loader": is_loader,
+        "has_workers": step.batches is WorkerBatches,
+        "reads": step.metrics is ReadMetrics,
+        "flags": flags,
+        "flags_why": why,
+        "is_tf32": step.arithmetic.matmul == "high",
+        "is_autocast": step.arithmetic.autocast,
+        "compile": None if arguments is None else ", ".join(f'{name}="{value}"' for name, value in arguments),
+        "is_channels_last": step.layout == "channels_last",
+        "is_captured": is_captured,
+        "moving": bool(moving),
+        "moves_beta": moves_beta,
+        "threads": step.threads,
+        "loss_limit": loss_limit,
+        "parameter_limit": parameter_limit,
+    }
+
+
+def _flags(step: TrainingStep, facts: ModelFacts, *, is_captured: bool, moves_beta: bool) -> tuple[str, str]:
+    """What the optimizer's groups are told, and why."""
+    told: dict[str, Any] = {}
+    why = ""
+    if moves_beta:
+        told, why = {"fused": None, "foreach": False}, "  # the others read beta1 on the host"
+    elif step.optimizer is fused:
+        told, why = {"fused": True, "foreach": None}, "  # one kernel updates many parameters"
+    elif step.optimizer is foreach:
+        told = {"foreach": True}
+    else:
+        assert step.optimizer is as_written
+    if is_captured:
+        told["capturable"] = True
+    return ", ".join(f"{name}={value}" for name, value in told.items() if name in facts.takes), why
+
+
+def write(command: Torch, results: TorchResults, folder: Path) -> Written | None:
+    """Write both scripts into a run's folder, and the recipe's to the command's `write`; None without a recipe.
+
+    Raises UsageError where a recipe is asked for and there is none, or the file is not ours to replace.
+    """
+    check_target(command.write)
+    recipe = results.recipe(command.epochs)
+    if recipe is None:
+        if command.write:
+            raise UsageError(f"--write {command.write}: no rung has a time, so none is best; see {folder}")
+        return None
+    model_file = command.model or Path(results.model.file)
+    facts = facts_of(model_file, on_gpu=_on_gpu(results), moving=frozenset(results.model.moving))
+    rung = named(recipe.rung)
+    atomic_write(folder / PLAIN, plain_file(model_file, facts, folder))
+    atomic_write(folder / FAST, training_file(model_file, rung.step, facts, rung.name, folder))
+    target = command.write or folder / FAST
+    text = training_file(model_file, rung.step, facts, rung.name, target.resolve().parent)
+    if command.write:
+        atomic_write(target, text)
+    return Written(target, text, rung.name)
+
+
+def check_target(path: Path | None) -> None:
+    """Raise UsageError if a script cannot be written there, or if the file there is none of ours."""
+    if path is None:
+        return
+    if not path.resolve().parent.is_dir():
+        raise UsageError(f"--write {path}: there is no folder {path.parent}; make it, or choose another")
+    if path.exists() and not path.read_text(encoding="utf-8", errors="replace").startswith(MARKER):
+        raise UsageError(f"--write {path}: was not written by this program; choose another name, or move it")
+
+
+def told(written: Written | None) -> str:
+    """A line for the user of `--write`."""
+    if written is None:
+        return "no script was written"
+    return (
+        f"wrote {written.path}: {written.lines} lines, the rung {written.rung}; "
+        f"`python {written.path} --verify` compares it with the usual loop"
+    )
+
+
+def named(name: str) -> Rung:
+    """The rung of a record's row, also one that leaves a change out: `step-graph-without-resident`."""
+    rung, separator, change = name.partition("-without-")
+    if not separator:
+        return RUNGS[name]
+    left_out = RUNGS[change]
+    assert left_out.parent is not None
+    return RUNGS[rung].without(left_out, left_out.parent)
+
+
+def facts_of(model_file: Path, *, on_gpu: bool, moving: frozenset[str] = frozenset()) -> ModelFacts:
+    """What a user's file is like, found out in a process of its own; raises UsageError if it cannot be loaded."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ladder.torch_model.facts", str(model_file.resolve())],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True,
+    )  # fmt: skip
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
+        raise UsageError(f"{model_file}: cannot be loaded ({last}); mend it")
+    found = json.loads(done.stdout.splitlines()[-1])
+    return ModelFacts(
+        on_gpu, frozenset(found["defined"]), found["is_dataset"], found["is_nested"], found["first"],
+        frozenset(found["takes"]), moving,
+    )  # fmt: skip
+
+
+def _on_gpu(results: TorchResults) -> bool:
+    return bool(results.environment.get("gpu"))

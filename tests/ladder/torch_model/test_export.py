@@ -1,0 +1,290 @@
+"""Scripts that `torch --write` writes: they train as the usual loop does, and hold what their rung needs alone."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import subprocess
+import sys
+import tokenize
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from common.errors import UsageError
+from ladder.options.commands import Torch
+from ladder.records.torch_run import ModelRecord, TorchResults, TorchRung, TorchSettings
+from ladder.torch_model import export
+from ladder.torch_model.export import ModelFacts, facts_of, named, plain_file, training_file
+from stages.torch.registry import RUNGS
+from tests.examples.test_torch_examples import NAMES, few_rows
+from tests.ladder.torch_model import scripts
+
+ON_CPU = [name for name, rung in RUNGS.items() if rung.place != "gpu"]
+UNCOMPILED = [name for name in ON_CPU if RUNGS[name].step.compiler.arguments is None]
+GRAPHS = [
+    "step-graph",
+    "step-graph-without-resident",
+    "step-graph-without-no-item",
+    "step-graph-without-fused-optimizer",
+]
+WRITTEN = [name for name, rung in RUNGS.items() if rung.group != "instead"] + GRAPHS[1:]
+MOVING = {"cnn": {"lr", "betas"}, "ppo": {"lr"}, "chars": {"lr"}}
+MOST_CODE = 106  # lines without blank ones, comments and docstrings
+EVERYTHING = """\
+import torch
+
+BATCH_SIZE = 8
+
+def model():
+    return Net()
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.drop = torch.nn.Linear(3, 4), torch.nn.Dropout(0.5)
+
+    def forward(self, inputs):
+        return torch.nn.functional.dropout(self.drop(self.one(inputs["x"][0])), 0.5, self.training)
+
+def loss(output, target):
+    return (output - target).square().mean()
+
+def optimizer(params):
+    return torch.optim.SGD(params, lr=0.1, momentum=0.9)
+
+def augment(batch):
+    inputs, targets = batch
+    return {"x": (inputs["x"][0] + 0.1 * torch.rand_like(inputs["x"][0]),)}, targets
+
+def data():
+    return {"x": (torch.rand(50, 3, generator=torch.Generator().manual_seed(0)),)}, torch.ones(50, 4)
+
+validation = data
+"""
+pytestmark = pytest.mark.torch
+
+
+@cache
+def found(file: Path) -> ModelFacts:
+    """What a file is like, as the exporter finds out."""
+    return facts_of(file, on_gpu=False)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the examples, each with little data, and with a model that has all that they lack."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in NAMES:
+        (folder / f"{name}.py").write_text(few_rows(name))
+    (folder / "everything.py").write_text(EVERYTHING)
+    return folder
+
+
+def text_of(folder: Path, name: str, rung: str) -> str:
+    facts = replace(found(folder / f"{name}.py"), moving=frozenset(MOVING.get(name, set())))
+    step = named(rung).step
+    facts = replace(facts, on_gpu=named(rung).place == "gpu")
+    return training_file(folder / f"{name}.py", step, facts, rung, folder)
+
+
+def run(folder: Path, texts: dict[str, str], *options: str, recorded: bool = False) -> dict[str, tuple[int, str]]:
+    """Run scripts, by their names, in one other process; each one's exit status and output."""
+    for name, text in texts.items():
+        (folder / f"run_{name}.py").write_text(text)
+    files = [str(folder / f"run_{name}.py") for name in texts]
+    flag = ["--recorded"] if recorded else []
+    done = subprocess.run(
+        [sys.executable, scripts.__file__, *flag, str(folder), *options, "--", *files], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    lines = map(json.loads, done.stdout.splitlines())
+    return {name: (status, printed) for name, (status, printed) in zip(texts, lines, strict=True)}
+
+
+def emulated(text: str) -> str:
+    """A script with a graph for the CPU, whose optimizers have no `capturable`."""
+    text = text.replace('torch.device("cuda")', 'torch.device("cpu")')
+    return text.replace(", capturable=True", "").replace("capturable=True", "")
+
+
+@pytest.mark.parametrize("name", [*NAMES, "everything"])
+def test_each_rung_s_script_trains_as_the_usual_loop_does(name: str, models: Path) -> None:
+    rungs = ["eager", *(rung for rung in UNCOMPILED if rung != "eager")]
+    ran = run(models, {rung: text_of(models, name, rung) for rung in rungs}, "--verify")
+    assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(rungs, 0), ran
+    assert ran["eager"][1] == "loss: 0.0e+00, parameters: 0.0e+00 of their way; agrees\n" or name == "everything"
+
+
+def test_a_compiled_script_trains_as_the_usual_loop_does(models: Path) -> None:
+    ran = run(models, {"compile": text_of(models, "mlp", "compile")}, "--verify")
+    assert ran["compile"][0] == 0, ran
+
+
+@pytest.mark.parametrize("name", [*NAMES, "everything"])
+def test_a_recorded_step_trains_as_the_usual_loop_does(name: str, models: Path) -> None:
+    ran = run(models, {rung: emulated(text_of(models, name, rung)) for rung in GRAPHS}, "--verify", recorded=True)
+    assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(GRAPHS, 0), ran
+
+
+REPLAY = "    graph.replay() if graph else step()\n"
+PLANTED = {
+    "a schedule that stands still": ("    now.copy_(table.index_select(0, done).squeeze(0))\n", ""),
+    "a schedule one step late": ("now = table[0]", "table = torch.cat([table[:1], table])\nnow = table[0]"),
+    "one batch for ever": ("    row.add_(1)\n", ""),
+    "a warm-up that is left out": (REPLAY, f"        if graph or number:\n        {REPLAY}"),
+    "a step taken twice": (REPLAY, f"    {REPLAY}        if number == 2:\n            step()\n"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_planted_error_differs(planted: str, models: Path) -> None:
+    right = emulated(text_of(models, "cnn", "step-graph"))
+    wrong = right.replace(*PLANTED[planted])
+    assert wrong != right
+    ran = run(models, {"wrong": wrong}, "--verify", recorded=True)
+    assert ran["wrong"][0] == 1, ran
+    assert ran["wrong"][1].endswith("differs\n")
+
+
+@pytest.mark.parametrize("rung", ["fused-optimizer", "step-graph"])
+def test_a_resumed_training_ends_as_one_in_a_piece(rung: str, models: Path, tmp_path: Path) -> None:
+    text, recorded = emulated(text_of(models, "cnn", rung)), rung == "step-graph"
+    whole = run(models, {"whole": text}, "--epochs", "3", recorded=recorded)["whole"][1].splitlines()
+    parts: list[str] = []
+    for epochs in ("2", "3"):
+        asked = ("--epochs", epochs, "--checkpoint", str(tmp_path / "kept.pt"))
+        parts += run(models, {"part": text}, *asked, recorded=recorded)["part"][1].splitlines()
+    assert whole == parts
+    assert [line.partition(":")[0] for line in parts] == ["epoch 1", "epoch 2", "epoch 3"]
+
+
+def test_a_script_validates_after_each_epoch(models: Path) -> None:
+    ran = run(models, {"tabular": text_of(models, "tabular", "fused-optimizer")}, "--epochs", "2")["tabular"][1]
+    first, second = ran.splitlines()
+    for line in (first, second):
+        assert [word.rpartition(" ")[0] for word in line.partition(": ")[2].split(", ")] == [
+            "loss", "accuracy", "validation loss", "validation accuracy",
+        ]  # fmt: skip
+    assert first.partition(":")[2] != second.partition(":")[2]
+
+
+def code_lines(text: str) -> int:
+    """The lines of code: neither blank, nor a comment or a docstring."""
+    told: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and ast.get_docstring(node) is not None:
+            told |= {*range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)}
+    beside = {
+        tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+    }  # fmt: skip
+    code: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type not in beside:
+            code |= {*range(token.start[0], token.end[0] + 1)}
+    return len(code - told)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_script_is_short_and_holds_what_its_rung_needs_alone(name: str, models: Path) -> None:
+    for rung in WRITTEN:
+        text = text_of(models, name, rung)
+        step = named(rung).step
+        compile(text, rung, "exec")
+        assert code_lines(text) <= MOST_CODE, rung
+        assert max(map(len, text.splitlines())) <= export.LONGEST, rung
+        assert text.startswith(export.MARKER)
+        assert ("CUDAGraph" in text) == (step.launch.steps > 0), rung
+        assert ("torch.compile" in text) == (step.compiler.arguments is not None), rung
+        assert ("DataLoader" in text) == (name == "cnn" or "index_select(0, rows)" not in text), rung
+        assert ("autocast" in text) == step.arithmetic.autocast, rung
+        imports = {
+            alias.name if isinstance(node, ast.Import) else node.module
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        others = {module for module in imports if module and module.partition(".")[0] not in sys.stdlib_module_names}
+        assert others <= {"torch", "torch.utils.data", name}, rung
+
+
+def test_the_two_scripts_differ_by_their_choices_alone(models: Path) -> None:
+    plain = plain_file(models / "tabular.py", found(models / "tabular.py"), models).splitlines()
+    fast = text_of(models, "tabular", "fused-optimizer").splitlines()
+    assert len({*plain} ^ {*fast}) < 25
+    assert len({*plain} & {*fast}) > 70
+
+
+def test_a_script_finds_its_model_from_another_folder_and_by_any_name(models: Path, tmp_path: Path) -> None:
+    (models / "my-model.py").write_text((models / "mlp.py").read_text())
+    facts = facts_of(models / "my-model.py", on_gpu=False)
+    text = training_file(models / "my-model.py", RUNGS["resident"].step, facts, "resident", tmp_path)
+    assert run(tmp_path, {"elsewhere": text}, "--verify")["elsewhere"][0] == 0
+
+
+def test_a_broken_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("import no_such_module\n")
+    with pytest.raises(UsageError, match=r"broken.py: cannot be loaded \(.*no_such_module.*\); mend it") as refused:
+        facts_of(tmp_path / "broken.py", on_gpu=False)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["graphed-callables", "compile-optimizer"])
+def test_what_wraps_a_model_has_no_script(name: str, models: Path) -> None:
+    with pytest.raises(UsageError, match=f"{name} is not written as a script; leave it out of --stages"):
+        text_of(models, "mlp", name)
+
+
+def test_a_rung_that_leaves_a_change_out_is_found_by_its_name() -> None:
+    left = named("step-graph-without-resident")
+    assert left.step.differences(RUNGS["step-graph"].step) == ["batches"]
+    assert left.step.batches is RUNGS["no-item"].step.batches
+
+
+def test_only_scripts_of_ours_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "theirs.py").write_text("print(1)\n")
+    (tmp_path / "ours.py").write_text(f"{export.MARKER}\n")
+    for path in (None, tmp_path / "ours.py", tmp_path / "new.py"):
+        export.check_target(path)
+    with pytest.raises(UsageError, match="was not written by this program; choose another name"):
+        export.check_target(tmp_path / "theirs.py")
+    with pytest.raises(UsageError, match="there is no folder"):
+        export.check_target(tmp_path / "nowhere" / "new.py")
+
+
+def a_run(model_file: Path, *rungs: TorchRung) -> TorchResults:
+    record = ModelRecord(
+        file=str(model_file), sha256="", parameters=1, batch_size=128, rows=1100, steps_per_epoch=8, optimizer="SGD",
+        moving=[], has_dropout=False, has_convolution=False, reference="float64", data="tensors, 1 MB",
+    )  # fmt: skip
+    settings = TorchSettings(epochs=20, rounds=1, repeats=1, stages=["all"])
+    return TorchResults("2026-01-01T00:00:00Z", "", {}, record, settings, [*rungs])
+
+
+def test_the_recipe_s_script_is_written(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = a_run(models / "mlp.py")
+    assert export.write(Torch(model=models / "mlp.py"), results, tmp_path) is None
+    target = tmp_path / "train.py"
+    with pytest.raises(UsageError, match="no rung has a time"):
+        export.write(Torch(model=models / "mlp.py", write=target), results, tmp_path)
+    asked: list[int | None] = []
+
+    class Recipe:
+        rung = "fused-optimizer-without-no-item"
+
+    monkeypatch.setattr(TorchResults, "recipe", lambda self, epochs=None: asked.append(epochs) or Recipe())
+    written = export.write(Torch(resume=tmp_path, epochs=7, write=target), results, tmp_path)
+    assert asked == [7]
+    assert written is not None
+    assert written.text == target.read_text()
+    assert written.lines == len(target.read_text().splitlines())
+    assert "sums[name] += value.item()" in written.text
+    assert "fused=True" in written.text
+    assert (tmp_path / export.FAST).read_text() == written.text
+    assert "the rung `eager`" in (tmp_path / export.PLAIN).read_text().replace("ladder's ", "the ").replace(
+        "the the", "the"
+    )
+    assert str(target) in export.told(written)

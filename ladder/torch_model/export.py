@@ -207,4 +207,4 @@ def facts_of(model_file: Path, *, on_gpu: bool, moving: frozenset[str] = frozens
 
 
 def _on_gpu(results: TorchResults) -> bool:
-    return bool(results.environment.get("gpu"))
+    return "name" in (results.environment.get("gpu") or {})  # else it says why there is none

@@ -38,9 +38,11 @@ class Recording:
         assert all(part.grad is None for part in script["model"].parameters()), "gradients live outside of the graph"
         states = [part for state in script["optimizer"].state.values() for part in state.values()]
         held = [*script["model"].state_dict().values(), *states, *script.values(), *script["sums"].values()]
+        self.random = torch.get_rng_state()
         self.kept = [(part, part.detach().clone()) for part in held if torch.is_tensor(part)]
 
     def __exit__(self, *_: object) -> None:
+        torch.set_rng_state(self.random)
         with torch.no_grad():
             for part, old in self.kept:
                 part.copy_(old)

@@ -33,7 +33,7 @@ GRAPHS = [
 ]
 WRITTEN = [name for name, rung in RUNGS.items() if rung.group != "instead"] + GRAPHS[1:]
 MOVING = {"cnn": {"lr", "betas"}, "ppo": {"lr"}, "chars": {"lr"}}
-MOST_CODE = 106  # lines without blank ones, comments and docstrings
+MOST_CODE = 111  # lines without blank ones, comments and docstrings
 EVERYTHING = """\
 import torch
 
@@ -116,7 +116,7 @@ def test_each_rung_s_script_trains_as_the_usual_loop_does(name: str, models: Pat
     rungs = ["eager", *(rung for rung in UNCOMPILED if rung != "eager")]
     ran = run(models, {rung: text_of(models, name, rung) for rung in rungs}, "--verify")
     assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(rungs, 0), ran
-    assert ran["eager"][1] == "loss: 0.0e+00, parameters: 0.0e+00 of their way; agrees\n" or name == "everything"
+    assert ran["eager"][1].endswith("parameters: 0.0e+00 of their way; agrees\n")  # it is the usual loop
 
 
 def test_a_compiled_script_trains_as_the_usual_loop_does(models: Path) -> None:
@@ -130,13 +130,13 @@ def test_a_recorded_step_trains_as_the_usual_loop_does(name: str, models: Path) 
     assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(GRAPHS, 0), ran
 
 
-REPLAY = "    graph.replay() if graph else step()\n"
+REPLAY = "        graph.replay() if graph else step()\n"
 PLANTED = {
     "a schedule that stands still": ("    now.copy_(table.index_select(0, done).squeeze(0))\n", ""),
     "a schedule one step late": ("now = table[0]", "table = torch.cat([table[:1], table])\nnow = table[0]"),
     "one batch for ever": ("    row.add_(1)\n", ""),
-    "a warm-up that is left out": (REPLAY, f"        if graph or number:\n        {REPLAY}"),
-    "a step taken twice": (REPLAY, f"    {REPLAY}        if number == 2:\n            step()\n"),
+    "a warm-up that is left out": (REPLAY, f"        if graph or number:\n    {REPLAY}"),
+    "an update made twice": (REPLAY, f"{REPLAY}        if number == 2:\n            optimizer.step()\n"),
 }
 
 
@@ -191,6 +191,8 @@ def code_lines(text: str) -> int:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_is_short_and_holds_what_its_rung_needs_alone(name: str, models: Path) -> None:
     for rung in WRITTEN:
+        if named(rung).step.layout == "channels_last" and name != "cnn":  # which has images
+            continue
         text = text_of(models, name, rung)
         step = named(rung).step
         compile(text, rung, "exec")
@@ -261,7 +263,8 @@ def a_run(model_file: Path, *rungs: TorchRung) -> TorchResults:
         moving=[], has_dropout=False, has_convolution=False, reference="float64", data="tensors, 1 MB",
     )  # fmt: skip
     settings = TorchSettings(epochs=20, rounds=1, repeats=1, stages=["all"])
-    return TorchResults("2026-01-01T00:00:00Z", "", {}, record, settings, [*rungs])
+    environment = {"gpu": {"none": "there is no driver"}}
+    return TorchResults("2026-01-01T00:00:00Z", "", environment, record, settings, [*rungs])
 
 
 def test_the_recipe_s_script_is_written(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +278,11 @@ def test_the_recipe_s_script_is_written(models: Path, tmp_path: Path, monkeypatc
     class Recipe:
         rung = "fused-optimizer-without-no-item"
 
-    monkeypatch.setattr(TorchResults, "recipe", lambda self, epochs=None: asked.append(epochs) or Recipe())
+    def recipe(self: TorchResults, epochs: int | None = None) -> Recipe:
+        asked.append(epochs)
+        return Recipe()
+
+    monkeypatch.setattr(TorchResults, "recipe", recipe)
     written = export.write(Torch(resume=tmp_path, epochs=7, write=target), results, tmp_path)
     assert asked == [7]
     assert written is not None
@@ -283,6 +290,7 @@ def test_the_recipe_s_script_is_written(models: Path, tmp_path: Path, monkeypatc
     assert written.lines == len(target.read_text().splitlines())
     assert "sums[name] += value.item()" in written.text
     assert "fused=True" in written.text
+    assert 'torch.device("cpu")' in written.text
     assert (tmp_path / export.FAST).read_text() == written.text
     assert "the rung `eager`" in (tmp_path / export.PLAIN).read_text().replace("ladder's ", "the ").replace(
         "the the", "the"

@@ -1,0 +1,45 @@
+"""Scripts of `torch --write` on a GPU: they agree with the usual loop, captured and compiled as their rung is."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ladder.torch_model.export import facts_of, named, training_file
+from tests.examples.test_torch_examples import FOLDER, NAMES
+from tests.ladder.torch_model import scripts
+from tests.ladder.torch_model.test_export import GRAPHS, MOVING
+
+pytestmark = [pytest.mark.gpu, pytest.mark.torch]
+RUNGS = ["fused-optimizer", "workers", "step-graph", "compiled-graph", *GRAPHS[1:3]]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_written_script_trains_as_the_usual_loop_does(name: str, tmp_path: Path) -> None:
+    model = tmp_path / f"{name}.py"
+    model.write_text((FOLDER / f"{name}.py").read_text())
+    facts = replace(facts_of(model, on_gpu=True), moving=frozenset(MOVING.get(name, set())))
+    files = []
+    for rung in RUNGS:
+        files.append(tmp_path / f"{rung.replace('-', '_')}.py")
+        files[-1].write_text(training_file(model, named(rung).step, facts, rung, tmp_path))
+    ran = {}
+    for rung, file in zip(RUNGS, files, strict=True):  # a process each: a stream or a pool of one must not help another
+        done = subprocess.run(
+            [sys.executable, scripts.__file__, str(tmp_path), "--verify", "--", str(file)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{rung}: {done.stderr}"
+        ran[rung] = json.loads(done.stdout.splitlines()[-1])
+    assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(RUNGS, 0), ran
+    trained = subprocess.run(
+        [sys.executable, str(tmp_path / "step_graph.py"), "--epochs", "1"], capture_output=True, text=True
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert trained.stdout.startswith("epoch 1: loss ")

@@ -389,7 +389,8 @@ def _attributes(model: Any) -> dict[str, Any]:
         for name, value in vars(module).items():
             if name not in skip:
                 found.update(_held({f"{label}.{name}".lstrip("."): value}, 1))
-    return found
+    own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}  # recurrent modules list theirs once more
+    return {name: value for name, value in found.items() if id(value) not in own}
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,12 @@ spread limits it, or the median of all tensors' if that is wider: eager's few ru
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from common.errors import MisfitError
@@ -22,8 +24,9 @@ from ladder.records.torch_run import TorchCheck
 from ladder.torch_model.contract import Opened
 from stages.torch import r3_resident, r3_workers
 from stages.torch.registry import RUNGS
-from stages.torch.trainer import Checkpoint, Recorder, Trainer, first_line
+from stages.torch.trainer import SEED, Checkpoint, Recorder, Trainer, first_line
 from stages.torch.training_step import Arithmetic, TrainingStep
+from stages.torch.user_model import GRAIN, Schedule
 
 AS_EXACT = 4.0  # times eager's largest distance
 LESS_EXACT = 1000.0  # ... beyond which no rounding explains an error
@@ -37,6 +40,10 @@ ROUNDING = 2.0**-24  # of float32, relative
 SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
 SAME_SEED = 21
+PROBES = 32  # steps on one batch, with dropout
+SAME = 1e-6  # relative difference of two losses that have the same mask
+REPEATS = 2.0  # times fewer different losses than eager's: masks of steps or replays are the same
+MASKS_LIMIT = (6.0, 6.0)  # standard errors: Student's t with 62 degrees of freedom exceeds it once in 10 million times
 DECAYS = ("momentum", "alpha", "rho", "beta2_decay")  # names of rates in an optimizer's groups, beside `betas`
 KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
 ARITHMETICS = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
@@ -72,7 +79,33 @@ class Reference:
     bits: dict[str, Any]  # the parameters of the first eager run after it
     is_repeatable: bool
     dropped: list[float] = field(default_factory=list)  # mean losses of eager runs with dropout
-    dropped_same: list[tuple[int, float]] = field(default_factory=list)  # sums of the losses of one such run
+
+
+class EachLoss:
+    """Keeps the loss of each of the last steps on the device; a `Metrics`."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        import torch
+
+        self._losses = torch.zeros(PROBES, dtype=torch.float64, device=trainer.device)
+        self._next = torch.zeros(1, dtype=torch.int64, device=trainer.device)
+
+    def take(self, values: dict[str, Any]) -> None:
+        """Keep a step's loss."""
+        self._losses.index_copy_(0, self._next, values["loss"].double().view(1))
+        self._next.add_(1).remainder_(PROBES)
+
+    def after_replay(self) -> None:
+        """Nothing: the host does not wait."""
+
+    def total(self, name: str) -> float:
+        """The sum of the kept losses; the host waits."""
+        return float(self._losses.sum())
+
+    @property
+    def losses(self) -> list[float]:
+        """The last losses, in no order; the host waits."""
+        return [float(loss) for loss in self._losses.cpu()]
 
 
 class Judge:
@@ -81,6 +114,7 @@ class Judge:
     def __init__(self, opened: Opened, reference: Reference | None = None, recorder: Recorder | None = None) -> None:
         """Without a `reference`, the judge makes it."""
         self._opened, self._recorder = opened, recorder
+        self._probed: dict[TrainingStep, list[float]] = {}  # losses of one batch with dropout
         count = sum(parameter.numel() for parameter in opened.initial.parameters())
         self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
         self.reference = reference or self._make_reference()
@@ -121,26 +155,46 @@ class Judge:
         return checks, ratio, _same_bits(last, reference.bits)
 
     def masks(self, trainer: Trainer) -> Iterator[TorchCheck]:
-        """Checks of a timed trainer whose dropout is on: masks differ, and mean losses are eager's."""
-        reference = self.reference
+        """Checks of a timed trainer whose dropout is on, and of one like it that learns nothing from one batch.
+
+        The latter's losses differ by their masks alone, so a mask that a graph holds, or that its steps share, shows
+        as a loss that comes again. Eager losses of the same kind are the measure.
+        """
+        reference, usual = self.reference, self._alike(self._eager(trainer.choices.arithmetic))
         if not reference.dropped:
             self._add_dropped()
-        losses = []
-        for seed in SEEDS[:3]:
-            trainer.load(reference.late, seed=seed)
-            losses.append(_losses(trainer, 1)[-1][1])
-        yield _exactly("masks differ between replays", len(set(losses)) == len(losses))
-        if trainer.is_captured and trainer.choices.compiler.arguments is None:
-            trainer.load(reference.late, seed=SAME_SEED)
-            own = _losses(trainer, LATE[-1])
-            error = _series_distance(own, reference.dropped_same)
-            if error > 1e-3:  # other kernels may draw in another order; then the masks must at least not repeat
-                error = math.inf if trainer.launch.steps > 1 else 0.0
-            yield TorchCheck("losses with dropout, by eager's masks", _finite(error), 1e-3, 1e-3)
-        mean = _mean_loss(trainer, reference.late, SEEDS[0])
-        spread = statistics.stdev(reference.dropped) * math.sqrt(1 + 1 / len(reference.dropped))
-        error = abs(mean - statistics.mean(reference.dropped)) / max(spread, ROUNDING * abs(mean), 1e-300)
+        means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
+        differ = _different(means) >= min(len(means), _different(reference.dropped[: len(means)]))
+        yield _exactly("masks differ between seeds", differ)
+        alike = self._alike(trainer.choices)
+        repeats = _different(usual) / _different(alike)
+        yield TorchCheck("masks differ between steps", repeats, REPEATS, REPEATS)
+        spread = math.sqrt((statistics.variance(usual) + statistics.variance(alike)) / PROBES)
+        error = abs(statistics.mean(alike) - statistics.mean(usual)) / _at_least(spread, usual)
+        yield TorchCheck("loss of one batch by its masks, in standard errors", _finite(error), *MASKS_LIMIT)
+        spread = statistics.stdev(reference.dropped) * math.sqrt(1 / len(means) + 1 / len(reference.dropped))
+        error = abs(statistics.mean(means) - statistics.mean(reference.dropped)) / _at_least(spread, means)
         yield TorchCheck("mean loss with dropout, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT)
+
+    def _alike(self, step: TrainingStep) -> list[float]:
+        """The losses of steps that all have the same batch and learn nothing, from the late checkpoint."""
+        if step in self._probed:
+            return self._probed[step]
+        opened = self._opened
+        data = copy.copy(opened.data)  # with the same resident tensors
+        data.order = data.order[:1].repeat(2 * PROBES, 1)
+        vars(data).pop("_order", None)
+        user = replace(opened.user, scheduler=None, optimizer=lambda params: _still(opened.user.optimizer(params)))
+        trainer = Trainer(
+            user, opened.initial, data, Schedule((), [[]]), replace(step, metrics=EachLoss), recorder=self._recorder
+        )  # fmt: skip
+        trainer.run(GRAIN)
+        trainer.load(self.reference.late, seed=SAME_SEED)
+        trainer.run(PROBES)
+        trainer.close()
+        assert isinstance(trainer.metrics, EachLoss)
+        self._probed[step] = trainer.metrics.losses
+        return self._probed[step]
 
     # The reference
 
@@ -205,8 +259,6 @@ class Judge:
         trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
         trainer.run(1)
         reference.dropped = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS]
-        trainer.load(reference.late, seed=SAME_SEED)
-        reference.dropped_same = _losses(trainer, LATE[-1])
 
     def _eager(self, arithmetic: Arithmetic) -> TrainingStep:
         """An eager step: with resident data where it fits, since its batches are the loader's."""
@@ -240,6 +292,9 @@ class Judge:
 
     def _trained(self, trainer: Trainer, late: Checkpoint) -> Phases:
         """Both phases of a trainer at its first step."""
+        import torch
+
+        torch.manual_seed(SEED)  # others may have drawn since it was built
         first = self._phase(trainer, self._first)
         trainer.load(late)
         return {"first": first, "late": self._phase(trainer, LATE)}
@@ -289,6 +344,24 @@ def _series(trainer: Trainer, steps: int, before: Series) -> Series:
         for name, (at, total) in last.items():
             series[name].append((at + done, total + trainer.metrics.total(name) - base[name]))
     return series
+
+
+def _still(optimizer: Any) -> Any:
+    """The optimizer with a learning rate of zero."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * 0
+    return optimizer
+
+
+def _different(losses: Sequence[float]) -> int:
+    """How many of these losses differ by more than rounding."""
+    ordered = sorted(losses)
+    return 1 + sum(after - before > SAME * abs(after) for before, after in pairwise(ordered))
+
+
+def _at_least(spread: float, losses: Sequence[float]) -> float:
+    """A spread, or the rounding of the losses if that is wider."""
+    return max(spread, ROUNDING * max(map(abs, losses)), 1e-300)
 
 
 def _losses(trainer: Trainer, steps: int) -> list[tuple[int, float]]:

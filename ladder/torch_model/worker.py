@@ -79,14 +79,13 @@ class Worker:
     def run(self) -> None:
         """Prepare, judge, then time rungs as the session orders, until it ends the process."""
         job, path = self._job, Path(self._job.model)
-        began = time.perf_counter()
         try:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
-        self._tell(Described(described(model, time.perf_counter() - began), model.user.epochs))
+        self._tell(Described(described(model), model.user.epochs))
         judge = self._judge(model) if job.is_judged else None
         for name in job.rungs:
             self._prepare(rung_named(name), model, judge)
@@ -253,7 +252,7 @@ def peak_memory(device: Any) -> Iterator[Callable[[], float | None]]:
     peaks.append((torch.cuda.max_memory_allocated() - held) / 2**20)
 
 
-def described(model: Opened, seconds: float) -> ModelRecord:
+def described(model: Opened) -> ModelRecord:
     """What a record keeps of the model."""
     user = model.user
     return ModelRecord(
@@ -268,7 +267,7 @@ def described(model: Opened, seconds: float) -> ModelRecord:
         has_dropout=model.has_dropout,
         has_convolution=model.has_convolution,
         reference="",
-        data=f"{model.data_words}, read in {seconds:.1f} s",
+        data=model.data_words,
         notes=[*([model.not_resident] if model.not_resident else []), *model.notes],
     )
 

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -338,9 +338,9 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     outside, attributes = _copied(user.outside()), _copied(_attributes(model))
     batches = data.loader(0)
     names: tuple[str, ...] = ()
-    _check_forward(model, next(data.loader(0))[0], name)
+    _check_forward(model, data.as_given(next(batches))[0], name)
     for _ in range(2):
-        batch = nested(lambda tensor: tensor.to(data.device), tuple(next(batches)))
+        batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(batches))))
         if user.augment is not None:
             with _theirs(path, "augment(batch)"):
                 batch = user.augment(batch)
@@ -379,8 +379,8 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     changed = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
     if changed:
         raise RefusedError(
-            f"{name}: a step changes {_listed(changed)}; a graph would freeze all but the model's parameters and buffers "
-            "and the optimizer's state: register a buffer in model(), or leave the change out"
+            f"{name}: a step changes {_listed(changed)}; a graph would freeze all but the model's parameters and "
+            "buffers and the optimizer's state: register a buffer in model(), or leave the change out"
         )
     return replace(user, metric_names=names), type(optimizer).__name__
 
@@ -492,7 +492,7 @@ def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:
         )
 
 
-def _parts(of: Sequence[Any]) -> str:
+def _parts(of: Sized) -> str:
     return f"{len(of)} part" if len(of) == 1 else f"{len(of)} parts"
 
 

@@ -99,7 +99,7 @@ class Trainer:
 
     def on_device(self, batch: Batch, *, asynchronous: bool) -> Batch:
         """A batch copied to the device."""
-        inputs, targets = batch
+        inputs, targets = self.data.as_given(batch)
         moved = nested(lambda tensor: tensor.to(self.device, non_blocking=asynchronous), (inputs, targets))
         return self._laid_out(moved)
 

@@ -90,6 +90,10 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     with _theirs(path, "scheduler(optimizer)"):
         _check_scheduler(user, initial, name)
         schedule = schedule_of(user, [parameter.shape for parameter in initial.parameters()], steps)
+    if not schedule.steps:
+        raise RefusedError(
+            f"{name}: the scheduler ends after {len(schedule.rows) - 1} steps; give it those of the training, {steps:,}"
+        )
     uses = dropout.SWITCH.used
     return Opened(
         user, initial, data, schedule, optimizer, words, not_resident, uses,

@@ -233,7 +233,10 @@ class Trainer:
             if self.position % self.schedule.steps == 0:
                 self.counters[1].zero_()
         elif self._scheduler is not None:
-            self._scheduler.step()
+            if self.position % self.schedule.steps == 0:  # the scheduler may refuse to go on
+                self._restart_scheduler(0)
+            else:
+                self._scheduler.step()
 
     # Checkpoints
 

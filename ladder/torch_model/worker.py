@@ -82,11 +82,11 @@ class Worker:
         try:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
+            self._tell(Described(described(model), model.user.epochs))
+            judge = self._judge(model) if job.is_judged else None
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
-        self._tell(Described(described(model), model.user.epochs))
-        judge = self._judge(model) if job.is_judged else None
         for name in job.rungs:
             self._prepare(rung_named(name), model, judge)
         self._tell(Ready())
@@ -98,7 +98,11 @@ class Worker:
 
         file = Path(self._job.reference)
         if self._job.makes_reference:
-            judge = Judge(model)
+            try:
+                judge = Judge(model)
+            except Exception as error:  # in eager float32, which every rung is compared with
+                traceback.print_exc()
+                raise RefusedError(their_error(error, model.user.path, "eager training")) from error
             part = file.with_suffix(".part")
             torch.save(judge.reference, part)
             part.rename(file)

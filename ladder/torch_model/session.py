@@ -231,7 +231,7 @@ class Session:
                     self._hear([first])
             waiting, preparing = list(others), [] if alone else [first]
             self._since("first rows" if alone else "")
-            self._view.doing(self._doing(others, number, times=times))
+            self._view.doing(self._doing(others if alone else running, number, times=times))
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
                 while waiting and len(busy) < max(1, usable_cores() // SPARE_CORES):
@@ -250,7 +250,7 @@ class Session:
     def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
         count = sum(len(family.rungs) for family in families)
         verb = "compares" if not times else f"prepares round {number} of {self._asked.rounds}:"
-        return f"{verb} {count} rungs, side by side"
+        return f"{verb} {count} {'rung' if count == 1 else 'rungs'}"
 
     def _has_to_run(self, rung: Rung, number: int) -> bool:
         row = self._rows.get(rung.name)

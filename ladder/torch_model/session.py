@@ -8,6 +8,7 @@ rungs anew, with those that leave one change of the best one out.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -279,6 +280,8 @@ class Session:
         family.waiting = list(job.rungs)
         command = [*MODULE, str(family.folder)]
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
+        if self._asked.check:
+            variables[WAITING] = os.environ.get(WAITING, "PASSIVE")
         family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
         family.connection = self._accepted(family)
 
@@ -440,6 +443,7 @@ class Session:
             save(self.results, self.folder)
 
 
+WAITING = "OMP_WAIT_POLICY"  # passive: where no step is timed, threads that wait for each other leave the core
 MODULE = [sys.executable, "-m", "ladder.torch_model.worker"]
 POLL_S = 0.1
 SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")

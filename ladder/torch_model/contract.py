@@ -485,14 +485,14 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def _mistyped(user: UserModel) -> Iterator[str]:
     for name, other in mistyped(sys.modules[f"{MODULE}{user.path.stem}"]):
-        yield f"{other} is not part of the contract; if {name} is meant, rename it"
+        yield f"`{other}` is not part of the contract; rename it if `{name}` is meant."
 
 
 def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:
     if schedule.ends and len(schedule.rows) <= steps:
         yield (
-            f"the scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
-            "the plain loop would stop there with an error"
+            f"The scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
+            "the plain loop would stop there with an error."
         )
 
 

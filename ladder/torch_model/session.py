@@ -246,7 +246,7 @@ class Session:
         finally:
             for family in running:
                 self._end(family)
-        self._since("timing")
+        self._since("timing" if times else "")
 
     def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
         count = sum(len(family.rungs) for family in families)

@@ -269,7 +269,7 @@ def _on_reference(results: TorchResults) -> Iterator[str]:
     reference = results.model.reference
     if reference == "float64":
         yield "The reference is the same training in float64."
-    else:
+    elif reference:
         yield f"Repeated eager runs are the reference: {_ended(reference)}"
     if not results.model.is_repeatable:
         yield "Two eager runs from the same parameters differ, so limits allow for that difference."

@@ -6,11 +6,14 @@ Only worker processes call this: whatever the file does when it is imported or c
 from __future__ import annotations
 
 import copy
+import difflib
 import importlib.util
+import inspect
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,11 +27,14 @@ from stages.torch.user_model import Data, Schedule, UserModel, nested, order_of,
 
 REQUIRED = ("model", "loss", "optimizer", "data", "BATCH_SIZE")
 OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
+KNOWN = {*REQUIRED, *OPTIONAL, "EPOCHS"}
+ALIKE = 0.8  # of a name that is likely meant: optimiser, schedular, after_backwards
 SEED = 0  # of the model's and the data's random numbers
 LOOKED_AT = 20  # items of a Dataset, read twice
 READING_S = 60.0  # at most, to read a Dataset whole
 DEVICE_SHARE = 0.5  # of the device's free memory, which resident data may take
-LINES = 6  # of the user's traceback
+REGISTERED = ("_parameters", "_buffers", "_modules")  # what a module keeps where rungs see it
+MODULE = "user_model_"  # begins the name of the module that a user's file becomes
 
 
 class RefusedError(UsageError):
@@ -61,9 +67,11 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     name = path.name
     dropout.SWITCH.used = False
     torch.manual_seed(SEED)
+    began = time.perf_counter()
     with _theirs(path, "data()"):
         given = user.data()
     dataset, inputs, targets, words, not_resident = _data(given, name, device)
+    words += f", read in {time.perf_counter() - began:.1f} s"
     rows = len(dataset)
     if rows < user.batch_size:
         raise RefusedError(
@@ -83,11 +91,15 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     with _theirs(path, "scheduler(optimizer)"):
         _check_scheduler(user, initial, name)
         schedule = schedule_of(user, [parameter.shape for parameter in initial.parameters()], steps)
+    if not schedule.steps:
+        raise RefusedError(
+            f"{name}: the scheduler ends after {len(schedule.rows) - 1} steps; give it those of the training, {steps:,}"
+        )
     uses = dropout.SWITCH.used
     return Opened(
         user, initial, data, schedule, optimizer, words, not_resident, uses,
         any(isinstance(module, torch.nn.modules.conv._ConvNd) for module in initial.modules()),
-        notes=tuple(_notes(user, schedule, steps)),
+        notes=(*_mistyped(user), *_notes(user, schedule, steps)),
     )  # fmt: skip
 
 
@@ -98,7 +110,7 @@ def read(path: Path) -> UserModel:
     if path.suffix != ".py":
         raise RefusedError(f"{path}: not a .py file; name the Python file that defines model() and data()")
     dropout.install()
-    name = f"user_model_{path.stem}"
+    name = f"{MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -108,26 +120,42 @@ def read(path: Path) -> UserModel:
     with _theirs(path, "import"):
         spec.loader.exec_module(module)
     if missing := [name for name in REQUIRED if not hasattr(module, name)]:
-        raise RefusedError(
-            f"{path.name}: lacks {', '.join(missing)}; "
-            "`run_ladder.py torch --example mlp` prints a file that has all of them"
-        )
+        likely = [f"rename {other} to {name}" for name, other in mistyped(module) if name in missing]
+        way = " and ".join(likely) or "`run_ladder.py torch --example mlp` prints a file that has all of them"
+        raise RefusedError(f"{path.name}: lacks {', '.join(missing)}; {way}")
     size = module.BATCH_SIZE
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise RefusedError(f"{path.name}: BATCH_SIZE = {size!r}; give a whole number from 1 on")
     epochs = getattr(module, "EPOCHS", 10)
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise RefusedError(f"{path.name}: EPOCHS = {epochs!r}; give a whole number from 1 on")
+    import torch
+
     functions: dict[str, Any] = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}
+    if isinstance(functions["model"], torch.nn.Module):
+        raise RefusedError(f"{path.name}: model is a module; write it as a function that returns a new one")
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise RefusedError(f"{path.name}: {name} is {type(function).__name__}; write it as a function")
     return UserModel(path, batch_size=size, epochs=epochs, outside=lambda: _held(vars(module)), **functions)
 
 
+def mistyped(module: Any) -> list[tuple[str, str]]:
+    """Names of the contract that a module lacks, each with a name it defines that was likely meant."""
+    own = {
+        name for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ or isinstance(value, int)
+    } - KNOWN  # fmt: skip
+    found = []
+    for name in sorted(KNOWN - vars(module).keys()):
+        alike = {other.lower(): other for other in own if other.isupper() or not name.isupper()}
+        found += [(name, alike[other]) for other in difflib.get_close_matches(name.lower(), alike, 1, ALIKE)]
+    return found
+
+
 @contextmanager
 def _theirs(path: Path, what: str) -> Iterator[None]:
-    """Turn an exception of the user's code into a refusal, with their traceback cut to their file."""
+    """Turn an exception of the user's code into a refusal, with the line of their file."""
     try:
         yield
     except (RefusedError, KeyboardInterrupt):
@@ -137,16 +165,15 @@ def _theirs(path: Path, what: str) -> Iterator[None]:
 
 
 def their_error(error: BaseException, path: Path, what: str) -> str:
-    """What a user's code raised, in one line, and the lines of their file that led there."""
+    """What a user's code raised and where, in one line."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).resolve().parent == path.resolve().parent
     ]  # fmt: skip
-    where = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in frames[-1:])
-    lines = "".join(f"\n    {Path(frame.filename).name}:{frame.lineno}: {frame.line}" for frame in frames[-LINES:])
+    where = "".join(f" ({Path(frame.filename).name}:{frame.lineno}: {frame.line})" for frame in frames[-1:])
     if isinstance(error, ModuleNotFoundError):
-        return f"{path.name}: {what} needs {error.name}, which is not installed here; install it{where}"
-    return f"{path.name}: {what} raises {type(error).__name__}: {printable(first_line(error))}{where}{lines}"
+        return f"{path.name}: {what} needs {error.name}, which is not installed here; install it{printable(where)}"
+    return f"{path.name}: {what} raises {type(error).__name__}: {printable(first_line(error) + where)}"
 
 
 def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
@@ -156,9 +183,9 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
 
     if isinstance(given, (tuple, list)):
         if len(given) != 2:
-            parts = "part" if len(given) == 1 else "parts"
             raise RefusedError(
-                f"{name}: data() returns {len(given)} {parts}; return (inputs, targets), tensors or nests of them"
+                f"{name}: data() returns {_parts(given)}; return (inputs, targets), tensors or nests of them, "
+                "or a Dataset of such pairs"
             )
         inputs, targets = given
         for part, nest in (("inputs", inputs), ("targets", targets)):
@@ -194,7 +221,7 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
             raise RefusedError(f"{name}: data() has sparse tensors; make them dense by .to_dense()")
     if inputs is not None:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        words += f", {size / 1e6:,.0f} MB"
+        words += f", {size / 1e6:,.{1 if size < 1e7 else 0}f} MB"
         if device.type == "cuda" and size > DEVICE_SHARE * (free := torch.cuda.mem_get_info()[0]):
             why = (
                 f"the data takes {size / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free: "
@@ -223,8 +250,10 @@ def _check_items(dataset: Any, name: str) -> None:
     for row in range(0, len(dataset), max(1, len(dataset) // LOOKED_AT)):
         first, second = dataset[row], dataset[row]
         if not isinstance(first, (tuple, list)) or len(first) != 2:
-            form = f"has {len(first)} parts" if isinstance(first, (tuple, list)) else f"is a {type(first).__name__}"
-            raise RefusedError(f"{name}: item {row} of data() {form}; return (input, target) from __getitem__")
+            form = f"has {_parts(first)}" if isinstance(first, (tuple, list)) else f"is a {type(first).__name__}"
+            raise RefusedError(
+                f"{name}: item {row} of data() {form}; let each be (input, target), for an autoencoder (x, x)"
+            )
         if not _same(first, second):
             raise RefusedError(
                 f"{name}: item {row} of data() differs between two reads; "
@@ -305,7 +334,8 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     import torch
 
     name = path.name
-    model = copy.deepcopy(initial).to(data.device).train()
+    with _theirs(path, "copying the model"):
+        model = copy.deepcopy(initial).to(data.device).train()
     with _theirs(path, "optimizer(params)"):
         optimizer = user.optimizer(list(model.parameters()))
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -321,8 +351,9 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     outside, attributes = _copied(user.outside()), _copied(_attributes(model))
     batches = data.loader(0)
     names: tuple[str, ...] = ()
+    _check_forward(model, data.as_given(next(batches))[0], name)
     for _ in range(2):
-        batch = nested(lambda tensor: tensor.to(data.device), tuple(next(batches)))
+        batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(batches))))
         if user.augment is not None:
             with _theirs(path, "augment(batch)"):
                 changed: Any = user.augment(batch)
@@ -331,7 +362,8 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
                 raise RefusedError(f"{name}: augment(batch) returns {form}; return (inputs, targets)")
             batch = tuple(changed)
         optimizer.zero_grad()
-        with _theirs(path, "the model"):
+        doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(batch[0]))
+        with _theirs(path, f"the model{', on float64 inputs,' * doubles}"):
             output = model(batch[0])
         with _theirs(path, "loss(output, target)"):
             loss = user.loss(output, batch[1])
@@ -361,8 +393,8 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     strays = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
     if strays:
         raise RefusedError(
-            f"{name}: a step changes {_listed(strays)}, outside of the module's parameters and buffers and of the "
-            "optimizer; a graph would freeze it: register it as a buffer, or leave it out"
+            f"{name}: a step changes {_listed(strays)}; a graph would freeze all but the model's parameters and "
+            "buffers and the optimizer's state: register a buffer in model(), or leave the change out"
         )
     return replace(user, metric_names=names), type(optimizer).__name__
 
@@ -386,8 +418,21 @@ def _check_metrics(values: Any, name: str) -> None:
             )
 
 
+def _check_forward(model: Any, inputs: Any, name: str) -> None:
+    """Raise RefusedError for a model that cannot be called with the inputs as its only argument."""
+    try:
+        inspect.signature(model.forward).bind(inputs)
+    except TypeError as error:
+        form = (
+            f"a {type(inputs).__name__} of {_parts(inputs)}" if isinstance(inputs, (tuple, list, dict)) else "a tensor"
+        )
+        raise RefusedError(
+            f"{name}: forward() does not take the inputs ({error}); it gets them as one argument, here {form}"
+        ) from error
+
+
 def _held(names: dict[str, Any], most: int = 3) -> dict[str, Any]:
-    """The tensors and numbers in a namespace, in its containers and in the objects of its own classes."""
+    """The tensors and numbers in a namespace: in its modules, containers, functions and classes, and their objects."""
     import numpy as np
     import torch
 
@@ -396,14 +441,24 @@ def _held(names: dict[str, Any], most: int = 3) -> dict[str, Any]:
     def look(label: str, value: Any, depth: int) -> None:
         if isinstance(value, (torch.Tensor, np.ndarray, int, float)) and not isinstance(value, bool):
             found[label] = value
+        elif isinstance(value, torch.nn.Module):  # an average of the weights, for example
+            found.update(
+                {f"{label}.{key}": inner for key, inner in (*value.named_parameters(), *value.named_buffers())}
+            )
+            if depth and _is_of_user(value):
+                look_within(label, value, depth)
         elif depth and isinstance(value, dict):
             for key, inner in list(value.items())[:256]:
                 look(f"{label}[{key!r}]", inner, depth - 1)
         elif depth and isinstance(value, (list, tuple)):
             for index, inner in enumerate(value[:256]):
                 look(f"{label}[{index}]", inner, depth - 1)
-        elif depth and type(value).__module__.startswith("user_model_") and hasattr(value, "__dict__"):
-            for key, inner in vars(value).items():
+        elif depth and hasattr(value, "__dict__") and _is_of_user(value):
+            look_within(label, value, depth)
+
+    def look_within(label: str, value: Any, depth: int) -> None:
+        for key, inner in list(vars(value).items()):
+            if not key.startswith("__") and key not in REGISTERED:
                 look(f"{label}.{key}", inner, depth - 1)
 
     for label, value in names.items():
@@ -412,14 +467,21 @@ def _held(names: dict[str, Any], most: int = 3) -> dict[str, Any]:
     return found
 
 
+def _is_of_user(value: Any) -> bool:
+    """Whether a function or class, or an object's class, is written in the user's file."""
+    defined = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    return str(defined.__module__).startswith(MODULE)
+
+
 def _attributes(model: Any) -> dict[str, Any]:
     """The tensors and numbers of a model that are neither parameters nor buffers."""
-    skip = {"_parameters", "_buffers", "_modules", "training", "dropout_written"}
+    skip = {*REGISTERED, "training", "dropout_written"}
     found = {}
     for label, module in model.named_modules():
+        computed = {getattr(hook, "name", "") for hook in module._forward_pre_hooks.values()}  # by spectral_norm
         for name, value in vars(module).items():
-            if name not in skip:
-                found.update(_held({f"{label}.{name}".lstrip("."): value}, 1))
+            if name not in skip | computed:
+                found.update(_held({".".join(("model", *([label] if label else []), name)): value}, 1))
     own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}  # recurrent modules list theirs once more
     return {name: value for name, value in found.items() if id(value) not in own}
 
@@ -450,12 +512,21 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return changed
 
 
+def _mistyped(user: UserModel) -> Iterator[str]:
+    for name, other in mistyped(sys.modules[f"{MODULE}{user.path.stem}"]):
+        yield f"`{other}` is not part of the contract; rename it if `{name}` is meant."
+
+
 def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:
     if schedule.ends and len(schedule.rows) <= steps:
         yield (
-            f"the scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
-            "the plain loop would stop there with an error"
+            f"The scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
+            "the plain loop would stop there with an error."
         )
+
+
+def _parts(of: Sized) -> str:
+    return f"{len(of)} part" if len(of) == 1 else f"{len(of)} parts"
 
 
 def _listed(things: Any) -> str:

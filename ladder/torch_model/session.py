@@ -8,6 +8,7 @@ rungs anew, with those that leave one change of the best one out.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -231,8 +232,9 @@ class Session:
                     self._hear([first])
             waiting, preparing = list(others), [] if alone else [first]
             self._since("first rows" if alone else "")
-            if others:
-                self._view.doing(self._doing(others, number, times=times))
+            shown = others if alone else running
+            if shown:
+                self._view.doing(self._doing(shown, number, times=times))
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
                 while waiting and len(busy) < max(1, usable_cores() * 3 // 4):
@@ -246,12 +248,12 @@ class Session:
         finally:
             for family in running:
                 self._end(family)
-        self._since("timing")
+        self._since("timing" if times else "")
 
     def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
         count = sum(len(family.rungs) for family in families)
         verb = "compares" if not times else f"prepares round {number} of {self._asked.rounds}:"
-        return f"{verb} {count} rungs, side by side"
+        return f"{verb} {count} {'rung' if count == 1 else 'rungs'}"
 
     def _has_to_run(self, rung: Rung, number: int) -> bool:
         row = self._rows.get(rung.name)
@@ -281,6 +283,8 @@ class Session:
         command = [*MODULE, str(family.folder)]
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
         variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
+        if self._asked.check:
+            variables[WAITING] = os.environ.get(WAITING, "PASSIVE")
         family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
         family.connection = self._accepted(family)
 
@@ -444,6 +448,7 @@ class Session:
             save(self.results, self.folder)
 
 
+WAITING = "OMP_WAIT_POLICY"  # passive: where no step is timed, threads that wait for each other leave the core
 MODULE = [sys.executable, "-m", "ladder.torch_model.worker"]
 POLL_S = 0.1
 SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")

@@ -81,16 +81,15 @@ class Worker:
     def run(self) -> None:
         """Prepare, judge, then time rungs as the session orders, until it ends the process."""
         job, path = self._job, Path(self._job.model)
-        began = time.perf_counter()
         try:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
+            self._tell(Described(described(model), model.user.epochs))
+            if job.makes_reference:
+                self._judge = self._made_judge(model)
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
-        self._tell(Described(described(model, time.perf_counter() - began), model.user.epochs))
-        if job.makes_reference:
-            self._judge = self._made_judge(model)
         for name in job.rungs:
             self._prepare(rung_named(name), model)
         if job.makes_reference and self._judge is not None:  # with what judging added to it
@@ -107,7 +106,11 @@ class Worker:
 
         file = Path(self._job.reference)
         if self._job.makes_reference:
-            judge = Judge(model)
+            try:
+                judge = Judge(model)
+            except Exception as error:  # in eager float32, which every rung is compared with
+                traceback.print_exc()
+                raise RefusedError(their_error(error, model.user.path, "eager training")) from error
             self._leave_reference(judge)
             self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
             return judge
@@ -277,7 +280,7 @@ def peak_memory(device: Any, shared_bytes: int) -> Iterator[Callable[[], float |
     peaks.append((torch.cuda.max_memory_allocated() - held) / 2**20)
 
 
-def described(model: Opened, seconds: float) -> ModelRecord:
+def described(model: Opened) -> ModelRecord:
     """What a record keeps of the model."""
     user = model.user
     return ModelRecord(
@@ -292,7 +295,7 @@ def described(model: Opened, seconds: float) -> ModelRecord:
         has_dropout=model.has_dropout,
         has_convolution=model.has_convolution,
         reference="",
-        data=f"{model.data_words}, read in {seconds:.1f} s",
+        data=model.data_words,
         notes=[*([model.not_resident] if model.not_resident else []), *model.notes],
     )
 

@@ -100,7 +100,7 @@ class Trainer:
 
     def on_device(self, batch: Batch, *, asynchronous: bool) -> Batch:
         """A batch copied to the device."""
-        inputs, targets = batch
+        inputs, targets = self.data.as_given(batch)
         moved = nested(lambda tensor: tensor.to(self.device, non_blocking=asynchronous), (inputs, targets))
         return self._laid_out(moved)
 
@@ -236,7 +236,10 @@ class Trainer:
             if self.position % self.schedule.steps == 0:
                 self.counters[1].zero_()
         elif self._scheduler is not None:
-            self._scheduler.step()
+            if self.position % self.schedule.steps == 0:  # the scheduler may refuse to go on
+                self._restart_scheduler(0)
+            else:
+                self._scheduler.step()
 
     # Checkpoints
 

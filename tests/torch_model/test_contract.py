@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[dict[str, str], str, str, str]] = {
         {"data": returns("data", "", "torch.randn(104, 6), 3")}, "the targets of data()", "int", "torch.as_tensor",
     ),
     "items of three parts": (
-        {"data": dataset(f"{ITEM}, row")}, "item 0 of data()", "has 3 parts", "return (input, target)",
+        {"data": dataset(f"{ITEM}, row")}, "item 0 of data()", "has 3 parts", "let each be (input, target)",
     ),
     "three parts": (
         {"data": returns("data", "", "(torch.randn(104, 6),) * 3")}, "data()", "3 parts", "return (inputs, targets)",
@@ -139,15 +139,15 @@ REFUSED: dict[str, tuple[dict[str, str], str, str, str]] = {
     ),
     "a global tensor": (
         {"extra": "SEEN = torch.zeros(())\ndef augment(batch):\n    SEEN.add_(1)\n    return batch\n"}, "SEEN",
-        "outside of the module", "register it as a buffer",
+        "a step changes", "register a buffer",
     ),
     "a global number": (
         {"extra": "COUNT = 0\ndef augment(batch):\n    global COUNT\n    COUNT += 1\n    return batch\n"}, "COUNT",
-        "outside of the module", "register it as a buffer",
+        "a step changes", "register a buffer",
     ),
     "a counter in a list": (
         {"extra": "COUNTS = [0]\ndef augment(batch):\n    COUNTS[0] += 1\n    return batch\n"}, "COUNTS[0]",
-        "outside of the module", "register it as a buffer",
+        "a step changes", "register a buffer",
     ),
     "an attribute": (
         {"model": """
@@ -160,7 +160,7 @@ class Net(nn.Sequential):
 
 def model():
     return Net(nn.Linear(6, 3))
-"""}, "calls", "outside of the module", "register it as a buffer",
+"""}, "calls", "a step changes", "register a buffer",
     ),
     "a missing function": ({"data": ""}, "lacks", "data", "--example"),
     "a batch of none": ({"extra": "BATCH_SIZE = 0\n"}, "BATCH_SIZE", "0", "a whole number"),
@@ -190,7 +190,7 @@ def test_the_file_that_the_refused_ones_change_is_accepted(tmp_path: Path) -> No
     assert models.opened_text(tmp_path, models.source(data=dataset())).data_words.startswith("Rows, read once")
 
 
-def test_an_error_of_the_users_code_shows_the_lines_of_their_file_alone(tmp_path: Path) -> None:
+def test_an_error_of_the_users_code_shows_the_line_of_their_file(tmp_path: Path) -> None:
     broken = """
 def helper(output):
     return output @ output
@@ -200,9 +200,10 @@ def loss(output, target):
 """
     with pytest.raises(RefusedError) as refused:
         models.opened_text(tmp_path, models.source(loss=broken))
-    first, *lines = str(refused.value).splitlines()
-    assert first.startswith("my_model.py: loss(output, target) raises RuntimeError: mat1 and mat2 shapes")
-    assert [line.split(": ")[1] for line in lines] == ["return helper(output).mean()", "return output @ output"]
+    line = str(refused.value)
+    assert line.startswith("my_model.py: loss(output, target) raises RuntimeError: mat1 and mat2 shapes")
+    assert line.endswith(": return output @ output)")
+    assert line.count("my_model.py") == 2
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:

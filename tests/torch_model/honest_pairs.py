@@ -208,10 +208,10 @@ def judged_pairs(random: Random, count: int, folder: Path) -> Iterator[Pair]:
             continue
         for rung in rungs[: count - done]:
             done += 1
-            yield judged_pair(judge, text, rung, has_dropout=opened.has_dropout)
+            yield judged_pair(judge, text, rung, is_random=opened.is_random)
 
 
-def judged_pair(judge: Judge, text: str, rung: Rung, *, has_dropout: bool) -> Pair:
+def judged_pair(judge: Judge, text: str, rung: Rung, *, is_random: bool) -> Pair:
     """A rung's verdict, as a worker process finds it."""
     checks: list[TorchCheck] = []
     try:
@@ -220,7 +220,7 @@ def judged_pair(judge: Judge, text: str, rung: Rung, *, has_dropout: bool) -> Pa
         compared = judge.trainer(rung.step) if judge.needs_own_trainer(rung.step) else timed
         checks, ratio, same_bits = judge.judged(compared)
         compared.close()
-        if has_dropout and timed.is_captured:
+        if is_random and timed.is_captured:
             checks += judge.masks(timed)
         timed.close()
         found = Judged(rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits)

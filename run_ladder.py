@@ -133,10 +133,9 @@ def torch(command: commands.Torch) -> int:
         return 0
     if command.dry_run:
         return _torch_plan(command)
-    from ladder.torch_model.session import opened
-
     from ladder.options.continuation import interrupted, resumable
     from ladder.torch_model import export
+    from ladder.torch_model.session import opened
     from reports.render_torch import print_torch, render_torch
     from reports.terminal.console_layout import aside
     from reports.terminal.torch_progress import TorchView
@@ -153,7 +152,7 @@ def torch(command: commands.Torch) -> int:
         render_torch(results, session.folder)
     print_torch(results, session.folder, command.form)
     if command.write:
-        print(export.told(command.write, written), file=sys.stderr)
+        print(export.told(written), file=sys.stderr)
     return 1 if any(rung.status in ("wrong", "crashed") for rung in results.rungs) else 0
 
 
@@ -161,9 +160,8 @@ def _torch_plan(command: commands.Torch) -> int:
     """Say which rungs would run."""
     from common.cuda.driver import devices
     from stages.torch.registry import chosen
-    from stages.torch.training_step import ancestors_first
 
-    for rung in ancestors_first(chosen(command.stages, on_gpu=bool(devices()))):
+    for rung in chosen(command.stages, on_gpu=bool(devices())):
         print(f"{rung.name:20} {rung.words}")
     return 0
 

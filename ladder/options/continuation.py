@@ -41,7 +41,8 @@ def _way_on(asked: Asked, folder: Path) -> str:
 def continuation(asked: Asked, folder: Path) -> list[str]:
     """The words after `run_ladder.py`: what `--resume` reads from the folder, and the files that it cannot know."""
     if isinstance(asked, Torch):
-        return ["torch", "--resume", str(folder), *(("--write", str(asked.write)) if asked.write else ())]
+        model = [str(asked.model)] if asked.model else []
+        return ["torch", *model, "--resume", str(folder), *(("--write", str(asked.write)) if asked.write else ())]
     data_dir = asked.options.data_dir if isinstance(asked, Run) else asked.data_dir
     stage_files = () if isinstance(asked, MeasureStudy | ResumeStudy) else asked.stage_file
     words = ["study"] if asked.name == "study" else []

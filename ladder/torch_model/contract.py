@@ -130,7 +130,7 @@ def read(path: Path) -> UserModel:
         raise RefusedError(f"{path.name}: EPOCHS = {epochs!r}; give a whole number from 1 on")
     import torch
 
-    functions = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}
+    functions: dict[str, Any] = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}
     if isinstance(functions["model"], torch.nn.Module):
         raise RefusedError(f"{path.name}: model is a module; write it as a function that returns a new one")
     for name, function in functions.items():

@@ -30,20 +30,21 @@ from stages.torch.user_model import GRAIN, Schedule
 
 AS_EXACT = 4.0  # times eager's largest distance
 LESS_EXACT = 1000.0  # ... beyond which no rounding explains an error
+LESS_EXACT_ROUNDED = 16.0  # ... of eager TF32 or bfloat16, whose own rounding hides what float32 rounds elsewhere
 FIRST = (4, 8, 32, 128)  # steps after which runs from the start are compared
 FIRST_OF_LARGE = (4, 128)
 LATE = (1, 4, 32)  # ... and runs from a checkpoint late in the training
 LARGE = 5_000_000  # parameters; the reference keeps three copies of each at every comparison
 NUDGES = (0, 0, 1, 2, 3, 4, 5)  # of eager float32 runs; 0: none
-NUDGES_ROUNDED = (0, 1, 2, 3)  # of eager runs in TF32 or bfloat16
+NUDGES_ROUNDED = (0, 1, 2)  # of eager runs in TF32 or bfloat16
 ROUNDING = 2.0**-24  # of float32, relative
 SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
 SAME_SEED = 21
-PROBES = 32  # steps on one batch, with dropout
+PROBES = 256  # steps on one batch, with dropout
 SAME = 1e-6  # relative difference of two losses that have the same mask
 REPEATS = 2.0  # times fewer different losses than eager's: masks of steps or replays are the same
-MASKS_LIMIT = (6.0, 6.0)  # standard errors: Student's t with 62 degrees of freedom exceeds it once in 10 million times
+MASKS_LIMIT = (6.0, 6.0)  # standard errors; chance exceeds it twice in a billion times
 DECAYS = ("momentum", "alpha", "rho", "beta2_decay")  # names of rates in an optimizer's groups, beside `betas`
 KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
 ARITHMETICS = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
@@ -78,6 +79,7 @@ class Reference:
     typical: float  # distance of eager float32's parameters, all together, after the last step of the first phase
     bits: dict[str, Any]  # the parameters of the first eager run after it
     is_repeatable: bool
+    rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
     dropped: list[float] = field(default_factory=list)  # mean losses of eager runs with dropout
 
 
@@ -98,7 +100,7 @@ class EachLoss:
     def after_replay(self) -> None:
         """Nothing: the host does not wait."""
 
-    def total(self, name: str) -> float:
+    def total(self, name: str) -> float:  # noqa: ARG002  # metrics have no part in it
         """The sum of the kept losses; the host waits."""
         return float(self._losses.sum())
 
@@ -134,7 +136,10 @@ class Judge:
         return opened.has_dropout or rounds
 
     def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
-        """The checks of a trainer at its first step, its error ratio, and whether its parameters are eager's."""
+        """The checks of a trainer, its error ratio, and whether its parameters are eager's.
+
+        At most the first `FIRST[0]` steps of its training have run.
+        """
         reference, name = self.reference, trainer.choices.arithmetic.name
         if name not in reference.spread:
             self._add_spread(trainer.choices.arithmetic)
@@ -148,6 +153,7 @@ class Judge:
                     f"after {steps} steps{' late in training' * (phase == 'late')}",
                     distances(snapshot, truth, start),
                     reference.spread[name][phase][steps],
+                    LESS_EXACT if name == "float32" else LESS_EXACT_ROUNDED,
                     snapshot.counts == truth.counts,
                 )
         last = phases["first"][self._first[-1]]
@@ -162,16 +168,15 @@ class Judge:
         """
         reference, usual = self.reference, self._alike(self._eager(trainer.choices.arithmetic))
         if not reference.dropped:
-            self._add_dropped()
+            self.add_dropped()
         means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
         differ = _different(means) >= min(len(means), _different(reference.dropped[: len(means)]))
         yield _exactly("masks differ between seeds", differ)
         alike = self._alike(trainer.choices)
         repeats = _different(usual) / _different(alike)
         yield TorchCheck("masks differ between steps", repeats, REPEATS, REPEATS)
-        spread = math.sqrt((statistics.variance(usual) + statistics.variance(alike)) / PROBES)
-        error = abs(statistics.mean(alike) - statistics.mean(usual)) / _at_least(spread, usual)
-        yield TorchCheck("loss of one batch by its masks, in standard errors", _finite(error), *MASKS_LIMIT)
+        error = max(_standard_errors(alike, usual), _standard_errors(_deviations(alike), _deviations(usual)))
+        yield TorchCheck("losses of one batch by their masks, in standard errors", _finite(error), *MASKS_LIMIT)
         spread = statistics.stdev(reference.dropped) * math.sqrt(1 / len(means) + 1 / len(reference.dropped))
         error = abs(statistics.mean(means) - statistics.mean(reference.dropped)) / _at_least(spread, means)
         yield TorchCheck("mean loss with dropout, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT)
@@ -182,7 +187,7 @@ class Judge:
             return self._probed[step]
         opened = self._opened
         data = copy.copy(opened.data)  # with the same resident tensors
-        data.order = data.order[:1].repeat(2 * PROBES, 1)
+        data.order = data.order[:1].repeat(PROBES, 1)
         vars(data).pop("_order", None)
         user = replace(opened.user, scheduler=None, optimizer=lambda params: _still(opened.user.optimizer(params)))
         trainer = Trainer(
@@ -195,6 +200,21 @@ class Judge:
         assert isinstance(trainer.metrics, EachLoss)
         self._probed[step] = trainer.metrics.losses
         return self._probed[step]
+
+    def as_timed(self, trainer: Trainer) -> TorchCheck:
+        """Whether a timed trainer whose convolutions round to TF32 is as far from the reference as eager then is."""
+        reference = self.reference
+        truth = reference.truth["late"][LATE[-1]].sums["loss"]
+        if not reference.rounded:
+            eager = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
+            eager.run(1)
+            for nudge in NUDGES_ROUNDED:
+                eager.load(reference.late)
+                eager.nudge(nudge)
+                reference.rounded = max(reference.rounded, _series_distance(_losses(eager, LATE[-1]), truth))
+        trainer.load(reference.late)
+        error = _series_distance(_losses(trainer, LATE[-1]), truth) / max(reference.rounded, ROUNDING)
+        return TorchCheck("losses as timed, with TF32 in cuDNN", _finite(error), AS_EXACT, LESS_EXACT)
 
     # The reference
 
@@ -253,8 +273,8 @@ class Judge:
             runs.append(self._trained(trainer, self.reference.late))
         self.reference.spread[arithmetic.name] = self._spread(runs)
 
-    def _add_dropped(self) -> None:
-        """Eager runs with dropout."""
+    def add_dropped(self) -> None:
+        """Add eager runs with dropout to the reference."""
         reference = self.reference
         trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
         trainer.run(1)
@@ -291,21 +311,21 @@ class Judge:
         return max((float(rate) for rate in rates if 0 <= rate < 1), default=0.0)
 
     def _trained(self, trainer: Trainer, late: Checkpoint) -> Phases:
-        """Both phases of a trainer at its first step."""
-        import torch
-
-        torch.manual_seed(SEED)  # others may have drawn since it was built
+        """Both phases of a trainer at its beginning."""
         first = self._phase(trainer, self._first)
         trainer.load(late)
         return {"first": first, "late": self._phase(trainer, LATE)}
 
     def _phase(self, trainer: Trainer, ends: Sequence[int]) -> dict[int, Snapshot]:
-        """What a trainer has after these steps from where it is."""
+        """What a trainer has after these steps of a phase; it may have run some of the first phase's before."""
+        import torch
+
         snapshots: dict[int, Snapshot] = {}
-        sums: Series = {}
-        done = 0
+        sums, done = _begun(trainer, ends[0])
         for end in ends:
-            sums = _series(trainer, end - done, sums)
+            if end > done:
+                torch.manual_seed(SEED)  # others may have drawn since the rung was built, and since it began
+                sums = _series(trainer, end - done, sums)
             done = end
             snapshots[end] = _snapshot(trainer, sums)
         return snapshots
@@ -359,9 +379,29 @@ def _different(losses: Sequence[float]) -> int:
     return 1 + sum(after - before > SAME * abs(after) for before, after in pairwise(ordered))
 
 
+def _standard_errors(some: Sequence[float], others: Sequence[float]) -> float:
+    """How far two means are from each other, in standard errors of their difference."""
+    spread = math.sqrt(statistics.variance(some) / len(some) + statistics.variance(others) / len(others))
+    return abs(statistics.mean(some) - statistics.mean(others)) / _at_least(spread, others)
+
+
+def _deviations(losses: Sequence[float]) -> list[float]:
+    """How far each is from their median: their mean is a spread that a few far ones do not rule."""
+    middle = statistics.median(losses)
+    return [abs(loss - middle) for loss in losses]
+
+
 def _at_least(spread: float, losses: Sequence[float]) -> float:
     """A spread, or the rounding of the losses if that is wider."""
     return max(spread, ROUNDING * max(map(abs, losses)), 1e-300)
+
+
+def _begun(trainer: Trainer, first_end: int) -> tuple[Series, int]:
+    """The series of a trainer's steps before the judge came, and their number; none late in the training."""
+    done = trainer.position
+    if not 0 < done <= first_end:
+        return {}, 0
+    return {name: [(done, trainer.metrics.total(name))] for name in ("loss", *trainer.user.metric_names)}, done
 
 
 def _losses(trainer: Trainer, steps: int) -> list[tuple[int, float]]:
@@ -379,7 +419,8 @@ def _snapshot(trainer: Trainer, sums: Series) -> Snapshot:
     counts: dict[str, float] = {}
     values = [("parameters", name, value) for name, value in at.parameters.items()]
     values += [("buffers", name, value) for name, value in at.buffers.items()]
-    values += [("state", f"{name} of {index}", value) for (index, name), value in at.state.items()]
+    names = [name for name, _ in trainer.model.named_parameters()]
+    values += [("state", f"{name} of {names[index]}", value) for (index, name), value in at.state.items()]
     for kind, name, value in values:
         if not hasattr(value, "dtype") or not value.is_floating_point() or name.startswith("step of"):
             counts[f"{kind} {name}"] = _number(value)
@@ -431,35 +472,50 @@ def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
         kind: {name: half_a_unit(value, start.get(name)) for name, value in named.items()}
         for kind, named in truth.tensors.items()
     }
-    floors["state"] = {name: max(floor, held) for name, floor in floors["state"].items()}
+    floors["state"] = {
+        name: max(floor, held * _cancellation(name, truth.tensors["state"])) for name, floor in floors["state"].items()
+    }
     floors["loss"] = dict.fromkeys(truth.sums, ROUNDING)
     return floors
 
 
+def _cancellation(name: str, state: dict[str, Any]) -> float:
+    """How much larger the gradients are than their mean, in which an error of the rate of decay shows as much more."""
+    kind, _, parameter = name.partition(" of ")
+    squares = state.get(f"exp_avg_sq of {parameter}")
+    if kind != "exp_avg" or squares is None or squares.shape != state[name].shape:
+        return 1.0
+    return max(1.0, math.sqrt(float(squares.abs().sum())) / max(float(state[name].norm()), 1e-30))
+
+
 def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:
-    """The root mean square of the differences of mean losses between two launches, relative to the reference's."""
-    known = dict(truth)
-    before_own, before, at, squares, sizes = 0.0, 0.0, 0, 0.0, 0.0
+    """The root mean square of the differences of mean losses between two launches, relative to the reference's.
+
+    The reference has a mean for each step. A launch of several steps has one for all, in which values of both signs
+    may cancel; so that its errors are relative to the same number, this is the root mean square of the single steps'.
+    """
+    known = {0: 0.0, **dict(truth)}
+    before_own, at, squares = 0.0, 0, 0.0
     for steps, total in own:
         if steps not in known or not math.isfinite(total):
             return math.inf
-        count = steps - at
-        squares += count * (((total - before_own) - (known[steps] - before)) / count) ** 2
-        sizes += count * ((known[steps] - before) / count) ** 2
-        before_own, before, at = total, known[steps], steps
+        squares += ((total - before_own) - (known[steps] - known[at])) ** 2 / (steps - at)
+        before_own, at = total, steps
     if not at:
         return math.inf
+    sizes = sum((later - earlier) ** 2 for earlier, later in pairwise(known[step] for step in sorted(known)))
     return math.sqrt(squares / sizes) if sizes else (math.inf if squares else 0.0)
 
 
-def _checks(when: str, far: Distances, spread: Distances, same_counts: bool) -> Iterator[TorchCheck]:
+def _checks(when: str, far: Distances, spread: Distances, less_exact: float, same_counts: bool) -> Iterator[TorchCheck]:
     """A check a kind: the largest distance of a tensor in multiples of eager's."""
     for kind, names in far.items():
         if not names:
             continue
-        usual = statistics.median(spread[kind].values())
-        errors = [value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()]
-        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(max(errors)), AS_EXACT, LESS_EXACT)
+        usual = statistics.median_low(spread[kind].values())
+        errors = {name: value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()}
+        where = max(errors, key=lambda name: errors[name])
+        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(errors[where]), AS_EXACT, less_exact, where)
     yield _exactly(f"step counts {when}", same_counts)
 
 

@@ -105,7 +105,8 @@ def encoded(message: Any) -> bytes:
 
 def read(raw: bytes) -> ANY:
     """A worker's message."""
-    return msgspec.msgpack.decode(raw, type=ANY)
+    message: ANY = msgspec.msgpack.decode(raw, type=ANY)
+    return message
 
 
 def read_order(raw: bytes) -> Time:

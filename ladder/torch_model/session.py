@@ -53,7 +53,7 @@ from stages.torch.training_step import Rung
 
 EAGER = "eager"
 ENERGY_S = 5.0  # of training, for which NVML's counter is good to one or two per cent
-SPARE_CORES = 2  # cores for each process that prepares
+COMPILE_THREADS = 4
 SCRATCH_BYTES = 64 << 20
 SOCKET_NAME = "ladder"
 
@@ -232,17 +232,18 @@ class Session:
                     self._hear([first])
             waiting, preparing = list(others), [] if alone else [first]
             self._since("first rows" if alone else "")
-            self._view.doing(self._doing(others if alone else running, number, times=times))
+            if compared := others if alone else running:
+                self._view.doing(self._doing(compared, number, times=times))
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
-                while waiting and len(busy) < max(1, usable_cores() // SPARE_CORES):
+                while waiting and len(busy) < max(1, usable_cores() * 3 // 4):
                     self._start(waiting[0], number, makes_reference=False, times_at_once=False)
                     busy.append(waiting[0])
                     preparing.append(waiting.pop(0))
                 self._hear(busy)
             self._since("preparing and judging")
             if times:
-                self._time_all([family for family in (others if alone else running) if not family.has_ended])
+                self._time_all([family for family in (others if alone else running) if not family.has_ended], running)
         finally:
             for family in running:
                 self._end(family)
@@ -282,6 +283,7 @@ class Session:
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
         if self._asked.check:
             variables[WAITING] = os.environ.get(WAITING, "PASSIVE")
+        variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
         family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
         family.connection = self._accepted(family)
 
@@ -332,6 +334,7 @@ class Session:
             self._judge(message)
         elif isinstance(message, (Timed, Failed)):
             self._time_taken(message.rung, message)
+            self._took.setdefault("the first row", time.monotonic() - self._began)
         elif isinstance(message, Ready):
             family.is_ready = True
 
@@ -351,16 +354,17 @@ class Session:
         if row.status not in RIGHT or self._asked.check:
             self._view.row(row, self._rows.get(EAGER))
 
-    def _time_all(self, families: Sequence[Family]) -> None:
+    def _time_all(self, families: Sequence[Family], running: Sequence[Family]) -> None:
         """Time the rungs of these processes, one at a time, in the order of the ladder."""
         by_rung = {rung.name: family for family in families for rung in family.rungs}
+        alive = sum(family.worker is not None and not family.has_ended for family in running)
         for name in sorted(by_rung, key=_place):
             row, family = self._rows.get(name), by_rung[name]
             if row is None or row.status not in RIGHT or family.has_ended or family.connection is None:
                 continue
             self._view.doing(f"times {name}")
             energy_s = ENERGY_S if self._asked.energy and not any(p.step_joules for p in row.processes) else 0.0
-            self._order(family, messages.Time(name, energy_s, waiting=len(families) - 1))
+            self._order(family, messages.Time(name, energy_s, waiting=alive - 1))
             self._timed(family, name)
 
     def _timed(self, family: Family, name: str) -> None:

@@ -29,9 +29,9 @@ from common.process_group import die_with_parent
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
 from ladder.records.run import Process
-from ladder.records.torch_run import ModelRecord
+from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
-from ladder.torch_model.judge import Judge, Reference
+from ladder.torch_model.judge import FIRST, Judge, Reference
 from ladder.torch_model.messages import (
     Described,
     Failed,
@@ -54,6 +54,7 @@ REFERENCE = "reference.pt"
 RUN_S = 0.25  # that a timed run should take
 LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
 WARM_UP = 8  # steps, before the first reading of the clock
+BEGINNING = FIRST[0]  # steps before the judge looks: three of warm-up, and the first replay of a graph
 PROBE = 16  # steps that tell how many a run should have
 POLL_S = 0.05
 
@@ -75,6 +76,7 @@ class Worker:
         self._job, self._session = job, session
         self._prepared: dict[str, Prepared] = {}
         self._device: Any = None
+        self._judge: Judge | None = None
 
     def run(self) -> None:
         """Prepare, judge, then time rungs as the session orders, until it ends the process."""
@@ -83,17 +85,23 @@ class Worker:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
             self._tell(Described(described(model), model.user.epochs))
-            judge = self._judge(model) if job.is_judged else None
+            if job.makes_reference:
+                self._judge = self._made_judge(model)
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
         for name in job.rungs:
-            self._prepare(rung_named(name), model, judge)
+            self._prepare(rung_named(name), model)
+        if job.makes_reference and self._judge is not None:  # with what judging added to it
+            if model.has_dropout:
+                self._judge.add_dropped()
+            self._leave_reference(self._judge)
         self._tell(Ready())
         while (order := read_order(self._session.recv_bytes())).rung:
             self._time(order)
 
-    def _judge(self, model: Opened) -> Judge:
+    def _made_judge(self, model: Opened) -> Judge:
+        """The judge, with the reference that it makes or waits for."""
         import torch
 
         file = Path(self._job.reference)
@@ -103,9 +111,7 @@ class Worker:
             except Exception as error:  # in eager float32, which every rung is compared with
                 traceback.print_exc()
                 raise RefusedError(their_error(error, model.user.path, "eager training")) from error
-            part = file.with_suffix(".part")
-            torch.save(judge.reference, part)
-            part.rename(file)
+            self._leave_reference(judge)
             self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
             return judge
         until = time.monotonic() + self._job.timeout_s
@@ -116,10 +122,19 @@ class Worker:
         reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
         return Judge(model, reference)
 
-    def _prepare(self, rung: Rung, model: Opened, judge: Judge | None) -> None:
+    def _leave_reference(self, judge: Judge) -> None:
+        """Leave the reference for the other processes, whole or not at all."""
+        import torch
+
+        file = Path(self._job.reference)
+        part = file.with_suffix(".part")
+        torch.save(judge.reference, part)
+        part.rename(file)
+
+    def _prepare(self, rung: Rung, model: Opened) -> None:
         """Build, judge and keep a rung; whatever it raises becomes its row's reason."""
         try:
-            self._tell(judged := self._prepared_and_judged(rung, model, judge))
+            self._tell(judged := self._prepared_and_judged(rung, model))
             if self._job.times_at_once and not any(check.is_wrong for check in judged.checks):
                 self._time(Time(rung.name, self._job.energy_s))
         except MisfitError as error:
@@ -129,34 +144,40 @@ class Worker:
             self._tell(Judged(rung.name, error=their_error(error, model.user.path, "training")))
         gc.collect()
 
-    def _prepared_and_judged(self, rung: Rung, model: Opened, judge: Judge | None) -> Judged:
+    def _prepared_and_judged(self, rung: Rung, model: Opened) -> Judged:
         if why := rung.only(model):
             raise MisfitError(why)
         if model.not_resident and rung.step.batches.needs_resident:
             raise MisfitError(model.not_resident)
         sync = self._fence
-        with peak_memory(self._device) as peak:
+        shared_bytes = model.data.resident_bytes if rung.step.batches.needs_resident else 0
+        with peak_memory(self._device, shared_bytes) as peak:
             sync()
             began = time.perf_counter()
             trainer = Trainer(model.user, model.initial, model.data, model.schedule, rung.step)
             trainer.run(1)
             sync()
             first_step_s = time.perf_counter() - began
-            if trainer.is_captured:  # three steps are warm-up, the next one records
+            if trainer.is_captured:  # three steps are warm-up, then the step is recorded
                 began = time.perf_counter()
-                trainer.run(4)
+                trainer.run(BEGINNING - 1)
                 sync()
                 first_step_s += time.perf_counter() - began
-            trainer.run(WARM_UP)
-            sync()
-        checks, ratio, same_bits = [], None, False
-        if judge is not None:
-            compared = judge.trainer(rung.step)
-            checks, ratio, same_bits = judge.judged(compared)
-            compared.close()
+            start = trainer.checkpoint()
+        checks: list[TorchCheck] = []
+        ratio, same_bits = None, False
+        if self._job.is_judged:  # only now: meanwhile another process makes the reference
+            judge = self._judge = self._judge or self._made_judge(model)
+            has_own = judge.needs_own_trainer(rung.step)
+            if not has_own or self._job.round == 1:
+                compared = judge.trainer(rung.step) if has_own else trainer
+                checks, ratio, same_bits = judge.judged(compared)
+                compared.close()
             if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
                 checks += judge.masks(trainer)
-        self._prepared[rung.name] = Prepared(trainer, trainer.checkpoint(), first_step_s)
+            elif has_own and not model.has_dropout:
+                checks.append(judge.as_timed(trainer))
+        self._prepared[rung.name] = Prepared(trainer, start, first_step_s)
         trainer.close()
         return Judged(
             rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits, first_step_s=first_step_s,
@@ -242,14 +263,17 @@ class Worker:
 
 
 @contextlib.contextmanager
-def peak_memory(device: Any) -> Iterator[Callable[[], float | None]]:
-    """The most that PyTorch takes of the device inside the block, in MiB, beyond what it held before."""
+def peak_memory(device: Any, shared_bytes: int) -> Iterator[Callable[[], float | None]]:
+    """The most that PyTorch takes of the device inside the block, in MiB, beyond what other rungs hold.
+
+    `shared_bytes` of what is held already is data that this rung uses as well.
+    """
     import torch
 
     if device.type != "cuda":
         yield lambda: None
         return
-    held = torch.cuda.memory_allocated()
+    held = torch.cuda.memory_allocated() - shared_bytes
     torch.cuda.reset_peak_memory_stats()
     peaks: list[float] = []
     yield lambda: peaks[0]
@@ -301,7 +325,6 @@ def main(folder: Path) -> int:
     """Do the job in the folder."""
     die_with_parent()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=TorchJob)
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
     with Client(job.address, "AF_UNIX") as session:
         session.send_bytes(str(folder.name).encode())
         import torch

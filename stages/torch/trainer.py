@@ -107,7 +107,8 @@ class Trainer:
         """Tensors of the same contents at addresses of their own."""
         import torch
 
-        return nested(torch.clone, batch)
+        copied: Batch = nested(torch.clone, batch)
+        return copied
 
     def copy_into(self, buffers: Batch, batch: Batch, *, asynchronous: bool) -> None:
         """Copy a batch of the host into tensors on the device."""
@@ -331,15 +332,17 @@ class Trainer:
 
         if self.choices.compiler.arguments is None:
             return function
-        arguments = dict(self.choices.compiler.arguments)
+        arguments: dict[str, Any] = dict(self.choices.compiler.arguments)
         if self.exact:  # eager's random numbers, so that runs can be compared
             options = torch._inductor.list_mode_options(arguments.pop("mode", "default"), dynamic=False)
             arguments["options"] = {**options, "fallback_random": True}
-        return torch.compile(function, dynamic=False, **arguments)
+        compiled: Callable[..., Any] = torch.compile(function, dynamic=False, **arguments)
+        return compiled
 
     def _compiled_update(self) -> Callable[[], Any]:
         if not self.choices.compiler.whole:
-            return self.optimizer.step
+            step: Callable[[], Any] = self.optimizer.step
+            return step
         import torch
 
         for group in self.optimizer.param_groups:  # a number would compile anew whenever it moves
@@ -350,7 +353,7 @@ class Trainer:
         """Give a captured optimizer views of the schedule's row; build the user's scheduler for any other."""
         import torch
 
-        self._scheduler = None
+        self._scheduler: Any = None
         if not self.is_captured:
             self._restart_scheduler(0)
             return

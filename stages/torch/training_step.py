@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from stages.torch.trainer import Trainer
@@ -24,7 +24,7 @@ Batch = tuple[Any, Any]
 class Batches(Protocol):
     """Brings a step's batch to the device."""
 
-    needs_resident: ClassVar[bool]
+    needs_resident: bool
     """Whether all data must lie on the device."""
 
     def __init__(self, trainer: Trainer) -> None: ...
@@ -70,7 +70,7 @@ class Optimizer(Protocol):
 class Launch(Protocol):
     """Has the device run steps."""
 
-    steps: ClassVar[int]
+    steps: int
     """Steps a launch; 0 where the host launches every kernel."""
 
     def __init__(self, trainer: Trainer) -> None: ...
@@ -138,6 +138,11 @@ class Rung:
     place: Place = "anywhere"
     is_default: bool = True  # climbed unless rungs are asked for by name
     only: Callable[[Any], str | None] = lambda model: None  # noqa: ARG005  # why a model has no use for it
+
+    @property
+    def launches(self) -> Literal["host", "graph"]:
+        """What launches its kernels."""
+        return "graph" if self.step.launch.steps else "host"
 
     def climb(
         self,

@@ -97,7 +97,14 @@ class Data:
 
     @cached_property
     def _resident(self) -> Batch:
-        return nested(lambda tensor: tensor.to(self.device), (self.inputs, self.targets))
+        whole: Batch = nested(lambda tensor: tensor.to(self.device), (self.inputs, self.targets))
+        return whole
+
+    @property
+    def resident_bytes(self) -> int:
+        """What the rows take of the device, if they lie there already."""
+        whole = self.__dict__.get("_resident")
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(whole)) if whole else 0
 
     def order_on_device(self) -> Any:
         """The order on the device."""

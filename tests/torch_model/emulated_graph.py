@@ -25,7 +25,7 @@ WAITS = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 SUPPORTED = "_get_capturable_supported_devices"
 
 
-class Recording(TorchDispatchMode):
+class Recording(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
     """Records the operations inside of its block, and puts back what they changed."""
 
     def __init__(self) -> None:

@@ -24,8 +24,8 @@ from common.errors import MisfitError
 from ladder.records.torch_run import TorchCheck
 from ladder.torch_model.contract import RefusedError
 from ladder.torch_model.judge import Judge
-from ladder.torch_model.session import verdict
 from ladder.torch_model.messages import Judged
+from ladder.torch_model.session import verdict
 from stages.torch.registry import RUNGS, left_out
 from stages.torch.training_step import Rung
 from tests.torch_model import emulated_graph, models
@@ -45,7 +45,8 @@ OPTIMIZERS = (
 )  # fmt: skip
 SCHEDULERS = (
     "", "", "StepLR(optimizer, 20, 0.5)", "ExponentialLR(optimizer, 0.99)", "CosineAnnealingLR(optimizer, 192)",
-    "OneCycleLR(optimizer, 0.01, total_steps=192)", "OneCycleLR(optimizer, 0.01, total_steps=192, cycle_momentum=False)",
+    "OneCycleLR(optimizer, 0.01, total_steps=192)",
+    "OneCycleLR(optimizer, 0.01, total_steps=192, cycle_momentum=False)",
     "LinearLR(optimizer, 0.1, total_iters=20)", "LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10))",
     "CyclicLR(optimizer, 1e-4, 1e-2, step_size_up=15, cycle_momentum=False)", "PolynomialLR(optimizer, 192)",
     "MultiStepLR(optimizer, [30, 100], 0.3)", "CosineAnnealingWarmRestarts(optimizer, 24)",
@@ -122,7 +123,7 @@ def _sequence(random: Random, batch: int) -> tuple[str, str]:
     """A recurrent network over short sequences."""
     kind, layers = random.choice(("GRU", "LSTM", "RNN")), random.choice((1, 2))
     dropout = f", dropout={random.choice((0.0, 0.2))}" if layers > 1 else ""
-    return f"""
+    network = f"""
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -134,12 +135,13 @@ class Net(nn.Module):
 
 def model():
     return Net()
-""", "torch.randn(rows, 4, 3)"
+"""
+    return network, "torch.randn(rows, 4, 3)"
 
 
 def _words(random: Random, batch: int) -> tuple[str, str]:
     """Embedded words, and their mean."""
-    return f"""
+    network = f"""
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -151,13 +153,14 @@ class Net(nn.Module):
 
 def model():
     return Net()
-""", "torch.randint(12, (rows, 5))"
+"""
+    return network, "torch.randint(12, (rows, 5))"
 
 
 def _attention(random: Random, batch: int) -> tuple[str, str]:
     """A layer of a transformer."""
     norm_first, dropout = random.choice((True, False)), random.choice((0.0, 0.1))
-    return f"""
+    network = f"""
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -171,7 +174,8 @@ class Net(nn.Module):
 
 def model():
     return Net()
-""", "torch.randn(rows, 5, 8)"
+"""
+    return network, "torch.randn(rows, 5, 8)"
 
 
 def _sequential(parts: list[str]) -> str:
@@ -252,7 +256,7 @@ def main(arguments: list[str]) -> int:
                 reasons[pair.reason[:100]] += 1
             elif pair.status != "passed":
                 _tell(f"{pair.status.upper()} {pair.rung}: {pair.reason}; worst: {pair.worst}")
-                _tell("".join(f"    {line}\n" for line in pair.text.split("EPOCHS = 12")[1].splitlines() if line.strip()))
+                _tell(pair.text.split("EPOCHS = 12")[1].replace("\n\n", "\n").replace("\n", "\n    "))
     _tell(f"{options.pairs} pairs in {time.monotonic() - began:.0f} s: {dict(found)}")
     for reason, count in reasons.most_common():
         _tell(f"refused {count}: {reason}")

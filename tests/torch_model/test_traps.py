@@ -12,14 +12,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from common.errors import MisfitError  # noqa: E402
 from ladder.records.torch_run import TorchCheck  # noqa: E402
+from ladder.torch_model import judge as judging  # noqa: E402
 from ladder.torch_model.contract import RefusedError  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
 from stages.torch.trainer import Recorder, Trainer  # noqa: E402
 from stages.torch.training_step import TrainingStep  # noqa: E402
 from tests.torch_model import emulated_graph, models, traps  # noqa: E402
-
-HONEST = {f"{trap.model}, {name}": trap for name, trap in traps.TRAPS.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -41,15 +41,12 @@ def checks_of(
     judge: Judge, step: TrainingStep, kind: type[Trainer], recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> list[TorchCheck]:
     """All checks of a rung, as a worker process makes them; every trainer of this step is of this kind."""
-    opened = judge._opened
-    own = {step.launch, step.batches, step.metrics}
+    opened, own = judge._opened, {step.launch, step.batches, step.metrics}
 
     def built(user, initial, data, schedule, choices, **options):  # type: ignore[no-untyped-def]
         is_planted = choices == step or {choices.launch, choices.batches, choices.metrics} - own == {judging.EachLoss}
         options["recorder"] = recorder if is_planted else emulated_graph.recorded
         return (kind if is_planted else Trainer)(user, initial, data, schedule, choices, **options)
-
-    from ladder.torch_model import judge as judging
 
     monkeypatch.setattr(judging, "Trainer", built)
     checks, _, _ = judge.judged(judge.trainer(step))
@@ -77,6 +74,10 @@ HONEST_STEPS = sorted({(trap.model, trap.step): name for name, trap in traps.TRA
 def test_the_rungs_are_right_without_their_traps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trap = traps.TRAPS[name]
     judge = Judge(judge_of(trap.model)._opened, judge_of(trap.model).reference, emulated_graph.recorded)
+    if name in traps.REFUSED:
+        with pytest.raises(MisfitError, match=traps.REFUSED[name]):
+            judge.trainer(trap.step)
+        return
     kind = traps.Compiles if trap.step.compiler.arguments is not None else Trainer
     checks = checks_of(judge, trap.step, kind, emulated_graph.recorded, monkeypatch)
     assert [check for check in checks if check.is_wrong] == []

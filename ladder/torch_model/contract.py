@@ -83,6 +83,7 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     if not isinstance(initial, torch.nn.Module):
         raise RefusedError(f"{name}: model() returns {type(initial).__name__}; return a torch.nn.Module")
     _check_parameters(initial, name)
+    dropout.switch(initial, on=True)  # a recurrent module's dropout is seen here, and not in its step
     order = order_of(rows, user.batch_size, SEED)
     data = Data(dataset, order, inputs, targets, device)
     user, optimizer = _tried(user, initial, data, path)

@@ -138,7 +138,7 @@ class Judge:
     def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
         """The checks of a trainer, its error ratio, and whether its parameters are eager's.
 
-        At most the first `FIRST[0]` steps of its training have run.
+        None of its steps have run, or the first `FIRST[0]`, with the random numbers of a new trainer.
         """
         reference, name = self.reference, trainer.choices.arithmetic.name
         if name not in reference.spread:
@@ -324,7 +324,7 @@ class Judge:
         sums, done = _begun(trainer, ends[0])
         for end in ends:
             if end > done:
-                torch.manual_seed(SEED)  # others may have drawn since the rung was built, and since it began
+                torch.manual_seed(SEED)  # others may have drawn since the trainer was built, and since it began
                 sums = _series(trainer, end - done, sums)
             done = end
             snapshots[end] = _snapshot(trainer, sums)

@@ -232,8 +232,9 @@ class Session:
                     self._hear([first])
             waiting, preparing = list(others), [] if alone else [first]
             self._since("first rows" if alone else "")
-            if compared := others if alone else running:
-                self._view.doing(self._doing(compared, number, times=times))
+            shown = others if alone else running
+            if shown:
+                self._view.doing(self._doing(shown, number, times=times))
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
                 while waiting and len(busy) < max(1, usable_cores() * 3 // 4):
@@ -281,9 +282,9 @@ class Session:
         family.waiting = list(job.rungs)
         command = [*MODULE, str(family.folder)]
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
+        variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
         if self._asked.check:
             variables[WAITING] = os.environ.get(WAITING, "PASSIVE")
-        variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
         family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
         family.connection = self._accepted(family)
 

@@ -158,10 +158,10 @@ class Worker:
             trainer.run(1)
             sync()
             first_step_s = time.perf_counter() - began
+            began = time.perf_counter()
+            trainer.run(BEGINNING - 1)
+            sync()
             if trainer.is_captured:  # three steps are warm-up, then the step is recorded
-                began = time.perf_counter()
-                trainer.run(BEGINNING - 1)
-                sync()
                 first_step_s += time.perf_counter() - began
             start = trainer.checkpoint()
         checks: list[TorchCheck] = []

@@ -61,6 +61,7 @@ class Trainer:
         self.double, self.exact, self.device = double, exact, data.device
         self.notes: list[str] = []
         self.position = 0
+        self._counts_wide = False  # the optimizer's count of steps is in float64
         self.is_captured = choices.launch.steps > 0
         self._recorder = recorder or recorded_by_cuda
         self.model = copy.deepcopy(initial).to(self.device).train()
@@ -155,6 +156,7 @@ class Trainer:
             )
         if "betas" in moving:  # fused and foreach kernels take them as numbers
             options = {"foreach": False}
+            self._counts_wide = is_captured
             self.notes.append("the scheduler moves beta1, so the optimizer updates one parameter at a time")
         if is_captured and "capturable" in takes:
             options["capturable"] = True
@@ -343,13 +345,29 @@ class Trainer:
 
     def _compiled_update(self) -> Callable[[], Any]:
         if not self.choices.compiler.whole:
-            step: Callable[[], Any] = self.optimizer.step
+            step: Callable[[], Any] = self._step_that_counts_wide if self._counts_wide else self.optimizer.step
             return step
         import torch
 
         for group in self.optimizer.param_groups:  # a number would compile anew whenever it moves
             group["lr"] = torch.tensor(float(group["lr"]), device=self.device)
         return self._compiled(lambda: self.optimizer.step())
+
+    def _step_that_counts_wide(self) -> Any:
+        """The optimizer's step; the first one makes the count of steps in float64.
+
+        From it the device computes bias corrections, and in float32 1 - 0.999 is wrong by 3e-5 of itself.
+        """
+        import torch
+
+        if self.optimizer.state:
+            return self.optimizer.step()
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return self.optimizer.step()
+        finally:
+            torch.set_default_dtype(usual)
 
     def _follow_schedule(self) -> None:
         """Give a captured optimizer views of the schedule's row; build the user's scheduler for any other."""

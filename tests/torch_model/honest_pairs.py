@@ -23,7 +23,7 @@ from random import Random
 from common.errors import MisfitError
 from ladder.records.torch_run import TorchCheck
 from ladder.torch_model.contract import RefusedError
-from ladder.torch_model.judge import Judge
+from ladder.torch_model.judge import FIRST, Judge
 from ladder.torch_model.messages import Judged
 from ladder.torch_model.session import verdict
 from stages.torch.registry import RUNGS, left_out
@@ -215,13 +215,14 @@ def judged_pair(judge: Judge, text: str, rung: Rung, *, has_dropout: bool) -> Pa
     """A rung's verdict, as a worker process finds it."""
     checks: list[TorchCheck] = []
     try:
-        trainer = judge.trainer(rung.step)
-        checks, ratio, same_bits = judge.judged(trainer)
-        trainer.close()
-        if has_dropout and trainer.is_captured:
-            timed = judge.trainer(rung.step, exact=False)
-            timed.run(5)
+        timed = judge.trainer(rung.step, exact=False)
+        timed.run(FIRST[0])
+        compared = judge.trainer(rung.step) if judge.needs_own_trainer(rung.step) else timed
+        checks, ratio, same_bits = judge.judged(compared)
+        compared.close()
+        if has_dropout and timed.is_captured:
             checks += judge.masks(timed)
+        timed.close()
         found = Judged(rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits)
     except MisfitError as error:
         found = Judged(rung.name, misfit=str(error))

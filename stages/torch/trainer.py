@@ -6,6 +6,7 @@ checkpoint of another trainer, so that a recorded graph stays valid.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import inspect
 import warnings
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import MisfitError
-from stages.torch import dropout
+from stages.torch import draws, dropout
 from stages.torch.training_step import Batch, TrainingStep
 from stages.torch.user_model import Data, Schedule, UserModel, hyperparameters, nested
 
@@ -182,7 +183,8 @@ class Trainer:
     def run(self, steps: int) -> None:
         """Train for so many steps; the device may still work when it returns."""
         self._enter()
-        self.launch.run(steps)
+        with draws.in_float32() if self.double else contextlib.nullcontext():
+            self.launch.run(steps)
 
     def step(self, batch: Batch) -> None:
         """One step on a batch of the device."""

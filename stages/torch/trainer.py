@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import inspect
 import warnings
 from collections.abc import Callable
@@ -428,13 +429,23 @@ class Trainer:
 
 
 def recorded_by_cuda(body: Callable[[], None]) -> Callable[[], None]:
-    """Record a function in a CUDA graph on the current stream; its replay is returned."""
+    """Record a function in a CUDA graph on the current stream; its replay is returned.
+
+    Another graph that is collected as garbage meanwhile would invalidate the recording.
+    """
     import torch
 
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
-        body()
+    gc.collect()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            body()
+    finally:
+        if collects:
+            gc.enable()
     return graph.replay  # type: ignore[no-any-return]
 
 

@@ -6,6 +6,7 @@ import functools
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,45 @@ pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 
 from common.errors import MisfitError  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
+from stages.torch import dropout  # noqa: E402
 from stages.torch.trainer import Trainer, recorded_by_cuda  # noqa: E402
+from stages.torch.training_step import Batch  # noqa: E402
 from tests.torch_model import emulated_graph, models, traps  # noqa: E402
-from tests.torch_model.test_traps import HONEST_STEPS, checks_of  # noqa: E402
+from tests.torch_model.test_traps import checks_of  # noqa: E402
 
-# What these plant is in the recording itself, which the CPU emulates.
-RECORDED = {name: trap for name, trap in traps.TRAPS.items() if trap.recorder is emulated_graph.recorded}
+
+class FixedMask(Trainer):
+    """Dropout has one mask, drawn before the recording."""
+
+    mask: Any = None
+
+    def step(self, batch: Batch) -> None:
+        drop = torch.nn.functional.dropout
+
+        def fixed(values: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+            if self.mask is None:
+                self.mask = (torch.rand_like(values) >= p) / (1 - p)
+            return values * self.mask if training and dropout.SWITCH.on else values
+
+        torch.nn.functional.dropout = fixed
+        try:
+            super().step(batch)
+        finally:
+            torch.nn.functional.dropout = drop
+
+
+# Some plant their error in the recording itself, or in the CPU's random numbers: the CPU emulates these.
+ON_CPU = (traps.FrozenAtSeed, traps.FrozenInside, traps.CompiledFrozenInside)
+RECORDED = {
+    name: trap
+    for name, trap in traps.TRAPS.items()
+    if trap.recorder is emulated_graph.recorded and trap.trainer not in ON_CPU
+}
+RECORDED |= {
+    "one mask": traps.Trap("dropout", traps.GRAPH, traps.SEEDS_DIFFER, FixedMask),
+    "one mask in eight steps": traps.Trap("dropout", traps.GRAPHS, traps.STEPS_DIFFER, FixedMask),
+}
+HONEST = {(trap.model, trap.step): name for name, trap in RECORDED.items()}.values()
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +79,7 @@ def test_traps_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trap.caught_by in wrong
 
 
-@pytest.mark.parametrize("name", [name for name in HONEST_STEPS if name in RECORDED])
+@pytest.mark.parametrize("name", HONEST)
 def test_the_rungs_are_right_without_their_traps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trap = RECORDED[name]
     judge = Judge(judge_of(trap.model)._opened, judge_of(trap.model).reference)

@@ -91,7 +91,7 @@ def test_a_session_records_all_rungs_and_resumes_the_missing_one(tmp_path: Path)
     assert [rung for rung in again.rungs if rung.name != "resident"] == kept
     assert again.rungs[2].is_timed
     assert again.seconds > whole.seconds
-    with pytest.raises(UsageError, match="is not the file that .* measured; start anew"):
+    with pytest.raises(UsageError, match=r"is not the file that .* measured; start anew"):
         run(tmp_path, RAISES + "# changed\n", resume=tmp_path / "run")
 
 

@@ -6,7 +6,9 @@ checkpoint of another trainer, so that a recorded graph stays valid.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import inspect
 import warnings
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import MisfitError
-from stages.torch import dropout
+from stages.torch import draws, dropout
 from stages.torch.training_step import Batch, TrainingStep
 from stages.torch.user_model import Data, Schedule, UserModel, hyperparameters, nested
 
@@ -182,7 +184,8 @@ class Trainer:
     def run(self, steps: int) -> None:
         """Train for so many steps; the device may still work when it returns."""
         self._enter()
-        self.launch.run(steps)
+        with draws.in_float32() if self.double else contextlib.nullcontext():
+            self.launch.run(steps)
 
     def step(self, batch: Batch) -> None:
         """One step on a batch of the device."""
@@ -426,13 +429,23 @@ class Trainer:
 
 
 def recorded_by_cuda(body: Callable[[], None]) -> Callable[[], None]:
-    """Record a function in a CUDA graph on the current stream; its replay is returned."""
+    """Record a function in a CUDA graph on the current stream; its replay is returned.
+
+    Another graph that is collected as garbage meanwhile would invalidate the recording.
+    """
     import torch
 
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
-        body()
+    gc.collect()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            body()
+    finally:
+        if collects:
+            gc.enable()
     return graph.replay  # type: ignore[no-any-return]
 
 

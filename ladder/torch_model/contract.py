@@ -53,6 +53,7 @@ class Opened:
     data_words: str
     not_resident: str  # why its data cannot lie on the device; empty if it can
     has_dropout: bool
+    is_random: bool  # a step draws numbers, for dropout, in augment or elsewhere
     has_convolution: bool
     notes: tuple[str, ...] = ()
 
@@ -86,7 +87,7 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     dropout.switch(initial, on=True)  # a recurrent module's dropout is seen here, and not in its step
     order = order_of(rows, user.batch_size, SEED)
     data = Data(dataset, order, inputs, targets, device)
-    user, optimizer = _tried(user, initial, data, path)
+    user, optimizer, draws = _tried(user, initial, data, path)
     steps = user.epochs * (rows // user.batch_size)
     with _theirs(path, "scheduler(optimizer)"):
         _check_scheduler(user, initial, name)
@@ -97,7 +98,7 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
         )
     uses = dropout.SWITCH.used
     return Opened(
-        user, initial, data, schedule, optimizer, words, not_resident, uses,
+        user, initial, data, schedule, optimizer, words, not_resident, uses, uses or draws,
         any(isinstance(module, torch.nn.modules.conv._ConvNd) for module in initial.modules()),
         notes=(*_mistyped(user), *_notes(user, schedule, steps)),
     )  # fmt: skip
@@ -329,8 +330,11 @@ def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
         raise RefusedError(f"{name}: scheduler(optimizer) returns {type(scheduler).__name__}; return a torch scheduler")
 
 
-def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str]:
-    """Take steps with a copy of the model; refuse what no rung could do. Returns the names of metrics, too."""
+def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str, bool]:
+    """Take steps with a copy of the model; refuse what no rung could do.
+
+    Returns the user's model with its metrics' names, the optimizer's class, and whether steps draw random numbers.
+    """
     import torch
 
     name = path.name
@@ -351,9 +355,11 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     outside, attributes = _copied(user.outside()), _copied(_attributes(model))
     batches = data.loader(0)
     names: tuple[str, ...] = ()
+    draws = False
     _check_forward(model, data.as_given(next(batches))[0], name)
     for _ in range(2):
         batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(batches))))
+        generators = _generators()
         if user.augment is not None:
             with _theirs(path, "augment(batch)"):
                 changed: Any = user.augment(batch)
@@ -388,6 +394,7 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
                 user.after_backward(model)
         with _theirs(path, "the optimizer's step"):
             optimizer.step()
+        draws = draws or _generators() != generators
     if all(torch.equal(value, before[label]) for label, value in model.state_dict().items()):
         raise RefusedError(f"{name}: two steps change no parameter; check the learning rate")
     strays = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
@@ -396,7 +403,15 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
             f"{name}: a step changes {_listed(strays)}; a graph would freeze all but the model's parameters and "
             "buffers and the optimizer's state: register a buffer in model(), or leave the change out"
         )
-    return replace(user, metric_names=names), type(optimizer).__name__
+    return replace(user, metric_names=names), type(optimizer).__name__, draws
+
+
+def _generators() -> list[bytes]:
+    """The states of PyTorch's generators: they change when a number is drawn."""
+    import torch
+
+    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else ())]
+    return [state.numpy().tobytes() for state in states]
 
 
 def _check_metrics(values: Any, name: str) -> None:

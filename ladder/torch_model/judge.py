@@ -38,12 +38,12 @@ LARGE = 5_000_000  # parameters; the reference keeps three copies of each at eve
 NUDGES = (0, 0, 1, 2, 3, 4, 5)  # of eager float32 runs; 0: none
 NUDGES_ROUNDED = (0, 1, 2)  # of eager runs in TF32 or bfloat16
 ROUNDING = 2.0**-24  # of float32, relative
-SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
+SEEDS = (11, 12, 13, 14, 15)  # of eager runs with their own random numbers
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
 SAME_SEED = 21
-PROBES = 256  # steps on one batch, with dropout
-SAME = 1e-6  # relative difference of two losses that have the same mask
-REPEATS = 2.0  # times fewer different losses than eager's: masks of steps or replays are the same
+PROBES = 256  # steps on one batch
+SAME = 1e-6  # relative difference of two losses by the same numbers
+REPEATS = 2.0  # times fewer different losses than eager's: steps or replays draw the same
 MASKS_LIMIT = (6.0, 6.0)  # standard errors; chance exceeds it twice in a billion times
 DECAYS = ("momentum", "alpha", "rho", "beta2_decay")  # names of rates in an optimizer's groups, beside `betas`
 KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
@@ -80,7 +80,7 @@ class Reference:
     bits: dict[str, Any]  # the parameters of the first eager run after it
     is_repeatable: bool
     rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
-    dropped: list[float] = field(default_factory=list)  # mean losses of eager runs with dropout
+    dropped: list[float] = field(default_factory=list)  # mean losses of eager runs, each with random numbers of its own
 
 
 class EachLoss:
@@ -116,7 +116,7 @@ class Judge:
     def __init__(self, opened: Opened, reference: Reference | None = None, recorder: Recorder | None = None) -> None:
         """Without a `reference`, the judge makes it."""
         self._opened, self._recorder = opened, recorder
-        self._probed: dict[TrainingStep, list[float]] = {}  # losses of one batch with dropout
+        self._probed: dict[TrainingStep, list[float]] = {}  # losses of one batch by random numbers alone
         count = sum(parameter.numel() for parameter in opened.initial.parameters())
         self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
         self.reference = reference or self._make_reference()
@@ -130,10 +130,13 @@ class Judge:
         )  # fmt: skip
 
     def needs_own_trainer(self, step: TrainingStep) -> bool:
-        """Whether a rung's timed trainer computes something else than is compared: dropout, or TF32 in cuDNN."""
+        """Whether a rung's timed trainer may compute something else than is compared.
+
+        It has dropout, cuDNN rounds its factors to TF32, and compiled code draws random numbers of its own.
+        """
         opened = self._opened
         rounds = opened.has_convolution and opened.data.device.type == "cuda" and step.arithmetic.name == "float32"
-        return opened.has_dropout or rounds
+        return opened.is_random or rounds
 
     def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
         """The checks of a trainer, its error ratio, and whether its parameters are eager's.
@@ -161,25 +164,27 @@ class Judge:
         return checks, ratio, _same_bits(last, reference.bits)
 
     def masks(self, trainer: Trainer) -> Iterator[TorchCheck]:
-        """Checks of a timed trainer whose dropout is on, and of one like it that learns nothing from one batch.
+        """Checks of a timed trainer that draws random numbers, and of one like it that learns nothing from one batch.
 
-        The latter's losses differ by their masks alone, so a mask that a graph holds, or that its steps share, shows
-        as a loss that comes again. Eager losses of the same kind are the measure.
+        The latter's losses differ by their masks or noise alone. So what a graph holds, or its steps share, shows as a
+        loss that comes again. Eager losses of the same kind are the measure.
         """
         reference, usual = self.reference, self._alike(self._eager(trainer.choices.arithmetic))
         if not reference.dropped:
             self.add_dropped()
         means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
         differ = _different(means) >= min(len(means), _different(reference.dropped[: len(means)]))
-        yield _exactly("masks differ between seeds", differ)
+        yield _exactly("random numbers differ between seeds", differ)
         alike = self._alike(trainer.choices)
         repeats = _different(usual) / _different(alike)
-        yield TorchCheck("masks differ between steps", repeats, REPEATS, REPEATS)
+        yield TorchCheck("random numbers differ between steps", repeats, REPEATS, REPEATS)
         error = max(_standard_errors(alike, usual), _standard_errors(_deviations(alike), _deviations(usual)))
-        yield TorchCheck("losses of one batch by their masks, in standard errors", _finite(error), *MASKS_LIMIT)
+        yield TorchCheck("losses of one batch, in standard errors", _finite(error), *MASKS_LIMIT)
         spread = statistics.stdev(reference.dropped) * math.sqrt(1 / len(means) + 1 / len(reference.dropped))
         error = abs(statistics.mean(means) - statistics.mean(reference.dropped)) / _at_least(spread, means)
-        yield TorchCheck("mean loss with dropout, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT)
+        yield TorchCheck(
+            "mean loss with random numbers, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT
+        )
 
     def _alike(self, step: TrainingStep) -> list[float]:
         """The losses of steps that all have the same batch and learn nothing, from the late checkpoint."""
@@ -274,7 +279,7 @@ class Judge:
         self.reference.spread[arithmetic.name] = self._spread(runs)
 
     def add_dropped(self) -> None:
-        """Add eager runs with dropout to the reference."""
+        """Add eager runs with random numbers of their own to the reference."""
         reference = self.reference
         trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
         trainer.run(1)

@@ -93,7 +93,7 @@ class Worker:
         for name in job.rungs:
             self._prepare(rung_named(name), model)
         if job.makes_reference and self._judge is not None:  # with what judging added to it
-            if model.has_dropout:
+            if model.is_random:
                 self._judge.add_dropped()
             self._leave_reference(self._judge)
         self._tell(Ready())
@@ -173,9 +173,9 @@ class Worker:
                 compared = judge.trainer(rung.step) if has_own else trainer
                 checks, ratio, same_bits = judge.judged(compared)
                 compared.close()
-            if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
+            if model.is_random and (trainer.is_captured or rung.step.compiler.arguments is not None):
                 checks += judge.masks(trainer)
-            elif has_own and not model.has_dropout:
+            elif has_own and not model.is_random:
                 checks.append(judge.as_timed(trainer))
         self._prepared[rung.name] = Prepared(trainer, start, first_step_s)
         trainer.close()

@@ -50,7 +50,7 @@ def checks_of(
 
     monkeypatch.setattr(judging, "Trainer", built)
     checks, _, _ = judge.judged(judge.trainer(step))
-    if opened.has_dropout and judge.trainer(step).is_captured:
+    if opened.is_random and judge.trainer(step).is_captured:
         timed = judge.trainer(step, exact=False)
         timed.run(5)
         checks += judge.masks(timed)

@@ -33,6 +33,19 @@ class Net(nn.Module):
 def model():
     return Net()
 """
+NOISY = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 16), nn.Linear(16, 3)
+
+    def forward(self, inputs):
+        hidden = self.first(inputs).tanh()
+        return self.last(hidden + 0.1 * torch.randn_like(hidden))
+
+def model():
+    return Net()
+"""
 NORMED = "def model():\n    return nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))\n"
 WARM_UP = """
 def scheduler(optimizer):
@@ -84,6 +97,7 @@ MODELS = {
     "dropout": models.source(model=DROPOUT),
     "functional dropout": models.source(model=FUNCTIONAL),
     "dropped inputs": models.source(DROPPED_INPUTS),
+    "noisy": models.source(model=NOISY),
     "normed": models.source(model=NORMED),
     "warm-up": models.source(WARM_UP),
     "one cycle": models.source(ONE_CYCLE),
@@ -601,8 +615,8 @@ def _in(choice: str, part: Any) -> tuple[tuple[str, Any], ...]:
 
 EARLY, SOON, PASS = "parameters after 4 steps", "parameters after 8 steps", "parameters after 32 steps"
 LATE = "late in training"
-STEPS_DIFFER, SEEDS_DIFFER = "masks differ between steps", "masks differ between seeds"
-ONE_BATCH = "losses of one batch by their masks, in standard errors"
+STEPS_DIFFER, SEEDS_DIFFER = "random numbers differ between steps", "random numbers differ between seeds"
+ONE_BATCH = "losses of one batch, in standard errors"
 COMPILED_GRAPHS = replace(GRAPHS, compiler=replace(GRAPHS.compiler, arguments=()))
 
 TRAPS = {
@@ -631,6 +645,9 @@ TRAPS = {
     "masks frozen inside, functional": Trap("functional dropout", GRAPHS, STEPS_DIFFER, FrozenInside),
     "masks frozen inside, of augment": Trap("dropped inputs", GRAPHS, STEPS_DIFFER, FrozenInside),
     "masks frozen inside, compiled": Trap("dropout", COMPILED_GRAPHS, STEPS_DIFFER, CompiledFrozenInside),
+    "noise frozen inside, compiled": Trap("noisy", COMPILED_GRAPHS, STEPS_DIFFER, CompiledFrozenInside),
+    "noise frozen at recording": Trap("noisy", GRAPH, SEEDS_DIFFER, recorder=frozen_at_recording),
+    "augment frozen at a seed": Trap("noise", GRAPH, STEPS_DIFFER, FrozenAtSeed),
     "dropout twice as strong": Trap("dropout", GRAPH, ONE_BATCH, OtherDropout),
     "dropout left out": Trap("dropout", GRAPH, SEEDS_DIFFER, NoDropout),
     "augment constant": Trap("noise", GRAPH, EARLY, FrozenNoise),

@@ -179,6 +179,7 @@ def their_error(error: BaseException, path: Path, what: str) -> str:
 def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
     """The dataset, its inputs and targets as nests of tensors, words for it, and why it cannot be resident."""
     import torch
+    from torch.utils._pytree import tree_leaves
 
     if isinstance(given, (tuple, list)):
         if len(given) != 2:
@@ -187,9 +188,14 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
                 "or a Dataset of such pairs"
             )
         inputs, targets = given
+        for part, nest in (("inputs", inputs), ("targets", targets)):
+            others = [leaf for leaf in tree_leaves(nest) if not isinstance(leaf, torch.Tensor)]
+            if others or not tensors_of(nest):
+                kind = type(others[0]).__name__ if others else "nothing"
+                raise RefusedError(
+                    f"{name}: the {part} of data() hold {kind} in place of a tensor; return them as torch.as_tensor"
+                )
         tensors = tensors_of((inputs, targets))
-        if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-            raise RefusedError(f"{name}: data() returns no tensors; turn arrays into tensors by torch.as_tensor")
         lengths = {len(tensor) if tensor.dim() else 0 for tensor in tensors}
         if len(lengths) > 1:
             raise RefusedError(f"{name}: data() returns tensors of {_listed(lengths)} rows; give each the same number")
@@ -301,8 +307,10 @@ def _check_parameters(model: Any, name: str) -> None:
         raise RefusedError(f"{name}: model() is spread over devices; return the plain module, as the ladder uses one")
     if len(places := {str(parameter.device) for parameter in parameters}) > 1:
         raise RefusedError(f"{name}: model() lies on {_listed(places)}; return it on one device")
-    if any(getattr(module, "sparse", False) for module in model.modules()):
-        raise RefusedError(f"{name}: an embedding has sparse=True, whose gradients no graph holds; leave sparse out")
+    for label, module in model.named_modules():
+        if getattr(module, "sparse", False):
+            what = f"{type(module).__name__} {label}".rstrip()
+            raise RefusedError(f"{name}: {what} has sparse=True, whose gradients no graph holds; leave sparse out")
 
 
 def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
@@ -348,9 +356,11 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
         batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(batches))))
         if user.augment is not None:
             with _theirs(path, "augment(batch)"):
-                batch = user.augment(batch)
-            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-                raise RefusedError(f"{name}: augment(batch) returns no pair; return (inputs, targets)")
+                changed: Any = user.augment(batch)
+            if not isinstance(changed, (tuple, list)) or len(changed) != 2:
+                form = f"{len(changed)} parts" if isinstance(changed, (tuple, list)) else type(changed).__name__
+                raise RefusedError(f"{name}: augment(batch) returns {form}; return (inputs, targets)")
+            batch = tuple(changed)
         optimizer.zero_grad()
         doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(batch[0]))
         with _theirs(path, f"the model{', on float64 inputs,' * doubles}"):
@@ -369,8 +379,7 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
         if user.metrics is not None:
             with _theirs(path, "metrics(output, target)"), torch.no_grad():
                 values = user.metrics(output, batch[1])
-            if not isinstance(values, dict) or not all(isinstance(value, torch.Tensor) for value in values.values()):
-                raise RefusedError(f"{name}: metrics(output, target) returns no dict of tensors; leave .item() out")
+            _check_metrics(values, name)
             names = tuple(values)
         with _theirs(path, "backward"):
             loss.backward()
@@ -381,13 +390,32 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
             optimizer.step()
     if all(torch.equal(value, before[label]) for label, value in model.state_dict().items()):
         raise RefusedError(f"{name}: two steps change no parameter; check the learning rate")
-    changed = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
-    if changed:
+    strays = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
+    if strays:
         raise RefusedError(
-            f"{name}: a step changes {_listed(changed)}; a graph would freeze all but the model's parameters and "
+            f"{name}: a step changes {_listed(strays)}; a graph would freeze all but the model's parameters and "
             "buffers and the optimizer's state: register a buffer in model(), or leave the change out"
         )
     return replace(user, metric_names=names), type(optimizer).__name__
+
+
+def _check_metrics(values: Any, name: str) -> None:
+    import torch
+
+    if not isinstance(values, dict):
+        kind = type(values).__name__
+        raise RefusedError(f"{name}: metrics(output, target) returns {kind}; return a dict of scalar tensors")
+    for label, value in values.items():
+        if not isinstance(value, torch.Tensor):
+            raise RefusedError(
+                f"{name}: metrics(output, target): {label} is a {type(value).__name__}; "
+                "return a scalar tensor, and leave .item() out"
+            )
+        if value.dim():
+            raise RefusedError(
+                f"{name}: metrics(output, target): {label} has shape {tuple(value.shape)}; "
+                "return a scalar tensor, such as its .mean()"
+            )
 
 
 def _check_forward(model: Any, inputs: Any, name: str) -> None:

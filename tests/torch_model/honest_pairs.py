@@ -255,7 +255,9 @@ def main(arguments: list[str]) -> int:
             found[pair.status] += 1
             if pair.status in ("refused", "model refused"):
                 reasons[pair.reason[:100]] += 1
-            elif pair.status != "passed":
+            if found.total() % 50 == 0:
+                _tell(f"after {time.monotonic() - began:.0f} s: {dict(found)}")
+            if pair.status in ("less exact", "wrong", "crashed"):
                 _tell(f"{pair.status.upper()} {pair.rung}: {pair.reason}; worst: {pair.worst}")
                 _tell(pair.text.split("EPOCHS = 12")[1].replace("\n\n", "\n").replace("\n", "\n    "))
     _tell(f"{options.pairs} pairs in {time.monotonic() - began:.0f} s: {dict(found)}")

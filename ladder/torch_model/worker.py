@@ -134,14 +134,14 @@ class Worker:
     def _prepare(self, rung: Rung, model: Opened) -> None:
         """Build, judge and keep a rung; whatever it raises becomes its row's reason."""
         try:
-            self._tell(judged := self._prepared_and_judged(rung, model))
-            if self._job.times_at_once and not any(check.is_wrong for check in judged.checks):
-                self._time(Time(rung.name, self._job.energy_s))
+            self._tell(self._prepared_and_judged(rung, model))
         except MisfitError as error:
             self._tell(Judged(rung.name, misfit=str(error)))
         except Exception as error:
             traceback.print_exc()
             self._tell(Judged(rung.name, error=their_error(error, model.user.path, "training")))
+        if self._job.times_at_once and (order := read_order(self._session.recv_bytes())).rung:
+            self._time(order)
         gc.collect()
 
     def _prepared_and_judged(self, rung: Rung, model: Opened) -> Judged:

@@ -43,6 +43,7 @@ GROUPS = {"left out": "One change left out", "instead": "Common recipes, for com
 ABOUT = "~"  # before a speedup within noise
 NEVER = "never"
 CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is what a rung did
+SHOWN_S = 0.05  # the shortest part of a run that is listed
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
     "The time per step is the median over processes, and each range is that of single runs. A speedup says how many "
@@ -214,7 +215,7 @@ def _ended(text: str) -> str:
 
 def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> Iterator[Block]:
     """The recipe's changes, what leaving each out costs, and the difference between the two programs."""
-    if verdict is None or (verdict.stays_eager and programs is None):
+    if verdict is None or (verdict.stays_eager and (programs is None or not programs.diff)):
         return
     yield Heading("What to write")
     if not verdict.stays_eager:
@@ -255,7 +256,7 @@ def _findings(results: TorchResults, rows: Sequence[TorchRow]) -> Iterator[Block
 def _disturbed(rows: Sequence[TorchRow]) -> Iterator[str]:
     """What disturbed processes while they were timed, and which rungs' times it may have changed."""
     found = [
-        (re.sub(r" ?\d+%( of)?", "", reason), row.label)
+        (re.sub(r"\d+% of", "part of", re.sub("^waited", "it waited", reason)), row.label)
         for row in rows
         for process in row.rung.processes
         for reason in process.measured.disturbed
@@ -277,7 +278,8 @@ def _on_reference(results: TorchResults) -> Iterator[str]:
 
 def _on_time(results: TorchResults) -> Iterator[str]:
     if results.seconds:
-        parts = [f"{name} {numbers.duration(seconds)}" for name, seconds in results.took_s.items()]
+        took = {name: seconds for name, seconds in results.took_s.items() if seconds >= SHOWN_S}
+        parts = [f"{name} {numbers.duration(seconds)}" for name, seconds in took.items()]
         told = f": {numbers.listing(parts)}" if parts else ""
         yield f"The run took {numbers.duration(results.seconds)}{told}."
 

@@ -63,13 +63,13 @@ sanitize: ## run compute-sanitizer over the GPU tests of our own kernels; one to
 fuzz: ## set up, then feed the readers of a user's input with new random ones for SECONDS
 	@$(SETUP) --dev && .venv/bin/python -m tests.fuzz --seconds $(SECONDS)
 
-check: ## run the checks that a commit must pass: ruff, mypy, import-linter, the budget of lines and words
+check: ## run the checks that a commit must pass: ruff, mypy, import-linter, the size of the code and the documents
 	@$(SETUP) --dev
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	.venv/bin/python -m tools.budget
+	.venv/bin/python -m tools.size
 
 prose: ## for writers: spelling, British where it matters, and the prose of the documents; no gate
 	@$(SETUP) --dev

@@ -1,10 +1,12 @@
 """Records results/reference/<machine>/: networks of tools/networks.toml or studies of experiments/, here or by Slurm.
 
     python -m tools.record [NAME ...] [OPTION ...]
+    python -m tools.record torch [MODEL ...] [OPTION ...]
 
 Without a name, GPU tests and the first three networks; `studies` means every study. Options are those of `study`, such
 as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at once anyway. Run it from a committed tree.
 After the word `cpu`, names are networks of tools/cpu_networks.toml: the CPU rungs and references of this host.
+After the word `torch`, names are models of examples/torch/, all of them by default; options are those of `torch`.
 An interrupted recording continues, and old records stay until all is measured. At the end it names what to commit.
 Exits with 1 if a stage failed or crashed; the record says so, too.
 """
@@ -20,6 +22,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from common.cuda.driver import devices
+from ladder.records import torch_run
 from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
 
@@ -35,6 +38,8 @@ LONGEST = ("hidden-size", "batch-size", "depth", "cpp-mlp", "loss-curves")  # be
 
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Record what the command line names; returns the exit status."""
+    if list(argv[:1]) == ["torch"]:
+        return _own_models(argv[1:], root)
     first_option = next((number for number, word in enumerate(argv) if word.startswith("-")), len(argv))
     on_cpu = list(argv[:1]) == ["cpu"]
     names, options = list(argv[on_cpu:first_option]) or list(DEFAULT), list(argv[first_option:])
@@ -88,6 +93,29 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     return worst
 
 
+def _own_models(argv: Sequence[str], root: Path) -> int:
+    """Record the ladder over each example of a PyTorch model; returns the exit status."""
+    examples = {path.stem: path for path in sorted((root / "examples" / "torch").glob("*.py"))}
+    first_option = next((number for number, word in enumerate(argv) if word.startswith("-")), len(argv))
+    names, options = list(argv[:first_option]) or list(examples), list(argv[first_option:])
+    if unknown := [name for name in names if name not in examples]:
+        return _refuse(f"there is no example {unknown[0]}; choose from {', '.join(examples)}")
+    worst, kept = 0, []
+    for name in names:
+        folder = MEASURED / "torch" / name
+        begun = ["--resume", str(folder)] if (root / folder / torch_run.FILE).exists() else ["--out", str(folder)]
+        status = _ladder(root, "torch", str(examples[name].relative_to(root)), *begun, *options)
+        if status > 1:
+            return status
+        worst = max(worst, status)
+        kept.append(root / REFERENCE / slug(torch_run.load(root / folder)) / "torch" / name)
+        _keep(root / folder, kept[-1])
+    print("record: to add these records, look at their figures, then")
+    print("    python run_ladder.py readme")
+    print(f"    git add README.md docs {' '.join(str(folder.relative_to(root)) for folder in kept)}")
+    return worst
+
+
 def _engine(options: Sequence[str]) -> str | None:
     """The value of `--on VALUE` or `--on=VALUE`."""
     words = [part for word in options for part in word.split("=", 1)]
@@ -118,7 +146,7 @@ def _measured_twice(records: Sequence[tuple[Path, Path]]) -> tuple[Path, Path] |
     return None
 
 
-def slug(results: Results) -> str:
+def slug(results: Results | torch_run.TorchResults) -> str:
     """The folder of a run's GPU, or of its CPU: `h100-80gb-hbm3`, `amd-epyc-2-cores`."""
     cpu = results.environment.get("cpu", {})
     without_gpu = f"{cpu.get('model', 'CPU')} {cpu.get('cores_usable', 0)} cores"

@@ -1,6 +1,7 @@
-"""Write the JSON schema of a run's results file, docs/results.schema.json: `python -m tools.results_schema`.
+"""Write the JSON schemas of the files that runs leave, in docs/: `python -m tools.results_schema`.
 
-msgspec derives it from `ladder.records.run.Results`, whose comments say what a field means.
+msgspec derives them from `ladder.records.run.Results` and `ladder.records.torch_run.TorchResults`, whose comments say
+what a field means.
 """
 
 from __future__ import annotations
@@ -13,24 +14,29 @@ from typing import Any
 import msgspec
 
 from common.files import atomic_write
-from ladder.records.run import SCHEMA_VERSION, Results
+from ladder.records import run, torch_run
 
-SCHEMA = Path(__file__).parents[1] / "docs" / "results.schema.json"
+DOCS = Path(__file__).parents[1] / "docs"
+SCHEMAS: dict[Path, tuple[type[msgspec.Struct], int]] = {
+    DOCS / "results.schema.json": (run.Results, run.SCHEMA_VERSION),
+    DOCS / "torch.schema.json": (torch_run.TorchResults, torch_run.SCHEMA_VERSION),
+}
 
 
 def main() -> int:
-    """Write the schema; returns the exit code."""
-    atomic_write(SCHEMA, as_text(schema()))
+    """Write the schemas; returns the exit code."""
+    for path, (record, version) in SCHEMAS.items():
+        atomic_write(path, as_text(schema(record, version)))
     return 0
 
 
-def schema() -> dict[str, Any]:
-    """The schema, draft 2020-12, with its version."""
-    described = msgspec.json.schema(Results)
-    described["$defs"]["Results"]["properties"]["schema_version"] = {"const": SCHEMA_VERSION}
+def schema(record: type[msgspec.Struct], version: int) -> dict[str, Any]:
+    """The schema of a record, draft 2020-12, with its version."""
+    described = msgspec.json.schema(record)
+    described["$defs"][record.__name__]["properties"]["schema_version"] = {"const": version}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$comment": f"schema version {SCHEMA_VERSION}; written by python -m tools.results_schema",
+        "$comment": f"schema version {version}; written by python -m tools.results_schema",
         **described,
     }
 

@@ -54,6 +54,11 @@ class StartedWorker:
         """Its exit code; raises subprocess.TimeoutExpired."""
         return self._process.wait(timeout_s)
 
+    @property
+    def id(self) -> int:
+        """The id of the keeper, below which the command runs."""
+        return self._process.pid
+
     def has_ended(self) -> bool:
         """Whether it has ended."""
         return self._process.poll() is not None

@@ -34,6 +34,7 @@ class TorchCheck(msgspec.Struct, frozen=True):
     error: float | None  # null: not finite, or a count that differs
     limit: float  # of a rung as exact as eager
     less_exact_limit: float  # of one that counts as less exact; above it, a rung is wrong
+    where: str = ""  # the tensor with the largest error, such as `exp_avg of 0.weight`
 
     @property
     def passed(self) -> bool:

@@ -6,11 +6,14 @@ Only worker processes call this: whatever the file does when it is imported or c
 from __future__ import annotations
 
 import copy
+import difflib
 import importlib.util
+import inspect
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,11 +27,14 @@ from stages.torch.user_model import Data, Schedule, UserModel, nested, order_of,
 
 REQUIRED = ("model", "loss", "optimizer", "data", "BATCH_SIZE")
 OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
+KNOWN = {*REQUIRED, *OPTIONAL, "EPOCHS"}
+ALIKE = 0.8  # of a name that is likely meant: optimiser, schedular, after_backwards
 SEED = 0  # of the model's and the data's random numbers
 LOOKED_AT = 20  # items of a Dataset, read twice
 READING_S = 60.0  # at most, to read a Dataset whole
 DEVICE_SHARE = 0.5  # of the device's free memory, which resident data may take
-LINES = 6  # of the user's traceback
+REGISTERED = ("_parameters", "_buffers", "_modules")  # what a module keeps where rungs see it
+MODULE = "user_model_"  # begins the name of the module that a user's file becomes
 
 
 class RefusedError(UsageError):
@@ -47,6 +53,7 @@ class Opened:
     data_words: str
     not_resident: str  # why its data cannot lie on the device; empty if it can
     has_dropout: bool
+    is_random: bool  # a step draws numbers, for dropout, in augment or elsewhere
     has_convolution: bool
     notes: tuple[str, ...] = ()
 
@@ -61,9 +68,11 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     name = path.name
     dropout.SWITCH.used = False
     torch.manual_seed(SEED)
+    began = time.perf_counter()
     with _theirs(path, "data()"):
         given = user.data()
     dataset, inputs, targets, words, not_resident = _data(given, name, device)
+    words += f", read in {time.perf_counter() - began:.1f} s"
     rows = len(dataset)
     if rows < user.batch_size:
         raise RefusedError(
@@ -75,18 +84,23 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     if not isinstance(initial, torch.nn.Module):
         raise RefusedError(f"{name}: model() returns {type(initial).__name__}; return a torch.nn.Module")
     _check_parameters(initial, name)
+    dropout.switch(initial, on=True)  # a recurrent module's dropout is seen here, and not in its step
     order = order_of(rows, user.batch_size, SEED)
     data = Data(dataset, order, inputs, targets, device)
-    user, optimizer = _tried(user, initial, data, path)
+    user, optimizer, draws = _tried(user, initial, data, path)
     steps = user.epochs * (rows // user.batch_size)
     with _theirs(path, "scheduler(optimizer)"):
         _check_scheduler(user, initial, name)
         schedule = schedule_of(user, [parameter.shape for parameter in initial.parameters()], steps)
+    if not schedule.steps:
+        raise RefusedError(
+            f"{name}: the scheduler ends after {len(schedule.rows) - 1} steps; give it those of the training, {steps:,}"
+        )
     uses = dropout.SWITCH.used
     return Opened(
-        user, initial, data, schedule, optimizer, words, not_resident, uses,
+        user, initial, data, schedule, optimizer, words, not_resident, uses, uses or draws,
         any(isinstance(module, torch.nn.modules.conv._ConvNd) for module in initial.modules()),
-        notes=tuple(_notes(user, schedule, steps)),
+        notes=(*_mistyped(user), *_notes(user, schedule, steps)),
     )  # fmt: skip
 
 
@@ -97,7 +111,7 @@ def read(path: Path) -> UserModel:
     if path.suffix != ".py":
         raise RefusedError(f"{path}: not a .py file; name the Python file that defines model() and data()")
     dropout.install()
-    name = f"user_model_{path.stem}"
+    name = f"{MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -107,26 +121,42 @@ def read(path: Path) -> UserModel:
     with _theirs(path, "import"):
         spec.loader.exec_module(module)
     if missing := [name for name in REQUIRED if not hasattr(module, name)]:
-        raise RefusedError(
-            f"{path.name}: lacks {', '.join(missing)}; "
-            "`run_ladder.py torch --example mlp` prints a file that has all of them"
-        )
+        likely = [f"rename {other} to {name}" for name, other in mistyped(module) if name in missing]
+        way = " and ".join(likely) or "`run_ladder.py torch --example mlp` prints a file that has all of them"
+        raise RefusedError(f"{path.name}: lacks {', '.join(missing)}; {way}")
     size = module.BATCH_SIZE
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise RefusedError(f"{path.name}: BATCH_SIZE = {size!r}; give a whole number from 1 on")
     epochs = getattr(module, "EPOCHS", 10)
     if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
         raise RefusedError(f"{path.name}: EPOCHS = {epochs!r}; give a whole number from 1 on")
+    import torch
+
     functions: dict[str, Any] = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}
+    if isinstance(functions["model"], torch.nn.Module):
+        raise RefusedError(f"{path.name}: model is a module; write it as a function that returns a new one")
     for name, function in functions.items():
         if function is not None and not callable(function):
             raise RefusedError(f"{path.name}: {name} is {type(function).__name__}; write it as a function")
     return UserModel(path, batch_size=size, epochs=epochs, outside=lambda: _held(vars(module)), **functions)
 
 
+def mistyped(module: Any) -> list[tuple[str, str]]:
+    """Names of the contract that a module lacks, each with a name it defines that was likely meant."""
+    own = {
+        name for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ or isinstance(value, int)
+    } - KNOWN  # fmt: skip
+    found = []
+    for name in sorted(KNOWN - vars(module).keys()):
+        alike = {other.lower(): other for other in own if other.isupper() or not name.isupper()}
+        found += [(name, alike[other]) for other in difflib.get_close_matches(name.lower(), alike, 1, ALIKE)]
+    return found
+
+
 @contextmanager
 def _theirs(path: Path, what: str) -> Iterator[None]:
-    """Turn an exception of the user's code into a refusal, with their traceback cut to their file."""
+    """Turn an exception of the user's code into a refusal, with the line of their file."""
     try:
         yield
     except (RefusedError, KeyboardInterrupt):
@@ -136,32 +166,37 @@ def _theirs(path: Path, what: str) -> Iterator[None]:
 
 
 def their_error(error: BaseException, path: Path, what: str) -> str:
-    """What a user's code raised, in one line, and the lines of their file that led there."""
+    """What a user's code raised and where, in one line."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__)
         if Path(frame.filename).resolve().parent == path.resolve().parent
     ]  # fmt: skip
-    where = "".join(f" ({Path(frame.filename).name}:{frame.lineno})" for frame in frames[-1:])
-    lines = "".join(f"\n    {Path(frame.filename).name}:{frame.lineno}: {frame.line}" for frame in frames[-LINES:])
+    where = "".join(f" ({Path(frame.filename).name}:{frame.lineno}: {frame.line})" for frame in frames[-1:])
     if isinstance(error, ModuleNotFoundError):
-        return f"{path.name}: {what} needs {error.name}, which is not installed here; install it{where}"
-    return f"{path.name}: {what} raises {type(error).__name__}: {printable(first_line(error))}{where}{lines}"
+        return f"{path.name}: {what} needs {error.name}, which is not installed here; install it{printable(where)}"
+    return f"{path.name}: {what} raises {type(error).__name__}: {printable(first_line(error) + where)}"
 
 
 def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
     """The dataset, its inputs and targets as nests of tensors, words for it, and why it cannot be resident."""
     import torch
+    from torch.utils._pytree import tree_leaves
 
     if isinstance(given, (tuple, list)):
         if len(given) != 2:
-            parts = "part" if len(given) == 1 else "parts"
             raise RefusedError(
-                f"{name}: data() returns {len(given)} {parts}; return (inputs, targets), tensors or nests of them"
+                f"{name}: data() returns {_parts(given)}; return (inputs, targets), tensors or nests of them, "
+                "or a Dataset of such pairs"
             )
         inputs, targets = given
+        for part, nest in (("inputs", inputs), ("targets", targets)):
+            others = [leaf for leaf in tree_leaves(nest) if not isinstance(leaf, torch.Tensor)]
+            if others or not tensors_of(nest):
+                kind = type(others[0]).__name__ if others else "nothing"
+                raise RefusedError(
+                    f"{name}: the {part} of data() hold {kind} in place of a tensor; return them as torch.as_tensor"
+                )
         tensors = tensors_of((inputs, targets))
-        if not tensors or not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-            raise RefusedError(f"{name}: data() returns no tensors; turn arrays into tensors by torch.as_tensor")
         lengths = {len(tensor) if tensor.dim() else 0 for tensor in tensors}
         if len(lengths) > 1:
             raise RefusedError(f"{name}: data() returns tensors of {_listed(lengths)} rows; give each the same number")
@@ -187,7 +222,7 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
             raise RefusedError(f"{name}: data() has sparse tensors; make them dense by .to_dense()")
     if inputs is not None:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-        words += f", {size / 1e6:,.0f} MB"
+        words += f", {size / 1e6:,.{1 if size < 1e7 else 0}f} MB"
         if device.type == "cuda" and size > DEVICE_SHARE * (free := torch.cuda.mem_get_info()[0]):
             why = (
                 f"the data takes {size / 1e9:.1f} GB and the device has {free / 1e9:.1f} GB free: "
@@ -216,8 +251,10 @@ def _check_items(dataset: Any, name: str) -> None:
     for row in range(0, len(dataset), max(1, len(dataset) // LOOKED_AT)):
         first, second = dataset[row], dataset[row]
         if not isinstance(first, (tuple, list)) or len(first) != 2:
-            form = f"has {len(first)} parts" if isinstance(first, (tuple, list)) else f"is a {type(first).__name__}"
-            raise RefusedError(f"{name}: item {row} of data() {form}; return (input, target) from __getitem__")
+            form = f"has {_parts(first)}" if isinstance(first, (tuple, list)) else f"is a {type(first).__name__}"
+            raise RefusedError(
+                f"{name}: item {row} of data() {form}; let each be (input, target), for an autoencoder (x, x)"
+            )
         if not _same(first, second):
             raise RefusedError(
                 f"{name}: item {row} of data() differs between two reads; "
@@ -271,8 +308,10 @@ def _check_parameters(model: Any, name: str) -> None:
         raise RefusedError(f"{name}: model() is spread over devices; return the plain module, as the ladder uses one")
     if len(places := {str(parameter.device) for parameter in parameters}) > 1:
         raise RefusedError(f"{name}: model() lies on {_listed(places)}; return it on one device")
-    if any(getattr(module, "sparse", False) for module in model.modules()):
-        raise RefusedError(f"{name}: an embedding has sparse=True, whose gradients no graph holds; leave sparse out")
+    for label, module in model.named_modules():
+        if getattr(module, "sparse", False):
+            what = f"{type(module).__name__} {label}".rstrip()
+            raise RefusedError(f"{name}: {what} has sparse=True, whose gradients no graph holds; leave sparse out")
 
 
 def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
@@ -291,12 +330,16 @@ def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
         raise RefusedError(f"{name}: scheduler(optimizer) returns {type(scheduler).__name__}; return a torch scheduler")
 
 
-def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str]:
-    """Take steps with a copy of the model; refuse what no rung could do. Returns the names of metrics, too."""
+def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str, bool]:
+    """Take steps with a copy of the model; refuse what no rung could do.
+
+    Returns the user's model with its metrics' names, the optimizer's class, and whether steps draw random numbers.
+    """
     import torch
 
     name = path.name
-    model = copy.deepcopy(initial).to(data.device).train()
+    with _theirs(path, "copying the model"):
+        model = copy.deepcopy(initial).to(data.device).train()
     with _theirs(path, "optimizer(params)"):
         optimizer = user.optimizer(list(model.parameters()))
     if not isinstance(optimizer, torch.optim.Optimizer):
@@ -312,15 +355,21 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     outside, attributes = _copied(user.outside()), _copied(_attributes(model))
     batches = data.loader(0)
     names: tuple[str, ...] = ()
+    draws = False
+    _check_forward(model, data.as_given(next(batches))[0], name)
     for _ in range(2):
-        batch = nested(lambda tensor: tensor.to(data.device), tuple(next(batches)))
+        batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(batches))))
+        generators = _generators()
         if user.augment is not None:
             with _theirs(path, "augment(batch)"):
-                batch = user.augment(batch)
-            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
-                raise RefusedError(f"{name}: augment(batch) returns no pair; return (inputs, targets)")
+                changed: Any = user.augment(batch)
+            if not isinstance(changed, (tuple, list)) or len(changed) != 2:
+                form = f"{len(changed)} parts" if isinstance(changed, (tuple, list)) else type(changed).__name__
+                raise RefusedError(f"{name}: augment(batch) returns {form}; return (inputs, targets)")
+            batch = tuple(changed)
         optimizer.zero_grad()
-        with _theirs(path, "the model"):
+        doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(batch[0]))
+        with _theirs(path, f"the model{', on float64 inputs,' * doubles}"):
             output = model(batch[0])
         with _theirs(path, "loss(output, target)"):
             loss = user.loss(output, batch[1])
@@ -330,12 +379,13 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
         if not loss.requires_grad:
             raise RefusedError(f"{name}: the loss depends on no parameter that learns; check .detach() and no_grad")
         if not bool(torch.isfinite(loss)):
-            raise RefusedError(f"{name}: the loss of the first steps is {float(loss)}; check learning rate and inputs")
+            raise RefusedError(
+                f"{name}: the loss of the first steps is {float(loss.detach())}; check learning rate and inputs"
+            )
         if user.metrics is not None:
             with _theirs(path, "metrics(output, target)"), torch.no_grad():
                 values = user.metrics(output, batch[1])
-            if not isinstance(values, dict) or not all(isinstance(value, torch.Tensor) for value in values.values()):
-                raise RefusedError(f"{name}: metrics(output, target) returns no dict of tensors; leave .item() out")
+            _check_metrics(values, name)
             names = tuple(values)
         with _theirs(path, "backward"):
             loss.backward()
@@ -344,19 +394,60 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
                 user.after_backward(model)
         with _theirs(path, "the optimizer's step"):
             optimizer.step()
+        draws = draws or _generators() != generators
     if all(torch.equal(value, before[label]) for label, value in model.state_dict().items()):
         raise RefusedError(f"{name}: two steps change no parameter; check the learning rate")
-    changed = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
-    if changed:
+    strays = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
+    if strays:
         raise RefusedError(
-            f"{name}: a step changes {_listed(changed)}, outside of the module's parameters and buffers and of the "
-            "optimizer; a graph would freeze it: register it as a buffer, or leave it out"
+            f"{name}: a step changes {_listed(strays)}; a graph would freeze all but the model's parameters and "
+            "buffers and the optimizer's state: register a buffer in model(), or leave the change out"
         )
-    return replace(user, metric_names=names), type(optimizer).__name__
+    return replace(user, metric_names=names), type(optimizer).__name__, draws
+
+
+def _generators() -> list[bytes]:
+    """The states of PyTorch's generators: they change when a number is drawn."""
+    import torch
+
+    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_available() else ())]
+    return [state.numpy().tobytes() for state in states]
+
+
+def _check_metrics(values: Any, name: str) -> None:
+    import torch
+
+    if not isinstance(values, dict):
+        kind = type(values).__name__
+        raise RefusedError(f"{name}: metrics(output, target) returns {kind}; return a dict of scalar tensors")
+    for label, value in values.items():
+        if not isinstance(value, torch.Tensor):
+            raise RefusedError(
+                f"{name}: metrics(output, target): {label} is a {type(value).__name__}; "
+                "return a scalar tensor, and leave .item() out"
+            )
+        if value.dim():
+            raise RefusedError(
+                f"{name}: metrics(output, target): {label} has shape {tuple(value.shape)}; "
+                "return a scalar tensor, such as its .mean()"
+            )
+
+
+def _check_forward(model: Any, inputs: Any, name: str) -> None:
+    """Raise RefusedError for a model that cannot be called with the inputs as its only argument."""
+    try:
+        inspect.signature(model.forward).bind(inputs)
+    except TypeError as error:
+        form = (
+            f"a {type(inputs).__name__} of {_parts(inputs)}" if isinstance(inputs, (tuple, list, dict)) else "a tensor"
+        )
+        raise RefusedError(
+            f"{name}: forward() does not take the inputs ({error}); it gets them as one argument, here {form}"
+        ) from error
 
 
 def _held(names: dict[str, Any], most: int = 3) -> dict[str, Any]:
-    """The tensors and numbers in a namespace, in its containers and in the objects of its own classes."""
+    """The tensors and numbers in a namespace: in its modules, containers, functions and classes, and their objects."""
     import numpy as np
     import torch
 
@@ -365,14 +456,24 @@ def _held(names: dict[str, Any], most: int = 3) -> dict[str, Any]:
     def look(label: str, value: Any, depth: int) -> None:
         if isinstance(value, (torch.Tensor, np.ndarray, int, float)) and not isinstance(value, bool):
             found[label] = value
+        elif isinstance(value, torch.nn.Module):  # an average of the weights, for example
+            found.update(
+                {f"{label}.{key}": inner for key, inner in (*value.named_parameters(), *value.named_buffers())}
+            )
+            if depth and _is_of_user(value):
+                look_within(label, value, depth)
         elif depth and isinstance(value, dict):
             for key, inner in list(value.items())[:256]:
                 look(f"{label}[{key!r}]", inner, depth - 1)
         elif depth and isinstance(value, (list, tuple)):
             for index, inner in enumerate(value[:256]):
                 look(f"{label}[{index}]", inner, depth - 1)
-        elif depth and type(value).__module__.startswith("user_model_") and hasattr(value, "__dict__"):
-            for key, inner in vars(value).items():
+        elif depth and hasattr(value, "__dict__") and _is_of_user(value):
+            look_within(label, value, depth)
+
+    def look_within(label: str, value: Any, depth: int) -> None:
+        for key, inner in list(vars(value).items()):
+            if not key.startswith("__") and key not in REGISTERED:
                 look(f"{label}.{key}", inner, depth - 1)
 
     for label, value in names.items():
@@ -381,15 +482,23 @@ def _held(names: dict[str, Any], most: int = 3) -> dict[str, Any]:
     return found
 
 
+def _is_of_user(value: Any) -> bool:
+    """Whether a function or class, or an object's class, is written in the user's file."""
+    defined = value if isinstance(value, (type, types.FunctionType)) else type(value)
+    return str(defined.__module__).startswith(MODULE)
+
+
 def _attributes(model: Any) -> dict[str, Any]:
     """The tensors and numbers of a model that are neither parameters nor buffers."""
-    skip = {"_parameters", "_buffers", "_modules", "training", "dropout_written"}
+    skip = {*REGISTERED, "training", "dropout_written"}
     found = {}
     for label, module in model.named_modules():
+        computed = {getattr(hook, "name", "") for hook in module._forward_pre_hooks.values()}  # by spectral_norm
         for name, value in vars(module).items():
-            if name not in skip:
-                found.update(_held({f"{label}.{name}".lstrip("."): value}, 1))
-    return found
+            if name not in skip | computed:
+                found.update(_held({".".join(("model", *([label] if label else []), name)): value}, 1))
+    own = {id(tensor) for tensor in (*model.parameters(), *model.buffers())}  # recurrent modules list theirs once more
+    return {name: value for name, value in found.items() if id(value) not in own}
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
@@ -418,12 +527,21 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return changed
 
 
+def _mistyped(user: UserModel) -> Iterator[str]:
+    for name, other in mistyped(sys.modules[f"{MODULE}{user.path.stem}"]):
+        yield f"`{other}` is not part of the contract; rename it if `{name}` is meant."
+
+
 def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:
     if schedule.ends and len(schedule.rows) <= steps:
         yield (
-            f"the scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
-            "the plain loop would stop there with an error"
+            f"The scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
+            "the plain loop would stop there with an error."
         )
+
+
+def _parts(of: Sized) -> str:
+    return f"{len(of)} part" if len(of) == 1 else f"{len(of)} parts"
 
 
 def _listed(things: Any) -> str:

@@ -11,10 +11,12 @@ spread limits it, or the median of all tensors' if that is wider: eager's few ru
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 from common.errors import MisfitError
@@ -22,11 +24,13 @@ from ladder.records.torch_run import TorchCheck
 from ladder.torch_model.contract import Opened
 from stages.torch import r3_resident, r3_workers
 from stages.torch.registry import RUNGS
-from stages.torch.trainer import Checkpoint, Recorder, Trainer, first_line
+from stages.torch.trainer import SEED, Checkpoint, Recorder, Trainer, first_line
 from stages.torch.training_step import Arithmetic, TrainingStep
+from stages.torch.user_model import GRAIN, Schedule
 
 AS_EXACT = 4.0  # times eager's largest distance
 LESS_EXACT = 1000.0  # ... beyond which no rounding explains an error
+LESS_EXACT_ROUNDED = 16.0  # ... of eager TF32 or bfloat16, whose own rounding hides what float32 rounds elsewhere
 FIRST = (4, 8, 32, 128)  # steps after which runs from the start are compared
 FIRST_OF_LARGE = (4, 128)
 LATE = (1, 4, 32)  # ... and runs from a checkpoint late in the training
@@ -34,9 +38,13 @@ LARGE = 5_000_000  # parameters; the reference keeps three copies of each at eve
 NUDGES = (0, 0, 1, 2, 3, 4, 5)  # of eager float32 runs; 0: none
 NUDGES_ROUNDED = (0, 1, 2)  # of eager runs in TF32 or bfloat16
 ROUNDING = 2.0**-24  # of float32, relative
-SEEDS = (11, 12, 13, 14, 15)  # of eager runs with dropout
+SEEDS = (11, 12, 13, 14, 15)  # of eager runs with their own random numbers
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
 SAME_SEED = 21
+PROBES = 256  # steps on one batch
+SAME = 1e-6  # relative difference of two losses by the same numbers
+REPEATS = 2.0  # times fewer different losses than eager's: steps or replays draw the same
+MASKS_LIMIT = (6.0, 6.0)  # standard errors; chance exceeds it twice in a billion times
 DECAYS = ("momentum", "alpha", "rho", "beta2_decay")  # names of rates in an optimizer's groups, beside `betas`
 KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
 ARITHMETICS = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
@@ -72,8 +80,34 @@ class Reference:
     bits: dict[str, Any]  # the parameters of the first eager run after it
     is_repeatable: bool
     rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
-    dropped: list[float] = field(default_factory=list)  # mean losses of eager runs with dropout
-    dropped_same: list[tuple[int, float]] = field(default_factory=list)  # sums of the losses of one such run
+    dropped: list[float] = field(default_factory=list)  # mean losses of eager runs, each with random numbers of its own
+
+
+class EachLoss:
+    """Keeps the loss of each of the last steps on the device; a `Metrics`."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        import torch
+
+        self._losses = torch.zeros(PROBES, dtype=torch.float64, device=trainer.device)
+        self._next = torch.zeros(1, dtype=torch.int64, device=trainer.device)
+
+    def take(self, values: dict[str, Any]) -> None:
+        """Keep a step's loss."""
+        self._losses.index_copy_(0, self._next, values["loss"].double().view(1))
+        self._next.add_(1).remainder_(PROBES)
+
+    def after_replay(self) -> None:
+        """Nothing: the host does not wait."""
+
+    def total(self, name: str) -> float:  # noqa: ARG002  # metrics have no part in it
+        """The sum of the kept losses; the host waits."""
+        return float(self._losses.sum())
+
+    @property
+    def losses(self) -> list[float]:
+        """The last losses, in no order; the host waits."""
+        return [float(loss) for loss in self._losses.cpu()]
 
 
 class Judge:
@@ -82,6 +116,7 @@ class Judge:
     def __init__(self, opened: Opened, reference: Reference | None = None, recorder: Recorder | None = None) -> None:
         """Without a `reference`, the judge makes it."""
         self._opened, self._recorder = opened, recorder
+        self._probed: dict[TrainingStep, list[float]] = {}  # losses of one batch by random numbers alone
         count = sum(parameter.numel() for parameter in opened.initial.parameters())
         self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
         self.reference = reference or self._make_reference()
@@ -95,15 +130,18 @@ class Judge:
         )  # fmt: skip
 
     def needs_own_trainer(self, step: TrainingStep) -> bool:
-        """Whether a rung's timed trainer computes something else than is compared: dropout, or TF32 in cuDNN."""
+        """Whether a rung's timed trainer may compute something else than is compared.
+
+        It has dropout, cuDNN rounds its factors to TF32, and compiled code draws random numbers of its own.
+        """
         opened = self._opened
         rounds = opened.has_convolution and opened.data.device.type == "cuda" and step.arithmetic.name == "float32"
-        return opened.has_dropout or rounds
+        return opened.is_random or rounds
 
     def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
         """The checks of a trainer, its error ratio, and whether its parameters are eager's.
 
-        At most the first `FIRST[0]` steps of its training have run.
+        None of its steps have run, or the first `FIRST[0]`, with the random numbers of a new trainer.
         """
         reference, name = self.reference, trainer.choices.arithmetic.name
         if name not in reference.spread:
@@ -118,6 +156,7 @@ class Judge:
                     f"after {steps} steps{' late in training' * (phase == 'late')}",
                     distances(snapshot, truth, start),
                     reference.spread[name][phase][steps],
+                    LESS_EXACT if name == "float32" else LESS_EXACT_ROUNDED,
                     snapshot.counts == truth.counts,
                 )
         last = phases["first"][self._first[-1]]
@@ -125,26 +164,47 @@ class Judge:
         return checks, ratio, _same_bits(last, reference.bits)
 
     def masks(self, trainer: Trainer) -> Iterator[TorchCheck]:
-        """Checks of a timed trainer whose dropout is on: masks differ, and mean losses are eager's."""
-        reference = self.reference
+        """Checks of a timed trainer that draws random numbers, and of one like it that learns nothing from one batch.
+
+        The latter's losses differ by their masks or noise alone. So what a graph holds, or its steps share, shows as a
+        loss that comes again. Eager losses of the same kind are the measure.
+        """
+        reference, usual = self.reference, self._alike(self._eager(trainer.choices.arithmetic))
         if not reference.dropped:
             self.add_dropped()
-        losses = []
-        for seed in SEEDS[:3]:
-            trainer.load(reference.late, seed=seed)
-            losses.append(_losses(trainer, 1)[-1][1])
-        yield _exactly("masks differ between replays", len(set(losses)) == len(losses))
-        if trainer.is_captured and trainer.choices.compiler.arguments is None:
-            trainer.load(reference.late, seed=SAME_SEED)
-            own = _losses(trainer, LATE[-1])
-            error = _series_distance(own, reference.dropped_same)
-            if error > 1e-3:  # other kernels may draw in another order; then the masks must at least not repeat
-                error = math.inf if trainer.launch.steps > 1 else 0.0
-            yield TorchCheck("losses with dropout, by eager's masks", _finite(error), 1e-3, 1e-3)
-        mean = _mean_loss(trainer, reference.late, SEEDS[0])
-        spread = statistics.stdev(reference.dropped) * math.sqrt(1 + 1 / len(reference.dropped))
-        error = abs(mean - statistics.mean(reference.dropped)) / max(spread, ROUNDING * abs(mean), 1e-300)
-        yield TorchCheck("mean loss with dropout, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT)
+        means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
+        differ = _different(means) >= min(len(means), _different(reference.dropped[: len(means)]))
+        yield _exactly("random numbers differ between seeds", differ)
+        alike = self._alike(trainer.choices)
+        repeats = _different(usual) / _different(alike)
+        yield TorchCheck("random numbers differ between steps", repeats, REPEATS, REPEATS)
+        error = max(_standard_errors(alike, usual), _standard_errors(_deviations(alike), _deviations(usual)))
+        yield TorchCheck("losses of one batch, in standard errors", _finite(error), *MASKS_LIMIT)
+        spread = statistics.stdev(reference.dropped) * math.sqrt(1 / len(means) + 1 / len(reference.dropped))
+        error = abs(statistics.mean(means) - statistics.mean(reference.dropped)) / _at_least(spread, means)
+        yield TorchCheck(
+            "mean loss with random numbers, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT
+        )
+
+    def _alike(self, step: TrainingStep) -> list[float]:
+        """The losses of steps that all have the same batch and learn nothing, from the late checkpoint."""
+        if step in self._probed:
+            return self._probed[step]
+        opened = self._opened
+        data = copy.copy(opened.data)  # with the same resident tensors
+        data.order = data.order[:1].repeat(PROBES, 1)
+        vars(data).pop("_order", None)
+        user = replace(opened.user, scheduler=None, optimizer=lambda params: _still(opened.user.optimizer(params)))
+        trainer = Trainer(
+            user, opened.initial, data, Schedule((), [[]]), replace(step, metrics=EachLoss), recorder=self._recorder
+        )  # fmt: skip
+        trainer.run(GRAIN)
+        trainer.load(self.reference.late, seed=SAME_SEED)
+        trainer.run(PROBES)
+        trainer.close()
+        assert isinstance(trainer.metrics, EachLoss)
+        self._probed[step] = trainer.metrics.losses
+        return self._probed[step]
 
     def as_timed(self, trainer: Trainer) -> TorchCheck:
         """Whether a timed trainer whose convolutions round to TF32 is as far from the reference as eager then is."""
@@ -219,13 +279,11 @@ class Judge:
         self.reference.spread[arithmetic.name] = self._spread(runs)
 
     def add_dropped(self) -> None:
-        """Add eager runs with dropout to the reference."""
+        """Add eager runs with random numbers of their own to the reference."""
         reference = self.reference
         trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
         trainer.run(1)
         reference.dropped = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS]
-        trainer.load(reference.late, seed=SAME_SEED)
-        reference.dropped_same = _losses(trainer, LATE[-1])
 
     def _eager(self, arithmetic: Arithmetic) -> TrainingStep:
         """An eager step: with resident data where it fits, since its batches are the loader's."""
@@ -265,10 +323,14 @@ class Judge:
 
     def _phase(self, trainer: Trainer, ends: Sequence[int]) -> dict[int, Snapshot]:
         """What a trainer has after these steps of a phase; it may have run some of the first phase's before."""
+        import torch
+
         snapshots: dict[int, Snapshot] = {}
         sums, done = _begun(trainer, ends[0])
         for end in ends:
-            sums = _series(trainer, end - done, sums) if end > done else sums
+            if end > done:
+                torch.manual_seed(SEED)  # others may have drawn since the trainer was built, and since it began
+                sums = _series(trainer, end - done, sums)
             done = end
             snapshots[end] = _snapshot(trainer, sums)
         return snapshots
@@ -309,6 +371,36 @@ def _series(trainer: Trainer, steps: int, before: Series) -> Series:
     return series
 
 
+def _still(optimizer: Any) -> Any:
+    """The optimizer with a learning rate of zero."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["lr"] * 0
+    return optimizer
+
+
+def _different(losses: Sequence[float]) -> int:
+    """How many of these losses differ by more than rounding."""
+    ordered = sorted(losses)
+    return 1 + sum(after - before > SAME * abs(after) for before, after in pairwise(ordered))
+
+
+def _standard_errors(some: Sequence[float], others: Sequence[float]) -> float:
+    """How far two means are from each other, in standard errors of their difference."""
+    spread = math.sqrt(statistics.variance(some) / len(some) + statistics.variance(others) / len(others))
+    return abs(statistics.mean(some) - statistics.mean(others)) / _at_least(spread, others)
+
+
+def _deviations(losses: Sequence[float]) -> list[float]:
+    """How far each is from their median: their mean is a spread that a few far ones do not rule."""
+    middle = statistics.median(losses)
+    return [abs(loss - middle) for loss in losses]
+
+
+def _at_least(spread: float, losses: Sequence[float]) -> float:
+    """A spread, or the rounding of the losses if that is wider."""
+    return max(spread, ROUNDING * max(map(abs, losses)), 1e-300)
+
+
 def _begun(trainer: Trainer, first_end: int) -> tuple[Series, int]:
     """The series of a trainer's steps before the judge came, and their number; none late in the training."""
     done = trainer.position
@@ -332,7 +424,8 @@ def _snapshot(trainer: Trainer, sums: Series) -> Snapshot:
     counts: dict[str, float] = {}
     values = [("parameters", name, value) for name, value in at.parameters.items()]
     values += [("buffers", name, value) for name, value in at.buffers.items()]
-    values += [("state", f"{name} of {index}", value) for (index, name), value in at.state.items()]
+    names = [name for name, _ in trainer.model.named_parameters()]
+    values += [("state", f"{name} of {names[index]}", value) for (index, name), value in at.state.items()]
     for kind, name, value in values:
         if not hasattr(value, "dtype") or not value.is_floating_point() or name.startswith("step of"):
             counts[f"{kind} {name}"] = _number(value)
@@ -384,35 +477,50 @@ def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
         kind: {name: half_a_unit(value, start.get(name)) for name, value in named.items()}
         for kind, named in truth.tensors.items()
     }
-    floors["state"] = {name: max(floor, held) for name, floor in floors["state"].items()}
+    floors["state"] = {
+        name: max(floor, held * _cancellation(name, truth.tensors["state"])) for name, floor in floors["state"].items()
+    }
     floors["loss"] = dict.fromkeys(truth.sums, ROUNDING)
     return floors
 
 
+def _cancellation(name: str, state: dict[str, Any]) -> float:
+    """How much larger the gradients are than their mean, in which an error of the rate of decay shows as much more."""
+    kind, _, parameter = name.partition(" of ")
+    squares = state.get(f"exp_avg_sq of {parameter}")
+    if kind != "exp_avg" or squares is None or squares.shape != state[name].shape:
+        return 1.0
+    return max(1.0, math.sqrt(float(squares.abs().sum())) / max(float(state[name].norm()), 1e-30))
+
+
 def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:
-    """The root mean square of the differences of mean losses between two launches, relative to the reference's."""
+    """The root mean square of the differences of mean losses between two launches, relative to the reference's.
+
+    The reference has a mean for each step. A launch of several steps has one for all, in which values of both signs
+    may cancel; so that its errors are relative to the same number, this is the root mean square of the single steps'.
+    """
     known = {0: 0.0, **dict(truth)}
-    before_own, before, at, squares, sizes = 0.0, 0.0, 0, 0.0, 0.0
+    before_own, at, squares = 0.0, 0, 0.0
     for steps, total in own:
         if steps not in known or not math.isfinite(total):
             return math.inf
-        count = steps - at
-        squares += count * (((total - before_own) - (known[steps] - before)) / count) ** 2
-        sizes += count * ((known[steps] - before) / count) ** 2
-        before_own, before, at = total, known[steps], steps
+        squares += ((total - before_own) - (known[steps] - known[at])) ** 2 / (steps - at)
+        before_own, at = total, steps
     if not at:
         return math.inf
+    sizes = sum((later - earlier) ** 2 for earlier, later in pairwise(known[step] for step in sorted(known)))
     return math.sqrt(squares / sizes) if sizes else (math.inf if squares else 0.0)
 
 
-def _checks(when: str, far: Distances, spread: Distances, same_counts: bool) -> Iterator[TorchCheck]:
+def _checks(when: str, far: Distances, spread: Distances, less_exact: float, same_counts: bool) -> Iterator[TorchCheck]:
     """A check a kind: the largest distance of a tensor in multiples of eager's."""
     for kind, names in far.items():
         if not names:
             continue
-        usual = statistics.median(spread[kind].values())
-        errors = [value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()]
-        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(max(errors)), AS_EXACT, LESS_EXACT)
+        usual = statistics.median_low(spread[kind].values())
+        errors = {name: value / max(spread[kind][name], usual, 1e-300) for name, value in names.items()}
+        where = max(errors, key=lambda name: errors[name])
+        yield TorchCheck(f"{KINDS[kind]} {when}", _finite(errors[where]), AS_EXACT, less_exact, where)
     yield _exactly(f"step counts {when}", same_counts)
 
 

@@ -22,8 +22,7 @@ class TorchJob(msgspec.Struct, frozen=True):
     reference: str  # the file of the reference
     makes_reference: bool = False  # else it waits for the file
     is_judged: bool = True
-    times_at_once: bool = False  # a rung as soon as it is judged: nothing else runs
-    energy_s: float = 0.0  # of training for each rung that is timed at once
+    times_at_once: bool = False  # waits for an order after each rung, which may be to time it
     timeout_s: float = 300.0
 
 
@@ -88,7 +87,7 @@ class Ready(Message, frozen=True):
 
 
 class Time(msgspec.Struct, frozen=True, tag=True):
-    """From the session: time this rung now; an empty name ends the process."""
+    """From the session: time this rung now. An empty name means none, and ends a process that is ready."""
 
     rung: str
     energy_s: float = 0.0

@@ -1,13 +1,14 @@
 """A run of the ladder over a user's model: which processes there are, when each is timed, and what is recorded.
 
 Preparation runs side by side, timing alone: a process that has prepared and judged its rungs waits until the session
-gives it its turn. The rungs of the usual loop come first and alone, so that their rows come within seconds. Then all
-others prepare; the first round times them one after the other. Each further round has fresh processes, and times all
-rungs anew, with those that leave one change of the best one out.
+gives it its turn. The rungs of the usual loop are timed as soon as they are judged, while all other processes stand
+still, so that their rows come within seconds. The first round times the others one after the other. Each further round
+has fresh processes, and times all rungs anew, with those that leave one change of the best one out.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -24,6 +25,7 @@ import msgspec
 
 from common.cpu.cores import usable_cores
 from common.errors import UsageError
+from common.process_group import paused
 from ladder.machine import environment
 from ladder.machine.disturbance import with_disturbances
 from ladder.options.commands import Torch
@@ -52,6 +54,7 @@ from stages.torch.training_step import Rung
 
 EAGER = "eager"
 ENERGY_S = 5.0  # of training, for which NVML's counter is good to one or two per cent
+COMPILE_THREADS = 4
 SCRATCH_BYTES = 64 << 20
 SOCKET_NAME = "ladder"
 
@@ -78,6 +81,7 @@ class Family:
     folder: Path
     worker: StartedWorker | None = None
     connection: Connection | None = None
+    is_timed_at_once: bool = False
     is_ready: bool = False
     has_ended: bool = False
     waiting: list[str] = field(default_factory=list)  # rungs that have no verdict from this process yet
@@ -221,36 +225,31 @@ class Session:
         if not any(family.rungs for family in running):
             return
         first, others = running[0], [family for family in running[1:] if family.rungs]
+        first.is_timed_at_once = number == 1 and times  # so that rows come while the others prepare
         try:
-            alone = number == 1 and times
-            self._start(first, number, makes_reference=number == 1, times_at_once=alone)
-            if alone:
-                self._view.doing(f"reads {self._model_file.name}, and trains the reference")
-                while not (first.is_ready or first.has_ended):
-                    self._hear([first])
-            waiting, preparing = list(others), [] if alone else [first]
-            self._since("first rows" if alone else "")
-            if others:
-                self._view.doing(self._doing(others, number, times=times))
+            self._view.doing(self._doing(running, number, times=times))
+            waiting, preparing = [first, *others], list[Family]()
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
-                while waiting and len(busy) < max(1, usable_cores() * 3 // 4):
-                    self._start(waiting[0], number, makes_reference=False, times_at_once=False)
-                    busy.append(waiting[0])
-                    preparing.append(waiting.pop(0))
-                self._hear(busy)
+                room = max(1, usable_cores() * 3 // 4) - len(busy)
+                starting, waiting = waiting[:room], waiting[room:]
+                for family in starting:
+                    self._start(family, number, makes_reference=number == 1 and family is first)
+                self._connect(starting)
+                preparing += starting
+                self._hear([*busy, *starting], preparing)
             self._since("preparing and judging")
             if times:
-                self._time_all([family for family in (others if alone else running) if not family.has_ended])
+                self._time_all([family for family in running if not family.is_timed_at_once], running)
         finally:
             for family in running:
                 self._end(family)
-        self._since("timing")
+        self._since("timing" if times else "")
 
     def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
         count = sum(len(family.rungs) for family in families)
         verb = "compares" if not times else f"prepares round {number} of {self._asked.rounds}:"
-        return f"{verb} {count} rungs, side by side"
+        return f"{verb} {count} {'rung' if count == 1 else 'rungs'}"
 
     def _has_to_run(self, rung: Rung, number: int) -> bool:
         row = self._rows.get(rung.name)
@@ -258,7 +257,7 @@ class Session:
             return True
         return row.status in RIGHT and sum(process.measured.round == number for process in row.processes) == 0
 
-    def _start(self, family: Family, number: int, *, makes_reference: bool, times_at_once: bool) -> None:
+    def _start(self, family: Family, number: int, *, makes_reference: bool) -> None:
         address = self._listener.address
         assert isinstance(address, str)
         job = TorchJob(
@@ -271,34 +270,36 @@ class Session:
             reference=str(self._scratch / REFERENCE),
             makes_reference=makes_reference,
             is_judged=number == 1 or not all(is_calm(rung) for rung in family.rungs),
-            times_at_once=times_at_once,
-            energy_s=ENERGY_S if self._asked.energy else 0.0,
+            times_at_once=family.is_timed_at_once,
             timeout_s=self._asked.timeout,
         )
         leave_job(job, family.folder)
         family.waiting = list(job.rungs)
         command = [*MODULE, str(family.folder)]
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
+        variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
+        if self._asked.check:
+            variables[WAITING] = os.environ.get(WAITING, "PASSIVE")
         family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
-        family.connection = self._accepted(family)
 
-    def _accepted(self, family: Family) -> Connection | None:
-        """The connection of a worker that has just been started; None if it ends before."""
-        assert family.worker is not None
+    def _connect(self, families: Sequence[Family]) -> None:
+        """Accept the connections of workers that have just been started, in whatever order they come."""
+        missing = {family.folder.name: family for family in families}
         until = time.monotonic() + self._asked.timeout
         socket = self._listener._listener._socket  # type: ignore[attr-defined]
         socket.settimeout(POLL_S)
-        while time.monotonic() < until and not family.worker.has_ended():
+        while missing and time.monotonic() < until:
             with suppress(TimeoutError):
                 connection = self._listener.accept()
-                connection.recv_bytes()
-                return connection
-        self._lost(family, "did not start")
-        return None
+                missing.pop(connection.recv_bytes().decode()).connection = connection
+            for name in [name for name, one in missing.items() if one.worker is None or one.worker.has_ended()]:
+                self._lost(missing.pop(name), "its process did not start")
+        for family in missing.values():
+            self._lost(family, f"no answer within {self._asked.timeout:g} s (--timeout)")
 
-    def _hear(self, families: Sequence[Family]) -> None:
-        """Take in the next messages of processes that prepare."""
-        by_connection = {family.connection: family for family in families if family.connection is not None}
+    def _hear(self, families: Sequence[Family], running: Sequence[Family]) -> None:
+        """Take in the next messages of processes that prepare; `running` are all that there are."""
+        by_connection = {one.connection: one for one in families if one.connection is not None and not one.has_ended}
         ready = wait(list(by_connection), self._asked.timeout)
         if not ready:
             for family in families:
@@ -312,6 +313,23 @@ class Session:
                 self._lost(family, "its process ended")
             else:
                 self._take(family, message)
+                if family.is_timed_at_once and isinstance(message, Judged):
+                    self._time_at_once(family, message.rung, running)
+
+    def _time_at_once(self, family: Family, name: str, running: Sequence[Family]) -> None:
+        """Time a rung as soon as it is judged, while all other processes stand still."""
+        if self._rows[name].status not in RIGHT:
+            self._order(family, messages.Time(""))
+            return
+        others = [other.worker.id for other in running if other.worker is not None and other is not family]
+        with paused(others):
+            self._order(family, messages.Time(name, self._energy_s(name), waiting=len(others)))
+            self._timed(family, name)
+
+    def _energy_s(self, name: str) -> float:
+        """Seconds to train for a rung's energy, which is measured once."""
+        is_known = any(process.step_joules for process in self._rows[name].processes)
+        return ENERGY_S if self._asked.energy and not is_known else 0.0
 
     def _take(self, family: Family, message: Message) -> None:
         if isinstance(message, Refused):
@@ -349,16 +367,16 @@ class Session:
         if row.status not in RIGHT or self._asked.check:
             self._view.row(row, self._rows.get(EAGER))
 
-    def _time_all(self, families: Sequence[Family]) -> None:
+    def _time_all(self, families: Sequence[Family], running: Sequence[Family]) -> None:
         """Time the rungs of these processes, one at a time, in the order of the ladder."""
         by_rung = {rung.name: family for family in families for rung in family.rungs}
+        alive = sum(family.worker is not None and not family.has_ended for family in running)
         for name in sorted(by_rung, key=_place):
             row, family = self._rows.get(name), by_rung[name]
             if row is None or row.status not in RIGHT or family.has_ended or family.connection is None:
                 continue
             self._view.doing(f"times {name}")
-            energy_s = ENERGY_S if self._asked.energy and not any(p.step_joules for p in row.processes) else 0.0
-            self._order(family, messages.Time(name, energy_s, waiting=len(families) - 1))
+            self._order(family, messages.Time(name, self._energy_s(name), waiting=alive - 1))
             self._timed(family, name)
 
     def _timed(self, family: Family, name: str) -> None:
@@ -441,6 +459,7 @@ class Session:
             save(self.results, self.folder)
 
 
+WAITING = "OMP_WAIT_POLICY"  # passive: where no step is timed, threads that wait for each other leave the core
 MODULE = [sys.executable, "-m", "ladder.torch_model.worker"]
 POLL_S = 0.1
 SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")

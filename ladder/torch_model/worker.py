@@ -81,20 +81,19 @@ class Worker:
     def run(self) -> None:
         """Prepare, judge, then time rungs as the session orders, until it ends the process."""
         job, path = self._job, Path(self._job.model)
-        began = time.perf_counter()
         try:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
+            self._tell(Described(described(model), model.user.epochs))
+            if job.makes_reference:
+                self._judge = self._made_judge(model)
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
-        self._tell(Described(described(model, time.perf_counter() - began), model.user.epochs))
-        if job.makes_reference:
-            self._judge = self._made_judge(model)
         for name in job.rungs:
             self._prepare(rung_named(name), model)
         if job.makes_reference and self._judge is not None:  # with what judging added to it
-            if model.has_dropout:
+            if model.is_random:
                 self._judge.add_dropped()
             self._leave_reference(self._judge)
         self._tell(Ready())
@@ -107,7 +106,11 @@ class Worker:
 
         file = Path(self._job.reference)
         if self._job.makes_reference:
-            judge = Judge(model)
+            try:
+                judge = Judge(model)
+            except Exception as error:  # in eager float32, which every rung is compared with
+                traceback.print_exc()
+                raise RefusedError(their_error(error, model.user.path, "eager training")) from error
             self._leave_reference(judge)
             self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
             return judge
@@ -131,14 +134,14 @@ class Worker:
     def _prepare(self, rung: Rung, model: Opened) -> None:
         """Build, judge and keep a rung; whatever it raises becomes its row's reason."""
         try:
-            self._tell(judged := self._prepared_and_judged(rung, model))
-            if self._job.times_at_once and not any(check.is_wrong for check in judged.checks):
-                self._time(Time(rung.name, self._job.energy_s))
+            self._tell(self._prepared_and_judged(rung, model))
         except MisfitError as error:
             self._tell(Judged(rung.name, misfit=str(error)))
         except Exception as error:
             traceback.print_exc()
             self._tell(Judged(rung.name, error=their_error(error, model.user.path, "training")))
+        if self._job.times_at_once and (order := read_order(self._session.recv_bytes())).rung:
+            self._time(order)
         gc.collect()
 
     def _prepared_and_judged(self, rung: Rung, model: Opened) -> Judged:
@@ -147,17 +150,18 @@ class Worker:
         if model.not_resident and rung.step.batches.needs_resident:
             raise MisfitError(model.not_resident)
         sync = self._fence
-        with peak_memory(self._device) as peak:
+        shared_bytes = model.data.resident_bytes if rung.step.batches.needs_resident else 0
+        with peak_memory(self._device, shared_bytes) as peak:
             sync()
             began = time.perf_counter()
             trainer = Trainer(model.user, model.initial, model.data, model.schedule, rung.step)
             trainer.run(1)
             sync()
             first_step_s = time.perf_counter() - began
+            began = time.perf_counter()
+            trainer.run(BEGINNING - 1)
+            sync()
             if trainer.is_captured:  # three steps are warm-up, then the step is recorded
-                began = time.perf_counter()
-                trainer.run(BEGINNING - 1)
-                sync()
                 first_step_s += time.perf_counter() - began
             start = trainer.checkpoint()
         checks: list[TorchCheck] = []
@@ -169,9 +173,9 @@ class Worker:
                 compared = judge.trainer(rung.step) if has_own else trainer
                 checks, ratio, same_bits = judge.judged(compared)
                 compared.close()
-            if model.has_dropout and (trainer.is_captured or rung.step.compiler.arguments is not None):
+            if model.is_random and (trainer.is_captured or rung.step.compiler.arguments is not None):
                 checks += judge.masks(trainer)
-            elif has_own and not model.has_dropout:
+            elif has_own and not model.is_random:
                 checks.append(judge.as_timed(trainer))
         self._prepared[rung.name] = Prepared(trainer, start, first_step_s)
         trainer.close()
@@ -259,21 +263,24 @@ class Worker:
 
 
 @contextlib.contextmanager
-def peak_memory(device: Any) -> Iterator[Callable[[], float | None]]:
-    """The most that PyTorch takes of the device inside the block, in MiB, beyond what it held before."""
+def peak_memory(device: Any, shared_bytes: int) -> Iterator[Callable[[], float | None]]:
+    """The most that PyTorch takes of the device inside the block, in MiB, beyond what other rungs hold.
+
+    `shared_bytes` of what is held already is data that this rung uses as well.
+    """
     import torch
 
     if device.type != "cuda":
         yield lambda: None
         return
-    held = torch.cuda.memory_allocated()
+    held = torch.cuda.memory_allocated() - shared_bytes
     torch.cuda.reset_peak_memory_stats()
     peaks: list[float] = []
     yield lambda: peaks[0]
     peaks.append((torch.cuda.max_memory_allocated() - held) / 2**20)
 
 
-def described(model: Opened, seconds: float) -> ModelRecord:
+def described(model: Opened) -> ModelRecord:
     """What a record keeps of the model."""
     user = model.user
     return ModelRecord(
@@ -288,7 +295,7 @@ def described(model: Opened, seconds: float) -> ModelRecord:
         has_dropout=model.has_dropout,
         has_convolution=model.has_convolution,
         reference="",
-        data=f"{model.data_words}, read in {seconds:.1f} s",
+        data=model.data_words,
         notes=[*([model.not_resident] if model.not_resident else []), *model.notes],
     )
 
@@ -318,7 +325,6 @@ def main(folder: Path) -> int:
     """Do the job in the folder."""
     die_with_parent()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=TorchJob)
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
     with Client(job.address, "AF_UNIX") as session:
         session.send_bytes(str(folder.name).encode())
         import torch

@@ -27,6 +27,7 @@ from reports.facts.run_table import heading, title_of
 from reports.facts.time_breakdown import PARTS, Change, changes, profiled
 from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
+from reports.markdown.own_models import OwnModel, own_models
 from reports.markdown.tables import code, table
 from reports.report_error import ReportError
 
@@ -286,8 +287,9 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
         runs[f"{LANGUAGES} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
     for path in [point for study, of in STUDIES.items() for point in all_results(reference, f"{of}/studies/{study}/*")]:
         runs[f"{path.parent.parent.name} {path.parent.name}"] = ChapterRun(load(path.parent), path.parent.name)
+    models = {name: OwnModel(results, Shown) for name, (_, results) in own_models(reference).items()}
     pages = [
-        ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs))
+        ((folder.parent if template.name == ESSAY else folder) / template.stem, rendered(template, runs, models))
         for template in templates
     ]
     main, figures = runs[MAIN], folder / FIGURES
@@ -296,7 +298,7 @@ def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
     return pages
 
 
-def rendered(template: Path, runs: Mapping[str, ChapterRun]) -> str:
+def rendered(template: Path, runs: Mapping[str, ChapterRun], models: Mapping[str, OwnModel] | None = None) -> str:
     """One chapter; raises ReportError for a placeholder without a value, and for a claim that does not hold."""
     environment = Environment(
         loader=FileSystemLoader(template.parent),
@@ -310,7 +312,9 @@ def rendered(template: Path, runs: Mapping[str, ChapterRun]) -> str:
         raise ReportError(f"{template}: there is no recorded run {MAIN}; record it with `make record`")
     given = {name: getattr(main, name) for name in dir(main) if not name.startswith("_")}
     try:
-        text = environment.get_template(template.name).render(given, run=runs, holds=_holds, diff=diff, abs=abs)
+        text = environment.get_template(template.name).render(
+            given, run=runs, models=models or {}, holds=_holds, diff=diff, abs=abs
+        )
     except (TemplateError, LookupError, TypeError) as error:
         raise ReportError(f"{template}: {error}; correct the template, or record that run again") from error
     return GENERATED.format(f"{template.parent.name}/{template.name}") + text

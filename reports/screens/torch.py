@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from ladder.records.torch_run import RIGHT, TorchPrecision, TorchResults, TorchStatus
+from ladder.records.torch_run import RIGHT, TorchCheck, TorchPrecision, TorchResults, TorchStatus
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
@@ -42,6 +43,7 @@ GROUPS = {"left out": "One change left out", "instead": "Common recipes, for com
 ABOUT = "~"  # before a speedup within noise
 NEVER = "never"
 CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is what a rung did
+SHOWN_S = 0.05  # the shortest part of a run that is listed
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
     "The time per step is the median over processes, and each range is that of single runs. A speedup says how many "
@@ -213,7 +215,7 @@ def _ended(text: str) -> str:
 
 def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> Iterator[Block]:
     """The recipe's changes, what leaving each out costs, and the difference between the two programs."""
-    if verdict is None or (verdict.stays_eager and programs is None):
+    if verdict is None or (verdict.stays_eager and (programs is None or not programs.diff)):
         return
     yield Heading("What to write")
     if not verdict.stays_eager:
@@ -246,25 +248,29 @@ def _findings(results: TorchResults, rows: Sequence[TorchRow]) -> Iterator[Block
         yield Sentences([f"`{wait}`" for wait in waits], is_list=True)
     yield Heading("Notes")
     notes = [*_on_reference(results), *results.model.notes]
-    notes += [f"`{row.label}`: {_ended(note)}" for row in rows for note in row.rung.notes]
+    for note, labels in grouped((note, row.label) for row in rows for note in row.rung.notes).items():
+        notes.append(f"{numbers.listing(f'`{label}`' for label in labels)}: {_ended(note)}")
     yield Sentences([*notes, *_disturbed(rows), *_on_time(results)], is_list=True)
 
 
 def _disturbed(rows: Sequence[TorchRow]) -> Iterator[str]:
-    """The rungs whose times other work may have changed."""
-    for row in rows:
-        disturbed = [process.measured.disturbed for process in row.rung.processes if process.measured.disturbed]
-        if disturbed:
-            reasons = numbers.listing(dict.fromkeys(reason for reasons in disturbed for reason in reasons))
-            share = f"{len(disturbed)} of {len(row.rung.processes)}"
-            yield f"`{row.label}` keeps its time, though other work disturbed it in {share} processes: {reasons}."
+    """What disturbed processes while they were timed, and which rungs' times it may have changed."""
+    found = [
+        (re.sub(r"\d+% of", "part of", re.sub("^waited", "it waited", reason)), row.label)
+        for row in rows
+        for process in row.rung.processes
+        for reason in process.measured.disturbed
+    ]
+    for reason, labels in grouped(found).items():
+        names = numbers.listing(f"`{label}`" for label in dict.fromkeys(labels))
+        yield f"While a process was timed, {reason}; the times of {names} still count."
 
 
 def _on_reference(results: TorchResults) -> Iterator[str]:
     reference = results.model.reference
     if reference == "float64":
         yield "The reference is the same training in float64."
-    else:
+    elif reference:
         yield f"Repeated eager runs are the reference: {_ended(reference)}"
     if not results.model.is_repeatable:
         yield "Two eager runs from the same parameters differ, so limits allow for that difference."
@@ -272,17 +278,27 @@ def _on_reference(results: TorchResults) -> Iterator[str]:
 
 def _on_time(results: TorchResults) -> Iterator[str]:
     if results.seconds:
-        parts = [f"{name} {numbers.duration(seconds)}" for name, seconds in results.took_s.items()]
+        took = {name: seconds for name, seconds in results.took_s.items() if seconds >= SHOWN_S}
+        parts = [f"{name} {numbers.duration(seconds)}" for name, seconds in took.items()]
         told = f": {numbers.listing(parts)}" if parts else ""
         yield f"The run took {numbers.duration(results.seconds)}{told}."
+
+
+def _multiple(error: float | None) -> str:
+    """An error in multiples of eager's largest distance."""
+    return f"{error:.2g}" if error is not None else "differs"
+
+
+def _check_in_words(check: TorchCheck) -> str:
+    return f"{check.what} ({check.where})" if check.where else check.what
 
 
 def check_screen(results: TorchResults) -> Screen:
     """Whether each rung is right: its check that comes nearest to a limit; nothing is timed."""
     rows = torch_rows(results)
     worst = [row.worst for row in rows]
-    error = [numbers.error(check.error) if check else numbers.MISSING for check in worst]
-    limits = [numbers.error(check.limit) if check else numbers.MISSING for check in worst]
+    error = [_multiple(check.error) if check else numbers.MISSING for check in worst]
+    limits = [_multiple(check.limit) if check else numbers.MISSING for check in worst]
     table = Table(
         [
             Column("rung", [row.label for row in rows]),
@@ -290,7 +306,7 @@ def check_screen(results: TorchResults) -> Screen:
             Column("error", error, 1, is_number=True),
             Column("limit", limits, 1, is_number=True),
             Column("error\nratio", list(map(_error_ratio, rows)), 2, is_number=True),
-            Column("worst check", [check.what if check else "" for check in worst], 3),
+            Column("worst check", [_check_in_words(check) if check else "" for check in worst], 3),
             Column("same bits", ["yes" if row.rung.same_bits else "" for row in rows], 4),
         ],
         _group_headings(rows),

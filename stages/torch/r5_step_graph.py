@@ -41,13 +41,13 @@ class StepGraph:
             self._warm, steps = self._warm + 1, steps - 1
         if steps and not self._replays:
             self._replays = {size: trainer.recorded(size) for size in sorted({1, self.steps}, reverse=True)}
-        for size, replay in self._replays.items():
-            for _ in range(steps // size):
-                trainer.batches.before_replay()
-                replay()
-                trainer.metrics.after_replay()
-                trainer.advance(size)
-            steps %= size
+        while steps:  # order and schedule end between two graphs, never inside of one
+            size = self.steps if steps >= self.steps and trainer.position % self.steps == 0 else 1
+            trainer.batches.before_replay()
+            self._replays[size]()
+            trainer.metrics.after_replay()
+            trainer.advance(size)
+            steps -= size
 
 
 RUNG = r4_fused_optimizer.RUNG.climb("step-graph", "one CUDA graph per step", place="gpu", launch=StepGraph)

@@ -6,7 +6,9 @@ checkpoint of another trainer, so that a recorded graph stays valid.
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import gc
 import inspect
 import warnings
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.errors import MisfitError
-from stages.torch import dropout
+from stages.torch import draws, dropout
 from stages.torch.training_step import Batch, TrainingStep
 from stages.torch.user_model import Data, Schedule, UserModel, hyperparameters, nested
 
@@ -60,6 +62,7 @@ class Trainer:
         self.double, self.exact, self.device = double, exact, data.device
         self.notes: list[str] = []
         self.position = 0
+        self._counts_wide = False  # the optimizer's count of steps is in float64
         self.is_captured = choices.launch.steps > 0
         self._recorder = recorder or recorded_by_cuda
         self.model = copy.deepcopy(initial).to(self.device).train()
@@ -99,7 +102,7 @@ class Trainer:
 
     def on_device(self, batch: Batch, *, asynchronous: bool) -> Batch:
         """A batch copied to the device."""
-        inputs, targets = batch
+        inputs, targets = self.data.as_given(batch)
         moved = nested(lambda tensor: tensor.to(self.device, non_blocking=asynchronous), (inputs, targets))
         return self._laid_out(moved)
 
@@ -154,6 +157,7 @@ class Trainer:
             )
         if "betas" in moving:  # fused and foreach kernels take them as numbers
             options = {"foreach": False}
+            self._counts_wide = is_captured
             self.notes.append("the scheduler moves beta1, so the optimizer updates one parameter at a time")
         if is_captured and "capturable" in takes:
             options["capturable"] = True
@@ -180,7 +184,8 @@ class Trainer:
     def run(self, steps: int) -> None:
         """Train for so many steps; the device may still work when it returns."""
         self._enter()
-        self.launch.run(steps)
+        with draws.in_float32() if self.double else contextlib.nullcontext():
+            self.launch.run(steps)
 
     def step(self, batch: Batch) -> None:
         """One step on a batch of the device."""
@@ -234,7 +239,10 @@ class Trainer:
             if self.position % self.schedule.steps == 0:
                 self.counters[1].zero_()
         elif self._scheduler is not None:
-            self._scheduler.step()
+            if self.position % self.schedule.steps == 0:  # the scheduler may refuse to go on
+                self._restart_scheduler(0)
+            else:
+                self._scheduler.step()
 
     # Checkpoints
 
@@ -338,13 +346,29 @@ class Trainer:
 
     def _compiled_update(self) -> Callable[[], Any]:
         if not self.choices.compiler.whole:
-            step: Callable[[], Any] = self.optimizer.step
+            step: Callable[[], Any] = self._step_that_counts_wide if self._counts_wide else self.optimizer.step
             return step
         import torch
 
         for group in self.optimizer.param_groups:  # a number would compile anew whenever it moves
             group["lr"] = torch.tensor(float(group["lr"]), device=self.device)
         return self._compiled(lambda: self.optimizer.step())
+
+    def _step_that_counts_wide(self) -> Any:
+        """The optimizer's step; the first one makes the count of steps in float64.
+
+        From it the device computes bias corrections, and in float32 1 - 0.999 is wrong by 3e-5 of itself.
+        """
+        import torch
+
+        if self.optimizer.state:
+            return self.optimizer.step()
+        usual = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            return self.optimizer.step()
+        finally:
+            torch.set_default_dtype(usual)
 
     def _follow_schedule(self) -> None:
         """Give a captured optimizer views of the schedule's row; build the user's scheduler for any other."""
@@ -405,13 +429,23 @@ class Trainer:
 
 
 def recorded_by_cuda(body: Callable[[], None]) -> Callable[[], None]:
-    """Record a function in a CUDA graph on the current stream; its replay is returned."""
+    """Record a function in a CUDA graph on the current stream; its replay is returned.
+
+    Another graph that is collected as garbage meanwhile would invalidate the recording.
+    """
     import torch
 
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
-        body()
+    gc.collect()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            body()
+    finally:
+        if collects:
+            gc.enable()
     return graph.replay  # type: ignore[no-any-return]
 
 

@@ -74,6 +74,23 @@ class Data:
             options["multiprocessing_context"] = "fork"  # the user's Dataset need not be picklable
         return iter(DataLoader(self.dataset, batch_sampler=_Rows(self.order, row), **options))
 
+    def as_given(self, batch: Batch) -> Batch:
+        """A loader's batch in the nests that `data()` returned: a DataLoader makes lists of tuples."""
+        from torch.utils._pytree import tree_leaves, tree_unflatten
+
+        if self._nests is None:
+            return batch
+        return tree_unflatten(tree_leaves(tuple(batch)), self._nests)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _nests(self) -> Any:
+        """The structure of inputs and targets; None for two tensors, and where they are not known."""
+        from torch.utils._pytree import tree_structure
+
+        if self.inputs is None or all(hasattr(part, "dtype") for part in (self.inputs, self.targets)):
+            return None
+        return tree_structure((self.inputs, self.targets))
+
     def resident(self) -> Batch:
         """All rows on the device; one copy for all trainers of a process."""
         return self._resident
@@ -82,6 +99,12 @@ class Data:
     def _resident(self) -> Batch:
         whole: Batch = nested(lambda tensor: tensor.to(self.device), (self.inputs, self.targets))
         return whole
+
+    @property
+    def resident_bytes(self) -> int:
+        """What the rows take of the device, if they lie there already."""
+        whole = self.__dict__.get("_resident")
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(whole)) if whole else 0
 
     def order_on_device(self) -> Any:
         """The order on the device."""

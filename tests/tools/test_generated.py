@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from ladder.records.run import SCHEMA_VERSION
+from ladder.records.run import SCHEMA_VERSION, Results
 from stages.registry import load_all
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
 from tools import stage_tree
 from tools.kernel_table import README, first_user, summary, with_table
-from tools.results_schema import SCHEMA, as_text, schema
+from tools.results_schema import SCHEMAS, as_text, schema
 from tools.stage_tree import description, main, page, tree
 
 STAGES = load_all()
@@ -97,11 +97,16 @@ def test_a_kernel_that_no_stage_launches_is_an_error() -> None:
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed; make test installs it")
 ROOT = Path(__file__).parents[2]
 RECORDED = sorted((ROOT / "results" / "reference").glob("*/*/results.json.gz"))
-VALIDATOR = jsonschema.Draft202012Validator(schema())
+VALIDATOR = jsonschema.Draft202012Validator(schema(Results, SCHEMA_VERSION))
+OWN_MODELS = sorted((ROOT / "results" / "reference").glob("*/torch/*/torch.json"))
 
 
-def test_the_file_has_today_s_schema() -> None:
-    assert SCHEMA.read_text() == as_text(schema()), "run python -m tools.results_schema"
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
+def test_the_file_has_today_s_schema(path: Path) -> None:
+    assert path.read_text() == as_text(schema(*SCHEMAS[path])), "run python -m tools.results_schema"
+
+
+def test_the_page_names_today_s_version() -> None:
     assert f"schema version {SCHEMA_VERSION}" in (ROOT / "docs" / "results.md").read_text()
 
 
@@ -109,6 +114,13 @@ def test_the_file_has_today_s_schema() -> None:
 def test_recorded_runs_fit_it(path: Path) -> None:
     assert RECORDED
     VALIDATOR.validate(json.loads(gzip.decompress(path.read_bytes())))
+
+
+def test_recorded_ladders_over_models_fit_theirs() -> None:
+    validator = jsonschema.Draft202012Validator(schema(*SCHEMAS[ROOT / "docs" / "torch.schema.json"]))
+    for path in OWN_MODELS:
+        validator.validate(json.loads(path.read_bytes()))
+        assert not validator.is_valid(json.loads(path.read_bytes()) | {"rungs": "none"})
 
 
 @pytest.mark.parametrize(

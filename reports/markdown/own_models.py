@@ -1,0 +1,96 @@
+"""The recorded ladders over PyTorch models: a table for the documents, and the numbers of the climb's chapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ladder.records.torch_run import FILE, TorchResults, load
+from reports.facts import numbers
+from reports.facts.torch_rows import FUSED, TorchRow, origin, torch_rows, torch_verdict
+from reports.markdown.tables import code, table
+
+SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
+"""The rungs whose times the table has."""
+ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
+
+
+def own_models(reference: Path) -> dict[str, tuple[Path, TorchResults]]:
+    """The recorded runs by the names of their models, with their folders; of several GPUs the last folder's."""
+    found = {path.parent.name: path.parent for path in sorted(reference.glob(f"*/torch/*/{FILE}"))}
+    names = sorted(found, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+    return {name: (found[name], load(found[name])) for name in names}
+
+
+def own_models_block(reference: Path, page: Path) -> str:
+    """A row a recorded model: times of the rungs, and what the fastest one as exact as eager mode gains."""
+    models = own_models(reference)
+    if not models:
+        return ""
+    lines = [_line(folder, results, page) for folder, results in models.values()]
+    header = ["Model", *(f"`{name}`" for name in SHOWN), "As exact: over eager", "over fused", "Any precision"]
+    where = "; ".join(dict.fromkeys(origin(results) for _, results in models.values()))
+    return f"{where}. Times are in us per step.\n\n{table(header, lines, right=[False] + [True] * (len(header) - 1))}"
+
+
+def _line(folder: Path, results: TorchResults, page: Path) -> list[str]:
+    rows = {row.name: row for row in torch_rows(results)}
+    link = f"[{folder.name}]({_relative(folder, page)}/report.md)"
+    times = [numbers.microseconds(row.rung.step_us) if (row := rows.get(name)) else numbers.MISSING for name in SHOWN]
+    exact, fastest = _best(rows, exact=True), _best(rows, exact=False)
+    fused = rows.get(FUSED)
+    gains = [numbers.MISSING] * 3
+    if exact is not None and exact.versus_eager is not None and exact.rung.step_us is not None:
+        gains[0] = f"{numbers.ratio(exact.versus_eager.times)} {code(exact.name)}"
+        if fused is not None and fused.rung.step_us is not None:
+            gains[1] = numbers.ratio(fused.rung.step_us / exact.rung.step_us)
+    if fastest is not None and fastest is not exact and fastest.versus_eager is not None:
+        gains[2] = f"{numbers.ratio(fastest.versus_eager.times)} {code(fastest.name)}"
+    return [link, *times, *gains]
+
+
+def _relative(folder: Path, page: Path) -> str:
+    root = next(parent for parent in folder.parents if (parent / "run_ladder.py").exists() or parent.name == "results")
+    root = root.parent if root.name == "results" else root
+    up = len(page.parent.resolve().relative_to(root.resolve()).parts)
+    return "/".join([*[".."] * up, *folder.resolve().relative_to(root.resolve()).parts])
+
+
+def _best(rows: dict[str, TorchRow], *, exact: bool) -> TorchRow | None:
+    """The ladder's fastest timed row, as exact as eager or of any."""
+    fitting = [
+        row
+        for row in rows.values()
+        if row.rung.is_timed
+        and row.rung.group == "ladder"
+        and (not exact or (row.rung.status == "passed" and row.rung.precision == "float32"))
+    ]
+    return min(fitting, key=lambda row: row.rung.step_us or 0.0, default=None)
+
+
+class OwnModel:
+    """What the chapter says of one recorded model; numbers can be compared, and are shown rounded."""
+
+    def __init__(self, results: TorchResults, shown: Any) -> None:
+        """`shown` makes a number with its text."""
+        rows = {row.name: row for row in torch_rows(results)}
+        timed = {name: row.rung for name, row in rows.items() if row.rung.step_us is not None}
+        self.recorded = origin(results)
+        self.us = {name: shown(rung.step_us, numbers.microseconds(rung.step_us)) for name, rung in timed.items()}
+        self.first_s = {
+            name: shown(rung.first_step_s, numbers.seconds(rung.first_step_s)) for name, rung in timed.items()
+        }
+        best = _best(rows, exact=True)
+        assert best is not None
+        self.best = best.name
+        self.over = {
+            base: shown(gain, numbers.ratio(gain))
+            for base in timed
+            for gain in [(timed[base].step_us or 0.0) / (best.rung.step_us or 1.0)]
+        }
+        verdict = torch_verdict(results)
+        assert verdict is not None
+        self.recipe, self.epochs = verdict.chosen.name, verdict.epochs
+        pays = timed["compiled-graph"].pays_after(timed["step-graph"]) if "compiled-graph" in timed else None
+        self.compiling_pays = shown(pays, f"{pays:,.0f}") if pays else None
+        self.steps_per_epoch = results.model.steps_per_epoch

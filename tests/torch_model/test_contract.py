@@ -1,0 +1,287 @@
+"""Each file that does not fit is refused in one line that names the thing, its value and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from common.errors import MisfitError  # noqa: E402
+from ladder.torch_model.contract import RefusedError  # noqa: E402
+from ladder.torch_model.judge import Judge  # noqa: E402
+from stages.torch.registry import RUNGS, left_out  # noqa: E402
+from tests.torch_model import emulated_graph, models  # noqa: E402
+
+DATASET = """
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return {length}
+
+    def __getitem__(self, row):
+        return {item}
+
+def data():
+    return Rows()
+"""
+ITEM = "torch.full((6,), float(row % 5)), row % 3"
+
+
+def dataset(item: str = ITEM, length: int = 104) -> str:
+    return DATASET.format(item=item, length=length)
+
+
+def returns(name: str, arguments: str, value: str) -> str:
+    return f"def {name}({arguments}):\n    return {value}\n"
+
+
+# Of each: the file's parts, what its line names, its value, and its way out
+REFUSED: dict[str, tuple[dict[str, str], str, str, str]] = {
+    "random transform": (
+        {"data": dataset("torch.randn(6), row % 3")}, "item 0 of data()", "differs between two reads", "augment(batch)",
+    ),
+    "rows that differ": (
+        {"data": returns("data", "", "torch.randn(104, 6), torch.zeros(100).long()")}, "data()", "100, 104 rows",
+        "the same number",
+    ),
+    "rows of labels": (
+        {"data": returns("data", "", "torch.randn(104, 6), 3")}, "the targets of data()", "int", "torch.as_tensor",
+    ),
+    "items of three parts": (
+        {"data": dataset(f"{ITEM}, row")}, "item 0 of data()", "has 3 parts", "let each be (input, target)",
+    ),
+    "three parts": (
+        {"data": returns("data", "", "(torch.randn(104, 6),) * 3")}, "data()", "3 parts", "return (inputs, targets)",
+    ),
+    "one tensor": ({"data": returns("data", "", "torch.randn(104, 6)")}, "data()", "one tensor", "(x, x)"),
+    "arrays": ({"data": returns("data", "", "[[1.0]], [2]")}, "the inputs of data()", "float", "torch.as_tensor"),
+    "a generator": ({"data": "def data():\n    yield 1\n"}, "data()", "generator", "Dataset"),
+    "an empty dataset": ({"data": dataset(length=0)}, "data()", "empty Dataset", "check where"),
+    "few rows": (
+        {"data": returns("data", "", "torch.randn(5, 6), torch.zeros(5).long()")}, "data()",
+        "5 rows and BATCH_SIZE is 8", "choose a batch",
+    ),
+    "items that do not stack": (
+        {"data": dataset("torch.zeros(6 + row % 2), row % 3")}, "items of data()", "do not stack", "pad them",
+    ),
+    "complex data": (
+        {"data": returns("data", "", "torch.randn(104, 6) * 1j, torch.zeros(104).long()")}, "data()", "complex",
+        "split them",
+    ),
+    "sparse data": (
+        {"data": returns("data", "", "torch.eye(104).to_sparse(), torch.zeros(104).long()")}, "data()", "sparse",
+        ".to_dense()",
+    ),
+    "sparse gradients": (
+        {"model": returns("model", "", "nn.Sequential(nn.Embedding(9, 3, sparse=True), nn.Flatten())")}, "Embedding 0",
+        "sparse=True", "leave sparse out",
+    ),
+    "complex parameters": (
+        {"model": returns("model", "", "nn.Linear(6, 3, dtype=torch.complex64)")}, "weight", "is complex",
+        "two real tensors",
+    ),
+    "no module": ({"model": returns("model", "", "3")}, "model()", "int", "torch.nn.Module"),
+    "no parameters": ({"model": returns("model", "", "nn.Tanh()")}, "model()", "no parameters", "requires_grad"),
+    "lazy parameters": ({"model": returns("model", "", "nn.LazyLinear(3)")}, "model()", "lazy", "run it once"),
+    "LBFGS": (
+        {"optimizer": returns("optimizer", "params", "torch.optim.LBFGS(params)")}, "LBFGS", "several times per step",
+        "AdamW or SGD",
+    ),
+    "no optimizer": (
+        {"optimizer": returns("optimizer", "params", "None")}, "optimizer(params)", "NoneType", "torch.optim.Optimizer",
+    ),
+    "some parameters": (
+        {"optimizer": returns("optimizer", "params", "torch.optim.SGD(params[:2], lr=0.1)")}, "the optimizer",
+        "2 of 4 parameters", "freeze the others",
+    ),
+    "plateaus": (
+        {"extra": returns("scheduler", "optimizer", "torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)")},
+        "scheduler()", "ReduceLROnPlateau", "CosineAnnealingLR",
+    ),
+    "no scheduler": (
+        {"extra": returns("scheduler", "optimizer", "0.1")}, "scheduler(optimizer)", "float",
+        "return a torch scheduler",
+    ),
+    "a loss for each row": (
+        {"loss": returns("loss", "output, target", "F.cross_entropy(output, target, reduction='none')")},
+        "loss(output, target)", "shape (8,)", "a mean",
+    ),
+    "a loss of Python": (
+        {"loss": returns("loss", "output, target", "output.mean().item()")}, "loss(output, target)", "float", "scalar",
+    ),
+    "a loss without gradient": (
+        {"loss": returns("loss", "output, target", "output.detach().mean()")}, "the loss", "no parameter", ".detach()",
+    ),
+    "a loss that is no number": (
+        {"loss": returns("loss", "output, target", "output.mean() * float('nan')")}, "the loss", "nan", "learning rate",
+    ),
+    "nothing changes": (
+        {"optimizer": returns("optimizer", "params", "torch.optim.SGD(params, lr=0.0)")}, "two steps", "no parameter",
+        "learning rate",
+    ),
+    "metrics of Python": (
+        {"extra": returns("metrics", "output, target", "{'mean': output.mean().item()}")}, "metrics(output, target)",
+        "mean is a float", "leave .item() out",
+    ),
+    "metrics that are no scalars": (
+        {"extra": returns("metrics", "output, target", "{'all': output}")}, "metrics(output, target)",
+        "all has shape (8, 3)", ".mean()",
+    ),
+    "metrics without names": (
+        {"extra": returns("metrics", "output, target", "output.mean()")}, "metrics(output, target)", "returns Tensor",
+        "a dict",
+    ),
+    "augment without targets": (
+        {"extra": returns("augment", "batch", "batch[0]")}, "augment(batch)", "Tensor", "return (inputs, targets)",
+    ),
+    "a global tensor": (
+        {"extra": "SEEN = torch.zeros(())\ndef augment(batch):\n    SEEN.add_(1)\n    return batch\n"}, "SEEN",
+        "a step changes", "register a buffer",
+    ),
+    "a global number": (
+        {"extra": "COUNT = 0\ndef augment(batch):\n    global COUNT\n    COUNT += 1\n    return batch\n"}, "COUNT",
+        "a step changes", "register a buffer",
+    ),
+    "a counter in a list": (
+        {"extra": "COUNTS = [0]\ndef augment(batch):\n    COUNTS[0] += 1\n    return batch\n"}, "COUNTS[0]",
+        "a step changes", "register a buffer",
+    ),
+    "an attribute": (
+        {"model": """
+class Net(nn.Sequential):
+    calls = 0
+
+    def forward(self, inputs):
+        self.calls += 1
+        return super().forward(inputs)
+
+def model():
+    return Net(nn.Linear(6, 3))
+"""}, "calls", "a step changes", "register a buffer",
+    ),
+    "a missing function": ({"data": ""}, "lacks", "data", "--example"),
+    "a batch of none": ({"extra": "BATCH_SIZE = 0\n"}, "BATCH_SIZE", "0", "a whole number"),
+    "a batch of halves": ({"extra": "BATCH_SIZE = 7.5\n"}, "BATCH_SIZE", "7.5", "a whole number"),
+    "no epochs": ({"extra": "EPOCHS = -1\n"}, "EPOCHS", "-1", "a whole number"),
+    "no function": ({"extra": "metrics = 3\n"}, "metrics", "int", "write it as a function"),
+    "a missing module": ({"extra": "import no_such_module\n"}, "import", "no_such_module", "install it"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_file_that_does_not_fit_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    parts, thing, value, way_out = REFUSED[name]
+    with pytest.raises(RefusedError) as refused:
+        models.opened_text(tmp_path, models.source(**parts))
+    line = str(refused.value)
+    assert line.startswith("my_model.py: ")
+    assert "\n" not in line
+    before, _, after = line.removeprefix("my_model.py: ").partition("; ")
+    assert thing in before
+    assert value in line
+    assert way_out in after
+
+
+def test_the_file_that_the_refused_ones_change_is_accepted(tmp_path: Path) -> None:
+    assert models.opened_text(tmp_path, models.source()).optimizer == "AdamW"
+    assert models.opened_text(tmp_path, models.source(data=dataset())).data_words.startswith("Rows, read once")
+
+
+def test_an_error_of_the_users_code_shows_the_line_of_their_file(tmp_path: Path) -> None:
+    broken = """
+def helper(output):
+    return output @ output
+
+def loss(output, target):
+    return helper(output).mean()
+"""
+    with pytest.raises(RefusedError) as refused:
+        models.opened_text(tmp_path, models.source(loss=broken))
+    line = str(refused.value)
+    assert line.startswith("my_model.py: loss(output, target) raises RuntimeError: mat1 and mat2 shapes")
+    assert line.endswith(": return output @ output)")
+    assert line.count("my_model.py") == 2
+
+
+def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    from ladder.torch_model.contract import read
+
+    with pytest.raises(RefusedError, match=r"no such file; name a \.py file"):
+        read(tmp_path / "none.py")
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(RefusedError, match=r"not a \.py file; name the Python file"):
+        read(tmp_path / "notes.txt")
+
+
+@pytest.fixture
+def on_cpu() -> Iterator[None]:
+    with emulated_graph.capturable_on_cpu():
+        yield
+
+
+ONE_CYCLE = returns("scheduler", "optimizer", "torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=160)")
+STEPS = returns("scheduler", "optimizer", "torch.optim.lr_scheduler.StepLR(optimizer, 20)")
+UNFUSED = left_out(RUNGS["step-graph"], RUNGS["fused-optimizer"])
+COUNTS = """
+class Counts(torch.optim.SGD):
+    def step(self):
+        super().step()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                state["count"] = state.get("count", 0) + 1
+
+def optimizer(params):
+    return Counts(params, lr=0.1)
+"""
+NOT_IN_A_GRAPH = {
+    "cycling momentum": (
+        {"optimizer": returns("optimizer", "params", "torch.optim.SGD(params, 0.1, momentum=0.9)"), "extra": ONE_CYCLE},
+        "momentum, which SGD reads on the host", "cycle_momentum=False",
+    ),
+    "a rate of the host": (
+        {"optimizer": returns("optimizer", "params", "torch.optim.Adagrad(params, lr=0.1)"), "extra": STEPS},
+        "Adagrad reads the learning rate on the host", "no scheduler",
+    ),
+    "a count of Python": ({"optimizer": COUNTS}, "Counts keeps count on the host", "capturable="),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_IN_A_GRAPH)
+def test_an_optimizer_that_no_graph_holds_is_a_misfit(name: str, tmp_path: Path, on_cpu: None) -> None:
+    parts, thing, way_out = NOT_IN_A_GRAPH[name]
+    opened = models.opened_text(tmp_path, models.source(**parts))
+    judge = Judge.__new__(Judge)
+    judge._opened, judge._recorder = opened, emulated_graph.recorded
+    with pytest.raises(MisfitError) as misfit:
+        judge.trainer(UNFUSED.step).run(4)
+    before, _, after = str(misfit.value).partition("; ")
+    assert thing in before
+    assert way_out in after
+
+
+@pytest.mark.parametrize("kind", ["Adagrad", "Adafactor"])
+def test_an_optimizer_whose_count_lies_on_the_host_is_a_misfit_on_a_gpu(
+    kind: str, tmp_path: Path, on_cpu: None
+) -> None:
+    optimizer = returns("optimizer", "params", f"torch.optim.{kind}(params, lr=0.1)")
+    opened = models.opened_text(tmp_path, models.source(optimizer=optimizer))
+    judge = Judge.__new__(Judge)
+    judge._opened, judge._recorder = opened, emulated_graph.recorded
+    trainer = judge.trainer(UNFUSED.step)
+    trainer.run(3)
+    trainer.device = torch.device("cuda")
+    with pytest.raises(MisfitError, match=f"{kind} keeps step on the host.*; use an optimizer with capturable="):
+        trainer.run(1)
+
+
+def test_a_fused_optimizer_needs_a_class_that_has_it(tmp_path: Path) -> None:
+    optimizer = returns("optimizer", "params", "torch.optim.RMSprop(params, lr=0.01)")
+    opened = models.opened_text(tmp_path, models.source(optimizer=optimizer))
+    judge = Judge.__new__(Judge)
+    judge._opened, judge._recorder = opened, None
+    with pytest.raises(MisfitError, match=r"RMSprop has no fused=; torch\.optim's SGD, Adam and AdamW have it"):
+        judge.trainer(RUNGS["fused-optimizer"].step)

@@ -1,0 +1,109 @@
+"""Graphs emulated on the CPU: they hold what a capture holds, and good models trained by them pass the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.torch_model import models
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from common.errors import MisfitError  # noqa: E402
+from ladder.torch_model.judge import Judge  # noqa: E402
+from stages.torch.registry import RUNGS  # noqa: E402
+from tests.torch_model import emulated_graph  # noqa: E402
+
+DROPOUT = "def model():\n    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 3))\n"
+NORMED = "def model():\n    return nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))\n"
+COSINE = """
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 156)
+"""
+ONE_CYCLE = """
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=156)
+"""
+CLIPPED = """
+def after_backward(model):
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)
+"""
+AUGMENT = """
+def augment(batch):
+    inputs, target = batch
+    return inputs + 0.1 * torch.randn_like(inputs), target
+"""
+METRICS = """
+def metrics(output, target):
+    return {"accuracy": (output.argmax(1) == target).float().mean()}
+"""
+SGD = "def optimizer(params):\n    return torch.optim.SGD(params, lr=0.05, momentum=0.9)\n"
+GOOD = {
+    "plain": models.source(),
+    "dropout": models.source(model=DROPOUT),
+    "batch norm": models.source(model=NORMED, optimizer=SGD),
+    "schedule": models.source(COSINE),
+    "one cycle": models.source(ONE_CYCLE),
+    "clipping": models.source(CLIPPED),
+    "augment": models.source(AUGMENT),
+    "metrics": models.source(METRICS),
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with emulated_graph.capturable_on_cpu():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_models_pass_in_graphs(name: str, tmp_path: Path) -> None:
+    opened = models.opened_text(tmp_path, GOOD[name])
+    judge = Judge(opened, recorder=emulated_graph.recorded)
+    for rung in ("step-graph", "steps-graph"):
+        checks, ratio, _ = judge.judged(judge.trainer(RUNGS[rung].step))
+        if opened.is_random:
+            checks += judge.masks(judge.trainer(RUNGS[rung].step, exact=False))
+        assert [check for check in checks if not check.passed] == []
+        assert ratio < 4
+
+
+def test_a_replay_reads_and_writes_the_recorded_memory() -> None:
+    number, total, factor = torch.ones(()), torch.zeros(()), 2.0
+    seen = []
+
+    def body() -> None:
+        seen.append(factor)
+        total.add_(number * factor)
+
+    replay = emulated_graph.recorded(body)
+    assert total.item() == 0.0
+    number.fill_(3.0)
+    factor = 100.0
+    replay()
+    replay()
+    assert total.item() == 12.0
+    assert seen == [2.0]
+
+
+def test_a_recording_leaves_random_numbers_and_statistics_alone() -> None:
+    layer, inputs = torch.nn.BatchNorm1d(3), torch.randn(8, 3)
+    torch.manual_seed(1)
+    replay = emulated_graph.recorded(lambda: layer(inputs + torch.randn(8, 3)))
+    assert torch.equal(layer.running_mean, torch.zeros(3))
+    drawn = torch.randn(1)
+    torch.manual_seed(1)
+    assert torch.equal(drawn, torch.randn(1))
+    replay()
+    assert not torch.equal(layer.running_mean, torch.zeros(3))
+
+
+def test_a_host_that_waits_cannot_be_recorded() -> None:
+    with pytest.raises(MisfitError, match="_local_scalar_dense"):
+        emulated_graph.recorded(lambda: torch.ones(()).item())

@@ -1,0 +1,55 @@
+"""Honest rungs over drawn models: none is wrong, and those that are less exact count in float32 on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from tests.torch_model import emulated_graph, honest_pairs  # noqa: E402
+
+SEEDS = (0, 1, 2)
+PAIRS = 4  # of each seed
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with emulated_graph.capturable_on_cpu():
+        yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.filterwarnings("ignore")  # of schedulers and of autocast, on the drawn models
+def test_no_honest_rung_is_wrong(seed: int, tmp_path: Path) -> None:
+    pairs = list(honest_pairs.judged_pairs(Random(seed), PAIRS, tmp_path))
+    judged = [pair for pair in pairs if pair.status not in ("refused", "model refused")]
+    assert judged
+    assert [pair for pair in judged if pair.status not in ("passed", "less exact")] == []
+    assert [pair for pair in judged if pair.status == "less exact" and not pair.is_by_count] == []
+
+
+def test_drawn_models_are_of_all_kinds() -> None:
+    texts = [honest_pairs.drawn(Random(seed)) for seed in range(200)]
+    for kind in (
+        "Conv2d",
+        "BatchNorm1d",
+        "LayerNorm",
+        "GRU",
+        "LSTM",
+        "Embedding",
+        "TransformerEncoderLayer",
+        "Dropout",
+    ):
+        assert any(kind in text for text in texts), kind
+    for optimizer in honest_pairs.OPTIMIZERS:
+        assert any(optimizer in text for text in texts), optimizer
+    assert any("clip_grad" in text for text in texts)
+    assert any("OneCycleLR" in text for text in texts)

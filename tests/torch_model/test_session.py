@@ -1,0 +1,118 @@
+"""A short session on the CPU: its record, what a resumed one times, and rows of rungs that fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from common.errors import UsageError  # noqa: E402
+from ladder.options.commands import Torch  # noqa: E402
+from ladder.records import torch_run  # noqa: E402
+from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
+from ladder.torch_model import session  # noqa: E402
+from tests.torch_model import models  # noqa: E402
+
+CALM = ("eager", "no-item", "resident")
+IN_BFLOAT16 = """
+class Net(nn.Sequential):
+    def forward(self, inputs):
+        if torch.is_autocast_enabled("cpu"):
+            {act}
+        return super().forward(inputs)
+
+def model():
+    return Net(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 3))
+"""
+RAISES = models.source(model=IN_BFLOAT16.format(act='raise ValueError("no bfloat16 here")'))
+DIES = models.source(model=IN_BFLOAT16.format(act="import os; os.kill(os.getpid(), 9)"))
+
+
+class Watcher:
+    """Keeps the rows that a session shows."""
+
+    def __init__(self) -> None:
+        self.rows: list[TorchRung] = []
+
+    def note(self, text: str) -> None:
+        """Nothing is shown."""
+
+    def doing(self, text: str) -> None:
+        """Nothing is shown."""
+
+    def row(self, rung: TorchRung, eager: TorchRung | None) -> None:
+        self.rows.append(rung)
+
+
+def run(folder: Path, text: str, stages: tuple[str, ...] = CALM, **options: Any) -> tuple[TorchResults, Watcher]:
+    file, view = folder / "my_model.py", Watcher()
+    file.write_text(text)
+    options = {"rounds": 1, "repeats": 1, "out": None if "resume" in options else folder / "run", **options}
+    asked = Torch(model=file, stages=stages, **options)
+    with session.opened(asked, view, "torch my_model.py") as opened:
+        return opened.run(), view
+
+
+def test_a_session_records_all_rungs_and_resumes_the_missing_one(tmp_path: Path) -> None:
+    results, view = run(tmp_path, RAISES, (*CALM, "amp-bf16"))
+    whole = torch_run.load(tmp_path / "run")
+    assert [rung.name for rung in whole.rungs] == [*CALM, "amp-bf16"]
+    assert msgspec.structs.replace(whole, seconds=0.0, took_s={}) == msgspec.structs.replace(
+        results, seconds=0.0, took_s={}
+    )
+    for name in CALM:
+        rung = whole.rung(name)
+        assert rung is not None
+        assert (rung.status, rung.reason) == ("passed", "")
+        assert len(rung.processes) == 1
+        assert len(rung.processes[0].measured.runs_s) == 1
+        assert rung.step_us is not None
+        assert 0 < rung.step_us < 1e6
+        assert len(rung.checks) > 10
+    assert whole.model.reference == "float64"
+    assert whole.model.steps_per_epoch == 13
+    failed = whole.rung("amp-bf16")
+    assert failed is not None
+    assert failed.status == "crashed"
+    assert "ValueError: no bfloat16 here" in failed.reason
+    assert 'raise ValueError("no bfloat16 here")' in failed.reason
+    assert {rung.name for rung in view.rows} == {*CALM, "amp-bf16"}
+
+    kept = [rung for rung in whole.rungs if rung.name != "resident"]
+    torch_run.save(msgspec.structs.replace(whole, rungs=kept), tmp_path / "run")
+    again, view = run(tmp_path, RAISES, resume=tmp_path / "run")
+    assert [rung.name for rung in again.rungs] == [*CALM, "amp-bf16"]
+    assert {rung.name for rung in view.rows} == {"resident"}
+    assert [rung for rung in again.rungs if rung.name != "resident"] == kept
+    assert again.rungs[2].is_timed
+    assert again.seconds > whole.seconds
+    with pytest.raises(UsageError, match=r"is not the file that .* measured; start anew"):
+        run(tmp_path, RAISES + "# changed\n", resume=tmp_path / "run")
+
+
+def test_a_check_takes_no_times_and_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
+    results, _ = run(tmp_path, DIES, (*CALM, "amp-bf16"), check=True)
+    assert torch_run.load(tmp_path / "run").settings.is_check
+    assert [(rung.name, rung.status) for rung in results.rungs] == [
+        *((name, "passed") for name in CALM), ("amp-bf16", "crashed"),
+    ]  # fmt: skip
+    assert results.rungs[3].reason.startswith("its process ended")
+    assert not any(rung.processes for rung in results.rungs)
+    assert results.recipe() is None
+
+
+def test_a_file_that_is_refused_ends_the_session(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"^my_model\.py: lacks data; "):
+        run(tmp_path, models.source(data=""))
+
+
+def test_rungs_of_the_gpu_are_refused_without_one(tmp_path: Path) -> None:
+    if session.has_gpu():
+        pytest.skip("has a GPU")
+    with pytest.raises(UsageError, match="none of these rungs runs without a GPU"):
+        run(tmp_path, models.source(), ("step-graph",))

@@ -1,0 +1,95 @@
+"""The intended check catches every trap, and the honest rungs that hold them pass."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from common.errors import MisfitError  # noqa: E402
+from ladder.records.torch_run import TorchCheck  # noqa: E402
+from ladder.torch_model import judge as judging  # noqa: E402
+from ladder.torch_model.contract import RefusedError  # noqa: E402
+from ladder.torch_model.judge import Judge  # noqa: E402
+from stages.torch.trainer import Recorder, Trainer  # noqa: E402
+from stages.torch.training_step import TrainingStep  # noqa: E402
+from tests.torch_model import emulated_graph, models, traps  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with emulated_graph.capturable_on_cpu():
+        yield
+    torch.set_num_threads(threads)
+
+
+@functools.cache
+def judge_of(model: str) -> Judge:
+    with tempfile.TemporaryDirectory() as folder:
+        return Judge(models.opened_text(Path(folder), traps.MODELS[model]), recorder=emulated_graph.recorded)
+
+
+def checks_of(
+    judge: Judge, step: TrainingStep, kind: type[Trainer], recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> list[TorchCheck]:
+    """All checks of a rung, as a worker process makes them; every trainer of this step is of this kind."""
+    opened, own = judge._opened, {step.launch, step.batches, step.metrics}
+
+    def built(user, initial, data, schedule, choices, **options):  # type: ignore[no-untyped-def]
+        is_planted = choices == step or {choices.launch, choices.batches, choices.metrics} - own == {judging.EachLoss}
+        options["recorder"] = recorder if is_planted else emulated_graph.recorded
+        return (kind if is_planted else Trainer)(user, initial, data, schedule, choices, **options)
+
+    monkeypatch.setattr(judging, "Trainer", built)
+    checks, _, _ = judge.judged(judge.trainer(step))
+    if opened.is_random and judge.trainer(step).is_captured:
+        timed = judge.trainer(step, exact=False)
+        timed.run(5)
+        checks += judge.masks(timed)
+    return checks
+
+
+@pytest.mark.parametrize("name", traps.TRAPS)
+def test_traps_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trap = traps.TRAPS[name]
+    judge = Judge(judge_of(trap.model)._opened, judge_of(trap.model).reference, emulated_graph.recorded)
+    checks = checks_of(judge, trap.planted, trap.trainer, trap.recorder, monkeypatch)
+    wrong = [check.what for check in checks if check.is_wrong]
+    assert wrong
+    assert trap.caught_by in wrong
+
+
+HONEST_STEPS = sorted({(trap.model, trap.step): name for name, trap in traps.TRAPS.items()}.values())
+
+
+@pytest.mark.parametrize("name", HONEST_STEPS)
+def test_the_rungs_are_right_without_their_traps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trap = traps.TRAPS[name]
+    judge = Judge(judge_of(trap.model)._opened, judge_of(trap.model).reference, emulated_graph.recorded)
+    if name in traps.REFUSED:
+        with pytest.raises(MisfitError, match=traps.REFUSED[name]):
+            judge.trainer(trap.step)
+        return
+    kind = traps.Compiles if trap.step.compiler.arguments is not None else Trainer
+    checks = checks_of(judge, trap.step, kind, emulated_graph.recorded, monkeypatch)
+    assert [check for check in checks if check.is_wrong] == []
+
+
+def test_an_average_outside_of_the_module_is_refused(tmp_path: Path) -> None:
+    averaged = """
+AVERAGE = {}
+
+def after_backward(model):
+    for name, value in model.named_parameters():
+        AVERAGE[name] = 0.9 * AVERAGE.get(name, 0) + 0.1 * value.detach()
+"""
+    with pytest.raises(RefusedError, match="AVERAGE"):
+        models.opened_text(tmp_path, models.source(averaged))

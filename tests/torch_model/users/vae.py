@@ -1,0 +1,55 @@
+import torch
+from torch import nn
+import torch.nn.functional as F
+
+BATCH_SIZE = 50
+EPOCHS = 30
+
+
+class VAE(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc1 = nn.Linear(196, 100)
+        self.fc21 = nn.Linear(100, 10)
+        self.fc22 = nn.Linear(100, 10)
+        self.fc3 = nn.Linear(10, 100)
+        self.fc4 = nn.Linear(100, 196)
+
+    def encode(self, x):
+        h1 = F.relu(self.fc1(x))
+        return self.fc21(h1), self.fc22(h1)
+
+    def reparameterize(self, mu, logvar):
+        std = torch.exp(0.5 * logvar)
+        eps = torch.randn_like(std)
+        return mu + eps * std
+
+    def decode(self, z):
+        h3 = F.relu(self.fc3(z))
+        return torch.sigmoid(self.fc4(h3))
+
+    def forward(self, x):
+        mu, logvar = self.encode(x.view(-1, 196))
+        z = self.reparameterize(mu, logvar)
+        return self.decode(z), mu, logvar
+
+
+def model():
+    return VAE()
+
+
+def loss(output, x):
+    recon, mu, logvar = output
+    BCE = F.binary_cross_entropy(recon, x.view(-1, 196), reduction="sum")
+    KLD = -0.5 * torch.sum(1 + logvar - mu.pow(2) - logvar.exp())
+    return BCE + KLD
+
+
+def optimizer(params):
+    return torch.optim.Adam(params, lr=1e-3)
+
+
+def data():
+    g = torch.Generator().manual_seed(0)
+    x = (torch.rand(3000, 1, 14, 14, generator=g) * torch.rand(1, 1, 14, 14, generator=g)).round()
+    return x, x

@@ -128,42 +128,21 @@ def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
 
 def torch(command: commands.Torch) -> int:
     """Climb the ladder with a PyTorch model of the user's, or print an example of one; 1 if a rung is wrong."""
-    if command.example:
-        print((ROOT / "examples" / "torch" / f"{command.example}.py").read_text(encoding="utf-8"), end="")
-        return 0
-    if command.dry_run:
-        return _torch_plan(command)
-    from ladder.options.continuation import interrupted, resumable
-    from ladder.torch_model import export
-    from ladder.torch_model.session import opened
+    from ladder.torch_model.climb import climbed, text_of
     from reports.render_torch import print_torch, render_torch
     from reports.terminal.console_layout import aside
     from reports.terminal.torch_progress import TorchView
 
-    export.check_target(command.write)
+    if text := text_of(command, ROOT / "examples" / "torch"):
+        print(text, end="")
+        return 0
     interruptible()
-    view_of = None if command.form == "table" else aside()
-    with TorchView(view_of) as view, opened(command, view, COMMAND_LINE) as session, resumable(command, session.folder):
-        try:
-            results = session.run()
-        except KeyboardInterrupt:
-            return interrupted(command, session.folder, view.note)
-        written = export.write(command, results, session.folder)
-        render_torch(results, session.folder)
-    print_torch(results, session.folder, command.form)
-    if command.write:
-        print(export.told(written), file=sys.stderr)
-    return 1 if any(rung.status in ("wrong", "crashed") for rung in results.rungs) else 0
-
-
-def _torch_plan(command: commands.Torch) -> int:
-    """Say which rungs would run."""
-    from common.cuda.driver import devices
-    from stages.torch.registry import chosen
-
-    for rung in chosen(command.stages, on_gpu=bool(devices())):
-        print(f"{rung.name:20} {rung.words}")
-    return 0
+    with TorchView(aside() if command.form != "table" else None) as view:
+        status, folder, results, script = climbed(command, view, COMMAND_LINE, render_torch)
+    if results is not None:
+        print_torch(results, folder, command.form)
+        print(script, end="\n" if script else "", file=sys.stderr)
+    return status
 
 
 def report(command: commands.Report) -> int:
@@ -192,16 +171,14 @@ def compare(command: commands.Compare) -> int:
 
 def explain(command: commands.Explain) -> int:
     """Say where the time of a stage goes: in the named run, else in the newest that profiled or timed it."""
-    from ladder.records import torch_run
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import NotTimedError, run_to_explain
-    from reports.render_torch import print_torch_rung
+    from reports.render_torch import explain_torch
     from reports.terminal.as_json import show
     from reports.terminal.explain import print_explain
     from reports.terminal.run_json import explanation_facts
 
-    if command.run is not None and torch_run.has_record(command.run):
-        print_torch_rung(torch_run.load(command.run), command.stage, command.form)
+    if command.run is not None and explain_torch(command.run, command.stage, command.form):
         return 0
     if command.stage_file:
         check_name(command.stage, command.stage_file)

@@ -68,9 +68,12 @@ def print_torch(
         print_link(console, folder, "Report  ")
 
 
-def print_torch_rung(results: TorchResults, name: str, form: Form = "table", console: Console | None = None) -> None:
-    """Print one rung in full; raises ReportError if the run has none of this name."""
-    _print(rung_screen(results, name), form, console)
+def explain_torch(run: Path, name: str, form: Form = "table", console: Console | None = None) -> bool:
+    """Print a rung of a run in full; False for a run of stages. Raises ReportError if it has no rung of this name."""
+    if not has_record(run):
+        return False
+    _print(rung_screen(load(run), name), form, console)
+    return True
 
 
 def report_torch(path: Path, form: Form = "table") -> None:

@@ -374,7 +374,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 TIMEOUT,
                 ("--energy", None, "report joules per step, by the GPU's own counter"),
             ),
-            "output": (OUT, DRY_RUN, JSON, CSV),
+            "output": (OUT, ("--dry-run", None, "list the rungs and what each changes; run nothing"), JSON, CSV),
         },
         ("torch --example tabular", "torch my_model.py --epochs 30 --write train_fast.py"),
         _torch,

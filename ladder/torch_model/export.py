@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +18,16 @@ from stages.torch.r3_resident import ResidentBatches
 from stages.torch.r3_workers import WorkerBatches
 from stages.torch.r4_foreach_optimizer import foreach
 from stages.torch.r4_fused_optimizer import fused
-from stages.torch.registry import RUNGS
-from stages.torch.training_step import Rung, TrainingStep
+from stages.torch.registry import RUNGS, rung_named
+from stages.torch.training_step import TrainingStep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MARKER = "# Written by `run_ladder.py torch --write`, which replaces this file. Rename it to keep your changes."
+MARKER = "# Written by `run_ladder.py torch --write`, which replaces it: rename it to keep your changes."
 PLAIN, FAST = "train_plain.py", "train_fast.py"
 """In a run's folder: the usual loop, and the recipe's."""
-LONGEST = 120  # columns
+LONGEST, MOST_LINES = 100, 100  # columns of a script, and its lines, blank ones and comments included
 OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
 LIMITS = {"float32": (1e-3, 1e-2), "tf32": (3e-2, 0.3), "bfloat16": (3e-2, 0.3)}
 """How far losses and parameters of the two loops may differ after 64 steps, by precision."""
@@ -41,9 +41,14 @@ class ModelFacts:
     defined: frozenset[str]  # the optional parts of the contract that it has, and EPOCHS
     is_dataset: bool
     is_nested: bool  # inputs or targets are more than a tensor
-    first: str  # an expression for a tensor of `data`
-    takes: frozenset[str]  # of fused, foreach and capturable, those that its optimizer has
+    has_tuples: bool  # inside of inputs or targets
+    way: str  # the subscripts that lead to a tensor of the inputs, such as `["tokens"][0]`
+    options: dict[str, bool | None]  # fused, foreach and capturable, as its optimizer has them
+    metric_names: list[str]
+    metrics_learn: bool  # a metric has a gradient
+    keeps_training: bool  # has modules that compute otherwise, or nothing, in evaluation
     moving: frozenset[str] = frozenset()  # hyperparameters that its scheduler changes
+    has_dropout: bool = True
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
     arguments = step.compiler.arguments
     loss_limit, parameter_limit = LIMITS[step.arithmetic.name]
     return {
+        **asdict(facts),
         "marker": MARKER,
         "file": model_file.name,
         "rung": rung,
@@ -99,9 +105,6 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
         "epochs": "user.EPOCHS" if "EPOCHS" in facts.defined else "10",
         "device": "cuda" if facts.on_gpu else "cpu",
         "has": {name: name in facts.defined for name in OPTIONAL},
-        "is_dataset": facts.is_dataset,
-        "is_nested": facts.is_nested,
-        "first": facts.first,
         "is_loader": is_loader,
         "has_workers": step.batches is WorkerBatches,
         "reads": step.metrics is ReadMetrics,
@@ -134,7 +137,8 @@ def _flags(step: TrainingStep, facts: ModelFacts, *, is_captured: bool, moves_be
         assert step.optimizer is as_written
     if is_captured:
         told["capturable"] = True
-    return ", ".join(f"{name}={value}" for name, value in told.items() if name in facts.takes), why
+    new = {name: value for name, value in told.items() if facts.options.get(name, value) != value}
+    return ", ".join(f"{name}={value}" for name, value in new.items()), why if new else ""
 
 
 def write(command: Torch, results: TorchResults, folder: Path) -> Written | None:
@@ -149,8 +153,13 @@ def write(command: Torch, results: TorchResults, folder: Path) -> Written | None
             raise UsageError(f"--write {command.write}: no rung has a time, so none is best; see {folder}")
         return None
     model_file = command.model or Path(results.model.file)
-    facts = facts_of(model_file, on_gpu=_on_gpu(results), moving=frozenset(results.model.moving))
-    rung = named(recipe.rung)
+    facts = facts_of(
+        model_file,
+        on_gpu=_on_gpu(results),
+        moving=frozenset(results.model.moving),
+        has_dropout=results.model.has_dropout,
+    )
+    rung = rung_named(recipe.rung)
     atomic_write(folder / PLAIN, plain_file(model_file, facts, folder))
     atomic_write(folder / FAST, training_file(model_file, rung.step, facts, rung.name, folder))
     target = command.write or folder / FAST
@@ -180,17 +189,9 @@ def told(written: Written | None) -> str:
     )
 
 
-def named(name: str) -> Rung:
-    """The rung of a record's row, also one that leaves a change out: `step-graph-without-resident`."""
-    rung, separator, change = name.partition("-without-")
-    if not separator:
-        return RUNGS[name]
-    left_out = RUNGS[change]
-    assert left_out.parent is not None
-    return RUNGS[rung].without(left_out, left_out.parent)
-
-
-def facts_of(model_file: Path, *, on_gpu: bool, moving: frozenset[str] = frozenset()) -> ModelFacts:
+def facts_of(
+    model_file: Path, *, on_gpu: bool, moving: frozenset[str] = frozenset(), has_dropout: bool = True
+) -> ModelFacts:
     """What a user's file is like, found out in a process of its own; raises UsageError if it cannot be loaded."""
     done = subprocess.run(
         [sys.executable, "-m", "ladder.torch_model.facts", str(model_file.resolve())],
@@ -200,10 +201,8 @@ def facts_of(model_file: Path, *, on_gpu: bool, moving: frozenset[str] = frozens
         last = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
         raise UsageError(f"{model_file}: cannot be loaded ({last}); mend it")
     found = json.loads(done.stdout.splitlines()[-1])
-    return ModelFacts(
-        on_gpu, frozenset(found["defined"]), found["is_dataset"], found["is_nested"], found["first"],
-        frozenset(found["takes"]), moving,
-    )  # fmt: skip
+    found["defined"] = frozenset(found["defined"])
+    return ModelFacts(on_gpu=on_gpu, moving=moving, has_dropout=has_dropout, **found)
 
 
 def _on_gpu(results: TorchResults) -> bool:

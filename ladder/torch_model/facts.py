@@ -8,24 +8,45 @@ import sys
 from pathlib import Path
 from typing import Any
 
+LOOKED_AT = 8  # rows, of which metrics are computed
+
 
 def facts(file: Path) -> dict[str, Any]:
-    """The parts of the contract that a file defines, the form of its data, and the options of its optimizer."""
+    """What the exporter has to know: parts of the contract, form of the data, options of the optimizer, metrics."""
     import torch
+    from torch.utils._pytree import tree_map
+    from torch.utils.data import default_collate
 
     sys.path.insert(0, str(file.parent))
     user = importlib.import_module(file.stem)
-    data = user.data()
+    data, model = user.data(), user.model()
     is_dataset = not isinstance(data, tuple | list)
-    inputs, targets = data[0] if is_dataset else data
-    groups = user.optimizer([torch.nn.Parameter(part) for part in user.model().parameters()]).param_groups
+    first = data[0] if is_dataset else data
+    metrics: dict[str, Any] = {}
+    if hasattr(user, "metrics"):
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        rows = default_collate([data[row] for row in range(min(LOOKED_AT, len(data)))]) if is_dataset else data
+        inputs, targets = tree_map(lambda part: part[:LOOKED_AT].to(device), rows)
+        metrics = user.metrics(model.to(device)(inputs), targets)
+    group = user.optimizer(model.parameters()).param_groups[0]
+    kinds = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.RNNBase)
     return {
         "defined": [name for name in dir(user) if not name.startswith("_")],
         "is_dataset": is_dataset,
-        "is_nested": any(isinstance(part, tuple | list | dict) for part in (inputs, targets)),
-        "first": f"data[0]{_way_to_tensor(inputs)}",
-        "takes": [name for name in ("fused", "foreach", "capturable") if name in groups[0]],
+        "is_nested": any(isinstance(part, tuple | list | dict) for part in first),
+        "has_tuples": any(_has_tuple(part) for part in first),
+        "way": _way_to_tensor(first[0]),
+        "options": {name: group[name] for name in ("fused", "foreach", "capturable") if name in group},
+        "metric_names": list(metrics),
+        "metrics_learn": any(value.requires_grad for value in metrics.values()),
+        "keeps_training": any(isinstance(module, kinds) for module in model.modules()),
     }
+
+
+def _has_tuple(nest: Any) -> bool:
+    if isinstance(nest, dict):
+        return any(map(_has_tuple, nest.values()))
+    return isinstance(nest, tuple) or (isinstance(nest, list) and any(map(_has_tuple, nest)))
 
 
 def _way_to_tensor(nest: Any) -> str:

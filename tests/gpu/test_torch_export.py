@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ladder.torch_model.export import facts_of, named, training_file
+from ladder.torch_model.export import facts_of, training_file
+from stages.torch.registry import rung_named
 from tests.examples.test_torch_examples import FOLDER, NAMES
 from tests.ladder.torch_model import scripts
 from tests.ladder.torch_model.test_export import GRAPHS, MOVING
@@ -27,7 +28,7 @@ def test_a_written_script_trains_as_the_usual_loop_does(name: str, tmp_path: Pat
     files = []
     for rung in RUNGS:
         files.append(tmp_path / f"{rung.replace('-', '_')}.py")
-        files[-1].write_text(training_file(model, named(rung).step, facts, rung, tmp_path))
+        files[-1].write_text(training_file(model, rung_named(rung).step, facts, rung, tmp_path))
     ran = {}
     for rung, file in zip(RUNGS, files, strict=True):  # a process each: a stream or a pool of one must not help another
         done = subprocess.run(

@@ -35,9 +35,8 @@ class Recording:
     def __enter__(self) -> None:
         script: dict[str, Any] = sys._getframe(1).f_globals
         self.graph.step = script["step"]  # type: ignore[method-assign]
-        assert all(part.grad is None for part in script["model"].parameters()), "gradients live outside of the graph"
         states = [part for state in script["optimizer"].state.values() for part in state.values()]
-        held = [*script["model"].state_dict().values(), *states, *script.values(), *script["sums"].values()]
+        held = [*script["model"].state_dict().values(), *states, *script.values()]
         self.random = torch.get_rng_state()
         self.kept = [(part, part.detach().clone()) for part in held if torch.is_tensor(part)]
 
@@ -56,7 +55,7 @@ def status_of(file: str, options: list[str]) -> tuple[int, str]:
         try:
             runpy.run_path(file, run_name="__main__")
         except SystemExit as end:
-            return int(end.code or 0), printed.getvalue()
+            return int(bool(end.code)), printed.getvalue()
     return 0, printed.getvalue()
 
 

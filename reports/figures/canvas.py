@@ -46,7 +46,9 @@ class Canvas:
     def text(
         self, x: float, y: float, words: str, colour: Colour = "ink", *, anchor: Anchor = "start", look: str = ""
     ) -> None:
-        """Words with their baseline at y; `look` names classes of the style sheet: `bold`, `small`, `mono`, `halo`."""
+        """Words, if any, with their baseline at y; `look` names classes of the style sheet: `bold`, `small`, `mono`."""
+        if not words:
+            return
         halo = f" s-{PAPER}" if "halo" in look else ""
         where = f'class="f-{colour}{halo}{" " if look else ""}{look}" x="{_px(x)}" y="{_px(y)}"'
         end = "" if anchor == "start" else f' text-anchor="{anchor}"'
@@ -66,11 +68,25 @@ class Canvas:
         places = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
         self._elements.append(f'<polygon class="f-{colour}"{faded} points="{places}"/>')
 
-    def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, *, opacity: float = 1) -> None:
-        """A filled rectangle by its upper left corner."""
+    def rectangle(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        colour: Colour,
+        *,
+        opacity: float = 1,
+        hollow: bool = False,
+    ) -> None:
+        """A rectangle by its upper left corner: filled, or a frame within these bounds if hollow."""
+        look = f'class="f-{colour}"'
+        if hollow:
+            x, y, width, height = x + 0.75, y + 0.75, max(width - 1.5, 0.5), height - 1.5
+            look = f'class="f-{PAPER} s-{colour}" stroke-width="1.5"'
         faded = f' opacity="{opacity:g}"' if opacity < 1 else ""
         size = f'width="{_px(width)}" height="{_px(height)}"'
-        self._elements.append(f'<rect class="f-{colour}" x="{_px(x)}" y="{_px(y)}" {size}{faded}/>')
+        self._elements.append(f'<rect {look} x="{_px(x)}" y="{_px(y)}" {size}{faded}/>')
 
     def tip(self, words: str) -> None:
         """What a browser shows where one points at the group that is being drawn."""
@@ -113,19 +129,6 @@ class Canvas:
             "</svg>",
         ]
         return "\n".join(lines) + "\n"
-
-
-def spread_apart(wanted: Sequence[float], top: float, height: float, spacing: float) -> list[float]:
-    """Heights for labels, as near as possible to the wanted ones and at least this far from each other."""
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    places: list[float] = []
-    for index in order:
-        places.append(max(wanted[index], places[-1] + spacing if places else top))
-    room = top + height
-    for back in range(len(places) - 1, -1, -1):
-        places[back] = min(places[back], room)
-        room = places[back] - spacing
-    return [place for _, place in sorted(zip(order, places, strict=True))]
 
 
 def round_step(length: float, most: int) -> float:

@@ -15,7 +15,8 @@ from reports.explorer.page import render
 from reports.facts import numbers
 from reports.facts.run_table import rows
 from reports.facts.two_runs import compare, how_to_read
-from reports.figures.ladder import PAGE, PHONE, drawn
+from reports.figures.chart import PAGE, PHONE
+from reports.figures.ladder import drawn
 from reports.render import render_all
 from tests.browser import Open, Opened, violations
 from tests.reports import recorded, sample

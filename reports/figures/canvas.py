@@ -16,13 +16,15 @@ from reports.figures.style import FONTS, MONOSPACE, ON_PALE, PAPER, THEME, Colou
 
 Anchor = Literal["start", "middle", "end"]
 SHORTEST = 1e-300  # length of an axis: nothing shorter was measured
+NO_FILL = "polyline{fill:none}"
 BASE = f"""\
 text{{font-family:{FONTS};font-size:12px}}
 .mono{{font-family:{MONOSPACE}}}
 .bold{{font-weight:bold}}
 .small{{font-size:11px}}
 .large{{font-size:15px}}
-.halo{{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}}"""
+.halo{{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}}
+{NO_FILL}"""
 
 ON_PALE_RULE = f".f-on-pale{{fill:{ON_PALE}}}"
 
@@ -49,18 +51,16 @@ class Canvas:
         """Words, if any, with their baseline at y; `look` names classes of the style sheet: `bold`, `small`, `mono`."""
         if not words:
             return
-        halo = f" s-{PAPER}" if "halo" in look else ""
-        where = f'class="f-{colour}{halo}{" " if look else ""}{look}" x="{_px(x)}" y="{_px(y)}"'
+        where = f'class="f-{colour}{" " if look else ""}{look}" x="{_px(x)}" y="{_px(y)}"'
         end = "" if anchor == "start" else f' text-anchor="{anchor}"'
         self._elements.append(f"<text {where}{end}>{escape(words)}</text>")
 
     def line(self, points: Sequence[tuple[float, float]], colour: Colour, *, width: float = 1, dash: str = "") -> None:
         """A line through two points or more; `dash` alternates drawn and left-out pixels."""
         places = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
+        thick = f' stroke-width="{width:g}"' if width != 1 else ""
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
-        self._elements.append(
-            f'<polyline class="s-{colour}" fill="none" stroke-width="{width:g}"{dashes} points="{places}"/>'
-        )
+        self._elements.append(f'<polyline class="s-{colour}"{thick}{dashes} points="{places}"/>')
 
     def polygon(self, points: Iterable[tuple[float, float]], colour: Colour, *, opacity: float = 1) -> None:
         """A filled shape."""
@@ -104,7 +104,6 @@ class Canvas:
         role = "group" if is_linked else "img"  # the parts of an image cannot be reached
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="{role}" aria-label={quoteattr(self.title)}>',
-            f"<title>{escape(self.title)}</title>",
             f"<desc>{escape(self.description)}</desc>",
             *self._elements,
             "</svg>",
@@ -146,6 +145,7 @@ def page_rules() -> str:
             f"@media screen and (prefers-color-scheme: dark) {{:root:not([data-theme=light]){{{dark}}}}}",
             f"@media screen {{:root[data-theme=dark]{{{dark}}}}}",
             ON_PALE_RULE,
+            NO_FILL,
             *(f".f-{name}{{fill:var(--{name})}}.s-{name}{{stroke:var(--{name})}}" for name in THEME),
         ]
     )
@@ -154,7 +154,8 @@ def page_rules() -> str:
 def _rules(theme: int) -> str:
     """Rules for the fills and strokes of all colours, in light (0) or dark (1)."""
     colours = {name: values[theme] for name, values in THEME.items()}
-    return "\n".join(f".f-{name}{{fill:{colour}}}.s-{name}{{stroke:{colour}}}" for name, colour in colours.items())
+    rules = [f".f-{name}{{fill:{colour}}}.s-{name}{{stroke:{colour}}}" for name, colour in colours.items()]
+    return "\n".join([*rules, f".halo{{stroke:{colours[PAPER]}}}"])
 
 
 def _px(value: float) -> str:

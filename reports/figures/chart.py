@@ -19,6 +19,7 @@ from reports.figures.style import PIXELS, Colour
 ROOM = 74  # pixels on the left of the least dot, for its label
 BESIDE = 44  # pixels on the right of a dot, for its label
 MOST_TICKS, APART, BESIDE_TICK = 9, 26, 8  # pixels; the last one lies between the numbers of two ticks
+WIDEST_NUMBER = 60  # pixels: with the space around it
 HEAD = 7  # pixels: the length of an arrow's head
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
@@ -143,8 +144,7 @@ def legend(canvas: Canvas, keys: Sequence[Key], top: float) -> None:
     for number, line in enumerate(key_lines(keys, canvas.width)):
         at, middle = float(MARGIN), top + KEY_LINE * (number + 0.5)
         for key in line:
-            with canvas.group(class_="key"):
-                swatch(canvas, key, at, middle)
+            swatch(canvas, key, at, middle)
             canvas.text(at + SWATCH + 6, middle + 4, key.words, "faint", look="small")
             at += _key_width(key)
 
@@ -209,7 +209,8 @@ class Scale:
     def ticks(self) -> list[float]:
         """Round numbers on the scale, at most nine: as fine as there is room for their labels."""
         if not self.is_log:
-            step = round_step(self.high - self.low, MOST_TICKS)
+            most = max(2, min(MOST_TICKS, int(abs(self.end - self.begin) / WIDEST_NUMBER)))
+            step = round_step(self.high - self.low, most)
             every = [step * index for index in range(math.floor(self.low / step), math.ceil(self.high / step) + 1)]
             ticks = [value for value in every if self.holds(value)]
         for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)) if self.is_log else ():

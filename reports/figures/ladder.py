@@ -161,7 +161,8 @@ def _link(
             aria_label=words,
         )
     )
-    canvas.tip(words)
+    if layout.words is not None:  # a telephone cannot point
+        canvas.tip(words)
     top, height = where
     canvas.rectangle(0, top, layout.width, height, "idle", opacity=0)
 

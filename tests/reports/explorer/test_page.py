@@ -398,6 +398,17 @@ def test_no_view_is_wider_than_the_window(largest: Path, open_page: Open) -> Non
             assert opened.ask("document.documentElement.scrollWidth") <= width, (place, width)
 
 
+def test_a_telephone_shows_the_pictures_of_the_ladder_and_of_a_change_without_scrolling(
+    largest: Path, open_page: Open
+) -> None:
+    opened = open_page(largest, "#cublas&all")
+    opened.page.set_viewport_size({"width": 390, "height": 900})
+    for place in ("#cublas", "#/"):
+        opened.go(place)
+        cut = "[...document.querySelectorAll('.drawing.narrow')].filter(one => one.checkVisibility())"
+        assert opened.ask(f"{cut}.map(one => one.scrollWidth <= one.clientWidth)") == [True]
+
+
 @pytest.fixture
 def runs(tmp_path: Path, open_page: Open) -> Opened:
     """The view of two runs, on the page of the sample run, which was also recorded: there `naive` took longer."""

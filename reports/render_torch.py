@@ -12,7 +12,7 @@ from ladder.records.torch_run import FILE, TorchResults, has_record, load
 from reports.facts.torch_comparison import compare_torch_runs
 from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import THRESHOLD, CannotCompareError
-from reports.figures.ladder import FILE as LAYOUT
+from reports.figures.chart import FILE as LAYOUT
 from reports.report_error import ReportError
 from reports.screens.blocks import Figure, Screen
 from reports.screens.torch import check_screen, comparison_screen, run_screen, rung_screen

@@ -24,7 +24,8 @@ from reports.facts.run_table import ALL_DISTURBED, disturbed_mark, heading, name
 from reports.facts.times import step_us
 from reports.facts.two_runs import how_to_read
 from reports.figures.canvas import page_rules
-from reports.figures.ladder import PAGE, PHONE, dots, drawn, headline
+from reports.figures.chart import PAGE, PHONE
+from reports.figures.ladder import dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
 from reports.views.details import details, glossary_section
 from reports.views.run_view import run_view

@@ -15,6 +15,7 @@ from reports.figures import timeline_figure as timeline
 from reports.figures import waterfall
 from reports.views.rung_view import rung_view
 
+WATERFALLS = (waterfall.WIDE, "wide"), (waterfall.PHONE, "narrow")
 MOST_KERNELS = 20  # rows of the table; a library may launch a hundred
 
 
@@ -41,7 +42,9 @@ def rung_html(
         guessed=not rung.is_reference and rung.us and rung.parent_us,
         marks=MARKS,
         least=numbers.ratio(LEAST_CHANGE),
-        change=drawing(waterfall.drawn(results, [rung.change])) if rung.change is not None else None,
+        changes=[drawing(waterfall.drawn(results, [rung.change], layout), look) for layout, look in WATERFALLS]
+        if rung.change is not None
+        else [],
         timelines=drawing(timeline.on_one_clock(clock, results, is_page=True), "timelines") if clock else None,
         has_spans=rung.profiled is not None and bool(rung.profiled.profile.timeline),
         kernels=rung.kernels(MOST_KERNELS),

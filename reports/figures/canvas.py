@@ -16,13 +16,15 @@ from reports.figures.style import FONTS, MONOSPACE, ON_PALE, PAPER, THEME, Colou
 
 Anchor = Literal["start", "middle", "end"]
 SHORTEST = 1e-300  # length of an axis: nothing shorter was measured
+NO_FILL = "polyline{fill:none}"
 BASE = f"""\
 text{{font-family:{FONTS};font-size:12px}}
 .mono{{font-family:{MONOSPACE}}}
 .bold{{font-weight:bold}}
 .small{{font-size:11px}}
 .large{{font-size:15px}}
-.halo{{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}}"""
+.halo{{paint-order:stroke;stroke-width:4px;stroke-linejoin:round}}
+{NO_FILL}"""
 
 ON_PALE_RULE = f".f-on-pale{{fill:{ON_PALE}}}"
 
@@ -46,19 +48,19 @@ class Canvas:
     def text(
         self, x: float, y: float, words: str, colour: Colour = "ink", *, anchor: Anchor = "start", look: str = ""
     ) -> None:
-        """Words with their baseline at y; `look` names classes of the style sheet: `bold`, `small`, `mono`, `halo`."""
-        halo = f" s-{PAPER}" if "halo" in look else ""
-        where = f'class="f-{colour}{halo}{" " if look else ""}{look}" x="{_px(x)}" y="{_px(y)}"'
+        """Words, if any, with their baseline at y; `look` names classes of the style sheet: `bold`, `small`, `mono`."""
+        if not words:
+            return
+        where = f'class="f-{colour}{" " if look else ""}{look}" x="{_px(x)}" y="{_px(y)}"'
         end = "" if anchor == "start" else f' text-anchor="{anchor}"'
         self._elements.append(f"<text {where}{end}>{escape(words)}</text>")
 
     def line(self, points: Sequence[tuple[float, float]], colour: Colour, *, width: float = 1, dash: str = "") -> None:
         """A line through two points or more; `dash` alternates drawn and left-out pixels."""
         places = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
+        thick = f' stroke-width="{width:g}"' if width != 1 else ""
         dashes = f' stroke-dasharray="{dash}"' if dash else ""
-        self._elements.append(
-            f'<polyline class="s-{colour}" fill="none" stroke-width="{width:g}"{dashes} points="{places}"/>'
-        )
+        self._elements.append(f'<polyline class="s-{colour}"{thick}{dashes} points="{places}"/>')
 
     def polygon(self, points: Iterable[tuple[float, float]], colour: Colour, *, opacity: float = 1) -> None:
         """A filled shape."""
@@ -66,11 +68,25 @@ class Canvas:
         places = " ".join(f"{_px(x)},{_px(y)}" for x, y in points)
         self._elements.append(f'<polygon class="f-{colour}"{faded} points="{places}"/>')
 
-    def rectangle(self, x: float, y: float, width: float, height: float, colour: Colour, *, opacity: float = 1) -> None:
-        """A filled rectangle by its upper left corner."""
+    def rectangle(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        colour: Colour,
+        *,
+        opacity: float = 1,
+        hollow: bool = False,
+    ) -> None:
+        """A rectangle by its upper left corner: filled, or a frame within these bounds if hollow."""
+        look = f'class="f-{colour}"'
+        if hollow:
+            x, y, width, height = x + 0.75, y + 0.75, max(width - 1.5, 0.5), height - 1.5
+            look = f'class="f-{PAPER} s-{colour}" stroke-width="1.5"'
         faded = f' opacity="{opacity:g}"' if opacity < 1 else ""
         size = f'width="{_px(width)}" height="{_px(height)}"'
-        self._elements.append(f'<rect class="f-{colour}" x="{_px(x)}" y="{_px(y)}" {size}{faded}/>')
+        self._elements.append(f'<rect {look} x="{_px(x)}" y="{_px(y)}" {size}{faded}/>')
 
     def tip(self, words: str) -> None:
         """What a browser shows where one points at the group that is being drawn."""
@@ -88,7 +104,6 @@ class Canvas:
         role = "group" if is_linked else "img"  # the parts of an image cannot be reached
         lines = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="{role}" aria-label={quoteattr(self.title)}>',
-            f"<title>{escape(self.title)}</title>",
             f"<desc>{escape(self.description)}</desc>",
             *self._elements,
             "</svg>",
@@ -115,19 +130,6 @@ class Canvas:
         return "\n".join(lines) + "\n"
 
 
-def spread_apart(wanted: Sequence[float], top: float, height: float, spacing: float) -> list[float]:
-    """Heights for labels, as near as possible to the wanted ones and at least this far from each other."""
-    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
-    places: list[float] = []
-    for index in order:
-        places.append(max(wanted[index], places[-1] + spacing if places else top))
-    room = top + height
-    for back in range(len(places) - 1, -1, -1):
-        places[back] = min(places[back], room)
-        room = places[back] - spacing
-    return [place for _, place in sorted(zip(order, places, strict=True))]
-
-
 def round_step(length: float, most: int) -> float:
     """The least of the steps 1, 2, 5, 10, ... of which fewer than `most` fit into this length of an axis."""
     power = math.floor(math.log10(max(length, SHORTEST) / most))
@@ -143,6 +145,7 @@ def page_rules() -> str:
             f"@media screen and (prefers-color-scheme: dark) {{:root:not([data-theme=light]){{{dark}}}}}",
             f"@media screen {{:root[data-theme=dark]{{{dark}}}}}",
             ON_PALE_RULE,
+            NO_FILL,
             *(f".f-{name}{{fill:var(--{name})}}.s-{name}{{stroke:var(--{name})}}" for name in THEME),
         ]
     )
@@ -151,7 +154,8 @@ def page_rules() -> str:
 def _rules(theme: int) -> str:
     """Rules for the fills and strokes of all colours, in light (0) or dark (1)."""
     colours = {name: values[theme] for name, values in THEME.items()}
-    return "\n".join(f".f-{name}{{fill:{colour}}}.s-{name}{{stroke:{colour}}}" for name, colour in colours.items())
+    rules = [f".f-{name}{{fill:{colour}}}.s-{name}{{stroke:{colour}}}" for name, colour in colours.items()]
+    return "\n".join([*rules, f".halo{{stroke:{colours[PAPER]}}}"])
 
 
 def _px(value: float) -> str:

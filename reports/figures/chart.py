@@ -1,4 +1,4 @@
-"""A chart with a log axis: its scale and ticks, rows of dots with a spread and an arrow, and labels beside them.
+"""The parts of a chart: headings, scales with ticks, legends, rows of dots with an arrow, and labels beside them.
 
 Figures are made of these parts; none of them knows what is measured.
 """
@@ -6,79 +6,250 @@ Figures are made of these parts; none of them knows what is measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 from ladder.records.run import Spread
-from reports.figures.canvas import Canvas
-from reports.figures.style import Colour
+from reports.figures.canvas import Canvas, round_step
+from reports.figures.style import PIXELS, Colour
 
 ROOM = 74  # pixels on the left of the least dot, for its label
 BESIDE = 44  # pixels on the right of a dot, for its label
-MOST_TICKS, APART = 9, 26  # pixels
-LETTER = 3.3  # pixels: half the mean width of a letter below the axis, and some of the gap between two numbers
+MOST_TICKS, APART, BESIDE_TICK = 9, 26, 8  # pixels; the last one lies between the numbers of two ticks
+WIDEST_NUMBER = 60  # pixels: with the space around it
 HEAD = 7  # pixels: the length of an arrow's head
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
-FARTHEST_TICK = 9  # powers of ten
+POWERS = range(-12, 10)  # of ten: the ticks of a log scale
+MARGIN, LINE, KEY_LINE, SWATCH = 12, 17, 18, 11  # pixels: beside text, a line of text, a line of a legend, a swatch
+SECOND_LINE, SECOND_ON_PHONE = 10, 16  # pixels that a row grows by, for its speedup
+SIZES = {"small": 11, "large": 15}
+WIDE_LETTERS, NARROW_LETTERS = frozenset("mwMW_%@…▸"), frozenset(" .,:;'|!ijlftr()[]-I")
+Shape = Literal["bar", "frame", "dot", "ring", "line"]
 
 
 @dataclass(frozen=True)
-class LogAxis:
-    """A log axis of values between two pixels."""
+class ChartLayout:
+    """The places of a chart of rows in pixels, and what it shows."""
 
-    left: float
-    right: float
-    low: float  # the logarithms of the values at these pixels
+    width: float
+    left: float  # where the axis begins
+    right: float  # where it ends
+    words: float | None  # where the words on its right begin; None: each name stands above its row, without words
+    top: float
+    row: float  # the height of a row that names no parent
+    is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
+    has_references: bool = True  # above the rungs
+    page: str = ""  # the address of that page, unless the picture is in it
+
+
+FILE = ChartLayout(PIXELS, 160, 530, 542, top=84, row=22)
+PAGE = ChartLayout(1000, 168, 650, 668, top=36, row=25, is_page=True)
+PHONE = ChartLayout(344, 8, 336, None, top=36, row=42, is_page=True)
+
+
+def text_width(words: str, look: str = "") -> float:
+    """The most pixels that a text of this look takes."""
+    size = next((pixels for name, pixels in SIZES.items() if name in look), 12)
+    if "mono" in look:
+        return 0.61 * size * len(words)
+    ems = sum(
+        1.0 if letter in WIDE_LETTERS else 0.42 if letter in NARROW_LETTERS else 0.78 if letter.isupper() else 0.64
+        for letter in words
+    )
+    return ems * size * (1.1 if "bold" in look else 1.0)
+
+
+def folded(words: str, width: float, look: str = "") -> list[str]:
+    """A text as one line, or as several that are no wider than this."""
+    lines = [""]
+    for word in words.split(" "):
+        longer = f"{lines[-1]} {word}".strip()
+        if lines[-1] and text_width(longer, look) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
+def draw_lines(canvas: Canvas, lines: Sequence[str], top: float, colour: Colour = "faint", look: str = "small") -> None:
+    """Lines of text, the first with its baseline at `top`."""
+    for index, line in enumerate(lines):
+        canvas.text(MARGIN, top + LINE * index, line, colour, look=look)
+
+
+@dataclass(frozen=True)
+class Heading:
+    """The title of a figure and, below it, its subject; both are folded to its width."""
+
+    title: str
+    subject: str
+    width: float = PIXELS
+    look: str = "bold large"
+    colour: Colour = "ink"
+
+    @property
+    def titles(self) -> list[str]:
+        """The title by lines."""
+        return folded(self.title, self.width - 2 * MARGIN, self.look)
+
+    @property
+    def subjects(self) -> list[str]:
+        """The subject by lines."""
+        return folded(self.subject, self.width - 2 * MARGIN)
+
+    @property
+    def bottom(self) -> float:
+        """The pixel where the heading ends: 48 if all is on one line."""
+        return 14 + LINE * (len(self.titles) + len(self.subjects))
+
+    def draw(self, canvas: Canvas) -> None:
+        """Write both at the top of a figure."""
+        draw_lines(canvas, self.titles, 24, self.colour, self.look)
+        draw_lines(canvas, self.subjects, 25 + LINE * len(self.titles), look="")
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend: a swatch of its colour, and what the colour means."""
+
+    words: str
+    colour: Colour
+    opacity: float = 1.0
+    shape: Shape = "bar"
+
+
+def key_lines(keys: Sequence[Key], width: float = PIXELS) -> list[list[Key]]:
+    """The entries of a legend by lines that fit a figure of this width."""
+    lines: list[list[Key]] = []
+    room = 0.0
+    for key in keys:
+        if not lines or room < _key_width(key):
+            lines.append([])
+            room = width - MARGIN
+        lines[-1].append(key)
+        room -= _key_width(key)
+    return lines
+
+
+def _key_width(key: Key) -> float:
+    return text_width(key.words, "small") + SWATCH + 22
+
+
+def legend(canvas: Canvas, keys: Sequence[Key], top: float) -> None:
+    """The entries with their swatches, from the pixel `top` on: `KEY_LINE` for each of `key_lines`."""
+    for number, line in enumerate(key_lines(keys, canvas.width)):
+        at, middle = float(MARGIN), top + KEY_LINE * (number + 0.5)
+        for key in line:
+            swatch(canvas, key, at, middle)
+            canvas.text(at + SWATCH + 6, middle + 4, key.words, "faint", look="small")
+            at += _key_width(key)
+
+
+def swatch(canvas: Canvas, key: Key, left: float, middle: float) -> None:
+    """The sample of a colour, as wide as `SWATCH`."""
+    if key.shape in ("dot", "ring"):
+        canvas.dot(left + SWATCH / 2, middle, RADIUS, key.colour, hollow=key.shape == "ring")
+    elif key.shape == "line":
+        canvas.line([(left, middle), (left + SWATCH, middle)], key.colour, width=2)
+    else:
+        box = (left, middle - SWATCH / 2, SWATCH, SWATCH)
+        canvas.rectangle(*box, key.colour, opacity=key.opacity, hollow=key.shape == "frame")
+
+
+def number(value: float) -> str:
+    """The number of a tick: `1,000`."""
+    return f"{value:,g}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """From values to pixels between two places, in proportion to the values or to their logarithms."""
+
+    begin: float  # the pixel of the least value
+    end: float
+    low: float  # the values at these pixels, as logarithms if `is_log`
     high: float
+    is_log: bool = True
+    words: Callable[[float], str] = number  # of a tick
 
     @classmethod
-    def of(cls, values: Sequence[float], left: float, right: float, room: float) -> LogAxis:
-        """An axis that shows all these values, with so many pixels left of the least."""
+    def log(cls, values: Sequence[float], begin: float, end: float, words: Callable[[float], str] = number) -> Scale:
+        """A log scale from the least to the greatest of these values."""
+        return cls(begin, end, math.log(min(values)), math.log(max(values)), words=words)
+
+    @classmethod
+    def linear(cls, values: Sequence[float], begin: float, end: float) -> Scale:
+        """A linear scale from the least to the greatest of these values."""
+        return cls(begin, end, min(values), max(values), is_log=False)
+
+    @classmethod
+    def with_room(cls, values: Sequence[float], begin: float, end: float, room: float) -> Scale:
+        """A log scale that shows all these values, with so many pixels left of the least."""
         low, high = math.log(min(values)), math.log(max(values) * 1.12)
-        share = room / (right - left)
-        return cls(left, right, low - (high - low) * share / (1 - share), high)
+        share = room / (end - begin)
+        return cls(begin, end, low - (high - low) * share / (1 - share), high)
 
     def place(self, value: float) -> float:
         """The pixel of a value."""
-        return self.left + (math.log(value) - self.low) / (self.high - self.low) * (self.right - self.left)
+        at = math.log(value) if self.is_log else value
+        return self.begin + (at - self.low) / (self.high - self.low) * (self.end - self.begin)
+
+    def holds(self, value: float) -> bool:
+        """Whether a value lies on the scale; rounding is forgiven."""
+        return min(self.begin, self.end) - 0.1 <= self.place(value) <= max(self.begin, self.end) + 0.1
 
     def within(self, value: float) -> float:
-        """The pixel of a value, at the axis's end for one beyond it."""
-        return max(self.left, min(self.place(value), self.right))
+        """The pixel of a value, at the scale's end for one beyond it."""
+        return max(min(self.begin, self.end), min(self.place(value), max(self.begin, self.end)))
 
     def ticks(self) -> list[float]:
-        """Round numbers on the axis, at most nine: as fine as there is room for their labels."""
-        for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)):
-            values = [factor * 10.0**power for power in range(-3, FARTHEST_TICK) for factor in factors]
-            ticks = [value for value in values if self.left <= self.place(value) <= self.right]
+        """Round numbers on the scale, at most nine: as fine as there is room for their labels."""
+        if not self.is_log:
+            most = max(2, min(MOST_TICKS, int(abs(self.end - self.begin) / WIDEST_NUMBER)))
+            step = round_step(self.high - self.low, most)
+            every = [step * index for index in range(math.floor(self.low / step), math.ceil(self.high / step) + 1)]
+            ticks = [value for value in every if self.holds(value)]
+        for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)) if self.is_log else ():
+            values = [factor * 10.0**power for power in POWERS for factor in factors]
+            ticks = [value for value in values if self.holds(value)]
             if len(ticks) <= MOST_TICKS and self._has_room(ticks):
                 break
-        while not self._has_room(ticks):
+        while not self._has_room(ticks) or len(ticks) > MOST_TICKS:
             ticks = ticks[::2]
         return ticks
 
     def _has_room(self, ticks: Sequence[float]) -> bool:
-        """Whether no label comes too near to the next one."""
+        """Whether no label comes too near to the next one, wherever on the figure the axis lies."""
+        widths = [text_width(self.words(value), "small") for value in ticks]
         return all(
-            self.place(later) - self.place(earlier) >= max(APART, LETTER * len(f"{earlier:,g}{later:,g}"))
-            for earlier, later in pairwise(ticks)
+            abs(self.place(later) - self.place(earlier)) >= max(APART, sum(pair) / 2 + BESIDE_TICK)
+            for (earlier, later), pair in zip(pairwise(ticks), pairwise(widths), strict=True)
         )
 
-    def draw(self, canvas: Canvas, top: float, bottom: float) -> None:
-        """The grid from top to bottom, and the axis with its numbers below it."""
+    def draw_below(self, canvas: Canvas, top: float, bottom: float) -> None:
+        """The grid from top to bottom, and a horizontal axis with its numbers below it."""
         for value in self.ticks():
-            canvas.line([(self.place(value), top), (self.place(value), bottom)], "grid")
-            words = f"{value:,g}"
-            middle = min(self.place(value), canvas.width - LETTER * len(words))
+            at, words = self.place(value), self.words(value)
+            canvas.line([(at, top), (at, bottom)], "grid")
+            middle = min(at, canvas.width - text_width(words, "small") / 2 - 2)
             canvas.text(middle, bottom + 16, words, "faint", anchor="middle", look="small")
-        canvas.line([(self.left, bottom), (self.right, bottom)], "faint")
+        canvas.line([(self.begin, bottom), (self.end, bottom)], "faint")
+
+    def draw_beside(self, canvas: Canvas, left: float, right: float) -> None:
+        """The grid from left to right, and the numbers of a vertical axis on its left."""
+        for value in self.ticks():
+            at = self.place(value)
+            canvas.line([(left, at), (right, at)], "grid")
+            canvas.text(left - 7, at + 4, self.words(value), "faint", anchor="end", look="small")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A row of a chart: a dot with its spread, and an arrow from the value that it is compared with."""
+    """A dot with its spread, and an arrow from the value that it is compared with."""
 
     value: Spread
     start: float | None  # where the arrow begins
@@ -87,12 +258,47 @@ class Mark:
     is_hollow: bool = False
 
 
-def draw_mark(canvas: Canvas, mark: Mark, middle: float, axis: LogAxis) -> tuple[float, float]:
-    """Draw a row, and return the pixels between which no label may stand."""
-    at, begin, end = (axis.place(value) for value in (mark.value.median, mark.value.min, mark.value.max))
+@dataclass(frozen=True)
+class Row:
+    """A row of a chart: a name, a mark with its value, the speedup with the name of the parent, and more words."""
+
+    name: str
+    value: str
+    mark: Mark
+    speedup: str
+    words: str
+
+    def height(self, layout: ChartLayout) -> float:
+        """Pixels: higher if it has a speedup."""
+        second = SECOND_LINE if layout.words is not None else SECOND_ON_PHONE
+        return layout.row + (second if self.speedup else 0)
+
+    def draw(self, canvas: Canvas, top: float, scale: Scale, layout: ChartLayout) -> None:
+        """Draw the row below `top`; on a page, what was measured is one group."""
+        middle = top + self.height(layout) / 2
+        measured = canvas.group(class_="measured") if layout.is_page else nullcontext()
+        if layout.words is None:
+            canvas.text(layout.left, top + 15, self.name, look="mono halo")
+            with measured:
+                draw_mark(canvas, self.mark, top + 29, scale)
+                canvas.text(layout.right, top + 15, self.value, anchor="end", look="bold halo")
+                canvas.text(layout.left, top + 47, self.speedup, "faint", look="small halo")
+            return
+        canvas.text(layout.left - 14, middle + 4, self.name, anchor="end", look="mono")
+        aside = 6.5 if self.speedup and self.words else 0.0
+        with measured:
+            covered = draw_mark(canvas, self.mark, middle, scale)
+            draw_label(canvas, self.value, middle, scale.place(self.mark.value.median), covered, layout.words)
+            canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
+        canvas.text(layout.words, middle + 4 + aside, self.words, "faint", look="small")
+
+
+def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[float, float]:
+    """Draw a dot with its arrow, and return the pixels between which no label may stand."""
+    at, begin, end = (scale.place(value) for value in (mark.value.median, mark.value.min, mark.value.max))
     reach = [begin, at - RADIUS, end, at + RADIUS]
     if mark.start is not None:
-        start = axis.within(mark.start)
+        start = scale.within(mark.start)
         arrow(canvas, start, at, middle, mark.colour, is_noise=mark.is_noise)
         reach.append(start)
     if max(at - begin, end - at) > HIDDEN:
@@ -121,3 +327,16 @@ def arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colou
     tip = end - way * 5
     if not is_noise and abs(tip - start) > HEAD:
         canvas.polygon([(tip, middle), (tip - way * HEAD, middle - 4), (tip - way * HEAD, middle + 4)], colour)
+
+
+def spread_apart(wanted: Sequence[float], top: float, height: float, spacing: float) -> list[float]:
+    """Heights for labels, as near as possible to the wanted ones and at least this far from each other."""
+    order = sorted(range(len(wanted)), key=lambda index: wanted[index])
+    places: list[float] = []
+    for index in order:
+        places.append(max(wanted[index], places[-1] + spacing if places else top))
+    room = top + height
+    for back in range(len(places) - 1, -1, -1):
+        places[back] = min(places[back], room)
+        room = places[back] - spacing
+    return [place for _, place in sorted(zip(order, places, strict=True))]

@@ -5,8 +5,8 @@ Above the rungs, a hollow dot a reference: the times of PyTorch and JAX that a r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
 from urllib.parse import quote
@@ -18,11 +18,22 @@ from reports.facts.baselines import Lead, host_times, lead, overall_winner, rati
 from reports.facts.grouped import grouped
 from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words, regime
+from reports.facts.ratios import Ratio
 from reports.facts.run_table import MARKS, disturbed_mark, name_of
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import BESIDE, ROOM, LogAxis, Mark, draw_label, draw_mark
-from reports.figures.style import PIXELS, Colour, subject
+from reports.figures.chart import (
+    BESIDE,
+    FILE,
+    ROOM,
+    ChartLayout,
+    Heading,
+    Mark,
+    Row,
+    Scale,
+    text_width,
+)
+from reports.figures.style import Colour, subject
 
 FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the axis
 HEADING, BOTTOM = 30, 62  # pixels
@@ -37,26 +48,6 @@ COLOURS: dict[Regime | None, Colour] = {
 
 
 @dataclass(frozen=True)
-class LadderLayout:
-    """The picture's places in pixels, and what it shows."""
-
-    width: float
-    left: float  # where the axis begins
-    right: float  # where it ends
-    words: float | None  # where the words on its right begin; None: each name stands above its rung, without words
-    top: float
-    row: float  # the height of a rung
-    is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
-    has_references: bool = True  # above the rungs
-    page: str = ""  # the address of that page, unless the picture is in it
-
-
-FILE = LadderLayout(PIXELS, 160, 530, 542, top=84, row=22)
-PAGE = LadderLayout(1000, 168, 650, 668, top=36, row=25, is_page=True)
-PHONE = LadderLayout(344, 8, 336, None, top=36, row=42, is_page=True)
-
-
-@dataclass(frozen=True)
 class Dot:
     """A timed stage, its spread in us/step, and its parent's if that was timed too."""
 
@@ -64,7 +55,20 @@ class Dot:
     step_us: Spread
     parent_us: Spread | None
     regime: Regime | None  # None for a reference
-    is_noise: bool  # the difference from the parent is within the noise
+    over_parent: Ratio | None
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the difference from the parent is within the noise."""
+        return self.over_parent is not None and self.over_parent.is_noise
+
+    def row(self) -> Row:
+        """The stage as a row of the chart."""
+        time = numbers.microseconds(self.step_us.median) + disturbed_mark(self.stage)
+        start = self.parent_us.median if self.parent_us is not None else None
+        mark = Mark(self.step_us, start, COLOURS[self.regime], is_noise=self.is_noise, is_hollow=self.regime is None)
+        speedup = self.over_parent.over(self.stage.below or "") if self.over_parent is not None else ""
+        return Row(name_of(self.stage), time, mark, speedup, _words(self))
 
 
 def dots(results: Results, *, is_page: bool = False) -> list[Dot]:
@@ -88,44 +92,47 @@ def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
     dots = []
     for stage in shown:
         parent = stages.get(stage.below or "")
-        factor, own = ratio(parent, stage), step_us(stage)
+        own = step_us(stage)
         if own is not None and own.min > 0:  # a log axis has no zero
             kind = regime(stage) if stage.group != "reference" else None
-            dots.append(Dot(stage, own, step_us(parent), kind, factor is not None and factor.is_noise))
+            dots.append(Dot(stage, own, step_us(parent), kind, ratio(parent, stage)))
     return dots
 
 
-def drawn(results: Results, layout: LadderLayout = FILE) -> Canvas:
+def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     """The picture in a layout; at least one stage must have a time."""
     shown = dots(results, is_page=layout.is_page)
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
     lines = _reference_lines(results, shown, layout)
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0))
     groups = [(name, list(members)) for name, members in groupby(every, key=lambda dot: dot.regime)]
-    bottom = layout.top + sum(HEADING + layout.row * len(members) for _, members in groups)
+    rows = {dot.stage.name: dot.row() for dot in every}
+    bottom = layout.top + HEADING * len(groups) + sum(row.height(layout) for row in rows.values())
     title, description = headline(shown), _description(results, every)
     # A page explains the marks of disturbed times in its own words.
     has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in every)
     height = bottom + BOTTOM + LABEL * has_marks
     canvas = Canvas(layout.width, height, f"{title}: {subject(results)}", description)
-    axis = _axis([end for dot in every for end in (dot.step_us.min, dot.step_us.max)], layout)
+    room = ROOM if layout.words else BESIDE / 2  # for the fastest rung's time on its left
+    ends = [end for dot in every for end in (dot.step_us.min, dot.step_us.max)]
+    axis = Scale.with_room(ends, layout.left, layout.right, room)
     if not layout.is_page:
-        canvas.text(12, 24, title, look="bold large")
-        canvas.text(12, 44, subject(results), "faint")
-    axis.draw(canvas, layout.top - 6, bottom)
+        Heading(title, subject(results)).draw(canvas)
+    axis.draw_below(canvas, layout.top - 6, bottom)
     for index, (winner, words) in enumerate(lines):
         above = layout.top - 14 - LABEL * (len(lines) - 1 - index)
-        _reference_line(canvas, winner, words, axis.place, (above, bottom), layout, DASHES[index % len(DASHES)])
+        _reference_line(canvas, winner, words, axis, (above, bottom), layout, DASHES[index % len(DASHES)])
     top = float(layout.top)
     for name, members in groups:
         canvas.text(layout.left, top + 19, HEADINGS[name] if name else REFERENCES, COLOURS[name], look="bold halo")
         top += HEADING
         for dot in members:
             with ExitStack() as within:
+                row = rows[dot.stage.name]
                 if layout.is_page and dot in shown:
-                    _link(canvas, within, dot, results, top, layout)
-                _draw_rung(canvas, dot, top + layout.row / 2, axis, layout)
-            top += layout.row
+                    _link(canvas, within, dot, results, (top, row.height(layout)), layout)
+                row.draw(canvas, top, axis, layout)
+            top += row.height(layout)
     canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
     caption = " ".join(_caption(results, every, layout))
     canvas.text(layout.left if layout.is_page else 12, bottom + 52, caption, "faint", look="small")
@@ -134,8 +141,10 @@ def drawn(results: Results, layout: LadderLayout = FILE) -> Canvas:
     return canvas
 
 
-def _link(canvas: Canvas, within: ExitStack, dot: Dot, results: Results, top: float, layout: LadderLayout) -> None:
-    """Begin a link to the rung's place on the page, with a rectangle that shows where it can be clicked.
+def _link(
+    canvas: Canvas, within: ExitStack, dot: Dot, results: Results, where: tuple[float, float], layout: ChartLayout
+) -> None:
+    """Begin a link to the rung's place on the page, with a rectangle by its top and height that can be clicked.
 
     Its words name the reference that this rung is compared with, which another rung's class of precision may not have.
     """
@@ -152,8 +161,10 @@ def _link(canvas: Canvas, within: ExitStack, dot: Dot, results: Results, top: fl
             aria_label=words,
         )
     )
-    canvas.tip(words)
-    canvas.rectangle(0, top, layout.width, layout.row, "idle", opacity=0)
+    if layout.words is not None:  # a telephone cannot point
+        canvas.tip(words)
+    top, height = where
+    canvas.rectangle(0, top, layout.width, height, "idle", opacity=0)
 
 
 def headline(shown: Sequence[Dot]) -> str:
@@ -178,12 +189,7 @@ def _description(results: Results, shown: Sequence[Dot]) -> str:
     return f"Microseconds a training step: {', '.join(times)}.{line}"
 
 
-def _axis(values: Sequence[float], layout: LadderLayout) -> LogAxis:
-    """The axis of us/step, with room for the fastest rung's time on its left."""
-    return LogAxis.of(values, layout.left, layout.right, ROOM if layout.words else BESIDE / 2)
-
-
-def _reference_lines(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> list[tuple[Lead, str]]:
+def _reference_lines(results: Results, shown: Sequence[Dot], layout: ChartLayout) -> list[tuple[Lead, str]]:
     """Each reference that a shown rung's lead is taken over.
 
     With each, its words; those of several say for which precisions they count.
@@ -195,7 +201,7 @@ def _reference_lines(results: Results, shown: Sequence[Dot], layout: LadderLayou
     return [(alike[0], _reference_words(alike, layout, is_alone=len(groups) == 1)) for alike in groups]
 
 
-def _reference_words(alike: Sequence[Lead], layout: LadderLayout, *, is_alone: bool) -> str:
+def _reference_words(alike: Sequence[Lead], layout: ChartLayout, *, is_alone: bool) -> str:
     used = alike[0]
     rungs = "" if is_alone else f" for {numbers.listing(dict.fromkeys(lead.precision for lead in alike))}"
     if not layout.words:
@@ -208,41 +214,21 @@ def _reference_line(
     canvas: Canvas,
     winner: Lead,
     words: str,
-    place: Callable[[float], float],
+    axis: Scale,
     ends: tuple[float, float],
-    layout: LadderLayout,
+    layout: ChartLayout,
     dash: str,
 ) -> None:
     """A dashed line at a reference's time, from its words down to the axis."""
-    at, (above, bottom) = place(winner.reference_us), ends
-    if not layout.left <= at <= layout.right:
+    at, (above, bottom) = axis.place(winner.reference_us), ends
+    if not axis.holds(winner.reference_us):
         words += f" ({'left' if at < layout.left else 'right'} of the axis)"
         canvas.text((layout.left + layout.right) / 2, above, words, "reference", anchor="middle")
         return
     canvas.line([(at, above + 6), (at, bottom)], "reference", width=1.5, dash=dash)
-    half = 3.4 * len(words)
+    half = text_width(words) / 2
     middle = max(12 + half, min(at, layout.width - 12 - half))
     canvas.text(middle, above, words, "reference", anchor="middle", look="halo")
-
-
-def _draw_rung(canvas: Canvas, dot: Dot, middle: float, axis: LogAxis, layout: LadderLayout) -> None:
-    """A rung: name, arrow, spread, dot, time and words."""
-    time = numbers.microseconds(dot.step_us.median) + disturbed_mark(dot.stage)
-    if layout.words is None:
-        canvas.text(layout.left, middle - 6, name_of(dot.stage), look="mono halo")
-        middle += 8
-    else:
-        canvas.text(layout.left - 14, middle + 4, name_of(dot.stage), anchor="end", look="mono")
-    with canvas.group(class_="measured") if layout.is_page else nullcontext():
-        start = dot.parent_us.median if dot.parent_us is not None else None
-        mark = Mark(dot.step_us, start, COLOURS[dot.regime], is_noise=dot.is_noise, is_hollow=dot.regime is None)
-        covered = draw_mark(canvas, mark, middle, axis)
-        if layout.words is None:
-            canvas.text(layout.right, middle - 14, time, anchor="end", look="bold halo")
-        else:
-            draw_label(canvas, time, middle, axis.place(dot.step_us.median), covered, layout.words)
-    if layout.words is not None:
-        canvas.text(layout.words, middle + 4, _words(dot), "faint", look="small")
 
 
 def _words(dot: Dot) -> str:
@@ -254,7 +240,7 @@ def _words(dot: Dot) -> str:
     return f"{change_in_words(dot.stage)[: MOST_LETTERS - len(aside)]}{aside}"
 
 
-def _caption(results: Results, shown: Sequence[Dot], layout: LadderLayout) -> Iterator[str]:
+def _caption(results: Results, shown: Sequence[Dot], layout: ChartLayout) -> Iterator[str]:
     """How to read the picture, and how many rungs it leaves out."""
     rungs = [dot for dot in shown if dot.regime]
     if not rungs:

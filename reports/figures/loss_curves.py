@@ -19,7 +19,8 @@ from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances, seed_distances
 from reports.facts.run_table import name_of
-from reports.figures.canvas import Canvas, round_step, spread_apart
+from reports.figures.canvas import Canvas, round_step
+from reports.figures.chart import spread_apart
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right

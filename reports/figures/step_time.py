@@ -17,7 +17,8 @@ from reports.facts.provenance import gpus_name
 from reports.facts.run_table import dataset_name, name_of
 from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
-from reports.figures.canvas import Canvas, spread_apart
+from reports.figures.canvas import Canvas
+from reports.figures.chart import spread_apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, Colour
 

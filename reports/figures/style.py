@@ -19,10 +19,10 @@ MONOSPACE = "'DejaVu Sans Mono',Menlo,Consolas,monospace"
 Colour = Literal[
     "paper", "ink", "faint", "grid", "idle", "step",
     "host", "wait", "kernels", "queued", "copy", "one-kernel",
-    "gemm", "layer", "softmax", "update", "other", "reference", "limit", "on-pale",
+    "gemm", "layer", "softmax", "update", "other", "rest", "reference", "limit", "on-pale",
 ]  # fmt: skip
 PAPER: Colour = "paper"
-# The value of each colour on a light and on a dark page; hues of Okabe and Ito, which differ for the colour-blind.
+# The value of each colour on a light and on a dark page; the colour-blind can tell those of kernels and parts apart.
 THEME: dict[Colour, tuple[str, str]] = {
     "paper": ("#ffffff", "#0d1117"),
     "ink": ("#222222", "#e6edf3"),
@@ -31,16 +31,17 @@ THEME: dict[Colour, tuple[str, str]] = {
     "idle": ("#efefef", "#20262e"),  # a device without work
     "step": ("#c3ccd6", "#4b5663"),  # a whole step
     "host": ("#c47f00", "#e8a33d"),  # the host launches: a call, a part of a step, a rung that launches every kernel
-    "wait": ("#d55e00", "#f0743e"),  # the host waits for the GPU
+    "wait": ("#bb4306", "#e8784a"),  # the host waits for the GPU
     "kernels": ("#44688c", "#86aed6"),  # kernels of any kind, and the rungs whose graph launches them
-    "queued": ("#7393b3", "#5f7f9f"),  # the GPU between two queued kernels
-    "copy": ("#3d3d3d", "#c0c0c0"),
-    "one-kernel": ("#6a3d9a", "#b48ae0"),  # several operations in one kernel, up to a whole epoch
+    "queued": ("#5395c0", "#5f7f9f"),  # the GPU between two queued kernels
+    "copy": ("#3d3d3d", "#b4b4b4"),
+    "one-kernel": ("#6a1d79", "#cd94ff"),  # several operations in one kernel, up to a whole epoch
     "gemm": ("#0072b2", "#3ba3e0"),
-    "layer": ("#56b4e9", "#9fd6f5"),
-    "softmax": ("#cc79a7", "#e3a0c5"),
-    "update": ("#009e73", "#34c79c"),
-    "other": ("#9a9a9a", "#7d858e"),
+    "layer": ("#56b4e9", "#81dbff"),
+    "softmax": ("#c080a3", "#e5b7d6"),
+    "update": ("#009e73", "#11a572"),
+    "other": ("#a2a796", "#7d858e"),
+    "rest": ("#c9b27c", "#80693a"),  # what no named part of a step explains
     "reference": ("#858585", "#8b949e"),  # code that is not a rung
     "limit": ("#b3261e", "#ff7b72"),  # a limit that verification sets
 }

@@ -39,7 +39,7 @@ LEGEND: dict[Kind, str] = {
 }
 MANY, IDLE = "many steps in one kernel", "idle; host: own code"
 WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
-DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy")  # kinds whose colours need light text on a light page
+DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "wait")  # kinds whose colours need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps
 LETTER, WIDE_LETTER = 6.6, 7.3  # pixels: of small text, and of text in capitals or in monospace
 LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis of one or two stages

@@ -9,13 +9,11 @@ from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
-from reports.figures.chart import BESIDE, ROOM, LogAxis, Mark, draw_mark
-from reports.figures.ladder import LadderLayout
+from reports.figures.chart import BESIDE, MARGIN, ROOM, ChartLayout, Heading, Key, Mark, Row, Scale, swatch
 from reports.figures.style import Colour
 
 HEADING, BOTTOM = 30, 62  # pixels
-ROW, PHONE_ROW = 36, 58  # pixels: the height of a rung with two lines of words, and below its name
-KEY = 7  # pixels between a heading and the dot of its colour
+KEY = 20  # pixels from the dot of a heading's colour to its words
 AXIS = "microseconds per step, log scale (left is faster)"
 CAPTION = "Arrow: from the parent, dotted within noise. Band: fastest to slowest run."
 PHONE_CAPTION = "Arrow: from the parent, dotted in noise. Band: runs."
@@ -62,67 +60,44 @@ def _median_us(row: TorchRow) -> float:
     return row.step_us.median
 
 
-def torch_ladder(results: TorchResults, layout: LadderLayout) -> Canvas:
+def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     """The picture in a layout; at least one rung must have a time."""
-    rows = shown(results)
-    height = ROW if layout.words is not None else PHONE_ROW
-    groups = [(name, list(members)) for name, members in groupby(rows, key=_kind)]
+    known = shown(results)
+    groups = [(name, list(members)) for name, members in groupby(known, key=_kind)]
+    rows = {row.name: _row(row) for row in known}
     top = float(layout.top if layout.is_page else 62)
-    bottom = top + sum(HEADING + height * len(members) for _, members in groups)
+    bottom = top + HEADING * len(groups) + sum(row.height(layout) for row in rows.values())
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
-    canvas = Canvas(layout.width, bottom + BOTTOM, f"{headline(results)}: {subject}", _description(rows))
-    spreads = [row.step_us for row in rows if row.step_us is not None]
+    canvas = Canvas(layout.width, bottom + BOTTOM, f"{headline(results)}: {subject}", _description(known))
+    ends = [end for row in rows.values() for end in (row.mark.value.min, row.mark.value.max)]
     room = ROOM if layout.words is not None else BESIDE / 2
-    axis = LogAxis.of([end for one in spreads for end in (one.min, one.max)], layout.left, layout.right, room)
+    axis = Scale.with_room(ends, layout.left, layout.right, room)
     if not layout.is_page:
-        canvas.text(12, 24, headline(results), look="bold large")
-        canvas.text(12, 44, subject, "faint")
-    axis.draw(canvas, top - 6, bottom)
+        Heading(headline(results), subject).draw(canvas)
+    axis.draw_below(canvas, top - 6, bottom)
     for name, members in groups:
         words, colour = HEADINGS[name]
-        canvas.dot(layout.left + KEY, top + 15, 4.5, colour, hollow=name == INSTEAD)
-        canvas.text(layout.left + 3 * KEY, top + 19, words, colour, look="bold halo")
+        swatch(canvas, Key(words, colour, shape="ring" if name == INSTEAD else "dot"), layout.left, top + 15)
+        canvas.text(layout.left + KEY, top + 19, words, colour, look="bold halo")
         top += HEADING
-        for row in members:
-            _draw_row(canvas, row, top + height / 2, axis, layout, colour)
-            top += height
+        for row in (rows[member.name] for member in members):
+            row.draw(canvas, top, axis, layout)
+            top += row.height(layout)
     canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
     caption = CAPTION if layout.words is not None else PHONE_CAPTION
-    canvas.text(layout.left if layout.is_page else 12, bottom + 52, caption, "faint", look="small")
+    canvas.text(layout.left if layout.is_page else MARGIN, bottom + 52, caption, "faint", look="small")
     return canvas
 
 
-def _draw_row(
-    canvas: Canvas, row: TorchRow, middle: float, axis: LogAxis, layout: LadderLayout, colour: Colour
-) -> None:
-    """A rung: its name, arrow, spread, dot and time, and its speedup above the words on its change."""
+def _row(row: TorchRow) -> Row:
+    """A rung as a row of the chart."""
     assert row.step_us is not None
-    time = numbers.microseconds(row.step_us.median)
     start = row.parent_us.median if row.parent_us is not None else None
-    is_noise = row.versus_parent is not None and row.versus_parent.is_noise
-    mark = Mark(row.step_us, start, colour, is_noise=is_noise, is_hollow=_kind(row) == INSTEAD)
-    if layout.words is None:
-        canvas.text(layout.left, middle - 12, row.name, look="mono halo")
-        canvas.text(layout.right, middle - 12, time, anchor="end", look="bold halo")
-        draw_mark(canvas, mark, middle, axis)
-        if told := speedup(row):
-            canvas.text(layout.left, middle + 18, told, "faint", look="small halo")
-        return
-    canvas.text(layout.left - 14, middle + 4, row.name, anchor="end", look="mono")
-    low, _ = draw_mark(canvas, mark, middle, axis)
-    canvas.text(low - 5, middle + 4, time, anchor="end", look="bold halo")  # spreads leave no room on the right
-    lines = [line for line in (speedup(row), row.rung.words) if line]
-    for number, line in enumerate(lines):
-        canvas.text(layout.words, middle + 4 - 7 * (len(lines) - 1) + 14 * number, line, "faint", look="small")
-
-
-def speedup(row: TorchRow) -> str:
-    """The speedup with the name of the parent: `1.42x over step-graph`; empty without one."""
-    if row.versus_parent is None:
-        return ""
-    if row.versus_parent.is_noise:
-        return f"as fast as {row.rung.parent}, within noise"
-    return f"{numbers.ratio(row.versus_parent.times)} over {row.rung.parent}"
+    over = row.versus_parent
+    speedup = over.over(row.rung.parent or "") if over is not None else ""
+    is_noise = over is not None and over.is_noise
+    mark = Mark(row.step_us, start, HEADINGS[_kind(row)][1], is_noise=is_noise, is_hollow=_kind(row) == INSTEAD)
+    return Row(row.name, numbers.microseconds(row.step_us.median), mark, speedup, row.rung.words)
 
 
 def _description(rows: Sequence[TorchRow]) -> str:

@@ -7,25 +7,51 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results
 from reports.facts import numbers
+from reports.facts.grouped import grouped
 from reports.facts.time_breakdown import OPERATIONS, Change, Profiled
-from reports.figures.canvas import Canvas, round_step
+from reports.figures.canvas import Canvas
+from reports.figures.chart import (
+    KEY_LINE,
+    LINE,
+    MARGIN,
+    Heading,
+    Key,
+    Scale,
+    draw_lines,
+    folded,
+    key_lines,
+    legend,
+    text_width,
+)  # fmt: skip
 from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, PIXELS, Colour, subject
 
-LEFT, RIGHT = 190, 730  # pixels: the axis; names stand on its left, the longest bar's number on its right
-LETTER = 6.5  # pixels
-TOP, STEP, PART, BOTTOM = 92, 25, 17, 44
-PALE = 0.4  # of a part that takes longer than before
 SHOWN = 0.01  # share of the parent's step; smaller changes are added up
-SMALLER, REST = "smaller changes", "rest"
-KEY: tuple[tuple[str, Colour, float], ...] = (
-    ("a rung's whole step", "step", 1.0), ("a part: time saved", "gemm", 1.0), ("time added", "gemm", PALE),
-)  # fmt: skip
+STEP_KEY, SMALLER, REST = "a rung's whole step", "smaller changes", "rest"
+SAYS = (
+    "Filled: time saved. Outlined: time added.",
+    "us/step. Below each step: how each part changes on the way to the next rung, fitted to the timed steps.",
+)
 BAR_COLOURS: dict[str, Colour] = {
     **{name: OPERATION_COLOURS[kind] for kind, name in OPERATIONS.items()},
     **PART_COLOURS,
-    SMALLER: "other",
-    REST: "other",
+    SMALLER: "rest",
+    REST: "rest",
 }
+
+
+@dataclass(frozen=True)
+class BarsLayout:
+    """The picture's places in pixels."""
+
+    width: float
+    left: float  # where the axis begins
+    right: float  # where it ends
+    names: float  # the height of the line above each bar with its name and number; 0: they stand beside it
+    look: str = "bold"  # of the title
+
+
+WIDE = BarsLayout(PIXELS, 190, 730, 0)
+PHONE = BarsLayout(344, MARGIN, 332, 14)
 
 
 @dataclass(frozen=True)
@@ -38,47 +64,50 @@ class Bar:
     is_step: bool = False  # a rung's whole step, not the change of one part
     remark: str = ""
 
+    @property
+    def colour(self) -> Colour:
+        """The colour of the whole step or of the part."""
+        return "step" if self.is_step else BAR_COLOURS[self.name]
 
-def drawn(results: Results, way: Sequence[Change]) -> Canvas:
+    def height(self, layout: BarsLayout) -> float:
+        """Pixels, with what stands above the bar."""
+        return (25 if self.is_step else 17) + layout.names * (2 if self.remark else 1)
+
+
+def drawn(results: Results, way: Sequence[Change], layout: BarsLayout = WIDE) -> Canvas:
     """A way of at least one change as bars from time to time."""
     steps = list(bars(way))
-    low, high = (pick(end for bar in steps for end in (0.0, bar.begin, bar.end)) for pick in (min, max))
-    bottom = TOP + sum(STEP if bar.is_step else PART for bar in steps) + 4
-    first, last = way[0].parent, way[-1].rung
-    title = (
-        f"From {numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us a step: "
-        f"what each rung on the way to {last.stage.name} changed"
-    )
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}, {subject(results)}", _description(way))
-    canvas.text(12, 24, title, look="bold")
-    canvas.text(12, 42, subject(results), "faint")
-    _key(canvas)
-
-    def place(us: float) -> float:
-        return LEFT + (us - low) / (high - low) * (RIGHT - LEFT)
-
-    for value in _ticks(low, high):
-        canvas.line([(place(value), TOP - 8), (place(value), bottom)], "grid")
-        canvas.text(place(value), bottom + 15, f"{value:,g}", "faint", anchor="middle", look="small")
-    top = float(TOP)
+    keys, first = list(_keys(steps)), way[0].parent
+    says = [line for words in SAYS for line in folded(words, layout.width - 2 * MARGIN, "small")]
+    heading = Heading(_title(way), subject(results), layout.width, layout.look)
+    top = heading.bottom + KEY_LINE * len(key_lines(keys, layout.width)) + 18
+    bottom = top + sum(bar.height(layout) for bar in steps) + 4
+    name = f"{heading.title}, {heading.subject}"
+    canvas = Canvas(layout.width, bottom + 26 + LINE * len(says), name, _description(way))
+    heading.draw(canvas)
+    legend(canvas, keys, heading.bottom + 4)
+    ends = [0.0, *(end for bar in steps for end in (bar.begin, bar.end))]
+    scale = Scale.linear(ends, layout.left, layout.right)
+    scale.draw_below(canvas, top - 8, bottom)
     for bar in steps:
-        thick = STEP if bar.is_step else PART
-        if not bar.is_step:
-            canvas.line([(place(bar.begin), top - 2), (place(bar.begin), top + 3)], "faint")
-        _draw(canvas, bar, top, (place(bar.begin), place(bar.end)), first.step_us)
-        top += thick
-    foot = "us/step. Below each step: how each part changes on the way to the next rung, fitted to the timed steps."
-    canvas.text(12, bottom + 35, foot, "faint", look="small")
+        _draw(canvas, bar, top, scale, first.step_us, layout)
+        top += bar.height(layout)
+    draw_lines(canvas, says, bottom + 36)
     return canvas
 
 
-def _key(canvas: Canvas) -> None:
-    """What the bars mean."""
-    at = float(LEFT)
-    for words, colour, opacity in KEY:
-        canvas.rectangle(at, 57, 22, 11, colour, opacity=opacity)
-        canvas.text(at + 28, 67, words, "faint", look="small")
-        at += 28 + LETTER * len(words) + 22
+def _title(way: Sequence[Change]) -> str:
+    first, last = way[0].parent, way[-1].rung
+    times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)}"
+    return f"From {times} us a step: what each rung on the way to {last.stage.name} changed"
+
+
+def _keys(steps: Sequence[Bar]) -> Iterator[Key]:
+    """What each drawn colour means."""
+    yield Key(STEP_KEY, "step")
+    there = {bar.name for bar in steps if not bar.is_step}
+    for colour, names in grouped((colour, name) for name, colour in BAR_COLOURS.items() if name in there).items():
+        yield Key(" or ".join(names), colour)
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
@@ -112,27 +141,27 @@ def _parts(change: Change) -> Iterator[tuple[str, float]]:
             yield name, us
 
 
-def _draw(canvas: Canvas, bar: Bar, top: float, ends: tuple[float, float], slowest: float) -> None:
+def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, slowest: float, layout: BarsLayout) -> None:
     """A bar with its name and its number: a step's time, or a change with the decimals of the slowest step."""
-    left, right = min(ends), max(ends)
-    if bar.is_step:
-        canvas.rectangle(left, top + 3, right - left, STEP - 7, "step")
-        canvas.text(LEFT - 10, top + 17, bar.name, anchor="end", look="mono bold")
-        canvas.text(right + 6, top + 17, numbers.microseconds(bar.end), look="bold halo")
-        if bar.remark:
-            inside = right - left > LETTER * len(bar.remark) + 16
-            canvas.text(left + 8 if inside else right + 56, top + 17, bar.remark, "ink", look="small")
+    left, right = sorted((scale.place(bar.begin), scale.place(bar.end)))
+    above = layout.names * (2 if bar.remark else 1)
+    number = numbers.microseconds(bar.end) if bar.is_step else numbers.change(bar.end - bar.begin, slowest)
+    thick, baseline, look = (18, 17, "bold") if bar.is_step else (12, 12, "small")
+    box = (left, top + above + (3 if bar.is_step else 2), max(right - left, 1), thick)
+    if not bar.is_step and not layout.names:
+        canvas.line([(scale.place(bar.begin), top + above - 2), (scale.place(bar.begin), top + above + 3)], "faint")
+    canvas.rectangle(*box, bar.colour, hollow=not bar.is_step and bar.end > bar.begin)
+    names: tuple[Colour, str] = ("ink", "mono bold halo") if bar.is_step else ("faint", "small halo")
+    if layout.names:
+        canvas.text(layout.left, top + 12, bar.name, names[0], look=names[1])
+        canvas.text(layout.right, top + 12, number, anchor="end", look=f"{look} halo")
+        canvas.text(layout.left, top + 12 + layout.names, bar.remark, look="small halo")
         return
-    fade = PALE if bar.end > bar.begin else 1.0
-    canvas.rectangle(left, top + 2, max(right - left, 1), PART - 5, BAR_COLOURS[bar.name], opacity=fade)
-    canvas.text(LEFT - 10, top + 12, bar.name, "faint", anchor="end", look="small")
-    canvas.text(right + 6, top + 12, numbers.change(bar.end - bar.begin, slowest), look="small halo")
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """Round times on the axis, four to nine of them."""
-    step = round_step(high - low, 9)
-    return [step * index for index in range(int(low // step) + 1 if low < 0 else 0, int(high // step) + 1)]
+    canvas.text(layout.left - 10, top + baseline, bar.name, names[0], anchor="end", look=names[1].removesuffix(" halo"))
+    canvas.text(right + 6, top + baseline, number, look=f"{look} halo")
+    inside = right - left > text_width(bar.remark, "small") + 16
+    beside = left + 8 if inside else right + 14 + text_width(number, "bold")
+    canvas.text(beside, top + baseline, bar.remark, look="small")
 
 
 def _description(way: Sequence[Change]) -> str:

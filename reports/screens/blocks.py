@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from reports.figures.canvas import Canvas
-from reports.figures.ladder import LadderLayout
+from reports.figures.chart import ChartLayout
 
 Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad"]
 
@@ -67,7 +67,7 @@ class Figure:
 
     file: str
     title: str
-    draw: Callable[[LadderLayout], Canvas]
+    draw: Callable[[ChartLayout], Canvas]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from reports.explorer.html import asset, drawing, phrase, template
 from reports.figures.canvas import page_rules
-from reports.figures.ladder import PAGE, PHONE
+from reports.figures.chart import PAGE, PHONE
 from reports.screens.blocks import Block, Figure, Screen, Sentences, Table
 
 LOOKS = (PAGE, "wide"), (PHONE, "narrow")

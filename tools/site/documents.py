@@ -19,7 +19,8 @@ from reports.facts.baselines import overall_winner
 from reports.facts.provenance import machine_name
 from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
-from reports.figures.ladder import PAGE, PHONE, drawn
+from reports.figures.chart import PAGE, PHONE
+from reports.figures.ladder import drawn
 from tools.site.records import REFERENCE, Records
 
 FIRST = "runs/h100-80gb-hbm3-logistic.html"  # the run whose picture the front page shows

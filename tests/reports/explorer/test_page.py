@@ -15,7 +15,8 @@ from reports.explorer.page import render
 from reports.facts import numbers
 from reports.facts.run_table import rows
 from reports.facts.two_runs import compare, how_to_read
-from reports.figures.ladder import PAGE, PHONE, drawn
+from reports.figures.chart import PAGE, PHONE
+from reports.figures.ladder import drawn
 from reports.render import render_all
 from tests.browser import Open, Opened, violations
 from tests.reports import recorded, sample
@@ -395,6 +396,17 @@ def test_no_view_is_wider_than_the_window(largest: Path, open_page: Open) -> Non
         for width in (360, 680, 900, 1280, 1600):
             opened.page.set_viewport_size({"width": width, "height": 900})
             assert opened.ask("document.documentElement.scrollWidth") <= width, (place, width)
+
+
+def test_a_telephone_shows_the_pictures_of_the_ladder_and_of_a_change_without_scrolling(
+    largest: Path, open_page: Open
+) -> None:
+    opened = open_page(largest, "#cublas&all")
+    opened.page.set_viewport_size({"width": 390, "height": 900})
+    for place in ("#cublas", "#/"):
+        opened.go(place)
+        cut = "[...document.querySelectorAll('.drawing.narrow')].filter(one => one.checkVisibility())"
+        assert opened.ask(f"{cut}.map(one => one.scrollWidth <= one.clientWidth)") == [True]
 
 
 @pytest.fixture

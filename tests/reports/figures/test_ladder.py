@@ -9,7 +9,8 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
 from reports.facts import numbers
 from reports.facts.run_table import MARKS, disturbed_mark
-from reports.figures.ladder import FARTHEST, PAGE, REFERENCES, dots, drawn, headline, reference_dots
+from reports.figures.chart import FILE, PAGE, PHONE, ChartLayout
+from reports.figures.ladder import FARTHEST, REFERENCES, dots, drawn, headline, reference_dots
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 
@@ -43,6 +44,17 @@ def test_an_arrow_begins_at_the_parents_dot_and_is_dotted_within_the_noise() -> 
     same = sample.replace_stage(RUN, "async", timing=timing)
     assert [dot.is_noise for dot in dots(same)] == [False, True, False, False]
     assert 'stroke-dasharray="2 3"' in drawn(same).svg()
+
+
+@pytest.mark.parametrize("layout", [FILE, PAGE, PHONE], ids=["file", "page", "phone"])
+def test_each_speedup_names_the_parent_and_noise_claims_none(layout: ChartLayout) -> None:
+    run = sample.replace_stage(RUN, "bf16-gemm", below="naive")
+    timing = next(stage for stage in RUN.stages if stage.name == "naive").timing
+    run = sample.replace_stage(run, "async", timing=timing)
+    shown = words(drawn(run, layout).svg())
+    assert [word for word in shown if " over " in word or word.startswith("as fast as")] == [
+        "as fast as naive, within noise", "2.33x over async", "1.86x over naive"
+    ]  # fmt: skip
 
 
 def test_rungs_stand_under_the_way_in_which_their_kernels_reach_the_gpu() -> None:

@@ -36,7 +36,7 @@ def moved(loss: float | None) -> list[Results]:
 
 def heights(drawn: str, colour: str, width: str) -> list[list[float]]:
     """The heights of the points of each line of this look."""
-    found = re.findall(rf'"s-{colour}" fill="none" stroke-width="{width}"[^>]* points="([^"]+)"', drawn)
+    found = re.findall(rf'"s-{colour}" stroke-width="{width}"[^>]* points="([^"]+)"', drawn)
     return [[float(place.partition(",")[2]) for place in points.split()] for points in found]
 
 

@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from ladder.records.torch_run import TorchResults
-from reports.figures.chart import APART, MOST_TICKS, LogAxis
-from reports.figures.ladder import FILE, PAGE, PHONE, LadderLayout
+from reports.figures.chart import APART, FILE, MOST_TICKS, PAGE, PHONE, SWATCH, ChartLayout, Scale
 from reports.figures.torch_ladder import HEADINGS, headline, shown, torch_ladder
 from stages.torch.registry import RUNGS
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
@@ -31,14 +30,16 @@ def every_rung(ratio: float) -> TorchResults:
 def dots(run: TorchResults) -> dict[str, float]:
     """Where each rung's dot is drawn; the dots of headings are before the axis's first tick's row."""
     circles = [
-        one for one in parse(torch_ladder(run, FILE).svg()).iter(f"{SVG}circle") if one.get("cx") != f"{FILE.left + 7}"
+        one
+        for one in parse(torch_ladder(run, FILE).svg()).iter(f"{SVG}circle")
+        if one.get("cx") != f"{FILE.left + SWATCH / 2}"
     ]
     return dict(zip([row.name for row in shown(run)], [float(one.get("cx", "nan")) for one in circles], strict=True))
 
 
 @pytest.mark.parametrize("layout", [FILE, PAGE, PHONE], ids=["file", "page", "phone"])
 @pytest.mark.parametrize("run", [RUN, ONE, every_rung(1.05), every_rung(1.25), every_rung(3)])
-def test_no_label_covers_another_or_is_cut(run: TorchResults, layout: LadderLayout) -> None:
+def test_no_label_covers_another_or_is_cut(run: TorchResults, layout: ChartLayout) -> None:
     assert_texts_apart(torch_ladder(run, layout).svg())
 
 
@@ -58,7 +59,7 @@ def test_every_colour_that_is_drawn_has_a_heading() -> None:
 
 
 @pytest.mark.parametrize("layout", [FILE, PHONE], ids=["file", "phone"])
-def test_each_speedup_names_the_parent_and_noise_claims_none(layout: LadderLayout) -> None:
+def test_each_speedup_names_the_parent_and_noise_claims_none(layout: ChartLayout) -> None:
     told = words(torch_ladder(RUN, layout).svg())
     assert "5.00x over fused-optimizer" in told
     assert not any(word.endswith("x over eager") for word in told)
@@ -90,7 +91,7 @@ def test_the_headline_counts_rungs_as_exact_alone_and_claims_nothing_within_nois
 
 @pytest.mark.parametrize("ends", [(1.0, 1.1), (1.0, 90.0), (0.5, 99_000.0), (1e-3, 1e8)])
 def test_ticks_are_round_numbers_on_the_axis_with_room_between_them(ends: tuple[float, float]) -> None:
-    axis = LogAxis.of(ends, 100, 500, 70)
+    axis = Scale.with_room(ends, 100, 500, 70)
     ticks = axis.ticks()
     places = [axis.place(tick) for tick in ticks]
     assert len(ticks) <= MOST_TICKS

@@ -3,14 +3,17 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ladder.records.profile import Split
 from ladder.records.run import Group, Results, all_results, load
 from reports.facts.ablations import ablation
 from reports.facts.time_breakdown import chain
 from reports.figures.ablation_figures import ablation_figure
-from reports.figures.waterfall import BAR_COLOURS, KEY, bars, drawn
+from reports.figures.style import THEME
+from reports.figures.waterfall import BAR_COLOURS, PHONE, STEP_KEY, WIDE, BarsLayout, bars, drawn
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 from tests.reports.profiles import own_kernels, profile
@@ -42,13 +45,26 @@ def test_kernels_are_told_by_operation_and_small_changes_are_added_up() -> None:
 def test_bars_are_as_long_as_their_change_and_labelled_with_it() -> None:
     found = list(bars(chain(RUN)))
     text = drawn(RUN, chain(RUN)).svg()
-    boxes = [one for one in parse(text).iter(f"{SVG}rect") if "%" not in (one.get("width") or "")][len(KEY) :]
+    boxes = [one for one in parse(text).iter(f"{SVG}rect") if one.get("height") not in ("100%", "11")]  # 11: swatches
     assert len(boxes) == len(found)
     scale = float(boxes[0].get("width", "nan")) / found[0].end
     for bar, one in zip(found, boxes, strict=True):
-        assert float(one.get("width", "nan")) == pytest.approx(max(abs(bar.end - bar.begin) * scale, 1), abs=0.06)
-        assert (one.get("opacity") is not None) == (bar.end > bar.begin and not bar.is_step)
+        is_frame = "stroke-width" in one.attrib
+        width = float(one.get("width", "nan")) + 1.5 * is_frame
+        assert width == pytest.approx(max(abs(bar.end - bar.begin) * scale, 2 if is_frame else 1), abs=0.06)
+        assert is_frame == (bar.end > bar.begin and not bar.is_step)
     assert {"85.5", "-19.9", "42.7", "36.8"} <= set(words(text))
+
+
+def test_each_colour_has_one_meaning_in_the_legend_and_time_added_is_outlined() -> None:
+    found = list(bars(chain(RUN)))
+    shown = words(drawn(RUN, chain(RUN)).svg())
+    assert "Filled: time saved. Outlined: time added." in shown
+    legend = shown[2 : shown.index("naive")]
+    for colour in {bar.colour for bar in found}:
+        names = [bar.name for bar in found if bar.colour == colour and not bar.is_step]
+        (entry,) = [one for one in legend if (one == STEP_KEY if not names else set(one.split(" or ")) == set(names))]
+        assert entry
 
 
 def test_a_change_within_the_noise_has_no_parts_and_says_so() -> None:
@@ -65,11 +81,12 @@ def test_a_change_of_precision_is_named_where_it_happens() -> None:
     assert "from here on in tf32" in words(drawn(run, chain(run)).svg())
 
 
-def test_no_text_lies_on_another_or_outside() -> None:
+@pytest.mark.parametrize("layout", [WIDE, PHONE], ids=["wide", "phone"])
+def test_no_text_lies_on_another_or_outside(layout: BarsLayout) -> None:
     # A rung whose parts reach far to both sides, and below zero.
     run = sample.replace_stage(RUN, "async", profiles=[profile(Split(1.0, 0.0, 4.0, 900.0, 0.1), own_kernels())])
     for one in (RUN, run):
-        assert_texts_apart(drawn(one, chain(one)).svg())
+        assert_texts_apart(drawn(one, chain(one), layout).svg())
 
 
 def test_a_stage_may_be_called_like_a_part() -> None:
@@ -87,7 +104,8 @@ def fastest(run: Results) -> str:
 def test_recorded_waterfalls_end_at_the_fastest_rung(path: Path) -> None:
     run = load(path)
     assert [bar.name for bar in bars(chain(run))][-1] == fastest(run)
-    assert_texts_apart(drawn(run, chain(run)).svg())
+    for layout in (WIDE, PHONE):
+        assert_texts_apart(drawn(run, chain(run), layout).svg())
 
 
 POINTS: list[tuple[Group, Path]] = [
@@ -111,3 +129,29 @@ def test_recorded_ablations_show_every_rung_with_its_parts(group: Group, path: P
         assert length / max(whole) == pytest.approx(
             sum(one.parts_us.values()) / max(sum(other.parts_us.values()) for other in found), abs=0.002
         )
+
+
+# Machado, Oliveira, Fernandes: A physiologically-based model for simulation of color vision deficiency, TVCG 2009.
+SEEN_BY = {
+    "all cones": np.eye(3),
+    "no long ones": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "no middle ones": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "no short ones": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+TO_XYZ = np.array([[0.434, 0.376, 0.190], [0.213, 0.715, 0.072], [0.018, 0.109, 0.873]])  # by D65's white
+
+
+def lab(colour: str, seen: object) -> NDArray[np.float64]:
+    """A colour in CIELAB, as eyes of one kind see it."""
+    srgb = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
+    x, y, z = np.cbrt(np.maximum(TO_XYZ @ np.clip(np.asarray(seen) @ linear, 0, 1), 0.01))
+    return np.array([116 * y, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("seen", SEEN_BY.values(), ids=SEEN_BY)
+def test_bars_of_different_colours_look_different_to_the_colour_blind(seen: object, theme: int) -> None:
+    places = {name: lab(THEME[name][theme], seen) for name in {"step", *BAR_COLOURS.values()}}
+    for one, other in itertools.combinations(places, 2):
+        assert np.linalg.norm(places[one] - places[other]) > 7.5, (one, other)

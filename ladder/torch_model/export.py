@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -93,6 +94,7 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
     moves_beta = bool(moving & {"betas", "beta1"})
     flags, why = _flags(step, facts, is_captured=is_captured, moves_beta=moves_beta)
     arguments = step.compiler.arguments
+    away = os.path.relpath(model_file.resolve().parent, folder.resolve())  # so that both can be moved together
     loss_limit, parameter_limit = LIMITS[step.arithmetic.name]
     return {
         **asdict(facts),
@@ -101,7 +103,7 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
         "rung": rung,
         "module": model_file.stem,
         "is_identifier": model_file.stem.isidentifier(),
-        "folder": "" if model_file.resolve().parent == folder.resolve() else repr(str(model_file.resolve().parent)),
+        "folder": "" if away == "." else json.dumps(away),
         "epochs": "user.EPOCHS" if "EPOCHS" in facts.defined else "10",
         "device": "cuda" if facts.on_gpu else "cpu",
         "has": {name: name in facts.defined for name in OPTIONAL},

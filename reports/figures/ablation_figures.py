@@ -12,11 +12,12 @@ from reports.facts.study_points import is_disturbed
 from reports.facts.time_breakdown import PARTS, Profiled
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
+from reports.figures.chart import Heading, Key, legend
 from reports.figures.style import PART_COLOURS, PIXELS, subject
 
 TITLES: dict[Group, str] = {"memory": "The cost of allocating", "data": "The cost of bringing each batch"}
 LEFT, RIGHT = 150, 760  # pixels: the axis; the longest bar's time stands on its right
-TOP, ROW, BOTTOM, LETTER = 92, 44, 26, 6.5
+TOP, ROW, BOTTOM = 92, 44, 26
 
 
 def ablation_figure(results: Results, group: Group) -> Canvas:
@@ -27,12 +28,9 @@ def ablation_figure(results: Results, group: Group) -> Canvas:
     longest = min(max(bar, *(spread.max for spread in spreads)), 1.5 * bar)  # one slow run must not shrink all bars
     title = f"{TITLES[group]}: the parts of a step"
     canvas = Canvas(PIXELS, TOP + ROW * len(rungs) + BOTTOM, f"{title}, {subject(results)}", _description(rungs, group))
-    canvas.text(12, 24, title, look="bold large")
-    canvas.text(12, 44, subject(results), "faint")
-    at = 12.0
-    for name in (name for name in PARTS if any(rung.parts_us[name] > 0 for rung in rungs)):
-        canvas.text(at, 70, name, PART_COLOURS[name], look="small bold")
-        at += (LETTER + 1) * len(name) + 14
+    Heading(title, subject(results)).draw(canvas)
+    there = [name for name in PARTS if any(rung.parts_us[name] > 0 for rung in rungs)]
+    legend(canvas, [Key(name, PART_COLOURS[name]) for name in there], 58)
     for index, (rung, spread) in enumerate(zip(rungs, spreads, strict=True)):
         top = TOP + ROW * index
         canvas.text(LEFT - 12, top + 13, rung.stage.name, anchor="end", look="mono")

@@ -108,7 +108,7 @@ class Canvas:
             *self._elements,
             "</svg>",
         ]
-        return "\n".join(lines)
+        return "".join(lines)
 
     def _fixed(self) -> str:
         """The rule for text inside bars, which are pale enough on every page, if there is any."""

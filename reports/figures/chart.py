@@ -6,9 +6,9 @@ Figures are made of these parts; none of them knows what is measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -17,7 +17,7 @@ from reports.figures.canvas import Canvas, round_step
 from reports.figures.style import PIXELS, Colour
 
 ROOM = 74  # pixels on the left of the least dot, for its label
-BESIDE = 44  # pixels on the right of a dot, for its label
+EDGE = 22  # pixels on the left of the least dot where labels stand elsewhere
 MOST_TICKS, APART, BESIDE_TICK = 9, 26, 8  # pixels; the last one lies between the numbers of two ticks
 WIDEST_NUMBER = 60  # pixels: with the space around it
 HEAD = 7  # pixels: the length of an arrow's head
@@ -44,6 +44,11 @@ class ChartLayout:
     is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
     has_references: bool = True  # above the rungs
     page: str = ""  # the address of that page, unless the picture is in it
+
+    def fitted(self, names: Iterable[str]) -> ChartLayout:
+        """The layout with room on the left for all names; a page shows them in larger letters."""
+        widest = max(text_width(name, "mono") for name in names) * (13 / 12 if self.is_page else 1)
+        return self if self.words is None else replace(self, left=max(self.left, widest + 20))
 
 
 FILE = ChartLayout(PIXELS, 160, 530, 542, top=84, row=22)
@@ -315,7 +320,7 @@ def draw_label(
     They stand on the right of it if an arrow or a spread is on the left, and they end before the pixel `right`.
     """
     low, high = covered
-    on_the_right = low < at - 6 and high + BESIDE < right
+    on_the_right = low < at - 6 and high + 5 + text_width(words, "bold") < right - 5
     beside = high + 5 if on_the_right else low - 5
     canvas.text(beside, middle + 4, words, anchor="start" if on_the_right else "end", look="bold halo")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from ladder.records.run import Results, StageResult
@@ -10,13 +9,12 @@ from reports.facts.energy import joules
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.launch_regimes import regime
 from reports.figures.canvas import Canvas
-from reports.figures.ladder import COLOURS
-from reports.figures.step_time import log_ticks
+from reports.figures.chart import KEY_LINE, RADIUS, Heading, Scale, key_lines, legend
+from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, Colour, subject
 
 MOST_RUNGS = 15
 LEFT, RIGHT, TOP, ROW = 190, PIXELS - 170, 96, 22  # pixels: the axis, and a stage's height
-RADIUS = 4.5
 
 
 def energies(results: Results) -> list[StageResult]:
@@ -30,32 +28,30 @@ def drawn(results: Results) -> Canvas:
     """The figure; at least one stage's energy must be known."""
     stages = energies(results)
     title = headline(stages)
-    bottom = TOP + ROW * len(stages)
+    bottom, keys = TOP + ROW * len(stages), regime_keys(stages)
     drawn_j = ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages)
-    canvas = Canvas(PIXELS, bottom + 62, f"{title}: {subject(results)}", f"{drawn_j}.")
-    canvas.text(12, 24, title, look="bold large")
-    canvas.text(12, 44, subject(results), "faint")
+    canvas = Canvas(
+        PIXELS, bottom + 62 + KEY_LINE * len(key_lines(keys)), f"{title}: {subject(results)}", f"{drawn_j}."
+    )
+    Heading(title, subject(results)).draw(canvas)
     canvas.text(12, 70, "joules an epoch of the whole GPU, log scale", "faint", look="small")
     values = [value for stage in stages for value in (_drawn(stage), _idle(stage)) if value > 0]
     low, high = min(values) / 1.3, max(values) * 1.3
-
-    def x(value: float) -> float:
-        return LEFT + (RIGHT - LEFT) * math.log(max(value, low) / low) / math.log(high / low)
-
-    for tick in log_ticks(low * 1.12, high / 1.12):
-        canvas.line([(x(tick), TOP - 8), (x(tick), bottom)], "grid")
-        canvas.text(x(tick), bottom + 16, joules(tick), "faint", anchor="middle", look="small")
+    scale = Scale.log([low, high], LEFT, RIGHT, joules)
+    scale.draw_below(canvas, TOP - 8, bottom)
     for number, stage in enumerate(stages):
         y = TOP + ROW * (number + 0.5)
         colour: Colour = "reference" if stage.group == "reference" else COLOURS[regime(stage)]
         canvas.text(LEFT - 12, y + 4, stage.name, anchor="end", look="mono")
-        canvas.line([(x(_idle(stage)), y), (x(_drawn(stage)), y)], colour)
-        canvas.dot(x(_idle(stage)), y, RADIUS, colour, hollow=True)
-        canvas.dot(x(_drawn(stage)), y, RADIUS, colour)
+        idle, at = scale.place(max(_idle(stage), low)), scale.place(_drawn(stage))
+        canvas.line([(idle, y), (at, y)], colour)
+        canvas.dot(idle, y, RADIUS, colour, hollow=True)
+        canvas.dot(at, y, RADIUS, colour)
         assert stage.energy is not None
         canvas.text(RIGHT + 14, y + 4, f"{joules(_drawn(stage))}, {stage.energy.watts:.0f} W", look="small")
     words = "Dot: drawn while training. Ring: what the GPU draws without work in the same time."
-    canvas.text(12, bottom + 46, words, "faint", look="small")
+    canvas.text(12, bottom + 40, words, "faint", look="small")
+    legend(canvas, keys, bottom + 52)
     return canvas
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult
@@ -13,10 +11,9 @@ from reports.facts.launch_regimes import regime
 from reports.facts.run_table import name_of, table_order
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.ladder import COLOURS
+from reports.figures.chart import KEY_LINE, LINE, MARGIN, Heading, Scale, draw_lines, folded, key_lines, legend
+from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
-
-SHORTER, FOOT_LINE = 46, 15  # letters of a line on a telephone, and the pixels from one to the next
 
 
 @dataclass(frozen=True)
@@ -30,9 +27,9 @@ class FloorLayout:
     is_narrow: bool = False  # names and multiples stand above their rows, and long lines are folded
 
 
-WIDE = FloorLayout(PIXELS, 170, 700, 22)
+WIDE = FloorLayout(PIXELS, 180, 700, 22)
 PHONE = FloorLayout(344, 12, 332, 40, is_narrow=True)
-TOP, BOTTOM, ASIDE = 84, 66, 14  # pixels; the last one lies between the axis and the words on its right
+ASIDE = 14  # pixels; it lies between the axis and the words on its right
 
 
 @dataclass(frozen=True)
@@ -67,39 +64,29 @@ def drawn(results: Results, layout: FloorLayout = WIDE) -> Canvas:
     nearest = min(distances, key=lambda distance: distance.times)
     title = f"{nearest.stage.name} is nearest to its floor: {numbers.ratio(nearest.times)}"
     foot = "Bar: the floor of the rung's own design here. Dot: its time. Red: no honest program is faster."
-    titles, feet = _folded(title, layout), _folded(foot, layout)
-    top = TOP + FOOT_LINE * (len(titles) - 1)
+    heading = Heading(title, subject(results), layout.width, "bold")
+    feet, keys = folded(foot, layout.width - 2 * MARGIN, "small"), regime_keys(one.stage for one in distances)
+    top = heading.bottom + 36
     bottom = top + layout.row * len(distances)
-    height = bottom + BOTTOM + FOOT_LINE * (len(feet) - 1)
+    height = bottom + 52 + LINE * len(feet) + KEY_LINE * len(key_lines(keys, layout.width))
     canvas = Canvas(layout.width, height, f"{title}: {subject(results)}", _description(distances))
-    for index, line in enumerate(titles):
-        canvas.text(12, 24 + FOOT_LINE * index, line, look="bold")
-    canvas.text(12, top - TOP + 42, subject(results), "faint", look="small" if layout.is_narrow else "")
+    heading.draw(canvas)
     cheat_limit = min(distance.cheat_limit_us for distance in distances)
-    place = _scale([us for distance in distances for us in (distance.step_us, distance.floor_us, cheat_limit)], layout)
-    for power in range(-4, 8):
-        if layout.left <= (at := place(10.0**power)) <= layout.right:
-            canvas.line([(at, top - 6), (at, bottom)], "grid")
-            canvas.text(at, bottom + 16, f"{10.0**power:,g}", "faint", anchor="middle", look="small")
-    at = place(cheat_limit)
+    times = [us for distance in distances for us in (distance.step_us, distance.floor_us, cheat_limit)]
+    scale = Scale.log([min(times) / 1.3, max(times) * 1.15], layout.left, layout.right)
+    scale.draw_below(canvas, top - 6, bottom)
+    at = scale.place(cheat_limit)
     canvas.line([(at, top - 6), (at, bottom)], "limit", width=1.5, dash="5 4")
     canvas.text(max(at, layout.left + 26), top - 12, "cheat limit", "limit", anchor="middle", look="small")
     for index, distance in enumerate(distances):
-        _draw_rung(canvas, distance, top + layout.row * (index + 0.5), place, layout)
+        _draw_rung(canvas, distance, top + layout.row * (index + 0.5), scale, layout)
     canvas.text(layout.left, bottom + 34, "microseconds a training step, log scale", "faint", look="small")
-    for index, line in enumerate(feet):
-        canvas.text(12, bottom + 54 + FOOT_LINE * index, line, "faint", look="small")
+    draw_lines(canvas, feet, bottom + 54)
+    legend(canvas, keys, bottom + 42 + LINE * len(feet))
     return canvas
 
 
-def _folded(text: str, layout: FloorLayout) -> list[str]:
-    """A line of text as one, or as some that fit a telephone."""
-    return textwrap.wrap(text, SHORTER) if layout.is_narrow else [text]
-
-
-def _draw_rung(
-    canvas: Canvas, distance: FloorDistance, middle: float, place: Callable[[float], float], layout: FloorLayout
-) -> None:
+def _draw_rung(canvas: Canvas, distance: FloorDistance, middle: float, scale: Scale, layout: FloorLayout) -> None:
     """A rung's name, floor, dot, and its time as a multiple of the floor."""
     colour = COLOURS[regime(distance.stage)]
     words = f"{numbers.ratio(distance.times)} its floor"
@@ -110,15 +97,10 @@ def _draw_rung(
     else:
         canvas.text(layout.left - ASIDE, middle + 4, name_of(distance.stage), anchor="end", look="mono")
         canvas.text(layout.right + ASIDE, middle + 4, words, "faint", look="small")
-    canvas.line([(place(distance.floor_us), middle), (place(distance.step_us), middle)], "grid", width=3)
-    canvas.line([(place(distance.floor_us), middle - 7), (place(distance.floor_us), middle + 7)], colour, width=3)
-    canvas.dot(place(distance.step_us), middle, 4.5, colour)
-
-
-def _scale(values: Sequence[float], layout: FloorLayout) -> Callable[[float], float]:
-    """From us/step to pixels, with a margin at both ends."""
-    low, high = math.log(min(values) / 1.3), math.log(max(values) * 1.15)
-    return lambda value: layout.left + (math.log(value) - low) / (high - low) * (layout.right - layout.left)
+    floor, at = scale.place(distance.floor_us), scale.place(distance.step_us)
+    canvas.line([(floor, middle), (at, middle)], "grid", width=3)
+    canvas.line([(floor, middle - 7), (floor, middle + 7)], colour, width=3)
+    canvas.dot(at, middle, 4.5, colour)
 
 
 def _description(distances: Sequence[FloorDistance]) -> str:

@@ -5,7 +5,7 @@ Above the rungs, a hollow dot a reference: the times of PyTorch and JAX that a r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -23,11 +23,12 @@ from reports.facts.run_table import MARKS, disturbed_mark, name_of
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
-    BESIDE,
+    EDGE,
     FILE,
     ROOM,
     ChartLayout,
     Heading,
+    Key,
     Mark,
     Row,
     Scale,
@@ -105,6 +106,7 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
     lines = _reference_lines(results, shown, layout)
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0))
+    layout = layout.fitted(name_of(dot.stage) for dot in every)
     groups = [(name, list(members)) for name, members in groupby(every, key=lambda dot: dot.regime)]
     rows = {dot.stage.name: dot.row() for dot in every}
     bottom = layout.top + HEADING * len(groups) + sum(row.height(layout) for row in rows.values())
@@ -113,7 +115,7 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in every)
     height = bottom + BOTTOM + LABEL * has_marks
     canvas = Canvas(layout.width, height, f"{title}: {subject(results)}", description)
-    room = ROOM if layout.words else BESIDE / 2  # for the fastest rung's time on its left
+    room = ROOM if layout.words else EDGE  # for the fastest rung's time on its left
     ends = [end for dot in every for end in (dot.step_us.min, dot.step_us.max)]
     axis = Scale.with_room(ends, layout.left, layout.right, room)
     if not layout.is_page:
@@ -139,6 +141,13 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     if has_marks:
         canvas.text(12, bottom + 52 + LABEL, MARKS, "faint", look="small")
     return canvas
+
+
+def regime_keys(stages: Iterable[StageResult]) -> list[Key]:
+    """What the colours of these stages mean: one entry for stages of the same colour."""
+    there = {None if stage.group == "reference" else regime(stage) for stage in stages}
+    named = grouped((COLOURS[name], words) for name, words in [*HEADINGS.items(), (None, REFERENCES)] if name in there)
+    return [Key(" or ".join(words), colour, shape="dot") for colour, words in named.items()]
 
 
 def _link(

@@ -20,7 +20,7 @@ from reports.facts.grouped import grouped
 from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances, seed_distances
 from reports.facts.run_table import name_of
 from reports.figures.canvas import Canvas, round_step
-from reports.figures.chart import spread_apart
+from reports.figures.chart import LINE, Heading, draw_lines, spread_apart
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right
@@ -69,9 +69,10 @@ def curves(runs: Sequence[Results]) -> Canvas:
     if judged := [one.within for one in distances if one.within is not None]:
         inside = f"{sum(judged)} of {numbers.count(len(judged), 'stage')}"
         title = f"{inside} within the limit of the oracle's loss throughout training"
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(runs[0])}", _description(distances))
-    canvas.text(12, 24, title, "ink" if all(judged) else "limit", look="bold large")
-    canvas.text(12, 44, subject(runs[0]), "faint")
+    canvas = Canvas(
+        PIXELS, bottom + BOTTOM + LINE * bool(judged), f"{title}: {subject(runs[0])}", _description(distances)
+    )
+    Heading(title, subject(runs[0]), colour="ink" if all(judged) else "limit").draw(canvas)
     top = float(TOP)
     for panel in drawn:
         panel.draw(canvas, top, lambda step: LEFT + step / last * (RIGHT - LEFT))
@@ -82,8 +83,9 @@ def curves(runs: Sequence[Results]) -> Canvas:
     canvas.text((LEFT + RIGHT) / 2, bottom + 32, "epoch", "faint", anchor="middle", look="small")
     if distances:
         words = f"Distance: the largest of a precision's stages, the farthest named, in each {PARTS}th of training."
-        limits = " Red: the least limit, for whole epochs." if judged else ""
-        canvas.text(12, bottom + 50, f"{words}{limits}", "faint", look="small")
+        draw_lines(canvas, [words], bottom + 50)
+    if judged:
+        draw_lines(canvas, ["Red: the least limit, for whole epochs."], bottom + 50 + LINE, "limit")
     return canvas
 
 

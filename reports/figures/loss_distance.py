@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult
@@ -11,12 +11,17 @@ from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.run_table import name_of, table_order
 from reports.figures.canvas import Canvas
-from reports.figures.ladder import COLOURS
+from reports.figures.chart import KEY_LINE, LINE, Heading, Scale, draw_lines, key_lines, legend
+from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 CHECK = "loss curve"  # as verification names it
 LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
-TOP, ROW, BOTTOM = 88, 19, 62
+TOP, ROW, BOTTOM = 88, 19, 66
+SAYS = (
+    "Dot: largest distance of a judged epoch's loss from the oracle's, as a share of the oracle's first loss.",
+    "Limits: of what rounding alone does to the oracle, in each precision.",
+)
 
 
 @dataclass(frozen=True)
@@ -44,22 +49,21 @@ def loss_distance(results: Results) -> Canvas:
     distances = loss_distances(results)
     outside = [distance for distance in distances if not distance.passed]
     title = _verdict(distances)
-    bottom = TOP + ROW * len(distances)
-    canvas = Canvas(PIXELS, bottom + BOTTOM, f"{title}: {subject(results)}", _description(distances))
-    canvas.text(12, 24, title, "limit" if outside else "ink", look="bold")
-    canvas.text(12, 42, subject(results), "faint")
-    place = _scale([end for distance in distances for end in (max(distance.error or 0.0, NEAREST), distance.limit)])
-    for power in range(-12, 3):
-        if LEFT <= (at := place(10.0**power)) <= RIGHT:
-            canvas.line([(at, TOP - 6), (at, bottom)], "grid")
-            canvas.text(at, bottom + 15, f"1e{power}", "faint", anchor="middle", look="small")
-    canvas.text(place(distances[0].limit), TOP - 12, "limit by controls", "limit", anchor="middle", look="small bold")
+    bottom, keys = TOP + ROW * len(distances), regime_keys(one.stage for one in distances if one.passed)
+    height = bottom + BOTTOM + KEY_LINE * len(key_lines(keys))
+    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(distances))
+    Heading(title, subject(results), look="bold", colour="limit" if outside else "ink").draw(canvas)
+    errors = [end for distance in distances for end in (max(distance.error or 0.0, NEAREST), distance.limit)]
+    ends = 10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)
+    scale = Scale.log(ends, LEFT, RIGHT, lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"))
+    scale.draw_below(canvas, TOP - 6, bottom)
+    canvas.text(
+        scale.place(distances[0].limit), TOP - 12, "limit by controls", "limit", anchor="middle", look="small bold"
+    )
     for index, distance in enumerate(distances):
-        _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), place)
-    foot = "Dot: largest distance of a judged epoch's loss from the oracle's, as a share of the oracle's first loss."
-    canvas.text(12, bottom + 36, foot, "faint", look="small")
-    foot = "Limits: of what rounding alone does to the oracle, in each precision."
-    canvas.text(12, bottom + 52, foot, "faint", look="small")
+        _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), scale)
+    draw_lines(canvas, SAYS, bottom + 36)
+    legend(canvas, keys, bottom + 26 + LINE * len(SAYS))
     return canvas
 
 
@@ -72,20 +76,20 @@ def _verdict(distances: Sequence[LossDistance]) -> str:
     )
 
 
-def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, place: Callable[[float], float]) -> None:
+def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, scale: Scale) -> None:
     """A stage's name, dot and limit, and how often the error fits into the limit."""
-    limit = place(distance.limit)
+    limit = scale.place(distance.limit)
     canvas.text(LEFT - 12, middle + 4, name_of(distance.stage), anchor="end", look="mono")
     error = max(distance.error, NEAREST) if distance.error is not None else None
     if error is not None:
-        canvas.line([(place(error), middle), (limit, middle)], "grid", width=3)
+        canvas.line([(scale.place(error), middle), (limit, middle)], "grid", width=3)
     canvas.line([(limit, middle - 7), (limit, middle + 7)], "limit", width=3)
     if error is None:
         canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
         return
     known = COLOURS[None if distance.stage.group == "reference" else regime(distance.stage)]
     colour: Colour = known if distance.passed else "limit"
-    canvas.dot(place(error), middle, 4.5, colour)
+    canvas.dot(scale.place(error), middle, 4.5, colour)
     factor = distance.limit / error if distance.passed else error / distance.limit
     words = f"{_times(factor)} {'below' if distance.passed else 'above'}"
     canvas.text(ASIDE, middle + 4, words, "faint" if distance.passed else "limit", look="small")
@@ -94,12 +98,6 @@ def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, place: Ca
 def _times(factor: float) -> str:
     """A factor in two digits at most: `620x`, `1.3x`."""
     return f"{float(f'{factor:.2g}'):,g}x"
-
-
-def _scale(values: Sequence[float]) -> Callable[[float], float]:
-    """From errors to pixels, with whole powers of ten at both ends."""
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 0.1)
-    return lambda value: LEFT + (math.log10(value) - low) / (high - low) * (RIGHT - LEFT)
 
 
 def _description(distances: Sequence[LossDistance]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
@@ -17,9 +17,10 @@ from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import Precision, Results, StageResult
 from reports.facts import numbers
 from reports.facts.headline_rungs import headline_rungs
-from reports.facts.launch_regimes import HEADINGS, Regime, regime
+from reports.facts.launch_regimes import regime
 from reports.figures.canvas import Anchor, Canvas
-from reports.figures.ladder import COLOURS
+from reports.figures.chart import RADIUS, Heading, legend
+from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
 MOST_RUNGS = 11
@@ -27,7 +28,7 @@ LEFT, RIGHT, TOP, BOTTOM = 62, PIXELS - 20, 92, 440  # pixels: the axes
 HEIGHT = BOTTOM + 86
 LETTER, LINE = 7.3, 13  # pixels: the width and height of a label's letter
 LOWER = 0.9  # of the chip's roof; a latency roof above it is the same traffic, with a launch or two
-RADIUS, ROOF = 4.5, 9  # of a dot, and half the length of a latency roof
+ROOF = 9  # half the length of a latency roof
 UNITS: tuple[Precision, ...] = get_args(Precision)
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 MARGIN = 0.2  # of an axis, before the first dot: room for names
@@ -135,8 +136,7 @@ def drawn(results: Results) -> Canvas:
     title = headline(dots, roof)
     canvas = Canvas(PIXELS, HEIGHT, f"{title}: {subject(results)}", _description(dots, roof))
     plot = _plot(dots, roof)
-    canvas.text(12, 24, title, look="bold large")
-    canvas.text(12, 44, subject(results), "faint")
+    Heading(title, subject(results)).draw(canvas)
     canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
     _axes(canvas, plot)
     _roofs(canvas, plot, roof)
@@ -270,21 +270,11 @@ def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
 
 def _caption(canvas: Canvas, dots: Sequence[RooflinePoint]) -> None:
     """The colours of the dots."""
-    at = 12.0
-    for name in _regimes(dots):
-        canvas.dot(at + RADIUS, BOTTOM + 56, RADIUS, COLOURS[name])
-        canvas.text(at + 14, BOTTOM + 60, HEADINGS[name], "faint", look="small")
-        at += 32 + 6.1 * len(HEADINGS[name])
+    legend(canvas, regime_keys(point.stage for point in dots), BOTTOM + 46)
     words = (
         "Lines: limits that this run measured. Bar over a dot: what that rung's launches, kernels and exchanges allow."
     )
     canvas.text(12, BOTTOM + 78, words, "faint", look="small")
-
-
-def _regimes(dots: Sequence[RooflinePoint]) -> Iterator[Regime]:
-    """The regimes of these rungs, in the order of the headings."""
-    there = {regime(point.stage) for point in dots}
-    return (name for name in HEADINGS if name in there)
 
 
 def _rate(value: float) -> str:

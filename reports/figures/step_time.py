@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
@@ -18,7 +18,7 @@ from reports.facts.run_table import dataset_name, name_of
 from reports.facts.study_points import StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import spread_apart
+from reports.figures.chart import Heading, Scale, number, spread_apart
 from reports.figures.ladder import COLOURS
 from reports.figures.style import PIXELS, Colour
 
@@ -29,7 +29,6 @@ TIMES, LEADS = 270, 130  # pixels: the least height of a panel
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 LEAD_DASHES = {"float32": "", "tf32": "2 3", "bf16/fp16": "9 3"}  # by class of precision
-Scale = Callable[[float], float]
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     run = results.runs[points[0].name]
     about = ", ".join(part for part in (where, _fixed(results, points), dataset_name(run), gpus_name(run)) if part)
     canvas = Canvas(PIXELS, bottom + BOTTOM, f"{results.study.title}: {about}", _description(step, times, leads))
-    canvas.text(12, 24, results.study.title, look="bold large")
-    canvas.text(12, 44, about, "faint")
+    Heading(results.study.title, about).draw(canvas)
     _panel(canvas, times, TOP, upper, f"us/{step}, log scale", axis, points)
     if leads:
         _panel(
@@ -176,20 +174,18 @@ def _panel(
     is_lead = "lead" in heading
     spreads = [spread for line in lines for _, spread in line.spreads if spread]
     ends = [end for spread in spreads for end in (spread.min, spread.max)] + ([1.0] if is_lead else [])
-    place = _log(min(ends), max(ends), top, height)
+    ends = [min(ends) / 1.15, max(ends) * 1.15]
+    scale = Scale.log(ends, top + height, top, (lambda value: f"{number(value)}x") if is_lead else number)
+    place = scale.place
     canvas.text(12, top - 12, heading, "faint", look="small")
-    for value in log_ticks(min(ends), max(ends)):
-        canvas.line([(LEFT, place(value)), (RIGHT, place(value))], "grid")
-        canvas.text(
-            LEFT - 8, place(value) + 4, f"{value:,g}{'x' if is_lead else ''}", "faint", anchor="end", look="small"
-        )
+    scale.draw_beside(canvas, LEFT, RIGHT)
     for point in points:
         canvas.line([(axis.place(point), top), (axis.place(point), top + height)], "grid")
     if is_lead:
         canvas.line([(LEFT, place(1.0)), (RIGHT, place(1.0))], "faint", width=1.5)
     values_at = {axis.place(point): value_text(point.values[axis.key]) for point in points}
     for line in sorted(lines, key=lambda line: line.is_thick):
-        _line(canvas, line, place)
+        _line(canvas, line, scale)
     for line, at in zip(lines, spread_apart([place(line.last[1]) for line in lines], top, height, LABEL), strict=True):
         last, value = line.last
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], line.colour, dash="1 3")
@@ -201,7 +197,8 @@ def _panel(
         )
 
 
-def _line(canvas: Canvas, line: Trend, place: Scale) -> None:
+def _line(canvas: Canvas, line: Trend, scale: Scale) -> None:
+    place = scale.place
     width = 2.2 if line.is_thick else 1.1
     for is_there, piece in groupby(line.spreads, key=lambda point: point[1] is not None):
         known = [(at, spread) for at, spread in piece if spread is not None]
@@ -214,21 +211,6 @@ def _line(canvas: Canvas, line: Trend, place: Scale) -> None:
                 for end in (low, high):
                     canvas.line([(at - 3, end), (at + 3, end)], line.colour)
             canvas.dot(at, place(spread.median), 3.5 if line.is_thick else 2.5, line.colour, hollow=at in line.rings)
-
-
-def _log(low: float, high: float, top: float, height: float) -> Scale:
-    begin, end = math.log(low / 1.15), math.log(high * 1.15)
-    return lambda value: top + height - (math.log(value) - begin) / (end - begin) * height
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers of a log axis, at most eight."""
-    for factors in ((1, 2, 3, 5), (1, 2, 5), (1,)):
-        values = [factor * 10.0**power for power in range(-3, 8) for factor in factors]
-        ticks = [value for value in values if low / 1.12 <= value <= high * 1.12]
-        if len(ticks) <= 8:
-            break
-    return ticks
 
 
 def _bottom(

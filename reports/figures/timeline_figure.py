@@ -23,7 +23,8 @@ from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
 from reports.facts.run_table import BLOCKS, name_of, table_order
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
-from reports.figures.canvas import Canvas, round_step
+from reports.figures.canvas import Canvas
+from reports.figures.chart import KEY_LINE, Heading, Key, Scale, key_lines, legend, text_width
 from reports.figures.style import OPERATION_COLOURS, PIXELS, Colour, subject
 
 LEGEND: dict[Kind, str] = {
@@ -41,10 +42,9 @@ MANY, IDLE = "many steps in one kernel", "idle; host: own code"
 WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
 DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "wait")  # kinds whose colours need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps
-LETTER, WIDE_LETTER = 6.6, 7.3  # pixels: of small text, and of text in capitals or in monospace
 LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis of one or two stages
 NAMES, TIMES = 190, PIXELS - 76  # pixels: the axis of all stages, with names on its left and times on its right
-TOP, FOOT, LINE = 62, 44, 18
+TOP, FOOT = 62, 44
 NARROWEST = 0.6  # pixels; a shorter bar could not be seen
 STEPS = 3
 
@@ -79,31 +79,26 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
     """
     names = " and ".join(f"{name_of(rung.stage)}, {numbers.microseconds(rung.step_us)} us/step" for rung in rungs)
     keys = list(_keys(rungs))
-    height = TOP + 104 * len(rungs) + FOOT + LINE * len(_lines_of(keys))
+    height = TOP + 104 * len(rungs) + FOOT + KEY_LINE * len(key_lines(keys))
     title = f"Three steps of {names}"
     canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(rungs))
-    canvas.text(12, 24, title, look="bold")
-    canvas.text(12, 42, subject(results), "faint")
+    Heading(title, subject(results), look="bold").draw(canvas)
     end = max(map(_length_us, rungs))
 
-    def place(us: float) -> float:
-        return LEFT + us / end * (RIGHT - LEFT)
-
-    top = float(TOP)
-    bottom = TOP + 104 * len(rungs)
-    _time_axis(canvas, place, end, bottom)
+    scale, top, bottom = Scale.linear([0, end], LEFT, RIGHT), float(TOP), TOP + 104 * len(rungs)
+    scale.draw_below(canvas, TOP - 4, bottom)
     for rung in rungs:
         if len(rungs) > 1:
             canvas.text(LEFT, top + 13, name_of(rung.stage), look="mono bold")
         for name, row, (below, thick) in _rows(rung, (("host", 20.0, 30.0), ("GPU", 56.0, 38.0)), gap=6.0):
             canvas.text(LEFT - 10, top + below + thick / 2 + 4, name, "faint", anchor="end", look="small")
-            _draw_spans(canvas, rung, row, (top + below, thick), place, is_page=is_page)
+            _draw_spans(canvas, rung, row, (top + below, thick), scale.place, is_page=is_page)
         top += 104
     seen = [rung for rung in rungs if not runs_many_steps(rung)]
     tools = seen_by(rungs[0].profile) if len(rungs) == 1 else _tools(seen or rungs)
     words = f"us, scaled to the timed step; profiled by {tools}" if seen else "us, as timed"
     canvas.text(LEFT, bottom + 34, words, "faint", look="small")
-    _legend(canvas, keys, bottom + FOOT + 12)
+    legend(canvas, keys, bottom + FOOT)
     return canvas
 
 
@@ -124,16 +119,13 @@ def timelines(results: Results) -> Canvas:
     gaps = sum(_block(above) != _block(rung) for above, rung in pairwise(in_order))
     bottom = TOP + 36 * len(in_order) + 14 * gaps
     title = "Three steps of every stage"
-    height = bottom + FOOT + 14 * (len(notes) - 1) + LINE * len(_lines_of(keys))
+    height = bottom + FOOT + 14 * (len(notes) - 1) + KEY_LINE * len(key_lines(keys))
     canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(in_order))
-    canvas.text(12, 24, title, look="bold")
-    canvas.text(12, 42, subject(results), "faint")
+    Heading(title, subject(results), look="bold").draw(canvas)
     canvas.text(TIMES + 10, TOP - 8, "us/step", "faint", look="small")
 
-    def place(us: float) -> float:
-        return NAMES + min(us, end) / end * (TIMES - NAMES)
-
-    _time_axis(canvas, place, end, bottom)
+    scale = Scale.linear([0, end], NAMES, TIMES)
+    scale.draw_below(canvas, TOP - 4, bottom)
     top = float(TOP)
     for above, rung in zip([None, *in_order], in_order, strict=False):
         if above is not None and _block(above) != _block(rung):
@@ -141,13 +133,13 @@ def timelines(results: Results) -> Canvas:
             top += 14
         canvas.text(NAMES - 10, top + 25, name_of(rung.stage), anchor="end", look="mono")
         for _, row, (below, thick) in _rows(rung, (("host", 4.0, 8.0), ("GPU", 13.0, 19.0)), gap=1.0):
-            _draw_spans(canvas, rung, row, (top + below, thick), place, named=False)
+            _draw_spans(canvas, rung, row, (top + below, thick), scale.within, named=False)
         more = " ▸" if _length_us(rung) > end else ""
         canvas.text(TIMES + 10, top + 25, numbers.microseconds(rung.step_us) + more, look="bold")
         top += 36
     for index, note in enumerate(notes):
         canvas.text(12, bottom + 34 + 14 * index, note, "faint", look="small")
-    _legend(canvas, keys, bottom + FOOT + 14 * (len(notes) - 1) + 12)
+    legend(canvas, keys, bottom + FOOT + 14 * (len(notes) - 1))
     return canvas
 
 
@@ -229,7 +221,7 @@ def _names(canvas: Canvas, spans: Sequence[Span], middle: float, place: Callable
     for span in sorted(spans, key=lambda span: (span.start_us, -span.duration_us)):
         end = span.start_us + span.duration_us
         room = place(end) - place(span.start_us) - 6
-        name = next((name for short in shortened if _width(name := short[span.name]) <= room), "")
+        name = next((name for short in shortened if text_width(name := short[span.name], "small") <= room), "")
         if name and span.start_us >= named_until:
             named_until = end
             colour: Colour = "paper" if span.kind in DEEP else "on-pale"
@@ -240,56 +232,23 @@ def _names(canvas: Canvas, spans: Sequence[Span], middle: float, place: Callable
 def _say(canvas: Canvas, words: str, ends: tuple[float, float, float], middle: float) -> None:
     """Write beside a bar that ends before the axis does, or into it if there is no room beside it."""
     left, right, last = ends
-    if right + 8 + _width(words) < last:
+    if right + 8 + text_width(words, "small") < last:
         canvas.text(right + 8, middle + 4, words, "faint", look="small")
     else:
         canvas.text((left + right) / 2, middle + 4, words, anchor="middle", look="small halo")
 
 
-def _time_axis(canvas: Canvas, place: Callable[[float], float], end: float, bottom: float) -> None:
-    """Lines and numbers at four to nine round times."""
-    step = round_step(end, 9)
-    for index in range(int(end // step) + 1):
-        at = place(index * step)
-        canvas.line([(at, TOP - 4), (at, bottom)], "grid")
-        canvas.text(at, bottom + 16, f"{index * step:,g}", "faint", anchor="middle", look="small")
-
-
-def _keys(rungs: Sequence[Profiled]) -> Iterator[tuple[str, Colour, float]]:
-    """The legend's entries: words, colour, opacity."""
+def _keys(rungs: Sequence[Profiled]) -> Iterator[Key]:
+    """The legend's entries."""
     kinds = {span.kind for rung in rungs if not runs_many_steps(rung) for span in rung.profile.timeline}
     on_cpu = {rung.is_on_cpu for rung in rungs if not runs_many_steps(rung)}
     for kind, text in LEGEND.items():
         if kind in kinds:
-            yield WAIT_ON_CPU if kind == "wait" and on_cpu == {True} else text, OPERATION_COLOURS[kind], 1.0
+            yield Key(WAIT_ON_CPU if kind == "wait" and on_cpu == {True} else text, OPERATION_COLOURS[kind])
     if any(map(runs_many_steps, rungs)):
-        yield MANY, "one-kernel", PALE
+        yield Key(MANY, "one-kernel", PALE)
     if kinds:
-        yield IDLE_ON_CPU if on_cpu == {True} else IDLE, "idle", 1.0
-
-
-def _lines_of(keys: Sequence[tuple[str, Colour, float]]) -> list[list[tuple[str, Colour, float]]]:
-    """The entries by lines that fit the figure."""
-    lines: list[list[tuple[str, Colour, float]]] = []
-    room = 0.0
-    for key in keys:
-        wide = _width(key[0]) + 34
-        if room < wide:
-            lines.append([])
-            room = PIXELS - 24
-        lines[-1].append(key)
-        room -= wide
-    return lines
-
-
-def _legend(canvas: Canvas, keys: Sequence[tuple[str, Colour, float]], top: float) -> None:
-    for line in _lines_of(keys):
-        at = 12.0
-        for words, colour, opacity in line:
-            canvas.rectangle(at, top - 9, 11, 11, colour, opacity=opacity)
-            canvas.text(at + 17, top, words, "faint", look="small")
-            at += _width(words) + 34
-        top += LINE
+        yield Key(IDLE_ON_CPU if on_cpu == {True} else IDLE, "idle")
 
 
 def _description(rungs: Sequence[Profiled]) -> str:
@@ -334,11 +293,6 @@ def _scaled(rung: Profiled) -> Profiled:
     ]
     profile = msgspec.structs.replace(rung.profile, timeline=spans, timeline_us=_length_us(rung))
     return replace(rung, profile=profile)
-
-
-def _width(text: str) -> float:
-    """The most pixels that a small text takes."""
-    return sum(WIDE_LETTER if letter.isupper() or letter in "_mw…" else LETTER for letter in text)
 
 
 def _tools(rungs: Sequence[Profiled]) -> str:

@@ -9,7 +9,7 @@ from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
-from reports.figures.chart import BESIDE, MARGIN, ROOM, ChartLayout, Heading, Key, Mark, Row, Scale, swatch
+from reports.figures.chart import EDGE, MARGIN, ROOM, ChartLayout, Heading, Key, Mark, Row, Scale, swatch
 from reports.figures.style import Colour
 
 HEADING, BOTTOM = 30, 62  # pixels
@@ -63,6 +63,7 @@ def _median_us(row: TorchRow) -> float:
 def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     """The picture in a layout; at least one rung must have a time."""
     known = shown(results)
+    layout = layout.fitted(row.name for row in known)
     groups = [(name, list(members)) for name, members in groupby(known, key=_kind)]
     rows = {row.name: _row(row) for row in known}
     top = float(layout.top if layout.is_page else 62)
@@ -70,7 +71,7 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
     canvas = Canvas(layout.width, bottom + BOTTOM, f"{headline(results)}: {subject}", _description(known))
     ends = [end for row in rows.values() for end in (row.mark.value.min, row.mark.value.max)]
-    room = ROOM if layout.words is not None else BESIDE / 2
+    room = ROOM if layout.words is not None else EDGE
     axis = Scale.with_room(ends, layout.left, layout.right, room)
     if not layout.is_page:
         Heading(headline(results), subject).draw(canvas)

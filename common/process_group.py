@@ -7,8 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -70,35 +69,6 @@ def children() -> dict[int, str]:
             if int(after.split()[1]) == os.getpid():
                 processes[int(stat.parent.name)] = before.partition("(")[2]
     return processes
-
-
-@contextmanager
-def paused(leaders: Iterable[int]) -> Iterator[None]:
-    """Stop all processes below these for the length of the block; without `/proc`, none."""
-    leaders, stopped = set(leaders), set[int]()
-    try:
-        while new := _below(leaders) - stopped:  # one that was not stopped yet may have started others
-            for process in new:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGSTOP)
-            stopped |= new
-        yield
-    finally:
-        for process in stopped:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGCONT)
-
-
-def _below(leaders: set[int]) -> set[int]:
-    """The ids of all processes that these started, and of those that they started in turn."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-    found: set[int] = set()
-    while new := {process for process, parent in parents.items() if parent in leaders | found} - found:
-        found |= new
-    return found
 
 
 def _wait_for_children(limit_s: float) -> None:

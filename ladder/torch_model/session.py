@@ -25,10 +25,10 @@ import msgspec
 
 from common.cpu.cores import usable_cores
 from common.errors import UsageError
-from common.process_group import paused
 from ladder.machine import environment
 from ladder.machine.disturbance import with_disturbances
 from ladder.options.commands import Torch
+from ladder.processes.paused import paused
 from ladder.processes.worker_process import StartedWorker, first_printed
 from ladder.records.run import StageDoc
 from ladder.records.torch_run import (

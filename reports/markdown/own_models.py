@@ -92,5 +92,5 @@ class OwnModel:
         assert verdict is not None
         self.recipe, self.epochs = verdict.chosen.name, verdict.epochs
         pays = timed["compiled-graph"].pays_after(timed["step-graph"]) if "compiled-graph" in timed else None
-        self.compiling_pays = shown(pays, f"{pays:,.0f}") if pays else None
+        self.compiling_pays = shown(pays, f"{float(f'{pays:.2g}'):,.0f}") if pays else None
         self.steps_per_epoch = results.model.steps_per_epoch

@@ -91,7 +91,7 @@ def test_the_commands_of_a_chapter_are_taken(page: Path, tmp_path: Path, monkeyp
     commands = COMMAND.findall(page.read_text(encoding="utf-8"))
     assert commands
     for command in commands:
-        parse(shlex.split(command))
+        parse(shlex.split(command.partition(" > ")[0]))  # what follows is the shell's
 
 
 def test_a_placeholder_without_a_value_is_one_line(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def _study(given: Given) -> Command:
 
 def _torch(given: Given) -> Command:
     """The ladder over a model, its continuation, or an example of a model."""
-    alone = {"example": (), "resume": ("timeout", "epochs", "write", "json", "csv")}
+    alone = {"example": (), "resume": ("model", "timeout", "epochs", "write", "json", "csv")}
     for name, beside in alone.items():
         if name not in given:
             continue

@@ -31,7 +31,6 @@ SENTENCES = {
     "pays": "Counting the time to compile, it pays to change to {ways}.",
     "not_yet": "For {epochs}, {now} is the sure choice in PyTorch: counting the time to compile, it pays to change to "
     "{ways}. Longer training gains more.",
-    "own_model": "For another PyTorch model, `run_ladder.py torch my_model.py` measures the same ladder over its step.",
     "way": "`{rung}` from about {epochs} on",
     "then": ", then to ",
     "capture": "Once an epoch is captured in a graph ({own}), it is {eager} as fast as in eager mode, {compiled} as by "
@@ -244,7 +243,7 @@ def notes(outlooks: Outlooks) -> list[str]:
     of_model = _filled("model", others=others, and_gpu=and_gpu, **ranges) if by_model else ""
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
     host = _filled("host", host=outlooks.host, differ=differ, least=least, most=most)
-    return [" ".join(filter(None, (_filled("range"), of_model))), host, _filled("own_model")]
+    return [" ".join(filter(None, (_filled("range"), of_model))), host]
 
 
 def _filled(name: str, **given: str) -> str:

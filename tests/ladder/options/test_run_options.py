@@ -95,5 +95,5 @@ def test_options_of_torch_become_a_command() -> None:
 
 def test_a_stopped_ladder_over_a_model_goes_on_with_its_folder() -> None:
     words = continuation(Torch(model=Path("a.py"), write=Path("b.py"), rounds=4), Path("out"))
-    assert words == ["torch", "--resume", "out", "--write", "b.py"]
-    assert parse(words) == Torch(resume=Path("out"), write=Path("b.py"))
+    assert words == ["torch", "a.py", "--resume", "out", "--write", "b.py"]
+    assert parse(words) == Torch(model=Path("a.py"), resume=Path("out"), write=Path("b.py"))

@@ -1,7 +1,9 @@
 """Compares the training of a rung with the reference: eager float64, from the same parameters on the same batches.
 
 How far a rung may be from it is what eager float32 shows itself. Repeated runs, and runs whose parameters begin moved
-by half a unit of rounding, are at some distances from the reference. A rung as exact as eager stays within
+by rounding, are at some distances from the reference. Some begin moved at random. In others all begin larger, or all
+smaller: float32 loses a decay of less than half a unit in every step, always in the same direction, and how much is
+lost depends on whether the decay multiplies or is subtracted. A rung as exact as eager stays within
 `AS_EXACT` times the largest of them, at several steps of the training and again late in it: early, since a chaotic
 network hides a mistake after a hundred steps; late, since a schedule and the optimizer's step count only show there.
 
@@ -15,6 +17,7 @@ import copy
 import math
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -24,7 +27,7 @@ from ladder.records.torch_run import TorchCheck
 from ladder.torch_model.contract import Opened
 from stages.torch import r3_resident, r3_workers
 from stages.torch.registry import RUNGS
-from stages.torch.trainer import SEED, Checkpoint, Recorder, Trainer, first_line
+from stages.torch.trainer import SEED, Checkpoint, Nudge, Recorder, Trainer, first_line
 from stages.torch.training_step import Arithmetic, TrainingStep
 from stages.torch.user_model import GRAIN, Schedule
 
@@ -35,9 +38,11 @@ FIRST = (4, 8, 32, 128)  # steps after which runs from the start are compared
 FIRST_OF_LARGE = (4, 128)
 LATE = (1, 4, 32)  # ... and runs from a checkpoint late in the training
 LARGE = 5_000_000  # parameters; the reference keeps three copies of each at every comparison
-NUDGES = (0, 0, 1, 2, 3, 4, 5)  # of eager float32 runs; 0: none
-NUDGES_ROUNDED = (0, 1, 2)  # of eager runs in TF32 or bfloat16
+UNIT = 2.0**-23  # of float32, relative
+NUDGES_ROUNDED = (Nudge(), Nudge(1), Nudge(2))  # of eager runs in TF32 or bfloat16
+NUDGES = (Nudge(), *NUDGES_ROUNDED, Nudge(3), Nudge(factor=1 + UNIT), Nudge(factor=1 - UNIT))  # of float32 runs
 ROUNDING = 2.0**-24  # of float32, relative
+ALONE = nullcontext()  # a turn that never has to be waited for
 SEEDS = (11, 12, 13, 14, 15)  # of eager runs with their own random numbers
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
 SAME_SEED = 21
@@ -47,7 +52,7 @@ REPEATS = 2.0  # times fewer different losses than eager's: steps or replays dra
 MASKS_LIMIT = (6.0, 6.0)  # standard errors; chance exceeds it twice in a billion times
 DECAYS = ("momentum", "alpha", "rho", "beta2_decay")  # names of rates in an optimizer's groups, beside `betas`
 KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
-ARITHMETICS = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
+ARITHMETICS: dict[str, Arithmetic] = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
 
 Series = dict[str, list[tuple[int, float]]]
 """Of the loss and each metric: steps done, and the sum over them."""
@@ -81,6 +86,7 @@ class Reference:
     is_repeatable: bool
     rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
     dropped: list[float] = field(default_factory=list)  # mean losses of eager runs, each with random numbers of its own
+    alike: dict[str, list[float]] = field(default_factory=dict)  # by arithmetic: eager's losses of one batch
 
 
 class EachLoss:
@@ -113,30 +119,22 @@ class EachLoss:
 class Judge:
     """Judges the rungs of one process."""
 
-    def __init__(self, opened: Opened, reference: Reference | None = None, recorder: Recorder | None = None) -> None:
-        """Without a `reference`, the judge makes it."""
-        self._opened, self._recorder = opened, recorder
-        self._probed: dict[TrainingStep, list[float]] = {}  # losses of one batch by random numbers alone
+    def __init__(
+        self,
+        opened: Opened,
+        reference: Reference | None = None,
+        recorder: Recorder | None = None,
+        turn: AbstractContextManager[Any] = ALONE,
+    ) -> None:
+        """Without a `reference`, the judge makes it. It trains many steps only when it has its `turn`."""
+        self._opened, self._recorder, self._turn = opened, recorder, turn
         count = sum(parameter.numel() for parameter in opened.initial.parameters())
         self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
         self.reference = reference or self._make_reference()
 
     def trainer(self, step: TrainingStep, *, double: bool = False, exact: bool = True) -> Trainer:
         """A trainer at its first step."""
-        opened = self._opened
-        return Trainer(
-            opened.user, opened.initial, opened.data, opened.schedule, step, double=double, exact=exact,
-            recorder=self._recorder,
-        )  # fmt: skip
-
-    def needs_own_trainer(self, step: TrainingStep) -> bool:
-        """Whether a rung's timed trainer may compute something else than is compared.
-
-        It has dropout, cuDNN rounds its factors to TF32, and compiled code draws random numbers of its own.
-        """
-        opened = self._opened
-        rounds = opened.has_convolution and opened.data.device.type == "cuda" and step.arithmetic.name == "float32"
-        return opened.is_random or rounds
+        return new_trainer(self._opened, step, double=double, exact=exact, recorder=self._recorder)
 
     def judged(self, trainer: Trainer) -> tuple[list[TorchCheck], float, bool]:
         """The checks of a trainer, its error ratio, and whether its parameters are eager's.
@@ -144,9 +142,10 @@ class Judge:
         None of its steps have run, or the first `FIRST[0]`, with the random numbers of a new trainer.
         """
         reference, name = self.reference, trainer.choices.arithmetic.name
-        if name not in reference.spread:
-            self._add_spread(trainer.choices.arithmetic)
-        phases = self._trained(trainer, reference.late)
+        with self._turn:
+            if name not in reference.spread:
+                self._add_spread(trainer.choices.arithmetic)
+            phases = self._trained(trainer, reference.late)
         checks: list[TorchCheck] = []
         for phase, snapshots in phases.items():
             for steps, snapshot in snapshots.items():
@@ -163,19 +162,20 @@ class Judge:
         ratio = _whole(last, reference.truth["first"][self._first[-1]], self._start("first")) / reference.typical
         return checks, ratio, _same_bits(last, reference.bits)
 
-    def masks(self, trainer: Trainer) -> Iterator[TorchCheck]:
-        """Checks of a timed trainer that draws random numbers, and of one like it that learns nothing from one batch.
+    def masks(self, trainer: Trainer, probe: Trainer | None = None) -> Iterator[TorchCheck]:
+        """Checks of a timed trainer that draws random numbers, and of a `probe` by the same choices.
 
-        The latter's losses differ by their masks or noise alone. So what a graph holds, or its steps share, shows as a
+        The probe's losses differ by their masks or noise alone. So what a graph holds, or its steps share, shows as a
         loss that comes again. Eager losses of the same kind are the measure.
         """
-        reference, usual = self.reference, self._alike(self._eager(trainer.choices.arithmetic))
-        if not reference.dropped:
-            self.add_dropped()
-        means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
+        reference = self.reference
+        probe = probe or new_probe(self._opened, trainer.choices, self._recorder)
+        with self._turn:
+            usual = self._usual(trainer.choices.arithmetic)
+            means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
+            alike = self._alike(probe)
         differ = _different(means) >= min(len(means), _different(reference.dropped[: len(means)]))
         yield _exactly("random numbers differ between seeds", differ)
-        alike = self._alike(trainer.choices)
         repeats = _different(usual) / _different(alike)
         yield TorchCheck("random numbers differ between steps", repeats, REPEATS, REPEATS)
         error = max(_standard_errors(alike, usual), _standard_errors(_deviations(alike), _deviations(usual)))
@@ -186,39 +186,45 @@ class Judge:
             "mean loss with random numbers, in standard deviations", _finite(error), MEANS_LIMIT, MEANS_LIMIT
         )
 
-    def _alike(self, step: TrainingStep) -> list[float]:
-        """The losses of steps that all have the same batch and learn nothing, from the late checkpoint."""
-        if step in self._probed:
-            return self._probed[step]
-        opened = self._opened
-        data = copy.copy(opened.data)  # with the same resident tensors
-        data.order = data.order[:1].repeat(PROBES, 1)
-        vars(data).pop("_order", None)
-        user = replace(opened.user, scheduler=None, optimizer=lambda params: _still(opened.user.optimizer(params)))
-        trainer = Trainer(
-            user, opened.initial, data, Schedule((), [[]]), replace(step, metrics=EachLoss), recorder=self._recorder
-        )  # fmt: skip
-        trainer.run(GRAIN)
-        trainer.load(self.reference.late, seed=SAME_SEED)
-        trainer.run(PROBES)
-        trainer.close()
-        assert isinstance(trainer.metrics, EachLoss)
-        self._probed[step] = trainer.metrics.losses
-        return self._probed[step]
+    def add_random(self) -> None:
+        """Add eager runs with random numbers to the reference, in each precision that it has."""
+        for name in self.reference.spread:
+            self._usual(ARITHMETICS[name])
+
+    def _usual(self, arithmetic: Arithmetic) -> list[float]:
+        """Eager's losses of one batch; the reference also gets mean losses by several seeds."""
+        reference = self.reference
+        if not reference.dropped:
+            trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
+            trainer.run(1)
+            reference.dropped = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS]
+        if arithmetic.name not in reference.alike:
+            probe = new_probe(self._opened, self._eager(arithmetic), self._recorder)
+            reference.alike[arithmetic.name] = self._alike(probe)
+        return reference.alike[arithmetic.name]
+
+    def _alike(self, probe: Trainer) -> list[float]:
+        """The losses of a probe's steps, from the late checkpoint."""
+        probe.load(self.reference.late, seed=SAME_SEED)
+        probe.run(PROBES)
+        probe.close()
+        assert isinstance(probe.metrics, EachLoss)
+        return probe.metrics.losses
 
     def as_timed(self, trainer: Trainer) -> TorchCheck:
         """Whether a timed trainer whose convolutions round to TF32 is as far from the reference as eager then is."""
         reference = self.reference
         truth = reference.truth["late"][LATE[-1]].sums["loss"]
-        if not reference.rounded:
-            eager = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
-            eager.run(1)
-            for nudge in NUDGES_ROUNDED:
-                eager.load(reference.late)
-                eager.nudge(nudge)
-                reference.rounded = max(reference.rounded, _series_distance(_losses(eager, LATE[-1]), truth))
-        trainer.load(reference.late)
-        error = _series_distance(_losses(trainer, LATE[-1]), truth) / max(reference.rounded, ROUNDING)
+        with self._turn:
+            if not reference.rounded:
+                eager = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
+                eager.run(1)
+                for nudge in NUDGES_ROUNDED:
+                    eager.load(reference.late)
+                    eager.nudge(nudge)
+                    reference.rounded = max(reference.rounded, _series_distance(_losses(eager, LATE[-1]), truth))
+            trainer.load(reference.late)
+            error = _series_distance(_losses(trainer, LATE[-1]), truth) / max(reference.rounded, ROUNDING)
         return TorchCheck("losses as timed, with TF32 in cuDNN", _finite(error), AS_EXACT, LESS_EXACT)
 
     # The reference
@@ -228,13 +234,11 @@ class Judge:
         runs, late = [], None
         for nudge in NUDGES:
             trainer = self.trainer(resident)
-            if nudge:
-                trainer.nudge(nudge)
+            trainer.nudge(nudge)
             phases = {"first": self._phase(trainer, self._first)}
             late = late or self._late(trainer.checkpoint())
             trainer.load(late)
-            if nudge:
-                trainer.nudge(nudge)
+            trainer.nudge(nudge)
             phases["late"] = self._phase(trainer, LATE)
             runs.append(phases)
         assert late is not None
@@ -273,17 +277,9 @@ class Judge:
         runs = []
         for nudge in NUDGES_ROUNDED:
             trainer = self.trainer(self._eager(arithmetic))
-            if nudge:
-                trainer.nudge(nudge)
+            trainer.nudge(nudge)
             runs.append(self._trained(trainer, self.reference.late))
         self.reference.spread[arithmetic.name] = self._spread(runs)
-
-    def add_dropped(self) -> None:
-        """Add eager runs with random numbers of their own to the reference."""
-        reference = self.reference
-        trainer = self.trainer(self._eager(ARITHMETICS["float32"]), exact=False)
-        trainer.run(1)
-        reference.dropped = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS]
 
     def _eager(self, arithmetic: Arithmetic) -> TrainingStep:
         """An eager step: with resident data where it fits, since its batches are the loader's."""
@@ -352,6 +348,37 @@ class Judge:
         if phase == "late":
             return {**self.reference.late.parameters, **self.reference.late.buffers}
         return dict(self._opened.initial.state_dict())
+
+
+def new_trainer(
+    opened: Opened, step: TrainingStep, *, double: bool = False, exact: bool = True, recorder: Recorder | None = None
+) -> Trainer:
+    """A trainer of a model at its first step."""
+    return Trainer(
+        opened.user, opened.initial, opened.data, opened.schedule, step, double=double, exact=exact, recorder=recorder
+    )
+
+
+def needs_own_trainer(opened: Opened, step: TrainingStep) -> bool:
+    """Whether a rung's timed trainer may compute something else than is compared.
+
+    It has dropout, cuDNN rounds its factors to TF32, and compiled code draws random numbers of its own.
+    """
+    rounds = opened.has_convolution and opened.data.device.type == "cuda" and step.arithmetic.name == "float32"
+    return opened.is_random or rounds
+
+
+def new_probe(opened: Opened, step: TrainingStep, recorder: Recorder | None = None) -> Trainer:
+    """A trainer, recorded and compiled, whose steps all have the same batch and learn nothing."""
+    data = copy.copy(opened.data)  # with the same resident tensors
+    data.order = data.order[:1].repeat(PROBES, 1)
+    vars(data).pop("_order", None)
+    user = replace(opened.user, scheduler=None, optimizer=lambda params: _still(opened.user.optimizer(params)))
+    probe = Trainer(
+        user, opened.initial, data, Schedule((), [[]]), replace(step, metrics=EachLoss), recorder=recorder
+    )  # fmt: skip
+    probe.run(GRAIN)
+    return probe
 
 
 def _series(trainer: Trainer, steps: int, before: Series) -> Series:

@@ -28,10 +28,11 @@ from common.files import atomic_write
 from common.process_group import die_with_parent
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
+from ladder.processes.turn import Turn
 from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
-from ladder.torch_model.judge import FIRST, Judge, Reference
+from ladder.torch_model.judge import FIRST, Judge, Reference, needs_own_trainer, new_probe, new_trainer
 from ladder.torch_model.messages import (
     Described,
     Failed,
@@ -51,6 +52,7 @@ from stages.torch.training_step import Rung
 
 JOB = "job.json"
 REFERENCE = "reference.pt"
+TURN = "turn"  # a file that is locked by the process whose turn it is on the device
 RUN_S = 0.25  # that a timed run should take
 LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
 WARM_UP = 8  # steps, before the first reading of the clock
@@ -77,6 +79,7 @@ class Worker:
         self._prepared: dict[str, Prepared] = {}
         self._device: Any = None
         self._judge: Judge | None = None
+        self._turn = Turn(Path(job.reference).with_name(TURN))
 
     def run(self) -> None:
         """Prepare, judge, then time rungs as the session orders, until it ends the process."""
@@ -85,17 +88,18 @@ class Worker:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
             self._tell(Described(described(model), model.user.epochs))
-            if job.makes_reference:
-                self._judge = self._made_judge(model)
+            with self._turn if job.makes_reference else contextlib.nullcontext():  # its rows come first
+                if job.makes_reference:
+                    self._judge = self._made_judge(model)
+                for name in job.rungs:
+                    self._prepare(rung_named(name), model)
+                if job.makes_reference and self._judge is not None:  # with what judging added to it
+                    if model.is_random:
+                        self._judge.add_random()
+                    self._leave_reference(self._judge)
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
-        for name in job.rungs:
-            self._prepare(rung_named(name), model)
-        if job.makes_reference and self._judge is not None:  # with what judging added to it
-            if model.is_random:
-                self._judge.add_dropped()
-            self._leave_reference(self._judge)
         self._tell(Ready())
         while (order := read_order(self._session.recv_bytes())).rung:
             self._time(order)
@@ -107,7 +111,7 @@ class Worker:
         file = Path(self._job.reference)
         if self._job.makes_reference:
             try:
-                judge = Judge(model)
+                judge = Judge(model, turn=self._turn)
             except Exception as error:  # in eager float32, which every rung is compared with
                 traceback.print_exc()
                 raise RefusedError(their_error(error, model.user.path, "eager training")) from error
@@ -119,8 +123,9 @@ class Worker:
             if time.monotonic() > until:
                 raise TimeoutError("the reference did not come")
             time.sleep(POLL_S)
-        reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
-        return Judge(model, reference)
+        with self._turn:  # when it comes, the reference has all that judging the first rungs added
+            reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
+        return Judge(model, reference, turn=self._turn)
 
     def _leave_reference(self, judge: Judge) -> None:
         """Leave the reference for the other processes, whole or not at all."""
@@ -166,15 +171,20 @@ class Worker:
             start = trainer.checkpoint()
         checks: list[TorchCheck] = []
         ratio, same_bits = None, False
-        if self._job.is_judged:  # only now: meanwhile another process makes the reference
-            judge = self._judge = self._judge or self._made_judge(model)
-            has_own = judge.needs_own_trainer(rung.step)
-            if not has_own or self._job.round == 1:
-                compared = judge.trainer(rung.step) if has_own else trainer
+        if self._job.is_judged:
+            compared: Trainer | None = trainer
+            if has_own := needs_own_trainer(model, rung.step):
+                compared = new_trainer(model, rung.step) if self._job.round == 1 else None
+            if compared is not None and has_own:
+                compared.run(BEGINNING)
+            draws = model.is_random and (trainer.is_captured or rung.step.compiler.arguments is not None)
+            probe = new_probe(model, rung.step) if draws else None
+            judge = self._judge = self._judge or self._made_judge(model)  # all is compiled while it is made elsewhere
+            if compared is not None:
                 checks, ratio, same_bits = judge.judged(compared)
                 compared.close()
-            if model.is_random and (trainer.is_captured or rung.step.compiler.arguments is not None):
-                checks += judge.masks(trainer)
+            if probe is not None:
+                checks += judge.masks(trainer, probe)
             elif has_own and not model.is_random:
                 checks.append(judge.as_timed(trainer))
         self._prepared[rung.name] = Prepared(trainer, start, first_step_s)

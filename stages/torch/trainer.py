@@ -36,6 +36,14 @@ class Checkpoint:
     position: int
 
 
+@dataclass(frozen=True)
+class Nudge:
+    """How parameters are moved: all by a factor, and each by half a unit at random where there is a seed."""
+
+    seed: int = 0
+    factor: float = 1.0
+
+
 class Trainer:
     """Trains by one training step; `double` computes in float64, for the reference."""
 
@@ -157,10 +165,10 @@ class Trainer:
             )
         if "betas" in moving:  # fused and foreach kernels take them as numbers
             options = {"foreach": False}
-            self._counts_wide = is_captured
             self.notes.append("the scheduler moves beta1, so the optimizer updates one parameter at a time")
         if is_captured and "capturable" in takes:
             options["capturable"] = True
+            self._counts_wide = not options.get("fused")
         if "lr" in moving and not options.get("fused") and not options.get("capturable"):
             raise MisfitError(
                 f"{kind.__name__} reads the learning rate on the host, and a graph would freeze it; "
@@ -287,15 +295,17 @@ class Trainer:
         """End the workers that make batches: left to the garbage collector, each takes seconds."""
         self.batches.close()
 
-    def nudge(self, seed: int) -> None:
-        """Move each parameter by about half a unit of float32's rounding."""
+    def nudge(self, by: Nudge) -> None:
+        """Move each parameter by about as much as float32's rounding does."""
         import torch
 
-        generator = torch.Generator(device=self.device).manual_seed(seed)
+        generator = torch.Generator(device=self.device).manual_seed(by.seed)
         with torch.no_grad():
             for parameter in self._parameters:
-                noise = torch.randn(parameter.shape, generator=generator, device=self.device, dtype=torch.float32)
-                parameter.mul_(1 + noise.to(parameter.dtype) * 2.0**-24)
+                parameter.mul_(by.factor)
+                if by.seed:
+                    noise = torch.randn(parameter.shape, generator=generator, device=self.device, dtype=torch.float32)
+                    parameter.mul_(1 + noise.to(parameter.dtype) * 2.0**-24)
 
     # Inside
 

@@ -47,7 +47,8 @@ class ModelFacts:
     options: dict[str, bool | None]  # fused, foreach and capturable, as its optimizer has them
     metric_names: list[str]
     metrics_learn: bool  # a metric has a gradient
-    keeps_training: bool  # has modules that compute otherwise, or nothing, in evaluation
+    has_norms: bool  # has batch normalization, which computes otherwise in evaluation
+    has_rnn: bool  # has recurrent layers, whose backward pass needs training
     moving: frozenset[str] = frozenset()  # hyperparameters that its scheduler changes
     has_dropout: bool = True
 
@@ -92,7 +93,8 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
     is_captured, is_loader = step.launch.steps > 0, step.batches is not ResidentBatches
     moving = facts.moving if is_captured else frozenset()
     moves_beta = bool(moving & {"betas", "beta1"})
-    flags, why = _flags(step, facts, is_captured=is_captured, moves_beta=moves_beta)
+    options, why = _options(step, is_captured=is_captured, moves_beta=moves_beta)
+    new = {name: value for name, value in options.items() if facts.options.get(name, value) != value}
     arguments = step.compiler.arguments
     away = os.path.relpath(model_file.resolve().parent, folder.resolve())  # so that both can be moved together
     loss_limit, parameter_limit = LIMITS[step.arithmetic.name]
@@ -110,8 +112,9 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
         "is_loader": is_loader,
         "has_workers": step.batches is WorkerBatches,
         "reads": step.metrics is ReadMetrics,
-        "flags": flags,
-        "flags_why": why,
+        "flags": ", ".join(f"{name}={value}" for name, value in new.items()),
+        "flags_why": why if new else "",
+        "counts_wide": is_captured and "capturable" in facts.options and not {**facts.options, **options}.get("fused"),
         "is_tf32": step.arithmetic.matmul == "high",
         "is_autocast": step.arithmetic.autocast,
         "compile": None if arguments is None else ", ".join(f'{name}="{value}"' for name, value in arguments),
@@ -125,9 +128,9 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
     }
 
 
-def _flags(step: TrainingStep, facts: ModelFacts, *, is_captured: bool, moves_beta: bool) -> tuple[str, str]:
-    """What the optimizer's groups are told, and why."""
-    told: dict[str, Any] = {}
+def _options(step: TrainingStep, *, is_captured: bool, moves_beta: bool) -> tuple[dict[str, bool | None], str]:
+    """What the optimizer's groups are told, and why; those that a class does not have are left to the caller."""
+    told: dict[str, bool | None] = {}
     why = ""
     if moves_beta:
         told, why = {"fused": None, "foreach": False}, "  # the others read beta1 on the host"
@@ -139,8 +142,7 @@ def _flags(step: TrainingStep, facts: ModelFacts, *, is_captured: bool, moves_be
         assert step.optimizer is as_written
     if is_captured:
         told["capturable"] = True
-    new = {name: value for name, value in told.items() if facts.options.get(name, value) != value}
-    return ", ".join(f"{name}={value}" for name, value in new.items()), why if new else ""
+    return told, why
 
 
 def write(command: Torch, results: TorchResults, folder: Path) -> Written | None:

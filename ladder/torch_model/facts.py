@@ -29,7 +29,6 @@ def facts(file: Path) -> dict[str, Any]:
         inputs, targets = tree_map(lambda part: part[:LOOKED_AT].to(device), rows)
         metrics = user.metrics(model.to(device)(inputs), targets)
     group = user.optimizer(model.parameters()).param_groups[0]
-    kinds = (torch.nn.modules.batchnorm._BatchNorm, torch.nn.RNNBase)
     return {
         "defined": [name for name in dir(user) if not name.startswith("_")],
         "is_dataset": is_dataset,
@@ -39,7 +38,8 @@ def facts(file: Path) -> dict[str, Any]:
         "options": {name: group[name] for name in ("fused", "foreach", "capturable") if name in group},
         "metric_names": list(metrics),
         "metrics_learn": any(value.requires_grad for value in metrics.values()),
-        "keeps_training": any(isinstance(module, kinds) for module in model.modules()),
+        "has_norms": any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()),
+        "has_rnn": any(isinstance(part, torch.nn.RNNBase) for part in model.modules()),
     }
 
 

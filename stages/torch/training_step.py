@@ -137,7 +137,7 @@ class Rung:
     group: Group = "ladder"
     place: Place = "anywhere"
     is_default: bool = True  # climbed unless rungs are asked for by name
-    only: Callable[[Any], str | None] = lambda model: None  # noqa: ARG005  # why a model has no use for it
+    only: Callable[[Any], str | None] = lambda model: None  # noqa: ARG005  # why a model cannot use what it changes
 
     @property
     def launches(self) -> Literal["host", "graph"]:
@@ -158,7 +158,8 @@ class Rung:
         """The rung above this one, with exactly one choice changed."""
         step = replace(self.step, **change)
         assert len(self.step.differences(step)) == 1, f"{name}: a rung changes one choice of its parent"
-        return Rung(name, words, step, self, group, place or self.place, is_default, only or self.only)
+        useful = {"only": only} if only else {}
+        return Rung(name, words, step, self, group, place or self.place, is_default, **useful)
 
     @property
     def changed(self) -> str:

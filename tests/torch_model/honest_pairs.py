@@ -19,16 +19,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from common.errors import MisfitError
 from ladder.records.torch_run import TorchCheck
-from ladder.torch_model.contract import RefusedError
-from ladder.torch_model.judge import FIRST, Judge
+from ladder.torch_model.contract import Opened, RefusedError
+from ladder.torch_model.judge import FIRST, Judge, needs_own_trainer
 from ladder.torch_model.messages import Judged
 from ladder.torch_model.session import verdict
 from stages.torch.registry import RUNGS, left_out
-from stages.torch.trainer import Trainer
 from stages.torch.training_step import Rung
 from tests.torch_model import emulated_graph, models
 
@@ -186,14 +184,13 @@ def _sequential(parts: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Pair:
-    """A rung's verdict on a drawn model; `is_by_count`: it is as exact as eager with a count of steps in float64."""
+    """A rung's verdict on a drawn model."""
 
     text: str
     rung: str
     status: str
     reason: str
     worst: TorchCheck | None = None
-    is_by_count: bool = False
 
 
 def judged_pairs(random: Random, count: int, folder: Path) -> Iterator[Pair]:
@@ -211,19 +208,21 @@ def judged_pairs(random: Random, count: int, folder: Path) -> Iterator[Pair]:
             continue
         for rung in rungs[: count - done]:
             done += 1
-            yield judged_pair(judge, text, rung, is_random=opened.is_random)
+            yield judged_pair(judge, opened, text, rung)
 
 
-def judged_pair(judge: Judge, text: str, rung: Rung, *, is_random: bool) -> Pair:
+def judged_pair(judge: Judge, opened: Opened, text: str, rung: Rung) -> Pair:
     """A rung's verdict, as a worker process finds it."""
     checks: list[TorchCheck] = []
     try:
+        if why := rung.only(opened):
+            raise MisfitError(why)
         timed = judge.trainer(rung.step, exact=False)
         timed.run(FIRST[0])
-        compared = judge.trainer(rung.step) if judge.needs_own_trainer(rung.step) else timed
+        compared = judge.trainer(rung.step) if needs_own_trainer(opened, rung.step) else timed
         checks, ratio, same_bits = judge.judged(compared)
         compared.close()
-        if is_random and timed.is_captured:
+        if opened.is_random and timed.is_captured:
             checks += judge.masks(timed)
         timed.close()
         found = Judged(rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits)
@@ -234,27 +233,7 @@ def judged_pair(judge: Judge, text: str, rung: Rung, *, is_random: bool) -> Pair
         found = Judged(rung.name, error=repr(error))
     status, reason = verdict(found)
     worst = max((check for check in checks if not check.passed), key=lambda one: one.error or 1e300, default=None)
-    by_count = status == "less exact" and timed.is_captured and _passes_with_wide_count(judge, rung)
-    return Pair(text, rung.name, status, reason, worst, by_count)
-
-
-class _WideCount(Trainer):
-    """Has the optimizer count steps in float64, of which a graph computes its bias corrections."""
-
-    def rebuilt(self, written: Any, *, is_captured: bool, **options: bool) -> Any:
-        optimizer = super().rebuilt(written, is_captured=is_captured, **options)
-        self._counts_wide = not options.get("fused")
-        return optimizer
-
-
-def _passes_with_wide_count(judge: Judge, rung: Rung) -> bool:
-    opened = judge._opened
-    trainer = _WideCount(
-        opened.user, opened.initial, opened.data, opened.schedule, rung.step, exact=True,
-        recorder=emulated_graph.recorded,
-    )  # fmt: skip
-    checks, _, _ = judge.judged(trainer)
-    return all(check.passed for check in checks)
+    return Pair(text, rung.name, status, reason, worst)
 
 
 def _tell(line: str) -> None:
@@ -275,15 +254,13 @@ def main(arguments: list[str]) -> int:
     found, reasons, began = Counter[str](), Counter[str](), time.monotonic()
     with tempfile.TemporaryDirectory() as folder, emulated_graph.capturable_on_cpu():
         for pair in judged_pairs(Random(options.seed), options.pairs, Path(folder)):
-            found[f"{pair.status}, by the count in float32" if pair.is_by_count else pair.status] += 1
+            found[pair.status] += 1
             if pair.status in ("refused", "model refused"):
                 reasons[pair.reason[:100]] += 1
             if found.total() % 50 == 0:
                 _tell(f"after {time.monotonic() - began:.0f} s: {dict(found)}")
             if pair.status in ("less exact", "wrong", "crashed"):
                 _tell(f"{pair.status.upper()} {pair.rung}: {pair.reason}; worst: {pair.worst}")
-                if pair.is_by_count:
-                    continue
                 _tell(pair.text.split("EPOCHS = 12")[1].replace("\n\n", "\n").replace("\n", "\n    "))
     _tell(f"{options.pairs} pairs in {time.monotonic() - began:.0f} s: {dict(found)}")
     for reason, count in reasons.most_common():

@@ -12,9 +12,10 @@ pytestmark = pytest.mark.torch
 
 from common.errors import MisfitError  # noqa: E402
 from ladder.torch_model.contract import RefusedError  # noqa: E402
-from ladder.torch_model.judge import Judge  # noqa: E402
+from ladder.torch_model.judge import Judge, new_trainer  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
 from tests.torch_model import emulated_graph, models  # noqa: E402
+from tests.torch_model.honest_pairs import judged_pair  # noqa: E402
 
 DATASET = """
 class Rows(torch.utils.data.Dataset):
@@ -254,10 +255,8 @@ NOT_IN_A_GRAPH = {
 def test_an_optimizer_that_no_graph_holds_is_a_misfit(name: str, tmp_path: Path, on_cpu: None) -> None:
     parts, thing, way_out = NOT_IN_A_GRAPH[name]
     opened = models.opened_text(tmp_path, models.source(**parts))
-    judge = Judge.__new__(Judge)
-    judge._opened, judge._recorder = opened, emulated_graph.recorded
     with pytest.raises(MisfitError) as misfit:
-        judge.trainer(UNFUSED.step).run(4)
+        new_trainer(opened, UNFUSED.step, recorder=emulated_graph.recorded).run(4)
     before, _, after = str(misfit.value).partition("; ")
     assert thing in before
     assert way_out in after
@@ -269,19 +268,21 @@ def test_an_optimizer_whose_count_lies_on_the_host_is_a_misfit_on_a_gpu(
 ) -> None:
     optimizer = returns("optimizer", "params", f"torch.optim.{kind}(params, lr=0.1)")
     opened = models.opened_text(tmp_path, models.source(optimizer=optimizer))
-    judge = Judge.__new__(Judge)
-    judge._opened, judge._recorder = opened, emulated_graph.recorded
-    trainer = judge.trainer(UNFUSED.step)
+    trainer = new_trainer(opened, UNFUSED.step, recorder=emulated_graph.recorded)
     trainer.run(3)
     trainer.device = torch.device("cuda")
     with pytest.raises(MisfitError, match=f"{kind} keeps step on the host.*; use an optimizer with capturable="):
         trainer.run(1)
 
 
-def test_a_fused_optimizer_needs_a_class_that_has_it(tmp_path: Path) -> None:
-    optimizer = returns("optimizer", "params", "torch.optim.RMSprop(params, lr=0.01)")
-    opened = models.opened_text(tmp_path, models.source(optimizer=optimizer))
-    judge = Judge.__new__(Judge)
-    judge._opened, judge._recorder = opened, None
-    with pytest.raises(MisfitError, match=r"RMSprop has no fused=; torch\.optim's SGD, Adam and AdamW have it"):
-        judge.trainer(RUNGS["fused-optimizer"].step)
+@pytest.mark.parametrize("kind", ["RMSprop", "NAdam", "Adamax"])
+def test_a_graph_holds_an_optimizer_that_cannot_be_fused_as_it_is(kind: str, tmp_path: Path, on_cpu: None) -> None:
+    optimizer = returns("optimizer", "params", f"torch.optim.{kind}(params, lr=0.01)")
+    text = models.source(optimizer=optimizer)
+    opened = models.opened_text(tmp_path, text)
+    judge = Judge(opened, recorder=emulated_graph.recorded)
+    fused, graph = (judged_pair(judge, opened, text, RUNGS[name]) for name in ("fused-optimizer", "step-graph"))
+    assert (fused.status, fused.reason) == (
+        "refused", f"{kind} has no fused=; torch.optim's SGD, Adam and AdamW have it",
+    )  # fmt: skip
+    assert (graph.status, graph.reason) == ("passed", "")

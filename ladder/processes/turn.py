@@ -5,20 +5,22 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import IO, Self
 
 
 class Turn:
     """A context that one process at a time is in; a process may enter it again inside. Its end gives the turn back."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file.open("w")
-        self._depth = 0
+        self._path, self._depth = file, 0
+        self._file: IO[str] | None = None
 
     def __enter__(self) -> Self:
         """Wait for the turn."""
-        if not self._depth:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+        if self._file is None:
+            file = self._path.open("w")
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._file = file
         self._depth += 1
         return self
 
@@ -27,5 +29,6 @@ class Turn:
     ) -> None:
         """Give the turn back."""
         self._depth -= 1
-        if not self._depth:
-            fcntl.flock(self._file, fcntl.LOCK_UN)
+        if not self._depth and self._file is not None:
+            self._file.close()  # which unlocks it
+            self._file = None

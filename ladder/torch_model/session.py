@@ -157,7 +157,6 @@ class Session:
         self._command = earlier.command if earlier else command
         self._judgements: dict[str, Judged] = {}
         self._model_epochs = 1
-        self._is_referenced = False
 
     def run(self) -> TorchResults:
         """Measure; raises UsageError where the user's file does not fit the contract."""
@@ -232,7 +231,7 @@ class Session:
             waiting, preparing = [first, *others], list[Family]()
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
-                room = self._places(first) - len(busy)
+                room = self._places() - len(busy)
                 starting, waiting = waiting[:room], waiting[room:]
                 for family in starting:
                     self._start(family, number, makes_reference=number == 1 and family is first)
@@ -247,10 +246,9 @@ class Session:
                 self._end(family)
         self._since("timing" if times else "")
 
-    def _places(self, first: Family) -> int:
-        """How many processes may prepare at once: few while the reference is made, since its row is the first."""
-        cores = usable_cores()
-        return max(1, cores * 3 // 4 if self._is_referenced or first.is_ready else cores // 4)
+    def _places(self) -> int:
+        """How many processes may prepare at once: one until there is a row, for which the user waits."""
+        return max(1, usable_cores() * 3 // 4) if self._rows else 1
 
     def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
         count = sum(len(family.rungs) for family in families)
@@ -345,7 +343,6 @@ class Session:
             self._model_epochs = message.epochs
         elif isinstance(message, Referenced):
             assert self._model is not None
-            self._is_referenced = True
             self._model = msgspec.structs.replace(
                 self._model, reference=message.kind, is_repeatable=message.is_repeatable, waits=message.waits
             )

@@ -6,7 +6,7 @@ pays, is computed by the properties here, once for the recipe and for every repo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -145,8 +145,9 @@ class RecipeChange(msgspec.Struct, frozen=True):
     """A change of the recipe, and what leaving it out costs."""
 
     rung: str  # that introduces it
-    without: str | None  # the row that leaves it out; None: not measured
-    costs: float | None  # that row's time for the whole training as a multiple of the recipe's
+    whole: str  # the recipe's rung, or the fastest one if only that was timed without the change
+    without: str | None = None  # the row that leaves it out; None: not measured
+    costs: float | None = None  # that row's time for the whole training as a multiple of the whole one's
 
 
 class TorchRecipe(msgspec.Struct, frozen=True):
@@ -195,16 +196,18 @@ class TorchResults(msgspec.Struct, frozen=True):
             rung=chosen.name,
             fastest=fastest.name,
             fastest_of_any=min(ours, key=lambda rung: rung.training_s(steps)).name,
-            changes=[_cost(change, chosen, ours, steps) for change in chosen.changes[1:]],
+            changes=[_cost(change, (chosen, fastest), ours, steps) for change in chosen.changes[1:]],
         )
 
 
-def _cost(change: str, chosen: TorchRung, timed: Iterable[TorchRung], steps: int) -> RecipeChange:
-    """What it costs to leave one change out of the chosen rung's."""
-    rest = {*chosen.changes} - {change}
-    without = next((rung for rung in timed if {*rung.changes} == rest), None)
-    costs = without.training_s(steps) / chosen.training_s(steps) if without else None
-    return RecipeChange(change, without.name if without else None, costs)
+def _cost(change: str, wholes: Sequence[TorchRung], timed: Sequence[TorchRung], steps: int) -> RecipeChange:
+    """What it costs to leave one change out of the first of these rungs that was timed without it."""
+    for whole in wholes:
+        rest = {*whole.changes} - {change}
+        without = next((rung for rung in timed if {*rung.changes} == rest), None)
+        if without is not None:
+            return RecipeChange(change, whole.name, without.name, without.training_s(steps) / whole.training_s(steps))
+    return RecipeChange(change, wholes[0].name)
 
 
 def save(results: TorchResults, folder: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ladder.records.run import Results, StageResult
+from ladder.records.torch_run import TorchResults
 from reports.facts.grouped import grouped
 from reports.facts.numbers import line
 
@@ -60,7 +61,7 @@ def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
     return groups
 
 
-def machine_name(results: Results) -> str:
+def machine_name(results: Results | TorchResults) -> str:
     """The GPU's name; without a GPU the processor's and its cores: `AMD EPYC, 2 cores, no GPU`."""
     cpu = _part(results.environment, "cpu")
     cores = f"{cpu['cores_usable']} cores" if cpu.get("cores_usable") else ""
@@ -81,7 +82,7 @@ def _when(results: Results) -> str:
     return f"{when}, commit {commit(results)[:COMMIT_DIGITS]}{tree}"
 
 
-def commit(results: Results) -> str:
+def commit(results: Results | TorchResults) -> str:
     """The commit of the code that measured a run; empty if it is not known."""
     return str(_part(results.environment, "code").get("git_commit") or "")
 

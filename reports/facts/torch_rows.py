@@ -74,6 +74,7 @@ class Change:
     words: str
     costs: float | None  # None: not measured
     is_noise: bool
+    whole: str  # the rung that it is left out of
 
 
 @dataclass(frozen=True)
@@ -222,10 +223,10 @@ def torch_verdict(results: TorchResults) -> TorchVerdict | None:
 
 def _change(change: RecipeChange, recipe: TorchRecipe, results: TorchResults) -> Change:
     """A change with its cost, which is noise if the trainings with and without it may be as fast."""
-    rung, chosen, without = (results.rung(name or "") for name in (change.rung, recipe.rung, change.without))
-    known = ratio(without, chosen, results, recipe.steps) if chosen is not None else None
+    rung, whole, without = (results.rung(name or "") for name in (change.rung, change.whole, change.without))
+    known = ratio(without, whole, results, recipe.steps) if whole is not None else None
     is_noise = known is not None and (known.is_noise or abs((change.costs or 1.0) - 1) < NOISE)
-    return Change(change.rung, rung.words if rung is not None else "", change.costs, is_noise)
+    return Change(change.rung, rung.words if rung is not None else "", change.costs, is_noise, change.whole)
 
 
 def _later(rows: Iterable[TorchRow], epochs: int) -> TorchRow | None:

@@ -29,8 +29,14 @@ def own_models_block(reference: Path, page: Path) -> str:
         return ""
     lines = [_line(folder, results, page) for folder, results in models.values()]
     header = ["Model", *(f"`{name}`" for name in SHOWN), "As exact: over eager", "over fused", "Any precision"]
-    where = "; ".join(dict.fromkeys(origin(results) for _, results in models.values()))
-    return f"{where}. Times are in us per step.\n\n{table(header, lines, right=[False] + [True] * (len(header) - 1))}"
+    where: dict[str, list[str]] = {}
+    for name, (_, results) in models.items():
+        where.setdefault(origin(results), []).append(code(name))
+    told = "; ".join(
+        f"{numbers.listing(names)}: {place}" if len(where) > 1 else place for place, names in where.items()
+    )
+    right = [False] + [True] * (len(header) - 1)
+    return f"{told}. Times are in us per step.\n\n{table(header, lines, right=right)}"
 
 
 def _line(folder: Path, results: TorchResults, page: Path) -> list[str]:

@@ -11,6 +11,7 @@ from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.provenance import commit, machine_name
 from reports.markdown.leads import COMMIT_DIGITS
+from reports.markdown.own_models import own_models
 from reports.markdown.tables import code, table
 
 STUDIES = "studies"  # the folder beside a machine's networks
@@ -31,4 +32,9 @@ def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
         other = [code(row.name) for row in rows if row.code != today.get(row.name)]
         same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}" if other else "all"
         lines.append((machine, at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
+    models = own_models(reference).values()
+    for (machine, at), own in grouped(((machine_name(run), commit(run)), run) for _, run in models).items():
+        passed = sum(rung.status == "passed" for run in own for rung in run.rungs)
+        files = ", ".join(code(f"torch {run.model.file}") for run in own)
+        lines.append((machine, at[:COMMIT_DIGITS], files, f"{passed:,}", "not recorded"))
     return table(("Machine", "Commit", "What", "Rows", "Same code today"), lines, right=[False] * 3 + [True, False])

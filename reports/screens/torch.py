@@ -220,10 +220,12 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
     yield Heading("What to write")
     if not verdict.stays_eager:
         count = numbers.count(len(verdict.changes), "change")
+        others = {change.whole for change in verdict.changes if change.costs is not None} - {verdict.chosen.name}
+        borrowed = "".join(f" Some are the cost of leaving it out of `{name}`, the fastest." for name in others)
         yield Sentences([
             f"The recipe for {numbers.count(verdict.epochs, 'epoch')} is `{verdict.chosen.name}`: {count}, the "
             "shortest set within 5 % of the fastest as exact as eager mode. Without a change, the whole training takes "
-            "this many times as long."
+            f"this many times as long.{borrowed}"
         ])  # fmt: skip
         yield Table([
             Column("change", [change.name for change in verdict.changes]),

@@ -95,6 +95,11 @@ def say_titled(console: Console, title: str, text: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
+def named(text: str) -> str:
+    """The text without the backticks of a single word: they matter where a reader must see the ends of a command."""
+    return re.sub(r"`([^` ]+)`", r"\1", text)
+
+
 def unbroken(command: str) -> str:
     """A command that `wrapped` keeps on one line."""
     return command.replace(" ", NO_BREAK)

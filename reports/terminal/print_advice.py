@@ -9,7 +9,7 @@ from rich.console import Console
 from ladder.records.expectation import NearRun, Outlook, Outlooks
 from reports.facts import numbers
 from reports.facts.advice import REFERENCES, deciding, notes, training_s, verdict
-from reports.terminal.console_layout import Column, print_table, say, standard
+from reports.terminal.console_layout import Column, named, print_table, say, standard
 
 
 def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
@@ -26,12 +26,12 @@ def print_advice(outlooks: Outlooks, console: Console | None = None) -> None:
     _print_stages(deciding(outlooks), outlooks, console)
     console.print()
     for text, style in zip_longest(verdict(outlooks), ["bold"], fillvalue=""):
-        say(console, text, style)
+        say(console, named(text), style)
     console.print()
     for text in (*notes(outlooks), "Nearest recorded runs:"):
-        say(console, text)
+        say(console, named(text))
     for near in outlooks.nearest:
-        say(console, f"  {_near(near, outlooks)}")
+        say(console, _near(near, outlooks), first="- ")
 
 
 def _print_stages(stages: list[Outlook], outlooks: Outlooks, console: Console) -> None:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from ladder.records.limits_record import CpuLimits, LimitsRecord
 from reports.facts import numbers
-from reports.terminal.console_layout import plain_table, standard
+from reports.terminal.console_layout import plain_table, say, standard
 from reports.views.details import CAPTION, CAPTION_ON_CPU, limits_grid, not_measured
 
 
@@ -20,7 +20,7 @@ def print_limits(record: LimitsRecord | CpuLimits, console: Console | None = Non
     console.print(Text(CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU, "dim"))
     console.print(Text(f"Measured in {numbers.seconds(record.seconds)}.", "dim"))
     for line in not_measured(record):
-        console.print(Text(f"* {line}"))
+        say(console, line, first="- ")
 
 
 def _table(record: LimitsRecord | CpuLimits) -> Table:

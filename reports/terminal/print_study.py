@@ -31,9 +31,9 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
     for winner in point_winners(results):
         where = f"{point_text(winner.point)}, {winner.lead.precision}"
         rung, reference = winner.lead.stage.name, winner.lead.reference.name
-        say(console, f"{where}: {rung}, {winner.text} of the fastest reference, {reference}", first="* ")
+        say(console, f"{where}: {rung}, {winner.text} of the fastest reference, {reference}", first="- ")
     for line in not_passed(results):
-        say(console, line, first="* ")
+        say(console, line, first="- ")
     console.print()
     print_link(console, folder, "Report  ")
 

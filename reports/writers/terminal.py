@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from rich.console import Console
 
 from reports.screens.blocks import Code, Column, Figure, Heading, Screen, Sentences, Table, Tone
 from reports.terminal import console_layout
-from reports.terminal.console_layout import print_table, say
+from reports.terminal.console_layout import named, print_table, say
 
 STYLES: dict[Tone, str] = {
     "plain": "", "strong": "bold", "quiet": "dim", "good": "green", "doubtful": "yellow", "bad": "bold red",
@@ -30,14 +28,9 @@ def write_terminal(screen: Screen, console: Console) -> None:
         elif isinstance(block, Sentences):
             first = "- " if block.is_list else ""
             for text in block.texts:
-                say(console, _unmarked(text), STYLES[block.tone], first=first)
+                say(console, named(text), STYLES[block.tone], first=first)
         elif isinstance(block, Table):
             print_table(console, map(_column, block.columns), block.headings)
-
-
-def _unmarked(text: str) -> str:
-    """The text without the backticks of a single word: they matter where a reader must see the ends of a command."""
-    return re.sub(r"`([^` ]+)`", r"\1", text)
 
 
 def _column(column: Column) -> console_layout.Column:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from unittest import mock
 
@@ -26,12 +27,14 @@ from reports.screens.blocks import Screen
 from reports.screens.torch import run_screen
 from reports.terminal.explain import print_explain
 from reports.terminal.print_advice import print_advice
+from reports.terminal.print_check import print_check
+from reports.terminal.print_limits import print_limits
 from reports.terminal.print_run import print_results
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.plain import write_plain
 from reports.writers.terminal import write_terminal
-from tests.reports import recorded, sample
+from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.terminal.screens import screen
@@ -50,7 +53,11 @@ def renderings() -> dict[str, str]:
     torch = run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
     return {
         "advice.txt": advice_text(),
-        "advise.txt": screen(lambda console: print_advice(outlooks(*small(), GRID, GRID_BF16), console), 80),
+        "advise.txt": on_terminal(partial(print_advice, outlooks(*small(), GRID, GRID_BF16))),
+        "check_right.txt": on_terminal(partial(print_check, checked_sample.right())),
+        "check_wrong.txt": on_terminal(partial(print_check, checked_sample.wrong())),
+        "check_crashed.txt": on_terminal(partial(print_check, checked_sample.crashed())),
+        "limits.txt": on_terminal(partial(print_limits, sample.limits())),
         "compare.txt": comparison_text(two, "text"),
         "compare.md": comparison_text(two, "markdown"),
         "machines.txt": comparison_text(many, "text"),
@@ -62,12 +69,18 @@ def renderings() -> dict[str, str]:
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
         "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
-        "torch.txt": screen(lambda console: write_terminal(torch, console), 80),
+        "torch.txt": on_terminal(partial(write_terminal, torch)),
         "torch.md": markdown(torch),
         "torch.html": _without_drawings(page(torch, "torch.json")),
         "torch.csv": plain_text(torch),
         "readme.md": f"{ladder_block(runs)}\n\n{networks_block(runs)}\n",
     }
+
+
+def on_terminal(shows: Callable[[Console], None]) -> str:
+    """What a function prints on a narrow terminal, as a file gets it."""
+    with mock.patch("reports.terminal.print_check.PROGRAM", "python run_ladder.py"):
+        return "".join(line.rstrip() + "\n" for line in screen(shows, 80).splitlines())
 
 
 def console_text(run: Results, width: int) -> str:

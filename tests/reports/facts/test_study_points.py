@@ -275,8 +275,8 @@ def test_rendering_removes_older_figures(tmp_path: Path, capsys: pytest.CaptureF
     assert shown == load_results(tmp_path)
     print_study(shown, tmp_path)
     told = capsys.readouterr().out.replace("\n  ", " ")
-    assert "* hidden 64, float32: cublas, 3.05x (2.36-3.93) of the fastest reference, jax-scan" in told
-    assert "* naive crashed at hidden 128: out of memory: 9 | 8" in told
+    assert "- hidden 64, float32: cublas, 3.05x (2.36-3.93) of the fastest reference, jax-scan" in told
+    assert "- naive crashed at hidden 128: out of memory: 9 | 8" in told
 
 
 def test_a_broken_stage_anywhere_breaks_the_study() -> None:

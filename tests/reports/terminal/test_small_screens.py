@@ -148,7 +148,7 @@ def test_each_primitive_is_a_row_with_its_spread_and_nothing_is_cut_off(width: i
     assert "graph node, 1 block 0.860 0.850 0.890 us 4.65%" in lines
     assert "memory copy, read and written 4,312 4,290 4,330 GB/s 0.94%" in lines
     assert "matrix product, fp16 788 780 790 TFLOP/s 1.27%" in lines
-    assert "* not measured: cluster barrier, 8 blocks: needs sm_90 or newer, this GPU is sm_86" in " ".join(lines)
+    assert "- not measured: cluster barrier, 8 blocks: needs sm_90 or newer, this GPU is sm_86" in " ".join(lines)
     assert "Measured in 6.2 s." in text
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width

@@ -94,15 +94,15 @@ def run(command: commands.Run | commands.Resume) -> int:
 def check(command: commands.CheckStage) -> int:
     """Say whether a stage is right, without timing it; 1 if it is wrong."""
     from ladder.run.check import checked
-    from reports.terminal.as_json import show
+    from reports.screens.check import check_screen
     from reports.terminal.console_layout import aside
-    from reports.terminal.print_check import print_check
     from reports.terminal.progress import LiveView
+    from reports.writers.write import write
 
     interruptible()
     with LiveView(aside() if command.form != "table" else None) as view:
         checked_stage = checked(command, view)
-    show(checked_stage, print_check, command.form)
+    write(check_screen(checked_stage), command.form)
     return 0 if checked_stage.status == "passed" else 1
 
 

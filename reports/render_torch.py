@@ -21,8 +21,7 @@ from reports.terminal.conclusion import print_link
 from reports.terminal.console_layout import standard
 from reports.writers.markdown import markdown
 from reports.writers.page import page
-from reports.writers.plain import write_plain
-from reports.writers.terminal import write_terminal
+from reports.writers.write import write
 
 PAGE = "report.html"
 PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where programs were written
@@ -61,7 +60,7 @@ def print_torch(
     results: TorchResults, folder: Path | None, form: Form = "table", console: Console | None = None
 ) -> None:
     """Print the run, or its check, and where its report is."""
-    _print(torch_screen(results, folder), form, console)
+    write(torch_screen(results, folder), form, console)
     if folder is not None and form == "table":
         console = standard(console)
         console.print()
@@ -72,7 +71,7 @@ def explain_torch(run: Path, name: str, form: Form = "table", console: Console |
     """Print a rung of a run in full; False for a run of stages. Raises ReportError if it has no rung of this name."""
     if not has_record(run):
         return False
-    _print(rung_screen(load(run), name), form, console)
+    write(rung_screen(load(run), name), form, console)
     return True
 
 
@@ -113,12 +112,5 @@ def compare_torch(
     if form == "markdown":
         print(markdown(screen), end="")
     else:
-        _print(screen, "json" if form == "json" else "csv" if form == "csv" else "table", console)
+        write(screen, "json" if form == "json" else "csv" if form == "csv" else "table", console)
     return comparison.exit_code
-
-
-def _print(screen: Screen, form: Form, console: Console | None) -> None:
-    if form == "table":
-        write_terminal(screen, standard(console))
-    else:
-        write_plain(screen, form)

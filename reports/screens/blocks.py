@@ -5,7 +5,7 @@ Text may name a thing in backticks, `eager`; each writer shows that in its own w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -72,14 +72,28 @@ class Figure:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines of a program, which a reader unfolds."""
+    """Lines of a program or of its output, as they are; a reader unfolds a long one."""
 
     title: str
     lines: Sequence[str]
     language: str
+    is_folded: bool = True
 
 
-Block = Heading | Sentences | Table | Figure | Code
+@dataclass(frozen=True)
+class Group:
+    """Blocks that belong together: no empty line of a terminal stands between them."""
+
+    blocks: Sequence[Block]
+
+
+Block = Heading | Sentences | Table | Figure | Code | Group
+
+
+def flat(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks, those of groups one by one."""
+    for block in blocks:
+        yield from flat(block.blocks) if isinstance(block, Group) else [block]
 
 
 @dataclass(frozen=True)
@@ -89,5 +103,5 @@ class Screen:
     title: str
     origin: str  # of the numbers: machine, date, versions
     blocks: Sequence[Block]
-    facts: Mapping[str, Any]
+    facts: Any  # plain data or a record
     rows: str

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 from reports.facts.numbers import line
 from reports.markdown.tables import bullets, cell, folded, picture, table
-from reports.screens.blocks import Block, Code, Figure, Heading, Screen, Sentences, Table
+from reports.screens.blocks import Block, Code, Figure, Heading, Screen, Sentences, Table, flat
 
 FENCE = "````"  # longer than any fence in a program's docstrings
 
 
 def markdown(screen: Screen) -> str:
     """The document."""
-    blocks = [f"# {line(screen.title)}", line(screen.origin), *(text for one in screen.blocks for text in _block(one))]
+    told = (text for block in flat(screen.blocks) for text in _block(block))
+    blocks = [f"# {line(screen.title)}", line(screen.origin), *told]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -31,7 +32,7 @@ def _block(block: Block) -> Iterator[str]:
         yield picture(block.title, f"figures/{block.file}")
     elif isinstance(block, Code):
         program = "\n".join([f"{FENCE}{block.language}", *block.lines, FENCE])
-        yield from folded(line(block.title).replace("`", ""), [program])
+        yield from folded(line(block.title).replace("`", ""), [program]) if block.is_folded else [program]
 
 
 def _table(block: Table) -> str:

@@ -24,16 +24,16 @@ from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
 from reports.screens.blocks import Screen
+from reports.screens.check import check_screen
 from reports.screens.torch import run_screen
 from reports.terminal.explain import print_explain
 from reports.terminal.print_advice import print_advice
-from reports.terminal.print_check import print_check
 from reports.terminal.print_limits import print_limits
 from reports.terminal.print_run import print_results
 from reports.writers.markdown import markdown
 from reports.writers.page import page
-from reports.writers.plain import write_plain
 from reports.writers.terminal import write_terminal
+from reports.writers.write import write
 from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
@@ -44,6 +44,8 @@ FOLDER = Path(__file__).parent
 
 
 @cache
+@mock.patch("reports.terminal.conclusion.PROGRAM", "python run_ladder.py")  # wherever Python lies
+@mock.patch("reports.screens.check.PROGRAM", "python run_ladder.py")
 def renderings() -> dict[str, str]:
     """The text of every golden file, by its name."""
     run = sample.results()
@@ -54,9 +56,9 @@ def renderings() -> dict[str, str]:
     return {
         "advice.txt": advice_text(),
         "advise.txt": on_terminal(partial(print_advice, outlooks(*small(), GRID, GRID_BF16))),
-        "check_right.txt": on_terminal(partial(print_check, checked_sample.right())),
-        "check_wrong.txt": on_terminal(partial(print_check, checked_sample.wrong())),
-        "check_crashed.txt": on_terminal(partial(print_check, checked_sample.crashed())),
+        "check_right.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.right()))),
+        "check_wrong.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.wrong()))),
+        "check_crashed.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.crashed()))),
         "limits.txt": on_terminal(partial(print_limits, sample.limits())),
         "compare.txt": comparison_text(two, "text"),
         "compare.md": comparison_text(two, "markdown"),
@@ -79,15 +81,13 @@ def renderings() -> dict[str, str]:
 
 def on_terminal(shows: Callable[[Console], None]) -> str:
     """What a function prints on a narrow terminal, as a file gets it."""
-    with mock.patch("reports.terminal.print_check.PROGRAM", "python run_ladder.py"):
-        return "".join(line.rstrip() + "\n" for line in screen(shows, 80).splitlines())
+    return "".join(line.rstrip() + "\n" for line in screen(shows, 80).splitlines())
 
 
 def console_text(run: Results, width: int) -> str:
     """The table as a file gets it: no colour, no blanks at the ends of lines."""
     file = io.StringIO()
-    with mock.patch("reports.terminal.conclusion.PROGRAM", "python run_ladder.py"):  # wherever Python lies
-        print_results(run, Path("/runs/sample"), Console(file=file, width=width, highlight=False))
+    print_results(run, Path("/runs/sample"), Console(file=file, width=width, highlight=False))
     return _without_blanks(file)
 
 
@@ -108,7 +108,7 @@ def comparison_text(found: Comparison | Machines, form: Form) -> str:
 def plain_text(shown: Screen) -> str:
     """A screen's rows as CSV."""
     with contextlib.redirect_stdout(io.StringIO()) as file:
-        write_plain(shown, "csv")
+        write(shown, "csv")
     return file.getvalue()
 
 

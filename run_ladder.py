@@ -244,11 +244,11 @@ def doctor(command: commands.Doctor) -> int:
 def limits(command: commands.MeasureLimits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
     from ladder.machine.cpu_limits import measure_limits_here
-    from reports.terminal.as_json import show
-    from reports.terminal.print_limits import print_limits
+    from reports.screens.limits import limits_screen
+    from reports.writers.write import write
 
     interruptible()
-    return show(measure_limits_here(), print_limits, command.form)
+    return write(limits_screen(measure_limits_here()), command.form)
 
 
 def readme(_: commands.Readme) -> int:

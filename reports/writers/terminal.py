@@ -17,9 +17,9 @@ MARKS: dict[Tone, str] = {"bad": "! "}  # of a list's items, else a dash
 
 def write_terminal(screen: Screen, console: Console) -> None:
     """Print the screen."""
-    say(console, screen.title, "bold")
-    if screen.origin:
-        say(console, screen.origin, "dim")
+    for text, style in ((screen.title, "bold"), (screen.origin, "dim")):
+        if text:
+            say(console, text, style)
     is_below_heading = False
     for block in screen.blocks:
         if not is_below_heading and not isinstance(block, Figure | Code):

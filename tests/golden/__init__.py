@@ -25,10 +25,10 @@ from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
 from reports.screens.blocks import Screen
 from reports.screens.check import check_screen
+from reports.screens.limits import limits_screen
 from reports.screens.torch import run_screen
 from reports.terminal.explain import print_explain
 from reports.terminal.print_advice import print_advice
-from reports.terminal.print_limits import print_limits
 from reports.terminal.print_run import print_results
 from reports.writers.markdown import markdown
 from reports.writers.page import page
@@ -59,7 +59,7 @@ def renderings() -> dict[str, str]:
         "check_right.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.right()))),
         "check_wrong.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.wrong()))),
         "check_crashed.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.crashed()))),
-        "limits.txt": on_terminal(partial(print_limits, sample.limits())),
+        "limits.txt": on_terminal(partial(write_terminal, limits_screen(sample.limits()))),
         "compare.txt": comparison_text(two, "text"),
         "compare.md": comparison_text(two, "markdown"),
         "machines.txt": comparison_text(many, "text"),

@@ -207,15 +207,15 @@ def list_stages(command: commands.ListStages) -> int:
 def advise(command: commands.Advise) -> int:
     """Say what each way to train a network should take, and whether to leave PyTorch; measure it if asked."""
     from ladder.run.outlook import measuring, outlooks, with_measured
-    from reports.facts.advice import advice_facts, deciding
-    from reports.terminal.as_json import show
-    from reports.terminal.print_advice import print_advice
+    from reports.facts.advice import deciding
+    from reports.screens.advise import advise_screen
+    from reports.writers.write import write
 
     all_outlooks = outlooks(command)
     if command.measure:
         asked = measuring(command, [outlook.name for outlook in deciding(all_outlooks)])
         all_outlooks = with_measured(all_outlooks, _measured(asked, as_table=command.form == "table"))
-    return show(all_outlooks, print_advice, command.form, advice_facts)
+    return write(advise_screen(all_outlooks), command.form)
 
 
 def _measured(asked: commands.Run, *, as_table: bool) -> Results:

@@ -40,6 +40,7 @@ class Column:
     rank: int = 0  # where room is scarce, the lowest ranks stay; rank 0 always does
     is_number: bool = False
     tones: Mapping[str, Tone] = field(default_factory=dict)  # by the text of a cell
+    tone: Tone = "plain"  # of all other cells
     wider: Column | None = None  # says more, and takes this one's place where there is room at its rank
 
     @property
@@ -105,3 +106,4 @@ class Screen:
     blocks: Sequence[Block]
     facts: Any  # plain data or a record
     rows: str
+    warnings: Sentences = Sentences(())  # about all of it, to read first

@@ -13,7 +13,7 @@ FENCE = "````"  # longer than any fence in a program's docstrings
 
 def markdown(screen: Screen) -> str:
     """The document."""
-    told = (text for block in flat(screen.blocks) for text in _block(block))
+    told = (text for block in flat([screen.warnings, *screen.blocks]) for text in _block(block))
     blocks = [f"# {line(screen.title)}", line(screen.origin), *told]
     return "\n\n".join(filter(None, blocks)) + "\n"
 

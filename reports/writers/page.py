@@ -25,7 +25,7 @@ def page(screen: Screen, file: str) -> str:
         title=screen.title,
         origin=screen.origin,
         file=file,
-        blocks=[_block(block) for block in flat(screen.blocks)],
+        blocks=[_block(block) for block in flat([screen.warnings, *screen.blocks])],
         css=Markup(f"{page_rules()}\n{asset('explorer.css')}\n{asset('screen.css')}"),
         script=Markup(script),
         policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "

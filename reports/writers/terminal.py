@@ -20,6 +20,7 @@ def write_terminal(screen: Screen, console: Console) -> None:
     for text, style in ((screen.title, "bold"), (screen.origin, "dim")):
         if text:
             say(console, text, style)
+    _write(screen.warnings, console)
     is_below_heading = False
     for block in screen.blocks:
         if not is_below_heading and not isinstance(block, Figure | Code):
@@ -50,6 +51,7 @@ def _column(column: Column) -> console_layout.Column:
         column.cells,
         column.rank,
         right=column.is_number,
+        style=STYLES[column.tone],
         styles={cell: STYLES[tone] for cell, tone in column.tones.items()},
         wider=_column(column.wider) if column.wider is not None else None,
     )

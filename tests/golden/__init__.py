@@ -23,12 +23,12 @@ from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
+from reports.screens.advise import advise_screen
 from reports.screens.blocks import Screen
 from reports.screens.check import check_screen
 from reports.screens.limits import limits_screen
 from reports.screens.torch import run_screen
 from reports.terminal.explain import print_explain
-from reports.terminal.print_advice import print_advice
 from reports.terminal.print_run import print_results
 from reports.writers.markdown import markdown
 from reports.writers.page import page
@@ -55,7 +55,7 @@ def renderings() -> dict[str, str]:
     torch = run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
     return {
         "advice.txt": advice_text(),
-        "advise.txt": on_terminal(partial(print_advice, outlooks(*small(), GRID, GRID_BF16))),
+        "advise.txt": on_terminal(partial(write_terminal, advise_screen(outlooks(*small(), GRID, GRID_BF16)))),
         "check_right.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.right()))),
         "check_wrong.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.wrong()))),
         "check_crashed.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.crashed()))),

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import all_results, load_once
+from reports.screens.advise import advise_screen
 from reports.screens.blocks import Code, Screen, Table, flat
 from reports.screens.check import check_screen
 from reports.screens.limits import limits_screen
@@ -22,13 +23,17 @@ from reports.writers.page import page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.reports import checked_sample, sample
+from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.terminal.screens import screen as shown
 from tests.reports.terminal.screens import too_wide
 from tests.reports.torch_sample import a_torch_run
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
 HOSTILE = "[red]<script>alert(1)</script>[/]|*x*"
+GUESS = outlooks(*small(), GRID, GRID_BF16, guess="A guess.")
 SCREENS = {
+    "advise": advise_screen(GUESS),
+    "advise, measured": advise_screen(outlooks(*(replace(one, measured_us=123.0) for one in small()))),
     "check, right": check_screen(checked_sample.right()),
     "check, wrong": check_screen(checked_sample.wrong()),
     "check, crashed": check_screen(checked_sample.crashed()),
@@ -88,7 +93,7 @@ def test_its_facts_are_json_and_its_rows_csv(screen: Screen, capsys: pytest.Capt
 def test_hostile_text_is_text_in_every_writer() -> None:
     checked = replace(checked_sample.wrong(), name=HOSTILE, output=HOSTILE, advice={HOSTILE: HOSTILE})
     limits = limits_screen(replace(sample.limits(), skipped={HOSTILE: HOSTILE}))
-    for screen in (check_screen(checked), limits):
+    for screen in (check_screen(checked), limits, advise_screen(replace(GUESS, guess=HOSTILE))):
         assert HOSTILE in on_terminal(screen, 200)
         assert "<script>alert" not in page(screen, "results.json")
         assert "<script>alert" not in re.sub(r"(?s)````.*?````", "", markdown(screen))

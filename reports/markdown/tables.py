@@ -17,15 +17,14 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "Stage": lambda row: code(row.name),
     "From": lambda row: code(row.stage.below) if row.stage.below else "",
     "us/step": lambda row: row.step,
+    "us a network-step": lambda row: numbers.microseconds(row.network_us),
+    "Learned best": lambda row: cell(row.learned_best),
     "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
     # Only rungs are compared: a reference's own best may be another one than a rung's.
     "x of the fastest reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
     "Checked": lambda row: cell(row.verdict),
 }
-OF_SEVERAL: dict[str, Callable[[Row], str]] = {
-    "us a network-step": lambda row: numbers.microseconds(row.network_us),
-    "Learned best": lambda row: cell(row.learned_best),
-}  # where several networks train
+OF_SEVERAL = {"us a network-step", "Learned best"}  # where several networks train
 IN_WORDS = {"Stage", "From", "Checked", "Learned best"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
@@ -46,7 +45,8 @@ KEPT = ("curves", "energy", "ladder", "loss_distance", "roofline", "step_time", 
 def stage_table(shown: Iterable[Row]) -> str:
     """The table of stages; references and ablations stand under headings."""
     shown, lines = list(shown), list[list[str]]()
-    columns = COLUMNS | (OF_SEVERAL if any(row.network_us is not None for row in shown) else {})
+    one = all(row.network_us is None for row in shown)
+    columns = {name: text for name, text in COLUMNS.items() if not (one and name in OF_SEVERAL)}
     for block, members in groupby(shown, key=lambda row: row.block):
         if block:
             lines.append([f"*{block}*"] + [""] * (len(columns) - 1))

@@ -22,27 +22,33 @@ def run_facts(results: Results) -> dict[str, Any]:
 
 
 def _row_data(row: Row, target: float | None) -> dict[str, Any]:
-    computed = (
-        "epoch_s", "step_us", "launches_per_step", "times_floor", "times_cheat_limit", "gpu_memory_mib", "prepare_s",
-        "test_accuracy", "throttled", "network_us", "learned_best",
-    )  # fmt: skip
     stage, parent, lead = row.stage, row.versus_parent, row.lead
     return {
         "name": stage.name,
+        "is_reference": row.is_reference,
         "title": title_of(stage),
         "precision": stage.precision,
-        "is_reference": row.is_reference,
+        "from": stage.below,
+        "step_us": row.step_us,
+        "throttled": row.throttled,
+        "network_us": row.network_us,
+        "learned_best": row.learned_best,
+        "times_from": parent.times if parent else None,
+        "times_from_is_noise": parent.is_noise if parent else None,
+        "times_reference": lead.ratio.times if lead else None,
         "status": stage.status,
         "verdict": row.verdict,
         "checks_not_made": stage.not_made,
-        **{name: getattr(row, name) for name in computed},
-        "from": stage.below,
-        "times_from": parent.times if parent else None,
-        "times_from_is_noise": parent.is_noise if parent else None,
         "reference": lead.reference.name if lead else None,
-        "times_reference": lead.ratio.times if lead else None,
         "energy": stage.energy,
         "to_accuracy": to_accuracy(stage, target),
+        "test_accuracy": row.test_accuracy,
+        "epoch_s": row.epoch_s,
+        "launches_per_step": row.launches_per_step,
+        "times_floor": row.times_floor,
+        "times_cheat_limit": row.times_cheat_limit,
+        "gpu_memory_mib": row.gpu_memory_mib,
+        "prepare_s": row.prepare_s,
     }
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.baselines import sm_mhz
 from reports.facts.energy import ENERGY_COLUMNS, energy_cells, has_energy, how_to_read_energy, to_accuracy
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
@@ -26,23 +25,23 @@ from reports.facts.time_breakdown import (
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "Stage": lambda row: row.name,
-    "From": lambda row: row.stage.below or "",
     "Title": lambda row: title_of(row.stage),
     "Precision": lambda row: numbers.precision(row.stage.precision),
-    "ms/epoch (min-max)": lambda row: row.times,
+    "From": lambda row: row.stage.below or "",
     "us/step": lambda row: row.step,
     "Cycles/step": lambda row: numbers.cycles(row.step_cycles),
-    "Launches/step": lambda row: numbers.per_step(row.launches_per_step),
     "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
     "x of naive": lambda row: numbers.ratio(row.versus_naive),
     # Only rungs are compared: a reference's own best may be another one than a rung's.
     "x of the fastest reference": lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
+    "Checked": lambda row: row.verdict,
+    "Test accuracy": lambda row: row.accuracy,
+    "ms/epoch (min-max)": lambda row: row.times,
+    "Launches/step": lambda row: numbers.per_step(row.launches_per_step),
     "x floor": lambda row: numbers.ratio(row.times_floor),
     "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
     "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
     "Prepare": lambda row: numbers.seconds(row.prepare_s),
-    "Test accuracy": lambda row: row.accuracy,
-    "Checked": lambda row: row.verdict,
 }
 # Columns of words, which stand to the left; numbers stand to the right.
 IN_WORDS = {
@@ -121,16 +120,12 @@ def glossary_section() -> Section:
 
 def all_columns(results: Results) -> Grid:
     """The table of all stages with every column that the run has numbers for."""
-    unknown: set[str] = set()
+    shown = rows(results)
+    columns = {name: [text(row) for row in shown] for name, text in COLUMNS.items()}
+    told = {name: cells for name, cells in columns.items() if any(cell.strip(" -") for cell in cells)}
     how_to_read = [caption(results)]
-    for known, sentence, columns in (
-        (any(sm_mhz(stage) is not None for stage in results.stages), CYCLES, {"Cycles/step"}),
-        (results.limits is not None or results.cpu_limits is not None, BOUNDS, {"x floor", "x cheat limit"}),
-    ):
-        how_to_read += [sentence] if known else []
-        unknown |= set() if known else columns
-    header = [name for name in COLUMNS if name not in unknown]
-    return Grid(header, [[COLUMNS[name](row) for name in header] for row in rows(results)], " ".join(how_to_read))
+    how_to_read += [sentence for name, sentence in (("Cycles/step", CYCLES), ("x floor", BOUNDS)) if name in told]
+    return Grid(list(told), list(zip(*told.values(), strict=True)), " ".join(how_to_read))
 
 
 def energy(results: Results) -> Section:

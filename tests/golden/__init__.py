@@ -18,6 +18,7 @@ from rich.console import Console
 from ladder.records.run import Results
 from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import Machines, compare_machines
+from reports.explorer.html import template
 from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
@@ -28,8 +29,11 @@ from reports.screens.blocks import Screen
 from reports.screens.check import check_screen
 from reports.screens.limits import limits_screen
 from reports.screens.torch import run_screen
+from reports.terminal.as_json import print_csv
 from reports.terminal.explain import print_explain
 from reports.terminal.print_run import print_results
+from reports.terminal.run_json import run_facts
+from reports.views.details import details
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal
@@ -67,6 +71,10 @@ def renderings() -> dict[str, str]:
         "console_80.txt": console_text(run, 80),
         "console_115.txt": console_text(run, 115),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
+        "console_fleet_250.txt": console_text(sample.fleet(), 250),
+        "report_fleet.md": report(sample.fleet(), []),
+        "run.csv": rows_text(run),
+        "details.html": template("details.html", title="", sections=details(run)[:1]),
         "explain_naive.txt": explain_text(run, "naive"),
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
@@ -103,6 +111,13 @@ def comparison_text(found: Comparison | Machines, form: Form) -> str:
     file = io.StringIO()
     print_comparison(found, form, Console(file=file, width=80, highlight=False))
     return _without_blanks(file)
+
+
+def rows_text(run: Results) -> str:
+    """The rows of a run as CSV."""
+    with contextlib.redirect_stdout(io.StringIO()) as file:
+        print_csv(run_facts(run))
+    return file.getvalue()
 
 
 def plain_text(shown: Screen) -> str:

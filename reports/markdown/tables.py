@@ -24,7 +24,6 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "x of the fastest reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
     "Checked": lambda row: cell(row.verdict),
 }
-OF_SEVERAL = {"us a network-step", "Learned best"}  # where several networks train
 IN_WORDS = {"Stage", "From", "Checked", "Learned best"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
@@ -45,8 +44,7 @@ KEPT = ("curves", "energy", "ladder", "loss_distance", "roofline", "step_time", 
 def stage_table(shown: Iterable[Row]) -> str:
     """The table of stages; references and ablations stand under headings."""
     shown, lines = list(shown), list[list[str]]()
-    one = all(row.network_us is None for row in shown)
-    columns = {name: text for name, text in COLUMNS.items() if not (one and name in OF_SEVERAL)}
+    columns = {name: text for name, text in COLUMNS.items() if any(text(row).strip("- ") for row in shown)}
     for block, members in groupby(shown, key=lambda row: row.block):
         if block:
             lines.append([f"*{block}*"] + [""] * (len(columns) - 1))

@@ -72,7 +72,7 @@ def renderings() -> dict[str, str]:
         "console_115.txt": console_text(run, 115),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
         "console_fleet_250.txt": console_text(sample.fleet(), 250),
-        "report_fleet.md": report(sample.fleet(), []),
+        "report_fleet.md": report(sample.fleet(), []).partition("\n| Stage |")[2].partition("\n\n")[0] + "\n",
         "run.csv": rows_text(run),
         "details.html": template("details.html", title="", sections=details(run)[:1]),
         "explain_naive.txt": explain_text(run, "naive"),

@@ -66,9 +66,8 @@ def run(command: commands.Run | commands.Resume) -> int:
     from ladder.run.dry_run import dry_run
     from ladder.run.preflight import leaves_to_rank_0
     from ladder.run.session import opened
-    from reports.render import render_all
+    from reports.render import print_results, render_all
     from reports.terminal.print_plan import print_plan
-    from reports.terminal.print_run import print_results
     from reports.terminal.progress import LiveView
 
     if isinstance(command, Run) and leaves_to_rank_0(command.options.gpus):
@@ -175,8 +174,7 @@ def explain(command: commands.Explain) -> int:
     from reports.compare.run_lookup import NotTimedError, run_to_explain
     from reports.render_torch import explain_torch
     from reports.terminal.as_json import show
-    from reports.terminal.explain import print_explain
-    from reports.terminal.run_json import explanation_facts
+    from reports.terminal.explain import explanation_facts, print_explain
 
     if command.run is not None and explain_torch(command.run, command.stage, command.form):
         return 0

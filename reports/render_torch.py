@@ -14,13 +14,14 @@ from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import THRESHOLD, CannotCompareError
 from reports.figures.chart import FILE as LAYOUT
 from reports.report_error import ReportError
-from reports.screens.blocks import Figure, Screen
+from reports.screens.blocks import Answers, Figure, Screen
+from reports.screens.conclusion import report_in
 from reports.screens.torch import check_screen, comparison_screen, run_screen, rung_screen
 from reports.terminal.as_json import Form
-from reports.terminal.conclusion import print_link
 from reports.terminal.console_layout import standard
 from reports.writers.markdown import markdown
 from reports.writers.page import page
+from reports.writers.terminal import write_blocks
 from reports.writers.write import write
 
 PAGE = "report.html"
@@ -62,9 +63,7 @@ def print_torch(
     """Print the run, or its check, and where its report is."""
     write(torch_screen(results, folder), form, console)
     if folder is not None and form == "table":
-        console = standard(console)
-        console.print()
-        print_link(console, folder, "Report  ")
+        write_blocks([Answers({"Report": report_in(folder)})], standard(console))
 
 
 def explain_torch(run: Path, name: str, form: Form = "table", console: Console | None = None) -> bool:

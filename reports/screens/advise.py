@@ -20,7 +20,7 @@ def advise_screen(outlooks: Outlooks) -> Screen:
         Group([Sentences([*notes(outlooks), "Nearest recorded runs:"]), Sentences(near, is_list=True)]),
     ]
     title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}"
-    warnings = Sentences(list(_warnings(outlooks)), "doubtful")
+    warnings = [Sentences(list(_warnings(outlooks)), "doubtful")]
     return Screen(title, "", blocks, advice_facts(outlooks), "stages", warnings)
 
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout
 
-Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad"]
+NO_BREAK = "\N{NO-BREAK SPACE}"
+Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad", "alarm"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Table:
 
     columns: Sequence[Column]
     headings: Mapping[int, str] = field(default_factory=dict)
+    note: Callable[[Sequence[str]], str] = lambda _: ""  # how to read it, by the headers and cells that are shown
 
 
 @dataclass(frozen=True)
@@ -88,13 +91,34 @@ class Group:
     blocks: Sequence[Block]
 
 
-Block = Heading | Sentences | Table | Figure | Code | Group
+@dataclass(frozen=True)
+class Answers:
+    """A label and an answer each; a path is a file to open."""
+
+    answers: Mapping[str, str | Path]
 
 
-def flat(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The blocks, those of groups one by one."""
+Block = Heading | Sentences | Table | Figure | Code | Group | Answers
+
+
+def unbroken(command: str) -> str:
+    """A command that a writer keeps on one line."""
+    return command.replace(" ", NO_BREAK)
+
+
+def in_document(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks where all has room: those of groups one by one, answers as a list, and each table's whole note."""
     for block in blocks:
-        yield from flat(block.blocks) if isinstance(block, Group) else [block]
+        if isinstance(block, Group):
+            yield from in_document(block.blocks)
+        elif isinstance(block, Answers):
+            yield Sentences([f"{label}: {answer}" for label, answer in block.answers.items()], is_list=True)
+        else:
+            yield block
+            if isinstance(block, Table):
+                forms = [column.widest for column in block.columns]
+                note = block.note([text for form in forms for text in (form.header, *form.cells)])
+                yield Sentences([note] * bool(note), "quiet")
 
 
 @dataclass(frozen=True)
@@ -106,4 +130,4 @@ class Screen:
     blocks: Sequence[Block]
     facts: Any  # plain data or a record
     rows: str
-    warnings: Sentences = Sentences(())  # about all of it, to read first
+    warnings: Sequence[Sentences] = ()  # about all of it, to read first

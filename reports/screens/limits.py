@@ -5,7 +5,7 @@ from __future__ import annotations
 from ladder.records.limits_record import CpuLimits, LimitsRecord
 from reports.facts import numbers
 from reports.screens.blocks import Column, Group, Screen, Sentences, Table
-from reports.views.details import CAPTION, CAPTION_ON_CPU, limits_grid, not_measured
+from reports.screens.details import CAPTION, CAPTION_ON_CPU, limits_grid, not_measured
 
 
 def limits_screen(record: LimitsRecord | CpuLimits) -> Screen:

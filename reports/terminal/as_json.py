@@ -12,7 +12,6 @@ import msgspec
 
 Data = TypeVar("Data")
 Form = Literal["table", "json", "csv"]
-ROWS = ("stages", "checks", "kernels", "limits")  # the part of a JSON object that is its table
 
 
 def show(
@@ -32,7 +31,7 @@ def print_csv(data: Any) -> None:
     if "runs" in plain:  # a study's
         rows = [{"point": point, **row} for point, run in plain["runs"].items() for row in run["stages"]]
     else:
-        rows = plain if isinstance(plain, list) else next(plain[name] for name in ROWS if name in plain)
+        rows = plain if isinstance(plain, list) else plain["kernels"]
     print_rows(rows)
 
 

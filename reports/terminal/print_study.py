@@ -18,8 +18,8 @@ from reports.facts.study_points import (
     spread_text,
 )
 from reports.facts.times import step_us
-from reports.terminal.conclusion import print_link
-from reports.terminal.console_layout import STATUS_STYLE, Column, print_table, say, standard
+from reports.screens.conclusion import report_in
+from reports.terminal.console_layout import STATUS_STYLE, Column, print_link, print_table, say, standard
 
 
 def print_study(results: StudyResults, folder: Path, console: Console | None = None) -> None:
@@ -35,7 +35,7 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
     for line in not_passed(results):
         say(console, line, first="- ")
     console.print()
-    print_link(console, folder, "Report  ")
+    print_link(console, report_in(folder), "Report  ")
 
 
 def _times(results: StudyResults) -> tuple[list[Column], dict[int, str]]:

@@ -24,16 +24,15 @@ from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
+from reports.render import print_results
+from reports.screens import torch as of_torch
 from reports.screens.advise import advise_screen
 from reports.screens.blocks import Screen
 from reports.screens.check import check_screen
+from reports.screens.details import details
 from reports.screens.limits import limits_screen
-from reports.screens.torch import run_screen
-from reports.terminal.as_json import print_csv
+from reports.screens.run import run_screen
 from reports.terminal.explain import print_explain
-from reports.terminal.print_run import print_results
-from reports.terminal.run_json import run_facts
-from reports.views.details import details
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal
@@ -48,7 +47,7 @@ FOLDER = Path(__file__).parent
 
 
 @cache
-@mock.patch("reports.terminal.conclusion.PROGRAM", "python run_ladder.py")  # wherever Python lies
+@mock.patch("reports.screens.conclusion.PROGRAM", "python run_ladder.py")  # wherever Python lies
 @mock.patch("reports.screens.check.PROGRAM", "python run_ladder.py")
 def renderings() -> dict[str, str]:
     """The text of every golden file, by its name."""
@@ -56,7 +55,7 @@ def renderings() -> dict[str, str]:
     two = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
     many = compare_machines(recorded.machines())
     runs = [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
-    torch = run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
+    torch = of_torch.run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
     return {
         "advice.txt": advice_text(),
         "advise.txt": on_terminal(partial(write_terminal, advise_screen(outlooks(*small(), GRID, GRID_BF16)))),
@@ -73,7 +72,7 @@ def renderings() -> dict[str, str]:
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
         "console_fleet_250.txt": console_text(sample.fleet(), 250),
         "report_fleet.md": report(sample.fleet(), []).partition("\n| Stage |")[2].partition("\n\n")[0] + "\n",
-        "run.csv": rows_text(run),
+        "run.csv": plain_text(run_screen(run)),
         "details.html": template("details.html", title="", sections=details(run)[:1]),
         "explain_naive.txt": explain_text(run, "naive"),
         "explain_cublas.txt": explain_text(run, "cublas"),
@@ -95,7 +94,7 @@ def on_terminal(shows: Callable[[Console], None]) -> str:
 def console_text(run: Results, width: int) -> str:
     """The table as a file gets it: no colour, no blanks at the ends of lines."""
     file = io.StringIO()
-    print_results(run, Path("/runs/sample"), Console(file=file, width=width, highlight=False))
+    print_results(run, Path("/runs/sample"), console=Console(file=file, width=width, highlight=False))
     return _without_blanks(file)
 
 
@@ -111,13 +110,6 @@ def comparison_text(found: Comparison | Machines, form: Form) -> str:
     file = io.StringIO()
     print_comparison(found, form, Console(file=file, width=80, highlight=False))
     return _without_blanks(file)
-
-
-def rows_text(run: Results) -> str:
-    """The rows of a run as CSV."""
-    with contextlib.redirect_stdout(io.StringIO()) as file:
-        print_csv(run_facts(run))
-    return file.getvalue()
 
 
 def plain_text(shown: Screen) -> str:

@@ -13,11 +13,12 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import all_results, load_once
+from reports.screens import torch as of_torch
 from reports.screens.advise import advise_screen
-from reports.screens.blocks import Code, Screen, Table, flat
+from reports.screens.blocks import Code, Screen, Table, in_document
 from reports.screens.check import check_screen
 from reports.screens.limits import limits_screen
-from reports.screens.torch import run_screen
+from reports.screens.run import run_screen
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal
@@ -38,7 +39,11 @@ SCREENS = {
     "check, wrong": check_screen(checked_sample.wrong()),
     "check, crashed": check_screen(checked_sample.crashed()),
     "limits": limits_screen(sample.limits()),
-    "torch": run_screen(a_torch_run()),
+    "run": run_screen(sample.results()),
+    "run of a fleet": run_screen(sample.fleet()),
+    "run without a GPU": run_screen(sample.synthetic_results()),
+    "run without a time": run_screen(sample.nothing_passed()),
+    "torch": of_torch.run_screen(a_torch_run()),
 }
 every_screen = pytest.mark.parametrize("screen", SCREENS.values(), ids=list(SCREENS))
 
@@ -48,7 +53,7 @@ def on_terminal(screen: Screen, width: int) -> str:
 
 
 def tables(screen: Screen) -> list[Table]:
-    return [block for block in flat(screen.blocks) if isinstance(block, Table)]
+    return [block for block in in_document(screen.blocks) if isinstance(block, Table)]
 
 
 def visible(text: str) -> str:
@@ -59,7 +64,7 @@ def visible(text: str) -> str:
 @every_screen
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_it_fits_the_terminal(screen: Screen, width: int) -> None:
-    raw = [line for block in flat(screen.blocks) if isinstance(block, Code) for line in block.lines]
+    raw = [line for block in in_document(screen.blocks) if isinstance(block, Code) for line in block.lines]
     assert [line for line in too_wide(on_terminal(screen, width), width) if line not in raw] == []
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import OracleRecord, Results
-from reports.views.details import Grid, all_columns, details
+from reports.screens.details import Grid, all_columns, details
 from reports.views.rung_view import RungView, rung_view
 from tests.reports import sample
 

@@ -27,6 +27,7 @@ def print_study(results: StudyResults, folder: Path, console: Console | None = N
     console = standard(console)
     console.print()
     say(console, results.study.title, "bold")
+    console.print()
     print_table(console, *_times(results))
     for winner in point_winners(results):
         where = f"{point_text(winner.point)}, {winner.lead.precision}"

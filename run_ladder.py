@@ -109,8 +109,7 @@ def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
     """Measure a study's points, or continue a stopped study."""
     from ladder.options.continuation import interrupted, resumable
     from ladder.study.opening import opened
-    from reports.render import render_study
-    from reports.terminal.print_study import print_study
+    from reports.render import print_study, render_study
     from reports.terminal.progress import LiveView
 
     interruptible()

@@ -123,11 +123,11 @@ def in_document(blocks: Iterable[Block]) -> Iterator[Block]:
 
 @dataclass(frozen=True)
 class Screen:
-    """What one command shows, and the same as plain data: `facts`, of which `rows` names the table."""
+    """What one command shows, and the same as plain data: `facts`, and the rows of its table."""
 
     title: str
     origin: str  # of the numbers: machine, date, versions
     blocks: Sequence[Block]
     facts: Any  # plain data or a record
-    rows: str
+    rows: str | Sequence[Mapping[str, Any]]  # the name of those in `facts`, or rows
     warnings: Sequence[Sentences] = ()  # about all of it, to read first

@@ -18,5 +18,6 @@ def write(screen: Screen, form: Form = "table", console: Console | None = None) 
     elif form == "json":
         print_json(screen.facts)
     else:
-        print_rows(msgspec.to_builtins(screen.facts)[screen.rows])
+        rows = screen.rows
+        print_rows(msgspec.to_builtins(screen.facts)[rows] if isinstance(rows, str) else msgspec.to_builtins(rows))
     return 0

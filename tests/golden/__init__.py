@@ -19,13 +19,12 @@ from ladder.records.run import Results
 from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import Machines, compare_machines
 from reports.explorer.html import template
-from reports.facts.study_points import StudyResults
 from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
-from reports.render import _study_facts, print_results
+from reports.render import print_results, print_study
 from reports.screens import torch as of_torch
 from reports.screens.advise import advise_screen
 from reports.screens.blocks import Screen
@@ -33,9 +32,8 @@ from reports.screens.check import check_screen
 from reports.screens.details import details
 from reports.screens.limits import limits_screen
 from reports.screens.run import run_screen
-from reports.terminal.as_json import show
+from reports.screens.study import study_screen
 from reports.terminal.explain import print_explain
-from reports.terminal.print_study import print_study
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal
@@ -83,8 +81,8 @@ def renderings() -> dict[str, str]:
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
         "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
-        "study.txt": on_terminal(partial(print_study, study, Path("/runs/sample"))),
-        "study.csv": study_rows(study),
+        "study.txt": on_terminal(lambda console: print_study(study, Path("/runs/sample"), console=console)),
+        "study.csv": plain_text(study_screen(study)),
         "torch.txt": on_terminal(partial(write_terminal, torch)),
         "torch.md": markdown(torch),
         "torch.html": _without_drawings(page(torch, "torch.json")),
@@ -117,13 +115,6 @@ def comparison_text(found: Comparison | Machines, form: Form) -> str:
     file = io.StringIO()
     print_comparison(found, form, Console(file=file, width=80, highlight=False))
     return _without_blanks(file)
-
-
-def study_rows(study: StudyResults) -> str:
-    """The rows of a study as CSV."""
-    with contextlib.redirect_stdout(io.StringIO()) as file:
-        show(study, print, "csv", _study_facts)
-    return file.getvalue()
 
 
 def plain_text(shown: Screen) -> str:

@@ -19,12 +19,14 @@ from reports.screens.blocks import Code, Screen, Table, in_document
 from reports.screens.check import check_screen
 from reports.screens.limits import limits_screen
 from reports.screens.run import run_screen
+from reports.screens.study import study_screen
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.reports import checked_sample, sample
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
+from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen as shown
 from tests.reports.terminal.screens import too_wide
 from tests.reports.torch_sample import a_torch_run
@@ -43,6 +45,7 @@ SCREENS = {
     "run of a fleet": run_screen(sample.fleet()),
     "run without a GPU": run_screen(sample.synthetic_results()),
     "run without a time": run_screen(sample.nothing_passed()),
+    "study": study_screen(study_results([64, 128, 256])),
     "torch": of_torch.run_screen(a_torch_run()),
 }
 every_screen = pytest.mark.parametrize("screen", SCREENS.values(), ids=list(SCREENS))
@@ -92,7 +95,9 @@ def test_its_facts_are_json_and_its_rows_csv(screen: Screen, capsys: pytest.Capt
     write(screen, "json")
     facts = json.loads(capsys.readouterr().out)
     write(screen, "csv")
-    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == len(facts[screen.rows])
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == len(
+        facts[screen.rows] if isinstance(screen.rows, str) else screen.rows
+    )
 
 
 def test_hostile_text_is_text_in_every_writer() -> None:

@@ -14,10 +14,9 @@ from reports.facts.ratios import Ratio
 from reports.facts.study_points import load_results
 from reports.facts.two_runs import compare
 from reports.markdown.run_report import report
-from reports.render import print_results
+from reports.render import print_results, print_study
 from reports.screens.conclusion import found, try_next
 from reports.screens.run import run_screen
-from reports.terminal.print_study import print_study
 from tests.reports import recorded, sample
 from tests.reports.terminal.screens import screen, too_wide
 
@@ -267,7 +266,7 @@ def test_brackets_in_names_are_text_and_not_markup() -> None:
 def test_no_line_of_a_recorded_study_is_wider_than_the_terminal(folder: Path) -> None:
     results = load_results(folder)
     for width in WIDTHS:
-        text = screen(lambda console: print_study(results, folder, console), width)
+        text = screen(lambda console: print_study(results, folder, console=console), width)
         assert too_wide(text, width) == []
         assert all(stage.name in text for stage in results.stages())
 

@@ -66,9 +66,8 @@ def run(command: commands.Run | commands.Resume) -> int:
     from ladder.run.dry_run import dry_run
     from ladder.run.preflight import leaves_to_rank_0
     from ladder.run.session import opened
-    from reports.render import render_all
+    from reports.render import print_results, render_all
     from reports.terminal.print_plan import print_plan
-    from reports.terminal.print_run import print_results
     from reports.terminal.progress import LiveView
 
     if isinstance(command, Run) and leaves_to_rank_0(command.options.gpus):
@@ -94,15 +93,15 @@ def run(command: commands.Run | commands.Resume) -> int:
 def check(command: commands.CheckStage) -> int:
     """Say whether a stage is right, without timing it; 1 if it is wrong."""
     from ladder.run.check import checked
-    from reports.terminal.as_json import show
+    from reports.screens.check import check_screen
     from reports.terminal.console_layout import aside
-    from reports.terminal.print_check import print_check
     from reports.terminal.progress import LiveView
+    from reports.writers.write import write
 
     interruptible()
     with LiveView(aside() if command.form != "table" else None) as view:
         checked_stage = checked(command, view)
-    show(checked_stage, print_check, command.form)
+    write(check_screen(checked_stage), command.form)
     return 0 if checked_stage.status == "passed" else 1
 
 
@@ -110,8 +109,7 @@ def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
     """Measure a study's points, or continue a stopped study."""
     from ladder.options.continuation import interrupted, resumable
     from ladder.study.opening import opened
-    from reports.render import render_study
-    from reports.terminal.print_study import print_study
+    from reports.render import print_study, render_study
     from reports.terminal.progress import LiveView
 
     interruptible()
@@ -175,8 +173,7 @@ def explain(command: commands.Explain) -> int:
     from reports.compare.run_lookup import NotTimedError, run_to_explain
     from reports.render_torch import explain_torch
     from reports.terminal.as_json import show
-    from reports.terminal.explain import print_explain
-    from reports.terminal.run_json import explanation_facts
+    from reports.terminal.explain import explanation_facts, print_explain
 
     if command.run is not None and explain_torch(command.run, command.stage, command.form):
         return 0
@@ -207,15 +204,15 @@ def list_stages(command: commands.ListStages) -> int:
 def advise(command: commands.Advise) -> int:
     """Say what each way to train a network should take, and whether to leave PyTorch; measure it if asked."""
     from ladder.run.outlook import measuring, outlooks, with_measured
-    from reports.facts.advice import advice_facts, deciding
-    from reports.terminal.as_json import show
-    from reports.terminal.print_advice import print_advice
+    from reports.facts.advice import deciding
+    from reports.screens.advise import advise_screen
+    from reports.writers.write import write
 
     all_outlooks = outlooks(command)
     if command.measure:
         asked = measuring(command, [outlook.name for outlook in deciding(all_outlooks)])
         all_outlooks = with_measured(all_outlooks, _measured(asked, as_table=command.form == "table"))
-    return show(all_outlooks, print_advice, command.form, advice_facts)
+    return write(advise_screen(all_outlooks), command.form)
 
 
 def _measured(asked: commands.Run, *, as_table: bool) -> Results:
@@ -244,11 +241,11 @@ def doctor(command: commands.Doctor) -> int:
 def limits(command: commands.MeasureLimits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
     from ladder.machine.cpu_limits import measure_limits_here
-    from reports.terminal.as_json import show
-    from reports.terminal.print_limits import print_limits
+    from reports.screens.limits import limits_screen
+    from reports.writers.write import write
 
     interruptible()
-    return show(measure_limits_here(), print_limits, command.form)
+    return write(limits_screen(measure_limits_here()), command.form)
 
 
 def readme(_: commands.Readme) -> int:

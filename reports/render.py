@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
+
+from rich.console import Console
 
 from ladder.records.program import atomic_write
 from ladder.records.run import Results, load
@@ -29,11 +30,15 @@ from reports.markdown.study_report import ABLATION, ablation_figure_name, study_
 from reports.markdown.tables import FIGURE_TITLES
 from reports.render_torch import report_torch, torch_page
 from reports.report_error import ReportError
-from reports.terminal.as_json import Form, show
-from reports.terminal.print_run import print_results
-from reports.terminal.print_study import print_study
-from reports.terminal.recorded import nearest_recorded
-from reports.terminal.run_json import run_facts
+from reports.screens.blocks import Answers, Screen
+from reports.screens.conclusion import conclusion, report_in
+from reports.screens.run import run_screen
+from reports.screens.study import study_screen
+from reports.terminal.as_json import Form
+from reports.terminal.console_layout import standard
+from reports.terminal.recorded import nearest_recorded, print_recorded
+from reports.writers.terminal import write_blocks
+from reports.writers.write import write
 
 PAGE = "report.html"
 # Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.
@@ -91,19 +96,44 @@ def report_again(path: Path, reference: Path, form: Form = "table") -> None:
         path = path.parent
     if (path / INDEX).exists():
         study = render_study(path)
-        show(study, partial(print_study, folder=path), form, _study_facts)
+        print_study(study, path, form)
     else:
         results, folder = load(path), path if path.is_dir() else path.parent
         try:
             render_all(results, folder, reference)
         except OSError:
-            show(results, partial(print_results, recorded=reference), form, run_facts)
+            print_results(results, None, form, recorded=reference)
             raise
-        show(results, partial(print_results, folder=folder, recorded=reference), form, run_facts)
+        print_results(results, folder, form, recorded=reference)
 
 
-def _study_facts(study: StudyResults) -> dict[str, object]:
-    return {"study": study.study, "runs": {name: run_facts(run) for name, run in study.runs.items()}}
+def print_results(
+    results: Results, folder: Path | None = None, form: Form = "table", console: Console | None = None, *,
+    recorded: Path | None = None,
+) -> None:  # fmt: skip
+    """Print a run; one without a GPU is followed by the nearest run in the folder `recorded`, if that is given."""
+    console = _printed(run_screen(results), form, console)
+    if form == "table":
+        example = nearest_recorded(results, recorded) if recorded else None
+        if example is not None:
+            print_recorded(results, *example, console)
+        write_blocks([conclusion(results, folder, example)], console)
+
+
+def print_study(results: StudyResults, folder: Path, form: Form = "table", console: Console | None = None) -> None:
+    """Print a study, and where its report is."""
+    console = _printed(study_screen(results), form, console)
+    if form == "table":
+        write_blocks([Answers({"Report": report_in(folder)})], console)
+
+
+def _printed(screen: Screen, form: Form, console: Console | None) -> Console:
+    """The console that the screen is printed on."""
+    console = standard(console)
+    if form == "table":
+        console.print()
+    write(screen, form, console)
+    return console
 
 
 def show_page(path: Path | None, runs: Path, reference: Path) -> None:

@@ -14,15 +14,15 @@ from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import THRESHOLD, CannotCompareError
 from reports.figures.chart import FILE as LAYOUT
 from reports.report_error import ReportError
-from reports.screens.blocks import Figure, Screen
+from reports.screens.blocks import Answers, Figure, Screen
+from reports.screens.conclusion import report_in
 from reports.screens.torch import check_screen, comparison_screen, run_screen, rung_screen
 from reports.terminal.as_json import Form
-from reports.terminal.conclusion import print_link
 from reports.terminal.console_layout import standard
 from reports.writers.markdown import markdown
 from reports.writers.page import page
-from reports.writers.plain import write_plain
-from reports.writers.terminal import write_terminal
+from reports.writers.terminal import write_blocks
+from reports.writers.write import write
 
 PAGE = "report.html"
 PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where programs were written
@@ -61,18 +61,16 @@ def print_torch(
     results: TorchResults, folder: Path | None, form: Form = "table", console: Console | None = None
 ) -> None:
     """Print the run, or its check, and where its report is."""
-    _print(torch_screen(results, folder), form, console)
+    write(torch_screen(results, folder), form, console)
     if folder is not None and form == "table":
-        console = standard(console)
-        console.print()
-        print_link(console, folder, "Report  ")
+        write_blocks([Answers({"Report": report_in(folder)})], standard(console))
 
 
 def explain_torch(run: Path, name: str, form: Form = "table", console: Console | None = None) -> bool:
     """Print a rung of a run in full; False for a run of stages. Raises ReportError if it has no rung of this name."""
     if not has_record(run):
         return False
-    _print(rung_screen(load(run), name), form, console)
+    write(rung_screen(load(run), name), form, console)
     return True
 
 
@@ -113,12 +111,5 @@ def compare_torch(
     if form == "markdown":
         print(markdown(screen), end="")
     else:
-        _print(screen, "json" if form == "json" else "csv" if form == "csv" else "table", console)
+        write(screen, "json" if form == "json" else "csv" if form == "csv" else "table", console)
     return comparison.exit_code
-
-
-def _print(screen: Screen, form: Form, console: Console | None) -> None:
-    if form == "table":
-        write_terminal(screen, standard(console))
-    else:
-        write_plain(screen, form)

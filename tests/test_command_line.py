@@ -26,7 +26,7 @@ from ladder.options.command_line import COMMANDS, SELDOM
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions, option_types
 from ladder.records.run import StageCode, load, save
-from reports.views.details import details
+from reports.screens.details import details
 from reports.views.rung_view import rung_view
 from run_ladder import main
 from stages.registry import load_all

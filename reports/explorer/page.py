@@ -27,7 +27,7 @@ from reports.figures.canvas import page_rules
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
-from reports.views.details import details, glossary_section
+from reports.screens.details import details, glossary_section
 from reports.views.run_view import run_view
 
 LAYOUTS = (PAGE, "wide"), (PHONE, "narrow")

@@ -6,9 +6,12 @@ A timing is shown with three significant digits. A missing or non-finite number 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from ladder.records.program import visible
 from ladder.records.run import Precision, Spread
 
 MISSING = "-"
@@ -226,3 +229,8 @@ def line(text: str) -> str:
 
 def _shown(match: re.Match[str]) -> str:
     return match[1] or ("&lt;" if match[0] == "<" else f"&#{ord(match[0])};")
+
+
+def shortest(path: Path) -> str:
+    """The path as it is, or from the working folder, if that is shorter."""
+    return visible(min(str(path), os.path.relpath(path), key=len))

@@ -9,8 +9,9 @@ from reports.facts import numbers
 from reports.facts.numbers import line
 from reports.facts.run_table import networks_in_words, yardsticks
 from reports.facts.warnings import NAMED_STAGES
-from reports.markdown.tables import bullets, cell, figure_links, folded, stage_table, table, warning_box
-from reports.views.details import energy
+from reports.markdown.tables import bullets, cell, figure_links, folded, laid_out, table, warning_box
+from reports.screens.details import energy
+from reports.screens.stages import report_table
 from reports.views.run_view import RunView, run_view
 from reports.views.rung_view import RungView, rung_view
 
@@ -36,7 +37,7 @@ def report(results: Results, figures: Collection[str]) -> str:
         *figure_links({"ladder.svg"} & set(figures), "figures"),
         *([] if figures else ["No stage was timed in this run, so there are no figures."]),
         line(f"{run.heading}; {run.provenance}"),
-        stage_table(shown),
+        laid_out(report_table(results, shown)),
         " ".join(filter(None, (FEW_WORDS, networks_in_words(results), yardsticks(results), run.marks, _skipped(run)))),
         *(
             block

@@ -35,7 +35,7 @@ from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
 from reports.markdown.tables import bullets, cell, code, folded, notice_blocks, picture, table
-from reports.views.details import energy
+from reports.screens.details import energy
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",

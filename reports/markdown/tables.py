@@ -1,32 +1,15 @@
-"""Parts of reports and of README in markdown: the table of stages, notices, figures, plain tables."""
+"""Parts of reports and of README in markdown: tables of screens, notices, figures, plain tables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import groupby
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 from urllib.parse import quote
 
-from reports.facts import numbers
-from reports.facts.baselines import Lead
 from reports.facts.numbers import line
-from reports.facts.run_table import Row
 from reports.facts.warnings import Notice
+from reports.screens.blocks import Table
 
-COLUMNS: dict[str, Callable[[Row], str]] = {
-    "Stage": lambda row: code(row.name),
-    "From": lambda row: code(row.stage.below) if row.stage.below else "",
-    "us/step": lambda row: row.step,
-    "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
-    # Only rungs are compared: a reference's own best may be another one than a rung's.
-    "x of the fastest reference": lambda row: "" if row.is_reference else _brief_lead(row.lead),
-    "Checked": lambda row: cell(row.verdict),
-}
-OF_SEVERAL: dict[str, Callable[[Row], str]] = {
-    "us a network-step": lambda row: numbers.microseconds(row.network_us),
-    "Learned best": lambda row: cell(row.learned_best),
-}  # where several networks train
-IN_WORDS = {"Stage", "From", "Checked", "Learned best"}  # aligned left; numbers are aligned right
 FIGURE_TITLES = {
     "ladder.svg": "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
     "loss_distance.svg": "Distance of each loss curve from the float64 oracle's, and its limit",
@@ -43,22 +26,16 @@ FIGURE_TITLES = {
 KEPT = ("curves", "energy", "ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
-def stage_table(shown: Iterable[Row]) -> str:
-    """The table of stages; references and ablations stand under headings."""
-    shown, lines = list(shown), list[list[str]]()
-    columns = COLUMNS | (OF_SEVERAL if any(row.network_us is not None for row in shown) else {})
-    for block, members in groupby(shown, key=lambda row: row.block):
-        if block:
-            lines.append([f"*{block}*"] + [""] * (len(columns) - 1))
-        lines += [[text(row) for text in columns.values()] for row in members]
-    return table(list(columns), lines, right=[name not in IN_WORDS for name in columns])
-
-
-def _brief_lead(lead: Lead | None) -> str:
-    """A lead without its spread: `8.58x`, or `1.01x, within noise`; a dash without one."""
-    if lead is None:
-        return numbers.MISSING
-    return lead.ratio.text if lead.ratio.is_noise else numbers.ratio(lead.ratio.times)
+def laid_out(block: Table) -> str:
+    """A table with every column that says something; a heading is a row of its own."""
+    columns = [column.widest for column in block.columns if not column.is_empty]
+    rows: list[list[str]] = []
+    for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        if heading := block.headings.get(number):
+            rows.append([f"*{heading}*"] + [""] * (len(columns) - 1))
+        rows.append([cell(text) for text in cells])
+    header = [line(column.header) for column in columns]
+    return table(header, rows, [column.is_number for column in columns])
 
 
 def notice_blocks(notices: Sequence[Notice]) -> list[str]:

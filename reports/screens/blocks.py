@@ -5,14 +5,16 @@ Text may name a thing in backticks, `eager`; each writer shows that in its own w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout
 
-Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad"]
+NO_BREAK = "\N{NO-BREAK SPACE}"
+Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad", "alarm"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class Column:
     rank: int = 0  # where room is scarce, the lowest ranks stay; rank 0 always does
     is_number: bool = False
     tones: Mapping[str, Tone] = field(default_factory=dict)  # by the text of a cell
+    tone: Tone = "plain"  # of all other cells
     wider: Column | None = None  # says more, and takes this one's place where there is room at its rank
 
     @property
@@ -59,6 +62,7 @@ class Table:
 
     columns: Sequence[Column]
     headings: Mapping[int, str] = field(default_factory=dict)
+    note: Callable[[Sequence[str]], str] = lambda _: ""  # how to read it, by the headers and cells that are shown
 
 
 @dataclass(frozen=True)
@@ -72,22 +76,58 @@ class Figure:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines of a program, which a reader unfolds."""
+    """Lines of a program or of its output, as they are; a reader unfolds a long one."""
 
     title: str
     lines: Sequence[str]
     language: str
+    is_folded: bool = True
 
 
-Block = Heading | Sentences | Table | Figure | Code
+@dataclass(frozen=True)
+class Group:
+    """Blocks that belong together: no empty line of a terminal stands between them."""
+
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A label and an answer each; a path is a file to open."""
+
+    answers: Mapping[str, str | Path]
+
+
+Block = Heading | Sentences | Table | Figure | Code | Group | Answers
+
+
+def unbroken(command: str) -> str:
+    """A command that a writer keeps on one line."""
+    return command.replace(" ", NO_BREAK)
+
+
+def in_document(blocks: Iterable[Block]) -> Iterator[Block]:
+    """The blocks where all has room: those of groups one by one, answers as a list, and each table's whole note."""
+    for block in blocks:
+        if isinstance(block, Group):
+            yield from in_document(block.blocks)
+        elif isinstance(block, Answers):
+            yield Sentences([f"{label}: {answer}" for label, answer in block.answers.items()], is_list=True)
+        else:
+            yield block
+            if isinstance(block, Table):
+                forms = [column.widest for column in block.columns]
+                note = block.note([text for form in forms for text in (form.header, *form.cells)])
+                yield Sentences([note] * bool(note), "quiet")
 
 
 @dataclass(frozen=True)
 class Screen:
-    """What one command shows, and the same as plain data: `facts`, of which `rows` names the table."""
+    """What one command shows, and the same as plain data: `facts`, and the rows of its table."""
 
     title: str
     origin: str  # of the numbers: machine, date, versions
     blocks: Sequence[Block]
-    facts: Mapping[str, Any]
-    rows: str
+    facts: Any  # plain data or a record
+    rows: str | Sequence[Mapping[str, Any]]  # the name of those in `facts`, or rows
+    warnings: Sequence[Sentences] = ()  # about all of it, to read first

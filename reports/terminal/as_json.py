@@ -12,7 +12,6 @@ import msgspec
 
 Data = TypeVar("Data")
 Form = Literal["table", "json", "csv"]
-ROWS = ("stages", "checks", "kernels", "limits")  # the part of a JSON object that is its table
 
 
 def show(
@@ -29,11 +28,7 @@ def show(
 def print_csv(data: Any) -> None:
     """Print the rows of what `print_json` prints, with a column for each number, empty where it is missing."""
     plain = _plain(data)
-    if "runs" in plain:  # a study's
-        rows = [{"point": point, **row} for point, run in plain["runs"].items() for row in run["stages"]]
-    else:
-        rows = plain if isinstance(plain, list) else next(plain[name] for name in ROWS if name in plain)
-    print_rows(rows)
+    print_rows(plain if isinstance(plain, list) else plain["kernels"])
 
 
 def print_rows(rows: Iterable[Mapping[str, Any]]) -> None:

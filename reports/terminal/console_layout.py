@@ -5,7 +5,6 @@ A path, a link or a name is never broken. A table shows the columns that fit, so
 
 from __future__ import annotations
 
-import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,10 +16,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ladder.records.program import visible
+from reports.facts.numbers import shortest
+from reports.screens.blocks import NO_BREAK, unbroken
 
 STATUS_STYLE = {"passed": "green", "passed?": "yellow", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
-NO_BREAK = "\N{NO-BREAK SPACE}"
 ESSENTIAL = 5  # the highest rank of the columns that every reader needs
 NARROWEST = 80  # columns; tables that cannot choose their columns leave a narrower terminal to wrap
 
@@ -65,11 +64,6 @@ def wide_enough(console: Console | None) -> Console:
     return console
 
 
-def shortest(path: Path) -> str:
-    """The path as it is, or from the working folder, if that is shorter."""
-    return visible(min(str(path), os.path.relpath(path), key=len))
-
-
 def is_live(console: Console) -> bool:
     """Whether the console can redraw a line."""
     return console.is_terminal and not console.is_dumb_terminal
@@ -78,6 +72,14 @@ def is_live(console: Console) -> bool:
 def has_symbols(console: Console) -> bool:
     """Whether the console's encoding has more than ASCII."""
     return console.encoding.startswith("utf")
+
+
+def print_link(console: Console, path: Path, first: str) -> None:
+    """A file as a file:// link; where that is too long for the terminal, as a path that is the link."""
+    link = path.resolve().as_uri()
+    shown = link if len(first) + len(link) <= console.width else shortest(path)
+    line = Text(first).append(shown, f"link {link}" if is_live(console) else "")
+    console.print(line, soft_wrap=True)
 
 
 def say(console: Console, text: str, style: str = "", *, first: str = "", hang: int | None = None) -> None:
@@ -95,9 +97,9 @@ def say_titled(console: Console, title: str, text: str) -> None:
         console.print(Text(line), soft_wrap=True)
 
 
-def unbroken(command: str) -> str:
-    """A command that `wrapped` keeps on one line."""
-    return command.replace(" ", NO_BREAK)
+def named(text: str) -> str:
+    """The text without the backticks of a single word: they matter where a reader must see the ends of a command."""
+    return re.sub(r"`([^` ]+)`", r"\1", text)
 
 
 def wrapped(text: str, width: int, first: str = "", indent: str = "") -> list[str]:

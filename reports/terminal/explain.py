@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -20,8 +21,9 @@ from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import ResolvedPart
 from reports.facts.run_table import FOUND, OF_ALL, disturbed_in_words, heading, network_us, reason
 from reports.facts.time_breakdown import Change, Profiled
+from reports.facts.times import median_us
 from reports.report_error import ReportError
-from reports.terminal.console_layout import Column, print_table, say, say_titled, shortest, standard
+from reports.terminal.console_layout import Column, print_table, say, say_titled, standard
 from reports.views.rung_view import RungView, rung_view
 
 MOST_KERNELS = 6  # rows of the table of kernels
@@ -46,7 +48,7 @@ def print_explain(
     if run is not None:
         if recorded is not None and run.resolve().is_relative_to(recorded.resolve()):
             say(console, f"Recorded on another machine: {machine_name(results)}.", "bold yellow")
-        say(console, f"{shortest(run)}: {heading(results, explained=True)}")
+        say(console, f"{numbers.shortest(run)}: {heading(results, explained=True)}")
         console.print()
     rung = rung_view(stage, results)
     _print_heading(rung, results.problem, console)
@@ -238,3 +240,23 @@ def _kernels(kernels: list[KernelUse], *, on_cpu: bool) -> list[Column]:
         column("moved", sizes, 5),
         column("GB/s", rates, 5),
     ]
+
+
+def explanation_facts(results: Results, name: str, run: Path) -> dict[str, Any]:
+    """Where the time of a stage goes; raises ReportError if it is not in the run or cannot be explained."""
+    stage = found_stage(results, name)
+    rung = rung_view(stage, results)
+    profiled, advice = rung.profiled, rung.advice
+    return {
+        "run": str(run),
+        "stage": name,
+        "from": stage.below,
+        "changed": stage.changed,
+        "doc": stage.doc,
+        "step_us": median_us(stage),
+        "split": profiled.profile.split if profiled else None,
+        "kernels": profiled.profile.kernels if profiled else [],
+        "recipe": stage.recipe,
+        "bound": advice.bound if advice is not None else "",
+        "next": advice.next if advice is not None else "",
+    }

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from ladder.records.run import ProblemRecord, Results, ResultsError, all_results, load_once
 from reports.facts.provenance import gpu_name
-from reports.terminal.conclusion import print_link
-from reports.terminal.console_layout import has_symbols, say
+from reports.screens.conclusion import report_in
+from reports.terminal.console_layout import has_symbols, print_link, say
 from reports.terminal.picture import print_picture
 
 
@@ -58,5 +58,5 @@ def print_recorded(results: Results, folder: Path, recorded: Results, console: C
     if (own.network, own.batch_size) != (theirs.network, theirs.batch_size):
         say(console, f"The nearest recorded run to your {own.network}, batch {own.batch_size}.")
     print_picture(recorded, console)
-    print_link(console, folder, "Its report: ")
+    print_link(console, report_in(folder), "Its report: ")
     console.print(Text(rule * console.width, "dim"), soft_wrap=True)

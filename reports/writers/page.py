@@ -11,7 +11,7 @@ from markupsafe import Markup
 from reports.explorer.html import asset, drawing, phrase, template
 from reports.figures.canvas import page_rules
 from reports.figures.chart import PAGE, PHONE
-from reports.screens.blocks import Block, Figure, Screen, Sentences, Table
+from reports.screens.blocks import Block, Figure, Screen, Sentences, Table, in_document
 
 LOOKS = (PAGE, "wide"), (PHONE, "narrow")
 
@@ -25,7 +25,7 @@ def page(screen: Screen, file: str) -> str:
         title=screen.title,
         origin=screen.origin,
         file=file,
-        blocks=[_block(block) for block in screen.blocks],
+        blocks=[_block(block) for block in in_document([*screen.warnings, *screen.blocks])],
         css=Markup(f"{page_rules()}\n{asset('explorer.css')}\n{asset('screen.css')}"),
         script=Markup(script),
         policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from unittest import mock
 
@@ -17,23 +18,30 @@ from rich.console import Console
 from ladder.records.run import Results
 from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import Machines, compare_machines
+from reports.explorer.html import template
 from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.markdown.run_report import report
+from reports.render import print_results, print_study
+from reports.screens import torch as of_torch
+from reports.screens.advise import advise_screen
 from reports.screens.blocks import Screen
-from reports.screens.torch import run_screen
+from reports.screens.check import check_screen
+from reports.screens.details import details
+from reports.screens.limits import limits_screen
+from reports.screens.run import run_screen
+from reports.screens.study import study_screen
 from reports.terminal.explain import print_explain
-from reports.terminal.print_advice import print_advice
-from reports.terminal.print_run import print_results
 from reports.writers.markdown import markdown
 from reports.writers.page import page
-from reports.writers.plain import write_plain
 from reports.writers.terminal import write_terminal
-from tests.reports import recorded, sample
+from reports.writers.write import write
+from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
+from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen
 from tests.reports.torch_sample import a_torch_run
 
@@ -41,16 +49,23 @@ FOLDER = Path(__file__).parent
 
 
 @cache
+@mock.patch("reports.screens.conclusion.PROGRAM", "python run_ladder.py")  # wherever Python lies
+@mock.patch("reports.screens.check.PROGRAM", "python run_ladder.py")
 def renderings() -> dict[str, str]:
     """The text of every golden file, by its name."""
     run = sample.results()
     two = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
     many = compare_machines(recorded.machines())
     runs = [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
-    torch = run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
+    study = study_results([64, 128, 256])
+    torch = of_torch.run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
     return {
         "advice.txt": advice_text(),
-        "advise.txt": screen(lambda console: print_advice(outlooks(*small(), GRID, GRID_BF16), console), 80),
+        "advise.txt": on_terminal(partial(write_terminal, advise_screen(outlooks(*small(), GRID, GRID_BF16)))),
+        "check_right.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.right()))),
+        "check_wrong.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.wrong()))),
+        "check_crashed.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.crashed()))),
+        "limits.txt": on_terminal(partial(write_terminal, limits_screen(sample.limits()))),
         "compare.txt": comparison_text(two, "text"),
         "compare.md": comparison_text(two, "markdown"),
         "machines.txt": comparison_text(many, "text"),
@@ -58,11 +73,17 @@ def renderings() -> dict[str, str]:
         "console_80.txt": console_text(run, 80),
         "console_115.txt": console_text(run, 115),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
+        "console_fleet_250.txt": console_text(sample.fleet(), 250),
+        "report_fleet.md": report(sample.fleet(), []).partition("\n| Stage |")[2].partition("\n\n")[0] + "\n",
+        "run.csv": plain_text(run_screen(run)),
+        "details.html": template("details.html", title="", sections=details(run)[:1]),
         "explain_naive.txt": explain_text(run, "naive"),
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
         "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
-        "torch.txt": screen(lambda console: write_terminal(torch, console), 80),
+        "study.txt": on_terminal(lambda console: print_study(study, Path("/runs/sample"), console=console)),
+        "study.csv": plain_text(study_screen(study)),
+        "torch.txt": on_terminal(partial(write_terminal, torch)),
         "torch.md": markdown(torch),
         "torch.html": _without_drawings(page(torch, "torch.json")),
         "torch.csv": plain_text(torch),
@@ -70,11 +91,15 @@ def renderings() -> dict[str, str]:
     }
 
 
+def on_terminal(shows: Callable[[Console], None]) -> str:
+    """What a function prints on a narrow terminal, as a file gets it."""
+    return "".join(line.rstrip() + "\n" for line in screen(shows, 80).splitlines())
+
+
 def console_text(run: Results, width: int) -> str:
     """The table as a file gets it: no colour, no blanks at the ends of lines."""
     file = io.StringIO()
-    with mock.patch("reports.terminal.conclusion.PROGRAM", "python run_ladder.py"):  # wherever Python lies
-        print_results(run, Path("/runs/sample"), Console(file=file, width=width, highlight=False))
+    print_results(run, Path("/runs/sample"), console=Console(file=file, width=width, highlight=False))
     return _without_blanks(file)
 
 
@@ -95,7 +120,7 @@ def comparison_text(found: Comparison | Machines, form: Form) -> str:
 def plain_text(shown: Screen) -> str:
     """A screen's rows as CSV."""
     with contextlib.redirect_stdout(io.StringIO()) as file:
-        write_plain(shown, "csv")
+        write(shown, "csv")
     return file.getvalue()
 
 

@@ -23,7 +23,7 @@ from ladder.records.run import load
 from reports.facts.study_points import load_results
 from reports.markdown.run_report import report
 from reports.markdown.study_report import study_csv, study_report
-from reports.views.details import all_columns
+from reports.screens.details import all_columns
 from reports.views.rung_view import rung_view
 
 ROOT = Path(__file__).parents[2]

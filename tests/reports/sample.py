@@ -11,6 +11,7 @@ from ladder.records.limits_record import Chip, DesignFloor, Limit, LimitsRecord,
 from ladder.records.profile import KernelUse, Profile, Split
 from ladder.records.run import (
     Check,
+    Energy,
     GpuState,
     Group,
     LossPoint,
@@ -48,6 +49,20 @@ def results() -> Results:
         (first,) = next(stage for stage in run.stages if stage.name == name).processes
         run = replace_stage(run, name, processes=[first, replace(first, round=1)])
     return replace(run, limits=limits())
+
+
+def fleet() -> Results:
+    """A run of three networks with learning rates of their own, to an accuracy, with energy and remarks on times."""
+    run = results()
+    problem = replace(run.problem, networks=3, learning_rates=[0.03, 0.1, 0.3])
+    run = replace(run, problem=problem, settings=replace(run.settings, target_accuracy=0.9))
+    for stage in run.stages:
+        if stage.metrics is not None:
+            run = replace_stage(run, stage.name, metrics=replace(stage.metrics, networks=[0.95, 0.9762, 0.9]))
+    of_async = next(stage for stage in run.stages if stage.name == "async")
+    (first, second) = of_async.processes
+    drawn = Energy(0.4, 300.0, 120.0, 25)
+    return replace_stage(run, "async", processes=[replace(first, disturbed=["other work"], energy=drawn), second])
 
 
 def limits() -> LimitsRecord:

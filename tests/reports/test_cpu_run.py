@@ -14,8 +14,8 @@ from reports.explorer.floor_page import floor_view
 from reports.explorer.rung_page import rung_html
 from reports.facts.time_breakdown import changes
 from reports.render import report_again
+from reports.screens.details import details
 from reports.terminal.explain import print_explain
-from reports.views.details import details
 from tests.ladder.harness import Watcher, prepare
 from tests.reports.sample import replace_stage
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ladder.records.run import load
-from reports.views.details import details
+from reports.screens.details import details
 from run_ladder import main
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.streams import wait_until

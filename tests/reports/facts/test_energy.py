@@ -9,8 +9,8 @@ from ladder.records.run import Energy, LossPoint, Results
 from reports.facts.energy import energy_cells, has_energy, how_to_read_energy, saving, to_accuracy, why_none
 from reports.figures.energy_figure import drawn, energies, headline
 from reports.markdown.run_report import report
-from reports.terminal.run_json import run_facts
-from reports.views.details import details
+from reports.screens.details import details
+from reports.screens.run import run_screen
 from tests.reports import sample
 from tests.reports.figures.svg import assert_texts_apart, words
 
@@ -66,7 +66,7 @@ def test_tables_have_energy_where_it_was_measured() -> None:
         run, "async", processes=[replace(run.stages[1].processes[0], energy=replace(DRAWN, watts=123.0))]
     )
     assert energy_cells(next(stage for stage in idle.stages if stage.name == "async"), idle)[2] == "-"
-    facts = {stage["name"]: stage for stage in run_facts(run)["stages"]}
+    facts = {stage["name"]: stage for stage in run_screen(run).facts["stages"]}
     assert (facts["async"]["energy"], facts["naive"]["energy"]) == (DRAWN, None)
 
 

@@ -15,8 +15,7 @@ from reports.facts.times import step_us
 from reports.figures.step_time import axis_of
 from reports.figures.study_figures import study_figures
 from reports.markdown.study_report import study_csv, study_report
-from reports.render import render_study
-from reports.terminal.print_study import print_study
+from reports.render import print_study, render_study
 from tests.reports.sample import replace_stage
 from tests.reports.study_sample import STEPS, run_at, study, study_results
 
@@ -93,7 +92,7 @@ def test_a_study_of_learning_rates_tells_how_well_each_learns() -> None:
     (accuracy,) = {stage.metrics.test_accuracy for stage in results.runs["hidden-64"].stages if stage.metrics}
     for shown, told in ((results, False), (of_rates, True)):
         screen = io.StringIO()
-        print_study(shown, Path("here"), Console(file=screen, width=100))
+        print_study(shown, Path("here"), console=Console(file=screen, width=100))
         for text in (study_report(shown, []).partition("## Test accuracy")[2], screen.getvalue()):
             assert (f"{accuracy:.2%}" in text) == told
 
@@ -275,8 +274,8 @@ def test_rendering_removes_older_figures(tmp_path: Path, capsys: pytest.CaptureF
     assert shown == load_results(tmp_path)
     print_study(shown, tmp_path)
     told = capsys.readouterr().out.replace("\n  ", " ")
-    assert "* hidden 64, float32: cublas, 3.05x (2.36-3.93) of the fastest reference, jax-scan" in told
-    assert "* naive crashed at hidden 128: out of memory: 9 | 8" in told
+    assert "- hidden 64, float32: cublas, 3.05x (2.36-3.93) of the fastest reference, jax-scan" in told
+    assert "- naive crashed at hidden 128: out of memory: 9 | 8" in told
 
 
 def test_a_broken_stage_anywhere_breaks_the_study() -> None:

@@ -20,9 +20,9 @@ from reports.facts.run_table import rows, table_order
 from reports.figures.run_figures import figures
 from reports.markdown.ablation_section import overlaps
 from reports.markdown.run_report import report
-from reports.markdown.tables import stage_table
-from reports.render import render_study
-from reports.terminal.print_run import print_results
+from reports.markdown.tables import laid_out
+from reports.render import print_results, render_study
+from reports.screens.stages import report_table
 from tests.reports import sample, study_sample
 from tests.reports.profiles import own_kernels, profile
 
@@ -59,7 +59,7 @@ def run() -> Results:
 def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(run: Results) -> None:
     names = [stage.name for stage in table_order(run)]
     assert names[-4:] == ["alloc-cudamalloc", "alloc-arena", "pinned", "resident-f32"]
-    lines = stage_table(rows(run)).splitlines()
+    lines = laid_out(report_table(run, rows(run))).splitlines()
     headings = [line.split("|")[1].strip() for line in lines if line.startswith("| *")]
     assert headings == ["*References*", "*Ablations: memory*", "*Ablations: data path*"]
     assert lines[-3].startswith("| *Ablations: data path*")
@@ -74,7 +74,7 @@ def test_each_is_compared_with_the_rung_that_it_climbs_from(run: Results) -> Non
 
 def test_the_terminal_has_their_blocks(run: Results) -> None:
     console = Console(width=120, record=True, file=io.StringIO())
-    print_results(run, None, console)
+    print_results(run, console=console)
     text = console.export_text()
     places = [text.index(word) for word in ("References", "Ablations: memory", "alloc-cudamalloc", "Ablations: data")]
     assert places == sorted(places)

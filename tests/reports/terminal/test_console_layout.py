@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from reports.terminal.console_layout import Column, fitting, print_table, say, say_titled, shortest, wrapped
+from reports.facts.numbers import shortest
+from reports.terminal.console_layout import Column, fitting, print_table, say, say_titled, wrapped
 from tests.reports.terminal.screens import screen
 
 

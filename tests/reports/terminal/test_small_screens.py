@@ -1,21 +1,15 @@
-"""The screens of a study's jobs, of `advise`, `doctor` and a GPU's limits."""
+"""The screens of a study's jobs and of `doctor`."""
 
 from __future__ import annotations
 
-import io
 from io import StringIO
 
 import pytest
-from msgspec.structs import replace
 from rich.console import Console
 
 from ladder.records.jobs import PointJob
-from ladder.records.limits_record import Chip, Limit, LimitsRecord
-from reports.terminal.print_advice import print_advice
 from reports.terminal.print_doctor import print_doctor
 from reports.terminal.print_jobs import JobsView
-from reports.terminal.print_limits import print_limits
-from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.terminal.screens import screen, too_wide
 
 NOW = 1000.0
@@ -74,22 +68,6 @@ def test_a_low_terminal_shows_the_points_that_need_a_look() -> None:
     assert "hidden-8 " not in out.getvalue()
 
 
-@pytest.mark.parametrize("width", [60, 80, 140])
-def test_it_fits_the_terminal_and_one_screen(width: int) -> None:
-    text = screen(lambda console: print_advice(outlooks(*small(), GRID, GRID_BF16), console), width)
-    assert too_wide(text, width) == []
-    assert "persistent-grid" in text
-    assert width < 80 or len(text.splitlines()) <= 32
-
-
-def test_measured_times_stand_beside_the_expected() -> None:
-    stages = [replace(stage, measured_us=123.0) for stage in small()]
-    text = screen(lambda console: print_advice(outlooks(*stages), console), 100)
-    assert "measured" in text
-    assert text.count("123") >= 4
-    assert "measured" not in screen(lambda console: print_advice(outlooks(*small()), console), 100).split("\n\n")[1]
-
-
 FINDINGS = [
     ("Python", "3.12.3", "", False),
     ("NVIDIA driver", "none", "on a machine with a GPU: `make ladder`", True),
@@ -120,35 +98,3 @@ def test_findings_with_advice_are_marked_and_summed_up() -> None:
     assert any(line.startswith("!  data") for line in lines)
     assert lines[-2:] == ["To look at: data.", "Optional: NVIDIA driver and nsys."]
     assert text_of(FINDINGS[:1]).splitlines()[-1] == "Everything is here."
-
-
-RECORD = LimitsRecord(
-    chip=Chip(132, 60 << 20, 64 << 20),
-    limits=[
-        Limit("graph_node", "graph node, 1 block", "us", 0.86, 0.85, 0.89),
-        Limit("graph_node_dependent", "graph node, programmatic dependent launch", "us", 0.51, 0.5, 0.53),
-        Limit("memory_copy", "memory copy, read and written", "GB/s", 4312.0, 4290.0, 4330.5),
-        Limit("gemm_float16", "matrix product, fp16", "TFLOP/s", 788.4, 780.0, 790.0),
-    ],
-    skipped={"cluster barrier, 8 blocks": "needs sm_90 or newer, this GPU is sm_86"},
-    seconds=6.2,
-)
-
-
-def printed(width: int) -> str:
-    file = io.StringIO()
-    print_limits(RECORD, Console(file=file, width=width))
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_each_primitive_is_a_row_with_its_spread_and_nothing_is_cut_off(width: int) -> None:
-    text = printed(width)
-    lines = [" ".join(line.split()) for line in text.splitlines()]
-    assert "graph node, 1 block 0.860 0.850 0.890 us 4.65%" in lines
-    assert "memory copy, read and written 4,312 4,290 4,330 GB/s 0.94%" in lines
-    assert "matrix product, fp16 788 780 790 TFLOP/s 1.27%" in lines
-    assert "* not measured: cluster barrier, 8 blocks: needs sm_90 or newer, this GPU is sm_86" in " ".join(lines)
-    assert "Measured in 6.2 s." in text
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= width

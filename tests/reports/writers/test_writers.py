@@ -13,8 +13,8 @@ from reports.screens.blocks import Code, Column, Figure, Heading, Screen, Senten
 from reports.screens.torch import run_screen
 from reports.writers.markdown import markdown
 from reports.writers.page import page
-from reports.writers.plain import write_plain
 from reports.writers.terminal import write_terminal
+from reports.writers.write import write
 from tests.reports.terminal.screens import screen as shown
 from tests.reports.terminal.screens import too_wide
 from tests.reports.torch_sample import a_torch_run
@@ -82,15 +82,15 @@ def test_a_page_links_nothing_and_has_every_row() -> None:
 
 
 def test_plain_data_are_the_facts_and_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    write_plain(SCREEN, "json")
+    write(SCREEN, "json")
     assert json.loads(capsys.readouterr().out) == SCREEN.facts
-    write_plain(SCREEN, "csv")
+    write(SCREEN, "csv")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert rows == [{"name": "a", "pair_x": "1"}, {"name": "b", "pair_x": ""}]
 
 
 def test_the_facts_of_a_run_are_plain(capsys: pytest.CaptureFixture[str]) -> None:
-    write_plain(run_screen(a_torch_run()), "json")
+    write(run_screen(a_torch_run()), "json")
     facts = json.loads(capsys.readouterr().out)
     assert facts["verdict"]["rung"] == "compiled-graph"
     row = next(row for row in facts["rungs"] if row["name"] == "compiled-graph")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.baselines import sm_mhz
 from reports.facts.energy import ENERGY_COLUMNS, energy_cells, has_energy, how_to_read_energy, to_accuracy
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
-from reports.facts.run_table import BOUNDS, CYCLES, Row, caption, dataset_name, rows, title_of, validated
+from reports.facts.run_table import BOUNDS, CYCLES, caption, dataset_name, rows, validated
 from reports.facts.time_breakdown import (
     OPERATIONS,
     PARTS,
@@ -23,27 +22,8 @@ from reports.facts.time_breakdown import (
     changes,
     verdict,
 )
+from reports.screens.stages import page_table
 
-COLUMNS: dict[str, Callable[[Row], str]] = {
-    "Stage": lambda row: row.name,
-    "From": lambda row: row.stage.below or "",
-    "Title": lambda row: title_of(row.stage),
-    "Precision": lambda row: numbers.precision(row.stage.precision),
-    "ms/epoch (min-max)": lambda row: row.times,
-    "us/step": lambda row: row.step,
-    "Cycles/step": lambda row: numbers.cycles(row.step_cycles),
-    "Launches/step": lambda row: numbers.per_step(row.launches_per_step),
-    "x of from": lambda row: row.versus_parent.text if row.versus_parent else numbers.MISSING,
-    "x of naive": lambda row: numbers.ratio(row.versus_naive),
-    # Only rungs are compared: a reference's own best may be another one than a rung's.
-    "x of the fastest reference": lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
-    "x floor": lambda row: numbers.ratio(row.times_floor),
-    "x cheat limit": lambda row: numbers.ratio(row.times_cheat_limit),
-    "GPU memory": lambda row: numbers.memory(row.gpu_memory_mib),
-    "Prepare": lambda row: numbers.seconds(row.prepare_s),
-    "Test accuracy": lambda row: row.accuracy,
-    "Checked": lambda row: row.verdict,
-}
 # Columns of words, which stand to the left; numbers stand to the right.
 IN_WORDS = {
     "Stage", "From", "Rung", "Title", "Precision", "Checked", "Primitive", "Unit", "Item", "Value", "Term", "Is",
@@ -121,16 +101,10 @@ def glossary_section() -> Section:
 
 def all_columns(results: Results) -> Grid:
     """The table of all stages with every column that the run has numbers for."""
-    unknown: set[str] = set()
+    columns = {one.header: one for one in page_table(results, rows(results)).columns if not one.is_empty}
     how_to_read = [caption(results)]
-    for known, sentence, columns in (
-        (any(sm_mhz(stage) is not None for stage in results.stages), CYCLES, {"Cycles/step"}),
-        (results.limits is not None or results.cpu_limits is not None, BOUNDS, {"x floor", "x cheat limit"}),
-    ):
-        how_to_read += [sentence] if known else []
-        unknown |= set() if known else columns
-    header = [name for name in COLUMNS if name not in unknown]
-    return Grid(header, [[COLUMNS[name](row) for name in header] for row in rows(results)], " ".join(how_to_read))
+    how_to_read += [sentence for name, sentence in (("Cycles/step", CYCLES), ("x floor", BOUNDS)) if name in columns]
+    return Grid(list(columns), list(zip(*(one.cells for one in columns.values()), strict=True)), " ".join(how_to_read))
 
 
 def energy(results: Results) -> Section:

@@ -3,57 +3,47 @@
 from __future__ import annotations
 
 import shlex
-
-from rich.console import Console
-from rich.text import Text
+from collections.abc import Iterator
 
 from ladder.records.checked import Checked
 from ladder.records.program import PROGRAM
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.run_table import trained
-from reports.terminal.console_layout import Column, print_table, say, standard
+from reports.screens.blocks import Block, Code, Column, Group, Screen, Sentences, Table, Tone
 
-PASSED = {"yes": "green", "no": "bold red", "not judged": "yellow"}
+PASSED: dict[str, Tone] = {"yes": "good", "no": "bad", "not judged": "doubtful"}
 
 
-def print_check(checked: Checked, console: Console | None = None) -> None:
-    """Print whether a stage is right, and what that does not tell."""
-    console = standard(console)
+def check_screen(checked: Checked) -> Screen:
+    """Whether a stage is right, and what that does not tell."""
     problem = checked.problem
     data = problem.dataset if problem.is_mnist else f"{problem.dataset} (not MNIST)"
-    training = f"batch {problem.batch_size}, {trained(problem)}"
     stage = f"{checked.name}, {numbers.precision(checked.precision)}"
-    say(console, f"{stage}: {problem.network} on {data}, {training}", "bold")
-    console.print()
-    if checked.checks:
-        columns = [
-            Column("check", [check.what for check in checked.checks]),
-            Column("error", [numbers.error(check.error) for check in checked.checks], right=True),
-            Column("limit", [numbers.error(check.limit) for check in checked.checks], right=True),
-            Column(
-                "passed",
-                [("yes" if check.judged else "not judged") if check.passed else "no" for check in checked.checks],
-                styles=PASSED,
-            ),
-        ]
-        print_table(console, columns)
-        console.print()
-    for line in _wrong(checked):
-        say(console, line, "bold red", first="! ")
-    for line in checked.output.splitlines():
-        console.print(Text(line, "dim"), soft_wrap=True)
-    if counts := checked.counts:
-        kernels = (
-            "" if counts.kernels_per_step is None else f"{numbers.per_step(counts.kernels_per_step)} kernels a step, "
-        )
-        reads = numbers.count(counts.host_reads, "read")
-        say(console, f"Counted in an epoch of {numbers.count(counts.steps, 'step')}: {kernels}{reads} by the host.")
-    for award in checked.graded.awards if checked.graded else ():
-        say(console, f"{award.points} of {award.most}: {award.checks}")
+    title = f"{stage}: {problem.network} on {data}, batch {problem.batch_size}, {trained(problem)}"
+    return Screen(title, "", [*_table(checked), Group(list(_told(checked)))], checked, "checks")
+
+
+def _table(checked: Checked) -> Iterator[Table]:
+    checks = checked.checks
+    if checks:
+        passed = [("yes" if check.judged else "not judged") if check.passed else "no" for check in checks]
+        yield Table([
+            Column("check", [check.what for check in checks]),
+            Column("error", [numbers.error(check.error) for check in checks], is_number=True),
+            Column("limit", [numbers.error(check.limit) for check in checks], is_number=True),
+            Column("passed", passed, tones=PASSED),
+        ])  # fmt: skip
+
+
+def _told(checked: Checked) -> Iterator[Block]:
+    yield Sentences(_wrong(checked), "bad", is_list=True)
+    if checked.output:
+        yield Code("Output", checked.output.splitlines(), "text", is_folded=False)
+    yield Sentences(list(_counted(checked)))
     if checked.graded:
-        say(console, f"{checked.graded.title}: {checked.graded.points} of {checked.graded.most} points.", "bold")
-    say(console, _verdict(checked))
+        yield Sentences([f"{checked.graded.title}: {checked.graded.points} of {checked.graded.most} points."], "strong")
+    yield Sentences([_verdict(checked)])
 
 
 def _wrong(checked: Checked) -> list[str]:
@@ -63,6 +53,16 @@ def _wrong(checked: Checked) -> list[str]:
     for_checks = grouped((advice, what) for what, advice in checked.advice.items())
     lines = [f"{numbers.brief(checks, 2)}: {advice}" for advice, checks in for_checks.items()]
     return lines or [checked.reason] * bool(checked.reason)
+
+
+def _counted(checked: Checked) -> Iterator[str]:
+    if counts := checked.counts:
+        per_step = counts.kernels_per_step
+        kernels = "" if per_step is None else f"{numbers.per_step(per_step)} kernels a step, "
+        reads = numbers.count(counts.host_reads, "read")
+        yield f"Counted in an epoch of {numbers.count(counts.steps, 'step')}: {kernels}{reads} by the host."
+    for award in checked.graded.awards if checked.graded else ():
+        yield f"{award.points} of {award.most}: {award.checks}"
 
 
 def _verdict(checked: Checked) -> str:

@@ -14,10 +14,9 @@ from reports.facts.ratios import Ratio
 from reports.facts.study_points import load_results
 from reports.facts.two_runs import compare
 from reports.markdown.run_report import report
-from reports.terminal.conclusion import found, try_next
-from reports.terminal.print_run import print_results
-from reports.terminal.print_study import print_study
-from reports.terminal.run_json import run_facts
+from reports.render import print_results, print_study
+from reports.screens.conclusion import found, try_next
+from reports.screens.run import run_screen
 from tests.reports import recorded, sample
 from tests.reports.terminal.screens import screen, too_wide
 
@@ -27,7 +26,9 @@ WIDTHS = (40, 80, 120, 200)
 
 
 def text_of(run: Results, width: int, folder: Path | None = Path("runs/sample"), encoding: str = "utf-8") -> str:
-    return screen(lambda console: print_results(run, folder, console, recorded=RECORDED), width, encoding=encoding)
+    return screen(
+        lambda console: print_results(run, folder, console=console, recorded=RECORDED), width, encoding=encoding
+    )
 
 
 def row(text: str, name: str) -> list[str]:
@@ -149,7 +150,7 @@ def test_a_row_with_checks_that_a_slow_oracle_left_out_says_so(width: int, name:
     assert sentence in report(run, [])
     assert "| passed, 2 checks not made |" in report(run, [])
     assert "passed every check that was made" in report(run, [])
-    facts = run_facts(run)
+    facts = run_screen(run).facts
     assert sentence in facts["notices"]
     assert {row["name"]: row["checks_not_made"] for row in facts["stages"] if row["checks_not_made"]} == {name: 2}
 
@@ -242,13 +243,13 @@ def test_the_last_three_lines_are_findings_report_and_next_step(tmp_path: Path) 
 
 def test_the_link_is_one_even_where_only_the_path_fits(tmp_path: Path) -> None:
     folder = tmp_path / ("deep" * 30)
-    text = screen(lambda console: print_results(sample.results(), folder, console), 80, terminal=True)
+    text = screen(lambda console: print_results(sample.results(), folder, console=console), 80, terminal=True)
     assert f"{folder.as_uri()}/report.md\x1b\\" in text
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
 def test_no_colour_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
-    shows = lambda console: print_results(sample.results(), None, console)  # noqa: E731
+    shows = lambda console: print_results(sample.results(), console=console)  # noqa: E731
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[32m" in screen(shows, 80, terminal=True)
@@ -265,7 +266,7 @@ def test_brackets_in_names_are_text_and_not_markup() -> None:
 def test_no_line_of_a_recorded_study_is_wider_than_the_terminal(folder: Path) -> None:
     results = load_results(folder)
     for width in WIDTHS:
-        text = screen(lambda console: print_study(results, folder, console), width)
+        text = screen(lambda console: print_study(results, folder, console=console), width)
         assert too_wide(text, width) == []
         assert all(stage.name in text for stage in results.stages())
 

@@ -7,16 +7,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import fastest
 from reports.facts.run_table import ABLATIONS
 from reports.facts.verdict import verdict_sentences
-from reports.terminal.console_layout import is_live, say, shortest, unbroken
+from reports.screens.blocks import Answers, unbroken
 
 # The options of `check` that choose what it trains.
 OF_CHECK = ("--hidden", "--batch-size", "--learning-rate", "--metrics-every", "--max-steps", "--data-dir")
@@ -24,15 +21,15 @@ RUNS = Path("runs")  # where a command looks for the newest run
 REPORTS = ("report.html", "report.md")  # the first that was written is named
 
 
-def print_conclusion(
-    results: Results, folder: Path | None, example: tuple[Path, Results] | None, console: Console
-) -> None:
-    """Print the three lines; without a folder there is no report to name."""
-    console.print()
-    say(console, found(results), first="Found   ")
-    if folder is not None:
-        print_link(console, folder, "Report  ")
-    say(console, try_next(results, folder, example), first="Next    ")
+def conclusion(results: Results, folder: Path | None, example: tuple[Path, Results] | None) -> Answers:
+    """The three lines; without a folder there is no report to name."""
+    report = {} if folder is None else {"Report": report_in(folder)}
+    return Answers({"Found": found(results), **report, "Next": try_next(results, folder, example)})
+
+
+def report_in(folder: Path) -> Path:
+    """The folder's report: its page, or where that was not written, its document."""
+    return next((folder / name for name in REPORTS if (folder / name).exists()), folder / REPORTS[-1])
 
 
 def found(results: Results) -> str:
@@ -58,15 +55,6 @@ def _best(results: Results) -> StageResult | None:
 
 def _rungs(results: Results) -> list[StageResult]:
     return [stage for stage in results.stages if stage.group not in ("reference", *ABLATIONS)]
-
-
-def print_link(console: Console, folder: Path, first: str) -> None:
-    """The folder's report as a file:// link; where that is too long for the terminal, as a path that is the link."""
-    path = next((folder / name for name in REPORTS if (folder / name).exists()), folder / REPORTS[-1])
-    link = path.resolve().as_uri()
-    shown = link if len(first) + len(link) <= console.width else shortest(path)
-    line = Text(first).append(shown, f"link {link}" if is_live(console) else "")
-    console.print(line, soft_wrap=True)
 
 
 def try_next(results: Results, folder: Path | None, example: tuple[Path, Results] | None) -> str:
@@ -97,7 +85,7 @@ def _named(folder: Path | None) -> str:
     """The folder as one more word of a command; empty for one in `runs/`, where the command finds it by itself."""
     if folder is None or folder.resolve().parent == RUNS.resolve():
         return ""
-    return f" {shlex.quote(shortest(folder))}"
+    return f" {shlex.quote(numbers.shortest(folder))}"
 
 
 def _given(command: str, options: Sequence[str]) -> list[tuple[str, str]]:

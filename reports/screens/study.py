@@ -1,10 +1,6 @@
-"""The terminal's table of a study."""
+"""The screen of a study: a step's time at every point, the fastest rungs, and the reasons for missing times."""
 
 from __future__ import annotations
-
-from pathlib import Path
-
-from rich.console import Console
 
 from reports.facts import numbers
 from reports.facts.run_table import name_of, passed_in_words
@@ -18,27 +14,25 @@ from reports.facts.study_points import (
     spread_text,
 )
 from reports.facts.times import step_us
-from reports.terminal.conclusion import print_link
-from reports.terminal.console_layout import STATUS_STYLE, Column, print_table, say, standard
+from reports.screens.blocks import Column, Group, Screen, Sentences, Table
+from reports.screens.run import run_screen
+from reports.screens.stages import STATUS
 
 
-def print_study(results: StudyResults, folder: Path, console: Console | None = None) -> None:
-    """Print a step's time at every point, the fastest rungs, and the reasons for missing times."""
-    console = standard(console)
-    console.print()
-    say(console, results.study.title, "bold")
-    print_table(console, *_times(results))
+def study_screen(results: StudyResults) -> Screen:
+    """A study; its report follows it."""
+    leads = []
     for winner in point_winners(results):
         where = f"{point_text(winner.point)}, {winner.lead.precision}"
         rung, reference = winner.lead.stage.name, winner.lead.reference.name
-        say(console, f"{where}: {rung}, {winner.text} of the fastest reference, {reference}", first="* ")
-    for line in not_passed(results):
-        say(console, line, first="* ")
-    console.print()
-    print_link(console, folder, "Report  ")
+        leads.append(f"{where}: {rung}, {winner.text} of the fastest reference, {reference}")
+    blocks = [Group([_times(results), Sentences([*leads, *not_passed(results)], is_list=True)])]
+    runs = {name: run_screen(run).facts for name, run in results.runs.items()}
+    rows = [{"point": point, **row} for point, run in runs.items() for row in run["stages"]]
+    return Screen(results.study.title, "", blocks, {"study": results.study, "runs": runs}, rows)
 
 
-def _times(results: StudyResults) -> tuple[list[Column], dict[int, str]]:
+def _times(results: StudyResults) -> Table:
     """A row for every point and stage, and the heading of each point by the number of its first row."""
     lines: list[tuple[str, ...]] = []
     headings = {}
@@ -54,10 +48,11 @@ def _times(results: StudyResults) -> tuple[list[Column], dict[int, str]]:
                 learned = accuracy_text(results, here)
                 lines.append((name_of(here), time, spread_text(spread), learned, remark, verdict))
     stages, times, spreads, accuracies, remarks, checked = zip(*lines, strict=True) if lines else ((),) * 6
-    return [
+    whole = Column("us/step (min-max)", spreads, 3, is_number=True)
+    return Table([
         Column("stage", stages),
-        Column("us/step", times, 0, right=True, wider=Column("us/step (min-max)", spreads, 3, right=True)),
-        *([Column("accuracy", accuracies, 2, right=True)] if any(accuracies) else []),
-        Column("", remarks, 1, style="yellow"),
-        Column("checked", checked, 2, styles=STATUS_STYLE),
-    ], headings
+        Column("us/step", times, is_number=True, wider=whole),
+        Column("accuracy", accuracies, 2, is_number=True),
+        Column("", remarks, 1, tone="doubtful"),
+        Column("checked", checked, 2, tones=STATUS),
+    ], headings)  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import OracleRecord, Results
-from reports.views.details import Grid, all_columns, details
+from reports.screens.details import Grid, all_columns, details
 from reports.views.rung_view import RungView, rung_view
 from tests.reports import sample
 
@@ -41,7 +41,7 @@ def test_cycles_need_a_clock_and_floors_need_limits() -> None:
     run = replace(sample.results(), limits=None)
     for stage in run.stages:
         processes = [replace(process, gpu_states=[]) for process in stage.processes]
-        run = sample.replace_stage(run, stage.name, processes=processes)
+        run = sample.replace_stage(run, stage.name, processes=processes, bounds=None)
     assert not {"Cycles/step", "x floor"} & set(all_columns(run).header)
     assert "ycles" not in all_columns(run).note
 

@@ -1,0 +1,208 @@
+"""The columns of every table of stages: an entry is a column of the terminal, the page, the report and other programs.
+
+Tables keep the order of the entries, and leave out a column that says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+from ladder.records.run import Results
+from reports.facts import numbers
+from reports.facts.energy import joules, to_accuracy
+from reports.facts.launch_regimes import change_in_words
+from reports.facts.ratios import Ratio
+from reports.facts.run_table import Row, disturbed_in_words, title_of
+from reports.screens.blocks import Column, Table, Tone
+
+FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
+ABOUT = "≈"  # before a ratio that is within the noise
+STAR = "*"  # beside a time, or after its first remark: more remarks than have room
+UNDECIDED = "passed?"
+STATUS: dict[str, Tone] = {"passed": "good", "failed": "bad", "crashed": "bad", "skipped": "quiet"}
+Text = Callable[[Row], str]
+
+
+@dataclass(frozen=True)
+class StageColumn:
+    """Something that tables tell of each stage, in every form that it has."""
+
+    header: str = ""  # on the terminal; empty: not there
+    text: Text = str
+    rank: int = 0  # as that of a `Column`
+    is_number: bool = True
+    tone: Tone = "plain"
+    wider: StageColumn | None = None
+    page: str = ""  # the header on the page and in the report; empty: not there
+    full: Text | None = None  # there, where more has room
+    report: Text | bool = False  # in the report; True: as on the page
+    data: Mapping[str, Callable[[Row], Any]] = field(default_factory=dict)  # by JSON key, which never changes
+
+    def on_terminal(self, rows: Sequence[Row]) -> Column:
+        """The column of a screen."""
+        wider = self.wider.on_terminal(rows) if self.wider is not None else None
+        cells, tones = list(map(self.text, rows)), STATUS if self.tone == "doubtful" else {}
+        return Column(self.header, cells, self.rank, self.is_number, tones, self.tone, wider)
+
+    def on_page(self, rows: Sequence[Row], text: Text | bool = True) -> Column:
+        """The column of a page, or of a report."""
+        form = text if callable(text) else self.full or self.text
+        return Column(self.page, list(map(form, rows)), is_number=self.is_number)
+
+
+def measured(key: str, form: Callable[[Any], str], header: str = "", rank: int = 0, **others: Any) -> StageColumn:
+    """A column of a field of `Row`, which is its JSON key as well."""
+    return StageColumn(header, lambda row: form(getattr(row, key)), rank, data={key: attrgetter(key)}, **others)
+
+
+def stage_columns(results: Results) -> list[StageColumn]:
+    """Every column that tables of this run may have."""
+    target = results.settings.target_accuracy
+    remarked = StageColumn("", lambda row: ", ".join(remarks(row).values()), 15, is_number=False, tone="doubtful")
+    brief = StageColumn("", _first_remark, 2, is_number=False, tone="doubtful", wider=remarked)
+    in_words = StageColumn("checked", lambda row: _checked(row, in_words=True), 7, is_number=False, tone="doubtful")
+    # fmt: off
+    return [
+        measured("name", str, "rung", page="Stage", report=lambda row: f"`{row.name}`", is_number=False),
+        StageColumn(data={"is_reference": attrgetter("is_reference")}),
+        StageColumn("", lambda row: title_of(row.stage), page="Title", is_number=False,
+                    data={"title": lambda row: title_of(row.stage)}),
+        StageColumn("", lambda row: numbers.precision(row.stage.precision), page="Precision", is_number=False,
+                    data={"precision": attrgetter("stage.precision")}),
+        StageColumn("from", _parent, 4, is_number=False, tone="quiet", page="From",
+                    report=lambda row: f"`{_parent(row)}`" if _parent(row) else "",
+                    data={"from": attrgetter("stage.below")}),
+        measured("step_us", numbers.microseconds, "us/step", 0, tone="strong", page="us/step",
+                 full=attrgetter("step"), report=True),
+        StageColumn("", lambda row: STAR if remarks(row) else "", is_number=False, tone="doubtful", wider=brief,
+                    data={"throttled": attrgetter("throttled")}),
+        measured("network_us", _of_several, "us a\nnetwork", 0, page="us a network-step",
+                 report=lambda row: numbers.microseconds(row.network_us)),
+        measured("learned_best", str, "learned best", 2, page="Learned best", report=True, is_number=False),
+        StageColumn("", lambda row: numbers.cycles(row.step_cycles), page="Cycles/step"),
+        StageColumn(FROM, lambda row: _ratio(row.versus_parent, ABOUT), 1, page="x of from",
+                    full=lambda row: _whole(row.versus_parent), report=True,
+                    data={"times_from": lambda row: row.versus_parent and row.versus_parent.times,
+                          "times_from_is_noise": lambda row: row.versus_parent and row.versus_parent.is_noise}),
+        StageColumn("", lambda row: numbers.ratio(row.versus_naive), page="x of naive"),
+        # The page and the report compare rungs alone: a reference's own best may be another one than a rung's.
+        StageColumn(BEST, lambda row: _ratio(row.lead.ratio if row.lead else None, ABOUT if _best(row) else ""), 5,
+                    page="x of the fastest reference", report=lambda row: "" if row.is_reference else _lead(row),
+                    full=lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
+                    data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
+        StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", wider=in_words, page="Checked",
+                    full=attrgetter("verdict"), report=True,
+                    data={"status": attrgetter("stage.status"), "verdict": attrgetter("verdict"),
+                          "checks_not_made": attrgetter("stage.not_made")}),
+        StageColumn("what it changes", lambda row: change_in_words(row.stage), 6, is_number=False, tone="quiet"),
+        StageColumn("best reference", _best, 8, is_number=False, tone="quiet",
+                    data={"reference": lambda row: row.lead and row.lead.reference.name}),
+        StageColumn("J/epoch", lambda row: joules(row.stage.energy.joules) if row.stage.energy else "", 2,
+                    data={"energy": attrgetter("stage.energy")}),
+        StageColumn(f"to {numbers.share(target)}" if target else "", lambda row: _reached(row, target), 2,
+                    data={"to_accuracy": lambda row: to_accuracy(row.stage, target)}),
+        measured("test_accuracy", numbers.percent, "accuracy", 9, page="Test accuracy", full=attrgetter("accuracy")),
+        measured("epoch_s", numbers.spread_milliseconds, "ms/epoch\n(min-max)", 10, page="ms/epoch (min-max)",
+                 full=attrgetter("times")),
+        measured("launches_per_step", numbers.per_step, "launches\na step", 11, page="Launches/step"),
+        measured("times_floor", numbers.ratio, "x of\nits floor", 12, page="x floor"),
+        measured("times_cheat_limit", numbers.ratio, page="x cheat limit"),
+        measured("gpu_memory_mib", numbers.memory, "memory", 13, page="GPU memory"),
+        measured("prepare_s", numbers.seconds, "prepare", 14, page="Prepare"),
+    ]
+    # fmt: on
+
+
+def stage_table(results: Results, rows: Sequence[Row], note: Callable[[Sequence[str]], str]) -> Table:
+    """The table of a screen."""
+    columns = [column for column in stage_columns(results) if column.header or column.wider]
+    return Table([column.on_terminal(rows) for column in columns], headings(rows), note)
+
+
+def report_table(results: Results, rows: Sequence[Row]) -> Table:
+    """The table of a report."""
+    return Table([column.on_page(rows, column.report) for column in stage_columns(results) if column.report],
+                 headings(rows))  # fmt: skip
+
+
+def page_table(results: Results, rows: Sequence[Row]) -> Table:
+    """The table of a page."""
+    return Table([column.on_page(rows) for column in stage_columns(results) if column.page])
+
+
+def row_facts(results: Results, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows as plain data; the times of a stage without one are null."""
+    read = [entry for column in stage_columns(results) for entry in column.data.items()]
+    return [{key: value(row) for key, value in read} for row in rows]
+
+
+def headings(rows: Sequence[Row]) -> dict[int, str]:
+    """The heading of each block but the ladder's, by the number of its first row."""
+    firsts = [next(members) for _, members in groupby(enumerate(rows), key=lambda pair: pair[1].block)]
+    return {number: row.block for number, row in firsts if row.block}
+
+
+def remarks(row: Row) -> dict[str, str]:
+    """Why a time is to be read with care, in a word and in full: `disturbed`, `1 of 2 disturbed`."""
+    if row.step_us is None:
+        return {}
+    told = {"throttled": "throttled"} if row.throttled else {}
+    if disturbed := disturbed_in_words(row.stage):
+        told["disturbed"] = disturbed
+    if row.shortened:
+        told["shortened"] = f"shortened to {row.shortened}"
+    if row.stage.expected and row.stage.expected.remark:
+        told["expected to lose"] = row.stage.expected.remark
+    return told
+
+
+def _first_remark(row: Row) -> str:
+    told = remarks(row)
+    return f"{next(iter(told), '')}{STAR * (len(told) > 1)}"
+
+
+def _checked(row: Row, *, in_words: bool = False) -> str:
+    """The status; marked if rounding decides a check that the stage passed, or some checks were not made."""
+    stage = row.stage
+    open_ones = stage.status == "passed" and any(check.is_undecided for check in stage.checks)
+    not_made = row.verdict.removeprefix(stage.status) if in_words else f" -{stage.not_made}"
+    return f"{UNDECIDED if open_ones else stage.status}{not_made if stage.not_made else ''}"
+
+
+def _parent(row: Row) -> str:
+    return row.stage.below or ""
+
+
+def _of_several(us: float | None) -> str:
+    """A network's share of a step; empty where one trains, so that no column shows it."""
+    return numbers.microseconds(us) if us is not None else ""
+
+
+def _reached(row: Row, target: float | None) -> str:
+    """The time to the accuracy that the run names; empty where it names none."""
+    reached = to_accuracy(row.stage, target)
+    return reached.text if reached else numbers.MISSING * (target is not None)
+
+
+def _ratio(ratio: Ratio | None, about: str = "") -> str:
+    """A ratio, marked if it is within the noise."""
+    return f"{about if ratio.is_noise else ''}{numbers.ratio(ratio.times)}" if ratio else numbers.MISSING
+
+
+def _whole(ratio: Ratio | None) -> str:
+    return ratio.text if ratio else numbers.MISSING
+
+
+def _lead(row: Row) -> str:
+    """A lead without its spread: `8.58x`, or `1.01x, within noise`."""
+    ratio = row.lead.ratio if row.lead else None
+    return _whole(ratio) if ratio and ratio.is_noise else _ratio(ratio)
+
+
+def _best(row: Row) -> str:
+    """The reference that a row's lead is taken over, unless it is the row itself."""
+    return row.lead.reference.name if row.lead and row.lead.reference.name != row.name else ""

@@ -1,0 +1,23 @@
+"""Prints a screen in the form that a command was asked for: laid out, or its facts for other programs."""
+
+from __future__ import annotations
+
+import msgspec
+from rich.console import Console
+
+from reports.screens.blocks import Screen
+from reports.terminal.as_json import Form, print_json, print_rows
+from reports.terminal.console_layout import standard
+from reports.writers.terminal import write_terminal
+
+
+def write(screen: Screen, form: Form = "table", console: Console | None = None) -> int:
+    """Print the screen, its facts as JSON, or its rows as CSV; returns the exit status 0."""
+    if form == "table":
+        write_terminal(screen, standard(console))
+    elif form == "json":
+        print_json(screen.facts)
+    else:
+        rows = screen.rows
+        print_rows(msgspec.to_builtins(screen.facts)[rows] if isinstance(rows, str) else msgspec.to_builtins(rows))
+    return 0

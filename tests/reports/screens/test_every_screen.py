@@ -1,0 +1,118 @@
+"""What holds of every screen in every writer; tests/golden has the exact text of some."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ladder.records.run import all_results, load_once
+from reports.screens import torch as of_torch
+from reports.screens.advise import advise_screen
+from reports.screens.blocks import Code, Screen, Table, in_document
+from reports.screens.check import check_screen
+from reports.screens.limits import limits_screen
+from reports.screens.run import run_screen
+from reports.screens.study import study_screen
+from reports.writers.markdown import markdown
+from reports.writers.page import page
+from reports.writers.terminal import write_terminal
+from reports.writers.write import write
+from tests.reports import checked_sample, sample
+from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
+from tests.reports.study_sample import study_results
+from tests.reports.terminal.screens import screen as shown
+from tests.reports.terminal.screens import too_wide
+from tests.reports.torch_sample import a_torch_run
+
+RECORDED = Path(__file__).parents[3] / "results" / "reference"
+HOSTILE = "[red]<script>alert(1)</script>[/]|*x*"
+GUESS = outlooks(*small(), GRID, GRID_BF16, guess="A guess.")
+SCREENS = {
+    "advise": advise_screen(GUESS),
+    "advise, measured": advise_screen(outlooks(*(replace(one, measured_us=123.0) for one in small()))),
+    "check, right": check_screen(checked_sample.right()),
+    "check, wrong": check_screen(checked_sample.wrong()),
+    "check, crashed": check_screen(checked_sample.crashed()),
+    "limits": limits_screen(sample.limits()),
+    "run": run_screen(sample.results()),
+    "run of a fleet": run_screen(sample.fleet()),
+    "run without a GPU": run_screen(sample.synthetic_results()),
+    "run without a time": run_screen(sample.nothing_passed()),
+    "study": study_screen(study_results([64, 128, 256])),
+    "torch": of_torch.run_screen(a_torch_run()),
+}
+every_screen = pytest.mark.parametrize("screen", SCREENS.values(), ids=list(SCREENS))
+
+
+def on_terminal(screen: Screen, width: int) -> str:
+    return shown(lambda console: write_terminal(screen, console), width)
+
+
+def tables(screen: Screen) -> list[Table]:
+    return [block for block in in_document(screen.blocks) if isinstance(block, Table)]
+
+
+def visible(text: str) -> str:
+    """The words of a page or a document, without marks."""
+    return " ".join(re.sub(r"[`|\\]", "", html.unescape(re.sub(r"<[^>]*>", " ", text))).split())
+
+
+@every_screen
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_it_fits_the_terminal(screen: Screen, width: int) -> None:
+    raw = [line for block in in_document(screen.blocks) if isinstance(block, Code) for line in block.lines]
+    assert [line for line in too_wide(on_terminal(screen, width), width) if line not in raw] == []
+
+
+@every_screen
+def test_every_row_has_a_cell_in_every_column_and_a_line_of_the_terminal(screen: Screen) -> None:
+    lines = on_terminal(screen, 240).splitlines()
+    for table in tables(screen):
+        forms = [form for column in table.columns for form in (column, column.widest)]
+        assert {len(form.cells) for form in forms} == {len(table.columns[0].cells)}
+        for name in table.columns[0].cells:
+            assert any(line.startswith(name) for line in lines)
+
+
+@every_screen
+def test_a_document_and_a_page_say_every_cell(screen: Screen) -> None:
+    document, site = visible(markdown(screen)), visible(page(screen, "results.json"))
+    for table in tables(screen):
+        for cell in (cell for column in table.columns if not column.is_empty for cell in column.widest.cells):
+            assert visible(html.escape(cell)) in document
+            assert visible(html.escape(cell)) in site
+
+
+@every_screen
+def test_its_facts_are_json_and_its_rows_csv(screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+    write(screen, "json")
+    facts = json.loads(capsys.readouterr().out)
+    write(screen, "csv")
+    assert len(list(csv.DictReader(io.StringIO(capsys.readouterr().out)))) == len(
+        facts[screen.rows] if isinstance(screen.rows, str) else screen.rows
+    )
+
+
+def test_hostile_text_is_text_in_every_writer() -> None:
+    checked = replace(checked_sample.wrong(), name=HOSTILE, output=HOSTILE, advice={HOSTILE: HOSTILE})
+    limits = limits_screen(replace(sample.limits(), skipped={HOSTILE: HOSTILE}))
+    for screen in (check_screen(checked), limits, advise_screen(replace(GUESS, guess=HOSTILE))):
+        assert HOSTILE in on_terminal(screen, 200)
+        assert "<script>alert" not in page(screen, "results.json")
+        assert "<script>alert" not in re.sub(r"(?s)````.*?````", "", markdown(screen))
+
+
+def test_recorded_limits_fit_a_narrow_terminal() -> None:
+    for run in map(load_once, all_results(RECORDED, "*/*")):
+        screens = [limits_screen(run.limits)] if run.limits else []
+        screens += [limits_screen(run.cpu_limits)] if run.cpu_limits else []
+        for text in (on_terminal(screen, 80) for screen in screens):
+            assert too_wide(text, 80) == []
+            assert "spread" in text

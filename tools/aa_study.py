@@ -93,7 +93,8 @@ def halves(count: int) -> Iterator[tuple[list[int], list[int]]]:
 
 def part(side: Side, chosen: Sequence[int]) -> Side:
     """The chosen processes of a side; either all or none have a pace of the host."""
-    return Side(*([values[i] for i in chosen] if values else [] for values in side))
+    times, paces_s = ([values[i] for i in chosen] if values else [] for values in (side.times, side.paces_s))
+    return side._replace(times=times, paces_s=paces_s)
 
 
 def self_comparisons(whole: Side) -> Counter[Verdict]:
@@ -175,7 +176,7 @@ def _parted(stage: StageResult, times: list[float], verdicts: Counter[Verdict]) 
 def _drawn(stage: StageResult, whole: Side) -> Iterator[list[str]]:
     for side in (side for side in SIDES if side <= MOST_DRAWN * len(whole.times)):
         (false, seen), first = power(whole, side), first_attempts(stage)
-        ordered = [in_order(Side(first.times, paces_s), side) for paces_s in ([], first.paces_s)]
+        ordered = [in_order(first._replace(paces_s=paces_s), side) for paces_s in ([], first.paces_s)]
         yield [f"`{stage.name}`", str(side), f"{false:.1%}", *ordered, *(f"{share:.0%}" for share in seen)]
 
 

@@ -5,8 +5,9 @@ with each other than with runs of the next process. docs/statistics.md gives rea
 
 From `BOOTSTRAP_PROCESSES` processes on, the interval is a percentile bootstrap (B. Efron, R. Tibshirani: An
 Introduction to the Bootstrap, 1993, chapter 13). Fewer values are too few to resample: their logarithms are taken as
-normally distributed, and the interval is the wider of two. One is Student's, from the spread of these processes. The
-other assumes a standard deviation of `ASSUMED_SPREAD`, since two processes may agree by chance.
+normally distributed, and the interval is Student's with a moderated variance (G. Smyth: Linear models and empirical
+Bayes methods, 2004). Recorded processes of such stages count as `PRIOR` degrees of freedom beside these processes' own,
+since two processes may differ by chance; since they may agree by chance, the assumed variance is the least.
 """
 
 from __future__ import annotations
@@ -14,14 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from statistics import NormalDist, median
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 BOOTSTRAP_PROCESSES = 8  # at least, for a bootstrap
-ASSUMED_SPREAD = 0.10  # standard deviation of the logarithm; 94 of 100 recorded stages are below it
+# Standard deviations of the logarithm, of recorded stages by what sets their pace.
+HOST_SPREAD = 0.15  # the host launches every step: 0.14 over 48 stages
+CPU_SPREAD = 0.10  # 0.07 over 46 stages
+GPU_SPREAD = 0.01  # 0.009 over 326 stages
+PRIOR = 8  # degrees of freedom that such an assumption counts for
 MEDIAN_CONFIDENCE = 0.95  # of a median's interval
 VERDICT_CONFIDENCE = 0.995  # of a ratio's interval: fewer than one verdict in a hundred is false
 RESAMPLES = 10_000
@@ -47,16 +52,18 @@ def median_interval(times: Times, confidence: float = MEDIAN_CONFIDENCE) -> Inte
     logs = np.log(times)
     middle = median(logs.tolist())
     if len(logs) < BOOTSTRAP_PROCESSES:
-        return _of_few(middle, [logs], confidence)
+        return _of_few(middle, [logs], confidence, CPU_SPREAD)
     return _percentiles(middle, _resampled_medians(logs, SEED), confidence)
 
 
-def ratio_interval(base: Times, new: Times, confidence: float = VERDICT_CONFIDENCE) -> Interval:
-    """The new processes' median time as a multiple of the base's; above 1 is slower."""
+def ratio_interval(
+    base: Times, new: Times, confidence: float = VERDICT_CONFIDENCE, spread: float = CPU_SPREAD
+) -> Interval:
+    """The new processes' median time as a multiple of the base's; above 1 is slower. `spread` is of such stages."""
     logs = [np.log(base), np.log(new)]
     middle = median(logs[1].tolist()) - median(logs[0].tolist())
     if min(map(len, logs)) < BOOTSTRAP_PROCESSES:
-        return _of_few(middle, logs, confidence)
+        return _of_few(middle, logs, confidence, spread)
     resampled = _resampled_medians(logs[1], SEED + 1) - _resampled_medians(logs[0], SEED)
     return _percentiles(middle, resampled, confidence)
 
@@ -82,14 +89,12 @@ def _percentiles(middle: float, resampled: NDArray[np.float64], confidence: floa
     return Interval(math.exp(middle), math.exp(ordered[below]), math.exp(ordered[-1 - below]))
 
 
-def _of_few(middle: float, groups: Sequence[NDArray[np.float64]], confidence: float) -> Interval:
-    """The wider of two intervals: Student's with the pooled variance, and the normal one with `ASSUMED_SPREAD`."""
-    root = math.sqrt(sum(1 / len(group) for group in groups))
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * ASSUMED_SPREAD * root
-    freedom = sum(len(group) - 1 for group in groups)
-    if freedom:
-        squares = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
-        half = max(half, student(confidence, freedom) * math.sqrt(squares / freedom) * root)
+def _of_few(middle: float, groups: Sequence[NDArray[np.float64]], confidence: float, spread: float) -> Interval:
+    """Student's interval with the variance of all groups, moderated by the assumed one and never below it."""
+    freedom = PRIOR + sum(len(group) - 1 for group in groups)
+    squares = PRIOR * spread**2 + sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
+    error = math.sqrt(max(spread**2, squares / freedom) * sum(1 / len(group) for group in groups))
+    half = student(confidence, freedom) * error
     return Interval(math.exp(middle), math.exp(middle - half), math.exp(middle + half))
 
 

@@ -136,7 +136,7 @@ def _words(stage: StageVerdict) -> Sequence[str]:
     """A row under `HEADER`, for a stage with a verdict."""
     return (
         stage.name,
-        stage.verdict or "",
+        stage.words,
         f"{stage.ratio:.3f}",
         f"{_end(stage.low)}-{_end(stage.high)}",
         numbers.microseconds(stage.base_us),
@@ -218,7 +218,7 @@ def _rows(comparison: Machines) -> list[_Row]:
 
 def _of_machine(pair: MachineCell) -> str:
     text = numbers.microseconds(pair.step_us)
-    return text if pair.ratio is None else f"{text} ({pair.ratio:.3f}, {pair.verdict})"
+    return text if pair.ratio is None else f"{text} ({pair.ratio:.3f}, {pair.words})"
 
 
 def _rich_table(header: Sequence[str], rows: Sequence[_Row]) -> Table:

@@ -9,14 +9,13 @@ from itertools import combinations
 import msgspec
 
 from ladder.records.run import Results, StageResult
-from ladder.records.statistics import ratio_interval
 from reports.facts.provenance import gpu_name
 from reports.facts.run_differences import cannot_compare, is_same_run
 from reports.facts.run_table import table_order
-from reports.facts.times import step_times_us
 from reports.facts.two_runs import (
     CannotCompareError,
     Verdict,
+    in_words,
     interval_between,
     paced_alike,
     same_cpu,
@@ -31,6 +30,13 @@ class MachineCell(msgspec.Struct, frozen=True):
     step_us: float | None = None
     ratio: float | None = None
     verdict: Verdict | None = None
+    low: float | None = None  # ends of the ratio's interval
+    high: float | None = None
+
+    @property
+    def words(self) -> str:
+        """The verdict, with the share within which a stage is the same; empty without one."""
+        return in_words(self.verdict, self.low, self.high)
 
 
 class MachineRow(msgspec.Struct, frozen=True):
@@ -88,24 +94,24 @@ def _cells(stages: Sequence[StageResult | None], runs: Sequence[Results]) -> lis
             cells.append(MachineCell(middle, 1.0, "SAME"))
         else:
             interval = interval_between(base, own)
-            cells.append(MachineCell(middle, interval.value, verdict_of(interval)))
+            cells.append(MachineCell(middle, interval.value, verdict_of(interval), interval.low, interval.high))
     return cells
 
 
 def _order_changes(runs: Sequence[tuple[str, Results]]) -> tuple[list[OrderChange], int]:
     """The pairs of rungs that certainly change order, and the number of pairs whose medians alone do."""
     rungs = list(dict.fromkeys(s.name for _, run in runs for s in run.stages if s.group != "reference"))
-    times = {(name, stage.name): step_times_us(stage) for name, run in runs for stage in run.stages}
+    sides = {(name, stage.name): side_of(stage, with_paces=False) for name, run in runs for stage in run.stages}
     changes, within_noise = [], 0
     for lower, higher in combinations(rungs, 2):
         faster: list[str] = []
         slower: list[str] = []
         signs = set()
         for name, _ in runs:
-            base, own = times.get((name, lower)), times.get((name, higher))
-            if not base or not own:
+            base, own = sides.get((name, lower)), sides.get((name, higher))
+            if base is None or own is None or not base.times or not own.times:
                 continue
-            interval = ratio_interval(base, own)
+            interval = interval_between(base, own)
             signs.add(interval.value > 1)
             if (verdict := verdict_of(interval)) in ("FASTER", "SLOWER"):
                 (faster if verdict == "FASTER" else slower).append(name)

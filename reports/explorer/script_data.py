@@ -25,7 +25,7 @@ def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
     compared = comparison(results, recorded)
     return {
         "least": LEAST_CHANGE,
-        "verdicts": {stage.name: stage.verdict for stage in compared.stages if stage.verdict} if compared else {},
+        "verdicts": {stage.name: stage.words for stage in compared.stages if stage.verdict} if compared else {},
         "run": _run_data(results),
         "recorded": _run_data(recorded) if recorded is not None else None,
     }

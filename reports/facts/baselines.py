@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ladder.records.exactness import CLASSES, is_as_exact, precision_class
 from ladder.records.run import Process, Results, StageResult
+from reports.facts.launch_regimes import assumed_spread
 from reports.facts.ratios import Ratio, Times, ratio_of
 from reports.facts.times import median_us, step_times_us, step_us
 
@@ -116,12 +117,11 @@ def host_times(stage: StageResult) -> Times:
     known = step_us(stage)
     assert known is not None
     assert stage.timing is not None
-    profile = stage.profile
     return Times(
         median_us=known.median,
         values_us=step_times_us(stage),
         runs_us=[run / stage.timing.epochs / _step(stage) for run in stage.timing.runs_s],
-        is_launched_by_host=profile is not None and profile.launches_per_step >= 1,
+        spread=assumed_spread(stage),
     )
 
 

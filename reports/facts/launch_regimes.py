@@ -6,6 +6,7 @@ from typing import Literal
 
 from ladder.records.run import Regime as Declared
 from ladder.records.run import StageResult
+from ladder.records.statistics import CPU_SPREAD, GPU_SPREAD, HOST_SPREAD
 
 Regime = Literal[Declared, "unknown"]
 
@@ -16,6 +17,10 @@ HEADINGS: dict[Regime, str] = {
     "CPU": "On the CPU",
     "unknown": "Not profiled",
 }
+
+LAUNCHED_BY_THE_EPOCH = {"torch-graph", "torch-graph-amp", "torch-stacked", "jax-scan", "jax-scan-bf16", "jax-vmap"}
+"""References of which older records and studies have no profile."""
+BUSY = 0.9  # share of a step: the host then moves little of its time
 
 
 def regime(stage: StageResult) -> Regime:
@@ -28,6 +33,20 @@ def regime(stage: StageResult) -> Regime:
     if profile.kernels_per_step < 1:
         return "one kernel"
     return "host" if profile.launches_per_step >= 1 else "graph"
+
+
+def assumed_spread(stage: StageResult) -> float:
+    """How far a stage's processes scatter if they are too few to tell: as recorded ones whose pace the same thing sets.
+
+    A stage that its host launches is paced by the GPU if a profile saw that busy nearly all the time.
+    """
+    known, profile = regime(stage), stage.profile
+    if known == "CPU":
+        return CPU_SPREAD
+    if known == "unknown":
+        return GPU_SPREAD if stage.name in LAUNCHED_BY_THE_EPOCH else HOST_SPREAD
+    is_busy = profile is not None and profile.split.work_us > BUSY * profile.split.total_us
+    return HOST_SPREAD if known == "host" and not is_busy else GPU_SPREAD
 
 
 def change_in_words(stage: StageResult) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
-from ladder.records.statistics import BOOTSTRAP_PROCESSES, ratio_interval
+from ladder.records.statistics import GPU_SPREAD, Interval, ratio_interval
 from reports.facts import numbers
 
 NOISE = 0.02  # share of the larger of two times; two recordings of one stage may differ by less
@@ -20,7 +19,7 @@ class Times:
     median_us: float
     values_us: Sequence[float]  # one per process
     runs_us: Sequence[float] = ()  # one per run, of all processes
-    is_launched_by_host: bool = False  # at least one launch a step: the time depends on the host
+    spread: float = GPU_SPREAD  # of recorded processes of such stages, see `reports.facts.launch_regimes`
 
     @property
     def ends_us(self) -> tuple[float, float]:
@@ -70,28 +69,18 @@ def ratio_of(base: Times, own: Times) -> Ratio:
 
 
 def within_noise(base: Times, own: Times) -> bool:
-    """Whether processes of one and the same stage may differ as much.
+    """Whether processes of one and the same stage may differ as much: the one judgement of a gain, a lead or a loss.
 
-    True if the difference is less than `NOISE` of a step, or if the times overlap; with enough processes for an
-    interval, if the interval of the ratio holds 1. One process shows nothing of the noise between processes. If the
-    host launches every step, that noise is large, and the interval with the assumed spread decides.
+    True if the difference is less than `NOISE` of a step, or if the interval of the ratio holds 1.
     """
     if abs(own.median_us - base.median_us) < NOISE * max(own.median_us, base.median_us):
         return True
-    processes = min(len(base.values_us), len(own.values_us))
-    if not processes:
+    if not base.values_us or not own.values_us:
         return False
-    if processes >= BOOTSTRAP_PROCESSES:
-        return _holds_one(base.values_us, own.values_us)
-    by_host = base.is_launched_by_host or own.is_launched_by_host
-    if processes == 1 and by_host:
-        is_noise = _holds_one([median(base.values_us)], [median(own.values_us)])
-        if is_noise or len(base.values_us) == len(own.values_us):
-            return is_noise
-    (base_low, base_high), (own_low, own_high) = base.ends_us, own.ends_us
-    return base_low <= own_high and own_low <= base_high
-
-
-def _holds_one(base_us: Sequence[float], own_us: Sequence[float]) -> bool:
-    interval = ratio_interval(base_us, own_us)
+    interval = interval_between(base, own)
     return interval.low <= 1 <= interval.high
+
+
+def interval_between(base: Times, own: Times) -> Interval:
+    """The interval of a stage's time as a multiple of the base's, by their processes."""
+    return ratio_interval(base.values_us, own.values_us, spread=max(base.spread, own.spread))

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ladder.records.statistics import ratio_interval
-from ladder.records.torch_run import RIGHT, TorchResults, TorchRung, TorchStatus
-from reports.facts.torch_rows import machine, part
+from ladder.records.torch_run import RIGHT, TorchResults, TorchStatus
+from reports.facts.torch_rows import assumed_spread, machine, part
 from reports.facts.two_runs import (
     CANNOT_COMPARE,
     NO_REGRESSION,
@@ -15,6 +15,7 @@ from reports.facts.two_runs import (
     THRESHOLD,
     CannotCompareError,
     Verdict,
+    in_words,
     verdict_of,
 )
 
@@ -33,6 +34,11 @@ class TorchChange:
     high: float | None = None
     verdict: Verdict | None = None
     is_regression: bool = False  # slower by more than the threshold, or no longer right
+
+    @property
+    def words(self) -> str:
+        """The verdict, with the share within which a rung is the same; empty without one."""
+        return in_words(self.verdict, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ def compare_torch_runs(
                 f"{names[0]} and {names[1]}: {what.replace('_', ' ')} {one} and {other}; name runs of one training"
             )
     order = dict.fromkeys(rung.name for run in (base, new) for rung in run.rungs if rung.group != "left out")
-    changes = [_change(name, base.rung(name), new.rung(name), threshold) for name in order]
+    changes = [_change(name, base, new, threshold) for name in order]
     if not any(change.verdict or change.is_regression for change in changes):
         raise CannotCompareError(f"{names[0]} and {names[1]}: no rung was timed in both; name runs that share one")
     code = NO_REGRESSION
@@ -69,7 +75,8 @@ def compare_torch_runs(
     return TorchComparison(*names, threshold, code, list(_differences(base, new)), changes)
 
 
-def _change(name: str, base: TorchRung | None, new: TorchRung | None, threshold: float) -> TorchChange:
+def _change(name: str, base_run: TorchResults, new_run: TorchResults, threshold: float) -> TorchChange:
+    base, new = base_run.rung(name), new_run.rung(name)
     known = TorchChange(
         name,
         base.status if base is not None else None,
@@ -81,7 +88,8 @@ def _change(name: str, base: TorchRung | None, new: TorchRung | None, threshold:
     if base is None or new is None or not base.is_timed or not new.is_timed:
         return known
     times, new_times = ([process.step_us for process in rung.processes] for rung in (base, new))
-    interval = ratio_interval(times, new_times)
+    spread = max(assumed_spread(base, base_run), assumed_spread(new, new_run))
+    interval = ratio_interval(times, new_times, spread=spread)
     verdict = verdict_of(interval, threshold)
     return TorchChange(
         name, known.base_status, known.new_status, known.base_us, known.new_us, *interval, verdict,
@@ -91,7 +99,7 @@ def _change(name: str, base: TorchRung | None, new: TorchRung | None, threshold:
 
 def _is_open(change: TorchChange, threshold: float) -> bool:
     """Whether a regression cannot be ruled out, or the new run has no such rung."""
-    is_open = change.verdict == "AMBIGUOUS" and (change.high or 0.0) > 1 + threshold
+    is_open = change.verdict in ("SAME", "AMBIGUOUS") and (change.high or 0.0) > 1 + threshold
     return is_open or (change.base_us is not None and change.new_us is None)
 
 

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Literal
 
 from ladder.records.run import Spread
+from ladder.records.statistics import CPU_SPREAD, GPU_SPREAD, HOST_SPREAD
 from ladder.records.torch_run import RIGHT, RecipeChange, TorchCheck, TorchRecipe, TorchResults, TorchRung
 from reports.facts import numbers
 from reports.facts.ratios import NOISE, Ratio, Times, ratio_of
@@ -120,6 +121,11 @@ def regime(rung: TorchRung, results: TorchResults) -> TorchRegime:
     return "graph" if GRAPHED & {*rung.changes, rung.name} else "host"
 
 
+def assumed_spread(rung: TorchRung, results: TorchResults) -> float:
+    """How far a rung's processes scatter if they are too few to tell."""
+    return {"graph": GPU_SPREAD, "host": HOST_SPREAD, "CPU": CPU_SPREAD}[regime(rung, results)]
+
+
 def part(results: TorchResults, name: str) -> dict[str, Any]:
     """A part of what is known of the machine; empty if it was not recorded."""
     found = results.environment.get(name)
@@ -164,13 +170,12 @@ def ratio(base: TorchRung | None, own: TorchRung, results: TorchResults, steps: 
     """
     if base is None or not base.is_timed or not own.is_timed:
         return None
-    base_by_host, by_host = (regime(rung, results) == "host" for rung in (base, own))
-    return _compared(_times(base, steps, by_host=base_by_host), _times(own, steps, by_host=by_host))
+    return _compared(*(_times(rung, steps, assumed_spread(rung, results)) for rung in (base, own)))
 
 
 def live_ratio(base: TorchRung, own: TorchRung) -> Ratio:
     """The same of two timed rungs' steps before there is a record, with the noise of a host that launches kernels."""
-    return _compared(_times(base, None, by_host=True), _times(own, None, by_host=True))
+    return _compared(_times(base, None, HOST_SPREAD), _times(own, None, HOST_SPREAD))
 
 
 def _compared(base: Times, own: Times) -> Ratio:
@@ -179,7 +184,7 @@ def _compared(base: Times, own: Times) -> Ratio:
     return Ratio(known.times, low, high, known.is_noise)
 
 
-def _times(rung: TorchRung, steps: int | None, *, by_host: bool) -> Times:
+def _times(rung: TorchRung, steps: int | None, spread: float) -> Times:
     """A rung's microseconds per step, its share of the preparation included if the number of steps is given."""
     prepare_us = rung.first_step_s / steps * 1e6 if steps else 0.0
     assert rung.step_us is not None
@@ -187,7 +192,7 @@ def _times(rung: TorchRung, steps: int | None, *, by_host: bool) -> Times:
         rung.step_us + prepare_us,
         [process.step_us + prepare_us for process in rung.processes],
         [run / one.steps * 1e6 + prepare_us for one in rung.processes for run in one.measured.runs_s],
-        is_launched_by_host=by_host,
+        spread=spread,
     )
 
 

@@ -2,7 +2,8 @@
 
 A verdict comes from the interval of the ratio of the two medians (`ladder.records.statistics`), never from the ratio
 alone. FASTER and SLOWER: the interval lies on one side of 1, and the ratio is further from 1 than two recordings of one
-machine differ. SAME: otherwise, if the interval is within the threshold. AMBIGUOUS: neither.
+machine differ. SAME: otherwise, if the interval ends near 1; the verdict names the farther end, "SAME within 3.2%".
+AMBIGUOUS: the interval is too wide to say so.
 
 For stages on the CPU, the host may be faster during one run than during the other (`ladder.machine.cpu_speed`). The
 interval is then widened by the difference in median CPU speed, so that a verdict holds with and without it. Medians are
@@ -11,6 +12,7 @@ used because a probe beside busy cores may be many times slower.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
@@ -19,8 +21,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult
-from ladder.records.statistics import BOOTSTRAP_PROCESSES, VERDICT_CONFIDENCE, Interval, ratio_interval
+from ladder.records.statistics import BOOTSTRAP_PROCESSES, CPU_SPREAD, VERDICT_CONFIDENCE, Interval, ratio_interval
 from reports.facts import numbers
+from reports.facts.launch_regimes import assumed_spread
 from reports.facts.run_differences import cannot_compare, differences, is_same_run
 from reports.facts.run_table import reason, table_order
 from reports.facts.times import step_times_us
@@ -29,6 +32,8 @@ from reports.report_error import ReportError
 Verdict = Literal["FASTER", "SLOWER", "SAME", "AMBIGUOUS"]
 RESOLUTION = 0.005  # share; two recordings of one machine may differ by less, whatever their intervals say
 THRESHOLD = 0.02  # share; a smaller regression is tolerated
+SAME_WITHIN = 0.10  # share; an interval that reaches further from 1 shows nothing
+ROUNDING = 1e-9  # an end such as 1.02 is no binary fraction
 NO_REGRESSION, REGRESSION, CANNOT_COMPARE = 0, 1, 2
 
 
@@ -37,6 +42,7 @@ class Side(NamedTuple):
 
     times: list[float]  # microseconds a step of each process
     paces_s: list[float]  # the host's CPU speed probe beside each, see `ladder.machine.cpu_speed`; or empty
+    spread: float = CPU_SPREAD  # of recorded processes of such stages
 
 
 class StageVerdict(msgspec.Struct, frozen=True):
@@ -55,6 +61,11 @@ class StageVerdict(msgspec.Struct, frozen=True):
     lost: Literal["", "skipped", "absent"] = ""  # why only the base has times, though the stage did not break
     remarks: list[str] = []
 
+    @property
+    def words(self) -> str:
+        """The verdict, with the share within which a stage is the same; empty without one."""
+        return in_words(self.verdict, self.low, self.high)
+
 
 class Comparison(msgspec.Struct, frozen=True):
     """Two runs, stage by stage."""
@@ -72,6 +83,11 @@ class Comparison(msgspec.Struct, frozen=True):
         return [stage.name for stage in self.stages if stage.verdict == verdict]
 
     @property
+    def undecided(self) -> list[str]:
+        """The stages whose interval holds 1 as well as a regression."""
+        return _undecided(self.stages, self.threshold)
+
+    @property
     def regressions(self) -> list[str]:
         """The stages with a regression."""
         return [stage.name for stage in self.stages if stage.regression]
@@ -80,11 +96,6 @@ class Comparison(msgspec.Struct, frozen=True):
     def lost(self) -> list[str]:
         """The stages of the base that the new run did not measure."""
         return [stage.name for stage in self.stages if stage.lost]
-
-    @property
-    def undecided(self) -> list[str]:
-        """The stages whose interval holds 1 as well as a regression."""
-        return _undecided(self.stages, self.threshold)
 
 
 class CannotCompareError(ReportError):
@@ -125,19 +136,20 @@ def how_to_read(comparison: Comparison) -> str:
     text = (
         f"new / base: the ratio of the times, above 1 is slower; interval: its {VERDICT_CONFIDENCE:.1%} interval over "
         "fresh processes. SLOWER, FASTER: the interval lies on one side of 1, and the ratio is more than "
-        f"{RESOLUTION:.1%} from 1. SAME: otherwise, if the interval is within "
-        f"{numbers.share(comparison.threshold)} of 1. AMBIGUOUS: neither."
+        f"{RESOLUTION:.1%} from 1. SAME within x: otherwise, if the interval reaches no further than x from 1, "
+        f"at most {numbers.share(max(comparison.threshold, SAME_WITHIN))}. AMBIGUOUS: neither."
     )
-    if comparison.named("AMBIGUOUS"):
+    if comparison.named("AMBIGUOUS") or comparison.undecided:
         text += (
-            f" To decide those, record both runs with --precision 1% or more --rounds (at least {BOOTSTRAP_PROCESSES})."
+            f" To narrow an interval, record both runs with --precision 1% or more --rounds (at least "
+            f"{BOOTSTRAP_PROCESSES})."
         )
     return text
 
 
 def _undecided(stages: list[StageVerdict], threshold: float) -> list[str]:
-    ambiguous = [stage for stage in stages if stage.verdict == "AMBIGUOUS"]
-    return [stage.name for stage in ambiguous if stage.high and stage.high > 1 + threshold]
+    judged = [stage for stage in stages if stage.verdict in ("SAME", "AMBIGUOUS")]
+    return [stage.name for stage in judged if stage.high and stage.high > 1 + threshold]
 
 
 def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
@@ -146,8 +158,19 @@ def verdict_of(interval: Interval, threshold: float = THRESHOLD) -> Verdict:
         return "SLOWER"
     if interval.high < 1 and interval.value < 1 / (1 + RESOLUTION):
         return "FASTER"
-    within = interval.low >= 1 / (1 + threshold) and interval.high <= 1 + threshold
-    return "SAME" if within else "AMBIGUOUS"
+    return "SAME" if _reach(interval.low, interval.high) <= max(threshold, SAME_WITHIN) + ROUNDING else "AMBIGUOUS"
+
+
+def in_words(verdict: Verdict | None, low: float | None, high: float | None) -> str:
+    """A verdict with the share within which a stage is the same: `SAME within 3.2%`; empty without one."""
+    if verdict != "SAME" or low is None or high is None:
+        return verdict or ""
+    return f"SAME within {max(math.ceil(_reach(low, high) * 1000 - ROUNDING), 1) / 10:.1f}%"
+
+
+def _reach(low: float, high: float) -> float:
+    """The farthest that an interval reaches from 1, as a share."""
+    return max(high, 1 / low) - 1
 
 
 def same_cpu(base: Results, new: Results) -> bool:
@@ -159,7 +182,8 @@ def side_of(stage: StageResult | None, *, with_paces: bool = True) -> Side:
     """A stage's times in one run, empty unless it passed; its paces, empty unless every process has one."""
     times, processes = step_times_us(stage), stage.processes if stage and with_paces else []
     paces_s = [process.pace_s for process in processes if process.pace_s is not None and process.runs_s]
-    return Side(times, paces_s if len(paces_s) == len(times) else [])
+    spread = assumed_spread(stage) if stage is not None else CPU_SPREAD
+    return Side(times, paces_s if len(paces_s) == len(times) else [], spread)
 
 
 def paced_alike(*stages: StageResult | None) -> bool:
@@ -170,7 +194,7 @@ def paced_alike(*stages: StageResult | None) -> bool:
 
 def interval_between(base: Side, new: Side) -> Interval:
     """The interval of the ratio of their times, widened by the difference in CPU speed when known."""
-    interval = ratio_interval(base.times, new.times)
+    interval = ratio_interval(base.times, new.times, spread=max(base.spread, new.spread))
     if not base.paces_s or not new.paces_s:
         return interval
     host = statistics.median(new.paces_s) / statistics.median(base.paces_s)
@@ -196,10 +220,9 @@ def _stage(
     if not base or not new:
         regression = bool(base) and after.status in ("failed", "crashed")
         return replace(known, regression=regression, lost="skipped" if base and after.status == "skipped" else "")
-    by_times = ratio_interval(base, new)
     with_paces = same_cpu and paced_alike(before, after)
     sides = [side_of(stage, with_paces=with_paces) for stage in (before, after)]
-    interval = interval_between(*sides)
+    interval, by_times = interval_between(*sides), interval_between(*(side._replace(paces_s=[]) for side in sides))
     one_paced = ["only one run recorded the host's CPU speed"] * (len({bool(side.paces_s) for side in sides}) > 1)
     verdict, alone = verdict_of(interval, threshold), verdict_of(by_times, threshold)
     doubts = [f"{alone} by its times alone, which the host's CPU speed may explain"] * (verdict != alone)
@@ -232,7 +255,7 @@ def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> It
     if not base or not new:
         return
     if min(base, new) < BOOTSTRAP_PROCESSES:
-        yield f"fewer than {BOOTSTRAP_PROCESSES} processes in a run show only large differences"
+        yield f"fewer than {BOOTSTRAP_PROCESSES} processes in a run; the interval assumes how far they scatter"
     if before.timing and after.timing and before.timing.epochs != after.timing.epochs:
         yield f"runs of {before.timing.epochs} and {after.timing.epochs} epochs"
     if before.precision != after.precision:

@@ -53,8 +53,8 @@ HOW_TO_READ = (
 )
 HOW_TO_READ_TWO = (
     "The ratio is the new time divided by the base time, so above 1 is slower. The interval is over fresh processes. "
-    "SLOWER and FASTER need the whole interval on one side of 1. SAME needs the interval within the threshold, and "
-    "AMBIGUOUS is neither: more rounds decide it."
+    "SLOWER and FASTER need the whole interval on one side of 1. SAME names the farthest that the interval reaches "
+    "from 1. AMBIGUOUS reaches further than 10%: more rounds decide it."
 )
 Text = Callable[[TorchRow], str]
 
@@ -395,7 +395,7 @@ def comparison_screen(comparison: TorchComparison) -> Screen:
         number("new\nus/step", lambda rung: numbers.microseconds(rung.new_us)),
         number("new / base", lambda rung: numbers.ratio(rung.ratio).removesuffix("x")),
         number("interval", _interval, 2),
-        Column("verdict", [rung.verdict or _unjudged(rung) for rung in rungs], 1, tones=TONES),
+        Column("verdict", [rung.words or _unjudged(rung) for rung in rungs], 1, tones=TONES),
     ])  # fmt: skip
     differ = [
         f"The {what} differs: {base} in the base, {new} in the new run." for what, base, new in comparison.differences

@@ -40,7 +40,7 @@ def test_false_verdicts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     before, after = list(range(8)), list(range(8, 16))
     mixed = [*before[:4], *after[:4]], [*before[4:], *after[4:]]
     monkeypatch.setattr(aa_study, "halves", lambda count: [(before, after), (after, before), mixed])
-    assert aa_study.self_comparisons(Side(jumped, [])) == {"SLOWER": 1, "FASTER": 1, "AMBIGUOUS": 1}
+    assert aa_study.self_comparisons(Side(jumped, [])) == {"SLOWER": 1, "FASTER": 1, "SAME": 1}
     # Not where the host's own pace has changed with it, by more than what is ever chance.
     slower = [seconds * 1.3 for seconds in jumped[:8]]
     paces = [1.0] * 8 + [1.3] * 8

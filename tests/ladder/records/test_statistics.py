@@ -10,7 +10,17 @@ import pytest
 
 from ladder.records import statistics
 from ladder.records.run import _impossible_number, load
-from ladder.records.statistics import ASSUMED_SPREAD, BOOTSTRAP_PROCESSES, median_interval, ratio_interval, student
+from ladder.records.statistics import (
+    BOOTSTRAP_PROCESSES,
+    CPU_SPREAD,
+    GPU_SPREAD,
+    HOST_SPREAD,
+    PRIOR,
+    median_interval,
+    ratio_interval,
+    student,
+)
+from reports.facts.launch_regimes import assumed_spread
 from reports.facts.times import step_times_us
 from tools.aa_study import LIKE, missed
 
@@ -56,16 +66,20 @@ def test_an_interval_contains_its_value(count: int) -> None:
 def test_the_assumed_spread_applies_only_below_the_bootstraps_minimum() -> None:
     assert median_interval([50.0] * BOOTSTRAP_PROCESSES).half_width == 0
     few = median_interval([50.0] * (BOOTSTRAP_PROCESSES - 1))
-    assert few.high == pytest.approx(50.0 * math.exp(1.959964 * ASSUMED_SPREAD / math.sqrt(BOOTSTRAP_PROCESSES - 1)))
+    freedom = PRIOR + BOOTSTRAP_PROCESSES - 2
+    half = student(0.95, freedom) * CPU_SPREAD / math.sqrt(BOOTSTRAP_PROCESSES - 1)
+    assert few.high == pytest.approx(50.0 * math.exp(half))
     # One side with few processes suffices for the wider interval.
     assert ratio_interval([50.0] * 2, [50.0] * 30).high > 1.2
     assert ratio_interval([50.0] * BOOTSTRAP_PROCESSES, [50.0] * 30).high == 1
 
 
-def test_few_processes_with_a_larger_spread_widen_the_interval() -> None:
-    calm, wild = ratio_interval([50.0, 51.0], [50.0, 51.0]), ratio_interval([50.0, 100.0], [50.0, 100.0])
-    assert calm.high == pytest.approx(math.exp(2.807034 * ASSUMED_SPREAD))
-    assert wild.high == pytest.approx(math.exp(14.0890 * math.log(2) / 2**0.5), rel=1e-3)
+def test_few_processes_are_held_against_the_assumed_spread_and_against_their_own() -> None:
+    calm, wild = ratio_interval([50.0] * 2, [50.0] * 2), ratio_interval([50.0, 100.0], [50.0, 100.0])
+    assert calm.high == pytest.approx(math.exp(student(0.995, 10) * CPU_SPREAD))
+    own = math.sqrt((PRIOR * CPU_SPREAD**2 + math.log(2) ** 2) / 10)
+    assert wild.high == pytest.approx(math.exp(student(0.995, 10) * own))
+    assert ratio_interval([50.0] * 2, [50.0] * 2, spread=GPU_SPREAD).high == pytest.approx(1.0365, abs=1e-4)
 
 
 @pytest.mark.parametrize("like", LIKE)
@@ -75,18 +89,16 @@ def test_intervals_have_nearly_the_nominal_coverage(like: str, sides: tuple[int,
     assert 0.05 < missed(like, sides, 800, 0.8) < 0.3  # nominal 0.2: the interval is not too wide either
 
 
-def test_only_host_bound_recorded_stages_exceed_the_assumed_spread() -> None:
-    """Stages that submit an epoch at a time to a GPU have a smaller spread in every recording."""
-    rungs = {"naive", "async", "cublas", "sparse-metrics", "cudnn-softmax"}
-    hosts = rungs | {"torch-dataloader", "torch-eager", "torch-compile"}
-    spreads = []
+def test_recorded_stages_scatter_no_further_than_is_assumed_of_them() -> None:
+    spreads: dict[float, list[float]] = {HOST_SPREAD: [], CPU_SPREAD: [], GPU_SPREAD: []}
     for path in REFERENCE.glob("*/*/results.json.gz"):
         for stage in load(path).stages:
             times = step_times_us(stage)
-            if len(times) > 1 and stage.device == "gpu":
-                spreads.append((stage.name, np.std(np.log(times), ddof=1)))
-    assert len(spreads) > 20
-    assert {name for name, spread in spreads if spread >= ASSUMED_SPREAD} <= hosts
+            if len(times) > 1:
+                spreads[assumed_spread(stage)].append(float(np.std(np.log(times), ddof=1)))
+    for assumed, found in spreads.items():
+        assert len(found) > 20
+        assert assumed / 2 < math.sqrt(np.square(found).mean()) <= assumed
 
 
 @pytest.mark.parametrize("text", ["1e300", "1E300", "-2.5e-308", "1e+200", "1" * 101])

@@ -80,7 +80,7 @@ def test_one_process_of_a_rung_that_the_host_launches_shows_no_small_effect() ->
     assert shown is not None
     assert shown.is_noise
     assert shown.text == "1.25x, within noise"
-    shown = row(processes_of(run, "async", 40.0), "async").versus_parent
+    shown = row(processes_of(run, "async", 32.0), "async").versus_parent
     assert shown is not None
     assert not shown.is_noise
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from ladder.records.profile import Split
 from ladder.records.run import Results
+from ladder.records.statistics import BOOTSTRAP_PROCESSES
 from reports.facts.time_breakdown import Change, all_profiled, chain, changes, profiled, verdict
 from tests.reports import sample
 from tests.reports.profiles import kernel, own_kernels, profile
@@ -86,6 +87,8 @@ def test_the_gpus_work_is_scaled_down_where_it_was_seen_to_take_longer_than_the_
 @pytest.mark.parametrize(("rung_us", "is_noise"), [(98.1, True), (97.9, False), (101.9, True), (102.2, False)])
 def test_a_difference_of_less_than_2_percent_is_noise(rung_us: float, is_noise: bool) -> None:
     run = pair(100.0, rung_us, Split(50, 0, 0, 50, 0), Split(50, 0, 0, 10, 0))
+    for name, us in (("naive", 100.0), ("async", rung_us)):
+        run = sample.with_processes(run, name, [us] * BOOTSTRAP_PROCESSES)
     assert only_change(run).is_noise == is_noise
     assert (only_change(run).explained is None) == is_noise
 

@@ -118,7 +118,7 @@ def test_a_gain_within_noise_is_no_reason_to_leave_eager_mode() -> None:
     verdict = torch_verdict(a_torch_run(rungs=RUN.rungs[:2]))
     assert verdict is not None
     assert verdict.stays_eager
-    faster = a_rung("no-item", "eager", 2000.0, changes=["eager", "no-item"])
+    faster = a_rung("no-item", "eager", 1300.0, changes=["eager", "no-item"])
     verdict = torch_verdict(a_torch_run(rungs=[RUN.rungs[0], faster]))
     assert verdict is not None
     assert not verdict.stays_eager

@@ -6,10 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 import run_ladder
-from ladder.records.run import Results, ResultsError, StageDoc, save
+from ladder.records.run import Results, ResultsError, StageDoc, load, save
 from ladder.run.code_watch import code_today
 from ladder.study.study_file import read_study
+from reports.facts import numbers
 from reports.facts.headline_rungs import MOST_RUNGS
+from reports.facts.verdict import gains
 from reports.figures.run_figures import drawings
 from reports.markdown import all_documents
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
@@ -195,3 +197,15 @@ def test_a_run_of_a_cpu_has_a_row_in_a_table_of_its_own(readme: Path) -> None:
     assert of_cpu.count("[784-256-10, 128]") == 1
     assert "amd-epyc" not in before
     assert before.count("| Network, batch |") == 1
+
+
+def test_no_page_gives_a_gain_within_noise_as_one() -> None:
+    """Beside a range a ratio claims something; README, the report, the climb and the essay judge a rung alike."""
+    folder = ROOT / "results" / "reference" / "h100-80gb-hbm3" / "logistic"
+    pages = [ROOT / "README.md", folder / "report.md", ROOT / "docs" / "essay.md", *(ROOT / "docs/climb").glob("*.md")]
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
+    judged = {stage.name: gain for stage, gain in gains(load(folder / "results.json.gz"))}
+    assert judged["sparse-metrics"].is_noise
+    for name, gain in judged.items():
+        claimed = numbers.ratio_spread(gain.times, gain.low, gain.high)
+        assert (claimed in text) is not gain.is_noise, name

@@ -17,16 +17,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cuda.compile import Macros
 from stages.streamed import r2_last_layer_bf16
 from stages.streamed.r1_streamed_bf16 import BFloat16Streamed
-from stages.streamed.ring_gemm import RingGemm
+from stages.streamed.ring_gemm import IN_BFLOAT16, RingGemm
 
 
 class BFloat16Ring(RingGemm, BFloat16Streamed):
     """Products through a ring in bfloat16."""
 
-    macros: ClassVar[tuple[tuple[str, str], ...]] = (("IS_EXACT", "0"),)
-    forward_teams: ClassVar[int] = 2
+    macros: ClassVar[Macros] = IN_BFLOAT16
     below: ClassVar[str] = "last-layer-bf16"
 
 

@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from common.cuda.compile import Macros
 from common.problem import Params
 from stages.streamed import r3_ring_bf16
 from stages.streamed.r3_ring_bf16 import BFloat16Ring
-from stages.streamed.ring_gemm import FORWARD_PLANES_BYTES
+from stages.streamed.ring_gemm import IN_BFLOAT16, IN_PLANES
 from stages.streamed.weight_panels import from_planes, to_planes
 
 
@@ -31,8 +32,7 @@ class PlanesRing(BFloat16Ring):
     """Products through a ring in bfloat16, with weights in two planes."""
 
     has_planes: ClassVar[bool] = True
-    macros: ClassVar[tuple[tuple[str, str], ...]] = (*BFloat16Ring.macros, ("IN_PLANES", "1"))
-    forward_bytes: ClassVar[int] = FORWARD_PLANES_BYTES
+    macros: ClassVar[Macros] = IN_BFLOAT16 + IN_PLANES
 
     @classmethod
     def packed(cls, params: Params) -> Params:

@@ -14,7 +14,7 @@ from common.problem import Params, Problem
 from stages.engine.misfit import closest_rung, require_shared_bytes, with_closest
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.workspace import Array, Setup
-from stages.streamed.streamed_gemm import HELD, MOST_ROWS, PITCH, Product, StreamedGemm
+from stages.streamed.streamed_gemm import HELD, PITCH, Product, StreamedGemm
 from stages.streamed.weight_panels import TILE, from_panels, to_panels
 from stages.tiles.tile_gemm import ProductSpec, tile_source_hash
 from stages.tiles.tile_kernels import CLUSTERS, FUSIONS, STEP, WARP
@@ -23,34 +23,55 @@ FILE = "streamed/ring.cu"
 # ring.cuh, ring_back.cuh, ring_forward.cuh and ring_warpgroups.cuh
 TEAM_WARPS, GROUP_WARPS = 8, 4
 BACK_TEAMS = 2
-SLOTS = 8
 FORWARD_PITCH = TILE + 16
+ROWS_AT_ONCE, MOST_ROWS = 32, 64  # images of a batch; kernels are compiled for either
+MOST_SHARED = 227 * 1024  # bytes of a block
 
-
-def ring_bytes(factor_pitch: int, weight_bytes: int = 4, slots: int = SLOTS) -> int:
-    """Shared memory of a ring, in bytes; a slot has a tile and a factor's rows, which are as many floats apart."""
-    used = slots * (weight_bytes * TILE * TILE + 4 * MOST_ROWS * factor_pitch) + 8 * (4 * slots + 1)
-    return blocks(used, 128) * 128
-
-
-FORWARD_BYTES = ring_bytes(FORWARD_PITCH)
-FORWARD_PLANES_BYTES = ring_bytes(FORWARD_PITCH, 2, 12)
-BACK_BYTES = ring_bytes(PITCH) + HELD * MOST_ROWS * TILE
-GROUP_BYTES = ring_bytes(PITCH, slots=7) + HELD * MOST_ROWS * TILE * (1 + BACK_TEAMS) + 128
-"""Shared memory of a block, in bytes; backward with inputs as factors, by warpgroups also with outputs' gradients."""
-
+IN_BFLOAT16 = (("IS_EXACT", "0"),)
+IN_PLANES = (("IN_PLANES", "1"),)
 BY_WARPGROUPS = (("BY_WARPGROUPS", "1"),)
 
 
-def back_launch(macros: Macros) -> tuple[int, int]:
-    """Threads and bytes of shared memory of a block of `ring_back`."""
-    warps, used = (GROUP_WARPS, GROUP_BYTES) if BY_WARPGROUPS[0] in macros else (TEAM_WARPS, BACK_BYTES)
-    return WARP * (BACK_TEAMS * warps + 2), used
+def rows_for(batch: int) -> int:
+    """The rows that kernels for a batch are compiled for."""
+    return ROWS_AT_ONCE if batch <= ROWS_AT_ONCE else MOST_ROWS
 
 
-def panels_of(units: int) -> tuple[int, int, int]:
+def rows_macro(batch: int) -> Macros:
+    """The macro that compiles ring.cu for a batch."""
+    return () if batch <= ROWS_AT_ONCE else (("MOST_ROWS", str(MOST_ROWS)),)
+
+
+def ring_bytes(rows: int, factor_pitch: int, weight_bytes: int = 4, besides: int = 0) -> int:
+    """Shared memory of a block, in bytes: of as many slots as fit beside the given bytes, and of these.
+
+    A slot has a tile and a factor's rows, which are `factor_pitch` floats apart.
+    """
+    slot = weight_bytes * TILE * TILE + 4 * rows * factor_pitch
+    slots = (MOST_SHARED - besides) // (slot + 4 * 8)
+    return blocks(slots * slot + 8 * (4 * slots + 1), 128) * 128 + besides
+
+
+def forward_launch(macros: Macros, batch: int) -> tuple[int, int]:
+    """Threads and bytes of shared memory of a block of `ring_forward`."""
+    teams = 2 if IN_BFLOAT16[0] in macros else 1
+    used = ring_bytes(rows_for(batch), FORWARD_PITCH, 2 if IN_PLANES[0] in macros else 4)
+    return WARP * (teams * TEAM_WARPS + 1), used
+
+
+def back_launch(macros: Macros, batch: int) -> tuple[int, int]:
+    """The same of `ring_back`; beside its ring it keeps inputs as factors, by warpgroups also outputs' gradients."""
+    rows, by_groups = rows_for(batch), BY_WARPGROUPS[0] in macros
+    besides = (2 if IN_BFLOAT16[0] in macros else HELD) * rows * TILE
+    if by_groups:
+        besides += HELD * ROWS_AT_ONCE * TILE * BACK_TEAMS + 128
+    threads = WARP * (BACK_TEAMS * (GROUP_WARPS if by_groups else TEAM_WARPS) + 2)
+    return threads, ring_bytes(rows, PITCH, besides=besides)
+
+
+def panels_of(units: int, batch: int) -> tuple[int, int, int]:
     """Shape of a batch's outputs in panels."""
-    return blocks(units, TILE), MOST_ROWS, FORWARD_PITCH
+    return blocks(units, TILE), rows_for(batch), FORWARD_PITCH
 
 
 class RingGemm(StreamedGemm):
@@ -58,19 +79,19 @@ class RingGemm(StreamedGemm):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_90")
     macros: ClassVar[Macros] = ()  # of ring.cu
-    forward_teams: ClassVar[int]
-    forward_bytes: ClassVar[int] = FORWARD_BYTES  # of shared memory
     below: ClassVar[str]  # the closest rung for any network
 
     def __init__(self, setup: Setup) -> None:
         problem, device = setup.problem, setup.device
         if reason := self.misfit(problem, len(setup.tensors.batches)):
             raise MisfitError(reason)
-        macros = self.macros_on(device.capability)
-        self._back_threads, self._back_bytes = back_launch(macros)
+        batch, macros = problem.batch_size, self.macros_on(device.capability)
+        self._forward_threads, self._forward_bytes = forward_launch(macros, batch)
+        self._back_threads, self._back_bytes = back_launch(macros, batch)
         with closest_rung(self.below):
-            require_shared_bytes(device, max(self.forward_bytes, self._back_bytes))
+            require_shared_bytes(device, max(self._forward_bytes, self._back_bytes))
         super().__init__(setup)
+        macros += rows_macro(batch)
         self._ring_forward = lru_cache(partial(setup.kernel, FILE, "ring_forward", macros=macros))
         self._ring_back = lru_cache(partial(setup.kernel, FILE, "ring_back", macros=macros))
         self._most_blocks = 2 * device.multiprocessors
@@ -81,9 +102,9 @@ class RingGemm(StreamedGemm):
         self._in_panels = {id(weights) for weights in setup.tensors.weights[:-1]}
         self._panels: dict[int, Array] = {}  # of outputs that are the next layer's inputs
         for output in setup.tensors.outputs[:-2]:
-            panels = self._panels[id(output)] = device.empty(panels_of(output.shape[1]), np.float32)
+            panels = self._panels[id(output)] = device.empty(panels_of(output.shape[1], batch), np.float32)
             device.zero(panels)
-        self._no_panels = device.empty(panels_of(0), np.float32)
+        self._no_panels = device.empty(panels_of(0, batch), np.float32)
         self._zero, self._no_byte = device.zero, device.empty((1, 0), np.uint8)
         self._no_dinputs = device.empty((1,), np.float32)
         self._awaited: Product | None = None  # the gradient of a layer's inputs, until its update is asked for
@@ -177,15 +198,14 @@ class RingGemm(StreamedGemm):
         fusion = spec.fusion
         assert fusion is not None
         rows, outputs = out.shape
-        kernel = self._ring_forward(split if split > 1 else None, self.forward_bytes)
+        kernel = self._ring_forward(split if split > 1 else None, self._forward_bytes)
         mask = self._no_mask if fusion.mask is None else fusion.mask
         given, left = self._panels.get(id(a)), self._panels.get(id(out))
         sizes = (rows, a.shape[1], outputs, mask.shape[-1], FUSIONS[fusion.kind], given is not None, left is not None)
         inputs = (a, self._no_panels if given is None else given)
-        threads = WARP * (self.forward_teams * TEAM_WARPS + 1)
         written = (out, self._no_panels if left is None else left)
         arrays = (*inputs, b, *written, fusion.bias, mask)
-        kernel((1, outputs // TILE), threads, *arrays, *map(int32, sizes))
+        kernel((1, outputs // TILE), self._forward_threads, *arrays, *map(int32, sizes))
 
     def _back_by(
         self, back: Product | None, inputs: Array, doutputs: Array, weights: Array, bias: Array, rate: float, split: int

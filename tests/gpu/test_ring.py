@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(missing(NEEDS) is not None, re
 
 RINGS: dict[type[RingGemm], float] = {ExactRing: 2.0**-21, BFloat16Ring: 2.0**-8, PlanesRing: 2.0**-8}
 # For a sanitizer the smallest that fill a ring twice.
-SIZES = [(17, 80, 640)] if sanitizer() else [(32, 784, 1024), (9, 2048, 256), (17, 80, 640), (32, 4096, 640)]
+SIZES = [(17, 80, 640), (49, 80, 640)]
+if not sanitizer():
+    SIZES += [(32, 784, 1024), (9, 2048, 256), (32, 4096, 640), (64, 784, 2048), (33, 2048, 256), (64, 2048, 640)]
 SPLITS = (1, 3) if sanitizer() else (1, 2, 3, 4)
 
 
@@ -58,7 +60,7 @@ def test_every_split_is_right_and_always_the_same(
         RATE * (rounding + (2 * batch + 6) * UNIT) * np.abs(left).T @ np.abs(right) + 4 * UNIT * np.abs(exact),
         RATE * (rounding / 2 + (2 * batch + 3) * UNIT) * np.abs(right).sum(axis=0) + 2 * UNIT * np.abs(bias),
     )
-    x, d, wide = map(gpu.upload, (inputs, doutputs, np.zeros(panels_of(fan_out), np.float32)))
+    x, d, wide = map(gpu.upload, (inputs, doutputs, np.zeros(panels_of(fan_out, batch), np.float32)))
     packed = gemm.packed(Params((weights, bias), ())).weights[0]  # the last ones stay as they are
     for split in SPLITS:
         results = []

@@ -54,7 +54,7 @@ from stages.streamed.last_layer_head import shared_bytes
 from stages.streamed.r3_ring_bf16 import BFloat16Ring
 from stages.streamed.r3_streamed_ring import ExactRing
 from stages.streamed.r4_ring_planes import PlanesRing
-from stages.streamed.ring_gemm import TEAM_WARPS, RingGemm, back_launch, panels_of
+from stages.streamed.ring_gemm import RingGemm, back_launch, forward_launch, panels_of, rows_macro
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
 from stages.streamed.weight_panels import TILE
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
@@ -294,6 +294,7 @@ streamed_back_split = partial(_back_cases, "streamed_back_split", bits=22, sizes
 
 
 RING_SIZES = [(1, 16, 64), (32, 64, 64), (31, 80, 128), (17, 208, 640), (9, 1168, 64)]  # the last two fill a ring twice
+MANY_ROWS = [(64, 64, 64), (33, 208, 640), (49, 1168, 64)]  # likewise, of kernels for 64 rows
 RINGS = ((ExactRing, 22), (BFloat16Ring, 8), (PlanesRing, 8))  # and the bits of their factors
 
 
@@ -307,41 +308,47 @@ def _unpacked(ring: type[RingGemm], memory: Array) -> Array:
 
 def ring_forward(random: Generator) -> Iterator[Case]:
     """As streamed kernels, with weights in their own order, and inputs and outputs in panels by turns."""
-    for ring, bits in RINGS:
-        for i, case in enumerate(_forward_cases("ring_forward", random, bits, RING_SIZES)):
+    for sizes, (ring, bits) in itertools.product((RING_SIZES, MANY_ROWS), RINGS):
+        for i, case in enumerate(_forward_cases("ring_forward", random, bits, sizes)):
             inputs, weights = np.asarray(case.args["inputs"]), np.asarray(case.args["weights"])
             (batch, fan_in), fan_out = inputs.shape, weights.shape[1]
-            panels = np.zeros(panels_of(fan_in), np.float32)
+            panels = np.zeros(panels_of(fan_in, batch), np.float32)
             wide = np.zeros((batch, len(panels) * TILE), np.float32)
             wide[:, :fan_in] = inputs
             panels[:, :batch, :TILE] = wide.reshape(batch, -1, TILE).swapaxes(0, 1)
             memory = _packed(ring, weights)
             args: Args = {"inputs": inputs, "input_panels": panels, "weights": memory, "out": case.args["out"]}
-            args |= {"output_panels": _poison(panels_of(fan_out)), "bias": case.args["bias"], "mask": case.args["mask"]}
+            args |= {
+                "output_panels": _poison(panels_of(fan_out, batch)),
+                "bias": case.args["bias"],
+                "mask": case.args["mask"],
+            }
             args |= {key: arg for key, arg in case.args.items() if key not in (*args, "kept")}
             args |= {"are_in_panels": i % 2, "into_panels": i // 2 % 2}
-            of_panels = np.zeros(panels_of(fan_out))
+            of_panels = np.zeros(panels_of(fan_out, batch))
             of_panels[:, :batch, :TILE] = np.asarray(case.bounds["out"]).reshape(batch, -1, TILE).swapaxes(0, 1)
+            threads, shared_bytes = forward_launch(ring.macros, batch)
             if case.cluster is None or case.cluster <= _blocks(fan_in, TILE):
                 yield replace(
                     case,
                     args=args,
                     bounds={**case.bounds, "output_panels": of_panels},
                     grid=(1, fan_out // TILE),
-                    block=(WARP * (ring.forward_teams * TEAM_WARPS + 1),),
-                    shared_bytes=ring.forward_bytes,
-                    macros=ring.macros,
+                    block=(threads,),
+                    shared_bytes=shared_bytes,
+                    macros=ring.macros + rows_macro(batch),
                     besides={"plain": weights.astype(np.float64)},
                 )
 
 
 def ring_back(random: Generator) -> Iterator[Case]:
     """As streamed kernels, likewise; the blocks of a row are no cluster where they have nothing to add up."""
-    for ring, bits, macros in [*((*ring, ring[0].macros) for ring in RINGS), (*RINGS[0], RINGS[0][0].macros_on(90))]:
-        threads, shared_bytes = back_launch(macros)
-        for case in _back_cases("ring_back", random, bits, RING_SIZES):
-            weights = np.asarray(case.args["weights"])
+    rings = [*((*ring, ring[0].macros) for ring in RINGS), (*RINGS[0], RINGS[0][0].macros_on(90))]
+    for sizes, (ring, bits, macros) in itertools.product((RING_SIZES, MANY_ROWS), rings):
+        for case in _back_cases("ring_back", random, bits, sizes):
+            weights, batch = np.asarray(case.args["weights"]), len(np.asarray(case.args["inputs"]))
             fan_in, fan_out = weights.shape
+            threads, shared_bytes = back_launch(macros, batch)
             args = {key: arg for key, arg in case.args.items() if key not in ("groups", "kept")}
             args["weights"] = _packed(ring, weights)
             split = min(case.cluster or 1, fan_out // TILE)
@@ -353,7 +360,7 @@ def ring_back(random: Generator) -> Iterator[Case]:
                 block=(threads,),
                 cluster=split if is_cluster else None,
                 shared_bytes=shared_bytes,
-                macros=macros,
+                macros=macros + rows_macro(batch),
                 besides={"plain": weights.astype(np.float64)},
                 readings={"weights": partial(_unpacked, ring)},
             )

@@ -16,6 +16,8 @@
 #define BY_WARPGROUPS 0  // 1: exact products backward by warpgroups; needs sm_90a
 #endif
 
+constexpr bool ARE_DIVIDED = IS_EXACT || MOST_ROWS > ROWS_AT_ONCE;  // a warp's parts backward
+
 #if IS_EXACT
 using Arithmetic = TwoTf32<false>;
 #else
@@ -43,10 +45,10 @@ constexpr int FORWARD_THREADS = (FORWARD_TEAMS * TEAM_WARPS + 1) * WARP;
 //   mask      (batch, mask_bytes)  u8   in; bit col % 8 of byte col / 8: where the inputs passed their ReLU
 // With mask_bytes = 0 dinputs are neither computed nor written.
 // Kind:   gemm.
-// Launch: grid (blocks, tiles of 64 inputs), the blocks of a row a cluster, or without dinputs alone; 18 warps and shared
-//   memory of 221,568 bytes, by warpgroups 10 and 228,736.
-// Needs:  sm_90; batch <= 32, fan_in a multiple of 16, fan_out of 64, blocks <= fan_out / 64, each matrix aligned to 16 bytes
-//   and under 2^30 elements.
+// Launch: grid (blocks, tiles of 64 inputs), the blocks of a row a cluster, or without dinputs alone; 18 warps, by
+//   warpgroups 10; shared memory by back_launch in stages/streamed/ring_gemm.py, 227 KB at most.
+// Needs:  sm_90; batch <= MOST_ROWS, fan_in a multiple of 16, fan_out of 64, blocks <= fan_out / 64, each matrix aligned to 16
+//   bytes and under 2^30 elements.
 // Order:  each warp adds its share of outputs in the order of the circle, then warps and blocks in order; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back(
     const float* inputs, const float* doutputs, float* weights, float* bias, float* dinputs, const unsigned char* mask,
@@ -58,23 +60,23 @@ extern "C" __global__ void __launch_bounds__(BACK_THREADS, 1) ring_back(
 #if BY_WARPGROUPS
     mask_bytes > 0 ? ring_back_by_groups<true>(layer, product, memory) : ring_back_by_groups<false>(layer, product, memory);
 #else
-    ring_back<Arithmetic, Weights, IS_EXACT>(layer, product, memory);
+    ring_back<Arithmetic, Weights, ARE_DIVIDED>(layer, product, memory);
 #endif
 }
 
 // ring_forward: a layer forward. out = inputs @ weights + bias, with ReLU if fusion is 2, without if it is 1.
 //   inputs         (batch, fan_in)                   f32  in; not read if are_in_panels is not 0
-//   input_panels   (fan_in / 64 rounded up, 32, 80)  f32  in; the same in panels, zeros beyond the batch
+//   input_panels   (fan_in / 64 rounded up, R, 80)   f32  in; the same in panels, R = MOST_ROWS; zeros beyond the batch
 //   weights        (fan_in, fan_out)                 f32  in
 //   out            (batch, fan_out)                  f32  out
-//   output_panels  (fan_out / 64, 32, 80)            f32  out; the same in panels, not written if into_panels is 0
+//   output_panels  (fan_out / 64, R, 80)             f32  out; the same in panels, not written if into_panels is 0
 //   bias           (fan_out,)                        f32  in
 //   mask           (batch, mask_bytes)               u8   out; bit col % 8 of byte col / 8: where an output passed its ReLU
 // Kind:   gemm.
 // Launch: grid (blocks, tiles of 64 outputs), the blocks of a column a cluster; 8 FORWARD_TEAMS + 1 warps; shared memory
-//   213,376 bytes, with planes 221,696.
-// Needs:  sm_90; batch <= 32, fan_in a multiple of 16, fan_out of 64, blocks <= fan_in / 64 rounded up, each matrix aligned to
-//   16 bytes and under 2^30 elements.
+//   by forward_launch there.
+// Needs:  sm_90; batch <= MOST_ROWS, fan_in a multiple of 16, fan_out of 64, blocks <= fan_in / 64 rounded up, each matrix aligned
+//   to 16 bytes and under 2^30 elements.
 // Order:  each warp adds its share of inputs in the order of the circle, then warps and blocks in order; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(FORWARD_THREADS, 1) ring_forward(
     const float* inputs, const float* input_panels, const float* weights, float* out, float* output_panels, const float* bias,

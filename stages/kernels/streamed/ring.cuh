@@ -25,6 +25,9 @@
 
 constexpr int TILE = 64;          // rows and columns
 constexpr int TEAM_WARPS = 8;     // that take a tile together
+constexpr int MOST_SHARED = 227 * 1024;  // bytes of a block
+constexpr int EIGHTS = MOST_ROWS > ROWS_AT_ONCE ? 2 : 4;  // of rows that a lane multiplies at once: more sums leave room for less
+constexpr int PARTS_OF_BATCH = MOST_ROWS / (8 * EIGHTS);
 
 #ifndef LANES_ARRIVE  // lanes of each warp that report what they have read or written; racecheck needs 32 (cluster/epoch.cuh)
 #define LANES_ARRIVE 1
@@ -45,9 +48,10 @@ struct alignas(128) Slot {
     float weights[PLANES * PLANE_FLOATS], factor[MOST_ROWS * FACTOR_PITCH];
 };
 
-template <class SlotType, int COUNT>
+// As many slots as fit in a block's shared memory, beside so many bytes.
+template <class SlotType, int BESIDES>
 struct alignas(128) Ring {
-    static constexpr int SLOTS = COUNT;
+    static constexpr int SLOTS = (MOST_SHARED - BESIDES) / static_cast<int>(sizeof(SlotType) + 4 * sizeof(Barrier));
     using OneSlot = SlotType;
     OneSlot slots[SLOTS];
     Barrier full[SLOTS], read[SLOTS], done[SLOTS], empty[SLOTS], ready;
@@ -167,6 +171,7 @@ __device__ inline void fetch_tiles(Ring& ring, const RingLayer& layer, const Cir
 template <class Ring, class PlaceOf>
 __device__ inline void store_tiles(Ring& ring, const RingLayer& layer, const Circle& circle, PlaceOf place_of) {
     using Tiles = typename Ring::OneSlot;
+    constexpr int LATER = Ring::SLOTS > 4;  // stores that may still run; of few slots each is filled again at once
     for (int n = 0, tile = circle.tile(0); circle.has(n); ++n, tile = circle.after(tile)) {
         const int s = n % Ring::SLOTS;
         mbarrier_wait_parity(ring.done[s], n / Ring::SLOTS % 2);
@@ -178,8 +183,8 @@ __device__ inline void store_tiles(Ring& ring, const RingLayer& layer, const Cir
             cp_async_bulk_store(weights + i * (bytes / 4), ring.slots[s].weights + i * Tiles::PLANE_FLOATS, bytes);
         }
         cp_async_bulk_commit_group();
-        cp_async_bulk_wait_group_read<1>();
-        if (n > 0) mbarrier_arrive(ring.empty[(n - 1) % Ring::SLOTS]);
+        cp_async_bulk_wait_group_read<LATER>();
+        if (n >= LATER) mbarrier_arrive(ring.empty[(n - LATER) % Ring::SLOTS]);
     }
     cp_async_bulk_wait_all();
 }

@@ -4,15 +4,15 @@
 //
 //   a block, or a cluster   a row of tiles: 64 inputs, in two groups; its blocks take turns at panels of 64 outputs
 //   a warp of a team        of each tile 32 inputs by 16 outputs: group warp % 2, part warp % 8 / 2
-//   the same, divided       for the inputs' gradient 16 inputs by 32 outputs, then for the update as above: with exact products
-//                           a warp that does both at once would have registers for one team only
+//   the same, divided       for the inputs' gradient 16 inputs by 32 outputs, then for the update as above: with exact products,
+//                           or more than 32 rows, a warp that does both at once would have registers for one team only
 //   shared memory           the ring, and the block's inputs as factors
 //
 // A warp puts its updated weights where they were; the copy engine stores the tile.
 #pragma once
 #include "streamed/ring.cuh"
 
-constexpr int GROUPS = TILE / OWN, BACK_SLOTS = 8, BACK_TEAMS = 2;
+constexpr int GROUPS = TILE / OWN, BACK_TEAMS = 2;
 
 // A lane's float32 weights in a slot.
 struct FloatWeights {
@@ -46,7 +46,7 @@ struct ReadByOthers {
 // A warp's share of the gradient of a tile's inputs: 16 inputs, by half of the tile's outputs.
 template <class Arithmetic>
 struct InputGradients {
-    float sums[4][2][2] = {};
+    float sums[PARTS_OF_BATCH][EIGHTS][2][2] = {};
     const int quarter, half, g, t;
 
     template <class Weights, class TileSlot>
@@ -54,26 +54,30 @@ struct InputGradients {
 #pragma unroll 1  // both at once take more registers
         for (int step = 0; step < 2; ++step) {
             const int part = 2 * half + step;
-            float left[4][4], right[2][4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                copy_run<4>(left[i], slot.factor + (8 * i + row_of_8(g)) * PITCH + part * K_STEP + 4 * t);
-            }
+            float right[2][4];
             const Weights weights(slot.weights + quarter % 2 * 16 * TILE / Weights::PLANES, quarter / 2, part, g, t);
 #pragma unroll
             for (int j = 0; j < 2; ++j) weights.read(right[j], j);
-            typename Arithmetic::template Factors<4, 2> factors(nullptr, 0, g, t);
-            factors.take(left, right);
-            factors.add_to(sums);
+            typename Arithmetic::template Factors<EIGHTS, 2> factors(nullptr, 0, g, t);
+            factors.take_b(right);
+#pragma unroll
+            for (int rows = 0; rows < PARTS_OF_BATCH; ++rows) {
+                const float* from = slot.factor + (8 * EIGHTS * rows + row_of_8(g)) * PITCH + part * K_STEP + 4 * t;
+                float left[EIGHTS][4];
+#pragma unroll
+                for (int i = 0; i < EIGHTS; ++i) copy_run<4>(left[i], from + 8 * i * PITCH);
+                factors.take_a(left);
+                factors.add_to(sums[rows]);
+            }
         }
     }
 
     __device__ void keep(float* memory, const OutputTile& tile) const {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
+        for (int i = 0; i < MOST_ROWS / 8; ++i) {
             float* row = memory + (half * tile.height + 8 * i + row_of_8(g)) * tile.stride() + quarter * 16;
 #pragma unroll
-            for (int j = 0; j < 2; ++j) store_run<2>(row + 8 * j + 2 * t, sums[i][j]);
+            for (int j = 0; j < 2; ++j) store_run<2>(row + 8 * j + 2 * t, sums[i / EIGHTS][i % EIGHTS][j]);
         }
     }
 };
@@ -87,8 +91,9 @@ __device__ inline void ring_back(const BackLayer& layer, const Product<float>& p
     const LayerSizes& sizes = layer.sizes;
     const int row_tile = blockIdx.y, panels = sizes.fan_out / TILE;
     using TileSlot = Slot<PITCH, 4 / Weights::PLANES, Weights::PLANES>;
-    auto& ring = *reinterpret_cast<Ring<TileSlot, BACK_SLOTS>*>(memory);
-    auto* inputs = reinterpret_cast<OwnInputs<Arithmetic>*>(&ring + 1);
+    using Inputs = OwnInputs<Arithmetic>;
+    auto& ring = *reinterpret_cast<Ring<TileSlot, GROUPS * sizeof(Inputs)>*>(memory);
+    auto* inputs = reinterpret_cast<Inputs*>(&ring + 1);
     ring.begin(true);
     if (warp != BACK_TEAMS * TEAM_WARPS) wait_and_launch();
     const RingLayer tiles = {layer.weights, layer.doutputs, nullptr, sizes.batch, sizes.fan_in, sizes.fan_out};

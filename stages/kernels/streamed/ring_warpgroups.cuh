@@ -3,7 +3,7 @@
 // Who holds what:
 //
 //   a block, or a cluster   a row of tiles: 64 inputs; its blocks take turns at panels of 64 outputs
-//   a team                  a warpgroup: a whole tile, in turn
+//   a team                  a warpgroup: a whole tile, in turn; 32 rows at once
 //   a warp                  as left factors, in two parts of tf32: doutputs of 16 outputs, for the weights' gradient, transposed;
 //                           weights of 16 inputs, for the inputs' gradient, transposed
 //   shared memory           the ring; as right factors, in two parts: the block's inputs, and for each team the tile's doutputs
@@ -20,7 +20,7 @@
 #include "device/warpgroup.cuh"
 #include "streamed/ring_back.cuh"
 
-constexpr int GROUP_WARPS = 4, GROUP_SLOTS = 7, EDGE = 8, QUAD = 4;
+constexpr int GROUP_WARPS = 4, EDGE = 8, QUAD = 4;
 
 // A right factor of COLS columns by K, in two parts.
 template <int COLS, int K>
@@ -79,14 +79,15 @@ __device__ inline void multiply(float (&sums)[COLS / EDGE][4], LeftFactor (&left
 
 struct GroupFactors {
     RightFactor<TILE, MOST_ROWS> inputs;
-    RightFactor<MOST_ROWS, TILE> doutputs[BACK_TEAMS];
+    RightFactor<ROWS_AT_ONCE, TILE> doutputs[BACK_TEAMS];
     Barrier met[BACK_TEAMS];  // for racecheck, which does not see that bar.sync orders a team
 };
 
 template <bool NEEDED>
 class GroupBack {
   public:
-    float sums[MOST_ROWS / EDGE][4] = {};  // of the inputs' gradient, transposed
+    static constexpr int ROW_GROUPS = MOST_ROWS / ROWS_AT_ONCE;  // of a batch
+    float sums[ROW_GROUPS][ROWS_AT_ONCE / EDGE][4] = {};  // of the inputs' gradient, transposed
 
     __device__ GroupBack(const BackLayer& layer, GroupFactors& factors, int row_tile)
         : layer(layer), factors(factors), row_tile(row_tile), team(threadIdx.x / (GROUP_WARPS * WARP)),
@@ -110,11 +111,21 @@ class GroupBack {
 
     // Takes a tile: its weights, and doutputs of 64 outputs from `begin` on.
     __device__ void take(float* weights, const float* doutputs, int begin) {
-        LeftFactor of_doutputs[MOST_ROWS / EDGE];
-        float totals[2] = {};
-        auto& right = factors.doutputs[team];
+        float totals[2] = {}, gradient[TILE / EDGE][4] = {};
 #pragma unroll
-        for (int step = 0; step < MOST_ROWS / EDGE; ++step) {
+        for (int part = 0; part < ROW_GROUPS; ++part) take_rows(part, weights, doutputs, begin, totals, gradient);
+        update(weights, gradient);
+        fence_proxy_async();
+    }
+
+    // Adds up the bias's gradient, the weights' gradient, and the gradient of the inputs, of one part of the rows.
+    __device__ void take_rows(int part, const float* weights, const float* doutputs, int begin, float (&totals)[2],
+                              float (&gradient)[TILE / EDGE][4]) {
+        LeftFactor of_doutputs[ROWS_AT_ONCE / EDGE];
+        auto& right = factors.doutputs[team];
+        doutputs += part * ROWS_AT_ONCE * PITCH;
+#pragma unroll
+        for (int step = 0; step < ROWS_AT_ONCE / EDGE; ++step) {
 #pragma unroll
             for (int half = 0; half < 2; ++half) {
                 const int row = EDGE * step + QUAD * half + t, output = 2 * g;
@@ -130,13 +141,12 @@ class GroupBack {
                 }
             }
         }
-        if (row_tile == 0) update_bias(totals, begin);
-        float gradient[TILE / EDGE][4] = {};
-        multiply(gradient, of_doutputs, factors.inputs);
+        if (part == ROW_GROUPS - 1 && row_tile == 0) update_bias(totals, begin);
+        multiply(gradient, of_doutputs, factors.inputs, part * ROWS_AT_ONCE);
         if constexpr (NEEDED) {
             fence_proxy_async();
             meet();  // doutputs are there
-            float product[MOST_ROWS / EDGE][4] = {};
+            float product[ROWS_AT_ONCE / EDGE][4] = {};
 #pragma unroll 1  // all steps at once take more registers
             for (int s = 0; s < TILE / 16; ++s) {
                 LeftFactor of_weights[2];
@@ -153,10 +163,13 @@ class GroupBack {
             }
             // Added outside of the tensor cores, which cut off the bits that a sum has no place for.
 #pragma unroll
-            for (int i = 0; i < 4 * MOST_ROWS / EDGE; ++i) sums[i / 4][i % 4] += product[i / 4][i % 4];
+            for (int i = 0; i < ROWS_AT_ONCE / 2; ++i) sums[part][i / 4][i % 4] += product[i / 4][i % 4];
             meet();  // doutputs and weights have been read
         }
         wgmma_wait_group<0>();
+    }
+
+    __device__ void update(float* weights, const float (&gradient)[TILE / EDGE][4]) const {
         const float rate = layer.learning_rate;
 #pragma unroll
         for (int j = 0; j < TILE / EDGE; ++j) {
@@ -170,14 +183,13 @@ class GroupBack {
                 store_run<2>(own, pair);
             }
         }
-        fence_proxy_async();
     }
 
     __device__ void keep(float* memory, const OutputTile& tile) const {
 #pragma unroll
-        for (int i = 0; i < 4 * MOST_ROWS / EDGE; ++i) {
+        for (int i = 0; i < MOST_ROWS / 2; ++i) {
             const int row = i / 4 * EDGE + 2 * t + i % 2, input = 16 * warp + i % 4 / 2 * EDGE + g;
-            memory[(team * tile.height + row) * tile.stride() + input] = sums[i / 4][i % 4];
+            memory[(team * tile.height + row) * tile.stride() + input] = sums[i / (ROWS_AT_ONCE / 2)][i / 4 % 4][i % 4];
         }
     }
 
@@ -214,7 +226,7 @@ __device__ inline void ring_back_by_groups(const BackLayer& layer, const Product
     const int row_tile = blockIdx.y, panels = sizes.fan_out / TILE;
     auto& factors = *reinterpret_cast<GroupFactors*>(memory);
     using TileSlot = Slot<PITCH, 4, 1>;
-    auto& ring = *reinterpret_cast<Ring<TileSlot, GROUP_SLOTS>*>(&factors + 1);
+    auto& ring = *reinterpret_cast<Ring<TileSlot, sizeof(GroupFactors)>*>(&factors + 1);
     if (threadIdx.x < BACK_TEAMS) mbarrier_init(factors.met[threadIdx.x], GROUP_WARPS * LANES_ARRIVE);
     ring.begin(true, GROUP_WARPS);
     if (warp != BACK_TEAMS * GROUP_WARPS) wait_and_launch();

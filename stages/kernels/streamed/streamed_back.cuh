@@ -47,15 +47,20 @@ struct alignas(16) Quad {
 template <class Arithmetic>
 struct OwnInputs {
     static constexpr int STEPS = MOST_ROWS / K_STEP, HALVES = 2;  // a lane's four inputs in two rounds: all four at once take more registers
-    static_assert(STEPS * HALVES == PARTS, "each warp of a group loads one");
+    static_assert(STEPS * HALVES % PARTS == 0, "each warp of a group loads as many");
     using Factors = typename Arithmetic::template Factors<2, 2>;
 
     Quad quads[STEPS][HALVES][Factors::QUADS_OF_A][WARP];
 
     // Loads one of four shares, a warp each.
     __device__ void load(const BackLayer& layer, int first_input, int part) {
+#pragma unroll
+        for (int step = 0; step < STEPS * HALVES; step += PARTS) load_half(layer, first_input, step + part);
+    }
+
+    __device__ void load_half(const BackLayer& layer, int first_input, int place) {
         const LayerSizes& sizes = layer.sizes;
-        const int lane = threadIdx.x % WARP, s = part / HALVES, half = part % HALVES;
+        const int lane = threadIdx.x % WARP, s = place / HALVES, half = place % HALVES;
         float numbers[2][4];
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
@@ -102,6 +107,8 @@ struct PieceWeights {
 // A warp's share: sums of the inputs' gradient, if NEEDED, and the update of its weights.
 template <class Arithmetic, bool NEEDED>
 class WayBack {
+    static_assert(!NEEDED || MOST_ROWS == ROWS_AT_ONCE, "with more rows a ring divides the pass");
+
   public:
     float sums[4][4][2] = {};
 
@@ -118,9 +125,9 @@ class WayBack {
             for (int i = 0; i < 4; ++i) own.read(weights[i], i);
         }
         if (NEEDED || first_input == 0) {
-            float left[4][4];
+            float left[MOST_ROWS / 8][4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) copy_run<4>(left[i], rows + (8 * i + row_of_8(g)) * PITCH + 4 * t);
+            for (int i = 0; i < MOST_ROWS / 8; ++i) copy_run<4>(left[i], rows + (8 * i + row_of_8(g)) * PITCH + 4 * t);
             if (first_input == 0) update_bias<Own::FLIPS_AT_ONCE>(left, begin);
             if constexpr (NEEDED) {
                 typename Arithmetic::template Factors<4, 4> factors(nullptr, 0, g, t);
@@ -159,10 +166,12 @@ class WayBack {
   private:
     // Only the first blocks do it; how far its loop is unrolled decides whether the others have a register too few.
     template <int FLIPS_AT_ONCE>
-    __device__ void update_bias(const float (&of_rows)[4][4], int begin) const {
+    __device__ void update_bias(const float (&of_rows)[MOST_ROWS / 8][4], int begin) const {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             float sum = (of_rows[0][e] + of_rows[1][e]) + (of_rows[2][e] + of_rows[3][e]);
+#pragma unroll
+            for (int i = 4; i < MOST_ROWS / 8; ++i) sum += of_rows[i][e];
 #pragma unroll FLIPS_AT_ONCE
             for (int flip = 4; flip < WARP; flip *= 2) sum += __shfl_xor_sync(~0u, sum, flip);
             if (g == 0) atomicAdd(layer.bias + begin + 4 * t + e, -layer.learning_rate * sum);  // no thread waits for it

@@ -22,7 +22,7 @@ __device__ inline float joined(unsigned high, unsigned low) {
 
 // A tile's first plane, as a right factor.
 struct PlaneTile {
-    static constexpr int BYTES = 2, SLOTS = 12;
+    static constexpr int BYTES = 2;
 
     template <class Factors>
     static __device__ void take(Factors& factors, const float* tile, int first, int cols, int g, int t) {

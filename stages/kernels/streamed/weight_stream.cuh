@@ -9,8 +9,13 @@
 #include "device/async_copies.cuh"
 #include "device/l2_lines.cuh"
 
+#ifndef MOST_ROWS
+#define MOST_ROWS 32  // of a batch; the rings are compiled for 64, too
+#endif
+
 constexpr int OWN = 32;             // inputs or outputs of a warp
-constexpr int MOST_ROWS = 32;       // of a batch: more would take more registers, and leave room for fewer warps
+constexpr int ROWS_AT_ONCE = 32;    // of a batch in a lane's factors: more take more registers, and leave room for fewer warps
+static_assert(MOST_ROWS % ROWS_AT_ONCE == 0, "a batch is multiplied in whole parts");
 constexpr int WIDTH = 64;           // columns of a piece
 constexpr int PITCH = WIDTH + 8;    // floats between its rows: no bank twice for pairs of 4 rows, or quads of rows 2 apart
 constexpr int WIDER = WIDTH + 16;   // the same for quads of neighbouring rows

@@ -42,15 +42,19 @@ def device(shim: Shim, monkeypatch: pytest.MonkeyPatch) -> ShimDevice:
 
 @requires_compiler
 @RINGS
-def test_it_trains_as_the_oracle_does_and_returns_what_it_was_given(gemm: type[RingGemm], device: ShimDevice) -> None:
-    split = random_split(2 * 5, PROBLEM.inputs, PROBLEM.classes)
+@pytest.mark.parametrize("batch", [5, 37])
+def test_it_trains_as_the_oracle_does_and_returns_what_it_was_given(
+    gemm: type[RingGemm], batch: int, device: ShimDevice
+) -> None:
+    problem = replace(PROBLEM, batch_size=batch)
+    split = random_split(2 * batch, problem.inputs, problem.classes)
     recipe = replace(RECIPE, gemm=gemm, epilogue=FusedEpilogue, update=FusedBias)
-    trainer = RecipeTrainer(recipe, PROBLEM, split, device)
-    given = initial_params(PROBLEM, 3)
+    trainer = RecipeTrainer(recipe, problem, split, device)
+    given = initial_params(problem, 3)
     trainer.load_params(given)
     kept = trainer.read_params()
     assert [w.tobytes() for w in kept.weights] == [w.tobytes() for w in given.weights]
-    assert_first_updates(trainer, PROBLEM, split, gemm.precision)
+    assert_first_updates(trainer, problem, split, gemm.precision)
 
 
 @requires_compiler
@@ -103,10 +107,10 @@ def test_the_first_plane_is_the_nearest_bfloat16() -> None:
     ("hidden", "inputs", "batch", "reason"),
     [
         ((), 16, 5, "at least one hidden layer"),
-        ((64,), 16, 33, "Batch size 33"),
+        ((64,), 16, 65, "Batch size 65"),
         ((64,), 20, 5, "20 inputs"),
         ((64, 72), 16, 5, "72 hidden units"),
-        ((64, 4096), 784, 32, ""),
+        ((64, 4096), 784, 64, ""),
     ],
     ids=str,
 )

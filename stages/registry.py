@@ -78,6 +78,7 @@ SOURCES = (
     "stages.persistent.r2_cluster_fp16:STAGE",
     "stages.persistent.r2_fleet_cluster:STAGE",
     "stages.persistent.r3_fleet_columns:STAGE",
+    "stages.persistent.r4_fleet_columns_fp16:STAGE",
     "stages.persistent.r2_cluster_ahead:STAGE",
     "stages.persistent.r3_cluster_ahead_fp16:STAGE",
     "stages.memory.r1_alloc_cudamalloc:STAGE",

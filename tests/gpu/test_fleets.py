@@ -19,6 +19,7 @@ from stages.persistent import (
     r2_fleet_cluster,
     r2_fleet_grid,
     r3_fleet_columns,
+    r4_fleet_columns_fp16,
 )
 from stages.persistent.r2_fleet_grid import turns
 from tests.stages.engine.test_step import random_split
@@ -59,6 +60,19 @@ def test_each_network_of_fleet_columns_has_the_bits_that_it_has_alone(
 ) -> None:
     problem = Problem(inputs, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
     assert_bits_as_alone(r3_fleet_columns.STAGE, r3_fleet_columns.STAGE, problem)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch_size", "networks", "rates"),
+    [((33,), 24, 5, FIVE), ((128, 128, 128), 32, 40, ()), ((64,), 64, 20, ())],
+    ids=str,
+)
+def test_each_network_of_fleet_columns_fp16_has_the_bits_that_it_has_alone(
+    hidden: tuple[int, ...], batch_size: int, networks: int, rates: tuple[float, ...]
+) -> None:
+    stage = r4_fleet_columns_fp16.STAGE
+    problem = Problem(784, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
+    assert_bits_as_alone(stage, stage, problem)
 
 
 @pytest.mark.parametrize(

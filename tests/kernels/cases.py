@@ -976,15 +976,17 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
     sizes += [(784, (256,), 10, 128, 4, 1, False), (300, (17, 128, 5, 9), 16, 40, 1, 16, False)]
     sizes += [(60, (20, 33), 10, 65, 1, 4, True), (60, (20, 130), 10, 32, 1, 4, False)]
     sizes += [(784, (256, 256, 256), 10, 32, 8, 1, True)]
-    in_eight_blocks = (60, (20, 130), 10, 40)
-    for (inputs, hidden, classes, batch, split, ways, shares), halves, with_totals in itertools.product(
-        [*sizes, (*in_eight_blocks, 2, 1, False)], (EXACT, ROUNDED), (0, 1)
+    plans = [(*one, BLOCKS, halves) for one in sizes for halves in (EXACT, ROUNDED)]
+    plans += [(60, (20, 130), 10, 40, 2, 1, False, 8, halves) for halves in (EXACT, ROUNDED)]
+    plans += [(60, (20, 130), 10, 32, 2, 1, False, 4, EXACT), (60, (20, 130), 10, 27, 1, 4, False, 4, ROUNDED)]
+    plans += [(784, (128, 128, 128), 10, 32, 4, 2, False, 4, ROUNDED)]
+    for (inputs, hidden, classes, batch, split, ways, shares, blocks, halves), with_totals in itertools.product(
+        plans, (0, 1)
     ):
         # A step moves a logit by rate times the squares of its inputs, about sixteen each, times the mean of dlogits.
         # Were that more than one in all, the next step would enlarge a step's rounding by as much.
         steps, rate = 3, 1 / (16 * max(hidden))
         problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
-        blocks = 8 if (inputs, hidden, classes, batch) == in_eight_blocks else BLOCKS
         plan = Plan(problem, split, ways, halves, shares, blocks)
         pixels = _pixels(random, (steps, batch, inputs))
         memory = _settled(random, problem)

@@ -81,6 +81,17 @@ def test_the_wide_plan_of_cluster_mlp_compiles_with_warpgroups_and_fits_its_regi
 
 
 @requires_nvrtc
+def test_a_cluster_of_four_blocks_keeps_a_network_in_float16_in_its_registers() -> None:
+    problem = Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32)
+    plan, memory = plan_for(problem, ROUNDED, blocks=4), ParameterMemory(HostDevice().empty, problem)
+    assert plan is not None
+    macros = plan.macros(memory.weight_begins, memory.bias_begins)
+    used = compile_cubin(KERNELS_FOLDER / "cluster/cluster_mlp.cu", "sm_90a", macros).resources["cluster_mlp"]
+    assert used.registers * MLP_THREADS <= 65536
+    assert (used.spill_stores, used.spill_loads) == (0, 0)
+
+
+@requires_nvrtc
 @pytest.mark.parametrize("networks", [1, 3])
 def test_fleet_columns_keeps_its_weights_in_the_registers_of_a_warp_group(networks: int) -> None:
     macros = r3_fleet_columns.macros(Problem(inputs=784, classes=10, batch_size=128), networks)

@@ -13,7 +13,7 @@ import pytest
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.step import set_up
-from stages.persistent import r3_fleet_columns
+from stages.persistent import r3_fleet_columns, r4_fleet_columns_fp16
 from stages.persistent.r3_fleet_columns import BLOCKS, STAGE, THREADS, ColumnsOfOneProduct, macros, shared_bytes
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.kernels.cases import Case, all_cases
@@ -69,6 +69,29 @@ def test_what_it_does_not_take_is_told() -> None:
         assert reason in told
         assert told.endswith("Closest rung here: `fleet-cluster`.")
     assert STAGE.misfit(Problem(784, 10, (128, 128, 128), batch_size=32, networks=2), 10) is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "blocks"),
+    [((128, 128, 128), 32, 4), ((128, 128, 128, 128), 32, 8), ((256,), 32, 8), ((64,), 64, 8)],
+    ids=str,
+)
+def test_in_float16_a_network_has_as_few_blocks_as_hold_it(hidden: tuple[int, ...], batch: int, blocks: int) -> None:
+    problem = Problem(784, 10, hidden, batch_size=batch, networks=2)
+    assert r4_fleet_columns_fp16.blocks_for(problem, 10) == blocks
+    assert r4_fleet_columns_fp16.STAGE.misfit(problem, 10) is None
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "reason"),
+    [((), 128, "at least one hidden layer"), ((300, 300), 32, "do not fit 8"), ((64,), 65, "exceeds the limit of 64")],
+    ids=str,
+)
+def test_what_no_small_cluster_takes_in_float16_is_told(hidden: tuple[int, ...], batch: int, reason: str) -> None:
+    told = r4_fleet_columns_fp16.STAGE.misfit(Problem(784, 10, hidden, batch_size=batch, networks=2), 10)
+    assert told is not None
+    assert reason in told
+    assert told.endswith("Closest rung here: `fleet-columns`.")
 
 
 @requires_compiler

@@ -1,0 +1,78 @@
+"""Fleet columns, float16: four multiprocessors hold a network with hidden layers in float16.
+
+Why: in float32's class a network with three hidden layers of 128 needs eight multiprocessors, since each factor is the
+sum of two float16. An H200 holds fifteen such clusters: sixty-four networks take five turns.
+
+Change: launch. The kernel of `cluster-fp16`, for each network in a cluster of four multiprocessors, or of eight if four
+do not hold it. Thirty clusters of four are on the chip at once, so that sixty-four networks take three turns. For
+networks with hidden layers only.
+
+Expect: a step of one turn takes longer than fleet-columns' 8.4 us, as each multiprocessor has twice the units, and
+shorter, as factors and messages are half as long: 9 us. On an H200 sixty-four of 784-128-128-128-10 in batches of 32
+take 27 us instead of 41.8, thirty 9 instead of 17.5.
+
+Predict: on H200: 64 of 784-128x3-10, batch 32: 24 to 30 us; 30 of 784-128x3-10, batch 32: 8 to 10 us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from common.cost import Arithmetic
+from common.errors import MisfitError
+from common.problem import Problem
+from common.vocabulary import Regime
+from stages.engine.fleet import FleetLaunch
+from stages.engine.misfit import closest_rung, with_closest
+from stages.engine.recipe import Precision, Recipe
+from stages.engine.workspace import Setup
+from stages.persistent import cluster_plan, r3_fleet_columns
+from stages.persistent.cluster_plan import ROUNDED, ClusterMlp
+from stages.persistent.r3_fleet_columns import HIDDEN_BLOCKS
+
+BLOCKS = (4, HIDDEN_BLOCKS)  # of a network, the first that hold it
+CLOSEST = "fleet-columns"
+
+
+class SmallFloat16Clusters(FleetLaunch):
+    """An epoch of several networks in small clusters in float16; MisfitError for a GPU that does not fit."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    regime: ClassVar[Regime] = "one kernel"
+    precision: ClassVar[Precision] = "float16"
+    arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16"),)
+
+    def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:  # noqa: ARG002
+        first = setups[0]
+        problem, steps = first.problem, len(first.tensors.batches)
+        if reason := self.misfit(problem, steps):
+            raise MisfitError(reason)
+        rates = [setup.problem.learning_rate for setup in setups]
+        with closest_rung(CLOSEST):
+            self._train = ClusterMlp(first, ROUNDED, rates, blocks_for(problem, steps))
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
+        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
+        if not problem.hidden:
+            return with_closest("Needs at least one hidden layer.", CLOSEST)
+        return with_closest(cluster_plan.misfit(problem, steps, ROUNDED, blocks_for(problem, steps)), CLOSEST)
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of all networks' epochs."""
+        self._train(with_metrics)
+
+
+def blocks_for(problem: Problem, steps: int) -> int:
+    """The blocks of a network's cluster: as few as hold it; the most if none do."""
+    fitting = (blocks for blocks in BLOCKS if not cluster_plan.misfit(problem, steps, ROUNDED, blocks))
+    return next(fitting, BLOCKS[-1])
+
+
+STAGE = r3_fleet_columns.STAGE.climb(
+    "fleet-columns-fp16",
+    "Small clusters, float16",
+    words="float16, 4 multiprocessors a network",
+    launch=SmallFloat16Clusters,
+)

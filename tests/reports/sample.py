@@ -61,9 +61,9 @@ def fleet() -> Results:
         if stage.metrics is not None:
             run = replace_stage(run, stage.name, metrics=replace(stage.metrics, networks=[0.95, 0.9762, 0.9]))
     of_async = next(stage for stage in run.stages if stage.name == "async")
-    (first, second) = of_async.processes
+    first, *others = [replace(process, disturbed=["other work"]) for process in of_async.processes]
     drawn = Energy(0.4, 300.0, 120.0, 25)
-    return replace_stage(run, "async", processes=[replace(first, disturbed=["other work"], energy=drawn), second])
+    return replace_stage(run, "async", processes=[replace(first, energy=drawn), *others])
 
 
 def limits() -> LimitsRecord:

@@ -87,7 +87,7 @@ def commit(results: Results | TorchResults) -> str:
     return str(_part(results.environment, "code").get("git_commit") or "")
 
 
-def gpu_name(results: Results) -> str:
+def gpu_name(results: Results | TorchResults) -> str:
     """The GPU's name as its driver reports it; empty without a GPU."""
     return str(_part(results.environment, "gpu").get("name") or "")
 

@@ -13,8 +13,8 @@ take 27 us instead of 41.8, thirty 9 instead of 17.5.
 
 Predict: on H200: 64 of 784-128x3-10, batch 32: 24 to 30 us; 30 of 784-128x3-10, batch 32: 8 to 10 us.
 
-Found: sixty-four of 784-128-128-128-10 take 25.9 us on an H200 where fleet-columns takes 42.0, as expected. Its GPU tests
-pass; it has not been timed with every check.
+Found: sixty-four of 784-128-128-128-10 take 25.9 us on an H200 where fleet-columns takes 42.0, as expected. Its GPU
+tests pass; it has not been timed with every check.
 """
 
 from __future__ import annotations

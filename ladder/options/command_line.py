@@ -416,9 +416,9 @@ COMMANDS: dict[str, FrontDoor] = {
         ("compare runs/before runs/after", "compare reference:h200 runs/mine --threshold 5%"),
         lambda given: _made(commands.Compare, given),
         (),
-        "Each stage is FASTER, SLOWER, SAME within x%, or AMBIGUOUS. Three or more runs are\n"
-        "shown side by side, and studies point by point. Exit status: 0 no regression,\n"
-        "1 a regression, 2 no verdict.",
+        "Each stage is FASTER, SLOWER, SAME within x%, or AMBIGUOUS. Three or more runs\n"
+        "are shown side by side, and studies point by point. Exit status: 0 no\n"
+        "regression, 1 a regression, 2 no verdict.",
     ),
     "explain": FrontDoor(
         "say where the time of one stage goes, and what to try next",

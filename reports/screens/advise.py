@@ -12,11 +12,11 @@ from reports.screens.blocks import Block, Column, Group, Screen, Sentences, Tabl
 
 def advise_screen(outlooks: Outlooks) -> Screen:
     """The outlook of the stages that decide, the verdict, and how sure it is."""
-    first, *others = verdict(outlooks)
+    said = verdict(outlooks)  # nothing where too few stages are known
     near = [_near(run, outlooks) for run in outlooks.nearest]
     blocks: list[Block] = [
         _table(deciding(outlooks), outlooks),
-        Group([Sentences([first], "strong"), Sentences(others)]),
+        Group([Sentences(said[:1], "strong"), Sentences(said[1:])]),
         Group([Sentences([*notes(outlooks), "Nearest recorded runs:"]), Sentences(near, is_list=True)]),
     ]
     title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}"

@@ -174,10 +174,10 @@ def test_readme_begins_with_recorded_times() -> None:
     paragraph = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
     run = stages(ROOT / "results/reference/h100-80gb-hbm3/logistic")
     told = ["torch-eager", "torch-graph", "naive", "persistent-cluster"]
-    recorded = [float(f"{host_us(named(run, name)):.3g}") for name in told]
+    us = [host_us(named(run, name)) for name in told]
     found = lead(named(run, "persistent-cluster"), run)
     assert found is not None
-    recorded.append(float(f"{found[0]:.3g}"))
+    recorded = [float(f"{number:.3g}") for number in (*us, us[2] / us[3], found[0])]
     assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph.partition(" Each")[0])] == recorded
 
 

@@ -27,7 +27,7 @@ def test_a_new_column_is_one_entry_of_one_list(
     shown = run_screen(RUN)
     text = screen(lambda console: write_terminal(shown, console), 80)
     assert any(line.endswith(" tries") for line in text.splitlines())
-    assert "| `naive` |  | 85.5 | - | 0.63x | passed | 5 t |" in report(RUN, [])
+    assert "| `naive` |  | 85.5 | - | 0.63x, within noise | passed | 5 t |" in report(RUN, [])
     grid = all_columns(RUN)
     assert (grid.header[-1], grid.lines[0][-1]) == ("Tries", "5 t")
     write(shown, "csv")

@@ -172,10 +172,10 @@ class Worker:
         checks: list[TorchCheck] = []
         ratio, same_bits = None, False
         if self._job.is_judged:
-            compared: Trainer | None = trainer
-            if has_own := needs_own_trainer(model, rung.step):
-                compared = new_trainer(model, rung.step) if self._job.round == 1 else None
-            if compared is not None and has_own:
+            has_own = needs_own_trainer(model, rung.step)
+            compared = None if has_own else trainer
+            if has_own and self._job.round == 1:
+                compared = new_trainer(model, rung.step)
                 compared.run(BEGINNING)
             draws = model.is_random and (trainer.is_captured or rung.step.compiler.arguments is not None)
             probe = new_probe(model, rung.step) if draws else None

@@ -27,7 +27,7 @@ from reports.facts.run_table import heading, title_of
 from reports.facts.time_breakdown import PARTS, Change, changes, profiled
 from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
-from reports.markdown.own_models import OwnModel, own_models
+from reports.markdown.own_models import OwnModel, origins, own_models
 from reports.markdown.tables import code, table
 from reports.report_error import ReportError
 
@@ -310,10 +310,11 @@ def rendered(template: Path, runs: Mapping[str, ChapterRun], models: Mapping[str
     main = runs.get(MAIN)
     if main is None:
         raise ReportError(f"{template}: there is no recorded run {MAIN}; record it with `make record`")
+    recorded = origins((name, model.results) for name, model in (models or {}).items())
     given = {name: getattr(main, name) for name in dir(main) if not name.startswith("_")}
     try:
         text = environment.get_template(template.name).render(
-            given, run=runs, models=models or {}, holds=_holds, diff=diff, abs=abs
+            given, run=runs, models=models or {}, models_recorded=recorded, holds=_holds, diff=diff, abs=abs
         )
     except (TemplateError, LookupError, TypeError) as error:
         raise ReportError(f"{template}: {error}; correct the template, or record that run again") from error

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ladder.records.torch_run import FILE, TorchResults, load
 from reports.facts import numbers
+from reports.facts.grouped import grouped
 from reports.facts.torch_rows import FUSED, TorchRow, origin, torch_rows, torch_verdict
 from reports.markdown.tables import code, table
 
@@ -29,14 +31,17 @@ def own_models_block(reference: Path, page: Path) -> str:
         return ""
     lines = [_line(folder, results, page) for folder, results in models.values()]
     header = ["Model", *(f"`{name}`" for name in SHOWN), "As exact: over eager", "over fused", "Any precision"]
-    where: dict[str, list[str]] = {}
-    for name, (_, results) in models.items():
-        where.setdefault(origin(results), []).append(code(name))
-    told = "; ".join(
-        f"{numbers.listing(names)}: {place}" if len(where) > 1 else place for place, names in where.items()
-    )
     right = [False] + [True] * (len(header) - 1)
-    return f"{told}. Times are in us per step.\n\n{table(header, lines, right=right)}"
+    recorded = origins((name, results) for name, (_, results) in models.items())
+    return f"{recorded}. Times are in us per step.\n\n{table(header, lines, right=right)}"
+
+
+def origins(models: Iterable[tuple[str, TorchResults]]) -> str:
+    """Where models were recorded, once for those of one origin."""
+    named = grouped((origin(results), code(name)) for name, results in models)
+    if len(named) == 1:
+        return next(iter(named))
+    return "; ".join(f"{numbers.listing(names)}: {place}" for place, names in named.items())
 
 
 def _line(folder: Path, results: TorchResults, page: Path) -> list[str]:
@@ -79,9 +84,9 @@ class OwnModel:
 
     def __init__(self, results: TorchResults, shown: Any) -> None:
         """`shown` makes a number with its text."""
+        self.results = results
         rows = {row.name: row for row in torch_rows(results)}
         timed = {name: row.rung for name, row in rows.items() if row.rung.step_us is not None}
-        self.recorded = origin(results)
         self.us = {name: shown(rung.step_us, numbers.microseconds(rung.step_us)) for name, rung in timed.items()}
         self.first_s = {
             name: shown(rung.first_step_s, numbers.seconds(rung.first_step_s)) for name, rung in timed.items()

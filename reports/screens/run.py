@@ -30,7 +30,7 @@ def run_screen(results: Results) -> Screen:
     missing = Sentences([skipped_in_words(skipped, len(results.stages))] if skipped else [])
     warnings = [Sentences(run.loud, "alarm", is_list=True), missing, _broken(run)]
     facts = {"problem": results.problem, "stages": row_facts(results, run.rows), "notices": run.notices}
-    blocks = [Group(list(_table(results, shown)))] * bool(shown)
+    blocks = [Group(list(_table(results, shown)))] if shown else []
     return Screen(heading(results, explained=True), "", blocks, facts, "stages", warnings)
 
 

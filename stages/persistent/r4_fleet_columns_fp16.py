@@ -3,18 +3,18 @@
 Why: in float32's class a network with three hidden layers of 128 needs eight multiprocessors, since each factor is the
 sum of two float16. An H200 holds fifteen such clusters: sixty-four networks take five turns.
 
-Change: launch. The kernel of `cluster-fp16`, for each network in a cluster of four multiprocessors, or of eight if four
-do not hold it. Thirty clusters of four are on the chip at once, so that sixty-four networks take three turns. For
-networks with hidden layers only.
+Change: launch. The kernel of `cluster-fp16` trains each network in a cluster of four multiprocessors, or of eight if
+four do not hold it. The chip holds thirty clusters of four at once, so that sixty-four networks take three turns. The
+rung takes networks with hidden layers only.
 
-Expect: a step of one turn takes longer than fleet-columns' 8.4 us, as each multiprocessor has twice the units, and
-shorter, as factors and messages are half as long: 9 us. On an H200 sixty-four of 784-128-128-128-10 in batches of 32
-take 27 us instead of 41.8, thirty 9 instead of 17.5.
+Expect: each multiprocessor has twice the units, but factors and messages are half as long. So a turn takes 9 us a step
+where fleet-columns takes 8.4. On an H200 sixty-four of 784-128-128-128-10 in batches of 32 take 27 us instead of 41.8,
+and thirty take 9 instead of 17.5.
 
 Predict: on H200: 64 of 784-128x3-10, batch 32: 24 to 30 us; 30 of 784-128x3-10, batch 32: 8 to 10 us.
 
-Found: sixty-four of 784-128-128-128-10 take 25.9 us on an H200 where fleet-columns takes 42.0, as expected. Its GPU
-tests pass; it has not been timed with every check.
+Found: sixty-four of 784-128-128-128-10 take 25.9 us on an H200 where fleet-columns takes 42.0, as expected. The
+GPU tests pass, but a run with every check has not timed it, and nothing has timed thirty.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ Predict: on H100: 784-4096x3-10, batch 32: 160 to 180 us.
 Found: in a trial on an H100, 213 to 215 us where last-layer takes 217: a quarter more than expected. Then one team took
 the gradient of the inputs, the other the update: 210 us on an H200. With turns 187; since warpgroups multiply backward
 (wgmma, sm_90) 166 to 169, with every check 168 (docs/notebook/streamed.md). Three layers of 2,048: 83.3, of 8,192: 538.
-In batches of 64, 784-2048x4-10 takes 178 to 181 us on an H200, exact-u8 201 in the same sitting: a third more than
-expected. Only four slots fit into shared memory backward there, of which two teams hold two.
+In batches of 64, 784-2048x4-10 takes 178 to 181 us on an H200, at least 27 % more than expected; exact-u8 takes 201 in
+the same sitting. Inferred: only four slots fit into shared memory backward, and two teams hold two of them.
 """
 
 from __future__ import annotations

@@ -178,6 +178,17 @@ def test_a_change_costs_what_leaving_it_out_costs_and_noise_is_marked() -> None:
     assert [change.is_noise for change in verdict.changes if change.name == "fused-optimizer"] == [True]
 
 
+def test_a_change_that_the_recipe_was_not_timed_without_costs_what_it_does_in_the_fastest_rung() -> None:
+    run = with_rung(RUN, "compiled-graph-without-fused-optimizer", processes=[a_process(101.0, 12.0)] * 2)
+    verdict = torch_verdict(run)
+    assert verdict is not None
+    assert verdict.chosen.name == "compiled-graph-without-fused-optimizer"
+    of_graph = next(change for change in verdict.changes if change.name == "step-graph")
+    steps = 3000 * STEPS_PER_EPOCH
+    assert of_graph.whole == "compiled-graph"
+    assert of_graph.costs == pytest.approx((20.0 + steps * 653.25e-6) / (12.0 + steps * 100.5e-6))
+
+
 def test_a_run_without_times_has_no_verdict() -> None:
     assert torch_verdict(a_torch_run(rungs=[])) is None
     assert torch_verdict(without_rungs(RUN, "eager")) is not None

@@ -10,6 +10,7 @@ from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics, mean_of
 from stages.engine.recipe import Recipe
+from stages.engine.validation import images_of_a_pass
 from stages.engine.workspace import (
     Array,
     Device,
@@ -83,7 +84,7 @@ class Forward:
 
 
 class Evaluation:
-    """A forward pass of a trainer's parameters over images of one batch size, by the parts of its training."""
+    """Forward passes of a trainer's parameters, each over as many images, by the parts of its training."""
 
     def __init__(self, recipe: Recipe, problem: Problem, split: Split, training: Setup) -> None:
         setup = set_up(recipe, problem, split, training.device, training.tensors.parameters)
@@ -143,14 +144,23 @@ class RecipeTrainer:
         return self._last
 
     def prepare_validation(self, test: Split) -> None:
-        """Prepare one evaluation for the full batches of the test images and one for the rest."""
-        problem = self._setup.problem
-        whole = problem.steps(len(test.images)) * problem.batch_size
+        """Prepare one evaluation for the full passes over the test images and one for the rest."""
+        images, batch = len(test.images), self._setup.problem.batch_size
+        size = images_of_a_pass(images, batch, on_gpu=self.device == "gpu")
+        if not self._fits(size):
+            size = min(images, batch)
+        whole = images - images % max(size, 1)
         rest = Split(test.images[whole:], test.labels[whole:])
         for part in (test.first(whole), rest):
-            if size := min(len(part.images), problem.batch_size):
-                own = replace(problem, batch_size=size)
+            if part_size := min(len(part.images), size):
+                own = replace(self._setup.problem, batch_size=part_size)
                 self._evaluations.append(Evaluation(self._recipe, own, part, self._setup))
+
+    def _fits(self, batch_size: int) -> bool:
+        """Whether the parts of a forward pass take so many images at once."""
+        own = replace(self._setup.problem, batch_size=max(batch_size, 1))
+        parts = (self._recipe.gemm, self._recipe.epilogue, self._recipe.head.for_validation())
+        return not any(part.misfit(own, 1) for part in parts)
 
     def validate(self) -> EpochMetrics:
         """Loss and accuracy on the test images."""

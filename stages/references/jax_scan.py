@@ -37,6 +37,7 @@ from common.run_choices import shared_choice
 from common.trainer import EpochMetrics
 from common.turn import await_turn
 from stages.engine.stage import Stage
+from stages.engine.validation import images_of_a_pass
 from stages.references.choices import choose
 from stages.references.jax_threads import use_fastest_threads
 
@@ -176,17 +177,19 @@ class JaxScanTrainer:
         self._jax.block_until_ready(self._layers)
 
     def prepare_validation(self, test: Split) -> None:
-        """Upload the test images; compile one pass over full batches and one over the rest."""
-        jax, problem, self._test_images = self._jax, self._problem, len(test.images)
-        whole = problem.steps(len(test.images)) * problem.batch_size
+        """Upload the test images; compile the full passes over them, and one over the rest."""
+        jax, problem, images = self._jax, self._problem, len(test.images)
+        self._test_images = images
+        full = images_of_a_pass(images, problem.batch_size, on_gpu=self.device == "gpu")
+        rest = images % max(full, 1)
         evaluate = jax.jit(_evaluation(problem, self._product))
-        for rows, size in ((slice(whole), problem.batch_size), (slice(whole, None), len(test.images) - whole)):
+        for rows, size in ((slice(images - rest), full), (slice(images - rest, None), rest)):
             part = Split(test.images[rows], test.labels[rows])
             if len(part.images):
-                images = self._uploaded(part.pixels().reshape(-1, size, problem.inputs))
+                pixels = self._uploaded(part.pixels().reshape(-1, size, problem.inputs))
                 labels = jax.device_put(part.labels.astype(np.int32).reshape(-1, size))
-                compiled = evaluate.lower(self._layers, images, labels).compile(self._options)
-                self._evaluations.append((compiled, images, labels))
+                compiled = evaluate.lower(self._layers, pixels, labels).compile(self._options)
+                self._evaluations.append((compiled, pixels, labels))
 
     def validate(self) -> EpochMetrics:
         """Loss and accuracy on the test images."""

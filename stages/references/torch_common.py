@@ -16,6 +16,7 @@ from common.arrays import touched
 from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
+from stages.engine.validation import images_of_a_pass
 
 Tensor = Any
 Batch = tuple[Tensor, Tensor]
@@ -77,9 +78,14 @@ class TorchSetup:
         return torch.from_numpy(split.pixels()), torch.from_numpy(split.labels.astype(np.int64))
 
     def resident_batches(self, dtype: Any = None, split: Split | None = None) -> list[Batch]:
-        """Every batch on the device: images (B, I) in `dtype`, by default float32, and labels (B,)."""
+        """Every batch on the device: images (B, I) in `dtype`, by default float32, and labels (B,).
+
+        Images of a given split, which are validated, come in few batches.
+        """
         images, labels = self.host_tensors(split)
         batch = self.problem.batch_size
+        if split is not None:
+            batch = max(1, images_of_a_pass(len(images), batch, on_gpu=self.on_gpu))
         return [
             # Separate tensors: a slice may be misaligned for a compiled kernel's wide loads.
             (i.to(device=self.device, dtype=dtype, copy=True), la.to(device=self.device, copy=True))

@@ -16,6 +16,7 @@ from common.trainer import Trainer, ValidatingTrainer, wait_of
 from common.vocabulary import Precision
 from ladder.verify.gates import verify_first_update
 from ladder.verify.short_runs import ShortRun
+from stages.engine import validation
 from stages.engine.recipe import Head
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array, Setup
@@ -109,13 +110,53 @@ def assert_validates(trainer: Trainer, problem: Problem, test: Split, rel: float
     trainer.close()
 
 
-@pytest.mark.parametrize("images", [24, 21, 5], ids=["whole-batches", "with-a-rest", "less-than-a-batch"])
+@pytest.mark.parametrize("images", [24, 21, 5], ids=["whole-passes", "with-a-rest", "less-than-a-batch"])
+@pytest.mark.parametrize("most", [8, 9, 2560])
 @pytest.mark.parametrize("hidden", [(), (5, 4)], ids=str)
-def test_validation_is_of_all_test_images(hidden: tuple[int, ...], images: int) -> None:
+def test_validation_is_of_all_test_images(
+    hidden: tuple[int, ...], most: int, images: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "MOST_IMAGES", most)
     problem = Problem(inputs=13, classes=3, hidden=hidden, batch_size=8, learning_rate=0.3)
     train = random_split(24, 13, 3)
     for trainer in (RecipeTrainer(RECIPE, problem, train, HostDevice()), NumpyTrainer(problem, train)):
         assert_validates(trainer, problem, random_split(images, 13, 3, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("images", "batch", "on_gpu", "size"),
+    [
+        (10_000, 64, True, 2500),
+        (10_000, 64, False, 64),
+        (2561, 64, True, 1281),
+        (30, 64, True, 30),
+        (0, 64, True, 0),
+        (10_000, 8192, True, 8192),
+    ],
+)
+def test_a_gpu_validates_in_few_passes_of_about_one_size(images: int, batch: int, on_gpu: bool, size: int) -> None:
+    assert validation.images_of_a_pass(images, batch, on_gpu=on_gpu) == size
+
+
+class SmallGemm(NumpyGemm):
+    """Products of at most as many images as a batch has."""
+
+    asked: ClassVar[list[int]] = []
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.asked.append(setup.problem.batch_size)
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
+        return "too many images" if problem.batch_size > 8 else ""
+
+
+def test_parts_that_take_no_more_validate_in_batches_of_the_training() -> None:
+    problem = Problem(inputs=13, classes=3, hidden=(5,), batch_size=8, learning_rate=0.3)
+    trainer = RecipeTrainer(replace(RECIPE, gemm=SmallGemm), problem, random_split(24, 13, 3), HostDevice())
+    assert_validates(trainer, problem, random_split(21, 13, 3, seed=1))
+    assert SmallGemm.asked == [8, 8, 5]
 
 
 def test_training_is_the_same_bit_for_bit_with_validation() -> None:

@@ -214,6 +214,8 @@ def extras_for(target: str, *, torch: bool, jax: bool, dev: bool, installed: fro
     else:
         if torch and not installed & {"torch-cuda12", "torch-cuda13"}:
             extras.add("torch-cpu")
+        if torch and dev:
+            extras.add("loops")
         if jax and not installed & {"jax-cuda12", "jax-cuda13"}:
             extras.add("jax-cpu")
         if dev and not installed & {"cuda12", "cuda13"}:

@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIBRARIES = (
     "numpy", "cupy-cuda12x", "cupy-cuda13x", "cuda-bindings", "cuda-core", "cuda-toolkit", "nvmath-python",
     "cupti-python", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "torch", "triton",
-    "nvidia-cutlass-dsl", "jax", "numba", "scipy",
+    "nvidia-cutlass-dsl", "jax", "numba", "scipy", "accelerate", "lightning",
 )  # fmt: skip
 CPUINFO = Path("/proc/cpuinfo")
 UNKNOWN = "unknown"

@@ -102,6 +102,9 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
     if not asked.model.is_file():
         raise UsageError(f"{asked.model}: {'not a file' if asked.model.exists() else 'no such file'}; name a .py file")
     rungs = chosen(earlier.settings.stages if earlier else asked.stages, on_gpu=on_gpu)
+    if asked.write is not None and all(rung.group == "instead" for rung in rungs):
+        names = ", ".join(rung.name for rung in rungs)
+        raise UsageError(f"--write {asked.write}: {names} has no script; add a rung of ours, such as --stages resident")
     if asked.out is not None and has_record(asked.out):
         raise UsageError(
             f"{asked.out}: holds a torch.json; continue it with --resume {asked.out}, or name another --out"

@@ -9,6 +9,8 @@ from common.errors import UsageError
 from stages.torch import (
     r1_eager,
     r2_no_item,
+    r3_accelerate,
+    r3_lightning,
     r3_resident,
     r3_workers,
     r4_foreach_optimizer,
@@ -33,7 +35,8 @@ from stages.torch.training_step import WITHOUT, Rung
 MODULES = (
     r1_eager, r2_no_item, r3_workers, r3_resident, r4_foreach_optimizer, r4_fused_optimizer, r5_one_thread, r5_tf32,
     r5_amp_bf16, r5_compile, r6_reduce_overhead, r5_step_graph, r6_steps_graph, r6_compiled_graph, r7_channels_last,
-    r7_graph_tf32, r7_graph_bf16, r5_graphed_callables, r7_compile_optimizer, r7_max_autotune,
+    r7_graph_tf32, r7_graph_bf16, r5_graphed_callables, r7_compile_optimizer, r7_max_autotune, r3_accelerate,
+    r3_lightning,
 )  # fmt: skip
 RUNGS: dict[str, Rung] = {module.RUNG.name: module.RUNG for module in MODULES}
 DOCS: dict[str, str] = {module.RUNG.name: module.__doc__ or "" for module in MODULES}
@@ -42,12 +45,13 @@ DOCS: dict[str, str] = {module.RUNG.name: module.__doc__ or "" for module in MOD
 def chosen(names: Sequence[str], *, on_gpu: bool) -> list[Rung]:
     """The rungs of these names that this kind of device can climb, in their order; `all` are those climbed by default.
 
-    A range, `resident..step-graph`, is the way from one rung to another. Raises UsageError for a name that is none.
+    A range, `resident..step-graph`, is the way from one rung to another. Raises UsageError for a name that is none, and
+    for a rung whose package is not installed.
     """
     wanted: set[str] = set()
     for name in names:
         if name == "all":
-            wanted |= {rung.name for rung in RUNGS.values() if rung.is_default}
+            wanted |= {rung.name for rung in RUNGS.values() if rung.is_default and rung.is_installed}
         elif ".." in name:
             first, _, last = name.partition("..")
             way = [rung.name for rung in _known(last).way]
@@ -91,4 +95,7 @@ def _known(name: str) -> Rung:
         near = difflib.get_close_matches(name, RUNGS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(RUNGS)}"
         raise UsageError(f"--stages {name}: there is no such rung for a model of your own; {hint}")
+    if not RUNGS[name].is_installed:
+        package = RUNGS[name].package
+        raise UsageError(f"--stages {name}: needs {package}, which is not installed; `pip install {package}` adds it")
     return RUNGS[name]

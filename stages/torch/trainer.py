@@ -79,6 +79,7 @@ class Trainer:
         if choices.layout == "channels_last":
             self.model = self.model.to(memory_format=torch.channels_last)
         self.call: Any = self.model
+        self.prepared: Callable[[Any], Any] = lambda scheduler: scheduler  # what the loop of others makes of it
         self._enter()
         self.counters = torch.zeros(2, dtype=torch.int64, device=self.device)  # row of the order, step of the schedule
         self._written = user.optimizer(list(self.model.parameters()))
@@ -246,11 +247,11 @@ class Trainer:
                 self.counters[0].zero_()
             if self.position % self.schedule.steps == 0:
                 self.counters[1].zero_()
-        elif self._scheduler is not None:
+        elif self.scheduler is not None:
             if self.position % self.schedule.steps == 0:  # the scheduler may refuse to go on
                 self._restart_scheduler(0)
             else:
-                self._scheduler.step()
+                self.scheduler.step()
 
     # Checkpoints
 
@@ -384,7 +385,7 @@ class Trainer:
         """Give a captured optimizer views of the schedule's row; build the user's scheduler for any other."""
         import torch
 
-        self._scheduler: Any = None
+        self.scheduler: Any = None
         if not self.is_captured:
             self._restart_scheduler(0)
             return
@@ -412,9 +413,10 @@ class Trainer:
                 group[name] = value
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # steps without the optimizer's
-            self._scheduler = self.user.scheduler(self.optimizer)
+            self.scheduler = self.user.scheduler(self.optimizer)
             for _ in range(position):
-                self._scheduler.step()
+                self.scheduler.step()
+        self.scheduler = self.prepared(self.scheduler)
 
     def _go_to(self, position: int, seed: int) -> None:
         import torch

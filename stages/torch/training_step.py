@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class TrainingStep:
     layout: Literal["contiguous", "channels_last"]
     launch: type[Launch]
     threads: int = 0  # of the CPU; 0: PyTorch's choice
-    around: Callable[[Trainer], None] | None = None  # replaces the model's call, for what others recommend
+    around: Callable[[Trainer], None] | None = None  # replaces the model's call or the loop, by what others recommend
 
     def differences(self, other: TrainingStep) -> list[str]:
         """The names of the fields that differ."""
@@ -138,6 +139,12 @@ class Rung:
     place: Place = "anywhere"
     is_default: bool = True  # climbed unless rungs are asked for by name
     only: Callable[[Any], str | None] = lambda model: None  # noqa: ARG005  # why a model cannot use what it changes
+    package: str = ""  # that it imports beside PyTorch
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its package can be imported; where not, it is not climbed by default."""
+        return not self.package or find_spec(self.package) is not None
 
     @property
     def launches(self) -> Literal["host", "graph"]:
@@ -153,13 +160,14 @@ class Rung:
         place: Place | None = None,
         is_default: bool = True,
         only: Callable[[Any], str | None] | None = None,
+        package: str = "",
         **change: Any,
     ) -> Rung:
         """The rung above this one, with exactly one choice changed."""
         step = replace(self.step, **change)
         assert len(self.step.differences(step)) == 1, f"{name}: a rung changes one choice of its parent"
         useful = {"only": only} if only else {}
-        return Rung(name, words, step, self, group, place or self.place, is_default, **useful)
+        return Rung(name, words, step, self, group, place or self.place, is_default, **useful, package=package)
 
     @property
     def changed(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +41,7 @@ class UserModel:
     """The tensors and numbers that the file's own module holds, by name."""
 
 
-class _Rows:
+class Rows:
     """The batches of a DataLoader: rows of the order from one of them on, without end."""
 
     def __init__(self, order: Any, row: int) -> None:
@@ -66,13 +66,17 @@ class Data:
 
     def loader(self, row: int, **options: Any) -> Iterator[Batch]:
         """Batches by a DataLoader from this row of the order on."""
+        return iter(self.data_loader(Rows(self.order, row), **options))
+
+    def data_loader(self, rows: Iterable[list[int]], **options: Any) -> Any:
+        """A DataLoader whose batches have these rows."""
         from torch.utils.data import DataLoader
 
         if self.device.type != "cuda":
             options = {name: value for name, value in options.items() if name != "pin_memory"}
         if options.get("num_workers"):
             options["multiprocessing_context"] = "fork"  # the user's Dataset need not be picklable
-        return iter(DataLoader(self.dataset, batch_sampler=_Rows(self.order, row), **options))
+        return DataLoader(self.dataset, batch_sampler=rows, **options)
 
     def as_given(self, batch: Batch) -> Batch:
         """A loader's batch in the nests that `data()` returned: a DataLoader makes lists of tuples."""

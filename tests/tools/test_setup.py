@@ -183,7 +183,7 @@ def test_another_python_makes_the_venv_anew(machine: Machine, monkeypatch: pytes
 
 def test_every_extra_that_set_up_may_ask_for_is_in_pyproject() -> None:
     _, optional = setup.dependency_tables(ROOT / "pyproject.toml")
-    asked = {"dev", "compile", "site", "cluster", "torch-cpu", "jax-cpu"}
+    asked = {"dev", "compile", "site", "cluster", "torch-cpu", "jax-cpu", "loops"}
     asked |= {extra for left, right in setup.CONFLICTS for extra in left | right}
     # Which only some readers need, and which PyTorch brings.
     assert asked == set(optional) - {"notebook", "cute", "triton"}

@@ -184,9 +184,9 @@ class OncePerEpoch(Trainer):
     """The scheduler steps once an epoch."""
 
     def advance(self, steps: int = 1) -> None:
-        scheduler, self._scheduler = self._scheduler, None
+        scheduler, self.scheduler = self.scheduler, None
         super().advance(steps)
-        self._scheduler = scheduler
+        self.scheduler = scheduler
         if self.position % 13 == 0 and scheduler is not None:
             scheduler.step()
 

@@ -22,7 +22,7 @@ from tests.examples.test_torch_examples import NAMES, few_rows
 from tests.ladder.torch_model import scripts
 
 ON_CPU = [name for name, rung in RUNGS.items() if rung.place != "gpu"]
-UNCOMPILED = [name for name in ON_CPU if RUNGS[name].step.compiler.arguments is None]
+UNCOMPILED = [name for name in ON_CPU if RUNGS[name].step.compiler.arguments is None and not RUNGS[name].step.around]
 GRAPHS = [
     "step-graph",
     "step-graph-without-resident",

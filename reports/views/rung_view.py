@@ -11,7 +11,7 @@ from reports.facts import numbers
 from reports.facts.ablations import overlap
 from reports.facts.baselines import Lead, lead, ratio, sm_mhz, step_cycles
 from reports.facts.bottleneck import advice_on
-from reports.facts.found import found_of, told_now
+from reports.facts.findings import found_of
 from reports.facts.kernel_bottleneck import Advice
 from reports.facts.launch_regimes import HEADINGS, change_in_full, change_in_words, regime
 from reports.facts.predictions import outcome
@@ -99,8 +99,8 @@ class RungView:
 
     @property
     def found(self) -> str:
-        """What the author found, with numbers from the recorded runs; empty without it."""
-        return found_of(self.stage, told_now=told_now())
+        """What the author found; empty without it."""
+        return found_of(self.stage)
 
     @property
     def moved(self) -> str:

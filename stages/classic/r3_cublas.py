@@ -12,12 +12,10 @@ launches, and the step gets two to four times faster.
 Predict: on H200: 784-10, batch 128: 1 to 1.1 x of async; 784-256-10 and 784-1024-10, batch 128: 2 to 4 x of async;
 784-128x3-10, batch 32: 2 to 4 x of async.
 
-Found: recorded on an H200, beside `async`: {784-10} us for 784-10 ({to async 784-10}), {784-256-10} for 784-256-10 ({to
-async 784-256-10}) and {784-128x3-10} for 784-128x3-10 in batches of 32 ({to async 784-128x3-10}); with hidden layers
-half or less was expected. In 784-10 the first product takes 6 us instead of 28. But a call into cuBLASLt costs the host
-9 us, a launch of an own kernel 4 to 5, so the host becomes the bottleneck again. `cuda-graph` removes the launches, and
-then the faster products count. Where the host decides, differences between processes and recordings are as large as
-these (docs/recordings.md).
+Found: the products become several times as fast on the GPU, but a call into cuBLASLt costs the host about two launches
+of a hand-written kernel, so the host becomes the bottleneck again. No recorded step is faster beyond noise, not even
+with hidden layers, where two to four times were predicted. The faster products count once `cuda-graph` removes the
+launches.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ Expect: a product's sum takes four cycles an addition, a million of them forward
 
 Predict: on CPU: 784-10, batch 128: 2000 us.
 
-Found: recorded on two cores of an AMD EPYC: {784-10} us for 784-10.
+Found: it is a third faster than predicted: an addition in a chain takes less than the four cycles that were assumed;
+why is not explained. Products are nearly all of a step, at a few per cent of the rate that NumPy's product reaches on
+one core.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ images are in the second-level cache: on two cores 0.45 of the time in a row for
 
 Predict: on CPU with 2 cores: 7 of 784-10, batch 128: 2.2 x of cpu-bytes.
 
-Found: not recorded yet.
+Found: it is not recorded yet, so its prediction is open.
 """
 
 from __future__ import annotations

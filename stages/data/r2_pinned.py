@@ -11,10 +11,9 @@ than with resident images, since copy and kernels run one after the other.
 
 Predict: on H200: 784-10, batch 128: 50 us.
 
-Found: recorded on an H200 (study `data-path`): 176 us instead of 218 for 784-256-10 with batches of 128, 163 instead of
-237 for 784-4096-10; 241 instead of 883 with batches of 2,048 and a hidden layer of 256, 912 instead of 1,349 with one
-of 4,096. A batch of 128 takes the device 10 us, one of 2,048 takes 124, and the latter adds about that much to resident
-images' 119 and 787 us.
+Found: the host's copy goes, which gains most where it was longest: with batches of 2,048 and 256 hidden units a step is
+more than three times as fast, and with batches of 128 no gain exceeds noise (study `data-path`). Now the device's copy
+stands in line with the kernels, so that a large batch takes its whole time longer than with resident images.
 """
 
 from __future__ import annotations

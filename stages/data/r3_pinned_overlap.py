@@ -12,11 +12,9 @@ less than half of a copy runs beside one.
 
 Predict: on H200: 784-10, batch 128: 3 to 5 us more than pinned.
 
-Found: 4 us slower for softmax regression in a trial, as expected, but 0.4 % of the copy is hidden, not half: the copy
-is enqueued first and takes 9.9 us, before the host has launched the step's first kernel. Recorded on an H200 (study
-`data-path`): with batches of 2,048, 787 us instead of 912 for 784-4096-10, where 89 % of the copies are hidden, and 130
-instead of 241 for 784-256-10. There at least 73 % must be hidden: kernels take 99 us, copies 119, a step 130. With
-batches of 128 it takes 133 us instead of 176 for 784-256-10 and 122 instead of 163 for 784-4096-10, within noise.
+Found: a copy hides behind kernels that run already. Most of it does behind a wide layer's in batches of 2,048, where a
+step takes as long as with resident images (study `data-path`). In small batches hardly any does, and the gain is noise:
+the copy is enqueued first, and ends before the host has launched the step's first kernel.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ all layers. It takes the gradients of its share, then by NCCL their mean over al
 Expect: `jax-scan` takes 265 us for 784-256-10 in batches of 8,192 on an H100, so half of it and 20 for NCCL: 150. In
 batches of 128 NCCL alone takes as long as half a step, so it loses.
 
-Found: recorded on two H200s at f86008a, 784-256-10 takes 175 us at 8,192 images, in runs of 700 steps: 1.17 times the
-estimate.
+Found: at 8,192 images it takes a sixth longer than expected; why is not explained. At 32,768 it is the fastest of the
+references, and ahead of `ddp-peer` (study `two-gpus`). `ddp-halves` stays several times as fast.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ epoch.
 
 Predict: on H200: 784-256-10, batch 8192: 34 us.
 
-Found: on two H100s 784-256-10 takes 35.1 us at 8,192 images, 3 % above the prediction; large-batch takes 45.5 on
-one. At 4,096 it takes 25.8 for 28.3, at 65,536 158 for 270: 1.72x. All checks passed. An earlier record has 45.2:
-rank 0 began while the other read its parameters (docs/notebook/devices.md).
+Found: as predicted at 8,192 images: the exchange costs what the limits promised. A second GPU gains the more, the
+larger the batch: next to nothing at 4,096 images, and half as much again at 32,768 (study `two-gpus`). Each kernel has
+a share of its time that half of a batch does not halve.
 """
 
 from __future__ import annotations

@@ -15,11 +15,9 @@ Expect: 3.4 us for 1 MB inside a running kernel on two H100s, 14 us less than NC
 
 Predict: on H200: 784-256-10, batch 8192: 120 to 140 us.
 
-Found: in a trial on two H200s, 784-256-10 takes 160 us (159.7-161.1) at 8,192 images instead of 245: 1.53x, and 13 us
-less than with NCCL. The prediction was put in numbers after an earlier trial, and is missed by 20 us, none of them the
-exchange's: a share of 4,096 images alone takes 154, and the kernel 5.5 in a graph. At 65,536 images it is 977 us
-instead of 1,941, 1.99x; in 784-4096x3-10 18.4 ms instead of 35.6. At 1,024 images it gains 1.19x; at 128 it takes 40 us
-for 36. Both GPUs have the same bits. A run with every check found 162 us at 8,192 (docs/notebook/devices.md).
+Found: peer stores take less of a step than NCCL, but the estimate is missed, and not by the exchange: half of a batch
+takes more than half of the whole one's time. A second GPU nearly doubles the speed at 32,768 images (study `two-gpus`).
+`large-batch` on one GPU is faster at every recorded batch (docs/notebook/devices.md).
 """
 
 from __future__ import annotations

@@ -13,10 +13,9 @@ Expect: on two H100s an all-reduce in a graph takes 18 us for the 0.8 MB of 784-
 
 Predict: 784-256-10, batch 8192: 1.6 to 1.7 x of fused-head.
 
-Found: in a trial on two H200s, 784-256-10 takes 173 us (173.4-173.8) at 8,192 images, 71 % of fused-head's time. The
-all-reduce costs 19 of them; a share of 4,096 images alone takes 154, not half of 245. At 65,536 images it is 995 us, 51
-%, and in 784-4096x3-10 18.5 ms, 52 %. In batches of 1,024 it gains 1 %; in batches of 128 it takes 50 us for 36. A run
-with every check found 175 us at 8,192.
+Found: it gains less than predicted: half of a batch takes more than half of the whole one's time, and the all-reduce
+comes on top. At 32,768 images a second GPU nearly doubles the speed (study `two-gpus`). In trials 1,024 images gain
+nothing and 128 lose, and `large-batch` on one GPU is faster throughout.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ branch costs two nodes and the first layer has 98 % of the parameters.
 
 Predict: 784-256-10, batch 8192: 3 us more than ddp-peer.
 
-Found: in a trial on two H200s, 784-4096x3-10 takes 18.31 ms (18.26-18.35) at 8,192 images instead of 18.42: 120 us of
-the 330. In 784-256-10 it takes 183 us for 160: nothing goes on beside the first layer's messages, and 32 blocks take 20
-us longer for them than all multiprocessors. At 65,536 images both take 977.
+Found: in 784-256-10 it loses far more than predicted: nothing is left to run beside the first layer's messages, and its
+few blocks take longer for them than all multiprocessors. Only large batches hide that (study `two-gpus`). In a trial
+784-4096x3-10 gained a third of what was expected, less than one per cent of a step.
 """
 
 from __future__ import annotations

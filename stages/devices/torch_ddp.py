@@ -9,10 +9,9 @@ backward pass are compiled, not the update: an all-reduce stands between them. T
 Expect: it gains nothing where a step takes less than the 300 us in which its host launches one, as in 784-256-10 in
 batches of 8,192, and 1.8x at 65,536 images.
 
-Found: in a trial on two H200s, 784-256-10 takes 1.20 ms (1.18-1.58) at 8,192 images and 1.71 (1.46-2.46) at 65,536:
-eight times the images take 1.4 times as long, so launches from the host bound the first. ddp-peer is 7.5 and 1.75 times
-as fast. With mixed precision, 784-4096x3-10 takes 2.70 ms (2.60-2.87) at 8,192 images, where ddp-overlap takes 18.3 in
-float32.
+Found: as expected, the host's launches bind it: a step of 32,768 images takes hardly longer than one of 4,096 (study
+`two-gpus`). So a graph is worth more than a second GPU. Where products are long, mixed precision counts instead: in a
+trial of 784-4096x3-10 it made DDP several times as fast as our float32 rungs.
 """
 
 from __future__ import annotations

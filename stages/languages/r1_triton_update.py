@@ -12,10 +12,9 @@ for few products: 1 us more.
 
 Predict: on H100: 784-10, batch 128: 1 x of fused-bias; 784-256-10, batch 128: 0.9 x of fused-bias.
 
-Found: recorded on an H100: 8.80 us instead of `fused-bias`'s 9.24 for 784-10, 21.7 instead of 23.2 for 784-256-10. The
-`dot` was judged too badly: with tiles of 32 x 64 it executes a quarter fewer instructions than our 32 x 32. Sums of
-broadcast products were faster still, and refused by the gates: Triton had made TF32 of them (docs/languages.md). On an
-H200 7.66 instead of 8.11 and 21.2 instead of 22.5.
+Found: it is a little faster than its twin in both networks. The `dot` was judged too badly: larger tiles load each
+factor less often, and execute a quarter fewer instructions than ours. Sums of broadcast products were faster still, and
+the checks refused them: Triton had made TF32 of them (docs/languages.md).
 """
 
 from __future__ import annotations

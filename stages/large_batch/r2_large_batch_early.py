@@ -16,10 +16,10 @@ Expect: on an H100 784-256-10 at 512 images 11 to 12 us instead of 15.8, and 784
 
 Predict: on H100: 784-256-10, batch 512: 11 to 12 us; 784-128x3-10, batch 256: 14 to 16 us.
 
-Found: in verified runs of one process on an H100, 15.0 us at 512 images and 15.1 in 784-128x3-10 at 256. So one
-estimate is missed by 25 % and the other is hit; on an H200 large-batch took 15.9 and 20.7 in trials. A start takes 0.8
-us instead of 1.4, and reading images no time of its own. The rest is loads, products and stores, of which none
-dominates (docs/notebook/large-batch.md).
+Found: a start takes little more than half of its time, and reading images none of its own, as expected. The rest is
+loads, products and stores, of which none dominates, so that 784-256-10 misses its estimate at 512 images and gains
+little there; 784-128x3-10 meets its own at 256. At 2,048 the images no longer fit in shared memory
+(docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

@@ -10,12 +10,9 @@ an H100: 5 us for the product, 10 to 12 for the layers, 6 and 4 for the weight g
 
 Predict: on H200: 784-256-10, batch 8192: 25 us; 784-256-10, batch 2048: 16 us; 784-256-10, batch 512: 12 us.
 
-Found: in a trial on an H200, 28.2 us at 8,192, 17.0 at 2,048 and 13.0 at 512, which is 13, 7 and 9 % above the
-estimates. At 512 the four kernels take 3.6, 3.3, 3.4 and 2.5 us, all of the step, and a step of 128 images still took
-11.9. So latency bounds them, not arithmetic or bytes. Of four nodes with a block on every multiprocessor 5.6 us are the
-time between kernels; large-batch-early-fp16 has less. Verified runs of one process took 28.6, 16.0 and 12.7 us.
-784-128x3-10 at 8,192 took 34.8 us in such a run, and 35.4 in a trial on an H100, 18 % above the estimate, where
-`streamed-bf16` took 152. At 256 images a trial took 16.2 us (docs/notebook/large-batch.md).
+Found: one half instead of two gains what bytes and arithmetic cost: half as fast again at 8,192 images, about an eighth
+at 512 (study `batch-size`). There latency binds, and much of a step is the time between kernels. Estimates are met up
+to 2,048, and missed by an eighth at 8,192.
 """
 
 from __future__ import annotations

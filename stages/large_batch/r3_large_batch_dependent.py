@@ -14,12 +14,9 @@ both kernels gained 0.7 us at 512 and 0.8 at 2,048 and 8,192.
 Predict: on H200: 784-256-10, batch 8192: 0.5 to 1 us less than large-batch-fp16; 784-256-10, batch 2048: 0.5 to 1 us
 less than large-batch-fp16; 784-256-10, batch 512: 0.5 to 1 us less than large-batch-fp16.
 
-Found: in a trial on an H200, 27.2 us instead of 28.2 at 8,192, 16.0 instead of 17.0 at 2,048 and 12.3 instead of 13.0
-at 512, with the same bits. Recorded on an H200 at f86008a nothing is left of it: 27.8 instead of 28.0, 16.1 instead of
-16.0 and 13.1 instead of 12.8. Two halves a number gained 0.7 to 1.3 us. Another way to hide a launch was slower by 1.1
-to 1.8: the last layer's update on a branch beside the weight gradient. On an H100, trials lost at 8,192 images: 30.3 us
-instead of 29.9, and in 784-128x3-10 38.8 instead of 36.5. A verified run of one process took 37.9 instead of 37.7 there
-(docs/notebook/large-batch.md).
+Found: what trials had gained is not left in recorded runs: differences from its parent have either sign, and most are
+noise (study `batch-size`). Only two of four launches are early, since the library's products keep ordinary edges. A
+launch hidden on a branch of the graph cost more than it saved.
 """
 
 from __future__ import annotations

@@ -9,10 +9,9 @@ Expect: on an H100 784-256-10 at 512 images 8 to 9 us: the product 2.2, the head
 
 Predict: on H100: 784-256-10, batch 512: 8 to 9 us; 784-128x3-10, batch 256: 10 to 12 us.
 
-Found: in verified runs of one process on an H100, 11.2 us at 512 images, 24 % above the estimate, where jax-scan-bf16
-took 31.1 in a trial. 11.7 us in 784-128x3-10 at 256, where grid-bf16 took 14.9. On an H200, without the head a step of
-512 would take 9.8 of 10.9, without product or update 8.4: each takes 1.1 to 2.5, of which 0.8 is a start. At 128 images
-it takes 8.11 us there and loses to grid-bf16's 5.69 (docs/notebook/large-batch.md).
+Found: 784-256-10 misses its estimate at 512 images by about a fifth: product, head and update each take their share of
+a step, and part of each is its start. 784-128x3-10 meets its estimate at 256, ahead of `grid-bf16`. At 128 images
+784-256-10 is faster by rungs with one launch an epoch (docs/notebook/large-batch.md).
 """
 
 from __future__ import annotations

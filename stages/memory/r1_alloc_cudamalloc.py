@@ -16,10 +16,9 @@ us.
 
 Predict: on H200: 784-10, batch 128: 80 to 90 us.
 
-Found: softmax regression took 66 us in a trial, 15 to 20 more than without, and not 40: the host is so slow that only
-the last kernel is left when the first cudaFree begins. That call waits once a step; the three after it take 1.4 us
-each, as cudaMalloc does. The study `allocators` (docs/studies.md) has networks with a hidden layer: from 512 units on
-cudaFree takes 22 to 35 % of a profiled step, and cudaMalloc 19 to 28 %.
+Found: a small step loses less than predicted: the host is so slow that only the last kernel is left when the first
+cudaFree waits for it. From 512 units on a step takes two to more than four times as long (study `allocators`), and much
+of the added time is the host's in the calls themselves, which take longer for larger tensors.
 """
 
 from __future__ import annotations

@@ -10,10 +10,9 @@ tensor: 47 us for softmax regression, where the host is the bottleneck, and no d
 
 Predict: on H200: 784-10, batch 128: 47 us.
 
-Found: no call to CUDA after preparation, but not cheap: 62 us for softmax regression in one run of a trial, and under
-CUPTI 78.9 us a step, against 78.2 in stream order and 71.6 without allocation. The pool's own code costs about as much
-for a tensor as two calls into the driver. In the study `allocators` (docs/studies.md) no difference from
-`sparse-metrics` exceeds the noise of the host.
+Found: after preparation nothing calls CUDA, but the pool is not free: by a trial its own code costs about as much for a
+tensor as two calls into the driver. So no step is faster than in stream order beyond noise (study `allocators`). A pool
+pays against cudaMalloc, and hardly against cudaMallocAsync.
 """
 
 from __future__ import annotations

@@ -17,13 +17,10 @@ batches of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64
 Predict: on H200: 784-256-10, batch 128: 5 us; 784-1024-10, batch 128: 8.5 us; 784-128x3-10, batch 32: 6 us;
 784-784x4-10, batch 64: 30 us.
 
-Found: recorded on an H200: {784-256-10} us for 784-256-10, {784-1024-10} for 784-1024-10, {784-128x3-10} for
-784-128x3-10, {784-784x4-10} for 784-784x4-10, and {784-10} for 784-10; the first version took 14, 29, 25 and 87 us for
-the first four. Factors in tf32 parts took twice the expected cycles. Copies that began 16 bytes past a sector of memory
-cost up to a fifth of a step. The rows, and waits for partial sums, still exceed the estimate
-(docs/notebook/persistent-grid.md). It loses to `cuda-graph` where weights do not fit on the chip, {784-4096x3-10}
-against {cuda-graph 784-4096x3-10} us for 784-4096x3-10, and with large batches, of 2,048 images in the study
-`batch-size`.
+Found: it makes a step about three to seven times as fast as the graph, and misses every estimate by about a third or
+more: rows of the last layers, and waits for partial sums and for the busiest blocks, take longer than expected
+(docs/notebook/persistent-grid.md). It loses to the graph where weights do not fit on the chip, as in 784-4096x3-10, and
+in batches of thousands.
 """
 
 from __future__ import annotations

@@ -16,10 +16,10 @@ where `vmap` took 55; sixty-four take ten turns, 65 us.
 Predict: on H100: 6 of 784-10, batch 128: 1.2 us; 7 of 784-10, batch 128: 1.3 us; 64 of 784-10, batch 128: 11.5 us;
 7 of 784-128x3-10, batch 32: 6.5 us; 64 of 784-128x3-10, batch 32: 65 us.
 
-Found: on an H100, as expected: six softmax regressions take 1.18 us a step of all, as one does alone; seven 1.33, in
-the same run 8.35 in a row by `persistent-cluster` and 15.2 by `jax-vmap`; sixty-four 11.3. With two clusters on the
-same multiprocessors, each with half of the memory and registers, sixty-four take 9.29 in a trial, 0.145 a network-step.
-Seven of 784-128-128-128-10 take 6.34 us, in a row 43.9, by `jax-vmap` 54.0; sixty-four 62.2.
+Found: as predicted, as many networks as the chip has clusters take hardly longer than one. Sixty-four softmax
+regressions beat the estimate, since two clusters share their multiprocessors; sixty-four of 784-128x3-10 take their
+turns. A cluster still spends most of a step waiting for messages, so from thirty networks on `fleet-columns` is faster
+(study `fleet`).
 """
 
 from __future__ import annotations

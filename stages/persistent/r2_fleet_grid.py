@@ -18,9 +18,9 @@ batches of 32 take 34 us, in a row 94, and 784-384x4-10 62, in a row 185 (docs/n
 Predict: on H100: 7 of 784-784x4-10, batch 64: 320 to 350 us; 7 of 784-1024-10, batch 128: 66 to 80 us; 7 of
 784-1024-10, batch 32: 25 to 31 us; 7 of 784-512x2-10, batch 32: 30 to 38 us; 7 of 784-384x4-10, batch 32: 55 to 68 us.
 
-Found: on an H100, in trials, 339 us, 80.4, 34.3, 40.8 and 70.3, in that order. The last three miss by 3 to 11 %; why
-was not measured. In a row in the same trials 345, 88.7, 53.6, 99.0 and 194. Seven 784-1024-10 in batches of 128 with
-every check take 80.0 us, in a row 94.6, by `jax-vmap` 141; but `cluster-ahead` takes 5.6 us for one, so 39 in a row.
+Found: in trials it gains most where four networks fit at once, over twice the speed of training in a row; where one
+fills the chip, as 784-784x4-10 does, it gains next to nothing. Three estimates are missed by a little; why was not
+measured. Where `cluster-ahead` or `grid-messages` takes the network, training in a row by those is faster.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ Expect: 2.0 to 2.2 us a step for 784-256-10 with batches of 128: a miniature wit
 
 Predict: on H200: 784-256-10, batch 128: 2.1 us.
 
-Found: 2.55 us on an H200 and 2.31 on an H100, above the range; cluster-fp16 takes 4.16. The miniature takes 2.31 if its
-first layer computes for 3,000 cycles, not 1,000. 784-1024-10: 4.12 us on an H200, in the same code
-(docs/notebook/persistent-cluster-hidden.md).
+Found: it is a quarter faster than float32's class, and slower than predicted. The prediction came from a miniature
+whose first layer computed for too short a time; with a longer one it takes about as long as the rung. What is left is
+mostly exchange: with hardly a product left, most of a step remains (docs/notebook/persistent-cluster-hidden.md).
 """
 
 from __future__ import annotations

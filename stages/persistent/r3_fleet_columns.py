@@ -16,10 +16,10 @@ network-step, instead of 9.3. Thirty-one networks, one a cluster, take 1.6. So d
 Predict: on H100: 64 of 784-10, batch 128: 2.1 to 2.7 us; 31 of 784-10, batch 128: 1.4 to 1.8 us; 7 of 784-10,
 batch 128: 1.4 to 1.8 us.
 
-Found: missed by a quarter, on an H200, in a trial: sixty-four softmax regressions take 2.96 us, 0.046 a network-step.
-One takes 2.68, as thirty do, and sixty 2.78. Waiting was underrated: without the forward products a step takes 2.45,
-without the backward ones 2.57. Products of single warps took 4.42 (docs/notebook/fleets.md). For hidden layers nothing
-was predicted: sixty-four of 784-128x3-10 in batches of 32 take 41.3 us, in clusters of sixteen 66.0.
+Found: waiting was underrated, so the predictions are missed: seven softmax regressions take nearly as long as
+sixty-four, and most of a step is messages, softmax, and what starts and ends each phase (docs/notebook/fleets.md). So
+it loses to `fleet-cluster` with seven networks, and wins from thirty on, most with sixty-four softmax regressions
+(study `fleet`).
 """
 
 from __future__ import annotations

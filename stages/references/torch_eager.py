@@ -10,8 +10,9 @@ thirty operators a step while the GPU waits.
 
 Predict: on H200: 784-10, batch 128: 230 us; 784-256-10, batch 128: 460 us.
 
-Found: recorded on an H200: {784-10} us for 784-10 and {784-256-10} for 784-256-10. In 784-10 the GPU runs kernels for
-46 us; the rest is the host. Why the host took longer than expected is not explained.
+Found: it is slower than predicted, in 784-10 up to nearly three times: the GPU idles for about nine tenths of a step,
+so that the time is the host's, and recordings differ by almost two times. Why the host took longer than expected is not
+explained.
 """
 
 from __future__ import annotations

@@ -13,15 +13,9 @@ stage multiplies in bfloat16 (autocast, parameters in float32), on images kept i
 Expect: at most 41 us a step for softmax regression on an H200 in float32 and 29 with bfloat16, 70 us with a hidden
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
 
-Found: recorded on an H200: {torch-graph 784-10} us in float32 and {torch-graph-amp 784-10} with bfloat16 for 784-10, a
-quarter of the estimate, and {torch-graph 784-256-10} and {torch-graph-amp 784-256-10} for 784-256-10. As a matrix
-product, the layer of 10 outputs made 784-10 take 18 to 33 us with autotuning and 36.5 without, so it is a sum. Timing a
-sum's kernels saves another 4 to 14 % in 784-10, 784-256-10 and 784-1024-10. For eight steps compiled together it takes
-a minute and more; one step is prepared sooner than eight without timing, two in up to three times as long. Fused
-operations are not rounded to bfloat16 in between, so softmax regression is as exact in the second stage as in the
-first. 784-128x3-10 in batches of 32 takes {torch-graph 784-128x3-10} us in float32; with bfloat16, timing kernels gains
-nothing there. Earlier versions ran at two speeds, 10.0 and 11.7 us for 784-10: kernels on a second stream make every
-node of a graph 0.3 us slower for the rest of the process. On one stream it stays fast
+Found: 784-10 takes about a fifth of the estimate, since the layer of ten outputs is a sum, which the compiler fuses
+with its neighbours, and no product that leaves the chip idle. In batches of thousands sums lose to products. bfloat16
+hardly helps softmax regression. One stream carries everything: kernels on a second one slow every node of a graph
 (docs/notebook/torch-graph-speeds.md).
 """
 

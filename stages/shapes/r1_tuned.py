@@ -15,12 +15,9 @@ of 256 the products have enough threads, and gain from two to four outputs each:
 
 Predict: on H200: 784-10, batch 128: 60 us.
 
-Found: in a trial on an H200, 4 %: 36.6 to 35.3 ms an epoch of softmax regression, 53.6 to 51.5 with 256 hidden units,
-one process each. No shape makes the forward products faster than 16 x 16, at 23.5 and 25.2 us: a thread makes 784 loads
-one after the other, in any shape. The gradient of the hidden weights gains 1.21 times. That rung tuned the other naive
-kernels too. Only softmax (1.29) and the bias's gradient (1.11) gained, so those kernels have fixed shapes now. With
-products alone, recorded on an H200 (study `launch-shapes`), batches of 1,024 gain 1.34 times at 1,024 hidden units and
-1.11 at 256. In batches of 32, and without hidden layers, products take 2 to 16 % longer than in fixed shapes.
+Found: no shape makes the product of softmax regression faster: a thread makes its 784 loads one after the other in any
+of them. Large batches with hidden layers gain, most with the most units (study `launch-shapes`). In batches of 32
+products take a little longer than in the fixed shape, so tuning pays for large products alone.
 
 It stands beside the ladder: the rungs above `naive` replace this product by faster ones, so no tuning would remain.
 """

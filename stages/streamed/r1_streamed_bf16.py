@@ -10,10 +10,9 @@ L2 keeps.
 
 Predict: on H200: 784-4096x3-10, batch 32: 150 us.
 
-Found: recorded on an H200: {784-4096x3-10} us for 784-4096x3-10 where its parent takes {bf16 784-4096x3-10}. Before L2
-kept anything, a layer's backward pass took 42.5 us at 3.2 TB/s, however many warps and copies were under way. Memory
-that is read and written at once seems to be the limit; a plain copy reaches 4.2 TB/s. Forward took 22.5 us, its
-parent's kernel 23.4 (docs/notebook/streamed.md).
+Found: as predicted, 784-4096x3-10 is half as fast again, by a backward pass in which one kernel takes the place of two;
+forward was nearly as fast before. Memory that is read and written at once seems to be the limit, below the rate of a
+plain copy (docs/notebook/streamed.md). Narrower networks hardly change.
 """
 
 from __future__ import annotations

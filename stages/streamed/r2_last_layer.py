@@ -13,12 +13,9 @@ instead of 201. The same gain at any streamed width, so relatively less in wider
 
 Predict: on H200: 784-4096x3-10, batch 32: 191 us.
 
-Found: recorded on an H200: {784-4096x3-10} us instead of {streamed 784-4096x3-10} for 784-4096x3-10, since the kernel
-takes 8.7 us and not 4.5. Marks in a trial show 1.3 us for loading, 1.4 forward, 2.0 for two cluster barriers and the
-softmax between them, 2.0 back, 1.4 for the update. In a first version all blocks took every softmax; it needed 13 us
-and gained nothing (docs/notebook/last-layer.md). Narrower networks gain too: {784-128x3-10} us instead of {streamed
-784-128x3-10} for 784-128x3-10, {784-256-10} instead of {streamed 784-256-10} for 784-256-10, {784-784x4-10} instead of
-{streamed 784-784x4-10} for 784-784x4-10.
+Found: the kernel takes twice the expected time, since loading, both passes and two barriers follow each other on one
+cluster (docs/notebook/last-layer.md). So 784-4096x3-10 gains less than expected, within noise, and 784-128x3-10 most,
+an eighth. In batches of 128 the cluster has four times as many rows, and gains little while 116 multiprocessors idle.
 """
 
 from __future__ import annotations

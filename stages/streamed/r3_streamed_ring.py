@@ -17,11 +17,9 @@ rungs below take 270.
 
 Predict: on H100: 784-4096x3-10, batch 32: 160 to 180 us.
 
-Found: in a trial on an H100, 213 to 215 us where last-layer takes 217: a quarter more than expected. Then one team took
-the gradient of the inputs, the other the update: 210 us on an H200. With turns 187; since warpgroups multiply backward
-(wgmma, sm_90) 166 to 169, with every check 168 (docs/notebook/streamed.md). Three layers of 2,048: 83.3, of 8,192: 538.
-In batches of 64, 784-2048x4-10 takes 178 to 181 us on an H200, at least 27 % more than expected; exact-u8 takes 201 in
-the same sitting. Inferred: only four slots fit into shared memory backward, and two teams hold two of them.
+Found: copies alone would have met the prediction, but exact products do not hide behind them, even by warpgroups and by
+teams that take turns at tiles (docs/notebook/streamed.md). The gain is larger on an H200 than on an H100, whose memory
+is slower. 784-128x3-10 takes almost a third longer, since few tiles leave most multiprocessors idle.
 """
 
 from __future__ import annotations

@@ -12,10 +12,9 @@ H100. In batches of 64, 80 to 96 us for 784-2048x4-10 on an H200, where rungs wi
 
 Predict: on H100: 784-4096x3-10, batch 32: 10 to 18 us less than ring-planes.
 
-Found: in trials on two H200, 129.8 us where ring-planes takes 135.1, and 130.9 where it takes 134.8: a third of what
-was expected; with every check, 132. Inferred: a ring takes all shared memory, so the next one's blocks start only where
-others have ended. Three layers of 2,048: 57.3, of 8,192: 434. In batches of 64, 784-2048x4-10 takes 107 us on an H200,
-at least 11 % more than expected; streamed-bf16 takes 134 and ring-planes 114 in the same sitting.
+Found: 784-4096x3-10 gains less than predicted, on an H200 nothing beyond noise. Inferred: a ring takes all shared
+memory, so the next one's blocks start only where others have ended. 784-128x3-10 gains a sixth, since starts of kernels
+are much of its step, but `last-layer-bf16` stays faster there.
 """
 
 from __future__ import annotations

@@ -17,12 +17,9 @@ reading the weights is the bottleneck.
 Predict: on H200: 784-10, batch 128: 9 us; 784-256-10, batch 128: 18 us; 784-1024-10, batch 128: 1 x of fused-epilogue;
 784-128x3-10, batch 32: 25 us; 784-784x4-10, batch 64: 80 us; 784-4096x3-10, batch 32: 1 x of fused-epilogue.
 
-Found: recorded on an H200: {784-10} us instead of {fused-epilogue 784-10} for 784-10, {784-256-10} instead of
-{fused-epilogue 784-256-10} for 784-256-10, {784-1024-10} instead of {fused-epilogue 784-1024-10} for 784-1024-10,
-{784-128x3-10} instead of {fused-epilogue 784-128x3-10} for 784-128x3-10, {784-784x4-10} instead of {fused-epilogue
-784-784x4-10} for 784-784x4-10, {784-4096x3-10} instead of {fused-epilogue 784-4096x3-10} for 784-4096x3-10. Small
-networks gain less than expected, since the smallest product takes 2.3 us and not 1.6; 784-1024-10 and 784-4096x3-10
-gain more, 784-784x4-10 less. Updates of wide layers stay with the library (docs/notebook/tiles.md).
+Found: where all products are narrow, a step is about 1.6 times as fast. Estimates of networks with narrow hidden layers
+are missed, since the smallest product takes half as long again as was assumed. Wider layers gain less, though more than
+predicted for 784-1024-10 and 784-4096x3-10, and their updates stay with the library (docs/notebook/tiles.md).
 """
 
 from __future__ import annotations

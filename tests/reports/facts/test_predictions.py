@@ -1,22 +1,16 @@
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import Results, StageDoc, StageResult, save
-from reports.facts.found import UNKNOWN, found_of, told_now
+from ladder.records.run import Results, StageDoc
 from reports.facts.predictions import judge, judged, outcome, predictions
 from stages.registry import load_all
 from tests.reports import sample
 
 # In the sample 784-256-10 takes 85.5 us a step with naive, 42.7 with async and 36.8 with cublas.
 HERE = "784-256-10, batch 128"
-# Words that a new record may contradict; `{to STAGE NETWORK}` says them.
-TYPED = re.compile(r"\d %|\b(?:slower|faster)\b(?! than expected)")
 
 
 def run_with(text: str, name: str = "async") -> Results:
@@ -137,57 +131,3 @@ def test_a_prediction_for_several_networks_is_judged_in_runs_of_as_many() -> Non
         several = replace(run, problem=replace(run.problem, networks=7))
         stage = next(stage for stage in run.stages if stage.name == "async")
         assert (judge(stage, run) is not None, judge(stage, several) is not None) == is_judged
-
-
-def stage(found: str, name: str = "async") -> StageResult:
-    known = next(one for one in sample.results().stages if one.name == name)
-    return replace(known, doc=StageDoc("w", "c", "e", found))
-
-
-def test_numbers_come_from_the_recorded_run_of_the_network(tmp_path: Path) -> None:
-    (tmp_path / "h200" / "hidden-256").mkdir(parents=True)
-    save(sample.results(), tmp_path / "h200" / "hidden-256" / "results.json")
-    text = "{784-256-10} us, not {naive 784-256-10}: {x 784-256-10} x; {784-10}, {gone 784-256-10}, {other}."
-    assert found_of(stage(text), tmp_path) == f"42.7 us, not 85.5: 2.00 x; {UNKNOWN}, {UNKNOWN}, {{other}}."
-    assert found_of(stage("No number."), tmp_path) == "No number."
-    differ = "{to naive 784-256-10}, {to cublas 784-256-10}, {to async 784-256-10}, {to gone 784-256-10}"
-    assert found_of(stage(differ), tmp_path) == f"50 % less, 16 % more, as much, {UNKNOWN}"
-
-
-def test_present_numbers_have_present_words(tmp_path: Path) -> None:
-    (tmp_path / "h200" / "hidden-256").mkdir(parents=True)
-    save(sample.results(), tmp_path / "h200" / "hidden-256" / "results.json")
-    now = {"async": "{784-256-10} us, as expected."}
-    assert found_of(stage("{784-256-10} us, a miss."), tmp_path, now) == "42.7 us, as expected."
-    assert found_of(stage("43 us, a miss."), tmp_path, now) == "43 us, a miss."
-    assert told_now() == {name: entry.doc.found for name, entry in load_all().items() if entry.doc.found}
-
-
-def test_numbers_come_from_the_gpu_that_the_sentence_names_or_that_has_most_runs(tmp_path: Path) -> None:
-    run = sample.results()
-    logistic = replace(run, problem=replace(run.problem, hidden=[]))
-    other = replace(run, problem=replace(run.problem, hidden=[9]), environment={"gpu": {"name": "NVIDIA H100"}})
-    for folder, one in {"h100/hidden-9": other, "h200/hidden-256": run, "h200/logistic": logistic}.items():
-        (tmp_path / folder).mkdir(parents=True)
-        save(one, tmp_path / folder / "results.json")
-    assert found_of(stage("{784-10}, {784-256-10}, {784-9-10}"), tmp_path) == f"42.7, 42.7, {UNKNOWN}"
-    on_h100 = stage("on an H100, H200s aside: {784-9-10}, {784-10}")
-    assert found_of(on_h100, tmp_path) == f"on an H100, H200s aside: 42.7, {UNKNOWN}"
-
-
-def test_a_rung_of_the_cpu_s_ladder_takes_no_number_of_a_gpu(tmp_path: Path) -> None:
-    (tmp_path / "h200" / "hidden-256").mkdir(parents=True)
-    save(sample.results(), tmp_path / "h200" / "hidden-256" / "results.json")
-    assert found_of(replace(stage("{784-256-10}"), group="cpu"), tmp_path) == UNKNOWN
-
-
-@pytest.mark.parametrize("name", [name for name, entry in load_all().items() if "{" in entry.doc.found])
-def test_every_number_of_ours_is_recorded(name: str) -> None:
-    entry = load_all()[name]
-    own = replace(stage(entry.doc.found), name=name, group=entry.stage.group, below=entry.stage.below)
-    text = found_of(own)
-    assert UNKNOWN not in text
-    assert "{" not in text
-    # A sentence with a recorded number types no difference.
-    for sentence in re.split(r"\. (?=[A-Z])", entry.doc.found):
-        assert not (TYPED.search(sentence) and "{" in sentence), sentence

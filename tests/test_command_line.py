@@ -515,9 +515,9 @@ def test_a_stage_from_a_file_is_explained_without_the_file_where_its_run_is_name
 def test_a_stage_on_the_cpu_is_explained_without_a_profile(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "numpy"]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert told.startswith("Recorded on another machine: AMD EPYC, 2 cores, no GPU.")
-    assert "results/reference/amd-epyc-2-cores/logistic: 784-10 (softmax regression) on MNIST" in told
-    assert "GFLOP/s on 2 threads" in told
+    assert told.startswith("Recorded on another machine: NVIDIA H200.")
+    assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in told
+    assert "GFLOP/s on 4 threads" in told
 
 
 ASCII_ALONE = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}

@@ -10,6 +10,7 @@ from ladder.records.program import visible
 from ladder.records.run import Results, ResultsError, all_results, load, load_once, results_in
 from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
+from reports.facts.predictions import judge
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_differences import cannot_compare
 from reports.facts.study_points import StudyResults, load_results
@@ -129,22 +130,26 @@ def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
 
     Else it is the first that timed it, points of recorded studies last. A reference on the CPU has no profile anywhere:
     the newest in `runs` that timed it comes before the recorded runs.
-    Recorded runs are tried GPU by GPU, the shallowest network first. Files that cannot be read are passed over.
-    Raises NotTimedError where no run has timed the stage.
+    Recorded runs are tried GPU by GPU, the shallowest network first. One that its prediction is about comes before all
+    others. Files that cannot be read are passed over. Raises NotTimedError where no run has timed the stage.
     """
-    timed, own = None, _newest(runs)
+    own, best, best_rank = _newest(runs), None, (False, False, False)
     for folder in [*own, *_recorded(reference), *_points(reference)]:
         with suppress(ResultsError):
             results = load(folder)
             for found in results.stages:
                 if found.name == stage and found.status == "passed" and found.timing is not None:
-                    if found.profile is not None or (found.device == "cpu" and folder in own):
+                    is_own = folder in own
+                    shows_most = found.profile is not None or (found.device == "cpu" and is_own)
+                    rank = shows_most, is_own, judge(found, results) is not None
+                    if best is None or rank > best_rank:
+                        best, best_rank = (folder, results), rank
+                    if shows_most and any(rank[1:]):
                         return folder, results
-                    timed = timed or (folder, results)
-    if timed is None:
+    if best is None:
         way_out = f"record one where it runs: run_ladder.py --stages {stage} --profile cupti"
         raise NotTimedError(f"explain {stage}: no run here has timed it; {way_out}")
-    return timed
+    return best
 
 
 def _newest(runs: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import Results, StageResult, save
+from ladder.records.run import Results, StageDoc, StageResult, save
 from reports.compare.run_lookup import named_runs, newest_run, recorded_like, run_of, run_to_explain
 from reports.facts.two_runs import CannotCompareError
 from reports.report_error import ReportError
@@ -120,6 +120,23 @@ def test_a_stage_is_explained_from_the_newest_run_else_the_shallowest_recorded_o
         assert run_of("cublas", runs, reference)[0] == point
     save_run(runs / "timed", cublas, 0)
     assert run_of("cublas", runs, reference)[0] == runs / "timed"
+
+
+def test_a_recorded_run_that_was_predicted_comes_before_a_shallower_one(tmp_path: Path) -> None:
+    reference, runs = tmp_path / "reference", tmp_path / "runs"
+    sample = next(one for one in results().stages if one.profiles)
+    predicted = StageDoc("w", "c", "e", predict="784-8-8-10, batch 128: 50 us.")
+    timed = replace(stage("naive", times(50.0)), doc=predicted)
+    for name, hidden in {"flat": (), "hidden-8-8": (8, 8)}.items():
+        for kind, one in (("h200", replace(timed, profiles=sample.profiles)), ("h200/studies/depth", timed)):
+            (reference / kind / name).mkdir(parents=True)
+            save(replace(of_network(*hidden), stages=[one]), reference / kind / name / "results.json")
+    assert run_of("naive", runs, reference)[0] == reference / "h200" / "hidden-8-8"
+    for name in ("flat", "hidden-8-8"):
+        (reference / "h200" / name / "results.json").unlink()
+    assert run_of("naive", runs, reference)[0] == reference / "h200" / "studies" / "depth" / "hidden-8-8"
+    save_run(runs / "own", timed, 0)
+    assert run_of("naive", runs, reference)[0] == runs / "own"
 
 
 def test_a_run_to_explain_is_named_as_a_folder_or_as_a_recorded_one(reference: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ Expect: the time of `fused-bias`, since a graph holds the same kernels and no tr
 
 Predict: on H100: 784-10, batch 128: 1 x of fused-bias; 784-256-10, batch 128: 1 x of fused-bias.
 
-Found: as predicted, it takes the time of `fused-bias`: a graph holds the same kernels, whoever captured it. The
+Found: as predicted, it takes the time of `fused-bias`: a graph holds the same kernels, however it was captured. The
 expected lead over `torch-graph` is gone for softmax regression, since that reference was tuned. With a hidden layer of
 256 a PyTorch user still gains about a fifth.
 """

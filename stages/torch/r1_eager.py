@@ -62,9 +62,13 @@ class ReadMetrics:
     def __init__(self, trainer: Trainer) -> None:
         self._kept: dict[str, Any] = trainer.scalars()
         self._totals = dict.fromkeys(self._kept, 0.0)
+        self._in_graph = trainer.is_captured
 
     def take(self, values: dict[str, Any]) -> None:
-        """Keep a step's values for the host to read."""
+        """Keep a step's values for the host to read; a graph writes them to the same place in every replay."""
+        if not self._in_graph:
+            self._kept = values
+            return
         for name, value in values.items():
             self._kept[name].copy_(value)
 

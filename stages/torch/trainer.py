@@ -330,9 +330,10 @@ class Trainer:
 
         call, loss, metrics, autocasts = self.call, self.user.loss, self.user.metrics, self.choices.arithmetic.autocast
         kind = self.device.type
+        arithmetic = (lambda: torch.autocast(kind, torch.bfloat16)) if autocasts else contextlib.nullcontext
 
         def passes(inputs: Any, targets: Any) -> tuple[Any, dict[str, Any]]:
-            with torch.autocast(kind, torch.bfloat16, enabled=autocasts):
+            with arithmetic():
                 output = call(inputs)
                 value = loss(output, targets)
             values = {}

@@ -80,20 +80,10 @@ class Data:
 
     def as_given(self, batch: Batch) -> Batch:
         """A loader's batch in the nests that `data()` returned: a DataLoader makes lists of tuples."""
-        from torch.utils._pytree import tree_leaves, tree_unflatten
-
-        if self._nests is None:
+        if self.inputs is None:
             return batch
-        return tree_unflatten(tree_leaves(tuple(batch)), self._nests)  # type: ignore[no-any-return]
-
-    @cached_property
-    def _nests(self) -> Any:
-        """The structure of inputs and targets; None for two tensors, and where they are not known."""
-        from torch.utils._pytree import tree_structure
-
-        if self.inputs is None or all(hasattr(part, "dtype") for part in (self.inputs, self.targets)):
-            return None
-        return tree_structure((self.inputs, self.targets))
+        inputs, targets = batch
+        return _shaped(inputs, self.inputs), _shaped(targets, self.targets)
 
     def resident(self) -> Batch:
         """All rows on the device; one copy for all trainers of a process."""
@@ -119,9 +109,28 @@ class Data:
         return self.order.to(self.device)
 
 
+def _shaped(nest: Any, given: Any) -> Any:
+    """A nest with the containers of another one of the same parts."""
+    if hasattr(given, "dtype"):
+        return nest
+    if type(given) in (tuple, list):
+        return type(given)([_shaped(part, wanted) for part, wanted in zip(nest, given, strict=True)])
+    if type(given) is dict:
+        return {name: _shaped(nest[name], wanted) for name, wanted in given.items()}
+    from torch.utils._pytree import tree_leaves, tree_structure, tree_unflatten
+
+    return tree_unflatten(tree_leaves(nest), tree_structure(given))
+
+
 def nested(function: Callable[[Any], Any], nest: Any) -> Any:
     """A nest of tensors with the function of each tensor in its place."""
-    from torch.utils._pytree import tree_map
+    if hasattr(nest, "dtype"):
+        return function(nest)
+    if type(nest) in (tuple, list):
+        return type(nest)([nested(function, part) for part in nest])
+    if type(nest) is dict:
+        return {name: nested(function, part) for name, part in nest.items()}
+    from torch.utils._pytree import tree_map  # knows every other kind, and takes several times as long
 
     return tree_map(lambda leaf: function(leaf) if hasattr(leaf, "dtype") else leaf, nest)
 

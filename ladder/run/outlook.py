@@ -14,7 +14,6 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -30,21 +29,15 @@ from ladder.records.run import Results, all_results, load_once
 from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, MODELLED, UNKNOWN, Chip, chip_named, is_recorded_as
 from ladder.run.entries import CLASSES, INPUTS, estimated
 from ladder.run.expected import (
-    SMALL_BATCH,
     Costs,
     RecordedRun,
     RungCost,
     doublings,
     expectations,
-    network_terms,
     recorded_costs,
 )
 from stages.engine.stage import Stage
-from stages.persistent.r1_persistent_cluster import ClusterEpoch
-from stages.persistent.r1_persistent_grid import GridEpoch
-from stages.persistent.r2_cluster_fp16 import Float16Cluster
 from stages.registry import load_all
-from stages.streamed.last_layer_head import LastLayerHead
 
 FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
 GUESS = (
@@ -277,62 +270,3 @@ def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
         if is_known
         else f"; it is not known, so {UNKNOWN.multiprocessors} multiprocessors, clock and cache are those of an A100",
     )
-
-
-def model_facts() -> dict[str, Any]:
-    """The model as plain data, for a page that evaluates it, with what limits the networks of each stage."""
-    costs, stages = recorded_costs(), {name: entry.stage for name, entry in load_all().items()}
-    runs = [(chip.name, path, run) for chip in CHIPS for path, run in _recorded_on(chip.name).items()]
-    known = set(costs.rungs).union(*(run.us for _, _, run in runs))
-    chips = [
-        {**chip._asdict(), "shared_bytes": BLOCK_SHARED_KIB[chip.sm] << 10, "carrying": _carrying_error(chip)}
-        for chip in CHIPS
-    ]
-    return {
-        "gpu": costs.gpu,
-        "chip": MODELLED.name,
-        "guess": GUESS,
-        "all_guessed": ALL_GUESSED,
-        "some_guessed": SOME_GUESSED,
-        "launch_us": costs.launch_us,
-        "chips": chips,
-        "wider": costs.wider,
-        "host": costs.host,
-        "eager_differs": costs.eager_differs,
-        "dataloader": costs.dataloader,
-        "largest": {term: costs.largest[term] for term in network_terms(Problem(INPUTS, CLASSES))},
-        "small_batch": SMALL_BATCH,
-        "runs": [
-            {"chip": chip, "path": path, "hidden": run.hidden, "batch": run.batch_size}
-            | {"us": run.us, "prepare_s": run.prepare_s}
-            for chip, path, run in runs
-        ],
-        "stages": {name: _stage_facts(stages[name], costs) for name in stages if name in known},
-    }
-
-
-def _stage_facts(stage: Stage, costs: Costs) -> dict[str, Any]:
-    facts = {
-        "words": stage.words or stage.title,
-        "precision": stage.precision,
-        "is_reference": stage.group == "reference",
-        "is_launched": stage.name in LAUNCHED,
-        "sm": max([int(need[3:]) for need in stage.needs if need.startswith("sm_")], default=0),
-    }
-    if stage.name not in costs.rungs:
-        return {**facts, "us": None, "again": AGAIN}
-    rung, recipe = costs.rungs[stage.name], stage.recipe
-    launch, head = (recipe.launch, recipe.head) if recipe else (None, None)
-    return {
-        **facts,
-        "on": rung.on,
-        "us": rung.us,
-        "most": _most_error(stage.name, costs),
-        "median": rung.median,
-        "again": rung.again,
-        "prepare_s": rung.prepare_s,
-        "grid": launch.parts if launch is not None and issubclass(launch, GridEpoch) else 0,
-        "cluster": launch.halves if launch is not None and issubclass(launch, ClusterEpoch) else 0,
-        "needs_hidden": launch is not None and issubclass(launch, Float16Cluster),
-        "last_layer": head is not None and issubclass(head, LastLayerHead),
-    }

@@ -25,8 +25,6 @@ NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
 
-
-# In one place, since the site's page fills them in as well.
 SENTENCES = {
     "pays": "Counting the time to compile, it pays to change to {ways}.",
     "not_yet": "For {epochs}, {now} is the sure choice in PyTorch: counting the time to compile, it pays to change to "

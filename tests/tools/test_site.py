@@ -6,6 +6,7 @@ import importlib.util
 import re
 import tomllib
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,6 +17,7 @@ from reports.facts.provenance import machine_name
 from reports.markdown.climb import FOLDER, STUDIES
 from tests.browser import Open, violations
 from tools.site.__main__ import MOST_BYTES
+from tools.site.advised import FIRST, said
 from tools.site.build import build
 from tools.site.records import REFERENCE, ROOT, read
 
@@ -79,6 +81,17 @@ def test_a_chapter_s_link_to_a_rung_leads_to_the_rung_on_the_run_s_page(site: Pa
     opened = open_page(site / "docs" / "climb" / "02-stop-waiting.html", ready="main", files=PARTS)
     opened.page.click("main a[href$='runs/h100-80gb-hbm3-logistic.html#async']")
     opened.page.wait_for_selector("article[data-rung=async]")
+
+
+def test_the_front_page_shows_what_advise_says_of_the_chosen_network(site: Path, open_page: Open) -> None:
+    opened = open_page(site / "index.html", ready="form.advised", files=PARTS)
+    for place in (FIRST, ("none", "32", "RTX 4090")):
+        for name, value in zip(("hidden", "batch", "gpu"), place, strict=True):
+            opened.page.select_option(f"#{name}", value)
+        title, times = re.findall(r"^# (.*)|^\| torch-graph \|(.*)", unescape(said(*place)), re.MULTILINE)
+        shown = " ".join(opened.text("article.advised:visible").split())
+        assert shown.startswith(title[0])
+        assert " ".join(times[1].replace("|", " ").split()) in shown
 
 
 def test_code_and_tables_inside_of_lists_and_details_are_rendered(site: Path) -> None:

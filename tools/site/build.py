@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 from ladder.records.sources import sources_of
-from reports.explorer.advise_page import SCRIPTS
 from reports.explorer.html import asset
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
@@ -47,7 +46,7 @@ def build(site: Path, root: Path = ROOT) -> int:
         subprocess.run(command, check=True)
     styles = *map(asset, ("explorer.css", "regimes.css")), (THEME / "site.css").read_text(encoding="utf-8")
     (site / "site.css").write_text("\n".join((page_rules(), *styles)), encoding="utf-8")
-    for script in ("theme.js", "regimes.js", *SCRIPTS):
+    for script in ("theme.js", "regimes.js"):
         (site / script).write_text(asset(script), encoding="utf-8")
     _write_explorers(records, site)
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())

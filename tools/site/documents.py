@@ -10,8 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from ladder.run.outlook import model_facts
-from reports.explorer.advise_page import render_calculator
 from reports.explorer.html import drawing
 from reports.explorer.regimes_page import render_regimes
 from reports.facts import numbers
@@ -21,13 +19,16 @@ from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
+from tools.site.advised import advised
 from tools.site.records import REFERENCE, Records
 
 FIRST = "runs/h100-80gb-hbm3-logistic.html"  # the run whose picture the front page shows
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?")
 PICTURE = re.compile(r"<!-- picture:begin -->.*<!-- picture:end -->", re.DOTALL)
-ENTRANCES = """<h2>What would it buy on your network?</h2>
-{calculator}
+ENTRANCES = """## What would it buy on your network?
+
+{advised}
+<div>
 <p class="entrances">
 <a href="regimes.html">What was measured, by width and batch</a>
 <a href="docs/climb/index.html">Climb it in fifteen chapters</a>
@@ -94,11 +95,11 @@ def _rung_place(records: Records, address: str, place: str) -> str:
 
 
 def _entrance(records: Records) -> str:
-    """The calculator, the ways in, and the picture, whose rungs lead to their places on the page of the run."""
+    """What `advise` says, the ways in, and the picture, whose rungs lead to their places on the page of the run."""
     wide, narrow = (drawn(records.runs[FIRST], replace(layout, page=FIRST)) for layout in (PAGE, PHONE))
     pictures = f"{drawing(wide, 'wide')}\n{drawing(narrow, 'narrow')}"
-    entrances = ENTRANCES.format(run=FIRST, calculator=render_calculator(model_facts()))
-    return f'<div>\n{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
+    entrances = ENTRANCES.format(run=FIRST, advised="\n".join(advised()))
+    return f'{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
 
 
 def _index(records: Records) -> Iterator[str]:

@@ -23,7 +23,7 @@ from ladder.records.run import Process, load
 from ladder.run import outlook
 from ladder.run.chips import CHIPS, MODELLED, chip_named
 from ladder.run.expected import recorded_costs
-from ladder.run.outlook import AGAIN, measuring, model_facts, outlooks
+from ladder.run.outlook import AGAIN, _recorded_on, measuring, outlooks
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check
 from stages.registry import load_all, load_entry
@@ -89,9 +89,10 @@ def test_a_stage_without_a_model_is_told_where_it_is_recorded() -> None:
 
 def test_nine_in_ten_recordings_of_a_network_repeat_within_the_range_of_a_stage_without_a_model() -> None:
     found = defaultdict(list)
-    for run in model_facts()["runs"]:
-        for name in run["prepare_s"]:
-            found[run["chip"], name, tuple(run["hidden"]), run["batch"]].append(run["us"][name])
+    for chip in CHIPS:
+        for run in _recorded_on(chip.name).values():
+            for name in run.prepare_s:
+                found[chip.name, name, tuple(run.hidden), run.batch_size].append(run.us[name])
     differ = [max(us) / min(us) - 1 for us in found.values() if len(us) > 1]
     assert len(differ) >= 10
     assert np.quantile(differ, 0.9) <= AGAIN

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from ladder.records import statistics
 from ladder.records.run import _impossible_number, load
@@ -16,15 +18,23 @@ from ladder.records.statistics import (
     GPU_SPREAD,
     HOST_SPREAD,
     PRIOR,
+    VERDICT_CONFIDENCE,
     median_interval,
     ratio_interval,
     student,
 )
 from reports.facts.launch_regimes import assumed_spread
 from reports.facts.times import step_times_us
-from tools.aa_study import LIKE, missed
 
 REFERENCE = Path(__file__).parents[3] / "results" / "reference"
+# Distributions of the logarithms of times, in units of their spread.
+LIKE: dict[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {
+    "normal": lambda random, count: random.normal(size=count),
+    "with outliers (t, 3 degrees)": lambda random, count: random.standard_t(3, size=count),
+    "of two modes": lambda random, count: (random.random(count) < 0.5) + 0.1 * random.normal(size=count),
+    "skewed (exponential)": lambda random, count: random.exponential(size=count),
+}
+SPREADS = {True: 0.10, False: 0.01}  # by whether there are few processes: intervals then assume a spread of 10 %
 
 
 @pytest.mark.parametrize(
@@ -82,11 +92,24 @@ def test_few_processes_are_held_against_the_assumed_spread_and_against_their_own
     assert ratio_interval([50.0] * 2, [50.0] * 2, spread=GPU_SPREAD).high == pytest.approx(1.0365, abs=1e-4)
 
 
+def missed(like: str, sides: tuple[int, int], confidence: float) -> float:
+    """The share of 800 intervals of the ratio of two like sides that miss 1."""
+    random = np.random.default_rng(0)
+    spread = SPREADS[min(sides) < BOOTSTRAP_PROCESSES]
+    misses = 0
+    for _ in range(800):
+        base, new = (np.exp(spread * LIKE[like](random, count)) for count in sides)
+        interval = ratio_interval(base, new, confidence)
+        misses += not interval.low <= 1 <= interval.high
+    return misses / 800
+
+
 @pytest.mark.parametrize("like", LIKE)
 @pytest.mark.parametrize("sides", [(6, 6), (6, 24), (12, 12)])
 def test_intervals_have_nearly_the_nominal_coverage(like: str, sides: tuple[int, int]) -> None:
-    assert missed(like, sides, 800) < 0.015  # nominal 0.005, which the bootstrap of few processes nearly keeps
-    assert 0.05 < missed(like, sides, 800, 0.8) < 0.3  # nominal 0.2: the interval is not too wide either
+    # The nominal 0.005, which the bootstrap of few processes nearly keeps.
+    assert missed(like, sides, VERDICT_CONFIDENCE) < 0.015
+    assert 0.05 < missed(like, sides, 0.8) < 0.3  # nominal 0.2: the interval is not too wide either
 
 
 def test_recorded_stages_scatter_no_further_than_is_assumed_of_them() -> None:

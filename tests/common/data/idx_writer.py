@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import struct
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.data.idx_folder import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS
-from tools.random_pixels import idx_bytes
 
 
 def quartet_arrays(
@@ -22,6 +22,11 @@ def quartet_arrays(
         arrays[images] = random.integers(256, size=(count, *shape), dtype=np.uint8)
         arrays[labels] = (np.arange(count) % classes).astype(np.uint8)
     return arrays
+
+
+def idx_bytes(array: NDArray[np.uint8]) -> bytes:
+    """An array as an IDX file has it."""
+    return struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *array.shape) + array.tobytes()
 
 
 def write_files(folder: Path, arrays: dict[str, NDArray[np.uint8]], *, gz: bool = True) -> Path:

@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from common.data.idx_folder import MNIST_SHA256, RANKS
-from tools.random_pixels import idx_bytes
+from tests.common.data.idx_writer import idx_bytes
 
 
 def pretend_mnist(monkeypatch: pytest.MonkeyPatch, arrays: dict[str, NDArray[np.uint8]]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from common.data.idx import IMAGES_RANK, LABELS_RANK, parse_idx, read_idx
 from common.errors import UsageError
-from tools.random_pixels import idx_bytes
+from tests.common.data.idx_writer import idx_bytes
 
 IMAGES = np.arange(5 * 4 * 3, dtype=np.uint8).reshape(5, 4, 3)
 LABELS = np.array([3, 1, 4, 1, 5], np.uint8)

@@ -21,10 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from common.choice import await_turn
 from common.data.dataset import Split
 from common.errors import MisfitError
 from common.problem import Params, Problem
-from common.turn import await_turn
 from ladder.profile import cupti
 from ladder.profile.trace import Kernel, Trace, Window
 from stages.engine.stage import Stage

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from common.cuda.tuning_cache import Choices, first_fastest
-from common.turn import await_turn
+from common.choice import TuningCache, await_turn, first_fastest
 
 LAUNCHES_PER_TURN, TURNS = 20, 7  # a graph replays the launches, so the host's time does not count
 TURN_S = 2e-3  # target length of a turn; a longer launch is a turn of its own
@@ -34,7 +33,7 @@ class Trials:
     def __init__(self, gpu: Capturing, subject: str, before: Enqueue | None = None) -> None:
         self._gpu = gpu
         self._before = before
-        self._choices = Choices(subject)
+        self._choices = TuningCache(subject, int)
 
     def fastest(self, purpose: str, candidates: Sequence[Enqueue]) -> int:
         """Index of the fastest candidate; an earlier one wins unless a later one is clearly faster.

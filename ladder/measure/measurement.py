@@ -19,6 +19,7 @@ import msgspec
 
 from common import arrays
 from common.blas import limit_blas_threads
+from common.choice import grant_turns_by
 from common.cuda import clock as cuda_clock
 from common.cuda.clock import EventPair, fence
 from common.cuda.driver import has_context, multiprocessor
@@ -26,7 +27,6 @@ from common.data.dataset import Dataset, Split
 from common.errors import MisfitError
 from common.problem import Params, Problem, initial_params, zero_params
 from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, wait_of
-from common.turn import grant_turns_by
 from ladder.machine.cpu_speed import CpuSpeedProbe, pace_of
 from ladder.machine.environment import cores_usable, import_packages
 from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor

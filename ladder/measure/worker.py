@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from common import run_choices
+from common.choice import RUN_CHOICES, await_turn, grant_turns_by
 from common.cuda import nvtx
 from common.cuda.clock import fence
 from common.cuda.driver import has_context
@@ -29,7 +29,6 @@ from common.problem import initial_params
 from common.process_group import die_with_parent
 from common.ranks import RankError, tell_losses_by
 from common.trainer import wait_of
-from common.turn import await_turn, grant_turns_by
 from ladder.machine.environment import import_packages
 from ladder.measure import shared_memory
 from ladder.measure.measurement import ClosingError, Measurement, close, prepared_validation
@@ -63,7 +62,7 @@ def main(folder: Path) -> int:
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     try:
         if not job.compiles:  # beside other processes, choices by timing would be poor
-            os.environ[run_choices.VARIABLE] = str(choices_folder(job))
+            os.environ[RUN_CHOICES] = str(choices_folder(job))
             if Path(job.mark).is_file():
                 start_no_compilers()
         if job.compiles:

@@ -30,7 +30,9 @@ def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
         names = dict.fromkeys(code(path[2]) if STUDIES in path else run.problem.network for path, run in by_name)
         rows = [stage for _, run in by_name for stage in run.stages if stage.status == "passed"]
         other = [code(row.name) for row in rows if row.code != today.get(row.name)]
-        same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}" if other else "all"
+        same = "none" if other else "all"
+        if 0 < len(other) < len(rows):
+            same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}"
         lines.append((machine, at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
     models = own_models(reference).values()
     for (machine, at), own in grouped(((machine_name(run), commit(run)), run) for _, run in models).items():

@@ -19,11 +19,19 @@ one core.
 from __future__ import annotations
 
 from stages.classic.r1_naive import MetricsEveryStep
-from stages.cpu.place import CPU
 from stages.cpu.products import LoopGemm
 from stages.engine.parts import AllocatedOnce, OneByOne, ResidentFloat32, SeparateEpilogue, SeparateHead, SeparateUpdate
 from stages.engine.recipe import Recipe
-from stages.engine.stage import Stage
+from stages.engine.stage import Place, Stage
+from stages.engine.workspace import Device
+
+
+def _host() -> Device:
+    from common.cpu.host import Host  # here, so that a machine without Numba can list the rungs
+    from stages.cpu.kernels import KERNELS
+
+    return Host(KERNELS)
+
 
 STAGE = Stage.from_recipe(
     "cpu-loops",
@@ -39,6 +47,6 @@ STAGE = Stage.from_recipe(
         launch=OneByOne,
     ),
     group="cpu",
-    place=CPU,
+    place=Place(_host, ("numba",)),
     words="one loop nest an operation",
 )

@@ -9,12 +9,12 @@ from typing import Literal
 
 import numpy as np
 
+from common.choice import await_turn
 from common.data.dataset import Split
 from common.errors import MisfitError
 from common.problem import Params, Problem
 from common.ranks import Build, Others, start_others
 from common.trainer import EpochMetrics, ValidatingTrainer, mean_of
-from common.turn import await_turn
 
 _keys = itertools.count()
 

@@ -32,11 +32,10 @@ from typing import Any, Literal
 import numpy as np
 
 from common.cache import cache_folder
+from common.choice import await_turn, shared_choice
 from common.data.dataset import Split
 from common.problem import Params, Problem, zero_params
-from common.run_choices import shared_choice
 from common.trainer import EpochMetrics
-from common.turn import await_turn
 from stages.engine.stage import Stage
 from stages.engine.validation import images_of_a_pass
 from stages.references.choices import choose

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from common.choice import shared_choice
 from common.cpu.cores import usable_cores
 from common.data.dataset import Split
 from common.problem import Problem
-from common.run_choices import shared_choice
 from common.trainer import Trainer, wait_of
 
 TRIAL_S, TRIAL_TURNS = 0.1, 8  # for each number of threads; turns spread a disturbance over all of them

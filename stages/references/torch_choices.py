@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, NoReturn
 
-from common.turn import await_turn
+from common.choice import await_turn
 
 
 @cache

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.cuda.tuning_cache import TuningCache, first_fastest
+from common.choice import TuningCache, first_fastest
 from stages.engine.parts import float32, int32
 from stages.shapes.launch_shapes import FIXED, KERNEL, SHAPES, SOURCE, Launch, Product, Shape, load
 

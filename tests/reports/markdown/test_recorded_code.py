@@ -40,3 +40,5 @@ def test_a_study_s_points_share_a_line(tmp_path: Path) -> None:
     row_of(tmp_path, "h200/studies/depth/depth-1", *passed(CODE, "naive"), today={})
     *_, what, rows, same = row_of(tmp_path, "h200/studies/depth/depth-2", *passed(CODE, "naive"), today={"naive": CODE})
     assert (what, rows, same) == ("`depth`", "2", "all")
+    *_, same = row_of(tmp_path, "h200/studies/depth/depth-3", *passed(CODE, "naive"), today={"naive": OTHER})
+    assert same == "none"  # without a list of all stages

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common import run_choices
+from common.choice import RUN_CHOICES
 from common.problem import Problem
 from stages.references import jax_threads, thread_trials, torch_compile_cpu, torch_eager, torch_threads
 from tests.stages.engine.test_step import random_split
@@ -82,10 +82,10 @@ def test_one_thread_needs_no_trial() -> None:
 
 def test_all_processes_of_a_run_take_the_first_ones_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy moment must not give two processes of one row different numbers; the next run chooses anew."""
-    monkeypatch.setenv(run_choices.VARIABLE, str(tmp_path / "one run"))
+    monkeypatch.setenv(RUN_CHOICES, str(tmp_path / "one run"))
     assert chosen({1: 1.0, 2: 0.5}) == 2
     assert chosen({1: 1.0, 2: 5.0}) == 2
-    monkeypatch.setenv(run_choices.VARIABLE, str(tmp_path / "the next"))
+    monkeypatch.setenv(RUN_CHOICES, str(tmp_path / "the next"))
     assert chosen({1: 1.0, 2: 5.0}) == 1
 
 

@@ -1,14 +1,20 @@
-"""Measured choices for this GPU, kept on disk for later processes.
+"""Choices by timing: made in the turn of a process, and the same in all processes.
 
-Measuring takes time, and two processes may measure different winners; their times would then differ by chance. With
-the stored choice all processes do the same.
+Stages prepare side by side, and one at a time is measured. What is chosen by timing, such as the fastest of several
+kernels, is chosen in the turn of its process: beside others the choice would be poor.
+
+Two processes may still time different winners, and a stage's times would then differ by chance. So a choice is kept. On
+a GPU it is kept on disk for later runs, since measuring takes time (`TuningCache`). On the CPU the next run times anew,
+since what a busy host decided must not last (`shared_choice`).
 """
 
 from __future__ import annotations
 
-import contextlib
+import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
@@ -17,8 +23,27 @@ from common.cache import cache_folder
 from common.files import atomic_write
 
 SWITCH_TIME_RATIO = 0.98  # a later candidate wins below this ratio to an earlier one's time; a smaller gain is noise
+RUN_CHOICES = "LADDER_RUN_CHOICES"  # the folder for the choices of one stage in one run; it may not exist yet
 
 Value = TypeVar("Value")
+
+
+def _at_once() -> None:
+    """Outside of a run, every process has its turn."""
+
+
+_wait: Callable[[], None] = _at_once
+
+
+def await_turn() -> None:
+    """Return when no other process of the run works. Call it before timing anything while preparing."""
+    _wait()
+
+
+def grant_turns_by(wait: Callable[[], None]) -> None:
+    """Have `await_turn` call this function in this process from now on; it must return at once the second time."""
+    global _wait
+    _wait = wait
 
 
 def first_fastest(times: Sequence[float]) -> int:
@@ -28,6 +53,24 @@ def first_fastest(times: Sequence[float]) -> int:
         if time < SWITCH_TIME_RATIO * times[best]:
             best = index
     return best
+
+
+def shared_choice(name: str, choose: Callable[[], int]) -> int:
+    """The choice of this name that an earlier process of the run kept; else `choose` is called, and its choice is kept.
+
+    Outside of a run, and where the folder cannot be read or written, every process chooses for itself.
+    """
+    folder = os.environ.get(RUN_CHOICES)
+    if folder is None:
+        return choose()
+    file = Path(folder) / name
+    with suppress(OSError, ValueError):
+        return int(file.read_text())
+    chosen = choose()
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(file, str(chosen))
+    return chosen
 
 
 class TuningCache(Generic[Value]):
@@ -49,7 +92,7 @@ class TuningCache(Generic[Value]):
     def keep(self, purpose: str, value: Value) -> None:
         """Store a value; if the disk refuses, for this process only."""
         self._values = {**self._load(), **self._values, purpose: value}
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(self._file, msgspec.json.format(msgspec.json.encode(self._values)))
 
@@ -59,10 +102,3 @@ class TuningCache(Generic[Value]):
             return msgspec.json.decode(self._file.read_bytes(), type=dict[str, self._type])  # type: ignore[name-defined]
         except (OSError, ValueError, msgspec.MsgspecError):  # missing, damaged, or of another type
             return {}
-
-
-class Choices(TuningCache[int]):
-    """Indices of chosen candidates."""
-
-    def __init__(self, subject: str) -> None:
-        super().__init__(subject, int)

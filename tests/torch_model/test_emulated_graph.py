@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from tests.torch_model import models
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs")]
 
 from common.errors import MisfitError  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
@@ -51,15 +50,6 @@ GOOD = {
     "augment": models.source(AUGMENT),
     "metrics": models.source(METRICS),
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with emulated_graph.capturable_on_cpu():
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs")]
 
-from tests.torch_model import emulated_graph, honest_pairs  # noqa: E402
+from tests.torch_model import honest_pairs  # noqa: E402
 
 SEEDS = (0, 1, 2)
 PAIRS = 4  # of each seed
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with emulated_graph.capturable_on_cpu():
-        yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

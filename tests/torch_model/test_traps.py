@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs")]
 
 from common.errors import MisfitError  # noqa: E402
 from ladder.records.torch_run import TorchCheck  # noqa: E402
@@ -20,15 +19,6 @@ from ladder.torch_model.judge import Judge  # noqa: E402
 from stages.torch.trainer import Recorder, Trainer  # noqa: E402
 from stages.torch.training_step import TrainingStep  # noqa: E402
 from tests.torch_model import emulated_graph, models, traps  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with emulated_graph.capturable_on_cpu():
-        yield
-    torch.set_num_threads(threads)
 
 
 @functools.cache

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs")]
 
 from common.errors import MisfitError  # noqa: E402
 from ladder.torch_model.contract import RefusedError, device_here, opened  # noqa: E402
@@ -38,15 +37,6 @@ MISFITS = {
     ("resmlp", "step-graph"): "the scheduler moves momentum, which SGD reads on the host and a graph would freeze; "
     "move the learning rate alone, such as by cycle_momentum=False",
 }
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    with emulated_graph.capturable_on_cpu():
-        yield
-    torch.set_num_threads(threads)
 
 
 def test_every_model_has_an_outcome() -> None:

@@ -62,12 +62,16 @@ def end_orphans(leader: int) -> list[str]:
 
 def children() -> dict[int, str]:
     """The names of this process's children by their ids; empty without `/proc`."""
+    return {process: name for process, (name, parent) in running().items() if parent == os.getpid()}
+
+
+def running() -> dict[int, tuple[str, int]]:
+    """The name and the parent of each process by its id; empty without `/proc`."""
     processes = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it has just ended
             before, _, after = stat.read_text(errors="replace").rpartition(")")
-            if int(after.split()[1]) == os.getpid():
-                processes[int(stat.parent.name)] = before.partition("(")[2]
+            processes[int(stat.parent.name)] = before.partition("(")[2], int(after.split()[1])
     return processes
 
 

@@ -6,7 +6,8 @@ import os
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+
+from common.process_group import running
 
 
 @contextmanager
@@ -28,11 +29,7 @@ def paused(leaders: Iterable[int]) -> Iterator[None]:
 
 def _below(leaders: set[int]) -> set[int]:
     """The ids of all processes that these started, and of those that they started in turn."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            parents[int(stat.parent.name)] = int(stat.read_text(errors="replace").rpartition(")")[2].split()[1])
-    found: set[int] = set()
-    while new := {process for process, parent in parents.items() if parent in leaders | found} - found:
+    processes, found = running(), set[int]()
+    while new := {process for process, (_, parent) in processes.items() if parent in leaders | found} - found:
         found |= new
     return found

@@ -38,33 +38,19 @@ class CublasGemm(FusingGemm):
 
         self._matmul = Matmul(setup.device)
 
-    def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
-        self._matmul(a, b, out, trans_a, trans_b, alpha, beta)
-
     def fused(
         self,
         a: Array,
         b: Array,
         out: Array,
-        fusion: Fusion,
+        fusion: Fusion | None,
         *,
         trans_a: bool = False,
         trans_b: bool = False,
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> None:
-        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out."""
+        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out; None is no fusion."""
         self._matmul(a, b, out, trans_a, trans_b, alpha, beta, fusion)
 
 

@@ -142,13 +142,17 @@ class Gemm(Part, ABC):
 class FusingGemm(Gemm):
     """A gemm that can also compute a layer's bias, ReLU and bias gradient."""
 
+    def __call__(self, a: Array, b: Array, out: Array, **how: Any) -> None:
+        """Enqueue or withhold the product without a fusion."""
+        self.fused(a, b, out, None, **how)
+
     @abstractmethod
     def fused(
         self,
         a: Array,
         b: Array,
         out: Array,
-        fusion: Fusion,
+        fusion: Fusion | None,
         *,
         trans_a: bool = False,
         trans_b: bool = False,

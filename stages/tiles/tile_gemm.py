@@ -70,33 +70,19 @@ class TileGemm(FusingGemm):
         self._trials = setup.device.trials(self._made)
         self._chosen: dict[Key, Candidate] = {}
 
-    def __call__(
-        self,
-        a: Array,
-        b: Array,
-        out: Array,
-        *,
-        trans_a: bool = False,
-        trans_b: bool = False,
-        alpha: float = 1.0,
-        beta: float = 0.0,
-    ) -> None:
-        """Enqueue out (m, n) = alpha * op(a) @ op(b) + beta * out."""
-        self._multiply(a, b, out, ProductSpec(trans_a, trans_b, alpha, beta))
-
     def fused(
         self,
         a: Array,
         b: Array,
         out: Array,
-        fusion: Fusion,
+        fusion: Fusion | None,
         *,
         trans_a: bool = False,
         trans_b: bool = False,
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> None:
-        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out."""
+        """Enqueue out (m, n) = fusion of alpha * op(a) @ op(b) + beta * out; None is no fusion."""
         self._multiply(a, b, out, ProductSpec(trans_a, trans_b, alpha, beta, fusion))
 
     def own(self, a: Array) -> tuple[TileProducts, Array]:

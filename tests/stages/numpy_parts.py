@@ -122,11 +122,12 @@ class HostEvent:
 class NumpyGemm(FusingGemm):
     needs: ClassVar[tuple[str, ...]] = ()
 
-    def __call__(
+    def fused(
         self,
         a: Array,
         b: Array,
         out: Array,
+        fusion: Fusion | None,
         *,
         trans_a: bool = False,
         trans_b: bool = False,
@@ -135,11 +136,10 @@ class NumpyGemm(FusingGemm):
     ) -> None:
         product = alpha * ((a.T if trans_a else a) @ (b.T if trans_b else b))
         out[...] = product if beta == 0.0 else product + beta * out
-
-    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, **options: Any) -> None:
-        self(a, b, out, **options)
+        if fusion is None:
+            return
         if fusion.kind == "bias_row":
-            fusion.bias[...] = options["alpha"] * b.sum(axis=0) + options["beta"] * fusion.bias
+            fusion.bias[...] = alpha * b.sum(axis=0) + beta * fusion.bias
             return
         cols = out.shape[1]
         if fusion.bias is not None:

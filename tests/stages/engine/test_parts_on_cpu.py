@@ -48,9 +48,6 @@ class AnyCut(FusingGemm):
         self._tiles = TileProducts(setup, *self.kernel)
         self._random = random.Random(setup.problem.batch_size)
 
-    def __call__(self, a: Array, b: Array, out: Array, **options: Any) -> None:
-        self.fused(a, b, out, None, **options)
-
     def fused(self, a: Array, b: Array, out: Array, fusion: Fusion | None, **options: Any) -> None:
         spec = {"trans_a": False, "trans_b": False, "alpha": 1.0, "beta": 0.0, "fusion": fusion} | options
         cut = self._random.choice(self._tiles.cuts(out, a.shape[0 if spec["trans_a"] else 1]))

@@ -49,7 +49,8 @@ class EarlyDevice(RacingDevice):
 
 
 class RecordedTiles(RecordedGemm):
-    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion, **options: Any) -> None:
+    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion | None, **options: Any) -> None:
+        assert fusion is not None
         besides = [array for array in (fusion.bias, fusion.mask) if array is not None]
         written = {"relu_bias": [fusion.mask], "bias_row": [fusion.bias]}.get(fusion.kind, [])
         self._device.enqueue(fusion.kind, [a, b, out, *besides], [out, *written])

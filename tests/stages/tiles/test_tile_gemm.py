@@ -83,11 +83,8 @@ class Library:
         assert a.dtype == np.float32, "the library takes no bytes"
         *_, fusion = ProductSpec(*spec)
         how = dict(zip(("trans_a", "trans_b", "alpha", "beta"), spec, strict=False))
-        if fusion is None:
-            self._multiply(a, b, out, **how)
-        else:
-            assert fusion.kind != "bias_row", "no epilogue of the library's"
-            self._multiply.fused(a, b, out, fusion, **how)
+        assert fusion is None or fusion.kind != "bias_row", "no epilogue of the library's"
+        self._multiply.fused(a, b, out, fusion, **how)
 
 
 def use_library(monkeypatch: pytest.MonkeyPatch) -> None:

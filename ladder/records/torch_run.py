@@ -125,6 +125,7 @@ class ModelRecord(msgspec.Struct, frozen=True):
     has_convolution: bool
     reference: str  # `float64`, or why repeated eager runs took its place
     data: str  # `tensors, 47 MB`
+    beside: dict[str, str] = {}  # the SHA-256 of each module in the file's folder that it imports, by path
     is_repeatable: bool = True  # two eager runs from the same parameters agree to the bit
     waits: list[str] = []  # lines of the user's step that make the host wait, `my_model.py:41`
     notes: list[str] = []

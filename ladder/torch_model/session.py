@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from typing import Protocol
@@ -47,7 +46,7 @@ from ladder.run.folders import alone_in, make_folder
 from ladder.run.scratch import scratch_folder
 from ladder.torch_model import messages
 from ladder.torch_model.messages import Described, Failed, Judged, Message, Ready, Referenced, Refused, Timed, TorchJob
-from ladder.torch_model.worker import REFERENCE, leave_job
+from ladder.torch_model.worker import REFERENCE, digest, leave_job
 from stages.engine.stage import Doc
 from stages.torch.registry import DOCS, RUNGS, chosen, left_outs, rung_named
 from stages.torch.training_step import Rung
@@ -125,8 +124,12 @@ def has_gpu() -> bool:
 
 
 def _check_resumable(asked: Torch, earlier: TorchResults) -> None:
-    if asked.model is not None and sha256(asked.model.read_bytes()).hexdigest() != earlier.model.sha256:
-        raise UsageError(f"{asked.model}: is not the file that {asked.resume} measured; start anew")
+    if asked.model is not None:
+        measured = {asked.model.name: earlier.model.sha256, **earlier.model.beside}
+        for name, expected in measured.items():
+            file = asked.model.parent / name
+            if not file.is_file() or digest(file) != expected:
+                raise UsageError(f"{file}: is not the file that {asked.resume} measured; start anew")
     now = environment.describe()
     for part in ("gpu", "cpu", "libraries"):
         if now.get(part) != earlier.environment.get(part):
@@ -343,6 +346,8 @@ class Session:
             raise UsageError(message.line)
         if isinstance(message, Described):
             self._model = self._model or message.model
+            if (message.model.sha256, message.model.beside) != (self._model.sha256, self._model.beside):
+                raise UsageError(f"{self._model_file}: it or a module beside it changed during the run; start anew")
             self._model_epochs = message.epochs
         elif isinstance(message, Referenced):
             assert self._model is not None

@@ -59,6 +59,7 @@ WARM_UP = 8  # steps, before the first reading of the clock
 BEGINNING = FIRST[0]  # steps before the judge looks: three of warm-up, and the first replay of a graph
 PROBE = 16  # steps that tell how many a run should have
 POLL_S = 0.05
+OURS = ("common", "ladder", "stages", "__main__")  # packages, where a user's file lies in our own folder
 
 
 @dataclass
@@ -290,12 +291,29 @@ def peak_memory(device: Any, shared_bytes: int) -> Iterator[Callable[[], float |
     peaks.append((torch.cuda.max_memory_allocated() - held) / 2**20)
 
 
+def digest(file: Path) -> str:
+    """The SHA-256 of a file's bytes."""
+    return sha256(file.read_bytes()).hexdigest()
+
+
+def beside(file: Path) -> dict[str, str]:
+    """The SHA-256 of each module in the folder of a user's file that is imported, by its path from there."""
+    folder, found = file.resolve().parent, {}
+    for name, module in sorted(sys.modules.items()):
+        path = Path(getattr(module, "__file__", None) or "/").resolve()
+        is_theirs = folder in path.parents and name.partition(".")[0] not in OURS and "site-packages" not in path.parts
+        if is_theirs and path.suffix == ".py" and path != file.resolve():
+            found[str(path.relative_to(folder))] = digest(path)
+    return found
+
+
 def described(model: Opened) -> ModelRecord:
     """What a record keeps of the model."""
     user = model.user
     return ModelRecord(
         file=user.path.name,
-        sha256=sha256(user.path.read_bytes()).hexdigest(),
+        sha256=digest(user.path),
+        beside=beside(user.path),
         parameters=sum(parameter.numel() for parameter in model.initial.parameters()),
         batch_size=user.batch_size,
         rows=len(model.data.dataset),

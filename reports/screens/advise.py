@@ -9,6 +9,11 @@ from reports.facts import numbers
 from reports.facts.advice import REFERENCES, advice_facts, deciding, notes, training_s, verdict
 from reports.screens.blocks import Block, Column, Group, Screen, Sentences, Table
 
+OTHER_MODELS = (
+    "All of this holds for fully connected layers with ReLU, softmax and plain SGD. "
+    "For any other model, `python run_ladder.py torch my_model.py` finds the fastest loop by measuring."
+)
+
 
 def advise_screen(outlooks: Outlooks) -> Screen:
     """The outlook of the stages that decide, the verdict, and how sure it is."""
@@ -18,6 +23,7 @@ def advise_screen(outlooks: Outlooks) -> Screen:
         _table(deciding(outlooks), outlooks),
         Group([Sentences(said[:1], "strong"), Sentences(said[1:])]),
         Group([Sentences([*notes(outlooks), "Nearest recorded runs:"]), Sentences(near, is_list=True)]),
+        Sentences([OTHER_MODELS]),
     ]
     title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}"
     warnings = [Sentences(list(_warnings(outlooks)), "doubtful")]

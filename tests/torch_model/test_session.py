@@ -95,6 +95,20 @@ def test_a_session_records_all_rungs_and_resumes_the_missing_one(tmp_path: Path)
         run(tmp_path, RAISES + "# changed\n", resume=tmp_path / "run")
 
 
+def test_a_run_is_not_continued_with_another_module_beside_the_file(tmp_path: Path) -> None:
+    layers = tmp_path / "my_layers.py"
+    layers.write_text("WIDTH = 12\n")
+    text = models.source("from my_layers import WIDTH")
+    results, _ = run(tmp_path, text, ("eager",))
+    assert list(results.model.beside) == ["my_layers.py"]
+    layers.write_text("WIDTH = 16\n")
+    with pytest.raises(UsageError, match=r"my_layers.py: is not the file that .* measured; start anew"):
+        run(tmp_path, text, resume=tmp_path / "run")
+    layers.unlink()
+    with pytest.raises(UsageError, match=r"my_layers.py: is not the file that .* measured; start anew"):
+        run(tmp_path, text, resume=tmp_path / "run")
+
+
 def test_a_check_takes_no_times_and_outlives_a_process_that_is_killed(tmp_path: Path) -> None:
     results, _ = run(tmp_path, DIES, (*CALM, "amp-bf16"), check=True)
     assert torch_run.load(tmp_path / "run").settings.is_check

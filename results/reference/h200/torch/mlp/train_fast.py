@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../../examples/torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../examples/torch"))
 import mlp as user  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -37,8 +37,7 @@ def forward(inputs, targets):
     return user.loss(output, targets), user.metrics(output, targets)
 
 
-def step():
-    """Train on one batch. A replay runs no Python, so a counter on the GPU chooses the batch."""
+def step():  # a replay runs no Python, so a counter on the GPU chooses the batch
     batch = order.index_select(0, done)[0]
     inputs, targets = (part.index_select(0, batch) for part in data)
     optimizer.zero_grad()
@@ -49,12 +48,11 @@ def step():
     done.add_(1)
 
 
-def train(rows):
-    """Train on these rows, a batch each; the means of loss and metrics."""
+def train(rows):  # a batch each; returns the means of loss and metrics
     global graph
     sums.zero_()
     for number in range(len(rows)):
-        if graph is None and number == 3:  # by now the optimizer has its state
+        if graph is None and number == 3:  # the optimizer has its state
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):  # runs nothing
                 step()

@@ -1,5 +1,5 @@
 # Written by `run_ladder.py torch --write`, which replaces it: rename it to keep your changes.
-"""Train the model of ppo.py with PyTorch alone: `step-graph`."""
+"""Train the model of ppo.py with PyTorch alone: `step-graph-without-no-item`."""
 
 import argparse
 import copy
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_map
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../../examples/torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../examples/torch"))
 import ppo as user  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -45,8 +45,7 @@ def forward(inputs, targets):
     return user.loss(model(inputs), targets)
 
 
-def step():
-    """Train on one batch. A replay runs no Python, so a counter on the GPU chooses the batch."""
+def step():  # a replay runs no Python, so a counter on the GPU chooses the batch
     torch.index_select(table, 0, done, out=now)
     batch = order.index_select(0, done)[0]
     inputs, targets = tree_map(lambda part: part.index_select(0, batch), data)
@@ -59,16 +58,16 @@ def step():
     done.add_(1)
 
 
-def train(rows):
-    """Train on these rows, a batch each; the means of the loss."""
+def train(rows):  # a batch each; returns the means of the loss
     global graph
     sums.zero_()
     for number in range(len(rows)):
-        if graph is None and number == 3:  # by now the optimizer has its state
+        if graph is None and number == 3:  # the optimizer has its state
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):  # runs nothing
                 step()
         graph.replay() if graph else step()
+        sums.tolist()  # the host waits for the step
     return {"loss": sums.item() / len(rows)}
 
 

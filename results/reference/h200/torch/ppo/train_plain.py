@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../../examples/torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../examples/torch"))
 import ppo as user  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -38,8 +38,7 @@ def forward(inputs, targets):
     return user.loss(model(inputs), targets)
 
 
-def step(inputs, targets):
-    """Train on one batch, and add its loss to the sums."""
+def step(inputs, targets):  # trains on a batch, and adds its loss to the sums
     optimizer.zero_grad()
     loss = forward(inputs, targets)
     loss.backward()
@@ -48,8 +47,7 @@ def step(inputs, targets):
     sums.add_(loss.item())
 
 
-def train(rows):
-    """Train on these rows, a batch each; the means of the loss."""
+def train(rows):  # a batch each; returns the means of the loss
     sums.zero_()
     for batch in DataLoader(data, batch_sampler=rows.tolist()):
         step(*tree_map(lambda part: part.to(device), batch))

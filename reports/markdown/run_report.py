@@ -74,13 +74,14 @@ def rung_section(rung: RungView) -> Iterator[str]:
     if stage.below:
         yield f"From `{stage.below}`: {line(rung.change_in_full)}."
     if rung.reason:
-        yield f"**{stage.status.capitalize()}**: {line(rung.reason)}"
+        yield f"**{stage.status.capitalize()}:** {line(rung.reason)}"
         return
     factor = rung.versus_parent
-    if rung.us and (rung.predicted or factor):
-        measured = f"{rung.us} us" + (f", {factor.saying(f' of `{stage.below}`')}" if factor is not None else "")
-        cells = (cell(rung.predicted) or numbers.MISSING, cell(measured), cell(rung.verdict) or numbers.MISSING)
-        yield table(("Predicted", "Measured", "Verdict"), [cells])
+    measured = f"{rung.us} us" + (f", {factor.saying(f' of `{stage.below}`')}" if factor is not None else "")
+    if rung.us and rung.predicted:
+        yield table(("Predicted", "Measured", "Verdict"), [list(map(cell, (rung.predicted, measured, rung.verdict)))])
+    elif rung.us and factor:
+        yield f"**Measured:** {measured}."
     if rung.moved:
         yield f"**Moved:** {line(rung.moved)}"
     if rung.overlap:

@@ -34,7 +34,7 @@ def test_a_failed_stage_without_a_docstring_is_just_its_reason() -> None:
     run = sample.replace_stage(sample.results(), "cuda-graph", doc=None)
     assert section(report(run, []), "cuda-graph").strip() == (
         "Cuda graph\n\nFrom `sparse-metrics`: one launch an epoch.\n\n"
-        "**Crashed**: the worker ended with signal 9 (SIGKILL) in run 3"
+        "**Crashed:** the worker ended with signal 9 (SIGKILL) in run 3"
     )
 
 

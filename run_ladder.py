@@ -94,8 +94,8 @@ def check(command: commands.CheckStage) -> int:
     """Say whether a stage is right, without timing it; 1 if it is wrong."""
     from ladder.run.check import checked
     from reports.screens.check import check_screen
-    from reports.terminal.console_layout import aside
     from reports.terminal.progress import LiveView
+    from reports.writers.console import aside
     from reports.writers.write import write
 
     interruptible()
@@ -128,8 +128,8 @@ def torch(command: commands.Torch) -> int:
     """Climb the ladder with a PyTorch model of the user's, or print an example of one; 1 if a rung is wrong."""
     from ladder.torch_model.climb import climbed, text_of
     from reports.render_torch import print_torch, render_torch
-    from reports.terminal.console_layout import aside
     from reports.terminal.torch_progress import TorchView
+    from reports.writers.console import aside
 
     if text := text_of(command, ROOT / "examples" / "torch"):
         print(text, end="")
@@ -172,8 +172,8 @@ def explain(command: commands.Explain) -> int:
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import NotTimedError, run_to_explain
     from reports.render_torch import explain_torch
-    from reports.terminal.as_json import show
-    from reports.terminal.explain import explanation_facts, print_explain
+    from reports.screens.rung import rung_screen
+    from reports.writers.write import write
 
     if command.run is not None and explain_torch(command.run, command.stage, command.form):
         return 0
@@ -185,16 +185,15 @@ def explain(command: commands.Explain) -> int:
         stage = check_name(command.stage, command.stage_file)
         of_several = " --gpus 2" if stage.takes_gpus else " --networks 8" if stage.is_fleet else ""
         raise NotTimedError(f"{error}{of_several}") from None
-    shown = partial(print_explain, name=name, run=path, recorded=REFERENCE)
-    return show(results, shown, command.form, partial(explanation_facts, name=name, run=path))
+    return write(rung_screen(results, name, path, REFERENCE), command.form)
 
 
 def list_stages(command: commands.ListStages) -> int:
     """List every stage, its change, its needs, and whether it runs here."""
     from ladder.machine.gpu_advice import how_to_get_gpu
     from ladder.run.entries import listed, network_listed
-    from reports.terminal.as_json import show
     from reports.terminal.stage_list import print_stage_list
+    from reports.writers.as_json import show
 
     stages = listed(command.stage_file, command.hidden, command.batch_size)
     network = network_listed(command.hidden, command.batch_size)
@@ -219,8 +218,8 @@ def _measured(asked: commands.Run, *, as_table: bool) -> Results:
     """A run for another command; it is reported in its folder."""
     from ladder.run.session import opened
     from reports.render import render_all
-    from reports.terminal.console_layout import aside
     from reports.terminal.progress import LiveView
+    from reports.writers.console import aside
 
     interruptible()
     with LiveView(None if as_table else aside()) as view, opened(asked, view, COMMAND_LINE) as (runner, folder):
@@ -232,8 +231,8 @@ def _measured(asked: commands.Run, *, as_table: bool) -> Results:
 def doctor(command: commands.Doctor) -> int:
     """Show what is installed, what is missing, and how to add it."""
     from ladder.doctor import doctor
-    from reports.terminal.as_json import show
     from reports.terminal.print_doctor import print_doctor
+    from reports.writers.as_json import show
 
     return show(doctor(), print_doctor, command.form)
 

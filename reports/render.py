@@ -23,26 +23,25 @@ from reports.facts.profiles import PICTURE
 from reports.facts.study_points import StudyResults, load_results, value_text
 from reports.figures.ablation_figures import ablation_figure
 from reports.figures.loss_curves import curves_csv
-from reports.figures.run_figures import figures
+from reports.figures.run_figures import TITLES, drawings
 from reports.figures.study_figures import seeds_of, study_figures
-from reports.markdown.run_report import report
 from reports.markdown.study_report import ABLATION, ablation_figure_name, study_csv, study_report
-from reports.markdown.tables import FIGURE_TITLES
 from reports.render_torch import report_torch, torch_page
 from reports.report_error import ReportError
 from reports.screens.blocks import Answers, Screen
 from reports.screens.conclusion import conclusion, report_in
-from reports.screens.run import run_screen
+from reports.screens.run import report_screen, run_screen
 from reports.screens.study import study_screen
-from reports.terminal.as_json import Form
-from reports.terminal.console_layout import standard
 from reports.terminal.recorded import nearest_recorded, print_recorded
+from reports.writers.as_json import Form
+from reports.writers.console import standard
+from reports.writers.markdown import markdown
 from reports.writers.terminal import write_blocks
 from reports.writers.write import write
 
 PAGE = "report.html"
 # Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.
-OF_RUN = re.compile(rf"({'|'.join(Path(name).stem for name in FIGURE_TITLES)}|epoch_time|loss_curves|{PICTURE}.+)\.svg")
+OF_RUN = re.compile(rf"({'|'.join(Path(name).stem for name in TITLES)}|epoch_time|loss_curves|{PICTURE}.+)\.svg")
 OF_STUDY = re.compile(rf"(ladder|curves|step_time|{ABLATION}.+)(-.+)?\.svg|(curves|study)\.csv")
 
 
@@ -51,9 +50,9 @@ def render_all(results: Results, folder: Path, reference: Path | None = None) ->
 
     `reference` holds the recorded runs, one of which the page compares this run with.
     """
-    drawn = figures(results)
-    _write_figures(drawn, folder, OF_RUN)
-    atomic_write(folder / "report.md", report(results, drawn.keys()))
+    drawn = drawings(results)
+    _write_figures({name: draw().svg() for name, draw in drawn.items()}, folder, OF_RUN)
+    atomic_write(folder / "report.md", markdown(report_screen(results, drawn)))
     atomic_write(folder / PAGE, _page(results, folder, reference))
 
 

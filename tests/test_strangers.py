@@ -18,8 +18,8 @@ from ladder.records import foreign
 from ladder.records.run import Results, save
 from ladder.records.sources import NAME, WAY_OUT
 from ladder.records.study import INDEX, Published
-from reports.explorer.html import unpacked
 from reports.facts.numbers import line
+from reports.writers.html import unpacked
 from run_ladder import main
 from tests.reports import sample
 from tests.reports.study_sample import run_at, study_results

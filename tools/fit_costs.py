@@ -30,7 +30,7 @@ from ladder.records.run import all_results, load
 from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, doublings, expectations, network_terms, terms
 from ladder.run.outlook import FOLDER
 from reports.markdown.all_documents import between
-from reports.markdown.tables import code, table
+from reports.writers.markdown import code, table
 from stages.registry import load_all
 
 MOST_ERROR = 0.4

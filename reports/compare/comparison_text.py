@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.compare.many_runs import MachineCell, Machines
@@ -16,12 +16,14 @@ from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.numbers import line
 from reports.facts.two_runs import Comparison, StageVerdict, Verdict, how_to_read
-from reports.markdown.tables import bullets, cell, table
-from reports.terminal.as_json import print_rows
-from reports.terminal.console_layout import Column, plain_table, print_table, say, standard, wide_enough
+from reports.screens.blocks import Column, Table, Tone
+from reports.writers.as_json import print_rows
+from reports.writers.console import plain_table, print_table, say, standard, wide_enough
+from reports.writers.markdown import bullets, cell, table
 
 Form = Literal["text", "markdown", "json", "csv"]
-STYLES: dict[Verdict, str] = {"FASTER": "green", "SLOWER": "red", "SAME": "", "AMBIGUOUS": "yellow"}
+TONES: dict[str, Tone] = {"FASTER": "good", "SLOWER": "bad", "AMBIGUOUS": "doubtful"}
+VERDICTS: tuple[Verdict, ...] = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS")
 HEADER = ("stage", "verdict", "new / base", "interval", "base us/step", "new us/step", "processes")
 WIDE = 100  # a ratio from here on is shown without decimals
 IN_BRACKETS = "In brackets: its time divided by its time in the first run (above 1 is slower), and the verdict."
@@ -96,7 +98,7 @@ def conclusion(comparison: Comparison) -> str:
     threshold = numbers.share(comparison.threshold)
     if comparison.regressions:
         return f"Regression beyond {threshold}: {numbers.brief(comparison.regressions)}."
-    counted = [f"{len(names)} {verdict}" for verdict in STYLES if (names := comparison.named(verdict))]
+    counted = [f"{len(names)} {verdict}" for verdict in VERDICTS if (names := comparison.named(verdict))]
     text = f"No regression beyond {threshold} found: {numbers.listing(counted)}."
     if comparison.undecided:
         text += f" {numbers.brief(comparison.undecided)} may hide one."
@@ -164,7 +166,7 @@ def _print_two(comparison: Comparison, console: Console) -> None:
     say(console, f"{comparison.new} against {comparison.base}", "bold")
     judged = [stage for stage in comparison.stages if stage.verdict]
     if judged:
-        print_table(console, _columns(judged))
+        print_table(console, Table(_columns(judged)))
     for warning in comparison.warnings:
         say(console, warning, "yellow", first="! ")
     for note in notes(comparison):
@@ -176,11 +178,10 @@ def _print_two(comparison: Comparison, console: Console) -> None:
 
 def _columns(judged: Sequence[StageVerdict]) -> list[Column]:
     """The columns under `HEADER`, of which a narrow terminal shows the first ones."""
-    styles: dict[str, str] = {verdict: style for verdict, style in STYLES.items() if style}
     cells = zip(*map(_words, judged), strict=True)
     ranks = (0, 0, 0, 1, 2, 2, 3)
     return [
-        Column(name.replace(" us/step", "\nus/step").replace(" / ", "\n/ "), column, rank, right=right, styles=styles)
+        Column(name.replace(" us/step", "\nus/step").replace(" / ", "\n/ "), column, rank, right, TONES)
         for name, column, rank, right in zip(HEADER, cells, ranks, _right(HEADER), strict=True)
     ]
 
@@ -221,7 +222,7 @@ def _of_machine(pair: MachineCell) -> str:
     return text if pair.ratio is None else f"{text} ({pair.ratio:.3f}, {pair.words})"
 
 
-def _rich_table(header: Sequence[str], rows: Sequence[_Row]) -> Table:
+def _rich_table(header: Sequence[str], rows: Sequence[_Row]) -> RichTable:
     empty = plain_table()
     for name, right in zip(header, _right(header), strict=True):
         title = name.replace(" us/step", "\nus/step").replace(" / ", "\n/ ").replace(" (", "\n(")

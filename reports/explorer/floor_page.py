@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ladder.records.run import Results
-from reports.explorer.html import drawing, template
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
 from reports.facts.run_table import FLOOR, name_of
 from reports.figures import floor_figure as floor
 from reports.figures import roofline
+from reports.writers.html import drawing, template
 
 HOW_FLOORS_ON_CPU_ARE_MADE = """\
 *Floor of this design* uses the best sample of each primitive: Python's calls and the barriers of the threads, plus the

@@ -15,20 +15,23 @@ from ladder.records.run import Results
 from ladder.records.sources import Sources
 from reports.explorer.code import lines, shown_code
 from reports.explorer.floor_page import floor_view
-from reports.explorer.html import asset, drawing, packed, template
 from reports.explorer.rung_page import part_bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust_page import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
-from reports.facts.run_table import ALL_DISTURBED, disturbed_mark, heading, name_of, table_order, title_of
+from reports.facts.run_table import ALL_DISTURBED, MARKS, disturbed_mark, heading, name_of, rows, table_order, title_of
 from reports.facts.times import step_us
 from reports.facts.two_runs import how_to_read
+from reports.facts.warnings import notices
 from reports.figures.canvas import page_rules
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
-from reports.screens.details import details, glossary_section
-from reports.views.run_view import run_view
+from reports.screens.blocks import Heading
+from reports.screens.details import details, glossary
+from reports.screens.run import untimed
+from reports.writers.html import asset, drawing, packed, template
+from reports.writers.page import in_html
 
 LAYOUTS = (PAGE, "wide"), (PHONE, "narrow")
 MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
@@ -82,7 +85,7 @@ def skeleton(
         css=Markup(f"{page_rules()}\n{asset('explorer.css')}"),
         script=Markup(_script()),
         policy=_policy(),
-        data=packed({**data, "terms": template("details.html", title="", sections=[glossary_section()])}),
+        data=packed({**data, "terms": in_html(glossary())}),
     )
 
 
@@ -111,7 +114,7 @@ def data_of(
         "views": {
             "floor": floor_view(results),
             "trust": trust_view(results),
-            "details": template("details.html", title="Details", sections=details(results)),
+            "details": in_html([Heading("Details", 1), *details(results)]),
             "runs": template("runs.html", how_to_read=how_to_read(compared) if compared else ""),
         },
     }
@@ -125,23 +128,26 @@ def data_of(
 def _ladder(results: Results, example: str, *, is_brief: bool) -> str:
     """The view of the picture as HTML; a brief one has the references in its list alone."""
     layouts = [(replace(layout, has_references=not is_brief), name) for layout, name in LAYOUTS]
-    run, stages = run_view(results), results.stages
+    every, told, stages = rows(results), notices(results), results.stages
     timed = bool(dots(results, is_page=True))
     passed = {stage.name for stage in stages if step_us(stage)}
     return template(
         "ladder.html",
-        run=run,
+        heading=heading(results),
+        loud=[notice.text for notice in told if notice.loud],
+        notices=[notice.text for notice in told],
+        marks=MARKS if any(row.disturbed for row in every) else "",
         headline=_headline(results),
         pictures=[drawing(drawn(results, layout), name) for layout, name in layouts] if timed else [],
         precisions=_precisions(results),
         untimed=[
-            (f"{row.status}: {row.reason}", [(stage.name, name_of(stage)) for stage in row.stages])
-            for row in run.untimed
+            (f"{status}: {why}", [(stage.name, name_of(stage)) for stage in members])
+            for (status, why), members in untimed(results).items()
         ],
         most_lines=MOST_LINES,
         example=example,
         guessable=any(stage.group != "reference" and step_us(stage) and stage.below in passed for stage in stages),
-        references=[row for row in run.rows if row.is_reference and row.step_us is not None],
+        references=[row for row in every if row.is_reference and row.step_us is not None],
     )
 
 

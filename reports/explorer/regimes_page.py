@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from ladder.records.exactness import precision_class
 from ladder.records.run import Results, StageResult
-from reports.explorer.html import drawing, template
 from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.measured_points import MeasuredPoint, measured_points
@@ -19,6 +18,7 @@ from reports.facts.run_table import MARKS, disturbed_mark
 from reports.facts.study_points import PointLead, StudyResults
 from reports.facts.times import step_us
 from reports.figures import regimes_map
+from reports.writers.html import drawing, template
 
 START = {"layers": 1, "width": 256, "batch": 128}  # what the page shows first
 SETTINGS = {"layers": "Hidden layers", "width": "Units in each", "batch": "Batch"}

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
 from reports.explorer.code import RungCode
-from reports.explorer.html import drawing, template
 from reports.explorer.script_data import LEAST_CHANGE
 from reports.facts import numbers
+from reports.facts.launch_regimes import HEADINGS, change_in_full, regime
 from reports.facts.profiles import grid, kernel_name
-from reports.facts.run_table import FOUND, MARKS, table_order
+from reports.facts.run_table import MARKS, disturbed_mark, table_order
 from reports.facts.time_breakdown import Profiled
+from reports.facts.times import median_us
 from reports.figures import timeline_figure as timeline
 from reports.figures import waterfall
-from reports.views.rung_view import rung_view
+from reports.screens.rung import Rung, bound, checks, details, judgement, purpose
+from reports.writers.html import drawing, template
+from reports.writers.page import in_html
 
 WATERFALLS = (waterfall.WIDE, "wide"), (waterfall.PHONE, "narrow")
-MOST_KERNELS = 20  # rows of the table; a library may launch a hundred
 
 
 def rung_html(
@@ -26,31 +30,41 @@ def rung_html(
 
     The measurements stand in elements of class `measured`, which wait for the guess.
     """
-    rung = rung_view(stage, results)
+    rung = Rung(stage, results)
     names = [stage.name for stage in table_order(results)]
     at = names.index(stage.name)
     clock = [] if is_brief else on_clock(stage, results)
-    count = len(rung.profiled.profile.kernels) if rung.profiled is not None else 0
+    moved = [rung.change] if rung.change is not None else []
+    shown = partial(in_html, linked=set(names) - {stage.name})
+    is_reference = stage.group == "reference"
+    us, parent_us = median_us(stage), median_us(rung.parent)
     return template(
         "rung.html",
-        rung=rung,
         stage=stage,
-        doc=stage.doc,
+        kind="reference" if is_reference else regime(stage).replace(" ", "-"),
+        regime="Reference" if is_reference else HEADINGS[regime(stage)],
+        precision=numbers.precision(stage.precision),
+        changes=change_in_full(stage),
+        parent_us=numbers.microseconds(parent_us) if parent_us is not None else "",
+        children=[other.name for other in results.stages if other.below == stage.name],
         before=names[at - 1] if at else None,
         after=names[at + 1] if at + 1 < len(names) else None,
-        found_by=FOUND,
-        guessed=not rung.is_reference and rung.us and rung.parent_us,
+        purpose=shown(purpose(rung)),
+        reason=rung.reason,
+        guessed=not is_reference and us is not None and parent_us is not None,
+        us=rung.us,
+        mark=disturbed_mark(stage),
         marks=MARKS,
         least=numbers.ratio(LEAST_CHANGE),
-        changes=[drawing(waterfall.drawn(results, [rung.change], layout), look) for layout, look in WATERFALLS]
-        if rung.change is not None
-        else [],
+        judgement=shown(judgement(rung)),
+        facts=list(rung.facts()),
+        moved=[drawing(waterfall.drawn(results, moved, layout), look) for layout, look in WATERFALLS if moved],
+        overlap=rung.overlap,
         timelines=drawing(timeline.on_one_clock(clock, results, is_page=True), "timelines") if clock else None,
         has_spans=rung.profiled is not None and bool(rung.profiled.profile.timeline),
-        kernels=rung.kernels(MOST_KERNELS),
-        kernels_shown=f"The first {MOST_KERNELS} of {count} kernels"
-        if count > MOST_KERNELS
-        else numbers.count(count, "kernel"),
+        bound=shown(bound(rung)),
+        details=shown(details(rung)),
+        checks=shown(checks(rung)),
         code=code,
         origin=origin,
     )

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from reports.explorer.html import drawing, prose, template
 from reports.explorer.page import data_of, skeleton
 from reports.facts import numbers
 from reports.facts.baselines import fastest
@@ -18,6 +17,7 @@ from reports.facts.times import step_us
 from reports.facts.verdict import study_savings, study_sentences
 from reports.facts.warnings import notices
 from reports.figures.study_figures import drawings, seeds_of
+from reports.writers.html import drawing, prose, template
 
 MOST_FIGURES = 6  # one of curves takes 250 KB, a third of it packed; all stand beside report.md
 

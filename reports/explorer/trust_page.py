@@ -6,10 +6,12 @@ import math
 from typing import Any
 
 from ladder.records.run import Check, Results, StageResult
-from reports.explorer.html import template
 from reports.facts import numbers
 from reports.facts.run_table import name_of, reason, table_order
-from reports.views.rung_view import NEAR, cell
+from reports.screens.rung import judged
+from reports.writers.html import template
+
+NEAR = 0.1  # share of the limit; a passed check with a larger error is drawn darker
 
 
 def kind_of_check(check: Check) -> str:
@@ -34,7 +36,7 @@ def trust_view(results: Results) -> str:
         for stage in stages
     ]
     verdict = f"{len(checks) - broken:,} of {numbers.count(len(checks), 'check')} passed"
-    has_open = any(cell.look == "open" for row in rows for group in row["groups"] for cell in group["cells"])
+    has_open = any(cell["look"] == "open" for row in rows for group in row["groups"] for cell in group["cells"])
     has_none = any(not row["reason"] and not group["cells"] for row in rows for group in row["groups"])
     near = numbers.share(NEAR)
     return template(
@@ -57,3 +59,14 @@ def _group(stage: StageResult, name: str) -> dict[str, Any]:
         "cells": [cell(check) for check in checks],
         "words": f"{words}, the largest error is {numbers.share(worst)} of its limit" if shares else words,
     }
+
+
+def cell(check: Check) -> dict[str, str]:
+    """A check's cell: `near` if a passed error is more than a tenth of its limit, `open` if it was not judged."""
+    verdict = judged(check)
+    if check.passed and not check.judged:
+        return {"look": "open", "words": f"{check.what}: {verdict}"}
+    share = (check.error or 0.0) / check.limit if check.limit else 0.0
+    look = "broken" if not check.passed else "near" if share > NEAR else "far"
+    error, limit = numbers.error(check.error), numbers.error(check.limit)
+    return {"look": look, "words": f"{check.what}: {error} of {limit}, {verdict}"}

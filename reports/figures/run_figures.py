@@ -17,17 +17,25 @@ from reports.figures.loss_curves import curves, has_curves
 from reports.figures.loss_distance import loss_distance, loss_distances
 from reports.figures.timeline_figure import on_one_clock, shown, timelines, with_timeline
 
-
-def figures(results: Results) -> dict[str, str]:
-    """Every figure that this run has numbers for, as SVG text by file name; empty if no stage passed."""
-    return {name: draw().svg() for name, draw in drawings(results).items()}
+LADDER = "ladder.svg"
+TITLES = {
+    LADDER: "Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
+    "loss_distance.svg": "Distance of each loss curve from the float64 oracle's, and its limit",
+    "curves.svg": "Training loss within epochs, validation loss and accuracy, with the oracle's",
+    "timelines.svg": "Three steps of every stage on one time scale",
+    "waterfall.svg": "The way to the fastest rung: what each rung on it changed, part by part",
+    "roofline.svg": "The rate of each rung below the measured limits of the GPU, by its traffic",
+    "energy.svg": "Joules an epoch of each stage, and what the idle GPU draws in the same time",
+    "memory.svg": "The parts of a step for each way to allocate its tensors",
+    "data_path.svg": "The parts of a step for each way to bring its batch",
+}
 
 
 def drawings(results: Results) -> dict[str, Callable[[], Canvas]]:
     """The function that draws each figure, by file name."""
     figures: dict[str, Callable[[], Canvas]] = {}
     if any(row.epoch_s is not None for row in rows(results)):
-        figures["ladder.svg"] = partial(ladder.drawn, results)
+        figures[LADDER] = partial(ladder.drawn, results)
     if loss_distances(results):
         figures["loss_distance.svg"] = partial(loss_distance, results)
     if has_curves(results):

@@ -13,7 +13,7 @@ from reports.facts.run_table import X_OF_FROM
 from reports.facts.study_points import is_disturbed, spread_text
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import step_us
-from reports.markdown.tables import bullets, code, table
+from reports.writers.markdown import bullets, code, table
 
 HOW_TO_READ_MEMORY = (
     "The profiler counts allocator calls in three phases: preparation with one step, the first epoch, and a later "

@@ -16,8 +16,8 @@ from reports.markdown.own_models import own_models_block
 from reports.markdown.readme import RecordedRuns, cpu_block, ladder_block, networks_block, picture_block
 from reports.markdown.readme_published import published_block
 from reports.markdown.recorded_code import recorded_code_block
-from reports.markdown.tables import bullets
 from reports.report_error import ReportError
+from reports.writers.markdown import bullets
 
 BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in their markers
     "picture": lambda records, page: picture_block(records.runs(page)),

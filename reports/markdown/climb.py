@@ -28,8 +28,8 @@ from reports.facts.time_breakdown import PARTS, Change, changes, profiled
 from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
 from reports.markdown.own_models import OwnModel, origins, own_models
-from reports.markdown.tables import code, table
 from reports.report_error import ReportError
+from reports.writers.markdown import code, table
 
 TEMPLATES = "templates"
 FIGURES = "figures"

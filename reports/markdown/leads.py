@@ -11,7 +11,7 @@ from reports.facts.provenance import commit, gpu_name, gpus_name
 from reports.facts.study_points import PointLead, StudyResults, overall_winners, point_text
 from reports.figures.study_figures import seeds_of
 from reports.markdown.readme import Runs
-from reports.markdown.tables import cell, code, table
+from reports.writers.markdown import cell, code, table
 
 COMMIT_DIGITS = 7
 

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from ladder.records.limits_record import LimitsRecord
 from reports.facts import numbers
 from reports.markdown.readme import Runs
-from reports.markdown.tables import cell, table
+from reports.writers.markdown import cell, table
 
 GPU = "h200"  # folder of its recorded runs
 EARLIER_US = {

@@ -10,7 +10,7 @@ from ladder.records.torch_run import FILE, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.torch_rows import FUSED, TorchRow, origin, torch_rows, torch_verdict
-from reports.markdown.tables import code, table
+from reports.writers.markdown import code, table
 
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
 """The rungs whose times the table has."""

@@ -24,8 +24,11 @@ from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
 from reports.facts.warnings import notices
+from reports.figures.run_figures import LADDER, TITLES
 from reports.markdown.climb import FOLDER
-from reports.markdown.tables import cell, code, figure_links, notice_blocks, table
+from reports.screens.blocks import Sentences
+from reports.screens.run import loud_notices
+from reports.writers.markdown import cell, code, in_markdown, picture, table
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 
@@ -59,12 +62,12 @@ class RecordedRuns:
 def picture_block(runs: Runs) -> str:
     """The picture of the first run with a timed rung on the front page's GPU; empty without one."""
     timed = [folder for folder, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)]
-    return "".join(figure_links(["ladder.svg"], f"{timed[0]}/figures")) if timed else ""
+    return picture(TITLES[LADDER], f"{timed[0]}/figures/{LADDER}") if timed else ""
 
 
 def ladder_block(runs: Runs) -> str:
     """The ladder of the first run on that GPU: at most 15 rungs, each beside the rung that it climbs from."""
-    return "\n\n".join(block for folder, run in _on_front_page(runs)[:1] for block in _ladder(folder, run))
+    return "\n\n".join(block for folder, run in _on_front_page(runs)[:1] for block in _ladder(folder, run) if block)
 
 
 def _on_front_page(runs: Runs) -> Runs:
@@ -75,7 +78,9 @@ def _on_front_page(runs: Runs) -> Runs:
 
 def networks_block(runs: Runs) -> str:
     """A table for each GPU: the fastest rung and the fastest reference of every recorded run."""
-    return "\n\n".join(block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu))
+    return "\n\n".join(
+        block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu) if block
+    )
 
 
 def cpu_block(runs: Runs) -> str:
@@ -117,7 +122,7 @@ def _networks(runs: Runs, gpu: str) -> Iterator[str]:
         "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: "
         f"x of {FASTEST_REFERENCE}, with the range over processes. Bold: the network's fastest rung. {ON_GPU_TIME}"
     )
-    yield from notice_blocks(list({loud.text: loud for _, run in runs for loud in notices(run) if loud.loud}.values()))
+    yield in_markdown([loud_notices(run for _, run in runs)])
     columns = ("Network, batch", "Precision", "`cuda-graph`", "Fastest rung", "us/step", "Fastest reference", "us/step")
     lines = [(_link(folder, run), *cells) for folder, run in runs for cells in _winners(run)]
     yield table((*columns, "Lead"), lines, right=[False, False, True, False, True, False, True, True])
@@ -153,7 +158,8 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     shown = headline_rungs(results, MOST_RUNGS)
     yield f"### {heading(results)}, on {_gpu((folder, results))}"
     yield f"{recorded(results)}."
-    yield from notice_blocks(notices(results, rows=False))
+    quiet = [notice.text for notice in notices(results, rows=False) if not notice.loud]
+    yield in_markdown([loud_notices([results]), Sentences(quiet, is_list=True)])
     report = f"[report]({folder}/report.md)"
     if not shown:
         yield f"No rung was timed in this run; its {report} says why."

@@ -14,7 +14,7 @@ from reports.facts.baselines import fastest, ratio
 from reports.facts.provenance import gpu_name
 from reports.facts.study_points import StudyResults
 from reports.facts.times import median_us
-from reports.markdown.tables import cell, table
+from reports.writers.markdown import cell, table
 
 
 def published_block(plans: Sequence[Study], recorded: Sequence[StudyResults]) -> str:

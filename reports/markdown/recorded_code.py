@@ -12,7 +12,7 @@ from reports.facts.grouped import grouped
 from reports.facts.provenance import commit, machine_name
 from reports.markdown.leads import COMMIT_DIGITS
 from reports.markdown.own_models import own_models
-from reports.markdown.tables import code, table
+from reports.writers.markdown import code, table
 
 STUDIES = "studies"  # the folder beside a machine's networks
 

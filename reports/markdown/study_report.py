@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
@@ -31,11 +31,12 @@ from reports.facts.study_points import (
 )
 from reports.facts.times import step_us
 from reports.facts.verdict import study_savings, study_sentences
-from reports.facts.warnings import notices
 from reports.figures.study_figures import seeds_of
 from reports.markdown.ablation_section import HOW_TO_READ, ablation_table, overlaps
-from reports.markdown.tables import bullets, cell, code, folded, notice_blocks, picture, table
+from reports.screens.blocks import Table
 from reports.screens.details import energy
+from reports.screens.run import loud_notices
+from reports.writers.markdown import bullets, cell, code, in_markdown, laid_out, picture, table
 
 CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
@@ -81,11 +82,16 @@ def study_report(results: StudyResults, figures: Collection[str]) -> str:
         *_ablations(results, figures),
         *_published(results),
         "## Details",
-        *folded("Missing results", [bullets(failures)] if (failures := not_passed(results)) else []),
-        *folded("Points", [table(("Point", "Status", "Problem"), points)]),
-        *folded("Provenance", _provenance(results)),
+        *_folded("Missing results", [bullets(failures)] if (failures := not_passed(results)) else []),
+        *_folded("Points", [table(("Point", "Status", "Problem"), points)]),
+        *_folded("Provenance", _provenance(results)),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _folded(summary: str, blocks: Iterable[str]) -> list[str]:
+    inside = list(blocks)
+    return [f"<details><summary>{summary}</summary>", *inside, "</details>"] if inside else []
 
 
 def _provenance(results: StudyResults) -> Iterator[str]:
@@ -143,8 +149,8 @@ def _origins(results: StudyResults) -> Iterator[str]:
 
 def _loud(results: StudyResults) -> Iterator[str]:
     """The loud notices of all points, each once."""
-    loud = {notice.text: notice for run in results.runs.values() for notice in notices(run) if notice.loud}
-    yield from notice_blocks(list(loud.values()))
+    if told := in_markdown([loud_notices(results.runs.values())]):
+        yield told
 
 
 def _step_times(results: StudyResults) -> Iterator[str]:
@@ -263,13 +269,14 @@ def _ablations(results: StudyResults, figures: Collection[str]) -> Iterator[str]
 def _energy(results: StudyResults) -> Iterator[str]:
     """Joules an epoch, and the way to an accuracy, at each point whose stages have either."""
     sections = [(point, energy(results.runs[point.name])) for point in results.measured]
-    for number, (point, section) in enumerate((point, section) for point, section in sections if section.grids):
+    for number, (point, section) in enumerate((point, section) for point, section in sections if section):
         if number == 0:
-            yield f"## {section.title}"
+            yield in_markdown(section[:1])
             yield line(how_to_read_energy(*results.runs.values()))
         yield f"### {line(point_text(point)[:1].upper() + point_text(point)[1:])}"
-        for grid in section.grids:
-            yield table(grid.header, [[code(name), *cells] for name, *cells in grid.lines], grid.right)
+        for block in section[1:]:
+            if isinstance(block, Table):
+                yield laid_out(block)
 
 
 def _oracle_distances(results: StudyResults) -> Iterator[str]:

@@ -19,9 +19,10 @@ Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad", "alarm"]
 
 @dataclass(frozen=True)
 class Heading:
-    """The title of the blocks below it."""
+    """The title of the blocks below it; a page's own has level 1."""
 
     text: str
+    level: int = 2
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,14 @@ class Sentences:
     texts: Sequence[str]
     tone: Tone = "plain"
     is_list: bool = False
+
+
+@dataclass(frozen=True)
+class Titled:
+    """A paragraph with a title in the same line."""
+
+    title: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -63,6 +72,7 @@ class Table:
     columns: Sequence[Column]
     headings: Mapping[int, str] = field(default_factory=dict)
     note: Callable[[Sequence[str]], str] = lambda _: ""  # how to read it, by the headers and cells that are shown
+    is_named: bool = True  # its first column names rungs, kernels or the like
 
 
 @dataclass(frozen=True)
@@ -76,12 +86,19 @@ class Figure:
 
 @dataclass(frozen=True)
 class Code:
-    """Lines of a program or of its output, as they are; a reader unfolds a long one."""
+    """Lines of a program or of its output, as they are."""
 
     title: str
     lines: Sequence[str]
     language: str
-    is_folded: bool = True
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Blocks that a reader unfolds; a terminal leaves them out."""
+
+    title: str
+    blocks: Sequence[Block]
 
 
 @dataclass(frozen=True)
@@ -98,7 +115,7 @@ class Answers:
     answers: Mapping[str, str | Path]
 
 
-Block = Heading | Sentences | Table | Figure | Code | Group | Answers
+Block = Heading | Sentences | Titled | Table | Figure | Code | Folded | Group | Answers
 
 
 def unbroken(command: str) -> str:
@@ -111,6 +128,8 @@ def in_document(blocks: Iterable[Block]) -> Iterator[Block]:
     for block in blocks:
         if isinstance(block, Group):
             yield from in_document(block.blocks)
+        elif isinstance(block, Folded):
+            yield Folded(block.title, list(in_document(block.blocks)))
         elif isinstance(block, Answers):
             yield Sentences([f"{label}: {answer}" for label, answer in block.answers.items()], is_list=True)
         else:
@@ -130,4 +149,4 @@ class Screen:
     blocks: Sequence[Block]
     facts: Any  # plain data or a record
     rows: str | Sequence[Mapping[str, Any]]  # the name of those in `facts`, or rows
-    warnings: Sequence[Sentences] = ()  # about all of it, to read first
+    lead: Sequence[Block] = ()  # about all of it, to read first, such as warnings

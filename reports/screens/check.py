@@ -39,7 +39,7 @@ def _table(checked: Checked) -> Iterator[Table]:
 def _told(checked: Checked) -> Iterator[Block]:
     yield Sentences(_wrong(checked), "bad", is_list=True)
     if checked.output:
-        yield Code("Output", checked.output.splitlines(), "text", is_folded=False)
+        yield Code("Output", checked.output.splitlines(), "text")
     yield Sentences(list(_counted(checked)))
     if checked.graded:
         yield Sentences([f"{checked.graded.title}: {checked.graded.points} of {checked.graded.most} points."], "strong")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.records.run import Results
@@ -22,11 +21,12 @@ from reports.facts.time_breakdown import (
     changes,
     verdict,
 )
+from reports.screens.blocks import Block, Column, Heading, Sentences, Table
 from reports.screens.stages import page_table
 
 # Columns of words, which stand to the left; numbers stand to the right.
 IN_WORDS = {
-    "Stage", "From", "Rung", "Title", "Precision", "Checked", "Primitive", "Unit", "Item", "Value", "Term", "Is",
+    "Stage", "From", "Rung", "Title", "Precision", "Checked", "Item", "Value", "Term", "Is",
 }  # fmt: skip
 HOW_TO_READ_PARTS = """\
 Microseconds a step. *Kernels*: the GPU runs at least one kernel. *Copies*: it copies or fills memory
@@ -59,55 +59,49 @@ CAPTION_ON_CPU = (
 )
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table in plain text, with how to read it."""
-
-    header: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    note: str = ""
-
-    @property
-    def right(self) -> list[bool]:
-        """Which columns hold numbers, which stand to the right."""
-        return [name not in IN_WORDS for name in self.header]
-
-
-@dataclass(frozen=True)
-class Section:
-    """Tables below a heading."""
-
-    title: str
-    grids: Sequence[Grid]
-
-
-def details(results: Results) -> list[Section]:
+def details(results: Results) -> list[Block]:
     """Every section that the run has numbers for."""
-    sections = [
-        Section("All columns of the table", [all_columns(results)]),
-        energy(results),
-        Section("Where a step's time goes", list(_parts(results))),
-        Section("What each rung changed", list(_changes(results))),
-        Section("Limits", [limits_grid(known) for known in (results.cpu_limits, results.limits) if known is not None]),
-        Section("Problem, machine, command", [_origin(results)]),
+    limits = [block for known in (results.cpu_limits, results.limits) if known is not None for block in _limits(known)]
+    return [
+        *_section("All columns of the table", [all_columns(results)]),
+        *energy(results),
+        *_section("Where a step's time goes", _parts(results)),
+        *_section("What each rung changed", _changes(results)),
+        *_section("Limits", limits),
+        *_section("Problem, machine, command", [_origin(results)]),
     ]
-    return [section for section in sections if section.grids]
 
 
-def glossary_section() -> Section:
+def glossary() -> list[Block]:
     """The glossary, which is the same for all runs."""
-    return Section("Terms", [Grid(("Term", "Is"), list(TERMS.items()))])
+    return _section("Terms", [_table(("Term", "Is"), list(TERMS.items()), is_named=False)])
 
 
-def all_columns(results: Results) -> Grid:
+def _section(title: str, blocks: Iterable[Block]) -> list[Block]:
+    """Blocks below a heading; nothing without any."""
+    told = list(blocks)
+    return [Heading(title), *told] if told else []
+
+
+def _table(header: Sequence[str], lines: Sequence[Sequence[str]], note: str = "", *, is_named: bool = True) -> Table:
+    """A table by rows, and how to read it."""
+    columns = [
+        Column(name, cells, is_number=name not in IN_WORDS)
+        for name, cells in zip(header, zip(*lines, strict=True), strict=True)
+    ]
+    return Table(columns, note=lambda _: note, is_named=is_named)
+
+
+def all_columns(results: Results) -> Table:
     """The table of all stages with every column that the run has numbers for."""
-    columns = {one.header: one for one in page_table(results, rows(results)).columns if not one.is_empty}
+    columns = [one for one in page_table(results, rows(results)).columns if not one.is_empty]
+    headers = [one.header for one in columns]
     how_to_read = [caption(results)]
-    how_to_read += [sentence for name, sentence in (("Cycles/step", CYCLES), ("x floor", BOUNDS)) if name in columns]
-    return Grid(list(columns), list(zip(*(one.cells for one in columns.values()), strict=True)), " ".join(how_to_read))
+    how_to_read += [sentence for name, sentence in (("Cycles/step", CYCLES), ("x floor", BOUNDS)) if name in headers]
+    return Table(columns, note=lambda _: " ".join(how_to_read))
 
 
-def energy(results: Results) -> Section:
+def energy(results: Results) -> list[Block]:
     """Joules an epoch, and the way to an accuracy, of the stages that have either."""
     target = results.settings.target_accuracy
     columns = ENERGY_COLUMNS if has_energy(results) else ()
@@ -118,17 +112,17 @@ def energy(results: Results) -> Section:
         reached = to_accuracy(stage, target)
         if stage.energy is not None or reached is not None:
             way = [reached.text if reached else numbers.MISSING] if target is not None else []
-            lines.append([stage.name, *(energy_cells(stage, results) if columns else []), *way])
-    grids = [Grid(header, lines, how_to_read_energy(results))] if lines else []
-    return Section("Energy, and time to an accuracy", grids)
+            lines.append([f"`{stage.name}`", *(energy_cells(stage, results) if columns else []), *way])
+    tables = [_table(header, lines, how_to_read_energy(results), is_named=False)] if lines else []
+    return _section("Energy, and time to an accuracy", tables)
 
 
-def _parts(results: Results) -> Iterator[Grid]:
+def _parts(results: Results) -> Iterator[Table]:
     for on_cpu, names, how_to_read in ((False, PARTS, HOW_TO_READ_PARTS), (True, PARTS_ON_CPU, HOW_TO_READ_ON_CPU)):
         of_device = [rung for rung in all_profiled(results) if rung.is_on_cpu == on_cpu]
         if of_device:
             header = ("Stage", *map(_heading, names), "Sum", "Timed", "Under the tool")
-            yield Grid(header, [_parts_row(rung) for rung in of_device], " ".join(how_to_read.split()))
+            yield _table(header, [_parts_row(rung) for rung in of_device], " ".join(how_to_read.split()))
 
 
 def _parts_row(rung: Profiled) -> list[str]:
@@ -142,14 +136,14 @@ def _parts_row(rung: Profiled) -> list[str]:
     return [rung.stage.name, kernels, *others, longer]
 
 
-def _changes(results: Results) -> Iterator[Grid]:
+def _changes(results: Results) -> Iterator[Table]:
     all_changes = changes(results)
     columns = [*OPERATIONS.values(), *{**PARTS, **PARTS_ON_CPU}]
     parts = [name for name in columns if any(name in change.detailed_us for change in all_changes)]
     if all_changes:
         note = f"{' '.join(HOW_TO_READ_CHANGES.split())} {verdict(results)}"
         header = ("Rung", "From", "Timed", *map(_heading, parts), "Rest", "Seen")
-        yield Grid(header, [_change_row(change, parts) for change in all_changes], note)
+        yield _table(header, [_change_row(change, parts) for change in all_changes], note)
 
 
 def _change_row(change: Change, parts: Sequence[str]) -> list[str]:
@@ -164,15 +158,30 @@ def _heading(part: str) -> str:
     return part[0].upper() + part[1:]
 
 
-def limits_grid(record: LimitsRecord | CpuLimits) -> Grid:
-    """The primitives of a device with their spread, and those that were not measured."""
-    lines = [
-        (row.title, *map(numbers.microseconds, (row.median, row.min, row.max)), row.unit, numbers.percent(row.spread))
-        for row in record.limits
-    ]
-    caption = CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU
-    note = " ".join([caption, *not_measured(record)])
-    return Grid(("Primitive", "Median", "Min", "Max", "Unit", "Spread"), lines, note)
+def limits_table(record: LimitsRecord | CpuLimits) -> Table:
+    """The primitives of a device with their spread."""
+    limits = record.limits
+
+    def us(header: str, rank: int) -> Column:
+        return Column(header, [numbers.microseconds(getattr(one, header)) for one in limits], rank, is_number=True)
+
+    return Table([
+        Column("primitive", [one.title for one in limits]),
+        us("median", 0),
+        us("min", 2),
+        us("max", 2),
+        Column("", [one.unit for one in limits]),
+        Column("spread", [numbers.percent(one.spread) for one in limits], 1, is_number=True),
+    ], is_named=False)  # fmt: skip
+
+
+def limits_caption(record: LimitsRecord | CpuLimits) -> str:
+    """How the limits of a device were measured."""
+    return CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU
+
+
+def _limits(record: LimitsRecord | CpuLimits) -> list[Block]:
+    return [limits_table(record), Sentences([" ".join([limits_caption(record), *not_measured(record)])], "quiet")]
 
 
 def not_measured(record: LimitsRecord | CpuLimits) -> Iterator[str]:
@@ -182,8 +191,9 @@ def not_measured(record: LimitsRecord | CpuLimits) -> Iterator[str]:
         yield f"not measured: {'; '.join(titles)}: {reason}"
 
 
-def _origin(results: Results) -> Grid:
-    return Grid(("Item", "Value"), [*_problem(results), *_flat(results.environment)], provenance(results))
+def _origin(results: Results) -> Table:
+    lines = [*_problem(results), *_flat(results.environment)]
+    return _table(("Item", "Value"), lines, provenance(results), is_named=False)
 
 
 def _problem(results: Results) -> Iterator[tuple[str, str]]:

@@ -1,17 +1,36 @@
-"""The screen of a run: its problem, what went wrong, and a table of one line a rung."""
+"""The screens of a run: a table of one line a rung with what went wrong, and the whole report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
-from ladder.records.run import Results
+from ladder.records.run import Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, why_none
-from reports.facts.run_table import Row, heading, networks_in_words, skipped_in_words
-from reports.facts.warnings import not_made_in_words
-from reports.screens.blocks import Block, Group, Screen, Sentences
-from reports.screens.stages import ABOUT, BEST, FROM, STAR, UNDECIDED, remarks, row_facts, stage_table
-from reports.views.run_view import RunView, run_view
+from reports.facts.grouped import grouped
+from reports.facts.provenance import gpu_name, provenance
+from reports.facts.run_table import (
+    MARKS,
+    Row,
+    heading,
+    named,
+    networks_in_words,
+    reason,
+    rows,
+    skipped_in_words,
+    table_order,
+    yardsticks,
+)
+from reports.facts.verdict import verdict_sentences
+from reports.facts.warnings import NAMED_STAGES, not_made_in_words, notices
+from reports.figures.canvas import Canvas
+from reports.figures.chart import ChartLayout
+from reports.figures.run_figures import LADDER, TITLES
+from reports.screens.blocks import Block, Figure, Folded, Group, Heading, Screen, Sentences
+from reports.screens.details import energy
+from reports.screens.rung import Rung, rung_in_short
+from reports.screens.stages import ABOUT, BEST, FROM, STAR, UNDECIDED, remarks, report_table, row_facts, stage_table
 
 REMARKS = {
     "throttled": "the GPU slowed itself down",
@@ -19,19 +38,92 @@ REMARKS = {
     "shortened": "fewer epochs, to save time (--budget)",
     "expected to lose": "by a model of recorded runs",
 }
+REST = (
+    "The page, `report.html` beside this file, has the rest: every column, kernels, timelines, checks, floors, code, "
+    "machine and terms. Where it is missing, `python run_ladder.py report FOLDER` writes it, without a GPU."
+)
+FEW_WORDS = (
+    "us/step: microseconds a training step, the median of all runs. x of from: how many times as fast as the rung that "
+    "it climbs from, with the spread over processes; below 1x it is slower."
+)
+NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
 
 
 def run_screen(results: Results) -> Screen:
     """A run; its report and what to do next follow it."""
-    run = run_view(results)
-    shown = [row for row in run.rows if row.stage.status != "skipped"]
-    skipped = {name: row.reason for row in run.not_passed("skipped") for name in row.names}
+    every = rows(results)
+    shown = [row for row in every if row.stage.status != "skipped"]
+    skipped = {stage.name: reason(stage) for stage in results.stages if stage.status == "skipped"}
     missing = Sentences([skipped_in_words(skipped, len(results.stages))] if skipped else [])
-    warnings = [Sentences(run.loud, "alarm", is_list=True), missing, _broken(run)]
-    facts = {"problem": results.problem, "stages": row_facts(results, run.rows), "notices": run.notices}
+    told = notices(results)
+    loud = Sentences([notice.text for notice in told if notice.loud], "alarm", is_list=True)
+    texts = [notice.text for notice in told]
+    facts = {"problem": results.problem, "stages": row_facts(results, every), "notices": texts}
     blocks = [Group(list(_table(results, shown)))] if shown else []
-    return Screen(heading(results, explained=True), "", blocks, facts, "stages", warnings)
+    lead = [loud, missing, _broken(results)]
+    return Screen(heading(results, explained=True), "", blocks, facts, "stages", lead)
+
+
+def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
+    """The front page of a run for a code host or an editor, and a short screen a rung; `drawn` has its figures."""
+    shown = [row for row in rows(results) if row.stage.status != "skipped"]
+    rungs = [row.stage for row in shown if not row.is_reference]
+    pictures = [Figure(file, title, _drawn(drawn[file])) for file, title in TITLES.items() if file in drawn]
+    first = [picture for picture in pictures if picture.file == LADDER]
+    others = [picture for picture in pictures if picture.file != LADDER]
+    told = notices(results)
+    quiet = [notice.text for notice in told if not notice.loud]
+    marks = MARKS if any(row.disturbed for row in shown) else ""
+    how = (FEW_WORDS, networks_in_words(results), yardsticks(results), marks, _skipped(results))
+    blocks: list[Block] = [
+        Sentences([" ".join(verdict_sentences(results))]),
+        *first,
+        Sentences([] if drawn else ["No stage was timed in this run, so there are no figures."]),
+        Sentences([f"{heading(results)}; {provenance(results)}"]),
+        report_table(results, shown),
+        Sentences([" ".join(filter(None, how))]),
+        *energy(results)[1:],  # without its heading
+        *([Folded("Noise and notices", [Sentences(quiet, is_list=True)])] if quiet else []),
+        Sentences([REST]),
+        *([Heading("Rungs")] if rungs else []),
+        *(block for stage in rungs for block in rung_in_short(Rung(stage, results))),
+        *([Heading("More pictures")] if others else []),
+        *others,
+    ]
+    title = f"{named(results.problem)}, batch {results.problem.batch_size}, on {gpu_name(results) or 'a CPU'}"
+    return Screen(title, "", blocks, results, "stages", [loud_notices([results])])
+
+
+def _drawn(draw: Callable[[], Canvas]) -> Callable[[ChartLayout], Canvas]:
+    """A figure that knows its own layout."""
+    return lambda _: draw()
+
+
+def loud_notices(runs: Iterable[Results]) -> Sentences:
+    """The notices of runs that nobody may miss, each once."""
+    return Sentences(list({notice.text: None for run in runs for notice in notices(run) if notice.loud}), "alarm")
+
+
+def untimed(results: Results, *statuses: Status) -> dict[tuple[Status, str], list[StageResult]]:
+    """The stages that did not pass, or those with one of these statuses, by status and reason."""
+    stages = (stage for stage in table_order(results) if stage.status != "passed")
+    return grouped(
+        ((stage.status, reason(stage)), stage) for stage in stages if not statuses or stage.status in statuses
+    )
+
+
+def _skipped(results: Results) -> str:
+    """A sentence with the skipped stages, or with their number and the commonest reason; empty without any."""
+    skipped = untimed(results, "skipped")
+    names = [stage.name for stages in skipped.values() for stage in stages]
+    if not names:
+        return ""
+    if len(names) <= NAMED_STAGES:
+        return f"Skipped: {numbers.listing(f'`{name}`' for name in names)}; the page says why."
+    (_, why), most = max(skipped.items(), key=lambda group: len(group[1]))
+    told = f"{len(names)} stages, {len(most)} of them for one reason: {why.removesuffix('.')}"
+    return f"Skipped: {told}. The page has all reasons."
 
 
 def _table(results: Results, shown: Sequence[Row]) -> Iterator[Block]:
@@ -41,10 +133,12 @@ def _table(results: Results, shown: Sequence[Row]) -> Iterator[Block]:
     yield Sentences(list(not_made_in_words(results)), "doubtful")
 
 
-def _broken(run: RunView) -> Sentences:
+def _broken(results: Results) -> Sentences:
     """A line for each reason why stages failed or crashed."""
-    broken = run.not_passed("failed", "crashed")
-    lines = [f"{numbers.brief(stage.names)} {stage.status}: {stage.reason}" for stage in broken]
+    broken = untimed(results, "failed", "crashed")
+    lines = [
+        f"{numbers.brief([one.name for one in stages])} {status}: {why}" for (status, why), stages in broken.items()
+    ]
     if (more := len(lines) - MOST_REASONS) > 0:
         lines[MOST_REASONS:] = [f"{numbers.count(more, 'more reason')} in the report."]
     return Sentences(lines, "bad", is_list=True)

@@ -27,7 +27,7 @@ from reports.facts.torch_rows import (
 )
 from reports.figures.torch_ladder import torch_ladder
 from reports.report_error import ReportError
-from reports.screens.blocks import Block, Code, Column, Figure, Heading, Screen, Sentences, Table, Tone
+from reports.screens.blocks import Block, Code, Column, Figure, Folded, Heading, Screen, Sentences, Table, Tone
 
 STATUS: dict[TorchStatus, str] = {
     "passed": "as exact", "less exact": "less exact", "wrong": "wrong", "refused": "refused", "crashed": "crashed",
@@ -234,7 +234,8 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
             Column("what it does", [change.words for change in verdict.changes], 1),
         ])  # fmt: skip
     if programs is not None and programs.diff:
-        yield Code("The difference between `train_plain.py` and `train_fast.py`", programs.diff, "diff")
+        title = "The difference between `train_plain.py` and `train_fast.py`"
+        yield Folded(title, [Code(title, programs.diff, "diff")])
 
 
 def _costs(costs: float | None, *, is_noise: bool) -> str:

@@ -15,7 +15,7 @@ from reports.facts import numbers
 from reports.facts.baselines import Lead, overall_winner
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words
 from reports.figures.ladder import Dot, dots, headline
-from reports.terminal.console_layout import has_symbols, say
+from reports.writers.console import has_symbols, say
 
 GAP = 2  # columns between name, time, chart and words
 LEAST_CHART, MOST_CHART = 30, 64  # columns of the chart beside words

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from reports.facts import numbers
-from reports.terminal.console_layout import say, standard
+from reports.writers.console import say, standard
 
 
 def print_doctor(findings: Sequence[tuple[str, str, str, bool]], console: Console | None = None) -> None:

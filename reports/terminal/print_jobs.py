@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ladder.records.jobs import JobState, PointJob
 from reports.facts import numbers
-from reports.terminal.console_layout import is_live, plain_table
+from reports.writers.console import is_live, plain_table
 
 STYLE = {"measured": "green", "skipped": "dim", "stopped": "bold red", "running": "bold", "waiting": "dim"}
 ORDER: tuple[JobState, ...] = ("running", "stopped", "waiting", "measured", "skipped")  # the first are shown first

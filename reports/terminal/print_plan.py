@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from reports.facts import numbers
-from reports.terminal.console_layout import say, say_titled, standard
+from reports.writers.console import say, say_titled, standard
 
 
 def print_plan(

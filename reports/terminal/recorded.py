@@ -12,8 +12,8 @@ from rich.text import Text
 from ladder.records.run import ProblemRecord, Results, ResultsError, all_results, load_once
 from reports.facts.provenance import gpu_name
 from reports.screens.conclusion import report_in
-from reports.terminal.console_layout import has_symbols, print_link, say
 from reports.terminal.picture import print_picture
+from reports.writers.console import has_symbols, print_link, say
 
 
 def lacks_gpu(results: Results) -> bool:

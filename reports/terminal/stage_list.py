@@ -13,10 +13,11 @@ from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS
 from reports.facts.run_table import ABLATIONS, BLOCKS
-from reports.terminal.console_layout import Column, print_table, say, standard
+from reports.screens.blocks import Column, Table, Tone
+from reports.writers.console import print_table, say, standard
 
 OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"
-HERE = {"yes": "green", "no": "dim"}
+HERE: dict[str, Tone] = {"yes": "good", "no": "quiet"}
 
 
 def print_stage_list(
@@ -36,12 +37,12 @@ def print_stage_list(
     columns = [
         Column("stage", [stage.name for stage in ordered]),
         *_expected(ordered),
-        Column("from", [stage.below for stage in ordered], 1 if network else 3, style="dim"),
+        Column("from", [stage.below for stage in ordered], 1 if network else 3, tone="quiet"),
         Column("what it changes", [stage.words or stage.title for stage in ordered], 2),
-        Column("needs", [stage.needs for stage in ordered], 4, style="dim"),
-        Column("runs\nhere", ["no" if stage.missing or stage.misfit else "yes" for stage in ordered], 1, styles=HERE),
+        Column("needs", [stage.needs for stage in ordered], 4, tone="quiet"),
+        Column("runs\nhere", ["no" if stage.missing or stage.misfit else "yes" for stage in ordered], 1, tones=HERE),
     ]
-    print_table(console, columns, headings)
+    print_table(console, Table(columns, headings))
     console.print()
     for line in (*_losses(ordered), *_why_not(ordered)):
         say(console, line)
@@ -69,9 +70,9 @@ def _expected(stages: Sequence[Listed]) -> list[Column]:
     ]
     us, errors, ratios = zip(*cells, strict=True)
     return [
-        Column("expected\nus/step", us, right=True),
-        Column("its\nerror", errors, 1, right=True),
-        Column("expected\nx of from", ratios, 1, right=True),
+        Column("expected\nus/step", us, is_number=True),
+        Column("its\nerror", errors, 1, is_number=True),
+        Column("expected\nx of from", ratios, 1, is_number=True),
     ]
 
 

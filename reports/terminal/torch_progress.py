@@ -12,7 +12,7 @@ from rich.text import Text
 from ladder.records.torch_run import RIGHT, TorchRung
 from reports.facts import numbers
 from reports.facts.torch_rows import label, live_ratio
-from reports.terminal.console_layout import STATUS_STYLE, is_live, say, standard
+from reports.writers.console import STATUS_STYLE, is_live, say, standard
 
 NAME, TIME, SPEEDUP = 24, 9, 9  # columns of the terminal
 STYLES = {**STATUS_STYLE, "less exact": "yellow", "wrong": "bold red", "refused": "dim", "stopped": "yellow"}

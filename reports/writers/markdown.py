@@ -1,26 +1,35 @@
-"""A screen as a Markdown document, with its pictures in the folder `figures` beside it."""
+"""A screen as a Markdown document, with its pictures in the folder `figures` beside it, and the parts of documents."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import PurePosixPath
+from urllib.parse import quote
 
 from reports.facts.numbers import line
-from reports.markdown.tables import bullets, folded, laid_out, picture, warning_box
-from reports.screens.blocks import Block, Code, Figure, Heading, Screen, Sentences, Table, in_document
+from reports.screens.blocks import Block, Code, Figure, Folded, Heading, Screen, Sentences, Table, Titled, in_document
 
 FENCE = "````"  # longer than any fence in a program's docstrings
+# Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
+KEPT = ("curves", "energy", "ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
 def markdown(screen: Screen) -> str:
     """The document."""
-    told = (text for block in in_document([*screen.warnings, *screen.blocks]) for text in _block(block))
-    blocks = [f"# {line(screen.title)}", line(screen.origin), *told]
+    blocks = [f"# {line(screen.title)}", line(screen.origin), in_markdown([*screen.lead, *screen.blocks])]
     return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def in_markdown(blocks: Iterable[Block]) -> str:
+    """A part of a document."""
+    return "\n\n".join(filter(None, (text for block in in_document(blocks) for text in _block(block))))
 
 
 def _block(block: Block) -> Iterator[str]:
     if isinstance(block, Heading):
-        yield f"## {line(block.text)}"
+        yield f"{'#' * block.level} {line(block.text)}"
+    elif isinstance(block, Titled):
+        yield f"**{block.title}:** {line(block.text)}"
     elif isinstance(block, Sentences):
         if block.tone == "alarm":
             yield from map(warning_box, block.texts)
@@ -33,5 +42,52 @@ def _block(block: Block) -> Iterator[str]:
     elif isinstance(block, Figure):
         yield picture(block.title, f"figures/{block.file}")
     elif isinstance(block, Code):
-        program = "\n".join([f"{FENCE}{block.language}", *block.lines, FENCE])
-        yield from folded(line(block.title).replace("`", ""), [program]) if block.is_folded else [program]
+        yield "\n".join([f"{FENCE}{block.language}", *block.lines, FENCE])
+    elif isinstance(block, Folded):
+        inside = [text for part in block.blocks for text in _block(part)]
+        yield from (f"<details><summary>{line(block.title).replace('`', '')}</summary>", *inside, "</details>")
+
+
+def laid_out(block: Table) -> str:
+    """A table with every column that says something; a heading is a row of its own."""
+    columns = [column.widest for column in block.columns if not column.is_empty]
+    rows: list[list[str]] = []
+    for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
+        if heading := block.headings.get(number):
+            rows.append([f"*{heading}*"] + [""] * (len(columns) - 1))
+        rows.append([cell(text) for text in cells])
+    header = [line(column.header) for column in columns]
+    return table(header, rows, [column.is_number for column in columns])
+
+
+def warning_box(text: str) -> str:
+    """A notice that nobody may miss."""
+    return f"> [!WARNING]\n> **{line(text)}**"
+
+
+def bullets(texts: Iterable[str]) -> str:
+    """A list."""
+    return "\n".join(f"- {line(text)}" for text in texts)
+
+
+def picture(title: str, path: str) -> str:
+    """An image; for a figure that git does not keep of a recorded run, its path."""
+    if PurePosixPath(path).name.startswith(KEPT):
+        return f"![{title}]({quote(path)})"
+    return line(f"Drawn where this report is written anew: `{path}`, {title[0].lower()}{title[1:]}.")
+
+
+def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:
+    """A table of cells in markdown; `right` marks the columns that are aligned right."""
+    rule = ["---:" if to_the_right else "---" for to_the_right in right or [False] * len(header)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *lines))
+
+
+def code(name: str) -> str:
+    """A stage's name as code inside a table."""
+    return cell(f"`{name}`")
+
+
+def cell(text: str) -> str:
+    """Text inside a table, with its bars escaped."""
+    return line(text).replace("|", "\\|")

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
+from collections.abc import Collection, Iterable
+from html import unescape
 from typing import Any
+from urllib.parse import quote
 
 from markupsafe import Markup
 
-from reports.explorer.html import asset, drawing, phrase, template
 from reports.figures.canvas import page_rules
 from reports.figures.chart import PAGE, PHONE
-from reports.screens.blocks import Block, Figure, Screen, Sentences, Table, in_document
+from reports.screens.blocks import Block, Figure, Folded, Heading, Screen, Sentences, Table, Titled, in_document
+from reports.writers.html import asset, drawing, phrase, prose, template
 
 LOOKS = (PAGE, "wide"), (PHONE, "narrow")
 
@@ -25,7 +29,7 @@ def page(screen: Screen, file: str) -> str:
         title=screen.title,
         origin=screen.origin,
         file=file,
-        blocks=[_block(block) for block in in_document([*screen.warnings, *screen.blocks])],
+        blocks=in_html([*screen.lead, *screen.blocks]),
         css=Markup(f"{page_rules()}\n{asset('explorer.css')}\n{asset('screen.css')}"),
         script=Markup(script),
         policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
@@ -33,15 +37,33 @@ def page(screen: Screen, file: str) -> str:
     )
 
 
-def _block(block: Block) -> dict[str, Any]:
-    """What the template lays out: the kind of a block and its parts."""
-    parts: dict[str, Any] = {"kind": type(block).__name__, "block": block}
-    if isinstance(block, Figure):
-        parts["drawings"] = [drawing(block.draw(layout), look) for layout, look in LOOKS]
-    elif isinstance(block, Table):
-        columns = [column.widest for column in block.columns if not column.is_empty]
-        parts["columns"] = columns
-        parts["rows"] = list(zip(*(column.cells for column in columns), strict=True))
-    elif isinstance(block, Sentences):
-        parts["texts"] = list(map(phrase, block.texts))
-    return parts
+def in_html(blocks: Iterable[Block], linked: Collection[str] = ()) -> Markup:
+    """A part of a page; names between backticks that are among `linked` lead to a view of this page."""
+
+    def told(text: str, begins: bool = False) -> Markup:
+        def link(found: re.Match[str]) -> str:
+            name = unescape(found[1])
+            return f'<a href="#{quote(name, safe="")}">{found[0]}</a>' if name in linked else found[0]
+
+        shown = prose(text) if begins else phrase(text)
+        return Markup(re.sub("<code>([^<]+)</code>", link, shown)) if linked else shown
+
+    def parts(block: Block) -> dict[str, Any]:
+        """What the template lays out: the kind of a block and its parts."""
+        known: dict[str, Any] = {"kind": type(block).__name__, "block": block, "told": told}
+        if isinstance(block, Figure):
+            known["drawings"] = [drawing(block.draw(layout), look) for layout, look in LOOKS]
+        elif isinstance(block, Table):
+            columns = [column.widest for column in block.columns if not column.is_empty]
+            known["columns"] = columns
+            known["rows"] = list(zip(*(column.cells for column in columns), strict=True))
+        elif isinstance(block, Sentences):
+            known["texts"] = list(map(told, block.texts))
+        elif isinstance(block, Titled):
+            known["text"] = told(block.text, begins=True)
+        elif isinstance(block, Folded | Heading):
+            known["text"] = told(block.title if isinstance(block, Folded) else block.text)
+            known["inside"] = in_html(block.blocks, linked) if isinstance(block, Folded) else ""
+        return known
+
+    return Markup(template("blocks.html", blocks=[parts(block) for block in in_document(blocks)]).strip())

@@ -6,8 +6,8 @@ import msgspec
 from rich.console import Console
 
 from reports.screens.blocks import Screen
-from reports.terminal.as_json import Form, print_json, print_rows
-from reports.terminal.console_layout import standard
+from reports.writers.as_json import Form, print_json, print_rows
+from reports.writers.console import standard
 from reports.writers.terminal import write_terminal
 
 

@@ -36,8 +36,8 @@ from ladder.study.study_file import KEYS, VARIED, read_study
 from reports.explorer.code import lines, shown_code
 from reports.explorer.page import render
 from reports.facts.two_runs import CannotCompareError, compare
-from reports.markdown.run_report import report
 from stages.registry import load_all
+from tests.reports.reporting import report
 from tests.reports.sample import results as profiled_results
 from tests.reports.sample import unprofiled_results
 
@@ -134,7 +134,7 @@ def results(random: Random, folder: Path) -> None:
     assert msgspec.json.encode(load(path)) == again
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # NumPy's warnings would reach the user
-        text = report(found, [])
+        text = report(found)
         assert visible(text) == text
         if random.random() < PAGES:
             render(found)

@@ -18,12 +18,10 @@ from rich.console import Console
 from ladder.records.run import Results
 from reports.compare.comparison_text import Form, print_comparison
 from reports.compare.many_runs import Machines, compare_machines
-from reports.explorer.html import template
 from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import Comparison, compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
-from reports.markdown.run_report import report
 from reports.render import print_results, print_study
 from reports.screens import torch as of_torch
 from reports.screens.advise import advise_screen
@@ -32,15 +30,16 @@ from reports.screens.check import check_screen
 from reports.screens.details import details
 from reports.screens.limits import limits_screen
 from reports.screens.run import run_screen
+from reports.screens.rung import rung_screen
 from reports.screens.study import study_screen
-from reports.terminal.explain import print_explain
 from reports.writers.markdown import markdown
-from reports.writers.page import page
+from reports.writers.page import in_html, page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
+from tests.reports.reporting import report
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen
 from tests.reports.torch_sample import a_torch_run
@@ -74,9 +73,9 @@ def renderings() -> dict[str, str]:
         "console_115.txt": console_text(run, 115),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
         "console_fleet_250.txt": console_text(sample.fleet(), 250),
-        "report_fleet.md": report(sample.fleet(), []).partition("\n| Stage |")[2].partition("\n\n")[0] + "\n",
+        "report_fleet.md": report(sample.fleet()).partition("\n| Stage |")[2].partition("\n\n")[0] + "\n",
         "run.csv": plain_text(run_screen(run)),
-        "details.html": template("details.html", title="", sections=details(run)[:1]),
+        "details.html": in_html(details(run)[:2]) + "\n",
         "explain_naive.txt": explain_text(run, "naive"),
         "explain_cublas.txt": explain_text(run, "cublas"),
         "report.md": report(run, drawings(run)),
@@ -105,9 +104,7 @@ def console_text(run: Results, width: int) -> str:
 
 def explain_text(run: Results, name: str) -> str:
     """The explanation of a stage on a narrow terminal, as a file gets it."""
-    file = io.StringIO()
-    print_explain(run, name, console=Console(file=file, width=80, highlight=False))
-    return _without_blanks(file)
+    return on_terminal(partial(write_terminal, rung_screen(run, name)))
 
 
 def comparison_text(found: Comparison | Machines, form: Form) -> str:

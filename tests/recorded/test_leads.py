@@ -21,10 +21,10 @@ import pytest
 
 from ladder.records.run import load
 from reports.facts.study_points import load_results
-from reports.markdown.run_report import report
 from reports.markdown.study_report import study_csv, study_report
 from reports.screens.details import all_columns
-from reports.views.rung_view import rung_view
+from reports.screens.rung import Rung
+from tests.reports.reporting import report, rows_of
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -236,8 +236,7 @@ def test_the_leads_of_the_studies_page() -> None:
 @pytest.mark.parametrize("folder", RUNS, ids=lambda folder: str(folder.relative_to(REFERENCE)))
 def test_the_leads_of_a_report(folder: Path) -> None:
     results, run = load(folder), stages(folder)
-    text, grid = report(results, []), all_columns(results)
-    whole = [dict(zip(grid.header, line, strict=True)) for line in grid.lines]
+    text, whole = report(results), rows_of(all_columns(results))
     shown = {row["Stage"]: row["x of the fastest reference"] for row in whole}
     (rows,) = (rows for rows in tables(text) if "x of the fastest reference" in rows[0])
     short = {row["Stage"].strip("`"): row["x of the fastest reference"] for row in rows if row["Stage"].startswith("`")}
@@ -252,7 +251,7 @@ def test_the_leads_of_a_report(folder: Path) -> None:
         times, name, on_gpu_time = found
         assert agrees(short[stage["name"]], times)
         check(shown[stage["name"]], name, stage, run)
-        view = rung_view(next(one for one in results.stages if one.name == stage["name"]), results)
+        view = Rung(next(one for one in results.stages if one.name == stage["name"]), results)
         ((who, clock, said),) = re.findall(
             rf"as fast as the fastest reference, ([^,=]+)(, on GPU time)?={FACTOR}",
             "\n".join(map("=".join, view.facts())),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from ladder.records.limits_record import StepBounds
 from ladder.records.run import Results, load
@@ -15,8 +13,8 @@ from reports.explorer.rung_page import rung_html
 from reports.facts.time_breakdown import changes
 from reports.render import report_again
 from reports.screens.details import details
-from reports.terminal.explain import print_explain
 from tests.ladder.harness import Watcher, prepare
+from tests.reports.reporting import explanation
 from tests.reports.sample import replace_stage
 
 SOURCES = ("stages.cpu.r6_one_call:STAGE", "stages.cpu.r7_tiles:STAGE", "stages.cpu.r9_cores:STAGE")
@@ -70,9 +68,7 @@ def test_a_change_is_told_by_operation(results: Results) -> None:
 
 
 def test_explain_names_operations_and_the_distance_from_the_floor(results: Results) -> None:
-    out = io.StringIO()
-    print_explain(results, "cpu-tiles", console=Console(file=out, width=100, highlight=False))
-    text = " ".join(out.getvalue().split())
+    text = " ".join(explanation(results, "cpu-tiles").split())
     for words in ("Profiled by time stamps", "rows_by_columns", "add_outer", "products", "vs cpu-one-call"):
         assert words in text
     assert "the floor of its design" in text
@@ -82,12 +78,12 @@ def test_explain_names_operations_and_the_distance_from_the_floor(results: Resul
 def test_the_report_and_the_page_show_both(folder: Path) -> None:
     results = load(folder)
     told = str(details(results))
-    for words in ("title='Limits'", "barrier", "Waiting at barriers", "x floor"):
+    for words in ("text='Limits'", "barrier", "Waiting at barriers", "x floor"):
         assert words in told
     floor, rung = floor_view(results), rung_html(results.stages[-1], results)
     for words in ("calls from Python, kernels and barriers", "Longest part", "is nearest to its floor"):
         assert words in floor
-    for words in ('data-row="cpu 0"', "waits at a barrier", "Threads</th>", "time stamps", "the floor of its design"):
+    for words in ('data-row="cpu 0"', "waits at a barrier", "threads</th>", "time stamps", "the floor of its design"):
         assert words in rung
     assert {path.name for path in (folder / "figures").iterdir()} >= {"timelines.svg", "waterfall.svg"}
     assert sorted(path.name for path in (folder / "profiles").iterdir()) == [

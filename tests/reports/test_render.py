@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ladder.records.run import load, save
-from reports.figures.run_figures import figures
+from reports.figures.run_figures import drawings
 from reports.render import render_all
 from tests.golden import FOLDER, renderings
 from tests.reports import sample
@@ -20,7 +20,7 @@ def files(folder: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def names() -> set[str]:
     """The paths of the figures, as a report links them."""
-    return {f"figures/{name}" for name in figures(sample.results())}
+    return {f"figures/{name}" for name in drawings(sample.results())}
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,11 @@ import tempfile
 from pathlib import Path
 
 from ladder.records.sources import sources_of
-from reports.explorer.html import asset
+from reports.writers.html import asset
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
 from reports.figures.canvas import page_rules
+from reports.writers.html import asset
 from tools.site.documents import navigation, write_documents
 from tools.site.records import ROOT, Records, read
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from reports.explorer.html import drawing
 from reports.explorer.regimes_page import render_regimes
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
@@ -19,6 +18,7 @@ from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
+from reports.writers.html import drawing
 from tools.site.advised import advised
 from tools.site.records import REFERENCE, Records
 

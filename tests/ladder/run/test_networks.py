@@ -16,10 +16,10 @@ from ladder.run.judge import Judge, Judged
 from ladder.run.jury import MOST_JUDGED, Jury
 from ladder.verify.other_runs import LOSS_CHECK, OWN_CHECK
 from reports.facts.run_table import heading, networks_in_words, rows
-from reports.markdown.run_report import report
 from tests.cheats.networks import UNJUDGED
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 from tests.ladder.in_process import judge_in_this_process
+from tests.reports.reporting import report
 
 STACKED = "stages.references.numpy_stacked:STAGE"
 SALT = 1
@@ -48,7 +48,7 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
     assert heading(results).startswith(
         "36-16-4 on noise (not MNIST), batch 32, 3 networks, learning rates 0.05, 0.1, 0.3"
     )
-    assert "3 of 36-16-4, batch 32, on a CPU" in report(results, ())
+    assert "3 of 36-16-4, batch 32, on a CPU" in report(results)
     assert "Test accuracy by learning rate (" in networks_in_words(results)
     assert "Training accuracy" not in networks_in_words(results)  # of two epochs
     points = [LossPoint(epoch, 1.0, 0.5, [0.25, None, 0.25 * epoch]) for epoch in (1, 2, 4)]

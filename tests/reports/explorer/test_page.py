@@ -584,7 +584,7 @@ def test_the_prediction_waits_for_the_guess_and_the_change_is_told_in_words(larg
     assert change in opened.text("article .climbs")
     assert "Expect" not in opened.text("article")
     reveal(opened)
-    texts = ("You guessed", "us a step", "Expect", "The author predicted")
+    texts = ("You guessed", "us a step", "Expect", "Predicted")
     places = [opened.text("article").index(text) for text in texts]
     assert places == sorted(places)
 

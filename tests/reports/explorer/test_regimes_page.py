@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Results
-from reports.explorer.html import asset
 from reports.explorer.regimes_page import render_regimes
 from reports.facts.study_points import StudyResults
+from reports.writers.html import asset
 from tests.browser import Open, Opened
 from tests.reports.explorer.test_page import HOSTILE
 from tests.reports.study_sample import run_at, study_results

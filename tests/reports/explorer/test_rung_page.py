@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from ladder.records.run import Check, Results, load
 from reports.explorer.page import data_of
-from reports.explorer.rung_page import MOST_KERNELS, rung_html
-from reports.explorer.trust_page import kind_of_check, trust_view
-from reports.views.rung_view import cell
+from reports.explorer.rung_page import rung_html
+from reports.explorer.trust_page import cell, kind_of_check, trust_view
+from reports.screens.rung import MOST_KERNELS_IN_FULL, judged
 from tests.reports import sample
 
 CPU = Path("results/reference/amd-epyc-2-cores/logistic")
@@ -35,15 +35,15 @@ def launching(count: int) -> Results:
     ("count", "words"),
     [
         (1, "1 kernel of a step"),
-        (MOST_KERNELS, f"{MOST_KERNELS} kernels of a step"),
-        (MOST_KERNELS + 9, f"The first {MOST_KERNELS} of {MOST_KERNELS + 9} kernels of a step"),
+        (MOST_KERNELS_IN_FULL, f"{MOST_KERNELS_IN_FULL} kernels of a step"),
+        (MOST_KERNELS_IN_FULL + 9, f"The first {MOST_KERNELS_IN_FULL} of {MOST_KERNELS_IN_FULL + 9} kernels of a step"),
     ],
 )
 def test_the_table_of_kernels_says_how_many_there_are_and_how_many_it_has(count: int, words: str) -> None:
     html = view(launching(count), "naive")
     assert f"<summary>{words}" in html
     table = html.partition(f"<summary>{words}")[2].partition("</table>")[0]
-    assert table.count("<tr>") - 1 == min(count, MOST_KERNELS)
+    assert table.count("<tr>") - 1 == min(count, MOST_KERNELS_IN_FULL)
 
 
 def test_names_between_backticks_are_code_wherever_a_reason_is_shown() -> None:
@@ -73,7 +73,7 @@ OPEN = Check("loss curve", None, 0.0, passed=True, judged=False, note="chance de
     ],
 )
 def test_a_cell_tells_how_near_a_check_came_to_its_limit(check: Check, look: str, verdict: str) -> None:
-    assert (cell(check).look, cell(check).verdict) == (look, verdict)
+    assert (cell(check)["look"], judged(check)) == (look, verdict)
 
 
 def test_checks_of_all_tensors_are_one_kind() -> None:

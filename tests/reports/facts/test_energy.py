@@ -8,11 +8,11 @@ from msgspec.structs import replace
 from ladder.records.run import Energy, LossPoint, Results
 from reports.facts.energy import energy_cells, has_energy, how_to_read_energy, saving, to_accuracy, why_none
 from reports.figures.energy_figure import drawn, energies, headline
-from reports.markdown.run_report import report
-from reports.screens.details import details
+from reports.screens.details import details, energy
 from reports.screens.run import run_screen
 from tests.reports import sample
 from tests.reports.figures.svg import assert_texts_apart, words
+from tests.reports.reporting import report, rows_of, table_below
 
 DRAWN = Energy(joules=0.4, watts=300.0, idle_w=120.0, seconds=5.1)
 TARGET = 0.9
@@ -56,12 +56,23 @@ def test_the_way_to_an_accuracy_is_epochs_times_an_epoch() -> None:
 
 def test_tables_have_energy_where_it_was_measured() -> None:
     run = measured()
-    (grid,) = next(one.grids for one in details(run) if one.title.startswith("Energy"))
-    assert list(grid.header) == ["Stage", "J/epoch", "x less than", "Above idle", "ms", "W", "Idle W", "To 90%"]
-    assert [line[0] for line in grid.lines] == ["async", "cublas"]
-    assert list(grid.lines[1][1:]) == ["0.4 J", "1.00x async", "0.24 J", "1.33", "300", "120", "not in 20 epochs"]
+    table = table_below(details(run), "Energy")
+    headers = [column.header for column in table.columns]
+    assert headers == [
+        "Stage",
+        "J/epoch",
+        "x less than",
+        "Above idle",
+        "ms",
+        "W",
+        "Idle W",
+        "To 90%",
+    ]
+    lines = [list(row.values()) for row in rows_of(table)]
+    assert [line[0] for line in lines] == ["`async`", "`cublas`"]
+    assert lines[1][1:] == ["0.4 J", "1.00x async", "0.24 J", "1.33", "300", "120", "not in 20 epochs"]
     assert "climbs from, over its own. To an accuracy: epochs" in how_to_read_energy(run)
-    assert "| cublas | 0.4 J | 1.00x async | 0.24 J | 1.33 | 300 | 120 | not in 20 epochs |" in report(run, [])
+    assert "| `cublas` | 0.4 J | 1.00x async | 0.24 J | 1.33 | 300 | 120 | not in 20 epochs |" in report(run)
     idle = sample.replace_stage(
         run, "async", processes=[replace(run.stages[1].processes[0], energy=replace(DRAWN, watts=123.0))]
     )
@@ -83,7 +94,7 @@ def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
 
 def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:
     run = sample.results()
-    assert not any(one.title.startswith("Energy") for one in details(run))
+    assert energy(run) == []
     assert (has_energy(run), how_to_read_energy(run), why_none(run), energies(run)) == (False, "", "", [])
     (first, *others) = next(stage for stage in run.stages if stage.name == "async").processes
     asked = replace(first, no_energy="it stands still")

@@ -14,7 +14,7 @@ from ladder.records.study import save_study
 from reports.facts.oracle_distance import largest, oracle_distances, seed_distances
 from reports.facts.study_points import StudyResults, not_passed
 from reports.figures.loss_curves import PARTS, curves, curves_csv, has_curves, thinned
-from reports.figures.run_figures import figures
+from reports.figures.run_figures import drawings
 from reports.figures.study_figures import seeds_of
 from reports.markdown.study_report import study_report
 from reports.render import render_study
@@ -131,4 +131,4 @@ def test_distances_stand_beside_the_least_limit_of_all_seeds() -> None:
 
 def test_an_ordinary_run_shows_its_curves_where_it_has_some() -> None:
     for run, has_some in ((RUNS[0], True), (replace(RUNS[0], oracle=None), True), (unprofiled_results(), False)):
-        assert has_curves(run) == ("curves.svg" in figures(run)) == has_some
+        assert has_curves(run) == ("curves.svg" in drawings(run)) == has_some

@@ -7,7 +7,7 @@ from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
 from reports.facts.profiles import timeline_name
 from reports.figures import timeline_figure as timeline
-from reports.figures.run_figures import figures
+from reports.figures.run_figures import drawings
 from reports.figures.timeline_figure import left_out, on_one_clock, shown, timelines, with_timeline
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
@@ -180,6 +180,10 @@ def test_a_faster_rung_is_never_drawn_longer_whatever_its_profile_stretched() ->
     stretched = replace(seen, timeline_us=seen.timeline_us * 10)
     before = bars(timelines(RUN).svg(), "idle")
     assert bars(timelines(sample.replace_stage(RUN, "async", profiles=[stretched])).svg(), "idle") == before
+
+
+def figures(run: Results) -> dict[str, str]:
+    return {name: draw().svg() for name, draw in drawings(run).items()}
 
 
 def test_the_same_run_gives_the_same_bytes() -> None:

@@ -17,14 +17,14 @@ from ladder.records.study import Point, save_study
 from reports.facts.ablations import ablation, overlap
 from reports.facts.profiles import calls_in_words
 from reports.facts.run_table import rows, table_order
-from reports.figures.run_figures import figures
+from reports.figures.run_figures import drawings
 from reports.markdown.ablation_section import overlaps
-from reports.markdown.run_report import report
-from reports.markdown.tables import laid_out
 from reports.render import print_results, render_study
 from reports.screens.stages import report_table
+from reports.writers.markdown import laid_out
 from tests.reports import sample, study_sample
 from tests.reports.profiles import own_kernels, profile
+from tests.reports.reporting import report
 
 PAIR = {"cudaFree": 1872.0, "cudaMalloc": 1872.0}
 FIRST = FirstCalls({"cudaMalloc": 11, "cudaFree": 4}, {"cudaMalloc": 1872, "cudaFree": 1872})
@@ -82,8 +82,9 @@ def test_the_terminal_has_their_blocks(run: Results) -> None:
 
 def test_each_group_has_a_figure_with_the_rung_that_it_climbs_from(run: Results) -> None:
     assert [one.stage.name for one in ablation(run, "data")] == ["naive", "pinned", "resident-f32"]
-    assert {"memory.svg", "data_path.svg"} <= set(figures(run))
-    assert "`figures/memory.svg`" in report(run, {"memory.svg"})
+    drawn = drawings(run)
+    assert {"memory.svg", "data_path.svg"} <= set(drawn)
+    assert "`figures/memory.svg`" in report(run, drawn)
 
 
 def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from reports.markdown import all_documents
 from reports.markdown.all_documents import documents, markers, outdated, update_documents
 from reports.markdown.climb import FOLDER
 from reports.markdown.readme import RecordedRuns
-from reports.markdown.run_report import report
-from reports.markdown.tables import KEPT
 from reports.report_error import ReportError
+from reports.writers.markdown import KEPT
 from tests.reports import sample
+from tests.reports.reporting import report
 
 ROOT = Path(__file__).parents[3]
 LADDER, NETWORKS, PICTURE, CPU = map(markers, ("ladder", "networks", "picture", "cpu"))
@@ -53,7 +53,7 @@ def test_the_readme_and_the_reports_of_this_project_show_the_recorded_runs() -> 
     for folder, run in runs:
         assert f"{folder}/report.md)" in pages
         again, drawn = f"`python run_ladder.py report {folder}` writes it again", drawings(run)
-        assert (ROOT / folder / "report.md").read_text(encoding="utf-8") == report(run, drawn.keys()), again
+        assert (ROOT / folder / "report.md").read_text(encoding="utf-8") == report(run, drawn), again
         kept = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / folder / "figures").iterdir()}
         assert kept.keys() <= drawn.keys(), again
         assert all(kept.get(name) == drawn[name]().svg() for name in drawn if name.startswith(KEPT)), again

@@ -11,8 +11,8 @@ from ladder.machine.limits import PRIMITIVES
 from ladder.records.limits_record import SHARED, Chip, Limit, LimitsRecord
 from ladder.records.run import StageDoc
 from reports.markdown.method_limits import EARLIER_US, limits_block, limits_table
-from reports.markdown.run_report import report
 from tests.reports import sample
+from tests.reports.reporting import report
 
 
 def section(text: str, name: str) -> str:
@@ -21,18 +21,18 @@ def section(text: str, name: str) -> str:
 
 def test_text_like_html_is_shown() -> None:
     run = sample.replace_stage(sample.results(), "cuda-graph", reason="<unknown error> in `vector<float>`")
-    assert "&lt;unknown error> in `vector<float>`" in report(run, [])
+    assert "&lt;unknown error> in `vector<float>`" in report(run)
 
 
 def test_a_run_without_a_time_has_no_figures() -> None:
-    text = report(sample.nothing_passed(), [])
+    text = report(sample.nothing_passed())
     assert ".svg" not in text
     assert "there are no figures" in text
 
 
 def test_a_failed_stage_without_a_docstring_is_just_its_reason() -> None:
     run = sample.replace_stage(sample.results(), "cuda-graph", doc=None)
-    assert section(report(run, []), "cuda-graph").strip() == (
+    assert section(report(run), "cuda-graph").strip() == (
         "Cuda graph\n\nFrom `sparse-metrics`: one launch an epoch.\n\n"
         "**Crashed:** the worker ended with signal 9 (SIGKILL) in run 3"
     )
@@ -40,13 +40,13 @@ def test_a_failed_stage_without_a_docstring_is_just_its_reason() -> None:
 
 def test_a_time_that_was_disturbed_is_marked() -> None:
     run = sample.results()
-    assert "†" not in report(run, [])
+    assert "†" not in report(run)
     calm = next(stage for stage in run.stages if stage.name == "async").processes
     busy = [replace(one, disturbed=["busy"]) for one in calm]
     median = statistics.median(calm[0].runs_s)
     still, moved = (replace(busy[1], runs_s=[median * factor]) for factor in (1.01, 1.03))
     for processes, mark in ((busy, "‡"), ([calm[0], moved], "†"), ([calm[0], still], "")):
-        text = report(sample.replace_stage(run, "async", processes=processes), [])
+        text = report(sample.replace_stage(run, "async", processes=processes))
         assert f"| `async` | `naive` | 42.7{mark} |" in text
         assert ("†: other work or a falling clock moved a process by more than 2%;" in text) is bool(mark)
 
@@ -55,18 +55,18 @@ def test_many_skipped_stages_are_a_number_and_a_reason() -> None:
     run = sample.results()
     for stage in run.stages[:7]:
         run = sample.replace_stage(run, stage.name, status="skipped", reason="no CUDA device.", timing=None)
-    assert "Skipped: 8 stages, 7 of them for one reason: no CUDA device. The page" in report(run, [])
+    assert "Skipped: 8 stages, 7 of them for one reason: no CUDA device. The page" in report(run)
 
 
 def test_a_rung_is_predicted_measured_and_judged() -> None:
     doc = StageDoc("w", "c", "e", predict="on H200: 784-256-10, batch 128: 30 to 35 us.")
     run = sample.replace_stage(sample.results(), "async", doc=doc)
-    shown = section(report(run, []), "async")
+    shown = section(report(run), "async")
     assert "| 30 to 35 us | 42.7 us, 2.00x (1.98-2.10) of `naive` | missed: 22% slower than predicted |" in shown
     assert "**Moved:** host waiting -19.9; host launching -17.5; " in shown
     assert "**Bound now:** Kernels take " in shown
     assert "| Check |" not in shown
-    assert "0 of 1 prediction were hit" in report(run, [])
+    assert "0 of 1 prediction were hit" in report(run)
 
 
 MOST_WORDS = 4400  # of 44 stages
@@ -90,12 +90,12 @@ def test_missing_profiles_have_notices() -> None:
     run = replace(run, settings=replace(run.settings, profile=["cupti"]))
     for name in ("naive", "async"):
         run = sample.replace_stage(run, name, unprofiled={"cupti": "cupti-python is not installed"})
-    text = report(run, [])
+    text = report(run)
     assert "- naive and async not profiled with cupti: cupti-python is not installed" in text
     assert "- The GPU's limits were not measured" in text
     assert run.limits is None
     shared = replace(sample.limits(), skipped={"graph node, 1 block": SHARED})
-    text = report(replace(run, limits=shared), [])
+    text = report(replace(run, limits=shared))
     assert "- Some of the GPU's limits were not measured, so there are no floors or cheat limits: another" in text
 
 

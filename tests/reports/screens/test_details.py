@@ -1,4 +1,4 @@
-"""The tables of a run's details, columns, parts of a step, changes, limits, machine, and what a rung's view knows."""
+"""The tables of a run's details, columns, parts of a step, changes, limitsand machine."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import OracleRecord, Results
-from reports.screens.details import Grid, all_columns, details
-from reports.views.rung_view import RungView, rung_view
+from reports.screens.blocks import Heading
+from reports.screens.details import all_columns, details
 from tests.reports import sample
+from tests.reports.reporting import rows_of, table_below
 
 
-def grid(run: Results, title: str) -> Grid:
-    return next(section.grids[0] for section in details(run) if section.title.startswith(title))
+def rows(run: Results, title: str) -> list[dict[str, str]]:
+    return rows_of(table_below(details(run), title))
 
 
 def titles(run: Results) -> list[str]:
-    return [section.title for section in details(run)]
+    return [block.text for block in details(run) if isinstance(block, Heading)]
 
 
-def row(found: Grid, name: str) -> dict[str, str]:
-    return next(dict(zip(found.header, line, strict=True)) for line in found.lines if line[0] == name)
+def row(found: list[dict[str, str]], name: str) -> dict[str, str]:
+    return next(row for row in found if next(iter(row.values())) == name)
 
 
 def test_every_column_of_a_stage_has_its_number_or_a_dash() -> None:
-    found = all_columns(sample.replace_stage(sample.results(), "async", precision="tf32"))
+    found = rows_of(all_columns(sample.replace_stage(sample.results(), "async", precision="tf32")))
     cublas, numpy = row(found, "cublas"), row(found, "numpy")
     assert (cublas["Precision"], cublas["Launches/step"], cublas["GPU memory"]) == ("float32", "0.002", "710 MiB")
     assert (numpy["Launches/step"], numpy["GPU memory"]) == ("-", "-")
@@ -37,41 +38,41 @@ def test_every_column_of_a_stage_has_its_number_or_a_dash() -> None:
 
 
 def test_cycles_need_a_clock_and_floors_need_limits() -> None:
-    assert {"Cycles/step", "x floor"} <= set(all_columns(sample.results()).header)
+    assert {"Cycles/step", "x floor"} <= set(rows_of(all_columns(sample.results()))[0])
     run = replace(sample.results(), limits=None)
     for stage in run.stages:
         processes = [replace(process, gpu_states=[]) for process in stage.processes]
         run = sample.replace_stage(run, stage.name, processes=processes, bounds=None)
-    assert not {"Cycles/step", "x floor"} & set(all_columns(run).header)
-    assert "ycles" not in all_columns(run).note
+    assert not {"Cycles/step", "x floor"} & set(rows_of(all_columns(run))[0])
+    assert "ycles" not in all_columns(run).note([])
 
 
 def test_the_parts_of_every_profiled_step_add_up() -> None:
-    found = grid(sample.results(), "Where a step's time goes")
-    assert found.lines[0] == ["naive", "38.0", "1.0", "6.0", "20.0", "20.0", "85.0", "85.5", "+10%"]
-    assert len(found.lines) == 6
-    for line in found.lines:
+    found = [list(row.values()) for row in rows(sample.results(), "Where a step's time goes")]
+    assert found[0] == ["naive", "38.0", "1.0", "6.0", "20.0", "20.0", "85.0", "85.5", "+10%"]
+    assert len(found) == 6
+    for line in found:
         assert sum(map(float, line[1:6])) == pytest.approx(float(line[6]))
 
 
 def test_scaled_down_work_shows_the_seen_time() -> None:
     naive = next(stage for stage in sample.results().stages if stage.name == "naive")
     profiles = [replace(one, seen=replace(one.seen, kernels_us=40.0)) for one in naive.profiles]
-    found = grid(sample.replace_stage(sample.results(), "naive", profiles=profiles), "Where")
-    assert found.lines[0][1] == "38.0 (seen 40.0)"
+    found = rows(sample.replace_stage(sample.results(), "naive", profiles=profiles), "Where")
+    assert found[0]["Kernels"] == "38.0 (seen 40.0)"
 
 
 def test_every_change_has_its_parts_a_rest_and_what_the_profiles_saw() -> None:
     run = sample.results()
-    found = grid(run, "What each rung changed")
-    assert found.lines[0][:3] == ["async", "naive", "-42.7"]
-    assert found.lines[0][-1] == "109%"
-    assert sum(map(float, filter(None, found.lines[0][3:-1]))) == pytest.approx(-42.7, abs=0.3)  # as rounded
-    assert "Of 3 differences, the profiles saw 0 to within 5% of the timed difference, but not async" in found.note
+    table = table_below(details(run), "What each rung changed")
+    rung, parent, timed, *parts, seen = rows_of(table)[0].values()
+    assert (rung, parent, timed, seen) == ("async", "naive", "-42.7", "109%")
+    assert sum(map(float, filter(None, parts))) == pytest.approx(-42.7, abs=0.3)  # as rounded
+    assert "Of 3 differences, the profiles saw 0 to within 5% of the timed difference, but not async" in table.note([])
     naive = next(stage for stage in run.stages if stage.name == "naive")
-    found = grid(sample.replace_stage(run, "async", timing=naive.timing), "What each rung changed")
-    assert found.lines[0][-1] == "within noise"
-    assert "1 of 3 differences is within the noise. Of the other 2, " in found.note
+    table = table_below(details(sample.replace_stage(run, "async", timing=naive.timing)), "What each rung changed")
+    assert rows_of(table)[0]["Seen"] == "within noise"
+    assert "1 of 3 differences is within the noise. Of the other 2, " in table.note([])
 
 
 def test_a_run_without_profiles_says_nothing_of_them() -> None:
@@ -94,7 +95,8 @@ def test_a_run_without_profiles_says_nothing_of_them() -> None:
     ],
 )
 def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], line: tuple[str, str]) -> None:
-    assert line in grid(replace(sample.results(), environment=environment), "Problem").lines
+    found = rows(replace(sample.results(), environment=environment), "Problem")
+    assert line in [tuple(row.values()) for row in found]
 
 
 @pytest.mark.parametrize(
@@ -107,37 +109,12 @@ def test_the_environment_may_be_flat_or_nested(environment: dict[str, object], l
 )
 def test_the_oracle_s_device_is_told(device: Literal["cpu", "gpu"], not_on_gpu: str, told: str) -> None:
     run = sample.results()
-    assert "Oracle trained on" not in [line[0] for line in grid(run, "Problem").lines]  # recorded before its device
+    assert "Oracle trained on" not in [row["Item"] for row in rows(run, "Problem")]  # recorded before its device
     oracle = OracleRecord(0.9, [], None, device, not_on_gpu)
-    assert row(grid(replace(run, oracle=oracle), "Problem"), "Oracle trained on")["Value"] == told
+    assert row(rows(replace(run, oracle=oracle), "Problem"), "Oracle trained on")["Value"] == told
 
 
 def test_the_parts_of_a_run_s_time_come_longest_first() -> None:
     took_s = {"checking": 0.4, "compiling": 20.0, "stages' processes": 61.0}
-    found = grid(replace(sample.results(), seconds=100.0, took_s=took_s), "Problem")
+    found = rows(replace(sample.results(), seconds=100.0, took_s=took_s), "Problem")
     assert row(found, "Recorded")["Value"].endswith("compiled stages (stages' processes 61, compiling 20)")
-
-
-def view(name: str, run: Results | None = None) -> RungView:
-    run = run or sample.results()
-    return rung_view(next(stage for stage in run.stages if stage.name == name), run)
-
-
-def test_a_step_is_told_kernel_by_kernel_with_the_host_s_work() -> None:
-    rung = view("naive")
-    (first, *_) = kernels = rung.kernels(20)
-    assert (first.name, first.kind, first.us, first.registers) == ("gemm_naive", "gemm", "23.5", "32")
-    assert (first.grid, first.occupancy, first.bytes) == ("8 x 256", "62.5%", "0.4 MB")
-    assert len(kernels) == 8
-    assert dict(rung.host)["Synchronisations"].startswith("468 an epoch")
-    assert rung.agreement.endswith("busy 38.5 / 39.0 us (1.3%)")
-
-
-def test_a_step_of_many_kernels_is_cut() -> None:
-    assert len(view("torch-eager").kernels(8)) == 8
-
-
-def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:
-    for name in ("torch-amp", "cuda-graph"):
-        rung = view(name)
-        assert (rung.kernels(20), rung.host, rung.advice, rung.moved) == ([], [], None, "")

@@ -13,11 +13,11 @@ from reports.compare.comparison_text import print_comparison
 from reports.facts.ratios import Ratio
 from reports.facts.study_points import load_results
 from reports.facts.two_runs import compare
-from reports.markdown.run_report import report
 from reports.render import print_results, print_study
 from reports.screens.conclusion import found, try_next
 from reports.screens.run import run_screen
 from tests.reports import recorded, sample
+from tests.reports.reporting import report
 from tests.reports.terminal.screens import screen, too_wide
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
@@ -112,9 +112,9 @@ def test_a_rung_that_was_expected_to_lose_says_so_in_its_row_and_in_the_report()
     expected = Expected(66.2, 0.08, "NVIDIA H200", 0.8, "naive", 53.4)
     run = sample.replace_stage(sample.results(), "async", expected=expected)
     assert "expected to lose here: 66 us, naive 53" in text_of(run, 250)
-    assert "async: expected to lose here: 66 us, naive 53" in report(run, [])
+    assert "async: expected to lose here: 66 us, naive 53" in report(run)
     winning = sample.replace_stage(run, "async", expected=Expected(66.2, 0.08, "NVIDIA H200", 1.2))
-    assert "expected to lose" not in text_of(winning, 250) + report(winning, [])
+    assert "expected to lose" not in text_of(winning, 250) + report(winning)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
@@ -147,9 +147,9 @@ def test_a_row_with_checks_that_a_slow_oracle_left_out_says_so(width: int, name:
     marked = {80: "passed -2", 200: "passed, 2 checks not made"}.get(width, "")
     assert marked in next(line for line in text.splitlines() if line.startswith(name))
     assert "not made" not in text_of(sample.replace_stage(run, name, checks=[alone]), width)
-    assert sentence in report(run, [])
-    assert "| passed, 2 checks not made |" in report(run, [])
-    assert "passed every check that was made" in report(run, [])
+    assert sentence in report(run)
+    assert "| passed, 2 checks not made |" in report(run)
+    assert "passed every check that was made" in report(run)
     facts = run_screen(run).facts
     assert sentence in facts["notices"]
     assert {row["name"]: row["checks_not_made"] for row in facts["stages"] if row["checks_not_made"]} == {name: 2}

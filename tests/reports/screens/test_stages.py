@@ -6,7 +6,6 @@ import pytest
 
 from ladder.records.run import Results
 from reports.facts.run_table import rows
-from reports.markdown.run_report import report
 from reports.screens import stages
 from reports.screens.details import all_columns
 from reports.screens.run import run_screen
@@ -14,6 +13,7 @@ from reports.screens.stages import StageColumn, row_facts, stage_columns
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.reports import sample
+from tests.reports.reporting import report, rows_of
 from tests.reports.terminal.screens import screen
 
 RUN = sample.results()
@@ -27,9 +27,8 @@ def test_a_new_column_is_one_entry_of_one_list(
     shown = run_screen(RUN)
     text = screen(lambda console: write_terminal(shown, console), 80)
     assert any(line.endswith(" tries") for line in text.splitlines())
-    assert "| `naive` |  | 85.5 | - | 0.63x, within noise | passed | 5 t |" in report(RUN, [])
-    grid = all_columns(RUN)
-    assert (grid.header[-1], grid.lines[0][-1]) == ("Tries", "5 t")
+    assert "| `naive` |  | 85.5 | - | 0.63x, within noise | passed | 5 t |" in report(RUN)
+    assert list(rows_of(all_columns(RUN))[0].items())[-1] == ("Tries", "5 t")
     write(shown, "csv")
     assert capsys.readouterr().out.partition("\n")[0].split(",").count("tries") == 1
     assert all("tries" in row for row in shown.facts["stages"])

@@ -10,7 +10,7 @@ from ladder.records.torch_run import TorchResults
 from reports.facts.torch_comparison import compare_torch_runs
 from reports.facts.torch_rows import Programs, torch_verdict
 from reports.report_error import ReportError
-from reports.screens.blocks import Block, Code, Column, Figure, Screen, Sentences, Table
+from reports.screens.blocks import Block, Code, Column, Figure, Folded, Screen, Sentences, Table
 from reports.screens.torch import check_screen, comparison_screen, run_screen, rung_screen, verdict_sentences
 from tests.reports.torch_sample import a_process, a_torch_run, with_rung, without_rungs
 
@@ -91,7 +91,8 @@ def test_the_recipe_shows_what_each_change_is_worth_and_the_difference() -> None
         "no-item": "not measured", "resident": "not measured", "fused-optimizer": "1.21x", "step-graph": "5.12x",
         "compiled-graph": "1.44x",
     }  # fmt: skip
-    assert blocks(screen, Code)[0].lines == PROGRAMS.diff
+    (code,) = blocks(screen, Folded)[0].blocks
+    assert code == Code("The difference between `train_plain.py` and `train_fast.py`", PROGRAMS.diff, "diff")
     assert not blocks(run_screen(RUN), Code)
 
 

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from reports.figures.canvas import Canvas
-from reports.screens.blocks import Code, Column, Figure, Heading, Screen, Sentences, Table
+from reports.screens.blocks import Code, Column, Figure, Folded, Heading, Screen, Sentences, Table
 from reports.screens.torch import run_screen
 from reports.writers.markdown import markdown
 from reports.writers.page import page
@@ -32,7 +32,7 @@ SCREEN = Screen(
     "A *title*", "a machine",
     [Heading("First"), Sentences(["One `name`.", "<script>alert(1)</script>"]), TABLE,
      Figure("ladder.svg", "A dot", lambda layout: Canvas(layout.width, 10, "dot", "a dot")),
-     Code("The `code`", ["+added", "-removed", " <b>"], "diff")],
+     Folded("The `code`", [Code("The `code`", ["+added", "-removed", " <b>"], "diff")])],
     {"rungs": [{"name": "a", "pair": {"x": 1}}, {"name": "b"}]}, "rungs",
 )  # fmt: skip
 

@@ -7,44 +7,28 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.facts.numbers import shortest
-from reports.screens.blocks import NO_BREAK, unbroken
+from reports.screens.blocks import NO_BREAK, Column, Table, Tone, unbroken
 
 STATUS_STYLE = {"passed": "green", "passed?": "yellow", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
 ESSENTIAL = 5  # the highest rank of the columns that every reader needs
 NARROWEST = 80  # columns; tables that cannot choose their columns leave a narrower terminal to wrap
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column, which a narrow terminal may leave out."""
-
-    header: str  # lines, separated by line feeds
-    cells: Sequence[str]
-    rank: int = 0  # those of the lowest rank are chosen first; those of rank 0 always
-    right: bool = False
-    style: str = ""
-    styles: Mapping[str, str] = field(default_factory=dict)  # by the text of a cell
-    wider: Column | None = None  # takes this one's place where there is room left at its own rank
-
-    @property
-    def width(self) -> int:
-        """The letters of the longest line."""
-        return max(len(line) for text in (self.header, *self.cells) for line in (text.splitlines() or [""]))
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no cell says anything."""
-        return not any(cell.strip(" -") for cell in self.cells)
+STYLES: dict[Tone, str] = {
+    "plain": "", "strong": "bold", "quiet": "dim", "good": "green", "doubtful": "yellow", "bad": "bold red",
+    "alarm": "bold white on red",
+}  # fmt: skip
+ASCII = str.maketrans("≈─", "~-")  # for a console without symbols
 
 
 def standard(console: Console | None) -> Console:
@@ -147,12 +131,12 @@ def _forms(column: Column | None) -> Iterator[Column]:
 
 
 def _width(columns: Sequence[Column], gap: int) -> int:
-    return sum(column.width for column in columns) + gap * (len(columns) - 1)
+    return sum(map(_letters, columns)) + gap * (len(columns) - 1)
 
 
-def print_table(console: Console, columns: Iterable[Column], headings: Mapping[int, str] | None = None) -> None:
-    """Print one line a row, below a line of headers, with a heading above the rows of these numbers."""
-    shown, gap = fitting(columns, console.width)
+def print_table(console: Console, table: Table) -> None:
+    """Print one line a row, below a line of headers, with a heading above its rows, and how to read what is shown."""
+    shown, gap = fitting(map(_named, table.columns), console.width)
     if not shown:
         return
     headers = [column.header.split("\n") for column in shown]
@@ -162,25 +146,39 @@ def print_table(console: Console, columns: Iterable[Column], headings: Mapping[i
     rule = "─" if has_symbols(console) else "-"
     console.print(Text(rule * _width(shown, gap), "dim"), soft_wrap=True)
     for number, cells in enumerate(zip(*(column.cells for column in shown), strict=True)):
-        if headings and (heading := headings.get(number)):
+        if heading := table.headings.get(number):
             if number:
                 console.print()
             say(console, heading, "italic")
         _print_cells(console, shown, gap, cells)
+    if note := table.note([text for column in shown for text in (column.header, *column.cells)]):
+        say(console, note.translate({} if has_symbols(console) else ASCII), "dim")
 
 
 def _print_cells(console: Console, columns: Sequence[Column], gap: int, cells: Iterable[str], style: str = "") -> None:
     """Print a line; blanks at its end are left out, so that nothing is wider than it looks."""
+    letters = {} if has_symbols(console) else ASCII
     line = Text()
     for column, cell in zip(columns, cells, strict=True):
-        blanks = " " * (column.width - len(cell))
-        line.append(blanks if column.right else "")
-        line.append(cell, style or column.styles.get(cell, column.style))
-        line.append(("" if column.right else blanks) + " " * gap)
+        blanks = " " * (_letters(column) - len(cell))
+        line.append(blanks if column.is_number else "")
+        line.append(cell.translate(letters), style or STYLES[column.tones.get(cell, column.tone)])
+        line.append(("" if column.is_number else blanks) + " " * gap)
     line.rstrip()
     console.print(line, soft_wrap=True)
 
 
-def plain_table(gap: int = 1) -> Table:
+def _named(column: Column) -> Column:
+    """The column as a terminal shows its names."""
+    wider, tones = column.wider, {named(cell): tone for cell, tone in column.tones.items()}
+    return replace(column, cells=list(map(named, column.cells)), tones=tones, wider=wider and _named(wider))
+
+
+def _letters(column: Column) -> int:
+    """The letters of a column's longest line."""
+    return max(len(line) for text in (column.header, *column.cells) for line in (text.splitlines() or [""]))
+
+
+def plain_table(gap: int = 1) -> RichTable:
     """An empty table without a frame."""
-    return Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))
+    return RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))

@@ -1,36 +1,32 @@
+"""A stage in full, in short and on its page; tests/golden has the exact text of two."""
+
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
-from ladder.records.run import Results, load, save
+from ladder.records.run import load, save
 from reports.facts.run_table import networks_in_words
 from reports.report_error import ReportError
-from reports.terminal.explain import print_explain
+from reports.screens.blocks import Table
+from reports.screens.rung import Rung, details
 from tests.reports import sample
-from tests.reports.terminal.screens import screen, too_wide
+from tests.reports.reporting import explanation, rows_of
+from tests.reports.terminal.screens import too_wide
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference" / "h200"
 
 
-def text(run: Results, name: str, width: int = 100) -> str:
-    file = io.StringIO()
-    print_explain(run, name, console=Console(file=file, width=width, highlight=False))
-    return file.getvalue()
-
-
 @pytest.mark.parametrize("width", [40, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
-    assert too_wide(text(sample.results(), "torch-eager", width), width) == []
+    assert too_wide(explanation(sample.results(), "torch-eager", width), width) == []
     run = load(RECORDED / "logistic")
     for stage in run.stages:
         if stage.profile is not None:
-            assert too_wide(text(run, stage.name, width), width) == []
+            assert too_wide(explanation(run, stage.name, width), width) == []
 
 
 @pytest.mark.parametrize(
@@ -50,7 +46,7 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 )
 def test_a_stage_without_an_explanation_is_one_line(name: str, message: str) -> None:
     with pytest.raises(ReportError, match=message):
-        text(sample.results(), name)
+        explanation(sample.results(), name)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +60,7 @@ def test_a_user_s_stage_and_an_untimed_stage_are_told(name: str, changes: dict[s
     run = sample.replace_stage(sample.results(), name, **changes)
     command = "python run_ladder.py --stage-file 'my stage.py' --epochs 3"
     with pytest.raises(ReportError, match=message):
-        text(replace(run, command=command), name)
+        explanation(replace(run, command=command), name)
 
 
 def test_a_tool_that_turns_a_difference_round_is_told() -> None:
@@ -73,15 +69,17 @@ def test_a_tool_that_turns_a_difference_round_is_told() -> None:
     assert timing is not None
     slower = sample.replace_stage(run, "cublas", timing=replace(timing, step_us=90.0))
     slower = sample.with_processes(slower, "cublas", [90.0] * 2)
-    assert "Unfitted, the profiles differ from async's by 216% of the timed difference" in text(run, "cublas", 120)
-    assert "the difference from async has the other sign: do not trust the split." in text(slower, "cublas", 120)
+    assert "Unfitted, the profiles differ from async's by 216% of the timed difference" in explanation(
+        run, "cublas", 120
+    )
+    assert "the difference from async has the other sign: do not trust the split." in explanation(slower, "cublas", 120)
 
 
 def test_a_stage_without_a_profile_is_told_what_is_measured_and_how_to_get_one() -> None:
     why = {"cupti": "CUPTI is\nnot installed"}
     run = sample.replace_stage(sample.results(), "torch-amp", below="naive", unprofiled=why)
     run = replace(run, command="python run_ladder.py --stage-file 'my stage.py'", problem=replace(run.problem, gpus=2))
-    told = " ".join(text(run, "torch-amp").split())
+    told = " ".join(explanation(run, "torch-amp").split())
     assert "as fast as naive" in told.split("measured")[1]
     assert "test accuracy" in told
     assert "No profile in this run: CUPTI is not installed; record one" in told
@@ -89,7 +87,7 @@ def test_a_stage_without_a_profile_is_told_what_is_measured_and_how_to_get_one()
 
 
 def test_a_stage_on_the_cpu_is_told_its_arithmetic_rate() -> None:
-    told = " ".join(text(sample.results(), "numpy").split()) + "\n"
+    told = " ".join(explanation(sample.results(), "numpy").split()) + "\n"
     assert "Why: Why numpy is there." in told
     assert "Bound: 104.7 million operations of matrix products in " in told
     assert "GPU" not in told.split("Bound: ")[1]
@@ -98,11 +96,11 @@ def test_a_stage_on_the_cpu_is_told_its_arithmetic_rate() -> None:
 
 def test_a_disturbed_time_and_the_ratio_of_an_unprofiled_stage_are_told() -> None:
     run = sample.results()
-    assert "disturbed" not in text(run, "numpy")
+    assert "disturbed" not in explanation(run, "numpy")
     (process, *_) = next(stage for stage in run.stages if stage.name == "numpy").processes
     disturbed = [replace(process, disturbed=["other work"])]
     run = sample.replace_stage(run, "numpy", below="naive", processes=disturbed)
-    told = text(run, "numpy")
+    told = explanation(run, "numpy")
     assert "as fast as naive" in told
     assert "Other work or a falling clock disturbed the time of numpy." in told
 
@@ -110,18 +108,18 @@ def test_a_disturbed_time_and_the_ratio_of_an_unprofiled_stage_are_told() -> Non
 def test_the_time_of_several_networks_is_told_as_in_tables() -> None:
     run = sample.results()
     several = replace(run, problem=replace(run.problem, networks=4))
-    heading, told, *_ = text(several, "numpy", 200).splitlines()
+    heading, told, *_ = explanation(several, "numpy", 200).splitlines()
     assert heading == "numpy (NumPy): 1,295 us/step of 4 networks, 324 us a network-step"
     assert told == networks_in_words(several)
-    assert "network" not in text(run, "numpy")
+    assert "network" not in explanation(run, "numpy")
 
 
 def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> None:
     def told(run: Path, name: str) -> str:
-        return screen(lambda console: print_explain(load(run), name, run, console, recorded=RECORDED.parent), 200)
+        return explanation(load(run), name, 200, run, RECORDED.parent)
 
     recorded = told(RECORDED / "logistic", "cuda-graph")
-    assert recorded.startswith("Recorded on another machine: NVIDIA H200.\n")
+    assert "\nRecorded on another machine: NVIDIA H200.\n" in recorded
     assert "results/reference/h200/logistic: 784-10 (softmax regression) on MNIST" in recorded
     assert re.search(r"cuda-graph \(one launch an epoch\): 1\d\.\d us/step, \d\.\d+x as fast as cudnn-soft", recorded)
     assert "GraphEpoch" not in recorded.split("Why:")[0]
@@ -134,4 +132,25 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
     save(sample.results(), tmp_path / "results.json")
     own = told(tmp_path, "naive")
     assert "Recorded" not in own
-    assert f"{tmp_path.name}: 784-256-10 (one hidden layer of 256)" in own.splitlines()[0]
+    assert f"{tmp_path.name}: 784-256-10 (one hidden layer of 256)" in own.splitlines()[1]
+
+
+def rung(name: str) -> Rung:
+    run = sample.results()
+    return Rung(next(stage for stage in run.stages if stage.name == name), run)
+
+
+def test_a_page_tells_a_step_kernel_by_kernel_with_the_host_s_work() -> None:
+    (folded,) = (one for one in details(rung("naive")) if "kernels" in one.title)
+    kernels, host = (rows_of(block) for block in folded.blocks if isinstance(block, Table))
+    assert list(kernels[0].values())[:3] == ["gemm_naive", "gemm", "23.5"]
+    known = ("blocks", "threads\na block", "registers", "occupancy", "moved")
+    assert [kernels[0][header] for header in known] == ["8", "256", "32", "62.5%", "0.4 MB"]
+    assert len(kernels) == 8
+    assert next(row for row in host if row["host"] == "Synchronisations")["in an epoch"].startswith("468 an epoch")
+
+
+def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:
+    for name in ("torch-amp", "cuda-graph"):
+        assert not any("kernels" in folded.title for folded in details(rung(name)))
+        assert (rung(name).advice, rung(name).moved) == (None, "")

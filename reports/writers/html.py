@@ -18,7 +18,7 @@ from reports.figures.canvas import Canvas
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "explorer"  # templates, styles and scripts
 ELEMENT = r"(?=<(?:h2|details|section|table|tr|svg|pre|p|dl|li|g)\b)"
 
 

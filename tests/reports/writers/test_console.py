@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from reports.facts.numbers import shortest
-from reports.terminal.console_layout import Column, fitting, print_table, say, say_titled, wrapped
+from reports.screens.blocks import Column, Table
+from reports.writers.console import fitting, print_table, say, say_titled, wrapped
 from tests.reports.terminal.screens import screen
 
 
@@ -37,7 +38,7 @@ COLUMNS = [
     Column("late", ["1", "2"], 9),
     Column("*", ["*", ""], 0, wider=Column("word", ["disturbed", ""], 2)),
     Column("empty", ["-", ""], 1),
-    Column("first", ["100", "20"], 1, right=True),
+    Column("first", ["100", "20"], 1, is_number=True),
 ]
 
 
@@ -64,8 +65,8 @@ def test_what_every_reader_needs_does_not_give_way_to_narrower_columns() -> None
 
 
 def test_rows_are_single_lines_below_their_headings() -> None:
-    columns = [Column("name", ["a", "b"]), Column("x of\nfrom", ["1.00x", "-"], right=True)]
-    text = screen(lambda console: print_table(console, columns, {1: "References"}), 80)
+    columns = [Column("name", ["a", "b"]), Column("x of\nfrom", ["1.00x", "-"], is_number=True)]
+    text = screen(lambda console: print_table(console, Table(columns, {1: "References"})), 80)
     assert text.splitlines() == [
         "       x of",
         "name   from",
@@ -75,7 +76,7 @@ def test_rows_are_single_lines_below_their_headings() -> None:
         "References",
         "b         -",
     ]
-    assert screen(lambda console: print_table(console, []), 80) == ""
+    assert screen(lambda console: print_table(console, Table([])), 80) == ""
 
 
 def test_a_path_is_shown_as_the_shorter_of_its_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

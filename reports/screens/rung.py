@@ -1,0 +1,447 @@
+"""The screens of a stage: all of it for `explain`, a few lines for a report, and the parts of its page."""
+
+from __future__ import annotations
+
+import difflib
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+
+from ladder.records.profile import KernelUse
+from ladder.records.program import PROGRAM
+from ladder.records.run import Check, Results, StageResult, Status
+from reports.facts import numbers
+from reports.facts.ablations import overlap
+from reports.facts.baselines import Lead, lead, ratio, sm_mhz, step_cycles
+from reports.facts.bottleneck import advice_on
+from reports.facts.findings import found_of
+from reports.facts.kernel_bottleneck import Advice
+from reports.facts.launch_regimes import change_in_full, change_in_words
+from reports.facts.predictions import outcome
+from reports.facts.profiles import agreement, host_lines, kernel_names, seen_by
+from reports.facts.provenance import machine_name
+from reports.facts.ratios import Ratio
+from reports.facts.resolved_recipe import resolved_recipe
+from reports.facts.run_table import (
+    FOUND,
+    OF_ALL,
+    disturbed_in_words,
+    heading,
+    measured_runs,
+    network_us,
+    reason,
+    title_of,
+)
+from reports.facts.time_breakdown import Change, Profiled, changes, profiled
+from reports.facts.times import median_us
+from reports.report_error import ReportError
+from reports.screens.blocks import Block, Column, Folded, Group, Heading, Screen, Sentences, Table, Titled
+
+MOST_KERNELS, MOST_KERNELS_IN_FULL = 6, 20  # rows of the table; a library may launch a hundred
+LETTERS, LETTERS_IN_FULL = 18, 60  # of a kernel's name
+LONGEST_BAR = 16  # letters
+MOST_PARTS = 4  # parts of a change that are named
+PART_SHOWN = 0.05  # share of the largest part, and
+STEP_SHOWN = 0.005  # ... of the step; a smaller part is not named
+AFTER: dict[Status, str] = {
+    "skipped": "leave the run out to take one that timed it",
+    "failed": "repair it, then {}",
+    "crashed": "repair it, then {}",
+}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A stage of a run, with what is known of it beside the others; texts are empty where nothing is."""
+
+    stage: StageResult
+    results: Results
+
+    @cached_property
+    def parent(self) -> StageResult | None:
+        """The stage that it climbs from, if the run has it."""
+        return next((stage for stage in self.results.stages if stage.name == self.stage.below), None)
+
+    @cached_property
+    def us(self) -> str:
+        """Microseconds a step."""
+        us = median_us(self.stage)
+        return numbers.microseconds(us) if us is not None else ""
+
+    @cached_property
+    def versus_parent(self) -> Ratio | None:
+        """Its speedup over the stage that it climbs from."""
+        return ratio(self.parent, self.stage)
+
+    @cached_property
+    def lead(self) -> Lead | None:
+        """Its lead over the fastest other reference."""
+        best = lead(self.stage, self.results)
+        return best if best is not None and best.reference is not self.stage else None
+
+    @cached_property
+    def profiled(self) -> Profiled | None:
+        """Its step by parts."""
+        return profiled(self.stage)
+
+    @cached_property
+    def change(self) -> Change | None:
+        """The difference of its profile from its parent's."""
+        return next((change for change in changes(self.results) if change.rung.stage is self.stage), None)
+
+    @cached_property
+    def advice(self) -> Advice | None:
+        """What bounds its step, and what to try."""
+        is_known = self.profiled is not None or (self.us and self.stage.device == "cpu")
+        return advice_on(self.results, self.stage) if is_known else None
+
+    @cached_property
+    def outcome(self) -> tuple[str, str]:
+        """The author's prediction for this network and batch, and the verdict on it."""
+        return outcome(self.stage, self.results)
+
+    @property
+    def reason(self) -> str:
+        """Why it did not pass."""
+        return reason(self.stage) if self.stage.status != "passed" else ""
+
+    @property
+    def overlap(self) -> str:
+        """How much of its copies hides behind kernels, in a sentence."""
+        return overlap(self.profiled) if self.profiled is not None else ""
+
+    @property
+    def moved(self) -> str:
+        """The parts of a step that changed most, in us: `host launching -33.3; products -1.1 us.`; empty in noise."""
+        change = self.change
+        if change is None or change.is_noise:
+            return ""
+        parts = sorted(change.detailed_us.items(), key=lambda part: -abs(part[1]))
+        least = max(PART_SHOWN * abs(parts[0][1]), STEP_SHOWN * change.slower_us)
+        named = [
+            f"{name} {numbers.change(us, change.slower_us)}" for name, us in parts[:MOST_PARTS] if abs(us) >= least
+        ]
+        text = f"{'; '.join(named)} us." if named else ""
+        if text and (change.parent.is_entangled or change.rung.is_entangled):
+            text += " Its kernels overlap, so they are not divided by operation."
+        return text
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """What was measured beside the time, as (words, number)."""
+        stage, timing = self.stage, self.stage.timing
+        if timing is None or not self.us:
+            return
+        if self.versus_parent is not None:
+            yield f"as fast as {stage.below}", self.versus_parent.text
+        if self.lead is not None:
+            clock = ", on GPU time" if self.lead.on_gpu_time else ""
+            yield f"as fast as the fastest reference, {self.lead.reference.name}{clock}", self.lead.ratio.text
+        if stage.bounds is not None and (floor := stage.bounds.design_floor_us):
+            times = (median_us(stage) or 0.0) / floor
+            yield f"the floor of its design, {numbers.microseconds(floor)} us", numbers.ratio(times)
+        if stage.profile is not None:
+            launches, kernels = stage.profile.launches_per_step, stage.profile.kernels_per_step
+            calls = "calls from Python" if stage.device == "cpu" else "launches"
+            yield f"{calls} and kernels a step", f"{numbers.per_step(launches)}, {numbers.per_step(kernels)}"
+        if (clock_mhz := sm_mhz(stage)) is not None:
+            yield f"cycles a step at {clock_mhz:,.0f} MHz", numbers.cycles(step_cycles(stage))
+        if stage.metrics is not None and stage.metrics.test_accuracy is not None:
+            yield "test accuracy", numbers.percent(stage.metrics.test_accuracy)
+        if stage.metrics is not None and stage.metrics.validation:
+            last = stage.metrics.validation[-1]
+            text = f"loss {numbers.loss(last.loss)}, accuracy {numbers.percent(last.accuracy)}"
+            yield f"its own validation after epoch {last.epoch}", text
+        yield f"ms/epoch, {measured_runs(timing)}", numbers.spread_milliseconds(timing.epoch_s)
+        if timing.gpu_epoch_s is not None:
+            yield "ms/epoch between GPU events", numbers.milliseconds(timing.gpu_epoch_s)
+
+
+def rung_screen(results: Results, name: str, run: Path | None = None, recorded: Path | None = None) -> Screen:
+    """Where the time of a stage goes, from the run in a folder; one below `recorded` is named as a recorded run.
+
+    Without a profile, it rests on what was measured beside it. Raises ReportError if the stage is not in the run, or
+    has no time.
+    """
+    rung = Rung(found_stage(results, name), results)
+    stage, profiled, advice = rung.stage, rung.profiled, rung.advice
+    facts = {
+        "run": str(run),
+        "stage": name,
+        "from": stage.below,
+        "changed": stage.changed,
+        "doc": stage.doc,
+        "step_us": median_us(stage),
+        "split": profiled.profile.split if profiled else None,
+        "kernels": profiled.profile.kernels if profiled else [],
+        "recipe": stage.recipe,
+        "bound": advice.bound if advice is not None else "",
+        "next": advice.next if advice is not None else "",
+    }
+    recipe = _recipe(rung)
+    blocks: list[Block] = [Heading(recipe[0]), recipe[1]] if recipe is not None else []
+    if profiled is not None:
+        blocks += _step(rung, profiled)
+    elif stage.device != "cpu":
+        blocks.append(Group(list(_measured(rung))))
+    blocks.append(Group(list(bound(rung))))
+    origin = f"{numbers.shortest(run)}: {heading(results, explained=True)}" if run is not None else ""
+    is_recorded = run is not None and recorded is not None and run.resolve().is_relative_to(recorded.resolve())
+    return Screen(_title(rung), origin, blocks, facts, "kernels", list(_lead(rung, is_recorded=is_recorded)))
+
+
+def found_stage(results: Results, name: str) -> StageResult:
+    """The stage of this name; raises ReportError if it is not in the run, or without a time."""
+    names = [stage.name for stage in results.stages]
+    if name not in names:
+        near = difflib.get_close_matches(name, names) or names
+        raise ReportError(f"{name}: no such stage in this run; try {numbers.brief(near)}")
+    stage = results.stages[names.index(name)]
+    if stage.status != "passed":
+        why = f"{reason(stage)}); {AFTER[stage.status].format(_again(name, results))}"
+        raise ReportError(f"{name}: {stage.status} in this run, so there is no time to explain ({why}")
+    if stage.timing is None:
+        raise ReportError(f"{name}: passed in this run without a time; measure it without --at-once")
+    return stage
+
+
+def _again(name: str, results: Results) -> str:
+    """The command that measures a stage of a run's problem once more, with the user's files that its command named."""
+    problem = results.problem
+    command = f"{PROGRAM} --stages {name}"
+    if problem.hidden:
+        command += f" --hidden {','.join(map(str, problem.hidden))}"
+    command += f" --batch-size {problem.batch_size}"
+    with suppress(ValueError):  # a quotation that does not end
+        words = shlex.split(results.command)
+        files = [file for word, file in pairwise(words) if word == "--stage-file"]
+        command += "".join(f" --stage-file {shlex.quote(file)}" for file in files)
+    counts = {"networks": problem.networks, "gpus": problem.gpus}
+    return command + "".join(f" --{option} {count}" for option, count in counts.items() if count > 1)
+
+
+def _title(rung: Rung) -> str:
+    """The timed stage's name, its time, and its speed beside the rung that it climbs from."""
+    stage, versus, problem = rung.stage, rung.versus_parent, rung.results.problem
+    factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
+    each_us = network_us(stage, problem)
+    each = f" of {problem.networks} networks, {numbers.microseconds(each_us)} us a network-step" if each_us else ""
+    words = change_in_words(stage)
+    what = stage.title if words.startswith("the same") else words  # as a stage that is not shown here
+    return f"{stage.name} ({what}): {rung.us} us/step{each}{factor}"
+
+
+def _lead(rung: Rung, *, is_recorded: bool) -> Iterator[Block]:
+    """Where its time is from, doubts about that, and its docstring."""
+    if is_recorded:
+        yield Sentences([f"Recorded on another machine: {machine_name(rung.results)}."], "doubtful")
+    if rung.results.problem.networks > 1:
+        yield Sentences([OF_ALL])
+    both = (rung.stage, rung.parent if rung.versus_parent else None)
+    disturbed = [one.name for one in both if one and disturbed_in_words(one)]
+    if disturbed:
+        yield Sentences(
+            [f"Other work or a falling clock disturbed the time of {numbers.listing(disturbed)}."], "doubtful"
+        )
+    yield from purpose(rung)
+    yield from judgement(rung)
+
+
+def purpose(rung: Rung) -> Iterator[Titled]:
+    """Why the rung was tried and what it changes, as its docstring has it."""
+    if (doc := rung.stage.doc) is not None:
+        yield from _titled({"Why": doc.why, "Change": doc.change})
+
+
+def judgement(rung: Rung) -> Iterator[Titled]:
+    """What its author expected and, of a timed rung, predicted and found."""
+    if (doc := rung.stage.doc) is not None:
+        yield from _titled({"Expect": doc.expect})
+        if rung.us:
+            predicted, verdict = rung.outcome
+            found = found_of(rung.stage)
+            yield from _titled({"Predicted": f"{predicted}; {verdict}" if predicted else "", FOUND: found})
+
+
+def bound(rung: Rung) -> Iterator[Titled]:
+    """What bounds its step, and what to try."""
+    if rung.advice is not None:
+        yield from _titled({"Bound": rung.advice.bound, "Next": rung.advice.next})
+
+
+def _titled(texts: dict[str, str]) -> Iterator[Titled]:
+    return (Titled(title, text) for title, text in texts.items() if text)
+
+
+def _recipe(rung: Rung) -> tuple[str, Table] | None:
+    """The parts of its step, with the rung that chose each and the file that defines it, below a title."""
+    parts = resolved_recipe(rung.stage, rung.results)
+    if not parts:
+        return None
+    which = " that rungs changed"
+    if all(part.file for part in parts):
+        which = "" if any(part.name == "gemm" for part in parts) else "; the launch does the rest itself"
+    return f"The parts of its step{which}", Table([
+        Column("part", [part.name for part in parts]),
+        Column("chosen", [f"`{part.chosen}`" for part in parts]),
+        Column("by", [f"`{part.rung}`" if part.rung else "" for part in parts], 1),
+        Column("file", [f"`{part.file}`" if part.file else "" for part in parts], 2, tone="quiet"),
+    ], is_named=False)  # fmt: skip
+
+
+def _measured(rung: Rung) -> Iterator[Block]:
+    """What is known without a profile, and how to get one."""
+    words, values = zip(*rung.facts(), strict=True)
+    yield Table([Column("measured", words), Column("", values)], is_named=False)
+    failed = "; ".join(" ".join(reason.split()) for reason in rung.stage.unprofiled.values())
+    way_out = f"record one where it runs: {_again(rung.stage.name, rung.results)} --profile cupti"
+    yield Titled("No profile in this run", f"{failed}{'; ' if failed else ''}{way_out}")
+
+
+def _step(rung: Rung, profiled: Profiled) -> Iterator[Block]:
+    """The parts of a step, and its slowest kernels."""
+    change, agreed = rung.change, agreement(rung.stage)
+    told = [f"Profiled by {seen_by(profiled.profile)}; fitted to the time without the tool."]
+    told += [_seen_of(change)] if change is not None else []
+    told += [f"{agreed}."] if agreed else []
+    yield Heading("Where a step's time goes, in us")
+    yield Group([_parts(profiled, change), Sentences(told, "quiet")])
+    if profiled.profile.kernels:
+        yield Heading("The slowest kernels, as profiled")
+        kernels = sorted(profiled.profile.kernels, key=lambda kernel: -kernel.us_per_step)[:MOST_KERNELS]
+        yield _kernels(kernels, on_cpu=profiled.is_on_cpu)
+
+
+def _seen_of(change: Change) -> str:
+    """The share of the timed difference that the profiles saw before fitting."""
+    parent = change.parent.stage.name
+    if change.is_noise:
+        return f"The difference from {parent} is within the noise."
+    if (change.explained or 0) < 0:
+        return f"Under the tool, the difference from {parent} has the other sign: do not trust the split."
+    where = "in the kernels" if change.rung.is_on_cpu else "in the GPU's work"
+    whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
+    return f"Unfitted, the profiles differ from {parent}'s by {whole} of the timed difference, {where} alone by {work}."
+
+
+def _parts(rung: Profiled, change: Change | None) -> Table:
+    """Each part with its bar, its share, and its difference from the parent's."""
+    parts = rung.detailed_us if rung.is_on_cpu else rung.parts_us
+    changed: dict[str, float] = {}
+    if change is not None:
+        changed = change.detailed_us if rung.is_on_cpu else change.parts_us
+        parts = {name: parts.get(name, 0.0) for name in changed}
+    total = sum(parts.values())
+    longest = max(parts.values()) or 1.0
+    lines = [
+        (
+            name,
+            "█" * round(LONGEST_BAR * us / longest),
+            numbers.aligned(us, total),
+            numbers.share(us / total),
+            numbers.change(changed[name], total) if change else "",
+        )
+        for name, us in parts.items()
+    ]
+    if change is not None:
+        lines.append(("rest", "", "", "", numbers.change(change.rest_us, total)))
+    timed = numbers.change(change.timed_us, total) if change else ""
+    lines.append(("timed", "", numbers.aligned(rung.step_us, total), "", timed))
+    names, bars, times, shares, differences = zip(*lines, strict=True)
+    return Table([
+        Column("part", names),
+        Column("", bars, 3),
+        Column("us/step", times, is_number=True),
+        Column("share", shares, 2, is_number=True),
+        Column(f"vs {change.parent.stage.name}" if change else "", differences, 1, is_number=True),
+    ], is_named=False)  # fmt: skip
+
+
+def _kernels(kernels: list[KernelUse], *, on_cpu: bool, in_full: bool = False) -> Table:
+    """A row for each kernel; in full with its kind and its shared memory."""
+    names = kernel_names((kernel.name for kernel in kernels), LETTERS_IN_FULL if in_full else LETTERS)
+
+    def number(header: str, cells: Iterable[str], rank: int = 0) -> Column:
+        return Column(header, list(cells), rank, is_number=True)
+
+    def moved(text: str, kernel: KernelUse) -> str:
+        return text if kernel.bytes is not None else numbers.MISSING
+
+    rates = (numbers.bandwidth(one.bytes or 0, one.us_each).removesuffix(" GB/s") for one in kernels)
+    shape = [number("threads", (str(kernel.blocks) for kernel in kernels), 1)]
+    if not on_cpu:
+        shape = [
+            number("blocks", (f"{kernel.blocks:,}" for kernel in kernels), 1),
+            number("threads\na block", (f"{kernel.threads:,}" for kernel in kernels), 2),
+            number("registers", (str(kernel.registers) for kernel in kernels), 4),
+            *([number("shared\na block", (numbers.size(one.shared_bytes) for one in kernels))] if in_full else []),
+            number("occupancy", (numbers.share(kernel.occupancy) for kernel in kernels), 3),
+        ]
+    return Table([
+        Column("kernel", [names[kernel.name] for kernel in kernels]),
+        *([Column("kind", [kernel.kind for kernel in kernels])] if in_full else []),
+        number("us/step", (numbers.microseconds(kernel.us_per_step) for kernel in kernels)),
+        *shape,
+        number("moved", (moved(numbers.size(kernel.bytes or 0), kernel) for kernel in kernels), 5),
+        number("GB/s", (moved(rate, kernel) for rate, kernel in zip(rates, kernels, strict=True)), 5),
+    ])  # fmt: skip
+
+
+def details(rung: Rung) -> Iterator[Folded]:
+    """What a page unfolds of a rung: every kernel in the order of their start, the host's work, and its recipe."""
+    if rung.profiled is not None and (kernels := rung.profiled.profile.kernels):
+        shown = f"The first {MOST_KERNELS_IN_FULL} of {len(kernels)} kernels"
+        title = shown if len(kernels) > MOST_KERNELS_IN_FULL else numbers.count(len(kernels), "kernel")
+        host, amounts = zip(*host_lines(rung.profiled.profile), strict=True)
+        agreed = f" {text}." if (text := agreement(rung.stage)) else ""
+        yield Folded(f"{title} of a step", [
+            _kernels(kernels[:MOST_KERNELS_IN_FULL], on_cpu=rung.profiled.is_on_cpu, in_full=True),
+            Table([Column("host", host), Column("in an epoch", amounts)], is_named=False),
+            Sentences([f"Profiled by {seen_by(rung.profiled.profile)}.{agreed}"], "quiet"),
+        ])  # fmt: skip
+    if (recipe := _recipe(rung)) is not None:
+        yield Folded(recipe[0], [recipe[1]])
+
+
+def checks(rung: Rung) -> Iterator[Folded]:
+    """Every check of its results."""
+    made = rung.stage.checks
+    if made:
+        verdicts = [judged(check) for check in made]
+        failed = {verdict for verdict, check in zip(verdicts, made, strict=True) if not check.passed}
+        yield Folded(f"{numbers.count(len(made), 'check')} of its results", [Table([
+            Column("check", [check.what for check in made]),
+            Column("error", [numbers.error(check.error) for check in made], is_number=True),
+            Column("limit", [numbers.error(check.limit) for check in made], is_number=True),
+            Column("verdict", verdicts, tones=dict.fromkeys(failed, "bad")),
+        ], is_named=False)])  # fmt: skip
+
+
+def judged(check: Check) -> str:
+    """Whether a check passed, or why it was not judged."""
+    if check.passed and not check.judged:
+        return f"not judged: {check.note}" if check.note else "not judged"
+    return f"{'passed' if check.passed else 'failed'}{f' ({check.note})' if check.note else ''}"
+
+
+def rung_in_short(rung: Rung) -> Iterator[Block]:
+    """A rung in a report, without its parent if that was not timed."""
+    stage, factor = rung.stage, rung.versus_parent
+    yield Heading(f"`{stage.name}`: {title_of(stage)}", 3)
+    if stage.below:
+        yield Sentences([f"From `{stage.below}`: {change_in_full(stage)}."])
+    if rung.reason:
+        yield Titled(stage.status.capitalize(), rung.reason)
+        return
+    predicted, verdict = rung.outcome
+    measured = f"{rung.us} us" + (f", {factor.saying(f' of `{stage.below}`')}" if factor is not None else "")
+    if rung.us and predicted:
+        yield Table([Column("Predicted", [predicted]), Column("Measured", [measured]), Column("Verdict", [verdict])])
+    elif rung.us and factor:
+        yield Titled("Measured", f"{measured}.")
+    yield from _titled({"Moved": rung.moved})
+    yield Sentences([rung.overlap] if rung.overlap else [])
+    yield from _titled({"Bound now": str(rung.advice) if rung.advice is not None else ""})

@@ -1,0 +1,41 @@
+"""The report of a run and the explanation of a stage, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from ladder.records.run import Results
+from reports.figures.canvas import Canvas
+from reports.screens.blocks import Block, Heading, Table
+from reports.screens.run import NO_FIGURES, report_screen
+from reports.screens.rung import rung_screen
+from reports.writers.markdown import markdown
+from reports.writers.terminal import write_terminal
+from tests.reports.terminal.screens import screen
+
+
+def report(run: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> str:
+    """The document of a run."""
+    return markdown(report_screen(run, drawn))
+
+
+def explanation(
+    run: Results, name: str, width: int = 100, folder: Path | None = None, recorded: Path | None = None
+) -> str:
+    """A stage on a terminal."""
+    return screen(lambda console: write_terminal(rung_screen(run, name, folder, recorded), console), width)
+
+
+def table_below(blocks: Iterable[Block], title: str) -> Table:
+    """The first table below the heading that begins so."""
+    told = iter(blocks)
+    next(block for block in told if isinstance(block, Heading) and block.text.startswith(title))
+    return next(block for block in told if isinstance(block, Table))
+
+
+def rows_of(table: Table) -> list[dict[str, str]]:
+    """The cells of each row by the headers of their columns."""
+    headers = [column.header for column in table.columns]
+    cells = zip(*(column.cells for column in table.columns), strict=True)
+    return [dict(zip(headers, row, strict=True)) for row in cells]

@@ -170,7 +170,7 @@ def _print_two(comparison: Comparison, console: Console) -> None:
     for warning in comparison.warnings:
         say(console, warning, "yellow", first="! ")
     for note in notes(comparison):
-        say(console, note, first="* ")
+        say(console, note, first="- ")
     say(console, how_to_read(comparison), "dim")
     console.print()
     say(console, conclusion(comparison), "bold red" if comparison.exit_code else "bold")
@@ -192,7 +192,7 @@ def _print_many(comparison: Machines | Studies, console: Console) -> None:
     if isinstance(comparison, Studies):
         say(console, IN_HEADINGS, "dim")
     for sentence in orders(comparison):
-        say(console, sentence, first="* ")
+        say(console, sentence, first="- ")
 
 
 class _Row(NamedTuple):

@@ -92,7 +92,7 @@ def torch_page(path: Path) -> str:
 
 
 def compare_torch(
-    names: Sequence[str], form: str = "text", threshold: float | None = None, *, strict: bool = False,
+    names: Sequence[str], form: Form = "table", threshold: float | None = None, *, strict: bool = False,
     console: Console | None = None,
 ) -> int:  # fmt: skip
     """Print the comparison of two runs in a form of the command `compare`.
@@ -107,9 +107,5 @@ def compare_torch(
     base, new = (load(Path(name)) for name in names)
     known = (visible(names[0]), visible(names[1]))
     comparison = compare_torch_runs(base, new, known, THRESHOLD if threshold is None else threshold, strict=strict)
-    screen = comparison_screen(comparison)
-    if form == "markdown":
-        print(markdown(screen), end="")
-    else:
-        write(screen, "json" if form == "json" else "csv" if form == "csv" else "table", console)
+    write(comparison_screen(comparison), form, console)
     return comparison.exit_code

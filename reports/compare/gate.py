@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ladder.records.torch_run import has_record
-from reports.compare.comparison_text import Form, print_comparison
-from reports.compare.many_runs import compare_machines
-from reports.compare.many_studies import compare_studies
 from reports.compare.run_lookup import named_runs, named_studies
+from reports.facts.many_runs import compare_machines
+from reports.facts.many_studies import compare_studies
 from reports.facts.two_runs import THRESHOLD, CannotCompareError, compare
 from reports.render_torch import compare_torch
+from reports.screens.compare import comment, comparison_screen, machines_screen
+from reports.writers.as_json import Form
+from reports.writers.markdown import in_markdown
+from reports.writers.write import write
 
 
 def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: float | None, strict: bool) -> int:
@@ -28,10 +31,12 @@ def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: f
         (base, base_run), (new, new_run) = runs
         share = THRESHOLD if threshold is None else threshold
         comparison = compare(base_run, new_run, (base, new), threshold=share, strict=strict)
-        print_comparison(comparison, form)
+        if form == "markdown":
+            print(in_markdown(comment(comparison)))
+        else:
+            write(comparison_screen(comparison), form)
         return comparison.exit_code
     if strict or threshold is not None:
         given = f"{len(studies)} studies" if studies else str(len(runs))
         raise CannotCompareError(f"--strict and --threshold: judge two runs, not {given}; name two")
-    print_comparison(compare_studies(studies) if studies else compare_machines(runs), form)
-    return 0
+    return write(machines_screen(compare_studies(studies) if studies else compare_machines(runs)), form)

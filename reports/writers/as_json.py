@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 Data = TypeVar("Data")
-Form = Literal["table", "json", "csv"]
+Form = Literal["table", "text", "markdown", "json", "csv"]  # a table is text
 
 
 def show(

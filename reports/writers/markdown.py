@@ -16,8 +16,8 @@ KEPT = ("curves", "energy", "ladder", "loss_distance", "roofline", "step_time", 
 
 def markdown(screen: Screen) -> str:
     """The document."""
-    blocks = [f"# {line(screen.title)}", line(screen.origin), in_markdown([*screen.lead, *screen.blocks])]
-    return "\n\n".join(filter(None, blocks)) + "\n"
+    title = [Heading(screen.title, 1)] if screen.title else []
+    return in_markdown([*title, Sentences([screen.origin]), *screen.lead, *screen.blocks]) + "\n"
 
 
 def in_markdown(blocks: Iterable[Block]) -> str:
@@ -56,7 +56,7 @@ def laid_out(block: Table) -> str:
         if heading := block.headings.get(number):
             rows.append([f"*{heading}*"] + [""] * (len(columns) - 1))
         rows.append([cell(text) for text in cells])
-    header = [line(column.header) for column in columns]
+    header = [cell(column.header) for column in columns]
     return table(header, rows, [column.is_number for column in columns])
 
 

@@ -24,7 +24,7 @@ from reports.screens.blocks import (
 )
 from reports.writers.console import STYLES, named, print_link, print_table, say, say_titled
 
-MARKS: dict[Tone, str] = {"bad": "! ", "alarm": "!!! "}  # of a list's items, else a dash
+MARKS: dict[Tone, str] = {"doubtful": "! ", "bad": "! ", "alarm": "!!! "}  # of a list's items, else a dash
 
 
 def write_terminal(screen: Screen, console: Console) -> None:

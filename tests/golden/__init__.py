@@ -16,10 +16,9 @@ from unittest import mock
 from rich.console import Console
 
 from ladder.records.run import Results
-from reports.compare.comparison_text import Form, print_comparison
-from reports.compare.many_runs import Machines, compare_machines
+from reports.facts.many_runs import compare_machines
 from reports.facts.torch_rows import Programs
-from reports.facts.two_runs import Comparison, compare
+from reports.facts.two_runs import compare
 from reports.figures.run_figures import drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.render import print_results, print_study
@@ -27,12 +26,13 @@ from reports.screens import torch as of_torch
 from reports.screens.advise import advise_screen
 from reports.screens.blocks import Screen
 from reports.screens.check import check_screen
+from reports.screens.compare import comment, comparison_screen, machines_screen
 from reports.screens.details import details
 from reports.screens.limits import limits_screen
 from reports.screens.run import run_screen
 from reports.screens.rung import rung_screen
 from reports.screens.study import study_screen
-from reports.writers.markdown import markdown
+from reports.writers.markdown import in_markdown, markdown
 from reports.writers.page import in_html, page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
@@ -65,10 +65,10 @@ def renderings() -> dict[str, str]:
         "check_wrong.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.wrong()))),
         "check_crashed.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.crashed()))),
         "limits.txt": on_terminal(partial(write_terminal, limits_screen(sample.limits()))),
-        "compare.txt": comparison_text(two, "text"),
-        "compare.md": comparison_text(two, "markdown"),
-        "machines.txt": comparison_text(many, "text"),
-        "machines.md": comparison_text(many, "markdown"),
+        "compare.txt": on_terminal(partial(write_terminal, comparison_screen(two))),
+        "compare.md": in_markdown(comment(two)) + "\n",
+        "machines.txt": on_terminal(partial(write_terminal, machines_screen(many))),
+        "machines.md": markdown(machines_screen(many)),
         "console_80.txt": console_text(run, 80),
         "console_115.txt": console_text(run, 115),
         "console_no_gpu.txt": console_text(sample.synthetic_results(), 100),
@@ -105,13 +105,6 @@ def console_text(run: Results, width: int) -> str:
 def explain_text(run: Results, name: str) -> str:
     """The explanation of a stage on a narrow terminal, as a file gets it."""
     return on_terminal(partial(write_terminal, rung_screen(run, name)))
-
-
-def comparison_text(found: Comparison | Machines, form: Form) -> str:
-    """A comparison in one of its forms, as a file gets it."""
-    file = io.StringIO()
-    print_comparison(found, form, Console(file=file, width=80, highlight=False))
-    return _without_blanks(file)
 
 
 def plain_text(shown: Screen) -> str:

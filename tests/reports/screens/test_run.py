@@ -9,13 +9,14 @@ from msgspec.structs import replace
 from ladder.records.expectation import Expected
 from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Process, Results, StageResult, load
-from reports.compare.comparison_text import print_comparison
 from reports.facts.ratios import Ratio
 from reports.facts.study_points import load_results
 from reports.facts.two_runs import compare
 from reports.render import print_results, print_study
+from reports.screens.compare import comparison_screen
 from reports.screens.conclusion import found, try_next
 from reports.screens.run import run_screen
+from reports.writers.terminal import write_terminal
 from tests.reports import recorded, sample
 from tests.reports.reporting import report
 from tests.reports.terminal.screens import screen, too_wide
@@ -73,7 +74,7 @@ def test_runs_of_any_kind_and_comparisons_fit_the_terminal(width: int) -> None:
         assert too_wide(text_of(run, width), width) == []
     assert "us/step" not in text_of(sample.nothing_passed(), width).split("Recorded on")[0]
     compared = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
-    assert too_wide(screen(lambda console: print_comparison(compared, "text", console), width), width) == []
+    assert too_wide(screen(lambda console: write_terminal(comparison_screen(compared), console), width), width) == []
 
 
 def test_long_names_fit_into_80_columns() -> None:

@@ -8,9 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from ladder.records.run import Results
-from reports.compare.many_runs import Machines, compare_machines
 from reports.facts import numbers
 from reports.facts.baselines import fastest
+from reports.facts.many_runs import Machines, compare_machines
 from reports.facts.provenance import gpu_name
 from reports.facts.study_points import StudyResults, point_text
 from reports.facts.two_runs import CannotCompareError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,15 +11,17 @@ from msgspec.structs import replace
 
 from ladder.records.run import Results, StageResult, save
 from ladder.records.study import Point, save_study
-from reports.compare.comparison_text import orders
-from reports.compare.many_studies import compare_studies
 from reports.compare.run_lookup import named_studies
+from reports.facts.many_studies import compare_studies
 from reports.facts.study_points import StudyResults
 from reports.facts.two_runs import CannotCompareError
+from reports.screens.compare import machines_screen, orders
+from reports.writers.markdown import markdown
+from reports.writers.terminal import write_terminal
 from run_ladder import main
-from tests.reports.compare.test_many_runs import printed
 from tests.reports.recorded import run, stage, times
 from tests.reports.study_sample import study
+from tests.reports.terminal.screens import screen
 
 Points = Mapping[int, tuple[float, float]]
 
@@ -87,21 +88,23 @@ def test_changes_of_order_and_points_left_out_are_sentences() -> None:
 
 
 def test_all_forms_have_one_table() -> None:
-    found = compare_studies(two())
-    assert printed(found, "markdown").startswith(
+    shown = machines_screen(compare_studies(two()))
+    assert markdown(shown).startswith(
         "| us/step | runs/a100 (NVIDIA A100) | runs/h100 (NVIDIA H100) |\n"
         "| --- | ---: | ---: |\n"
-        "| *hidden 64* | *async* | *async* |\n"
+        "| *hidden 64* |  |  |\n"
+        "| fastest rung | async | async |\n"
         "| naive | 50.0 | 25.0 (0.500, FASTER) |\n"
     )
-    text = printed(found, "text").splitlines()
-    assert [line.split() for line in text[3:6]] == [
-        ["hidden", "64", "async", "async"],
-        ["naive", "50.0", "25.0"],
-        ["(0.500,", "FASTER)"],
+    wide = screen(lambda console: write_terminal(shown, console), 80).splitlines()
+    assert [line.split() for line in wide[3:6]] == [
+        ["hidden", "64"],
+        ["fastest", "rung", "async", "async"],
+        ["naive", "50.0", "25.0", "(0.500,", "FASTER)"],
     ]
-    assert max(map(len, text)) <= 80
-    assert json.loads(printed(found, "json"))["points"][1]["fastest"] == ["async", "naive"]
+    narrow = screen(lambda console: write_terminal(shown, console), 50).splitlines()
+    assert narrow[5].split() == ["naive", "50.0", "25.0"]
+    assert "A wider terminal, and --format markdown, show" in " ".join(narrow)
 
 
 def test_a_folder_of_studies_stands_for_all_of_them(
@@ -115,7 +118,7 @@ def test_a_folder_of_studies_stands_for_all_of_them(
     assert named_studies(["reference:h200", "runs/a100/hidden-64"]) == []
     for names in (["runs"], ["runs/a100", "runs/h100"]):
         assert main(["compare", *names, "--format", "markdown"]) == 0
-        assert "| *hidden 128* | *async* | *naive* |" in capsys.readouterr().out
+        assert "| fastest rung | async | naive |" in capsys.readouterr().out
     assert main(["compare", "runs", "--csv"]) == 0
     first, second = list(csv.DictReader(capsys.readouterr().out.splitlines()))[:2]
     for row, run_, verdict in ((first, "runs/a100", ""), (second, "runs/h100", "FASTER")):

@@ -22,16 +22,18 @@ from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import PICTURE
 from reports.facts.study_points import StudyResults, load_results, value_text
 from reports.figures.ablation_figures import ablation_figure
+from reports.figures.canvas import Canvas
 from reports.figures.loss_curves import curves_csv
 from reports.figures.run_figures import TITLES, drawings
-from reports.figures.study_figures import seeds_of, study_figures
-from reports.markdown.study_report import ABLATION, ablation_figure_name, study_csv, study_report
+from reports.figures.study_figures import drawings as drawings_of_study
+from reports.figures.study_figures import seeds_of
 from reports.render_torch import report_torch, torch_page
 from reports.report_error import ReportError
 from reports.screens.blocks import Answers, Screen
 from reports.screens.conclusion import conclusion, report_in
 from reports.screens.run import report_screen, run_screen
 from reports.screens.study import study_screen
+from reports.screens.study_report import ABLATION, ablation_figure_name, study_csv, study_report_screen
 from reports.terminal.recorded import nearest_recorded, print_recorded
 from reports.writers.as_json import Form
 from reports.writers.console import standard
@@ -69,14 +71,15 @@ def render_study(folder: Path) -> StudyResults:
     Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
     """
     results = load_results(folder)
-    drawn = study_figures(results) | _ablation_figures(results)
+    drawn = dict(drawings_of_study(results)) | _ablation_figures(results)
+    files = {name: canvas.svg() for name, canvas in drawn.items()}
     if seeds_of(results):
         runs = {tuple(value_text(value) for value in point.values.values()): point for point in results.measured}
         header = results.study.varied
-        drawn["curves.csv"] = curves_csv({key: results.runs[point.name] for key, point in runs.items()}, header)
-    drawn["study.csv"] = study_csv(results)
-    _write_figures(drawn, folder, OF_STUDY)
-    atomic_write(folder / "report.md", study_report(results, drawn.keys()))
+        files["curves.csv"] = curves_csv({key: results.runs[point.name] for key, point in runs.items()}, header)
+    files["study.csv"] = study_csv(results)
+    _write_figures(files, folder, OF_STUDY)
+    atomic_write(folder / "report.md", markdown(study_report_screen(results, drawn)))
     atomic_write(folder / PAGE, render_study_page(results))
     return results
 
@@ -177,10 +180,10 @@ def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]
         atomic_write(figures / name, text)
 
 
-def _ablation_figures(results: StudyResults) -> dict[str, str]:
+def _ablation_figures(results: StudyResults) -> dict[str, Canvas]:
     """A figure for each point and ablation with profiles."""
     return {
-        ablation_figure_name(group, name): ablation_figure(run, group).svg()
+        ablation_figure_name(group, name): ablation_figure(run, group)
         for name, run in results.runs.items()
         for group in FIGURES
         if ablation(run, group)

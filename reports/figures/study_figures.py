@@ -15,11 +15,6 @@ from reports.figures.loss_curves import curves, has_curves
 from reports.figures.step_time import Axis, axis_of, step_time
 
 
-def study_figures(results: StudyResults) -> dict[str, str]:
-    """Every figure that the study has numbers for, as SVG text by file name."""
-    return {name: canvas.svg() for name, canvas in drawings(results)}
-
-
 def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
     """The points with curves, grouped by their settings in words; points of a group differ only in their seed."""
     points: dict[str, list[Point]] = {}

@@ -5,7 +5,7 @@ Text may name a thing in backticks, `eager`; each writer shows that in its own w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -73,6 +73,16 @@ class Table:
     headings: Mapping[int, str] = field(default_factory=dict)
     note: Callable[[Sequence[str]], str] = lambda _: ""  # how to read it, by the headers and cells that are shown
     is_named: bool = True  # its first column names rungs, kernels or the like
+
+
+def by_row(
+    header: Sequence[str], lines: Sequence[Sequence[str]], in_words: Collection[str], note: str = "", *,
+    is_named: bool = True,
+) -> Table:  # fmt: skip
+    """A table by rows; columns hold numbers but for those with these headers."""
+    cells = zip(*lines, strict=True) if lines else [()] * len(header)
+    columns = [Column(name, own, is_number=name not in in_words) for name, own in zip(header, cells, strict=True)]
+    return Table(columns, note=lambda _: note, is_named=is_named)
 
 
 @dataclass(frozen=True)

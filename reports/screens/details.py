@@ -21,7 +21,7 @@ from reports.facts.time_breakdown import (
     changes,
     verdict,
 )
-from reports.screens.blocks import Block, Column, Heading, Sentences, Table
+from reports.screens.blocks import Block, Column, Heading, Sentences, Table, by_row
 from reports.screens.stages import page_table
 
 # Columns of words, which stand to the left; numbers stand to the right.
@@ -74,22 +74,13 @@ def details(results: Results) -> list[Block]:
 
 def glossary() -> list[Block]:
     """The glossary, which is the same for all runs."""
-    return _section("Terms", [_table(("Term", "Is"), list(TERMS.items()), is_named=False)])
+    return _section("Terms", [by_row(("Term", "Is"), list(TERMS.items()), IN_WORDS, is_named=False)])
 
 
 def _section(title: str, blocks: Iterable[Block]) -> list[Block]:
     """Blocks below a heading; nothing without any."""
     told = list(blocks)
     return [Heading(title), *told] if told else []
-
-
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]], note: str = "", *, is_named: bool = True) -> Table:
-    """A table by rows, and how to read it."""
-    columns = [
-        Column(name, cells, is_number=name not in IN_WORDS)
-        for name, cells in zip(header, zip(*lines, strict=True), strict=True)
-    ]
-    return Table(columns, note=lambda _: note, is_named=is_named)
 
 
 def all_columns(results: Results) -> Table:
@@ -113,7 +104,7 @@ def energy(results: Results) -> list[Block]:
         if stage.energy is not None or reached is not None:
             way = [reached.text if reached else numbers.MISSING] if target is not None else []
             lines.append([f"`{stage.name}`", *(energy_cells(stage, results) if columns else []), *way])
-    tables = [_table(header, lines, how_to_read_energy(results), is_named=False)] if lines else []
+    tables = [by_row(header, lines, IN_WORDS, how_to_read_energy(results), is_named=False)] if lines else []
     return _section("Energy, and time to an accuracy", tables)
 
 
@@ -122,7 +113,7 @@ def _parts(results: Results) -> Iterator[Table]:
         of_device = [rung for rung in all_profiled(results) if rung.is_on_cpu == on_cpu]
         if of_device:
             header = ("Stage", *map(_heading, names), "Sum", "Timed", "Under the tool")
-            yield _table(header, [_parts_row(rung) for rung in of_device], " ".join(how_to_read.split()))
+            yield by_row(header, [_parts_row(rung) for rung in of_device], IN_WORDS, " ".join(how_to_read.split()))
 
 
 def _parts_row(rung: Profiled) -> list[str]:
@@ -143,7 +134,7 @@ def _changes(results: Results) -> Iterator[Table]:
     if all_changes:
         note = f"{' '.join(HOW_TO_READ_CHANGES.split())} {verdict(results)}"
         header = ("Rung", "From", "Timed", *map(_heading, parts), "Rest", "Seen")
-        yield _table(header, [_change_row(change, parts) for change in all_changes], note)
+        yield by_row(header, [_change_row(change, parts) for change in all_changes], IN_WORDS, note)
 
 
 def _change_row(change: Change, parts: Sequence[str]) -> list[str]:
@@ -193,7 +184,7 @@ def not_measured(record: LimitsRecord | CpuLimits) -> Iterator[str]:
 
 def _origin(results: Results) -> Table:
     lines = [*_problem(results), *_flat(results.environment)]
-    return _table(("Item", "Value"), lines, provenance(results), is_named=False)
+    return by_row(("Item", "Value"), lines, IN_WORDS, provenance(results), is_named=False)
 
 
 def _problem(results: Results) -> Iterator[tuple[str, str]]:

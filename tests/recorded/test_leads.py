@@ -21,10 +21,10 @@ import pytest
 
 from ladder.records.run import load
 from reports.facts.study_points import load_results
-from reports.markdown.study_report import study_csv, study_report
 from reports.screens.details import all_columns
 from reports.screens.rung import Rung
-from tests.reports.reporting import report, rows_of
+from reports.screens.study_report import study_csv
+from tests.reports.reporting import report, rows_of, study_report
 
 ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "results" / "reference"
@@ -264,7 +264,7 @@ def test_the_leads_of_a_report(folder: Path) -> None:
 def test_the_leads_of_a_study(folder: Path) -> None:
     results = load_results(folder)
     checked = 0
-    for rows in tables(study_report(results, [])):
+    for rows in tables(study_report(results)):
         for row in rows if rows and "Lead" in rows[0] else []:
             run, rung = stages(point_folder(folder, row["Point"])), row["Fastest rung"].strip("`")
             assert rung == fastest_rung(run, row["Precision"])["name"]

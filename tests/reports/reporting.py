@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from ladder.records.run import Results
+from reports.facts.study_points import StudyResults
 from reports.figures.canvas import Canvas
+from reports.figures.study_figures import drawings
 from reports.screens.blocks import Block, Heading, Table
 from reports.screens.run import NO_FIGURES, report_screen
 from reports.screens.rung import rung_screen
+from reports.screens.study_report import study_report_screen
 from reports.writers.markdown import markdown
 from reports.writers.terminal import write_terminal
 from tests.reports.terminal.screens import screen
@@ -18,6 +22,16 @@ from tests.reports.terminal.screens import screen
 def report(run: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> str:
     """The document of a run."""
     return markdown(report_screen(run, drawn))
+
+
+def study_report(results: StudyResults, drawn: Mapping[str, Canvas] = MappingProxyType({})) -> str:
+    """The document of a study."""
+    return markdown(study_report_screen(results, drawn))
+
+
+def study_figures(results: StudyResults) -> dict[str, str]:
+    """The figures of a study as SVG."""
+    return {name: canvas.svg() for name, canvas in drawings(results)}
 
 
 def explanation(

@@ -13,9 +13,10 @@ from ladder.records.study import Point, save_study
 from reports.facts.study_points import StudyResults, load_results, not_passed, point_winners, spread_text
 from reports.facts.times import step_us
 from reports.figures.step_time import axis_of
-from reports.figures.study_figures import study_figures
-from reports.markdown.study_report import study_csv, study_report
+from reports.figures.study_figures import drawings
 from reports.render import print_study, render_study
+from reports.screens.study_report import study_csv
+from tests.reports.reporting import study_figures, study_report
 from tests.reports.sample import replace_stage
 from tests.reports.study_sample import STEPS, run_at, study, study_results
 
@@ -59,10 +60,10 @@ def test_points_that_differ_in_more_than_is_varied_are_told_and_no_figure_names_
         problem = replace(run.problem, hidden=hidden, batch_size=settings["batch_size"], networks=settings["networks"])
         runs[point.name] = replace(run, problem=problem)
     results = StudyResults(replace(study("depth", points), varied=["depth", "networks"]), runs)
-    assert "seed 0; at depth 1 and 3: batch size 32, max steps 9." in study_report(results, [])
+    assert "seed 0; at depth 1 and 3: batch size 32, max steps 9." in study_report(results)
     points[-1] = replace(points[-1], settings={**points[-1].settings, "seed": 7})
     some = StudyResults(replace(results.study, points=points), runs)
-    assert "; at depth 3, networks 64: batch size 32, max steps 9, seed 7." in study_report(some, [])
+    assert "; at depth 3, networks 64: batch size 32, max steps 9, seed 7." in study_report(some)
     flat, *_, deep = (" ".join(study_figures(results)[f"step_time-depth-{depth}.svg"].split()) for depth in of_depth)
     assert ">depth 0, batch 128, MNIST" in flat
     assert ">depth 3, hidden layers of 128, batch 32, MNIST" in deep
@@ -75,9 +76,7 @@ def test_a_point_that_was_measured_only_while_disturbed_says_so_in_its_table() -
     busy = replace(calm, disturbed=["other processes kept 30% of the host's cores busy"])
     slow = replace(busy, runs_s=[1.1 * seconds for seconds in busy.runs_s])
     told = {
-        name: study_report(
-            StudyResults(results.study, {"hidden-64": replace_stage(run, "naive", processes=processes)}), []
-        )
+        name: study_report(StudyResults(results.study, {"hidden-64": replace_stage(run, "naive", processes=processes)}))
         for name, processes in (("in vain", [calm, busy]), ("once", [calm, slow]), ("always", [busy, busy]))
     }
     marks = {"in vain": "", "once": "†", "always": "‡"}
@@ -93,7 +92,7 @@ def test_a_study_of_learning_rates_tells_how_well_each_learns() -> None:
     for shown, told in ((results, False), (of_rates, True)):
         screen = io.StringIO()
         print_study(shown, Path("here"), console=Console(file=screen, width=100))
-        for text in (study_report(shown, []).partition("## Test accuracy")[2], screen.getvalue()):
+        for text in (study_report(shown).partition("## Test accuracy")[2], screen.getvalue()):
             assert (f"{accuracy:.2%}" in text) == told
 
 
@@ -114,7 +113,7 @@ def test_a_lead_says_which_missing_reference_may_lower_it() -> None:
         ("bf16/fp16", "torch-amp", []),  # faster than jax-scan wherever both have a time
     ]
     assert found[0].text.startswith("at most ")
-    assert "(jax-scan)" in study_report(StudyResults(results.study, runs), [])
+    assert "(jax-scan)" in study_report(StudyResults(results.study, runs))
 
 
 def test_missing_times_are_told_with_their_points() -> None:
@@ -148,7 +147,7 @@ def test_points_of_another_commit_have_an_origin_of_their_own() -> None:
     later = replace(other, environment={**other.environment, "code": code})
     results = StudyResults(results.study, {**results.runs, "hidden-128": later})
     first, second = (
-        text for text in study_report(results, []).splitlines() if text.startswith("- hidden") and "recorded" in text
+        text for text in study_report(results).splitlines() if text.startswith("- hidden") and "recorded" in text
     )
     assert first.startswith(
         "- hidden 64 and hidden 256: NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789;"
@@ -157,7 +156,8 @@ def test_points_of_another_commit_have_an_origin_of_their_own() -> None:
 
 
 def test_the_report_has_every_section() -> None:
-    report = study_report(study_results([64, 128, 256]), ["step_time.svg"])
+    results = study_results([64, 128, 256])
+    report = study_report(results, dict(drawings(results)))
     for said in (
         "# How the gap closes as the hidden layers grow",
         "Where do launches end",
@@ -173,9 +173,7 @@ def test_the_report_has_every_section() -> None:
         "| hidden 256 | skipped |  |",
     ):
         assert said in report
-    assert (
-        study_report(StudyResults(study("hidden", points("hidden", [64])), {}), []).count("No point is measured") == 1
-    )
+    assert study_report(StudyResults(study("hidden", points("hidden", [64])), {})).count("No point is measured") == 1
 
 
 @pytest.mark.parametrize(
@@ -246,7 +244,7 @@ def test_a_study_without_references_has_no_winner() -> None:
     }
     alone = StudyResults(results.study, runs)
     assert list(point_winners(alone)) == []
-    assert "fastest reference" not in study_report(alone, [])
+    assert "fastest reference" not in study_report(alone)
     assert set(study_figures(alone)) == {"step_time.svg"}
 
 

@@ -16,9 +16,9 @@ from reports.facts.study_points import StudyResults, not_passed
 from reports.figures.loss_curves import PARTS, curves, curves_csv, has_curves, thinned
 from reports.figures.run_figures import drawings
 from reports.figures.study_figures import seeds_of
-from reports.markdown.study_report import study_report
 from reports.render import render_study
 from tests.reports.figures.svg import assert_texts_apart, words
+from tests.reports.reporting import study_report
 from tests.reports.sample import replace_stage, unprofiled_results
 from tests.reports.study_sample import NAMES, curve_results
 
@@ -113,7 +113,7 @@ def test_a_stage_without_curves_has_a_reason() -> None:
     runs = {name: replace_stage(run, "naive", curve=None, no_curve=reason) for name, run in results.runs.items()}
     without = StudyResults(results.study, runs)
     assert "naive has no curves: RuntimeError: no" in not_passed(without)
-    assert "- naive has no curves: RuntimeError: no" in study_report(without, [])
+    assert "- naive has no curves: RuntimeError: no" in study_report(without)
 
 
 def test_distances_stand_beside_the_least_limit_of_all_seeds() -> None:
@@ -126,7 +126,7 @@ def test_distances_stand_beside_the_least_limit_of_all_seeds() -> None:
     assert heights(curves(runs).svg(), "limit", "0.7")[1][0] > heights(DRAWN, "limit", "0.7")[1][0]
     unchecked = [replace(run, stages=[replace(stage, checks=[]) for stage in run.stages]) for run in RUNS]
     assert heights(curves(unchecked).svg(), "limit", "0.7") == []
-    assert "## Distance from the oracle's curves" in study_report(curve_results(), [])
+    assert "## Distance from the oracle's curves" in study_report(curve_results())
 
 
 def test_an_ordinary_run_shows_its_curves_where_it_has_some() -> None:

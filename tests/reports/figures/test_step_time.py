@@ -12,8 +12,8 @@ from reports.facts import numbers
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
 from reports.figures.step_time import axis_of, step_time
-from reports.figures.study_figures import study_figures
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts, words
+from tests.reports.reporting import study_figures
 from tests.reports.sample import limits, replace_stage
 from tests.reports.study_sample import run_at, study, study_results
 

@@ -18,8 +18,9 @@ from reports.facts.ablations import ablation, overlap
 from reports.facts.profiles import calls_in_words
 from reports.facts.run_table import rows, table_order
 from reports.figures.run_figures import drawings
-from reports.markdown.ablation_section import overlaps
 from reports.render import print_results, render_study
+from reports.screens.ablations import ablation_blocks
+from reports.screens.blocks import Sentences
 from reports.screens.stages import report_table
 from reports.writers.markdown import laid_out
 from tests.reports import sample, study_sample
@@ -136,6 +137,7 @@ def test_a_rung_that_is_meant_to_overlap_is_told_even_if_it_hides_nothing(run: R
     nothing = profiled(copies=[CopyUse("host to device", 468.0, 188e6, 10.0, 0.0)], split=Split(30, 10, 0, 41, 0))
     meant = replace(one, stage=msgspec.structs.replace(one.stage, hides_copies=True), profile=nothing)
     naive = next(found for found in ablation(run, "data") if found.stage.name == "naive")
-    (told,) = overlaps([naive, meant])
+    (list_of_overlaps,) = (block for block in ablation_blocks("data", [naive, meant]) if isinstance(block, Sentences))
+    (told,) = list_of_overlaps.texts
     assert "`pinned` runs kernels during 0% of the 10.0 us that the copies of a step take: " in told
     assert told.endswith(". The whole step: 2.00x (1.98-2.10) the speed of `naive`.")

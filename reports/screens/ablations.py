@@ -1,8 +1,8 @@
-"""A study's tables of ablations: allocator calls, and copies to the GPU."""
+"""What the profiles of ablations counted: allocator calls, and copies to the GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from ladder.records.run import Group, StageResult
 from reports.facts import numbers
@@ -13,7 +13,7 @@ from reports.facts.run_table import X_OF_FROM
 from reports.facts.study_points import is_disturbed, spread_text
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import step_us
-from reports.writers.markdown import bullets, code, table
+from reports.screens.blocks import Block, Sentences, by_row
 
 HOW_TO_READ_MEMORY = (
     "The profiler counts allocator calls in three phases: preparation with one step, the first epoch, and a later "
@@ -26,6 +26,7 @@ MEMORY_COLUMNS = (
     "Stage", "us/step (min-max)", "x of from", "Calls while preparing", "In the first epoch", "In a later epoch",
     "Host in them, us/step", "Waits/epoch", "Memory",
 )  # fmt: skip
+IN_WORDS = {"Stage", "Calls while preparing", "In the first epoch", "In a later epoch"}  # columns
 HOW_TO_READ_DATA = (
     "Copies from the host to the GPU, by the profiler. GPU copies: how long the GPU copies a step. Beside kernels: the "
     "share of that time in which a kernel runs too. Host copies: the host's time in calls that start copies, under the "
@@ -42,29 +43,16 @@ DATA_COLUMNS = (
 )  # fmt: skip
 
 
-def ablation_table(group: Group, rungs: Iterable[Profiled]) -> str:
-    """What the profiles of an ablation counted, a row for each rung."""
-    shown = list(rungs)
-    stages = {rung.stage.name: rung.stage for rung in shown}
-    times = [_times(rung.stage, stages.get(rung.stage.below or "")) for rung in shown]
-    if group == "memory":
-        cells = [[*time, *_memory_cells(rung)] for time, rung in zip(times, shown, strict=True)]
-        return table(MEMORY_COLUMNS, cells, right=[False, True, True, False, False, False, True, True, True])
-    cells = [[*time, *_data_cells(rung)] for time, rung in zip(times, shown, strict=True)]
-    return table(DATA_COLUMNS, cells, right=[False] + [True] * 8)
-
-
-def overlaps(rungs: Iterable[Profiled]) -> Iterator[str]:
-    """A list of the rungs whose copies overlap with kernels, or are meant to; nothing without any."""
-    shown = list(rungs)
-    stages = {rung.stage.name: rung.stage for rung in shown}
-    sentences = [
-        f"{sentence} {_effect(rung.stage, stages.get(rung.stage.below or ''))}".strip()
-        for rung in shown
-        if (sentence := overlap(rung))
-    ]
+def ablation_blocks(group: Group, rungs: Sequence[Profiled]) -> Iterator[Block]:
+    """What the profiles of an ablation counted, a row for each rung, and whose copies overlap with kernels."""
+    parents = {rung.stage.name: rung.stage for rung in rungs}
+    header, cells_of = (MEMORY_COLUMNS, _memory_cells) if group == "memory" else (DATA_COLUMNS, _data_cells)
+    lines = [[*_times(rung.stage, parents.get(rung.stage.below or "")), *cells_of(rung)] for rung in rungs]
+    yield by_row(header, lines, IN_WORDS)
+    told = [(rung.stage, sentence) for rung in rungs if (sentence := overlap(rung))]
+    sentences = [f"{sentence} {_effect(stage, parents.get(stage.below or ''))}".strip() for stage, sentence in told]
     if sentences:
-        yield bullets(sentences)
+        yield Sentences(sentences, is_list=True)
 
 
 def _effect(stage: StageResult, parent: StageResult | None) -> str:
@@ -77,7 +65,7 @@ def _times(stage: StageResult, parent: StageResult | None) -> list[str]:
     """The first cells of a row: the stage, its time with its spread, and its speed beside its parent's."""
     factor = ratio(parent, stage)
     remark = ", disturbed" if is_disturbed(stage) else ""
-    return [code(stage.name), spread_text(step_us(stage)) + remark, factor.text if factor else numbers.MISSING]
+    return [f"`{stage.name}`", spread_text(step_us(stage)) + remark, factor.text if factor else numbers.MISSING]
 
 
 def _memory_cells(rung: Profiled) -> list[str]:

@@ -9,7 +9,6 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -192,12 +191,12 @@ def list_stages(command: commands.ListStages) -> int:
     """List every stage, its change, its needs, and whether it runs here."""
     from ladder.machine.gpu_advice import how_to_get_gpu
     from ladder.run.entries import listed, network_listed
-    from reports.terminal.stage_list import print_stage_list
-    from reports.writers.as_json import show
+    from reports.screens.stage_list import stage_list_screen
+    from reports.writers.write import write
 
     stages = listed(command.stage_file, command.hidden, command.batch_size)
     network = network_listed(command.hidden, command.batch_size)
-    return show(stages, partial(print_stage_list, way_to_gpu=how_to_get_gpu(), network=network), command.form)
+    return write(stage_list_screen(stages, how_to_get_gpu(), network), command.form)
 
 
 def advise(command: commands.Advise) -> int:
@@ -231,10 +230,16 @@ def _measured(asked: commands.Run, *, as_table: bool) -> Results:
 def doctor(command: commands.Doctor) -> int:
     """Show what is installed, what is missing, and how to add it."""
     from ladder.doctor import doctor
+    from reports.screens.blocks import Screen
     from reports.terminal.print_doctor import print_doctor
-    from reports.writers.as_json import show
+    from reports.writers.write import write
 
-    return show(doctor(), print_doctor, command.form)
+    findings = doctor()
+    if command.form == "table":
+        print_doctor(findings)
+        return 0
+    facts = [finding._asdict() for finding in findings]
+    return write(Screen("", "", [], facts, facts), command.form)
 
 
 def limits(command: commands.MeasureLimits) -> int:

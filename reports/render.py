@@ -35,11 +35,10 @@ from reports.screens.run import report_screen, run_screen
 from reports.screens.study import study_screen
 from reports.screens.study_report import ABLATION, ablation_figure_name, study_csv, study_report_screen
 from reports.terminal.recorded import nearest_recorded, print_recorded
-from reports.writers.as_json import Form
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
 from reports.writers.terminal import write_blocks
-from reports.writers.write import write
+from reports.writers.write import Form, write
 
 PAGE = "report.html"
 # Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.

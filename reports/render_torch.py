@@ -17,12 +17,11 @@ from reports.report_error import ReportError
 from reports.screens.blocks import Answers, Figure, Screen
 from reports.screens.conclusion import report_in
 from reports.screens.torch import check_screen, comparison_screen, run_screen, rung_screen
-from reports.writers.as_json import Form
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_blocks
-from reports.writers.write import write
+from reports.writers.write import Form, write
 
 PAGE = "report.html"
 PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where programs were written

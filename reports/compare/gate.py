@@ -12,9 +12,8 @@ from reports.facts.many_studies import compare_studies
 from reports.facts.two_runs import THRESHOLD, CannotCompareError, compare
 from reports.render_torch import compare_torch
 from reports.screens.compare import comment, comparison_screen, machines_screen
-from reports.writers.as_json import Form
 from reports.writers.markdown import in_markdown
-from reports.writers.write import write
+from reports.writers.write import Form, write
 
 
 def compare_runs(names: Sequence[str], reference: Path, form: Form, threshold: float | None, strict: bool) -> int:

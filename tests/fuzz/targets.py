@@ -380,8 +380,7 @@ def without_side_effects() -> Iterator[None]:
             "reports.markdown.all_documents.documents",
         ):
             patched.enter_context(mock.patch(name, refuse))
-        for name in ("reports.terminal.stage_list.print_stage_list",):
-            patched.enter_context(mock.patch(name))
+        patched.enter_context(mock.patch("reports.writers.write.write", return_value=0))
         patched.enter_context(mock.patch("ladder.run.entries.load_all", side_effect=lambda: dict(ENTRIES)))
         yield
 

@@ -5,50 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from rich.console import Console
-
 from ladder.records.expectation import Listed
 from ladder.records.program import PROGRAM
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS
 from reports.facts.run_table import ABLATIONS, BLOCKS
-from reports.screens.blocks import Column, Table, Tone
-from reports.writers.console import print_table, say, standard
+from reports.screens.blocks import Column, Group, Screen, Sentences, Table, Tone
 
 OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"
 HERE: dict[str, Tone] = {"yes": "good", "no": "quiet"}
 
 
-def print_stage_list(
-    stages: Iterable[Listed], way_to_gpu: str | None, console: Console | None = None, network: str = ""
-) -> None:
-    """Print the stages by group, and once the reasons why some do not run here, with the way to a GPU.
+def stage_list_screen(stages: Iterable[Listed], way_to_gpu: str | None, network: str = "") -> Screen:
+    """The stages by group, and once the reasons why some do not run here, with the way to a GPU.
 
     `network` heads the list if its times are expected.
     """
-    console = standard(console)
-    if network:
-        say(console, network, "bold")
     blocks = ["", *BLOCKS.values()]
-    ordered = sorted(stages, key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
+    listed = list(stages)
+    ordered = sorted(listed, key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
     grouped = groupby(enumerate(ordered), key=lambda pair: _heading(pair[1]))
-    headings = {next(members)[0]: heading for heading, members in grouped}
-    columns = [
+    table = Table([
         Column("stage", [stage.name for stage in ordered]),
         *_expected(ordered),
         Column("from", [stage.below for stage in ordered], 1 if network else 3, tone="quiet"),
         Column("what it changes", [stage.words or stage.title for stage in ordered], 2),
         Column("needs", [stage.needs for stage in ordered], 4, tone="quiet"),
         Column("runs\nhere", ["no" if stage.missing or stage.misfit else "yes" for stage in ordered], 1, tones=HERE),
-    ]
-    print_table(console, Table(columns, headings))
-    console.print()
-    for line in (*_losses(ordered), *_why_not(ordered)):
-        say(console, line)
-    if way_to_gpu:
-        say(console, f"{way_to_gpu}.")
-    say(console, f"To explain a recorded one: `{PROGRAM} explain NAME`", "dim")
+    ], {next(members)[0]: heading for heading, members in grouped})  # fmt: skip
+    told = Group([
+        Sentences([*_losses(ordered), *_why_not(ordered), *([f"{way_to_gpu}."] if way_to_gpu else [])]),
+        Sentences([f"To explain a recorded one: `{PROGRAM} explain NAME`"], "quiet"),
+    ])  # fmt: skip
+    facts = [stage._asdict() for stage in listed]
+    return Screen(network, "", [told], facts, facts, [table])
 
 
 EXPECTED = (

@@ -6,7 +6,8 @@ from ladder.machine import environment
 from ladder.records.expectation import Listed
 from ladder.run.entries import all_entries, listed
 from reports.facts import numbers
-from reports.terminal.stage_list import print_stage_list
+from reports.screens.stage_list import stage_list_screen
+from reports.writers.terminal import write_terminal
 from stages.registry import select
 from tests.reports.terminal.screens import screen, too_wide
 
@@ -15,7 +16,7 @@ NO_GPU = "no CUDA device: no NVIDIA driver (libcuda.so.1 not found)"
 
 
 def text_of(stages: list[Listed], width: int, way: str | None = WAY) -> str:
-    return screen(lambda console: print_stage_list(stages, way, console), width)
+    return screen(lambda console: write_terminal(stage_list_screen(stages, way), console), width)
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_stages_that_do_not_take_the_network_are_left_out_with_the_reason() -> N
     rows = {words[0]: words[-1] for line in text.splitlines() if (words := line.split())}
     assert (rows["persistent-grid"], rows["cluster-ahead"], rows["cpu-fleet"]) == ("yes", "no", "no")
     said = " ".join(text.split())
-    reason = "Needs one hidden layer; the network has 2. Closest rung here: `persistent-grid`."
+    reason = "Needs one hidden layer; the network has 2. Closest rung here: persistent-grid."
     assert f"Left out: cluster-ahead and cluster-ahead-fp16. {reason}" in said
     assert "jax-vmap. Trains several networks at once; add --networks or --learning-rates." in said
     assert "run here" not in said

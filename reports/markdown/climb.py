@@ -16,19 +16,20 @@ from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
-from ladder.records.profile import KernelUse
 from ladder.records.run import Results, StageResult, all_results, load
 from reports.facts import numbers
-from reports.facts.baselines import lead, ratio
+from reports.facts.baselines import lead
 from reports.facts.predictions import judge
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import recorded
+from reports.facts.ratios import Ratio
 from reports.facts.run_table import heading, title_of
-from reports.facts.time_breakdown import PARTS, Change, changes, profiled
+from reports.facts.time_breakdown import PARTS, Change, Profiled
 from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
 from reports.markdown.own_models import OwnModel, origins, own_models
 from reports.report_error import ReportError
+from reports.screens.rung import Rung
 from reports.writers.markdown import code, table
 
 TEMPLATES = "templates"
@@ -91,18 +92,19 @@ class ChapterRun:
     def __init__(self, results: Results, folder: str = MAIN) -> None:
         self._results = results
         self.folder = folder
-        self._stages = {stage.name: stage for stage in results.stages}
-        self._changes = {change.rung.stage.name: change for change in changes(results)}
+        self._rungs = {stage.name: Rung(stage, results) for stage in results.stages}
         self.heading = heading(results)
         self.network = results.problem.network
         self.recorded = recorded(results)
         self.multiprocessors = results.limits.chip.multiprocessors if results.limits else None
         self.l2_mb = round(results.limits.chip.l2_bytes / 1e6) if results.limits else None
         self.us = Named("time", self._us)
-        self.ratio = Named("ratio", lambda name: _ratio(self._stages.get(self._parent(name)), self._stage(name)))
-        self.range = Named("ratio", self._range)
+        self.ratio = Named("ratio", self._of_gain(lambda gain: Shown(gain.times, gain.text)))
+        self.range = Named(
+            "ratio", self._of_gain(lambda gain: f"{numbers.ratio(gain.low)} to {numbers.ratio(gain.high)}")
+        )
         self.processes = Named("stage", lambda name: len(self._stage(name).processes))
-        self.noise = Named("ratio", self._noise)
+        self.noise = Named("ratio", self._of_gain(lambda gain: gain.is_noise))
         self.error = Named("check", self._error)
         self.lead = Named("lead", self._lead)
         self.predicted = Named("prediction", lambda name: self._judged(name, "predicted"))
@@ -155,8 +157,8 @@ class ChapterRun:
 
     def timeline(self, name: str) -> str:
         """The figure of three steps of a stage, below those of the one that it climbs from, as SVG text."""
-        parent = self._stages.get(self._parent(name))
-        both = [stage for stage in (parent, self._stage(name)) if stage is not None]
+        rung = self._rung(name)
+        both = [stage for stage in (rung.parent, rung.stage) if stage is not None]
         return on_one_clock([shown(stage) for stage in both], self._results).svg()
 
     def way(self, first: str, last: str) -> str:
@@ -164,10 +166,11 @@ class ChapterRun:
         way: list[Change] = []
         name = last
         while name != first:
-            if name not in self._changes:
+            change = self._rung(name).change
+            if change is None:
                 raise LookupError(f"the recorded run has no way from {first} to {last}: it stops at {name}")
-            way.insert(0, self._changes[name])
-            name = self._parent(name)
+            way.insert(0, change)
+            name = self._stage(name).below or ""
         return waterfall.drawn(self._results, way).svg()
 
     def page(self, name: str) -> str:
@@ -175,26 +178,26 @@ class ChapterRun:
         anchor = re.sub(r"[^\w\- ]", "", f"{name} {title_of(self._stage(name))}".lower()).replace(" ", "-")
         return f"[its page](../../results/reference/{FOLDER}/{self.folder}/report.md#{anchor})"
 
-    def _stage(self, name: str) -> StageResult:
-        if name not in self._stages:
+    def _rung(self, name: str) -> Rung:
+        if name not in self._rungs:
             raise LookupError(f"the recorded run has no stage {name}")
-        return self._stages[name]
+        return self._rungs[name]
 
-    def _parent(self, name: str) -> str:
-        return self._stage(name).below or ""
+    def _stage(self, name: str) -> StageResult:
+        return self._rung(name).stage
+
+    def _of_gain(self, told: Callable[[Ratio], Any]) -> Callable[[str], Any]:
+        """Something of the speedup over the stage that one climbs from."""
+
+        def of(name: str) -> Any:
+            gain = self._rung(name).versus_parent
+            return told(gain) if gain is not None else None
+
+        return of
 
     def _us(self, name: str) -> Shown | None:
         timing = self._stage(name).timing
         return Shown(timing.step_us, numbers.microseconds(timing.step_us)) if timing else None
-
-    def _range(self, name: str) -> str | None:
-        """The ratio to the parent of the processes that are furthest apart, either way: `0.83x to 1.22x`."""
-        gain = ratio(self._stages.get(self._parent(name)), self._stage(name))
-        return f"{numbers.ratio(gain.low)} to {numbers.ratio(gain.high)}" if gain is not None else None
-
-    def _noise(self, name: str) -> bool | None:
-        gain = ratio(self._stages.get(self._parent(name)), self._stage(name))
-        return gain.is_noise if gain is not None else None
 
     def _error(self, name: str) -> Shown | None:
         errors = [check.error for check in self._stage(name).checks if check.what == EPOCH]
@@ -210,32 +213,30 @@ class ChapterRun:
         judgement = judge(self._stage(name), self._results)
         return getattr(judgement, field) if judgement is not None else None
 
-    def _profiled(self, name: str) -> Any:
-        rung = profiled(self._stage(name))
+    def _profiled(self, name: str) -> Profiled:
+        rung = self._rung(name).profiled
         if rung is None:
             raise LookupError(f"the recorded run has no profile of {name}")
-        return rung.profile
+        return rung
 
     def _profile(self, name: str, field: str, text: Callable[[float], str]) -> Shown:
-        value = getattr(self._profiled(name), field)
+        value = getattr(self._profiled(name).profile, field)
         return Shown(value, text(value))
 
-    def _parts(self, name: str) -> dict[str, Shown] | None:
-        rung = profiled(self._stage(name))
-        if rung is None:
-            return None
+    def _parts(self, name: str) -> dict[str, Shown]:
+        rung = self._profiled(name)
         parts = rung.detailed_us | rung.parts_us
         return {part: Shown(us, numbers.aligned(us, rung.step_us)) for part, us in parts.items()}
 
     def _moved(self, name: str) -> dict[str, Shown] | None:
-        change: Change | None = self._changes.get(name)
+        change = self._rung(name).change
         if change is None:
             return None
         parts = change.parts_us | change.detailed_us
         return {part: Shown(us, numbers.change(us, change.slower_us)) for part, us in parts.items()}
 
     def _kernels(self, name: str) -> list[dict[str, Any]]:
-        kernels: list[KernelUse] = self._profiled(name).kernels
+        kernels = self._profiled(name).profile.kernels
         names = kernel_names([kernel.name for kernel in kernels])
         return [
             {
@@ -350,11 +351,6 @@ def _class_lines(path: str, name: str) -> list[str]:
             kept = (line for number, line in numbered if number not in left_out and line.strip())
             return [re.sub(r"  # noqa.*", "", line) for line in kept]
     raise LookupError(f"{path} has no class {name}")
-
-
-def _ratio(base: StageResult | None, own: StageResult) -> Shown | None:
-    gain = ratio(base, own)
-    return Shown(gain.times, gain.text) if gain is not None else None
 
 
 def _holds(claim: bool) -> str:

@@ -21,7 +21,6 @@ from reports.screens.blocks import NO_BREAK, Column, Table, Tone, unbroken
 
 STATUS_STYLE = {"passed": "green", "passed?": "yellow", "failed": "bold red", "crashed": "bold red", "skipped": "dim"}
 ESSENTIAL = 5  # the highest rank of the columns that every reader needs
-NARROWEST = 80  # columns; tables that cannot choose their columns leave a narrower terminal to wrap
 
 
 STYLES: dict[Tone, str] = {
@@ -39,13 +38,6 @@ def standard(console: Console | None) -> Console:
 def aside() -> Console:
     """A console for standard error, which leaves standard output to JSON."""
     return Console(stderr=True, highlight=False)
-
-
-def wide_enough(console: Console | None) -> Console:
-    """The console, or one for standard output, at least 80 columns wide."""
-    console = standard(console)
-    console.width = max(console.width, NARROWEST)
-    return console
 
 
 def is_live(console: Console) -> bool:

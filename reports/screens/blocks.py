@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from reports.figures.canvas import Canvas
@@ -77,11 +78,13 @@ class Table:
 
 def by_row(
     header: Sequence[str], lines: Sequence[Sequence[str]], in_words: Collection[str], note: str = "", *,
-    is_named: bool = True,
+    is_named: bool = True, tones: Mapping[str, Tone] = MappingProxyType({}),
 ) -> Table:  # fmt: skip
-    """A table by rows; columns hold numbers but for those with these headers."""
+    """A table by rows; columns hold numbers but for those with these headers, and cells have tones by their text."""
     cells = zip(*lines, strict=True) if lines else [()] * len(header)
-    columns = [Column(name, own, is_number=name not in in_words) for name, own in zip(header, cells, strict=True)]
+    columns = [
+        Column(name, own, is_number=name not in in_words, tones=tones) for name, own in zip(header, cells, strict=True)
+    ]
     return Table(columns, note=lambda _: note, is_named=is_named)
 
 

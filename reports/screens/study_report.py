@@ -35,7 +35,7 @@ from reports.facts.verdict import study_savings, study_sentences
 from reports.figures.canvas import Canvas
 from reports.figures.study_figures import seeds_of
 from reports.screens.ablations import HOW_TO_READ, ablation_blocks
-from reports.screens.blocks import Block, Code, Figure, Folded, Heading, Screen, Sentences, Table, by_row
+from reports.screens.blocks import Block, Code, Figure, Folded, Heading, Screen, Sentences, Table, Tone, by_row
 from reports.screens.details import energy
 from reports.screens.run import loud_notices
 
@@ -47,6 +47,7 @@ IN_WORDS = {
     "Stage", "Precision", "Point", "Fastest rung", "Fastest reference", "Fastest on one GPU", "Within", "Status",
     "Problem", "Publication", "Measure", "Published", "Their GPU",
 }  # fmt: skip
+BAD: dict[str, Tone] = {"failed": "bad", "crashed": "bad", "no": "bad"}  # cells
 ABLATION = "ablation-"  # prefix of the file names of ablation figures
 NO_FIGURES: Mapping[str, Canvas] = MappingProxyType({})
 
@@ -161,7 +162,7 @@ def _times(results: StudyResults, text: Callable[[StageResult], str]) -> Table:
     def time(stage: StageResult | None) -> str:
         if stage is None:
             return numbers.MISSING
-        return f"**{stage.status}**" if stage.status in ("failed", "crashed") else text(stage)
+        return stage.status if stage.status in BAD else text(stage)
 
     return _table(
         ("Stage", "Precision", *map(point_text, results.measured)),
@@ -177,7 +178,7 @@ def _times(results: StudyResults, text: Callable[[StageResult], str]) -> Table:
 
 
 def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    return by_row(header, lines, IN_WORDS, is_named=False)
+    return by_row(header, lines, IN_WORDS, is_named=False, tones=BAD)
 
 
 def _marked(stage: StageResult, us: float | None) -> str:
@@ -292,7 +293,7 @@ def _oracle_distances(results: StudyResults) -> Iterator[Block]:
                     numbers.precision(distance.stage.precision),
                     f"{distance.worst:.1e}",
                     numbers.MISSING if distance.limit is None else f"{distance.limit:.1e}",
-                    {True: "yes", False: "**no**", None: numbers.MISSING}[distance.within],
+                    {True: "yes", False: "no", None: numbers.MISSING}[distance.within],
                 )
                 for distance in distances
             ],

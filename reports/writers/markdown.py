@@ -49,13 +49,16 @@ def _block(block: Block) -> Iterator[str]:
 
 
 def laid_out(block: Table) -> str:
-    """A table with every column that says something; a heading is a row of its own."""
+    """A table with every column that says something; a heading is a row of its own, and what is bad is bold."""
     columns = [column.widest for column in block.columns if not column.is_empty]
     rows: list[list[str]] = []
     for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
         if heading := block.headings.get(number):
             rows.append([f"*{heading}*"] + [""] * (len(columns) - 1))
-        rows.append([cell(text) for text in cells])
+        rows.append([
+            f"**{cell(text)}**" if column.tones.get(text, column.tone) == "bad" else cell(text)
+            for text, column in zip(cells, columns, strict=True)
+        ])  # fmt: skip
     header = [cell(column.header) for column in columns]
     return table(header, rows, [column.is_number for column in columns])
 

@@ -16,10 +16,12 @@ from unittest import mock
 from rich.console import Console
 
 from ladder.records.run import Results
+from reports.explorer.rung_page import rung_html
 from reports.facts.many_runs import compare_machines
 from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import compare
 from reports.figures.run_figures import drawings
+from reports.figures.study_figures import drawings as study_drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.render import print_results, print_study
 from reports.screens import torch as of_torch
@@ -39,7 +41,7 @@ from reports.writers.write import write
 from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
-from tests.reports.reporting import report
+from tests.reports.reporting import report, study_report
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen
 from tests.reports.torch_sample import a_torch_run
@@ -57,6 +59,7 @@ def renderings() -> dict[str, str]:
     many = compare_machines(recorded.machines())
     runs = [("results/reference/h200/hidden-256", run), ("results/reference/h200/deep", sample.deeper_results())]
     study = study_results([64, 128, 256])
+    (cublas,) = (stage for stage in run.stages if stage.name == "cublas")
     torch = of_torch.run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
     return {
         "advice.txt": advice_text(),
@@ -78,6 +81,8 @@ def renderings() -> dict[str, str]:
         "details.html": in_html(details(run)[:2]) + "\n",
         "explain_naive.txt": explain_text(run, "naive"),
         "explain_cublas.txt": explain_text(run, "cublas"),
+        "rung_cublas.html": _without_drawings(f"<main>{rung_html(cublas, run)}</main>"),
+        "study.md": study_report(study, dict(study_drawings(study))),
         "report.md": report(run, drawings(run)),
         "report_no_gpu.md": report(sample.synthetic_results(), drawings(sample.synthetic_results())),
         "study.txt": on_terminal(lambda console: print_study(study, Path("/runs/sample"), console=console)),

@@ -13,18 +13,26 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import all_results, load_once
+from ladder.run.entries import listed
+from reports.facts.many_runs import compare_machines
+from reports.facts.two_runs import compare
+from reports.figures.run_figures import drawings
 from reports.screens import torch as of_torch
 from reports.screens.advise import advise_screen
 from reports.screens.blocks import Code, Screen, Table, in_document
 from reports.screens.check import check_screen
+from reports.screens.compare import comparison_screen, machines_screen
 from reports.screens.limits import limits_screen
-from reports.screens.run import run_screen
+from reports.screens.run import report_screen, run_screen
+from reports.screens.rung import rung_screen
+from reports.screens.stage_list import stage_list_screen
 from reports.screens.study import study_screen
+from reports.screens.study_report import study_report_screen
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
-from tests.reports import checked_sample, sample
+from tests.reports import checked_sample, recorded, sample
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen as shown
@@ -45,10 +53,21 @@ SCREENS = {
     "run of a fleet": run_screen(sample.fleet()),
     "run without a GPU": run_screen(sample.synthetic_results()),
     "run without a time": run_screen(sample.nothing_passed()),
+    "rung": rung_screen(sample.results(), "cublas"),
+    "rung without a profile": rung_screen(sample.results(), "torch-amp"),
+    "rung on the CPU": rung_screen(sample.results(), "numpy"),
+    "two runs": comparison_screen(compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))),
+    "machines": machines_screen(compare_machines(recorded.machines())),
+    "stages": stage_list_screen(listed(()), "no GPU here: `make ladder`"),
     "study": study_screen(study_results([64, 128, 256])),
     "torch": of_torch.run_screen(a_torch_run()),
 }
+DOCUMENTS = {
+    "report": report_screen(sample.results(), drawings(sample.results())),
+    "study's report": study_report_screen(study_results([64, 128, 256])),
+}
 every_screen = pytest.mark.parametrize("screen", SCREENS.values(), ids=list(SCREENS))
+every_document = pytest.mark.parametrize("screen", [*SCREENS.values(), *DOCUMENTS.values()], ids=[*SCREENS, *DOCUMENTS])
 
 
 def on_terminal(screen: Screen, width: int) -> str:
@@ -81,7 +100,7 @@ def test_every_row_has_a_cell_in_every_column_and_a_line_of_the_terminal(screen:
             assert any(line.startswith(name) for line in lines)
 
 
-@every_screen
+@every_document
 def test_a_document_and_a_page_say_every_cell(screen: Screen) -> None:
     document, site = visible(markdown(screen)), visible(page(screen, "results.json"))
     for table in tables(screen):
@@ -90,7 +109,7 @@ def test_a_document_and_a_page_say_every_cell(screen: Screen) -> None:
             assert visible(html.escape(cell)) in site
 
 
-@every_screen
+@every_document
 def test_its_facts_are_json_and_its_rows_csv(screen: Screen, capsys: pytest.CaptureFixture[str]) -> None:
     write(screen, "json")
     facts = json.loads(capsys.readouterr().out)

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ladder.machine.limits import PRIMITIVES
 from ladder.records.limits_record import SHARED, Chip, Limit, LimitsRecord
-from ladder.records.run import StageDoc
 from reports.markdown.method_limits import EARLIER_US, limits_block, limits_table
 from tests.reports import sample
 from tests.reports.reporting import report
@@ -56,17 +55,6 @@ def test_many_skipped_stages_are_a_number_and_a_reason() -> None:
     for stage in run.stages[:7]:
         run = sample.replace_stage(run, stage.name, status="skipped", reason="no CUDA device.", timing=None)
     assert "Skipped: 8 stages, 7 of them for one reason: no CUDA device. The page" in report(run)
-
-
-def test_a_rung_is_predicted_measured_and_judged() -> None:
-    doc = StageDoc("w", "c", "e", predict="on H200: 784-256-10, batch 128: 30 to 35 us.")
-    run = sample.replace_stage(sample.results(), "async", doc=doc)
-    shown = section(report(run), "async")
-    assert "| 30 to 35 us | 42.7 us, 2.00x (1.98-2.10) of `naive` | missed: 22% slower than predicted |" in shown
-    assert "**Moved:** host waiting -19.9; host launching -17.5; " in shown
-    assert "**Bound now:** Kernels take " in shown
-    assert "| Check |" not in shown
-    assert "0 of 1 prediction were hit" in report(run)
 
 
 MOST_WORDS = 4400  # of 44 stages

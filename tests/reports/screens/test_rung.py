@@ -11,10 +11,9 @@ from msgspec.structs import replace
 from ladder.records.run import load, save
 from reports.facts.run_table import networks_in_words
 from reports.report_error import ReportError
-from reports.screens.blocks import Table
 from reports.screens.rung import Rung, details
 from tests.reports import sample
-from tests.reports.reporting import explanation, rows_of
+from tests.reports.reporting import explanation
 from tests.reports.terminal.screens import too_wide
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference" / "h200"
@@ -138,16 +137,6 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
 def rung(name: str) -> Rung:
     run = sample.results()
     return Rung(next(stage for stage in run.stages if stage.name == name), run)
-
-
-def test_a_page_tells_a_step_kernel_by_kernel_with_the_host_s_work() -> None:
-    (folded,) = (one for one in details(rung("naive")) if "kernels" in one.title)
-    kernels, host = (rows_of(block) for block in folded.blocks if isinstance(block, Table))
-    assert list(kernels[0].values())[:3] == ["gemm_naive", "gemm", "23.5"]
-    known = ("blocks", "threads\na block", "registers", "occupancy", "moved")
-    assert [kernels[0][header] for header in known] == ["8", "256", "32", "62.5%", "0.4 MB"]
-    assert len(kernels) == 8
-    assert next(row for row in host if row["host"] == "Synchronisations")["in an epoch"].startswith("468 an epoch")
 
 
 def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:

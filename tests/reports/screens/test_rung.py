@@ -143,3 +143,9 @@ def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:
     for name in ("torch-amp", "cuda-graph"):
         assert not any("kernels" in folded.title for folded in details(rung(name)))
         assert (rung(name).advice, rung(name).moved) == (None, "")
+
+
+def test_no_reference_leads_over_itself() -> None:
+    leads = [words for words, _ in rung("jax-scan").facts() if words.startswith("as fast as the fastest reference")]
+    assert leads == []
+    assert any(words.endswith("fastest reference, jax-scan") for words, _ in rung("cublas").facts())

@@ -33,7 +33,7 @@ SCREEN = Screen(
     [Heading("First"), Sentences(["One `name`.", "<script>alert(1)</script>"]), TABLE,
      Figure("ladder.svg", "A dot", lambda layout: Canvas(layout.width, 10, "dot", "a dot")),
      Folded("The `code`", [Code("The `code`", ["+added", "-removed", " <b>"], "diff")])],
-    {"rungs": [{"name": "a", "pair": {"x": 1}}, {"name": "b"}]}, "rungs",
+    {"rungs": [{"name": "a", "pair": {"x": {"y": 1}}}, {"name": "b"}]}, "rungs",
 )  # fmt: skip
 
 
@@ -86,7 +86,7 @@ def test_plain_data_are_the_facts_and_the_rows(capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out) == SCREEN.facts
     write(SCREEN, "csv")
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert rows == [{"name": "a", "pair_x": "1"}, {"name": "b", "pair_x": ""}]
+    assert rows == [{"name": "a", "pair_x_y": "1"}, {"name": "b", "pair_x_y": ""}]
 
 
 def test_the_facts_of_a_run_are_plain(capsys: pytest.CaptureFixture[str]) -> None:

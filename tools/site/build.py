@@ -8,7 +8,6 @@ import tempfile
 from pathlib import Path
 
 from ladder.records.sources import sources_of
-from reports.writers.html import asset
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
 from reports.figures.canvas import page_rules

@@ -118,7 +118,10 @@ def machines_screen(compared: Machines | Studies) -> Screen:
     for run, machine, pairs in zip(runs, compared.machines, zip(*cells, strict=True), strict=True):
         short, whole = zip(*pairs, strict=True)
         header = f"{run}\n({machine})"
-        columns.append(Column(header, short, is_number=True, wider=Column(header, whole, 1, is_number=True)))
+        folders = header.replace("/", "/\n")  # a line each
+        whole_name = Column(header, whole, 6, is_number=True)
+        with_ratio = Column(folders, whole, 1, is_number=True, wider=whole_name)
+        columns.append(Column(folders, short, is_number=True, wider=with_ratio))
     ratios = {whole for row in cells for short, whole in row if whole != short}
     lead: list[Block] = [
         Table(columns, headings, lambda texts: IN_BRACKETS if ratios & set(texts) else TOO_NARROW if ratios else ""),

@@ -103,7 +103,8 @@ def test_all_forms_have_one_table() -> None:
         ["naive", "50.0", "25.0", "(0.500,", "FASTER)"],
     ]
     narrow = screen(lambda console: write_terminal(shown, console), 50).splitlines()
-    assert narrow[5].split() == ["naive", "50.0", "25.0"]
+    assert ["naive", "50.0", "25.0"] in [line.split() for line in narrow]
+    assert max(map(len, narrow)) <= 50
     assert "A wider terminal, and --format markdown, show" in " ".join(narrow)
 
 

@@ -1,1 +1,1 @@
-"""Two runs compared, or several side by side."""
+"""The command `compare`, and how it finds runs."""

@@ -1,1 +1,1 @@
-"""Markdown: reports, the README's tables."""
+"""Documents of the recorded runs in Markdown: README's tables, the climb."""

@@ -1,1 +1,1 @@
-"""The terminal: tables, progress, explanations."""
+"""The terminal while a command runs: progress, pictures, plans."""

@@ -22,9 +22,11 @@ from itertools import pairwise
 from pathlib import Path
 
 from common.cuda.driver import devices
+from ladder.options.commands import Torch
 from ladder.records import torch_run
 from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
+from ladder.torch_model import export
 
 ROOT = Path(__file__).parents[1]
 NETWORKS, CPU_NETWORKS = Path("tools/networks.toml"), Path("tools/cpu_networks.toml")
@@ -108,8 +110,10 @@ def _own_models(argv: Sequence[str], root: Path) -> int:
         if status > 1:
             return status
         worst = max(worst, status)
-        kept.append(root / REFERENCE / slug(torch_run.load(root / folder)) / "torch" / name)
+        results = torch_run.load(root / folder)
+        kept.append(root / REFERENCE / slug(results) / "torch" / name)
         _keep(root / folder, kept[-1])
+        export.write(Torch(model=examples[name]), results, kept[-1])  # which name the model's folder from there
     print("record: to add these records, look at their figures, then")
     print("    python run_ladder.py readme")
     print(f"    git add README.md docs {' '.join(str(folder.relative_to(root)) for folder in kept)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -64,3 +65,11 @@ def test_no_bound_exceeds_the_measured_time(path: Path) -> None:
             step_us = stage.timing.step_us
             assert stage.bounds.cheat_limit_us <= step_us, stage.name
             assert (stage.bounds.design_floor_us or 0.0) <= NOISE * step_us, stage.name
+
+
+@pytest.mark.parametrize(
+    "script", sorted(REFERENCE.glob("*/torch/*/train_*.py")), ids=lambda path: str(path.parent.name)
+)
+def test_a_recorded_script_finds_its_model(script: Path) -> None:
+    (away,) = re.findall(r'parent / "(.*)"\)\)', script.read_text(encoding="utf-8"))
+    assert (script.parent / away / f"{script.parent.name}.py").is_file()

@@ -1,5 +1,5 @@
 # Written by `run_ladder.py torch --write`, which replaces it: rename it to keep your changes.
-"""Train the model of chars.py with PyTorch alone: `step-graph-without-no-item`."""
+"""Train the model of chars.py with PyTorch alone: `step-graph-without-resident`."""
 
 import argparse
 import copy
@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../examples/torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../../examples/torch"))
 import chars as user  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)
@@ -19,8 +20,8 @@ asked = parser.parse_args()
 torch.cuda.set_stream(torch.cuda.Stream())  # the default stream cannot be captured
 torch.manual_seed(0)
 device = torch.device("cuda")
-data = tuple(part.to(device) for part in user.data())
-steps = len(data[0]) // user.BATCH_SIZE  # per epoch, without the last part batch
+data = TensorDataset(*user.data())
+steps = len(data) // user.BATCH_SIZE  # per epoch, without the last part batch
 model = user.model().to(device)
 optimizer = user.optimizer(model.parameters())
 scheduler, table = user.scheduler(optimizer), []
@@ -36,20 +37,18 @@ for part, state in zip([model, optimizer], states):
 now = table[:1].clone()  # what the optimizer reads; each step copies its row of the table there
 for group, rate in zip(optimizer.param_groups, now[0]):
     group.update(lr=rate, fused=True, capturable=True)
-orders = [torch.randperm(len(data[0]))[: steps * user.BATCH_SIZE] for _ in range(asked.epochs)]
-order = torch.cat(orders).view(-1, user.BATCH_SIZE).to(device)  # the rows of each step
+orders = [torch.randperm(len(data))[: steps * user.BATCH_SIZE] for _ in range(asked.epochs)]
+order = torch.cat(orders).view(-1, user.BATCH_SIZE)  # the rows of each step
 
 
 def forward(inputs, targets):
     return user.loss(model(inputs), targets)
 
 
-def step():  # a replay runs no Python, so a counter on the GPU chooses the batch
+def step():  # a replay reads its batch at the same place each time
     torch.index_select(table, 0, done, out=now)
-    batch = order.index_select(0, done)[0]
-    inputs, targets = (part.index_select(0, batch) for part in data)
     optimizer.zero_grad()
-    loss = forward(inputs, targets)
+    loss = forward(*place)
     loss.backward()
     user.after_backward(model)
     optimizer.step()
@@ -60,16 +59,18 @@ def step():  # a replay runs no Python, so a counter on the GPU chooses the batc
 def train(rows):  # a batch each; returns the means of the loss
     global graph
     sums.zero_()
-    for number in range(len(rows)):
+    for number, batch in enumerate(DataLoader(data, batch_sampler=rows.tolist())):
+        for buffer, part in zip(place, batch):  # where a replay reads
+            buffer.copy_(part)
         if graph is None and number == 3:  # the optimizer has its state
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):  # runs nothing
                 step()
         graph.replay() if graph else step()
-        sums.tolist()  # the host waits for the step
     return {"loss": sums.item() / len(rows)}
 
 
+place = tuple(part.to(device) for part in next(iter(DataLoader(data, user.BATCH_SIZE))))
 done = torch.full((1,), begin * steps, device=device)  # steps so far
 graph, sums = None, torch.zeros((), device=device)
 if asked.verify:  # train 64 steps by the usual loop, too; both must come to the same parameters
@@ -78,9 +79,9 @@ if asked.verify:  # train 64 steps by the usual loop, too; both must come to the
     plain, start = copy.deepcopy(model), vector(model.parameters())
     fast_loss, plain_loss, own = train(first)["loss"], 0, user.optimizer(plain.parameters())
     scheduler = user.scheduler(own)
-    for batch in first:
+    for inputs, targets in DataLoader(data, batch_sampler=first.tolist()):
         own.zero_grad()
-        loss = user.loss(plain(data[0][batch]), data[1][batch])
+        loss = user.loss(plain(inputs.to(device)), targets.to(device))
         loss.backward()
         user.after_backward(plain)
         own.step()

@@ -47,8 +47,7 @@ def forward(inputs, targets):
     return user.loss(output, targets), user.metrics(output, targets)
 
 
-def step():
-    """Train on one batch. A replay runs no Python, so a counter on the GPU chooses the batch."""
+def step():  # a replay runs no Python, so a counter on the GPU chooses the batch
     torch.index_select(table, 0, done, out=now)
     batch = order.index_select(0, done)[0]
     inputs, targets = (part.index_select(0, batch) for part in data)
@@ -60,12 +59,12 @@ def step():
     done.add_(1)
 
 
-def train(rows):
-    """Train on these rows, a batch each; the means of loss and metrics."""
+def train(rows):  # a batch each; returns the means of loss and metrics
     global graph
     sums.zero_()
     for number in range(len(rows)):
-        if graph is None and number == 3:  # by now the optimizer has its state
+        if graph is None and number == 3:  # the optimizer has its state, and counts in float64
+            for state in optimizer.state.values(): state["step"] = state["step"].double()
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):  # runs nothing
                 step()

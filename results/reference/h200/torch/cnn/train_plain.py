@@ -37,8 +37,7 @@ def forward(inputs, targets):
     return user.loss(output, targets), user.metrics(output, targets)
 
 
-def step(inputs, targets):
-    """Train on one batch, and add its loss and metrics to the sums."""
+def step(inputs, targets):  # trains on a batch, and adds its loss and metrics to the sums
     optimizer.zero_grad()
     loss, metrics = forward(inputs, targets)
     loss.backward()
@@ -46,8 +45,7 @@ def step(inputs, targets):
     sums.add_(torch.tensor([loss.item(), *(value.item() for value in metrics.values())]))
 
 
-def train(rows):
-    """Train on these rows, a batch each; the means of loss and metrics."""
+def train(rows):  # a batch each; returns the means of loss and metrics
     sums.zero_()
     for batch in DataLoader(data, batch_sampler=rows.tolist()):
         step(*(part.to(device) for part in batch))

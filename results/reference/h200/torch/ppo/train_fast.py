@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch.utils._pytree import tree_map
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../examples/torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../../examples/torch"))
 import ppo as user  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)

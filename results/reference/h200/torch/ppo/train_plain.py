@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../examples/torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../../examples/torch"))
 import ppo as user  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../examples/torch"))
+sys.path.insert(0, str(Path(__file__).resolve().parent / "../../../../../examples/torch"))
 import tabular as user  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__)

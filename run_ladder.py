@@ -16,8 +16,14 @@ from common.errors import UsageError
 from common.files import explained, of_system
 from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
 from common.streams import accept_any_text, drop_output, printable
-from ladder.records.foreign import ResultsError
-from reports.report_error import ReportError
+
+NOT_SET_UP = "is not installed; run `make setup`, then `source .venv/bin/activate`"
+try:
+    from ladder.records.foreign import ResultsError
+    from reports.report_error import ReportError
+except ModuleNotFoundError as missing:  # by a Python outside of .venv
+    print(f"run_ladder.py: {missing.name} {NOT_SET_UP}", file=sys.stderr)
+    raise SystemExit(2) from None
 
 if TYPE_CHECKING:
     from ladder.options import commands
@@ -42,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     except (UsageError, ResultsError, ReportError) as error:
         return _refuse(str(error))
     except ModuleNotFoundError as missing:
-        return _refuse(f"{missing.name} is not installed; run `make setup`, then activate .venv")
+        return _refuse(f"{missing.name} {NOT_SET_UP}")
     except BrokenPipeError:  # the reader, such as `head`, has what it wants
         return drop_output()
     except (OSError, MemoryError, RuntimeError) as error:

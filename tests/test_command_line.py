@@ -746,3 +746,12 @@ def test_json_and_csv_have_the_numbers_of_the_results(here: Path, capsys: pytest
     assert main(["report", "earlier", "--csv"]) == 0
     (plain,) = csv.DictReader(capsys.readouterr().out.splitlines())
     assert float(plain["epoch_s_median"]) == stage.timing.epoch_s.median
+
+
+def test_a_python_without_our_packages_says_how_to_set_up() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "run_ladder.py", "list"], cwd=run_ladder.ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr.endswith("is not installed; run `make setup`, then `source .venv/bin/activate`\n")
+    assert done.stderr.count("\n") == 1

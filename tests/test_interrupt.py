@@ -14,7 +14,6 @@ from random import Random
 
 import pytest
 
-from ladder.records.program import PROGRAM as TYPED
 from ladder.records.run import load
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.seeds import SEED
@@ -89,7 +88,10 @@ def test_an_interrupted_run_can_be_resumed(start: Start, tmp_path: Path, sent: s
     assert (tmp_path / "a run" / "report.md").exists() == (sent == signal.SIGINT)
     if sent == signal.SIGINT:
         assert any(line.startswith("numpy ") for line in out.splitlines())  # the table of what there is
-        assert out.splitlines()[-1] == f"interrupted; continue with: {TYPED} --resume 'a run'"
+        assert (
+            out.splitlines()[-1]
+            == f"interrupted; continue with: {sys.executable} {ROOT / 'run_ladder.py'} --resume 'a run'"
+        )
 
     half = load(tmp_path / "a run")
     assert [stage.status for stage in half.stages] == ["passed", "skipped"]

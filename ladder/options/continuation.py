@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from common.errors import UsageError
 from common.files import explained, is_limit, of_system
 from common.signals import INTERRUPTED
 from ladder.options.commands import MeasureStudy, Resume, ResumeStudy, Run, Torch
-from ladder.records.program import PROGRAM
+from ladder.records.program import PROGRAM, ROOT
 
 Asked = Run | Resume | MeasureStudy | ResumeStudy | Torch
 
@@ -35,7 +36,8 @@ def resumable(asked: Asked, folder: Path) -> Iterator[None]:
 
 
 def _way_on(asked: Asked, folder: Path) -> str:
-    return f"continue with: {PROGRAM} {shlex.join(continuation(asked, folder))}"
+    program = PROGRAM if Path.cwd() == ROOT else shlex.join([sys.executable, str(ROOT / "run_ladder.py")])
+    return f"continue with: {program} {shlex.join(continuation(asked, folder))}"
 
 
 def continuation(asked: Asked, folder: Path) -> list[str]:

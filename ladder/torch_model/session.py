@@ -158,6 +158,9 @@ class Session:
         self._rows: dict[str, TorchRung] = {rung.name: rung for rung in earlier.rungs} if earlier else {}
         self._model: ModelRecord | None = earlier.model if earlier else None
         self._settings = earlier.settings if earlier else None
+        self._rounds, self._repeats = asked.rounds, asked.repeats
+        if self._settings is not None:  # a run goes on as it began
+            self._rounds, self._repeats = self._settings.rounds, self._settings.repeats
         self._environment = earlier.environment if earlier else environment.describe()
         self._created = earlier.created if earlier else datetime.now(UTC).isoformat(timespec="seconds")
         self._command = earlier.command if earlier else command
@@ -172,7 +175,7 @@ class Session:
             if self._asked.check:
                 self._round(families, 1, times=False)
                 return self.results
-            for number in range(1, self._asked.rounds + 1):
+            for number in range(1, self._rounds + 1):
                 self._round(families, number, times=True)
                 if number == 1:
                     families = self._families([*self._rungs, *self._left_out()])
@@ -185,8 +188,8 @@ class Session:
         order = [*RUNGS, *(name for name in self._rows if name not in RUNGS)]
         settings = self._settings or TorchSettings(
             epochs=self._asked.epochs or self._model_epochs,
-            rounds=self._asked.rounds,
-            repeats=self._asked.repeats,
+            rounds=self._rounds,
+            repeats=self._repeats,
             stages=list(self._asked.stages),
             energy=self._asked.energy,
             is_check=self._asked.check,
@@ -258,7 +261,7 @@ class Session:
 
     def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
         count = sum(len(family.rungs) for family in families)
-        verb = "compares" if not times else f"prepares round {number} of {self._asked.rounds}:"
+        verb = "compares" if not times else f"prepares round {number} of {self._rounds}:"
         return f"{verb} {count} {'rung' if count == 1 else 'rungs'}"
 
     def _has_to_run(self, rung: Rung, number: int) -> bool:
@@ -275,7 +278,7 @@ class Session:
             epochs=self._asked.epochs,
             rungs=[rung.name for rung in family.rungs],
             round=number,
-            repeats=self._asked.repeats,
+            repeats=self._repeats,
             address=address,
             reference=str(self._scratch / REFERENCE),
             makes_reference=makes_reference,

@@ -15,6 +15,7 @@ from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
 from reports.facts.torch_comparison import TorchChange, TorchComparison
 from reports.facts.torch_rows import (
+    EAGER,
     FUSED,
     Programs,
     TorchRow,
@@ -218,7 +219,10 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
     if verdict is None or (verdict.stays_eager and (programs is None or not programs.diff)):
         return
     yield Heading("What to write")
-    if not verdict.stays_eager:
+    if verdict.stays_eager:
+        holds = "the usual loop" if verdict.chosen.name == EAGER else f"`{verdict.chosen.name}`, the fastest of them"
+        yield Sentences([f"No rung saves time beyond the noise. `train_fast.py` holds {holds}."])
+    else:
         count = numbers.count(len(verdict.changes), "change")
         others = {change.whole for change in verdict.changes if change.costs is not None} - {verdict.chosen.name}
         borrowed = "".join(f" Some are the cost of leaving it out of `{name}`, the fastest." for name in others)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 TILE = 64  # rows and columns
-QUAD, UNIT = 4, 16  # numbers that stay together
+QUAD, UNIT = 4, 8  # numbers that stay together
 # Columns at once. A run may take no longer than a copy at 1 GB/s to load and to read parameters, and for arrays of a
 # megabyte the C library asks for new memory each time.
 PIECE = 1024
@@ -62,10 +62,27 @@ def _pieces(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice, slice]]:
 
 @cache
 def _order(rows: int, unit: int) -> NDArray[np.intp]:
-    """The place of each unit of so many numbers in rows of a tile: in row i unit u is at u ^ bits(i)."""
+    """The unit of so many numbers at each place in rows of a tile: in row i unit u is at u ^ bits(i)."""
     row, place = np.arange(rows)[:, None], np.arange(TILE // unit)
-    bits = row % 2 * 4 ^ row // 4 % 4 * 2 if unit == QUAD else (row ^ row // 4) % 4
-    return (row * len(place) + (place ^ bits)).ravel()
+    if unit == QUAD:
+        return (row * len(place) + (place ^ row % 2 * 4 ^ row // 4 % 4 * 2)).ravel()
+    return (row_at(row) * len(place) + (place ^ row % 8)).ravel()
+
+
+@cache
+def _places(rows: int, unit: int) -> NDArray[np.intp]:
+    """The inverse of `_order`."""
+    return np.argsort(_order(rows, unit))
+
+
+def stored_at(row: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The row of a tile of planes at which each of its rows stands; weight_planes.cuh says why."""
+    return row & ~7 | (row >> 1 & 1 ^ row >> 3 & 1) << 2 | (row & 1 ^ row >> 2 & 1) << 1 | row >> 2 & 1
+
+
+def row_at(stored: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The inverse of `stored_at`."""
+    return stored & ~7 | (stored & 1) << 2 | (stored >> 2 & 1 ^ stored >> 3 & 1) << 1 | stored >> 1 & 1 ^ stored & 1
 
 
 def _into(matrix: NDArray[Any], unit: int) -> NDArray[Any]:
@@ -78,5 +95,5 @@ def _into(matrix: NDArray[Any], unit: int) -> NDArray[Any]:
 def _out_of(panels: NDArray[Any], unit: int) -> NDArray[Any]:
     """The inverse of `_into`."""
     count, rows, _ = panels.shape
-    units = panels.reshape(count, rows * TILE // unit, unit).take(_order(rows, unit), axis=1)
+    units = panels.reshape(count, rows * TILE // unit, unit).take(_places(rows, unit), axis=1)
     return units.reshape(count, rows, TILE).swapaxes(0, 1).reshape(rows, count * TILE)

@@ -1,9 +1,10 @@
 // Weights in two planes of 16 bits, for ring.cuh: a bfloat16, rounded half away from zero, and what is left of the float32's bits
 // as a signed number. Together they are the float32, bit for bit; the first alone is what bfloat16 products need.
 //
-// A tile has its rows' bfloat16s, then its rows' remainders. In row i the unit u of 16 numbers stands at u ^ unit_bits(i), so
-// that no bank is hit twice.
+// A tile has its rows' bfloat16s, then its rows' remainders. Its row i stands at row stored_at(i), and there the unit u of eight
+// numbers at u ^ stored_at(i) % 8: the order of 128 bytes that wgmma knows, in which single warps hit no bank twice either.
 #pragma once
+#include "streamed/plane_order.cuh"
 #include "streamed/ring_back.cuh"
 #include "streamed/ring_forward.cuh"
 
@@ -11,13 +12,9 @@ struct alignas(8) FourShorts {
     unsigned words[2];
 };
 
-__device__ inline int unit_bits(int row) { return (row ^ row / 4) % 4; }
 __device__ inline int place_in_plane(int row, int col) {
-    return row * TILE + (col / 16 ^ unit_bits(row)) * 16 + col % 16;
-}
-
-__device__ inline float joined(unsigned high, unsigned low) {
-    return __uint_as_float((high << 16) + static_cast<unsigned>(static_cast<int>(static_cast<short>(low))));
+    const int stored = stored_at(row);
+    return stored * TILE + (col / 8 ^ stored % 8) * 8 + col % 8;
 }
 
 // A tile's first plane, as a right factor.
@@ -47,7 +44,7 @@ struct PlaneTile {
 // A lane's weights in a slot.
 struct PlaneWeights {
     static constexpr int PLANES = 2, FLIPS_AT_ONCE = 3;
-    unsigned short *even, *odd;  // of its first input, by unit_bits of 8i + g
+    unsigned short *even, *odd;  // of its first input, by what stored_at makes of 8i + g
 
     __device__ PlaneWeights(float* tile, int group, int part, int g, int t) {
         auto* plane = reinterpret_cast<unsigned short*>(tile) + group * OWN * TILE;

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.gpu
 
 BY_LANES = ("persistent_cluster", "cluster_ahead", "ring_back", "ring_forward")
 FOR_TOOLS = {(name, "racecheck"): (("LANES_ARRIVE", "32"),) for name in BY_LANES}  # see epoch.cuh
+BY_WARPGROUPS = ("streaming_epoch",)
 SCALARS: dict[str, Any] = {"int": np.int32, "float": np.float32, "double": np.float64}
 
 
@@ -31,7 +32,7 @@ def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
     for case in all_cases(kernel.name, np.random.default_rng(seed)):
         if case.cluster is not None and not gpu.has_clusters:
             continue
-        if ("BY_WARPGROUPS", "1") in case.macros and gpu.capability != 90:
+        if (("BY_WARPGROUPS", "1") in case.macros or kernel.name in BY_WARPGROUPS) and gpu.capability != 90:
             continue
         macros = case.macros + FOR_TOOLS.get((kernel.name, sanitizer()), ())
         function = gpu.kernel(kernel.source, kernel.name, macros=macros, **case.how)

@@ -48,15 +48,18 @@ from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent.r1_persistent_grid import slices_of
 from stages.persistent.r2_grid_messages import shares_of
 from stages.shapes.launch_shapes import Product, Shape
+from stages.streamed.epoch_plan import THREADS as EPOCH_THREADS
+from stages.streamed.epoch_plan import EpochPlan
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
 from stages.streamed.last_layer_head import THREADS as LAST_LAYER_THREADS
 from stages.streamed.last_layer_head import shared_bytes
 from stages.streamed.r3_ring_bf16 import BFloat16Ring
 from stages.streamed.r3_streamed_ring import ExactRing
 from stages.streamed.r4_ring_planes import PlanesRing
+from stages.streamed.r6_streaming_epoch import shares_of as epoch_shares
 from stages.streamed.ring_gemm import RingGemm, back_launch, forward_launch, panels_of, rows_macro
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
-from stages.streamed.weight_panels import TILE
+from stages.streamed.weight_panels import TILE, from_planes, to_planes
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
 from tests.kernels.halves import chunks_of, first_sums, from_chunks, halves_of, scaled_down, sum_of_halves
@@ -1154,6 +1157,48 @@ def grid_messages(random: Generator) -> Iterator[Case]:
         case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         macros = plan.macros(memory.weight_begins, memory.bias_begins)
         yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 8)
+
+
+def streaming_epoch(random: Generator) -> Iterator[Case]:
+    # Steps, inputs, hidden layers and their units, classes, batch, thin and thick shares. A last tile with fewer rows,
+    # shares without images, either size of rows, more steps than slots and tags.
+    sizes = [(6, 80, 2, 512, 10, 27, 4, 2), (3, 208, 3, 512, 16, 32, 4, 2), (2, 32, 4, 512, 3, 61, 4, 4)]
+    sizes += [(3, 784, 3, 2048, 10, 32, 16, 8), (3, 784, 4, 2048, 10, 64, 16, 8)]
+    for i, (steps, inputs, depth, units, classes, batch, thin, thick) in enumerate(sizes):
+        problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
+        plan, memory = EpochPlan(problem, thin, thick), _settled(random, problem)
+        packed = ParameterMemory(HostDevice().empty, problem)
+        packed.flat[...] = memory.flat
+        for ours, weights in zip(packed.weights[:-1], memory.weights, strict=False):
+            ours[...] = to_planes(weights)
+        pixels = _pixels(random, (steps, batch, inputs))
+        args: Args = {"images": epoch_shares(HostDevice(), list(pixels), plan)}
+        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
+        args |= {"parameters": packed.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
+        rate = np.float32(1 / (16 * units * batch * GRADIENT_SCALE))
+        args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
+        # A change of a layer is off by some of its largest numbers' rounding, to 2^-9 as factors and 2^-8 with a tag.
+        widened: dict[str, Any] = {name: _widened(arg) for name, arg in args.items()}
+        wanted = doubles.streaming_epoch(memory, pixels=pixels, **widened)
+        bound = steps * UNIT * np.abs(memory.flat)
+        for begin, of in zip(memory.weight_begins + memory.bias_begins, memory.weights + memory.biases, strict=True):
+            layer = slice(begin, begin + of.size)
+            bound[layer] += np.abs(wanted["parameters"] - memory.flat)[layer].max() / 16
+        bounds = {"parameters": bound, "totals": np.array([steps * batch / 256, 2.0])}
+        case = Case("streaming_epoch", (plan.blocks,), (EPOCH_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
+        case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
+        case = replace(case, readings={"parameters": partial(_out_of_planes, problem)})
+        macros = plan.macros(memory.weight_begins, memory.bias_begins)
+        yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 16)
+
+
+def _out_of_planes(problem: Problem, flat: Array) -> Array:
+    memory = ParameterMemory(HostDevice().empty, problem)
+    memory.flat[...] = flat
+    for weights in memory.weights[:-1]:
+        weights[...] = from_planes(weights.copy())
+    unpacked: Array = memory.flat
+    return unpacked
 
 
 def _settled(random: Generator, problem: Problem) -> ParameterMemory:

@@ -15,6 +15,7 @@ from stages.persistent import r3_fleet_columns
 from stages.persistent.cluster_plan import EXACT, ROUNDED, plan_for
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.messages_plan import MessagesPlan
+from stages.streamed.epoch_plan import EpochPlan
 from stages.streamed.r3_ring_bf16 import BFloat16Ring
 from stages.streamed.r3_streamed_ring import ExactRing
 from stages.streamed.r4_ring_planes import PlanesRing
@@ -118,6 +119,17 @@ def test_the_plan_of_grid_messages_compiles_with_warpgroups_and_fits_the_registe
     macros = plan.macros(memory.weight_begins, memory.bias_begins)
     used = compile_cubin(KERNELS_FOLDER / "grid/grid_messages.cu", "sm_90a", macros).resources["grid_messages"]
     assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= MAY_SPILL["grid_messages", 90]
+
+
+@requires_nvrtc
+@pytest.mark.parametrize(("units", "depth", "batch"), [(2048, 4, 64), (2048, 3, 32)])
+def test_the_plan_of_streaming_epoch_fits_the_registers(units: int, depth: int, batch: int) -> None:
+    problem = Problem(inputs=784, classes=10, hidden=(units,) * depth, batch_size=batch)
+    memory = ParameterMemory(HostDevice().empty, problem)
+    macros = EpochPlan(problem).macros(memory.weight_begins, memory.bias_begins)
+    compiled = compile_cubin(KERNELS_FOLDER / "streamed/streaming_epoch.cu", "sm_90a", macros)
+    used = compiled.resources["streaming_epoch"]
+    assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0)
 
 
 def test_no_kernel_escapes_the_parser() -> None:

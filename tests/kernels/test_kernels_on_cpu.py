@@ -30,6 +30,7 @@ TELLING = {
     "fleet_columns": (2, 1),
     "grid_messages": (1, 2),
     "fleet_grid": (2,),
+    "streaming_epoch": (1, 0),
 }
 
 pytestmark = requires_compiler
@@ -314,6 +315,16 @@ def test_a_kernel_without_cases_is_an_error(random: np.random.Generator) -> None
         ("grid_messages", "numbers[0] = 0.0f;", "numbers[0] = numbers[0];"),
         ("grid_messages", "upper[0] | upper[low / 2]", "upper[0]"),
         ("grid_messages", "bias[0] -= rate * sum.x", "bias[0] -= rate * sum.y"),
+        ("streaming_epoch", "- rate * gradient[j][2 * half])", "- 1.1f * rate * gradient[j][2 * half])"),
+        ("streaming_epoch", "one + 0x8000u >> 16", "one >> 16"),
+        ("streaming_epoch", "threadIdx.x] -= rate * sum", "threadIdx.x] -= 1.1f * rate * sum"),
+        ("streaming_epoch", "masters[i][n] -= rate", "masters[i][n] -= 1.1f * rate"),
+        ("streaming_epoch", "bias[c] -= rate", "bias[c] -= 1.1f * rate"),
+        ("streaming_epoch", "at < BATCH ? gradient", "true ? gradient"),
+        ("streaming_epoch", "(number / 2 & 1) ^ 1", "1"),
+        ("streaming_epoch", "if (!IS_FORWARD) mask(words, own_mask)", ""),
+        ("streaming_epoch", "IS_FORWARD ? stored_at(row) : to", "to"),
+        ("streaming_epoch", "mbarrier_wait_parity(ring.full[turn.slot], turn.parity);", ""),
         ("fleet_grid", "learning_rates[network]", "learning_rates[0]"),
         ("fleet_grid", "workspace + network * room", "workspace"),
         ("fleet_grid", "2 * gridDim.x * network", "0"),

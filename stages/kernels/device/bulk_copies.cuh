@@ -73,3 +73,24 @@ __device__ inline void cp_async_bulk_wait_group_read() {
 
 // Waits until all groups of this thread are in memory.
 __device__ inline void cp_async_bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+// Waits until all groups of this thread but the YOUNGEST last ones are in memory.
+template <int YOUNGEST>
+__device__ inline void cp_async_bulk_wait_group() {
+    asm volatile("cp.async.bulk.wait_group %0;" ::"n"(YOUNGEST) : "memory");
+}
+
+// Waits for a count in shared memory, and returns it. Copies into memory that the thread that set it has waited for come before
+// later ones of this thread.
+__device__ inline int wait_for_count(const int* count, int least) {
+    int seen;
+    do {
+        asm volatile("ld.acquire.cta.shared::cta.s32 %0, [%1];" : "=r"(seen) : "r"(shared_address(count)) : "memory");
+    } while (seen < least);
+    asm volatile("fence.proxy.async;" ::: "memory");
+    return seen;
+}
+__device__ inline void set_count(int* count, int value) {
+    asm volatile("fence.proxy.async;\nst.release.cta.shared::cta.s32 [%0], %1;" ::"r"(shared_address(count)), "r"(value)
+                 : "memory");
+}

@@ -158,6 +158,43 @@ __device__ inline void wgmma_mma_async_tf32(float (&c)[8][4], const unsigned (&a
 }
 
 
+// A factor of 64 rows, or columns, in the order of 128 bytes: rows of 128 bytes, eight numbers c of row r at place c ^ r % 8. It
+// begins at a multiple of 1024 bytes. The rows are the factor's rows, 32 bytes a step of k; or its k, 2048 bytes a step.
+__device__ inline unsigned long long wgmma_descriptor_128(const void* first) {
+    return wgmma_descriptor(first, 16, 1024) | 1ull << 62;
+}
+
+// c (64, 8 COLS) += a (64, 16) b (16, 8 COLS) in bfloat16. The rows of a's matrices are its rows, or its columns if
+// LEFT_TRANSPOSED; those of b's are its columns, or its rows if RIGHT_TRANSPOSED.
+#define OF_BFLOAT16(shape, sums, a, b, left, right) \
+    "wgmma.mma_async.sync.aligned." shape "k16.f32.bf16.bf16 {" sums "}, " a ", " b ", 1, 1, 1, " left ", " right ";"
+template <bool LEFT_TRANSPOSED, bool RIGHT_TRANSPOSED, int COLS>
+__device__ void wgmma_bf16(float (&c)[COLS][4], unsigned long long a, unsigned long long b) {
+    static_assert(COLS == 2 || COLS == 4 || COLS == 8);
+    if constexpr (!HAS_WGMMA) {
+    } else if constexpr (COLS == 2) {
+        asm volatile(OF_BFLOAT16("m64n16", "%0, %1, %2, %3, %4, %5, %6, %7", "%8", "%9", "%10", "%11")
+                     : SUMS(c[0]), SUMS(c[1])
+                     : "l"(a), "l"(b), "n"(LEFT_TRANSPOSED), "n"(RIGHT_TRANSPOSED)
+                     : "memory");
+    } else if constexpr (COLS == 4) {
+        asm volatile(OF_BFLOAT16("m64n32", "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15", "%16",
+                                 "%17", "%18", "%19")
+                     : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3])
+                     : "l"(a), "l"(b), "n"(LEFT_TRANSPOSED), "n"(RIGHT_TRANSPOSED)
+                     : "memory");
+    } else {
+        asm volatile(OF_BFLOAT16("m64n64",
+                                 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, "
+                                 "%21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31",
+                                 "%32", "%33", "%34", "%35")
+                     : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
+                     : "l"(a), "l"(b), "n"(LEFT_TRANSPOSED), "n"(RIGHT_TRANSPOSED)
+                     : "memory");
+    }
+}
+#undef OF_BFLOAT16
+
 // `moved`, where the upper half of the descriptor is a constant for the compiler, and stays one.
 __device__ inline unsigned long long moved_low(unsigned long long matrices, int bytes) {
     const unsigned low = static_cast<unsigned>(matrices) + bytes / 16;

@@ -137,3 +137,15 @@ inline void cp_async_bulk_wait_group_read() {
 }
 
 inline void cp_async_bulk_wait_all() { cpu_cuda::finish_stores(0); }
+
+template <int YOUNGEST>
+inline void cp_async_bulk_wait_group() {
+    cpu_cuda::finish_stores(YOUNGEST);
+}
+
+inline int wait_for_count(const int* count, int least, int line = __builtin_LINE()) {
+    while (*count < least) cpu_cuda::sleep(line);
+    return *count;
+}
+
+inline void set_count(int* count, int value) { *count = value; }

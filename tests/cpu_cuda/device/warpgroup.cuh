@@ -8,6 +8,21 @@ constexpr bool HAS_WGMMA = false;
 struct Descriptor {
     const char* first;
     int along_k, across;
+    bool in_rows;  // of 128 bytes
+
+    // A number of 16 bits in row or column `col`; `transposed` matrices have k as rows.
+    float bfloat16_at(int col, int k, bool transposed) const {
+        const int row = transposed ? k : col, other = transposed ? col : k;
+        std::uintptr_t place;
+        if (in_rows) {
+            const auto begin = reinterpret_cast<std::uintptr_t>(cpu_cuda::dynamic_shared);  // a multiple of 1024 on a GPU
+            place = reinterpret_cast<std::uintptr_t>(first) - begin + row * 128 + other * 2;
+            place = begin + (place ^ (place / 128 % 8 * 16));
+        } else {
+            place = reinterpret_cast<std::uintptr_t>(first) + col / 8 * across + k / 8 * along_k + row % 8 * 16 + other % 8 * 2;
+        }
+        return as_float(*reinterpret_cast<const unsigned short*>(place) << 16);
+    }
 
     float at(int col, int k) const {
         const void* number = first + col / 8 * across + k / 4 * along_k + col % 8 * 16 + k % 4 * 4;
@@ -15,9 +30,10 @@ struct Descriptor {
     }
 };
 inline Descriptor wgmma_descriptor(const void* first, int along_k, int across) {
-    return {static_cast<const char*>(first), along_k, across};
+    return {static_cast<const char*>(first), along_k, across, false};
 }
-inline Descriptor moved(Descriptor matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across}; }
+inline Descriptor wgmma_descriptor_128(const void* first) { return {static_cast<const char*>(first), 16, 1024, true}; }
+inline Descriptor moved(Descriptor matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across, matrices.in_rows}; }
 inline Descriptor moved_low(Descriptor matrices, int bytes) { return moved(matrices, bytes); }
 inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
@@ -50,4 +66,16 @@ void wgmma_mma_async_tf32(float (&c)[COUNT][4], const unsigned (&a)[4], Descript
         }
     }
     __syncwarp(~0u, line);
+}
+
+// Both factors are in shared memory, so that each lane computes its own sums.
+template <bool LEFT_TRANSPOSED, bool RIGHT_TRANSPOSED, int COLS>
+void wgmma_bf16(float (&c)[COLS][4], Descriptor a, Descriptor b) {
+    const int own = cpu_cuda::lane(), warp = threadIdx.x / 32 % 4;
+    for (int i = 0; i < 4 * COLS; ++i) {
+        const int row = warp * 16 + own / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + own % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; ++k) {
+            c[i / 4][i % 4] += a.bfloat16_at(row, k, LEFT_TRANSPOSED) * b.bfloat16_at(col, k, RIGHT_TRANSPOSED);
+        }
+    }
 }

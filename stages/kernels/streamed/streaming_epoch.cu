@@ -1,0 +1,309 @@
+// A whole epoch of a network with wide hidden layers of one size, in one cooperative launch: weights stream through a ring that
+// never stops between layers (epoch_streams.cuh), blocks exchange sums by messages (epoch_sums.cuh), and have the last layer in
+// registers (epoch_head.cuh). Weights lie in memory in two planes of 16 bits, tile after tile, as weight_planes.cuh has them.
+#include "streamed/epoch_head.cuh"
+
+class Takers {
+  public:
+    __device__ Takers(const Ring& ring, char* memory, const unsigned short* images, const int* labels, float* parameters,
+                      uint4* mail, float rate)
+        : ring(ring), memory(memory), biases(reinterpret_cast<float*>(memory + BIASES_AT)), images(images),
+          parameters(parameters), mail(mail), head(memory, own, labels, mail), rate(rate), team(threadIdx.x / TEAM_THREADS),
+          warp(threadIdx.x / WARP % GROUP_WARPS), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4), turn(team) {}
+
+    __device__ void run(int steps, bool with_totals) {
+        copy_biases<false>();
+        head.copy<false>(parameters);
+        if (threadIdx.x == 0) {
+            fetch_images(0);
+            if (steps > 1) fetch_images(1);
+        }
+        fence_proxy_async();
+        bar_sync(1, TAKERS);
+        first_layer(-1, false, true);
+        for (int step = 0; step < steps; ++step) {
+            if (step > 0 && step + 1 < steps && threadIdx.x == 0) fetch_images(step + 1);
+            for (int layer = 1; layer < DEPTH; ++layer) {
+                is_thin(layer + 1) ? forward<true>(layer) : forward<false>(layer);
+            }
+            head.run(step, rate, with_totals);
+            for (int layer = DEPTH - 1; layer > 0; --layer) is_thin(layer) ? backward<true>(layer) : backward<false>(layer);
+            first_layer(step, true, step + 1 < steps);
+        }
+        copy_biases<true>();
+        head.copy<true>(parameters);
+    }
+
+    // By block 0, after its last step: sums of threads, in their order.
+    __device__ void add_totals(double* totals) {
+        double* const both = reinterpret_cast<double*>(memory + LOGITS_AT);  // slots may still be stored
+        bar_sync(1, TAKERS);
+        both[2 * threadIdx.x] = head.loss, both[2 * threadIdx.x + 1] = head.right;
+        bar_sync(1, TAKERS);
+        if (threadIdx.x >= 2) return;
+        double sum = 0.0;
+        for (int i = 0; i < TAKERS; ++i) sum += both[2 * i + threadIdx.x];
+        totals[threadIdx.x] += sum;
+    }
+
+  private:
+    template <bool STORES>
+    __device__ void copy_biases() {
+        const int a = threadIdx.x / OWN_OUTPUTS + 1, i = threadIdx.x % OWN_OUTPUTS;
+        for (int activations = a; activations <= DEPTH; activations += TAKERS / OWN_OUTPUTS) {
+            float* const stored = parameters + bias_begin(activations - 1) + first_own(activations) + i;
+            float& bias = biases[(activations - 1) * OWN_OUTPUTS + i];
+            if (STORES) *stored = bias;
+            else bias = *stored;
+        }
+    }
+    // The first output that this block owns: among its share, or all.
+    __device__ int rank(int activations) const { return is_thin(activations) ? own.thick : own.thin; }
+    __device__ int first_own(int activations) const {
+        return own.of(activations) * (UNITS / shares_of(activations)) + rank(activations) * OWN_OUTPUTS;
+    }
+
+    // Memory of activations; images of a step are in turn in two boxes.
+    __device__ char* at(int activations) const {
+        int from = activations_at(1);
+#pragma unroll
+        for (int a = 2; a <= DEPTH; ++a) from = a == activations ? activations_at(a) : from;
+        return memory + from;
+    }
+    __device__ char* images_of(int step) const { return memory + IMAGES_AT + (step & 1) * bytes_of(0); }
+
+    __device__ void fetch_images(int step) const {
+        const long long share = static_cast<long long>(step) * shares_of(0) + own.of(0);
+        const auto* from = reinterpret_cast<const char*>(images) + share * bytes_of(0);
+        mbarrier_arrive_expect_tx(ring.images[step & 1], bytes_of(0));
+        cp_async_bulk(images_of(step), ring.images[step & 1], from, bytes_of(0));
+    }
+
+    __device__ char* next_full() const {
+        mbarrier_wait_parity(ring.full[turn.slot], turn.parity);
+        return ring.slot(turn.slot);
+    }
+    __device__ void leave(Barrier& barrier) const {
+        __syncwarp();
+        if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
+    }
+    __device__ void meet_team() const { bar_sync(2 + team, TEAM_THREADS); }
+
+    // Descriptors of 64 units in activations, from step k of sixteen units, or of sixteen images, on.
+    __device__ static auto along_units(const char* tile, int k) {
+        return wgmma_descriptor(tile + 2 * k * CHUNKS * MATRIX_BYTES, CHUNKS * MATRIX_BYTES, MATRIX_BYTES);
+    }
+    __device__ static auto along_images(const char* tile, int k) {
+        return wgmma_descriptor(tile + 2 * k * MATRIX_BYTES, MATRIX_BYTES, CHUNKS * MATRIX_BYTES);
+    }
+    static constexpr int TILE_BYTES = TILE * ROWS * 2;  // of activations
+
+    template <bool IS_THIN>
+    __device__ void forward(int layer) {
+        const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
+        const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
+        const char* const inputs = at(layer);
+        for (int panel = team; panel < panels; panel += TEAMS) {
+            float sums[CHUNKS][4] = {};
+            int last = -1;
+            for (int pair = 0; pair < pairs; ++pair) {
+                const char* const tiles = next_full();
+                keep_in_place(sums);
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < 2 * TILE / 16; ++k) {
+                    wgmma_bf16<true, true>(sums, wgmma_descriptor_128(tiles + k * 16 * ROW_BYTES),
+                                           along_units(inputs + 2 * pair * TILE_BYTES, k));
+                }
+                wgmma_commit_group();
+                wgmma_wait_group<1>();
+                if (last >= 0) leave(ring.read[last]);
+                last = turn.slot;
+                turn.next(TEAMS);
+            }
+            wgmma_wait_group<0>();
+            keep_in_place(sums);
+            leave(ring.read[last]);
+            sum.post_all(sums, panel);
+        }
+        exchange<true>(sum, layer + 1);
+    }
+
+    template <bool IS_FORWARD, bool IS_THIN>
+    __device__ void exchange(const Sum<IS_THIN>& sum, int activations) {
+        auto* const masks = reinterpret_cast<unsigned char*>(memory + MASKS_AT) + (activations - 1) * OWN;
+        sum.template add_up<IS_FORWARD>(biases + (activations - 1) * OWN_OUTPUTS, masks);
+        sum.receive(at(activations));
+        ++rounds[IS_THIN].number;
+        fence_proxy_async();
+        bar_sync(1, TAKERS);
+    }
+
+    template <bool IS_THIN>
+    __device__ void backward(int layer) {
+        const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
+        const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
+        const char* const doutputs = at(layer + 1);
+        for (int pair = pairs - 1; pair >= 0; --pair) {
+            const int row_tile = TEAMS * pair + team;
+            const char* const inputs = at(layer) + row_tile * TILE_BYTES;
+            float dinputs[CHUNKS][4] = {};
+            for (int panel = panels - 1; panel >= 0; --panel) {
+                float gradient[TILE / EDGE][4] = {};
+                char* const tile = next_full();
+                keep_in_place(dinputs), keep_in_place(gradient);
+                wgmma_fence();
+#pragma unroll
+                for (int k = 0; k < TILE / 16; ++k) {
+                    wgmma_bf16<false, true>(dinputs, wgmma_descriptor_128(tile + k * 32),
+                                            along_units(doutputs + panel * TILE_BYTES, k));
+                }
+#pragma unroll
+                for (int k = 0; k < ROWS / 16; ++k) {
+                    wgmma_bf16<false, false>(gradient, along_images(inputs, k), along_images(doutputs + panel * TILE_BYTES, k));
+                }
+                wgmma_commit_group();
+                wgmma_wait_group<0>();
+                keep_in_place(dinputs), keep_in_place(gradient);
+                meet_team();  // the tile has been read
+                if (panel == 0) sum.post_all(dinputs, row_tile);
+                update(tile, gradient);
+                leave(ring.updated[turn.slot]);
+                turn.next(TEAMS);
+            }
+        }
+        update_bias(layer + 1);
+        exchange<false>(sum, layer);
+    }
+
+    // The first layer's update by a step, and its products with the next step's images.
+    __device__ void first_layer(int step, bool updates, bool goes_on) {
+        constexpr bool IS_THIN = is_thin(1);
+        const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
+        const int tiles = own.image_tiles();
+        if (goes_on) mbarrier_wait_parity(ring.images[(step + 1) & 1], (step + 1) / 2 & 1);
+        for (int panel = team; panel < tiles_of(1); panel += TEAMS) {
+            float sums[CHUNKS][4] = {};
+            for (int row_tile = 0; row_tile < tiles; ++row_tile) {
+                char* const tile = next_full();
+                if (updates) {
+                    float gradient[TILE / EDGE][4] = {};
+                    keep_in_place(gradient);
+                    wgmma_fence();
+#pragma unroll
+                    for (int k = 0; k < ROWS / 16; ++k) {
+                        wgmma_bf16<false, false>(gradient, along_images(images_of(step) + row_tile * TILE_BYTES, k),
+                                                 along_images(at(1) + panel * TILE_BYTES, k));
+                    }
+                    wgmma_commit_group();
+                    wgmma_wait_group<0>();
+                    keep_in_place(gradient);
+                    update(tile, gradient);
+                    if (goes_on) meet_team();
+                }
+                if (goes_on) {
+                    keep_in_place(sums);
+                    wgmma_fence();
+#pragma unroll
+                    for (int k = 0; k < TILE / 16; ++k) {  // rows beyond the last are old weights, or 0, and their images 0
+                        wgmma_bf16<true, true>(sums, wgmma_descriptor_128(tile + k * 16 * ROW_BYTES),
+                                               along_units(images_of(step + 1) + row_tile * TILE_BYTES, k));
+                    }
+                    wgmma_commit_group();
+                    wgmma_wait_group<0>();
+                    keep_in_place(sums);
+                }
+                leave(updates ? ring.updated[turn.slot] : ring.read[turn.slot]);
+                turn.next(TEAMS);
+            }
+            if (goes_on) sum.post_all(sums, panel);
+        }
+        if (updates) update_bias(1);
+        bar_sync(1, TAKERS);
+        if (goes_on) exchange<true>(sum, 1);
+    }
+
+    // weights -= rate * gradient, in both planes of a tile.
+    __device__ void update(char* tile, const float (&gradient)[TILE / EDGE][4]) const {
+#pragma unroll
+        for (int j = 0; j < TILE / EDGE; ++j) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                const int row = warp * 16 + half * 8 + g;
+                auto* high = reinterpret_cast<unsigned*>(tile + row * ROW_BYTES + (j ^ g) * 16 + t * 4);
+                auto* low = high + PLANE_BYTES / 4;
+                const unsigned highs = *high, lows = *low;
+                const unsigned one = __float_as_uint(joined(highs & 0xffffu, lows) - rate * gradient[j][2 * half]);
+                const unsigned other = __float_as_uint(joined(highs >> 16, lows >> 16) - rate * gradient[j][2 * half + 1]);
+                *high = one + 0x8000u >> 16 | (other + 0x8000u & 0xffff0000u);
+                *low = (one & 0xffffu) | other << 16;
+            }
+        }
+        fence_proxy_async();
+    }
+
+    // Of the outputs that this block owns, from their gradients, which all of their blocks have.
+    __device__ void update_bias(int activations) const {
+        if (threadIdx.x >= OWN_OUTPUTS) return;
+        const char* const from = at(activations);
+        float sum = 0.0f;
+#pragma unroll
+        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+            const int output = rank(activations) * OWN_OUTPUTS + threadIdx.x;
+            const uint4 eight = *reinterpret_cast<const uint4*>(from + unit_at(output, chunk));
+            const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float2 two = two_of(words[i]);
+                sum += two.x + two.y;
+            }
+        }
+        biases[(activations - 1) * OWN_OUTPUTS + threadIdx.x] -= rate * sum;
+    }
+
+    const Ring& ring;
+    char* const memory;
+    float* const biases;
+    const unsigned short* const images;
+    float* const parameters;
+    uint4* const mail;
+    const Shares own;
+    Head head;
+    const float rate;
+    const int team, warp, g, t;
+    Turn turn;
+    Rounds rounds[2];  // of thick sums, and of thin ones
+};
+
+// streaming_epoch: a whole epoch of a network with hidden layers of one size. In each step parameters -= learning_rate * gradients.
+//   images      (steps, S, E, R / 8, 8, 8)  u16  in: bits of bfloat16; S shares of the inputs, thin if the number of hidden layers
+//               is even; E matrices of eight inputs, in the order of stored_at, R / 8 of eight images; zeros where there are none
+//   labels      (steps, batch)  i32  in, each 0 <= label < classes
+//   parameters  (count,)  f32  in, out: placed by the plan; hidden layers in planes
+//   mail        (units, 4)  u32  in, out: zeros before each launch
+//   totals      (2,)  f64  in, out: grows by the summed loss and the number right, if with_totals
+// Kind:   fused.
+// Launch: cooperative, THIN_SHARES THICK_SHARES blocks of THREADS with SHARED_BYTES of shared memory each; steps of the epoch;
+//   rate for the mean over a batch, divided by GRADIENT_SCALE.
+// Needs:  sm_90a.
+// Order:  every sum has one order, independent of arrival; repeats bit for bit.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) streaming_epoch(const unsigned short* images, const int* labels,
+                                                                       float* parameters, unsigned* mail, double* totals,
+                                                                       int steps, float rate, int with_totals) {
+    extern __shared__ __align__(1024) char memory[];
+    const Ring ring(memory);
+    for (int i = threadIdx.x; i < IMAGES_AT / 16; i += THREADS) reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
+    fence_proxy_async();
+    if (threadIdx.x == 0) ring.begin();
+    __syncthreads();
+    const int warp = threadIdx.x / WARP;
+    if (warp < TAKERS / WARP) {
+        Takers takers(ring, memory, images, labels, parameters, reinterpret_cast<uint4*>(mail), rate);
+        takers.run(steps, with_totals);
+        if (with_totals && blockIdx.x == 0) takers.add_totals(totals);
+    } else if (threadIdx.x == TAKERS) {
+        Fetcher(ring, parameters).run(steps);
+    } else if (threadIdx.x == TAKERS + WARP) {
+        Storer(ring, parameters).run(steps);
+    }
+}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ladder.records.exactness import precision_class
 from ladder.records.run import Results, StageResult
 from ladder.records.study import Point
-from reports.facts.baselines import fastest, ratio, references, winners
+from reports.facts.baselines import fastest, winners
 from reports.facts.grouped import grouped
-from reports.facts.ratios import Ratio
 from reports.facts.study_points import PointLead, StudyResults, point_winners
-from reports.facts.times import step_us
 
 ENDS = (784, 10)  # inputs and classes: a network with others is another question
 
@@ -35,31 +32,6 @@ class MeasuredPoint:
     def lead(self) -> PointLead | None:
         """The lead of the winning rung; None if a reference that is faster elsewhere has no time here."""
         return next((winner for winner in self.leads if winner.lead.stage is self.best), None)
-
-    @property
-    def second(self) -> tuple[StageResult, Ratio] | None:
-        """The next fastest rung, and how many times as fast as it the winning one is."""
-        other = fastest(stage for stage in self.rungs if stage is not self.best)
-        factor = ratio(other, self.best)
-        return (other, factor) if other is not None and factor is not None else None
-
-    @property
-    def rungs(self) -> list[StageResult]:
-        """The timed rungs, from the fastest to the slowest."""
-        return _by_time(stage for stage in self.results.stages if stage.group != "reference")
-
-    @property
-    def rivals(self) -> list[StageResult]:
-        """The timed references, likewise."""
-        return _by_time(references(self.results))
-
-    @property
-    def fastest_by_precision(self) -> dict[str, StageResult]:
-        """The fastest rung of each class of precision."""
-        fastest: dict[str, StageResult] = {}
-        for stage in self.rungs:
-            fastest.setdefault(precision_class(stage), stage)
-        return fastest
 
 
 def measured_points(runs: Mapping[str, Results], studies: Mapping[str, StudyResults]) -> list[MeasuredPoint]:
@@ -97,8 +69,3 @@ def _point(run: Results, leads: tuple[PointLead, ...], study: str, name: str, ad
 def _doubt(point: MeasuredPoint) -> tuple[bool, bool, bool, int]:
     lead, is_validated = point.lead, point.results.problem.validate_every > 0
     return is_validated, lead is None, bool(lead and lead.missing), -len(point.best.processes)
-
-
-def _by_time(stages: Iterable[StageResult]) -> list[StageResult]:
-    timed = [(step.median, stage) for stage in stages if (step := step_us(stage)) is not None]
-    return [stage for _, stage in sorted(timed, key=lambda pair: pair[0])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from reports.facts import numbers
 from reports.facts.launch_regimes import HEADINGS, Regime, regime
@@ -18,6 +19,7 @@ WIDE_SAYS = (
     "In a cell: the winner and its lead over the fastest reference that is at least as exact.",
 )
 NARROW_SAYS = "Rows: hidden layers x units. Columns: batch.", "In a cell: the lead over the best reference."
+MOST_LETTERS = 14  # in a line of a cell
 FILLED = 0.28  # opacity of a cell, so that its text can be read on both pages
 
 
@@ -31,7 +33,8 @@ class MapLayout:
     has_names: bool  # of the winners, below the leads
 
 
-WIDE = MapLayout(112, 108, 36, has_names=True)
+WIDE = MapLayout(112, 112, 50, has_names=True)
+LEAST = 620  # pixels of the wide picture, so that its sentences fit
 ROOM = 340  # pixels: what a telephone has for all columns of the narrow picture
 NARROW = MapLayout(64, 0, 24, has_names=False)
 
@@ -46,8 +49,9 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
     kinds = [kind for kind in HEADINGS if any(regime(point.best) == kind for point in points)]
     legend = [(HEADINGS[kind], kind) for kind in kinds]
     title = f"Which rung wins, at {numbers.count(len(points), 'measured point')}"
+    right = layout.left + column * len(batches) + 4
     canvas = Canvas(
-        layout.left + column * len(batches) + 4,
+        right if is_narrow else max(LEAST, right),
         bottom + FOOT + LINE * (len(legend) + 1),
         title,
         "; ".join(map(_words, points)),
@@ -62,7 +66,7 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
         words = f"{layers} x {width:,}" if layers else "none"
         middle = TOP + layout.row * (index + 0.5)
         canvas.text(layout.left - 8, middle + 4, words, anchor="end", look="name" if is_narrow else "small mono")
-        canvas.line([(layout.left, TOP + layout.row * index), (canvas.width - 4, TOP + layout.row * index)], "grid")
+        canvas.line([(layout.left, TOP + layout.row * index), (right - 4, TOP + layout.row * index)], "grid")
     for point in points:
         left = layout.left + column * batches.index(point.batch)
         top = TOP + layout.row * rows.index((point.layers, point.width))
@@ -79,8 +83,9 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
 
 
 def address(point: MeasuredPoint) -> str:
-    """The point's place on the page of the regimes."""
-    return f"#layers={point.layers}&width={point.width}&batch={point.batch}"
+    """The place of the winner on the page of the point's run or study, with its number rather than a guess."""
+    within = f"{quote(point.point, safe='')}:" if point.study else ""
+    return f"{point.address}#{within}{quote(point.best.name, safe='')}&all"
 
 
 def _cell(
@@ -88,16 +93,26 @@ def _cell(
 ) -> None:
     kind: Regime = regime(point.best)
     (left, top), (width, height) = at, size
-    place = {f"data_{name}": str(getattr(point, name)) for name in ("layers", "width", "batch")}
-    with canvas.group("a", href=address(point), class_="place", aria_label=_words(point), **place):
+    with canvas.group("a", href=address(point), class_="place", aria_label=_words(point)):
         canvas.tip(_words(point))
         canvas.rectangle(left + 1, top + 1, width - 2, height - 2, COLOURS[kind], opacity=FILLED)
         times = numbers.ratio(point.lead.lead.ratio.times) if point.lead is not None else UNKNOWN
         shown = times if has_names or point.lead is None else f"{point.lead.lead.ratio.times:.1f}x"
         middle = left + width / 2
-        canvas.text(middle, top + height / 2 + (-3 if has_names else 4), shown, anchor="middle", look="small bold")
-        if has_names:
-            canvas.text(middle, top + height / 2 + 11, point.best.name, anchor="middle", look="name")
+        names = _lines(point.best.name) if has_names else []
+        first = top + height / 2 + 4 - 7 * len(names)
+        canvas.text(middle, first, shown, anchor="middle", look="small bold")
+        for line, name in enumerate(names, start=1):
+            canvas.text(middle, first + 14 * line, name, anchor="middle", look="small mono")
+
+
+def _lines(name: str) -> list[str]:
+    """A name in one line, or in two where a cell is too narrow for it, broken after the middlemost hyphen."""
+    breaks = [index + 1 for index, letter in enumerate(name) if letter == "-"]
+    if len(name) <= MOST_LETTERS or not breaks:
+        return [name]
+    at = min(breaks, key=lambda index: abs(index - len(name) / 2))
+    return [name[:at], name[at:]]
 
 
 def _words(point: MeasuredPoint) -> str:

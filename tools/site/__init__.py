@@ -1,1 +1,1 @@
-"""The static site: documents and climb by MkDocs, a page for each recorded run and study, and the regimes."""
+"""The static site: documents and climb by MkDocs, and a page for each recorded run and study."""

@@ -44,10 +44,9 @@ def build(site: Path, root: Path = ROOT) -> int:
         config.write_text(CONFIG.format(site=site.resolve(), theme=THEME, nav=nav), encoding="utf-8")
         command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--clean", "--config-file", str(config)]
         subprocess.run(command, check=True)
-    styles = *map(asset, ("explorer.css", "regimes.css")), (THEME / "site.css").read_text(encoding="utf-8")
+    styles = asset("explorer.css"), (THEME / "site.css").read_text(encoding="utf-8")
     (site / "site.css").write_text("\n".join((page_rules(), *styles)), encoding="utf-8")
-    for script in ("theme.js", "regimes.js"):
-        (site / script).write_text(asset(script), encoding="utf-8")
+    (site / "theme.js").write_text(asset("theme.js"), encoding="utf-8")
     _write_explorers(records, site)
     return sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
 

@@ -8,14 +8,16 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
-from reports.explorer.regimes_page import render_regimes
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
-from reports.facts.provenance import machine_name
+from reports.facts.measured_points import measured_points
+from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
+from reports.figures import regimes_map
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
 from reports.writers.html import drawing
@@ -30,7 +32,7 @@ ENTRANCES = """## What would it buy on your network?
 {advised}
 <div>
 <p class="entrances">
-<a href="regimes.html">What was measured, by width and batch</a>
+<a href="#measured">What was measured, by width and batch</a>
 <a href="docs/climb/index.html">Climb it in fifteen chapters</a>
 <a href="{run}#lesson">Guess each rung</a>
 </p>"""
@@ -40,7 +42,6 @@ def navigation() -> Iterator[tuple[str, str]]:
     """The title and the file of each page that every other one links to."""
     yield "The ladder", "README.md"
     yield "Climb", "docs/climb/README.md"
-    yield "Regimes", "regimes.md"
     yield "Runs", "runs.md"
     yield "Stages", "stages/README.md"
     yield "Commands", "docs/commands.md"
@@ -69,8 +70,6 @@ def write_documents(records: Records, pages: Path) -> None:
     front = pages / "README.md"
     front.write_text(PICTURE.sub(lambda _: _entrance(records), front.read_text(encoding="utf-8")), encoding="utf-8")
     (pages / "runs.md").write_text("\n".join(_index(records)) + "\n", encoding="utf-8")
-    regimes = render_regimes(records.runs, records.studies)
-    (pages / "regimes.md").write_text(f"# Which rung wins?\n\n{regimes}", encoding="utf-8")
 
 
 def _to_page(source: Path, records: Records, link: re.Match[str]) -> str:
@@ -99,14 +98,26 @@ def _entrance(records: Records) -> str:
     wide, narrow = (drawn(records.runs[FIRST], replace(layout, page=FIRST)) for layout in (PAGE, PHONE))
     pictures = f"{drawing(wide, 'wide')}\n{drawing(narrow, 'narrow')}"
     entrances = ENTRANCES.format(run=FIRST, advised="\n".join(advised()))
-    return f'{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
+    measured = "\n".join(_measured(records))
+    return f'{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n{measured}\n</div>'
+
+
+def _measured(records: Records) -> Iterator[str]:
+    """The winner at every network and batch that was measured, a map for each GPU; a cell leads to its rung's page."""
+    points = measured_points(records.runs, records.studies)
+    yield '<h2 id="measured">Which rung wins?</h2>'
+    for gpu in sorted({gpu_name(point.results) for point in points}):
+        own = [point for point in points if gpu_name(point.results) == gpu]
+        surest = [next(alike) for _, alike in groupby(own, key=lambda point: (point.layers, point.width, point.batch))]
+        yield f"<h3>{gpu}</h3>"
+        for is_narrow in (False, True):
+            yield drawing(regimes_map.drawn(surest, is_narrow=is_narrow), "narrow" if is_narrow else "wide")
 
 
 def _index(records: Records) -> Iterator[str]:
     """The page of all runs and studies, as Markdown."""
     yield "# Recorded runs and studies\n"
     yield "Each run opens as a ladder to climb by clicking: guess a rung, then see code, timelines and checks.\n"
-    yield "[Which rung wins at your width and batch?](regimes.md)\n"
     yield "## Runs\n"
     yield "| Machine | Network | Batch | Fastest rung | us/step | Lead over the fastest reference at least as exact |"
     yield "| --- | --- | ---: | --- | ---: | --- |"

@@ -21,17 +21,9 @@ QUICK = tests/common/data/test_idx.py tests/common/data/test_idx_folder.py tests
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
 tests/reports/terminal tests/stages/engine tests/stages/test_registry.py tests/test_docs.py tests/test_markers.py
 
-KERNELS = tests/cpu_cuda tests/kernels tests/stages/persistent/test_persistent_grid.py \
-tests/stages/devices/test_ddp_halves.py tests/stages/engine/test_parts_on_cpu.py tests/stages/large_batch \
-tests/stages/persistent tests/stages/shapes tests/stages/streamed tests/stages/tiles \
-tests/stages/cpu tests/stages/devices/test_references.py tests/stages/languages \
-tests/stages/references/test_jax_apart.py tests/stages/references/test_jax_waits.py \
-tests/stages/references/test_references.py tests/stages/references/test_threads.py \
-tests/stages/references/test_torch_choices.py
-
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup ladder test test-quick test-alone test-kernels test-gpu fuzz sanitize check prose fmt record site clean
+.PHONY: help setup ladder test test-quick test-alone test-gpu fuzz sanitize check prose fmt record site clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
@@ -50,9 +42,6 @@ test-quick: ## set up, then run the tests of options, data, records and reports,
 
 test-alone: ## set up, then run the tests that look at times, one at a time, on a machine without other work
 	@$(SETUP) --dev && .venv/bin/python -m pytest -m "alone and not gpu" $(ARGS)
-
-test-kernels: ## set up, then run what has changed of kernels and references on the CPU, which make test then skips
-	@$(SETUP) --dev && .venv/bin/python -m pytest -n 4 --prove $(KERNELS)
 
 test-gpu: ## set up, then run the tests that need a GPU
 	@$(SETUP) --dev && tools/test_gpu.sh

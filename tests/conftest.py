@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from ladder.machine.environment import missing
-from tests import proved
 from tests.browser import context, open_page
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, cuda_files
 from tests.cpu_cuda.shim import Shim, Toolchain
@@ -47,22 +46,7 @@ FIRST = (
     "examples/test_page.py",
     "test_faults.py",
 )
-PROVED = "LADDER_PROVED"  # the groups of `tests.proved` that passed before, told by pytest to its workers
 NEEDS = {"gpu": ("cuda",), "torch": ("torch",), "jax": ("jax",)}
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--prove`, which keeps that the tests of `tests.proved` pass."""
-    parser.addoption("--prove", action="store_true", help="keep that kernels, rungs and references passed on the CPU")
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Keep that all tests of `tests.proved` passed, now or before, in the process that has seen them all."""
-    config, option = session.config, session.config.option
-    whole = config.args == [*proved.TESTS] and not (option.keyword or option.markexpr or hasattr(config, "workerinput"))
-    if option.prove and exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) and whole:
-        proved.keep()
-        session.exitstatus = pytest.ExitCode.OK  # also if all passed before
 
 
 def pytest_configure() -> None:
@@ -70,8 +54,6 @@ def pytest_configure() -> None:
 
     On a machine without a GPU, let XLA optimise little: it compiles each tiny program in half of the time.
     """
-    if "PYTEST_XDIST_WORKER" not in os.environ:
-        os.environ[PROVED] = " ".join(sorted(proved.passed_before()))
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if missing(("cuda",)):
@@ -89,22 +71,8 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
-def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Leave out tests of kernels that passed before, unless their file is named."""
-    return _passed_before(collection_path) or None
-
-
-def _passed_before(path: Path) -> bool:
-    return proved.group_of(path) in os.environ[PROVED].split()
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests with a marker in `NEEDS` that this machine cannot run. Begin with the files in `FIRST`.
-
-    With `--prove`, leave out named files that passed before, too.
-    """
-    if config.option.prove:
-        items[:] = [item for item in items if not _passed_before(item.path)]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests with a marker in `NEEDS` that this machine cannot run. Begin with the files in `FIRST`."""
     order = {Path(__file__).parent / name: at for at, name in enumerate(FIRST)}
     items.sort(key=lambda item: order.get(item.path, len(order)))
     for marker, needs in NEEDS.items():
@@ -124,8 +92,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"{count:5}  {reason}")
     if others := reasons.total() - sum(count for _, count in reasons.most_common(MOST_REASONS)):
         terminalreporter.write_line(f"{others:5}  for other reasons; ARGS=-rs lists them all")
-    if groups := os.environ.get(PROVED):
-        terminalreporter.write_line(f"not run: {groups.replace(' ', ', ')}: {proved.REASON}")
 
 
 def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:

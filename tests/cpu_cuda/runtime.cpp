@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <setjmp.h>
@@ -37,6 +38,7 @@ constexpr std::size_t STACKS_BYTES = std::size_t{4} << 30;  // as executor.cpp h
 constexpr std::size_t COPY_BYTES = 16;
 constexpr std::size_t REPORT_BYTES = 4096;  // and
 constexpr int FAULT = 3;                    // as executor.py has them
+constexpr unsigned long MOST_VAIN_TURNS = 1000;  // of each block: far more than messages that a thread awaits in one line
 
 enum class State { ready, at_barrier, at_meeting, in_shuffle, in_ballot, asleep, before_previous, done };
 
@@ -69,6 +71,7 @@ std::vector<unsigned> order;  // of the threads that can run
 std::vector<std::size_t> block_order;
 unsigned long moves;                     // of any thread, other than from a sleep back into it
 std::vector<unsigned long> polled_after;  // moves, when a block's sleepers were last woken
+unsigned long vain_turns, vain_after;    // of blocks whose sleepers polled in vain, since so many moves
 std::vector<char> is_active;  // of each block: whether a thread of it may be able to run
 char* stacks;          // STACK_BYTES for each thread
 std::size_t block_shared_bytes;
@@ -241,6 +244,17 @@ std::string describe_wait(const Thread& thread) {
     return place + mask;
 }
 
+// Called when threads that sleep have long polled in vain, and no other can run.
+[[noreturn]] void fail_asleep() {
+    std::set<std::string> places;
+    for (const Thread& thread : threads) {
+        if (thread.state != State::done) places.insert(std::string(thread.what) + " in line " + std::to_string(thread.line));
+    }
+    std::string message = "threads wait for ever:";
+    for (const std::string& place : places) message += " some at " + place + ",";
+    fail(nullptr, message.c_str());
+}
+
 // Opens a block's barrier if all its threads that have not ended wait there; false if none did. Only for a block without a
 // thread that can run.
 bool release_barrier(Thread* block) {
@@ -287,13 +301,16 @@ bool are_together(const Thread& one, const Thread& other) {
 // Opens the barrier of a cluster whose threads have all arrived or ended; false if there was none. Its blocks wake one after
 // the other, so that one may run far ahead of the others.
 bool release_meeting() {
+    const Thread* in_vain = nullptr;  // waits for a thread of its cluster; most are of the same as the one before
     for (const Thread& waiting : threads) {
-        if (waiting.state != State::at_meeting) continue;
-        bool all = true;
-        for (const Thread& other : threads) {
-            all &= !are_together(waiting, other) || other.state == State::at_meeting || other.state == State::done;
+        if (waiting.state != State::at_meeting || (in_vain && are_together(*in_vain, waiting))) continue;
+        const auto has_come = [&](const Thread& other) {
+            return other.state == State::at_meeting || other.state == State::done || !are_together(waiting, other);
+        };
+        if (!std::all_of(threads.begin(), threads.end(), has_come)) {
+            in_vain = &waiting;
+            continue;
         }
-        if (!all) continue;
         for (Thread& other : threads) {
             if (are_together(waiting, other) && other.state == State::at_meeting) other.state = State::asleep;
         }
@@ -313,7 +330,11 @@ bool release_blocks() {
             if ((polled_after[block] == moves) != in_vain) continue;
             polled_after[block] = moves;
             Thread* first = &threads[block * threads_per_block()];
-            if (release_barrier(first) || wake(first)) return true;
+            if (release_barrier(first)) return true;
+            if (!wake(first)) continue;
+            if (std::exchange(vain_after, moves) != moves) vain_turns = 0;
+            if (++vain_turns > MOST_VAIN_TURNS * block_order.size()) fail_asleep();
+            return true;
         }
         if (release_meeting()) return true;
     }
@@ -352,6 +373,7 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     threads.resize(blocks.size() * threads_per_block());
     is_active.assign(blocks.size(), true);
     moves = 1;
+    vain_turns = vain_after = 0;
     polled_after.assign(blocks.size(), 0);
     block_order.resize(blocks.size());
     std::iota(block_order.begin(), block_order.end(), std::size_t{0});

@@ -26,14 +26,14 @@ namespace cpu_cuda {
 inline float of_bfloat16(unsigned bits) { return as_float(bits << 16); }
 
 inline float of_float16(unsigned bits) {
-    const unsigned short low = bits;
-    _Float16 half;
-    std::memcpy(&half, &low, sizeof half);
-    return half;
+    const float size = as_float((bits & 0x7fff) << 13);  // less what the exponents' biases differ by
+    const bool is_finite = (bits & 0x7c00) != 0x7c00;
+    return as_float((is_finite ? as_bits(size * 0x1p112f) : as_bits(size) | 0x7f800000) | (bits & 0x8000) << 16);
 }
 
+// The numbers of a lane's registers, as many of each as it holds.
 struct Fragment {
-    unsigned a[4], b[2];
+    double a[4][2], b[2][2];
 };
 
 // c += a b by a warp; its lanes first lay out their fragments for each other. `number` reads one of a register's numbers,
@@ -44,15 +44,17 @@ void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, R
     const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
     Fragment(&warp)[32] = held[(blockIdx.x + gridDim.x * blockIdx.y) % 128][thread / 32];
     const int own = lane(), per_register = K / 8;
-    warp[own] = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+    for (int part = 0; part < per_register; ++part) {
+        for (int i = 0; i < 4; ++i) warp[own].a[i][part] = number(a[i], part);
+        warp[own].b[0][part] = number(b0, part), warp[own].b[1][part] = number(b1, part);
+    }
     __syncwarp(~0u, line);
     for (int i = 0; i < 4; ++i) {
         const int row = own / 4 + i / 2 * 8, col = own % 4 * 2 + i % 2;
         double sum = c[i];
         for (int k = 0; k < K; ++k) {
             const int half = k / (4 * per_register), t = k / per_register % 4, part = k % per_register;
-            const unsigned left = warp[row % 8 * 4 + t].a[row / 8 + 2 * half], right = warp[col * 4 + t].b[half];
-            sum += static_cast<double>(number(left, part)) * number(right, part);
+            sum += warp[row % 8 * 4 + t].a[row / 8 + 2 * half][part] * warp[col * 4 + t].b[half][part];
         }
         c[i] = static_cast<float>(sum);
         if (std::fabs(c[i]) > std::fabs(sum)) c[i] = std::nextafterf(c[i], 0.0f);  // tensor cores cut sums off

@@ -96,7 +96,7 @@ class Case:
     cooperative: bool = False
     macros: tuple[tuple[str, str], ...] = ()  # for the compiler
     besides: dict[str, Any] = field(default_factory=dict)  # the double's; the kernel is compiled for them
-    on_gpu_alone: bool = False  # for the CPU it has too many threads
+    on_gpu_alone: bool = False  # for the CPU it has too many threads, or tells no more than another
     readings: dict[str, Callable[[Array], Array]] = field(default_factory=dict)  # of outputs that are bits
 
     @property
@@ -312,7 +312,7 @@ def _unpacked(ring: type[RingGemm], memory: Array) -> Array:
 def ring_forward(random: Generator) -> Iterator[Case]:
     """As streamed kernels, with weights in their own order, and inputs and outputs in panels by turns."""
     for sizes, (ring, bits) in itertools.product((RING_SIZES, MANY_ROWS), RINGS):
-        for i, case in enumerate(_forward_cases("ring_forward", random, bits, sizes)):
+        for case in _forward_cases("ring_forward", random, bits, sizes):
             inputs, weights = np.asarray(case.args["inputs"]), np.asarray(case.args["weights"])
             (batch, fan_in), fan_out = inputs.shape, weights.shape[1]
             panels = np.zeros(panels_of(fan_in, batch), np.float32)
@@ -327,7 +327,9 @@ def ring_forward(random: Generator) -> Iterator[Case]:
                 "mask": case.args["mask"],
             }
             args |= {key: arg for key, arg in case.args.items() if key not in (*args, "kept")}
-            args |= {"are_in_panels": i % 2, "into_panels": i // 2 % 2}
+            at = sizes.index((batch, fan_in, fan_out))
+            turn = at + RINGS.index((ring, bits))
+            args |= {"are_in_panels": turn % 2, "into_panels": turn // 2 % 2}
             of_panels = np.zeros(panels_of(fan_out, batch))
             of_panels[:, :batch, :TILE] = np.asarray(case.bounds["out"]).reshape(batch, -1, TILE).swapaxes(0, 1)
             threads, shared_bytes = forward_launch(ring.macros, batch)
@@ -341,6 +343,7 @@ def ring_forward(random: Generator) -> Iterator[Case]:
                     shared_bytes=shared_bytes,
                     macros=ring.macros + rows_macro(batch),
                     besides={"plain": weights.astype(np.float64)},
+                    on_gpu_alone=_is_another_split(case, at + 1, _blocks(fan_in, DEPTH)),
                 )
 
 
@@ -355,6 +358,7 @@ def ring_back(random: Generator) -> Iterator[Case]:
             args = {key: arg for key, arg in case.args.items() if key not in ("groups", "kept")}
             args["weights"] = _packed(ring, weights)
             split = min(case.cluster or 1, fan_out // TILE)
+            turn = sizes.index((batch, fan_in, fan_out)) + bool(args["mask_bytes"])
             is_cluster = split > 1 and args["mask_bytes"]
             yield replace(
                 case,
@@ -366,7 +370,13 @@ def ring_back(random: Generator) -> Iterator[Case]:
                 macros=macros + rows_macro(batch),
                 besides={"plain": weights.astype(np.float64)},
                 readings={"weights": partial(_unpacked, ring)},
+                on_gpu_alone=_is_another_split(case, turn, _blocks(fan_out, WIDTH)),
             )
+
+
+def _is_another_split(case: Case, turn: int, most: int) -> bool:
+    """Whether the case splits its sum otherwise than the one of 1, 2 and 3 shares that a CPU tries with these sizes."""
+    return (case.cluster or 1) != 1 + turn % min(3, most)
 
 
 def add_bias(random: Generator) -> Iterator[Case]:
@@ -937,7 +947,8 @@ def fleet_columns(random: Generator) -> Iterator[Case]:
     # Steps, batch, inputs, classes, networks, of a cluster. One or no tile a warp and two; groups that networks share.
     sizes = [(1, 16, 1, 1, 1, 1), (5, 48, 140, 10, 2, 3), (2, 128, 784, 10, 4, 3), (3, 112, 1023, 16, 1, 2)]
     sizes += [(3, 32, 40, 3, 7, 4), (3, 80, 600, 10, 5, 3)]
-    for (steps, batch, inputs, classes, networks, of_cluster), with_totals in itertools.product(sizes, (0, 1)):
+    for (i, size), with_totals in itertools.product(enumerate(sizes), (0, 1)):
+        steps, batch, inputs, classes, networks, of_cluster = size
         shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
         images = r3_fleet_columns.chunks(HostDevice(), shared["images"]).view(np.uint16)
         args: Args = {**shared, "images": images, "steps": steps, "inputs": inputs}
@@ -945,7 +956,8 @@ def fleet_columns(random: Generator) -> Iterator[Case]:
         problem, block = Problem(inputs, classes, batch_size=batch), (r3_fleet_columns.THREADS,)
         case = Case("fleet_columns", (_blocks(networks, of_cluster),), block, args, bounds, r3_fleet_columns.BLOCKS)
         of_plan = {name: getattr(r3_fleet_columns, name)(problem, of_cluster) for name in ("shared_bytes", "macros")}
-        yield replace(case, **of_plan, besides={"classes": classes})
+        is_other = with_totals == i % 2  # by turns, since the kernel is the same but for its totals
+        yield replace(case, **of_plan, besides={"classes": classes}, on_gpu_alone=is_other)
 
 
 def _softmax_regressions(

@@ -32,6 +32,7 @@ GRAPHS = [
 WRITTEN = [name for name, rung in RUNGS.items() if not rung.step.around and not rung.step.compiler.whole]
 MOVING = {"cnn": {"lr", "betas"}, "ppo": {"lr"}, "chars": {"lr"}}
 WITH_DROPOUT = ("tabular", "chars", "everything")
+DEAR = ("eager", "resident", "amp-bf16", "step-graph")  # of chars, whose steps take longest
 LEFT_OUT = [
     f"{rung}-without-{change}"
     for rung in ("compiled-graph", "graph-channels-last")
@@ -117,7 +118,7 @@ def emulated(text: str) -> str:
 
 @pytest.mark.parametrize("name", [*NAMES, "everything"])
 def test_each_rung_s_script_trains_as_the_usual_loop_does(name: str, models: Path) -> None:
-    rungs = ["eager", *(rung for rung in UNCOMPILED if rung != "eager")]
+    rungs = [rung for rung in UNCOMPILED if name != "chars" or rung in DEAR]
     ran = run(models, {rung: text_of(models, name, rung) for rung in rungs}, *VERIFY)
     assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(rungs, 0), ran
     assert "parameters by 0.0e+00 " in ran["eager"][1]  # it is the usual loop
@@ -130,8 +131,9 @@ def test_a_compiled_script_trains_as_the_usual_loop_does(models: Path) -> None:
 
 @pytest.mark.parametrize("name", [*NAMES, "everything"])
 def test_a_recorded_step_trains_as_the_usual_loop_does(name: str, models: Path) -> None:
-    ran = run(models, {rung: emulated(text_of(models, name, rung)) for rung in GRAPHS}, *VERIFY, recorded=True)
-    assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(GRAPHS, 0), ran
+    rungs = [rung for rung in GRAPHS if name != "chars" or rung in DEAR]
+    ran = run(models, {rung: emulated(text_of(models, name, rung)) for rung in rungs}, *VERIFY, recorded=True)
+    assert {rung: status for rung, (status, _) in ran.items()} == dict.fromkeys(rungs, 0), ran
 
 
 REPLAY = "        graphs[0].replay() if graphs else step()\n"

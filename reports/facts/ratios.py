@@ -52,8 +52,8 @@ class Ratio:
         return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}"
 
     def over(self, parent: str) -> str:
-        """The speedup with the parent's name: `2.96x over naive`, or `as fast as naive, within noise`."""
-        return f"as fast as {parent}, {WITHIN_NOISE}" if self.is_noise else f"{numbers.ratio(self.times)} over {parent}"
+        """The speedup with the parent's name: `2.96x over naive`, or `1.03x over naive, within noise`."""
+        return f"{numbers.ratio(self.times)} over {parent}{f', {WITHIN_NOISE}' * self.is_noise}"
 
     def as_fast_as(self, other: str, *, spread: bool = True) -> str:
         """What it says of the other stage: `2.96x as fast as naive`, or `as fast as naive within noise (1.01x)`."""

@@ -19,8 +19,8 @@ CHECK = "loss curve"  # as verification names it
 LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
 TOP, ROW, BOTTOM = 88, 19, 66
 SAYS = (
-    "Dot: largest distance of a judged epoch's loss from the oracle's, as a share of the oracle's first loss.",
-    "Limits: of what rounding alone does to the oracle, in each precision.",
+    "Dot: the largest distance of an epoch's loss from float64's, as a share of the first loss; log scale.",
+    "Bar: the limit, from how far float64's training moves where it rounds as this precision does.",
 )
 
 
@@ -57,9 +57,7 @@ def loss_distance(results: Results) -> Canvas:
     ends = 10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)
     scale = Scale.log(ends, LEFT, RIGHT, lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"))
     scale.draw_below(canvas, TOP - 6, bottom)
-    canvas.text(
-        scale.place(distances[0].limit), TOP - 12, "limit by controls", "limit", anchor="middle", look="small bold"
-    )
+    canvas.text(scale.place(distances[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
     for index, distance in enumerate(distances):
         _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), scale)
     draw_lines(canvas, SAYS, bottom + 36)
@@ -70,7 +68,7 @@ def loss_distance(results: Results) -> Canvas:
 def _verdict(distances: Sequence[LossDistance]) -> str:
     outside = sum(not distance.passed for distance in distances)
     if not outside:
-        return f"Every judged loss is within its limit of float64's ({len(distances)} of {len(distances)} stages)"
+        return f"Every loss stays within its limit of float64's ({len(distances)} of {len(distances)} stages)"
     return (
         f"{outside} of {numbers.count(len(distances), 'loss curve')} left the float64 oracle's by more than the limit"
     )

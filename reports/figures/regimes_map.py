@@ -76,9 +76,10 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
         top = bottom + FOOT + LINE * index
         canvas.rectangle(begin, top, 12, 12, COLOURS[kind], opacity=FILLED)
         canvas.text(begin + 18, top + 10, words, COLOURS[kind], look="small bold")
-    canvas.text(
-        begin, bottom + FOOT + LINE * len(legend) + 10, f"{UNKNOWN}: no lead can be stated", "faint", look="small"
-    )
+    marks = ["Empty: not measured."]
+    marks += ["ddp: on two GPUs."] * any(point.best.name.startswith("ddp") for point in points)
+    marks += [f"{UNKNOWN}: no reference was timed."] * any(point.lead is None for point in points)
+    canvas.text(begin, bottom + FOOT + LINE * len(legend) + 10, " ".join(marks), "faint", look="small")
     return canvas
 
 

@@ -230,8 +230,8 @@ def _bottom(
         if each in shown:
             canvas.text(at, bottom + 64, text, COLOURS[each], look="small")
             at += LETTER * len(text) + 16
-    references = "Broken grey: reference. " if any(line.colour == "reference" for line in lines) else ""
-    rings = "Ring: disturbed; in a lead, a reference is missing. "
+    references = "Dashed grey: a reference. " if any(line.colour == "reference" for line in lines) else ""
+    rings = "Ring: disturbed; in a lead, a reference has no time. "
     waits = "Leads use GPU time if a reference waits. " if on_gpu_time else ""
     canvas.text(
         12,

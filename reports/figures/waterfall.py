@@ -99,7 +99,7 @@ def drawn(results: Results, way: Sequence[Change], layout: BarsLayout = WIDE) ->
 def _title(way: Sequence[Change]) -> str:
     first, last = way[0].parent, way[-1].rung
     times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)}"
-    return f"From {times} us a step: what each rung on the way to {last.stage.name} changed"
+    return f"From {times} us a step: what changed on the way to {last.stage.name}"
 
 
 def _keys(steps: Sequence[Bar]) -> Iterator[Key]:

@@ -15,11 +15,10 @@ in batches of 64, by an experiment on an H200. With a head of 3 to 4 us and prod
 Predict: on H200: 784-4096x3-10, batch 32: 114 to 122 us; 784-2048x4-10, batch 64: 60 to 66 us; 784-2048x3-10, batch 32:
 38 to 43 us; 784-8192x3-10, batch 32: 390 to 410 us.
 
-Found: on an H200, 784-2048x4-10 in batches of 64 takes 72 us, with every check 73.1, where its parent takes 108: at
-least 9 % more than expected. 784-2048x3-10 takes 33.7 and 35.5 in two trials, where its parent takes 58.3: better than
-expected. Three layers of 4,096 did not end: on the GPU some block waits for ever, and on a CPU none does. So wider
-layers are refused until that is understood. By its marks half of a step of 2,048 are waits for parts and sums, and the
-ring is seldom empty (docs/notebook/streamed.md).
+Found: 784-2048x4-10 takes a third less than its parent, and a tenth more than expected; 784-2048x3-10 takes two fifths
+less, and less than expected. By marks half of a step are waits for parts and sums, and the ring is seldom empty
+(docs/notebook/streamed.md). Three layers of 4,096 did not end: on the GPU some block waits for ever, and on a CPU none
+does, so wider layers are refused.
 """
 
 from __future__ import annotations

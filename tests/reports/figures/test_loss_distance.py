@@ -50,7 +50,7 @@ def test_a_curve_outside_its_limit_is_the_headline() -> None:
     shown = words(loss_distance(checked(2e-5, 1e-5)).svg())
     assert shown[0] == "1 of 1 loss curve left the float64 oracle's by more than the limit"
     assert "2x above" in shown
-    assert words(loss_distance(checked(2e-6, 1e-5)).svg())[0].startswith("Every judged loss is within")
+    assert words(loss_distance(checked(2e-6, 1e-5)).svg())[0].startswith("Every loss stays within")
     assert THEME["limit"] not in [values for name, values in THEME.items() if name != "limit"]
 
 

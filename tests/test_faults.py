@@ -127,7 +127,7 @@ def test_a_full_disk_keeps_saved_results_and_the_run_can_be_resumed(
         assert main(SMALL) == 2
     results = here / "run" / "results.json"
     said = rf"run_ladder\.py: {results}: No space left on device; free some below /\S*, then continue with: "
-    assert re.fullmatch(rf"{said}\S+ run_ladder\.py --resume run\n", capsys.readouterr().err)
+    assert re.fullmatch(rf"{said}\S+ \S+/run_ladder\.py --resume run\n", capsys.readouterr().err)
     if not saves:
         assert not (here / "run" / "results.json").exists()
         return
@@ -167,7 +167,7 @@ def test_a_limit_of_the_machine_keeps_saved_results_and_tells_the_way_on(
     told = capsys.readouterr().err
     assert told.startswith("run_ladder.py: ")
     assert f"{said} continue with: " in told
-    assert told.endswith(" run_ladder.py --resume run\n")
+    assert told.endswith("/run_ladder.py --resume run\n")
     assert told.count("\n") == 1
     assert [stage.status for stage in load(here / "run").stages].count("passed") == 1
     assert main(["--resume=run"]) == 0
@@ -226,7 +226,7 @@ def test_a_full_disk_at_the_report_costs_only_the_report(
     said = capsys.readouterr().err
     assert said.startswith("run_ladder.py: ")
     assert f"{name}: No space left on device; free some below /" in said
-    assert said.endswith(" run_ladder.py --resume run\n")
+    assert said.endswith("/run_ladder.py --resume run\n")
     assert [stage.status for stage in load(here / "run").stages] == ["passed", "passed"]
     assert not list((here / "run").rglob("*.part"))
     assert main(["report", "run"]) == 0
@@ -244,7 +244,7 @@ def test_a_full_disk_at_a_study_s_index_loses_no_point(
         assert main(["study", "plan.toml", "--out=run"]) == 2
     said = capsys.readouterr().err
     assert said.startswith("run_ladder.py: run/study.json: No space left on device; free some below /")
-    assert said.endswith(" run_ladder.py study --resume run\n")
+    assert said.endswith("/run_ladder.py study --resume run\n")
     assert not list((here / "run").rglob("*.part"))
     if not saves:
         assert list((here / "run").iterdir()) == []

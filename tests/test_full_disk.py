@@ -65,7 +65,7 @@ def test_a_run_that_fills_the_disk_of_its_results_says_how_to_go_on(size: str, t
     if "--out" not in refusals[0]:
         assert re.search(rf"tiny/run/\S+: No space left on device; free some below {tmp_path}/tiny, then ", refusals[0])
         assert "then continue with: " in refusals[0]
-        assert refusals[0].endswith(" run_ladder.py --resume tiny/run")
+        assert refusals[0].endswith("/run_ladder.py --resume tiny/run")
     assert [stage.status for stage in load(tmp_path / "kept").stages] == ["passed", "passed"]
 
 
@@ -85,7 +85,7 @@ def test_a_disk_full_of_scratch_is_told_with_the_way_on(size: str, hidden: int, 
     assert second == "0"
     if first == "2":
         (said,) = refusals
-        assert said.endswith(" run_ladder.py --resume run")
+        assert said.endswith("/run_ladder.py --resume run")
     else:
         assert first == "1"
         said = " ".join(out.split())

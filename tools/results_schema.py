@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,21 @@ def main() -> int:
     return 0
 
 
+def _of_any_version(part: Any) -> Any:
+    """A part of a schema as every msgspec makes it: 0.23 cleans docstrings, and adds the names that a dict may have."""
+    if isinstance(part, list):
+        return [_of_any_version(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    cleaned = {name: _of_any_version(value) for name, value in part.items() if name != "propertyNames"}
+    if isinstance(cleaned.get("description"), str):
+        cleaned["description"] = cleandoc(cleaned["description"])
+    return cleaned
+
+
 def schema(record: type[msgspec.Struct], version: int) -> dict[str, Any]:
     """The schema of a record, draft 2020-12, with its version."""
-    described = msgspec.json.schema(record)
+    described = _of_any_version(msgspec.json.schema(record))
     described["$defs"][record.__name__]["properties"]["schema_version"] = {"const": version}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

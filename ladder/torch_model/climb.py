@@ -6,9 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from common.signals import INTERRUPTED
 from ladder.options.commands import Torch
 from ladder.options.continuation import interrupted, resumable
-from ladder.records.torch_run import TorchResults
+from ladder.records.torch_run import TorchResults, has_record
 from ladder.torch_model import export
 from ladder.torch_model.session import TorchObserver, opened
 from stages.torch.registry import chosen
@@ -44,6 +45,9 @@ def climbed(asked: Torch, view: TorchObserver, command: str, render: Callable[[T
         try:
             results = session.run()
         except KeyboardInterrupt:
+            if not has_record(session.folder):
+                view.note("interrupted before the first row, so there is nothing to continue; start anew")
+                return Climbed(INTERRUPTED, session.folder, None, "")
             return Climbed(interrupted(asked, session.folder, view.note), session.folder, None, "")
         written = export.write(asked, results, session.folder)
         render(results, session.folder)

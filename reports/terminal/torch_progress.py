@@ -38,8 +38,8 @@ class TorchView:
         self.end()
 
     def note(self, text: str) -> None:
-        """Print what a reader should know, on lines of its own."""
-        say(self._console, text)
+        """Print what a reader should know in one line, so that a command in it can be copied."""
+        self._console.print(Text(text), soft_wrap=True)
 
     def doing(self, text: str) -> None:
         """Show what goes on now: redrawn in place on a terminal, else a line each time that it changes."""

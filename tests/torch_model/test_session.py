@@ -15,7 +15,7 @@ from common.errors import UsageError  # noqa: E402
 from ladder.options.commands import Torch  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
-from ladder.torch_model import session  # noqa: E402
+from ladder.torch_model import climb, session  # noqa: E402
 from tests.torch_model import models  # noqa: E402
 
 CALM = ("eager", "no-item", "resident")
@@ -130,3 +130,20 @@ def test_rungs_of_the_gpu_are_refused_without_one(tmp_path: Path) -> None:
         pytest.skip("has a GPU")
     with pytest.raises(UsageError, match="none of these rungs runs without a GPU"):
         run(tmp_path, models.source(), ("step-graph",))
+
+
+def test_an_interruption_before_the_first_row_offers_nothing_to_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: session.Session) -> TorchResults:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session.Session, "run", interrupted)
+    notes: list[str] = []
+    view = Watcher()
+    monkeypatch.setattr(view, "note", notes.append)
+    file = tmp_path / "my_model.py"
+    file.write_text(models.source())
+    ended = climb.climbed(Torch(model=file, out=tmp_path / "run"), view, "torch my_model.py", lambda *_: None)
+    assert (ended.status, ended.results) == (130, None)
+    assert notes == ["interrupted before the first row, so there is nothing to continue; start anew"]

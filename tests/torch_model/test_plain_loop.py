@@ -18,9 +18,7 @@ from stages.torch.registry import RUNGS  # noqa: E402
 from tests.torch_model import models, traps  # noqa: E402
 
 STEPS = 10
-FEW_MORE = (
-    1.2  # times the calls of a plain loop; reading a row through a general walk of nests takes 2 to 3 times as many
-)
+FEW_MORE = 1.2  # times the calls of a plain loop
 
 NAMED = models.source(
     model="""

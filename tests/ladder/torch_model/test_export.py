@@ -167,6 +167,9 @@ def test_a_resumed_training_ends_as_one_in_a_piece(rung: str, models: Path, tmp_
         parts += run(models, {"part": part}, *asked, recorded=recorded)["part"][1].splitlines()
     assert whole == parts
     assert [line.partition(":")[0] for line in parts] == ["epoch 1", "epoch 2", "epoch 3"]
+    asked = ("--epochs", "4", "--checkpoint", str(tmp_path / "kept.pt"))  # its schedule had ended after three
+    status, more = run(models, {"more": text}, *asked, recorded=recorded)["more"]
+    assert (status, more.partition(":")[0]) == (0, "epoch 4")
 
 
 NORMALIZED = """\

@@ -21,31 +21,29 @@ nothing, and 784-128x3-10 takes a third longer: its parent takes narrow layers i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from common.cost import Arithmetic, Exchanges
+from common.cost import Arithmetic
 from common.errors import MisfitError
 from common.problem import Problem
-from common.vocabulary import Regime
-from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, require_shared_bytes, with_closest
-from stages.engine.parts import float32, int32
+from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Device, Setup
 from stages.persistent import messages_plan, r1_persistent_grid
+from stages.persistent.epoch_by_messages import EpochByMessages
 from stages.persistent.messages_plan import MessagesPlan
 
 
-class MessagesEpoch(r6_cuda_graph.EpochByItself):
+class MessagesEpoch(EpochByMessages):
     """An epoch by one cooperative launch; MisfitError for a problem or a GPU that does not fit."""
 
-    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    regime: ClassVar[Regime] = "one kernel"
     halves: ClassVar[int] = messages_plan.EXACT  # float16 summands of a factor
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 3, image_products=2),)
     closest: ClassVar[str] = r1_persistent_grid.STAGE.name  # the rung for other problems and GPUs
+    threads: ClassVar[int] = messages_plan.THREADS  # of a block
+    gradient_scale: ClassVar[int] = messages_plan.GRADIENT_SCALE
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
@@ -53,35 +51,13 @@ class MessagesEpoch(r6_cuda_graph.EpochByItself):
             raise MisfitError(reason)
         with closest_rung(self.closest):
             plan = messages_plan.plan_for(problem, self.halves, device.multiprocessors)
-            require_shared_bytes(device, plan.shared_bytes)
-            macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
-            how: dict[str, Any] = {"cooperative": True, "shared_bytes": plan.shared_bytes, "macros": macros}
-            self._train = setup.kernel("grid/grid_messages.cu", "grid_messages", **how)
-        steps = len(tensors.batches)
-        labels = device.empty((steps, problem.batch_size), np.int32)
-        for own, (_, others) in zip(labels, tensors.batches, strict=True):
-            own[...] = others
         images = shares_of(device, [pixels for pixels, _ in tensors.batches], plan)
-        self._blocks, self._zero = plan.blocks, device.zero
-        self._mail = device.empty((4 * plan.mail_units,), np.uint32)
-        self._args = (images, labels, tensors.parameters.flat, self._mail, tensors.totals)
-        rate = problem.learning_rate / problem.batch_size / messages_plan.GRADIENT_SCALE
-        self._numbers = (int32(steps), float32(rate))
+        self.prepare(setup, "grid/grid_messages.cu", "grid_messages", plan, images)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
         return with_closest(messages_plan.misfit(problem, steps, cls.halves), cls.closest)
-
-    @classmethod
-    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
-        """None by a barrier of the grid or in a cluster: messages of a few blocks go through L2."""
-        return Exchanges()
-
-    def __call__(self, with_metrics: bool) -> None:
-        """Enqueue every step of an epoch, in order."""
-        self._zero(self._mail)
-        self._train(self._blocks, messages_plan.THREADS, *self._args, *self._numbers, int32(with_metrics))
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: MessagesPlan) -> Array:

@@ -1,0 +1,56 @@
+"""What grid-messages and streaming-epoch share: one cooperative launch an epoch, whose blocks send tagged messages."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from common.cost import Exchanges
+from common.problem import Problem
+from common.vocabulary import Regime
+from stages.classic import r6_cuda_graph
+from stages.engine.misfit import closest_rung, require_shared_bytes
+from stages.engine.parts import float32, int32
+from stages.engine.workspace import Array, Setup
+
+
+class EpochByMessages(r6_cuda_graph.EpochByItself):
+    """An epoch by one cooperative launch."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    regime: ClassVar[Regime] = "one kernel"
+    closest: ClassVar[str]  # the rung for other problems and GPUs
+    threads: ClassVar[int]  # of a block
+    gradient_scale: ClassVar[int]  # of what is sent backward
+
+    def prepare(self, setup: Setup, source: str, kernel: str, plan: Any, images: Array) -> None:
+        """Take the kernel and its arguments: images, labels, parameters, mail that begins at zero, and totals.
+
+        Raises MisfitError where a block has too little shared memory.
+        """
+        problem, tensors, device = setup.problem, setup.tensors, setup.device
+        with closest_rung(self.closest):
+            require_shared_bytes(device, plan.shared_bytes)
+            macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
+            how: dict[str, Any] = {"cooperative": True, "shared_bytes": plan.shared_bytes, "macros": macros}
+            self._train = setup.kernel(source, kernel, **how)
+        steps = len(tensors.batches)
+        labels = device.empty((steps, problem.batch_size), np.int32)
+        for own, (_, others) in zip(labels, tensors.batches, strict=True):
+            own[...] = others
+        self._blocks, self._zero = plan.blocks, device.zero
+        self._mail = device.empty((4 * plan.mail_units,), np.uint32)
+        self._args = (images, labels, tensors.parameters.flat, self._mail, tensors.totals)
+        rate = problem.learning_rate / problem.batch_size / self.gradient_scale
+        self._numbers = (int32(steps), float32(rate))
+
+    @classmethod
+    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
+        """None by a barrier of the grid or in a cluster: messages of a few blocks go through L2."""
+        return Exchanges()
+
+    def __call__(self, with_metrics: bool) -> None:
+        """Enqueue every step of an epoch, in order."""
+        self._zero(self._mail)
+        self._train(self._blocks, self.threads, *self._args, *self._numbers, int32(with_metrics))

@@ -85,11 +85,11 @@ def test_a_session_records_all_rungs_and_resumes_the_missing_one(tmp_path: Path)
 
     kept = [rung for rung in whole.rungs if rung.name != "resident"]
     torch_run.save(msgspec.structs.replace(whole, rungs=kept), tmp_path / "run")
-    again, view = run(tmp_path, RAISES, resume=tmp_path / "run")
+    again, view = run(tmp_path, RAISES, resume=tmp_path / "run", rounds=3)  # it goes on as it began, with one
     assert [rung.name for rung in again.rungs] == [*CALM, "amp-bf16"]
     assert {rung.name for rung in view.rows} == {"resident"}
     assert [rung for rung in again.rungs if rung.name != "resident"] == kept
-    assert again.rungs[2].is_timed
+    assert len(again.rungs[2].processes) == 1
     assert again.seconds > whole.seconds
     with pytest.raises(UsageError, match=r"is not the file that .* measured; start anew"):
         run(tmp_path, RAISES + "# changed\n", resume=tmp_path / "run")
@@ -107,6 +107,18 @@ def test_a_run_is_not_continued_with_another_module_beside_the_file(tmp_path: Pa
     layers.unlink()
     with pytest.raises(UsageError, match=r"my_layers.py: is not the file that .* measured; start anew"):
         run(tmp_path, text, resume=tmp_path / "run")
+
+
+def test_a_module_that_changes_during_a_run_ends_it(tmp_path: Path) -> None:
+    (tmp_path / "my_layers.py").write_text("WIDTH = 12\n")
+    changes = """
+import pathlib
+layers = pathlib.Path(__file__).with_name("my_layers.py")
+layers.write_text(layers.read_text() + "# read once more\\n")
+import my_layers
+"""
+    with pytest.raises(UsageError, match=r"my_model.py: it or a module beside it changed during the run; start anew"):
+        run(tmp_path, models.source(changes), ("eager",), rounds=2)
 
 
 def test_a_check_takes_no_times_and_outlives_a_process_that_is_killed(tmp_path: Path) -> None:

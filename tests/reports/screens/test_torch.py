@@ -77,6 +77,12 @@ def test_the_verdict_stays_in_eager_mode_where_nothing_pays_off() -> None:
     assert "x as fast" not in told
 
 
+def test_a_script_is_explained_where_no_rung_saves_time() -> None:
+    run = a_torch_run(epochs=2, rungs=[rung for rung in RUN.rungs if rung.name in ("eager", "no-item")])
+    told = [text for block in blocks(run_screen(run, PROGRAMS), Sentences) for text in block.texts]
+    assert "No rung saves time beyond the noise. `train_fast.py` holds the usual loop." in told
+
+
 def test_the_verdict_of_a_run_without_times_claims_nothing() -> None:
     for run in (a_torch_run(rungs=[]), without_rungs(RUN, *(rung.name for rung in RUN.rungs if rung.is_timed))):
         assert not any(character.isdigit() for character in said(run))

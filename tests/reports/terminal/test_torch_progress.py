@@ -57,3 +57,8 @@ def test_a_terminal_redraws_what_goes_on_and_removes_it() -> None:
     text = screen(whole, 80, terminal=True)
     assert "\x1b[?25l" in text
     assert text.endswith("\x1b[2K")
+
+
+def test_a_note_is_one_line_so_that_its_command_can_be_copied() -> None:
+    note = f"interrupted; continue with: {'a/long/folder/' * 8} --resume run"
+    assert note in screen(lambda console: TorchView(console).note(note), 80).splitlines()

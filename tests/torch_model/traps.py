@@ -673,7 +673,7 @@ TRAPS = {
     "nesterov's momentum": Trap("sgd", FUSED, EARLY, change=_in("optimizer", no_nesterov)),
     "stale casts of autocast": Trap("plain", BF16_GRAPH, PASS, StaleCasts),
     "momentum lost at resume": Trap("sgd", FUSED, f"parameters after 1 steps {LATE}", LostMomentum),
-    "bfloat16 told as float32": Trap("plain", FUSED, EARLY, RoundsProducts),
+    "bfloat16 told as float32": Trap("plain", FUSED, "losses after 4 steps", RoundsProducts),
 }
 
 REFUSED = {"momentum baked in": "moves momentum", "weight decay baked in": "moves weight_decay"}

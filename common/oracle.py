@@ -146,7 +146,7 @@ class Oracle:
         sums = powers.sum(axis=-1, keepdims=True)
         doutput = self._probabilities(powers / sums)
         doutput -= is_label
-        doutput = self._factor(doutput / len(labels))
+        doutput = self._factor(self._of_mean(doutput))
 
         for layer in reversed(range(len(weights))):
             below = doutput
@@ -156,7 +156,7 @@ class Oracle:
             doutput = below
         of_labels = xp.where(is_label, shifted, 0.0).sum(axis=-1)
         log_sums = xp.log(sums[..., 0])
-        loss = log_sums.sum(axis=-1) - of_labels.sum(axis=-1)
+        loss = self._added_losses(log_sums, of_labels)
         sizes = xp.abs(log_sums + largest[..., 0])
         return loss, (logits.argmax(axis=-1) == labels).sum(axis=-1), sizes.sum(axis=-1)
 
@@ -169,6 +169,15 @@ class Oracle:
     def _probabilities(self, exact: FloatArray) -> FloatArray:
         """Exponentials divided by their sums."""
         return exact
+
+    def _of_mean(self, doutput: FloatArray) -> FloatArray:
+        """The gradient (M, O) of the images' mean loss, from that of each image's own."""
+        mean: FloatArray = doutput / doutput.shape[-2]
+        return mean
+
+    def _added_losses(self, log_sums: FloatArray, of_labels: FloatArray) -> Any:
+        """What a batch adds to the sum of losses, which are differences of these two (M,)."""
+        return log_sums.sum(axis=-1) - of_labels.sum(axis=-1)
 
     def _factor(self, exact: FloatArray) -> FloatArray:
         """A tensor that the step multiplies."""

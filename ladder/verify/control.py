@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,20 +226,40 @@ class Control(Oracle):
         return spread
 
 
+Divided = Literal["errors", "sum"]
+"""What is divided by the batch's size: each image's error before they are added up, or their sum."""
+
+
 class InOrder(Oracle):
     """Training in float32 that adds a gradient up `block` images after `block` images, and rounds each such sum.
 
     Roundings of different addends differ by chance, as a `Control` has it. Equal addends are rounded alike as long as
     their sum has the same exponent, so that these errors add up: only the sum itself tells their size. A product may
-    begin with the parameter (`begins_with_parameter`), which is large, so that little of each addend is left.
+    begin with the parameter, which is large, so that little of each addend is left. Errors that are divided by the
+    batch's size before they are added up round otherwise than a sum that is divided. One float32 adds up the epoch's
+    losses, block by block as well, divided by the batch's size or not.
     """
 
-    def __init__(self, problem: Problem, params: Params, block: int, *, begins_with_parameter: bool) -> None:
+    def __init__(
+        self, problem: Problem, params: Params, block: int, begin: Literal["zero", "parameter"], divided: Divided
+    ) -> None:
         super().__init__(problem, params, np.float32)
-        self._block, self._begins_with_parameter = block, begins_with_parameter
+        self._block, self._begins_with_parameter, self._divided = block, begin == "parameter", divided
+
+    def _of_mean(self, doutput: FloatArray) -> FloatArray:
+        return super()._of_mean(doutput) if self._divided == "errors" else doutput
+
+    def _added_losses(self, log_sums: FloatArray, of_labels: FloatArray) -> Any:
+        images = np.float32(len(log_sums) if self._divided == "errors" else 1)
+        losses = _by_block(((log_sums - of_labels) / images)[:, None], self._block).sum(axis=(1, 2))
+        before = np.float32(self._sums[0] / images)  # a float32 since the first batch
+        after = np.add.accumulate(np.concatenate([[before], losses]), dtype=np.float32)[-1]
+        return (float(after) - float(before)) * float(images)
 
     def _update(self, layer: int, inputs: FloatArray, doutput: FloatArray) -> None:
         rate, ones = np.float32(self.problem.learning_rate), np.ones((len(inputs), 1), np.float32)
+        if self._divided == "sum":
+            rate /= np.float32(len(inputs))
         for tensor, factors in ((self.weights[layer], inputs), (self.biases[layer][None, :], ones)):
             if self._begins_with_parameter:
                 tensor[...] = self._added(tensor, factors, -rate * doutput)

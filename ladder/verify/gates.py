@@ -87,12 +87,14 @@ def within(
 ) -> Check:
     """A check against the controls' error. It is not judged if they are so far apart that no run could fail.
 
-    NaN fails even so. `most` is the error of a run that is as wrong as can be.
+    NaN fails even so. `most` is the error of a run that is as wrong as can be. Both are infinite where the oracle does
+    not move, as in a dead layer, and rounding does.
     """
     limit, widest = safety * spread + floor, UNDECIDABLE * most
-    if limit < widest or not math.isfinite(error):
+    if limit < widest or not (math.isfinite(error) or error == spread):
         return check(what, error, limit if limit < widest else widest)
-    return Check(what, error, widest, passed=True, judged=False, note=undecided(precision))
+    own = error if math.isfinite(error) else None
+    return Check(what, own, widest, passed=True, judged=False, note=undecided(precision))
 
 
 def accuracy_within(

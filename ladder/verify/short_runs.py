@@ -32,6 +32,7 @@ from ladder.verify.control import (
     ROUNDINGS,
     Control,
     Corner,
+    Divided,
     Draw,
     Flipping,
     InOrder,
@@ -49,6 +50,11 @@ MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 48, 4
 FLIPPED_DRAWS = 4  # controls with the output flipped that is nearest to its corner, or one of the next ones
 FAR = 1.5  # of an update, over all tensors: of 1,237 flips in bfloat16 with 16 units, the largest moved 0.53
 ROUNDING_FLOOR = 2.0**-20  # sixteen roundings of float32: rate, 1 / batch and their product are rounded for all images
+SUMS_IN_ORDER: tuple[tuple[Literal["zero", "parameter"], Divided], ...] = (
+    ("zero", "errors"),
+    ("zero", "sum"),
+    ("parameter", "errors"),
+)
 BLOCKS = (1, 4, 16)  # images whose products are summed before a sum in order is rounded
 DRAWN_WORK = 20_000_000_000  # multiplications of all draws together, likewise beyond the fewest
 DRAWN_PARAMETERS = 5_000_000  # in all draws together; in a wide network, many parameters stand for many draws
@@ -278,8 +284,8 @@ class ShortRun:
         if not addends_repeat(self.initial, self._seen.images[:size]):
             return
         for block in (images for images in BLOCKS if images < size):
-            for begins_with_parameter in (False, True):
-                run = InOrder(self.problem, self.initial, block, begins_with_parameter=begins_with_parameter)
+            for begin, divided in SUMS_IN_ORDER:
+                run = InOrder(self.problem, self.initial, block, begin, divided)
                 (seen,) = self._trained(run)
                 yield Network(run.weights, run.biases), seen
 
@@ -433,6 +439,7 @@ def largest(errors: Iterable[float]) -> float:
 
 
 def _ratio(error: float, size: float) -> float:
-    if size > 0 or math.isnan(error):
-        return error / size if size > 0 else math.nan
-    return 0.0 if error == 0 else math.inf if error > 0 else math.nan
+    """The error as a share of the size; NaN if it is not finite, and infinite only where the size is zero."""
+    if size > 0:
+        return error / size if math.isfinite(error) else math.nan
+    return 0.0 if error == 0 else math.inf if 0 < error < math.inf else math.nan

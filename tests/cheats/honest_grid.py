@@ -19,6 +19,7 @@ from random import Random
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from common.blas import limit_blas_threads
 from common.data.dataset import Dataset, Split, load_dataset
@@ -116,7 +117,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args(arguments)
     random, digits = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
-    judge_in_this_process(SimpleNamespace(setattr=setattr))  # type: ignore[arg-type]
+    judge_in_this_process(pytest.MonkeyPatch())
     vars(runner)["measure_cpu_limits"] = lambda *_: None  # times are not judged
     vars(thread_trials)["usable_cores"] = lambda: 1
     limit_blas_threads(1)

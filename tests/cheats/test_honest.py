@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from ladder.study.study_file import read_study
 from stages.references import torch_threads
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.honest_grid import EXAMPLES, draw_again_from, judged
+from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
 
@@ -159,3 +162,12 @@ def test_the_study_for_a_gpu_has_fifty_runs() -> None:
     plan = read_study(Path(__file__).with_name("honest.toml"), "", "")
     assert [point.values["seed"] for point in plan.points] == list(range(50))
     assert {point.settings["stages"] for point in plan.points} == {"all"}
+
+
+def test_the_command_that_statistics_name_judges_stages(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    digits = write_files(tmp_path / "digits", quartet_arrays(60_000, 2000, (6, 6), 4))
+    command = [sys.executable, "-m", "tests.cheats.honest_grid", "1", "--seed", "700", "--data-dir", str(digits)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "failed: 0 {}" in ended.stdout

@@ -46,6 +46,7 @@ from ladder.verify.gates import (
     verify_speed,
     verify_validation,
     verify_whole_images,
+    within,
     worst_of,
 )
 from ladder.verify.oracle_runs import EpochSpread, OracleRun, spread_of
@@ -771,6 +772,72 @@ def test_equal_addends_which_are_rounded_alike_pass_from_zeros(
     for factor, passes in ((1.0, right), (1.001, False)):
         trained = Params((weights * np.float32(0.1 * factor),), (biases * np.float32(0.1),))
         assert (failed(verify_from_zero("float32", run, trained, None)) == set()) is passes
+
+
+IN_ORDER = short_runs.SUMS_IN_ORDER
+
+
+@pytest.mark.parametrize(
+    ("sums", "right"), [(IN_ORDER, True), (tuple(one for one in IN_ORDER if one[1] == "errors"), False)]
+)
+def test_errors_that_are_divided_as_a_sum_pass_from_zeros(
+    sums: tuple[Any, ...], right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole errors of five classes, added up image by image: where they nearly cancel, little of a bias is left."""
+    size, rate = 4406, 0.1
+    labels = np.random.default_rng(0).choice(5, size, p=CLASSES[:5] / CLASSES[:5].sum()).astype(np.uint8)
+    errors = np.float32(0.2) - np.eye(5, dtype=np.float32)[labels]
+    bias = -np.float32(rate / size) * np.add.accumulate(errors)[-1]
+    monkeypatch.setattr(short_runs, "SUMS_IN_ORDER", sums)
+    run = from_zero_run(Problem(1, 5, (2,), size, rate), np.zeros((size, 1), np.uint8), labels)
+    initial = zero_params(Problem(1, 5, (2,)))
+    trained = Params(initial.weights, (*initial.biases[:-1], bias))
+    assert (failed(verify_from_zero("float32", run, trained, None)) == set()) is right
+
+
+@pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.001, False)])
+def test_a_loss_that_one_float32_adds_up_passes_from_zeros(factor: float, passes: bool) -> None:
+    """Image by image, as atomics do: from zeros, losses are nearly alike, and the epoch's sum rounds them alike."""
+    problem = Problem(1, 10, (), batch_size=128, learning_rate=0.001)
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10, dtype=np.uint8), CLASSES))
+    labels = labels[: problem.steps(len(labels)) * 128]
+    bias, total = np.zeros(10, np.float32), np.float32(0.0)
+    for some in labels.reshape(-1, 128):
+        powers = np.exp(bias)
+        total = np.add.accumulate(np.concatenate([[total], np.log(powers.sum()) - bias[some]]), dtype=np.float32)[-1]
+        wanted = np.bincount(some, minlength=10).astype(np.float32) / np.float32(128)
+        bias -= np.float32(0.001) * (powers / powers.sum() - wanted)
+    seen = EpochMetrics(float(total) / len(labels) * factor, 0.1)
+    run = from_zero_run(problem, np.zeros((len(labels), 1), np.uint8), labels)
+    checks = verify_from_zero("float32", run, Params((np.zeros((1, 10), np.float32),), (bias,)), seen)
+    (loss,) = (one for one in checks if one.what.endswith("loss"))
+    assert loss.passed is passes
+
+
+@pytest.mark.parametrize(
+    ("error", "spread", "passes"),
+    [
+        (math.inf, math.inf, True),
+        (math.nan, math.inf, False),
+        (math.inf, 0.1, False),
+        (math.inf, 2.0, False),
+        (math.inf, math.nan, False),
+    ],
+)
+def test_where_the_oracle_stands_still_nothing_is_judged(error: float, spread: float, passes: bool) -> None:
+    one = within("x", "float32", error, spread)
+    assert (one.passed, one.judged) == (passes, not passes)
+
+
+def test_only_a_size_of_zero_makes_an_error_infinite() -> None:
+    """A dead layer's: of parameters that are no numbers, or infinite, the error is no number."""
+    problem = Problem(1, 2, (1,), batch_size=1)
+    run = from_zero_run(problem, np.zeros((1, 1), np.uint8), np.zeros(1, np.uint8))  # softmax regression without pixels
+    for moved, error in ((0.0, 0.0), (1e-9, math.inf), (math.inf, math.nan), (math.nan, math.nan)):
+        weights = np.full((1, 2), moved, np.float32)
+        seen = run.errors(Params((weights,), run.initial.biases), None).tensors
+        np.testing.assert_equal(seen["weight[0]"], error)
+        assert seen["bias[0]"] == 1.0
 
 
 def test_equal_addends_that_begin_with_the_parameter_pass_too() -> None:

@@ -5,16 +5,15 @@ kernels, is chosen in the turn of its process: beside others the choice would be
 
 Two processes may still time different winners, and a stage's times would then differ by chance. So a choice is kept. On
 a GPU it is kept on disk for later runs, since measuring takes time (`TuningCache`). On the CPU the next run times anew,
-since what a busy host decided must not last (`shared_choice`).
+since what a busy host decided must not last: the harness hands a stage's choices from one of its processes to the next
+(`shared_choice`), so that no stage can make another one's.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
@@ -23,7 +22,6 @@ from common.cache import cache_folder
 from common.files import atomic_write
 
 SWITCH_TIME_RATIO = 0.98  # a later candidate wins below this ratio to an earlier one's time; a smaller gain is noise
-RUN_CHOICES = "LADDER_RUN_CHOICES"  # the folder for the choices of one stage in one run; it may not exist yet
 
 Value = TypeVar("Value")
 
@@ -33,6 +31,7 @@ def _at_once() -> None:
 
 
 _wait: Callable[[], None] = _at_once
+_shared: dict[str, int] | None = None  # the choices of the stage, in a run
 
 
 def await_turn() -> None:
@@ -55,22 +54,23 @@ def first_fastest(times: Sequence[float]) -> int:
     return best
 
 
-def shared_choice(name: str, choose: Callable[[], int]) -> int:
-    """The choice of this name that an earlier process of the run kept; else `choose` is called, and its choice is kept.
+def share_choices(earlier: Mapping[str, int]) -> dict[str, int]:
+    """Begin with the choices of the stage's earlier processes. What is returned will have those of this one as well."""
+    global _shared
+    _shared = dict(earlier)
+    return _shared
 
-    Outside of a run, and where the folder cannot be read or written, every process chooses for itself.
+
+def shared_choice(name: str, choose: Callable[[], int]) -> int:
+    """The choice of this name that an earlier process of the run made; else `choose` is called, and its choice is kept.
+
+    Outside of a run, every process chooses for itself.
     """
-    folder = os.environ.get(RUN_CHOICES)
-    if folder is None:
+    if _shared is None:
         return choose()
-    file = Path(folder) / name
-    with suppress(OSError, ValueError):
-        return int(file.read_text())
-    chosen = choose()
-    with suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(file, str(chosen))
-    return chosen
+    if name not in _shared:
+        _shared[name] = choose()
+    return _shared[name]
 
 
 class TuningCache(Generic[Value]):

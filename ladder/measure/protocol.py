@@ -9,7 +9,7 @@ import math
 import os
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 import numpy as np
@@ -35,6 +35,10 @@ LATE_EPOCHS = range(20, 60)  # of a few batches, after one of which a late epoch
 PROFILING = "profile and close"  # the phase that CUPTI and time stamps take part in
 
 
+Choices = Annotated[dict[str, int], msgspec.Meta(max_length=16)]
+"""What a stage chose by timing, by name; it may fill no disk and no memory of the run."""
+
+
 class Job(msgspec.Struct, frozen=True):
     """The work of one process: one stage in one round."""
 
@@ -56,6 +60,7 @@ class Job(msgspec.Struct, frozen=True):
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
     counts: bool = False  # count kernels and reads of the host at the end
+    choices: Choices = {}  # by timing, of the stage's earlier processes
     mark: str = ""  # a file that is there once the compiler's cache is filled
 
     @property
@@ -115,6 +120,7 @@ class JobResult(msgspec.Struct, frozen=True):
     hung: bool = False  # ended by the time limit
     lost_rank: bool = False  # the error is another rank's
     retried: str = ""  # why an earlier attempt at the job failed; this is the second
+    choices: Choices = {}  # by timing, for the stage's next process
 
 
 def write_result(folder: Path, result: JobResult) -> None:

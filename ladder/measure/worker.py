@@ -13,12 +13,11 @@ import time
 import traceback
 from contextlib import closing, nullcontext, suppress
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
-from common.choice import RUN_CHOICES, await_turn, grant_turns_by
+from common.choice import await_turn, grant_turns_by, share_choices
 from common.cuda import nvtx
 from common.cuda.clock import fence
 from common.cuda.driver import has_context
@@ -60,9 +59,10 @@ def main(folder: Path) -> int:
     tell_losses_by(partial(leave_loss, folder))
     files = shared_memory.present()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
+    choices: dict[str, int] = {}
     try:
         if not job.compiles:  # beside other processes, choices by timing would be poor
-            os.environ[RUN_CHOICES] = str(choices_folder(job))
+            choices = share_choices(job.choices)
             if Path(job.mark).is_file():
                 start_no_compilers()
         if job.compiles:
@@ -84,7 +84,7 @@ def main(folder: Path) -> int:
             result = JobResult(error=crash_reason(error), lost_rank=isinstance(error, RankError))
     left = [f"file {file}" for file in shared_memory.remove_new(files)]
     try:
-        write_result(folder, msgspec.structs.replace(result, left=left))
+        write_result(folder, msgspec.structs.replace(result, left=left, choices=choices))
     except OSError as error:
         traceback.print_exc()
         return NO_ROOM_CODE if error.errno in NO_ROOM else 1
@@ -96,11 +96,6 @@ def leave_loss(folder: Path, error: Exception) -> None:
     traceback.print_exception(error)
     if not (folder / RESULT).exists():
         write_result(folder, JobResult(error=one_line(error), lost_rank=True))
-
-
-def choices_folder(job: Job) -> Path:
-    """Where this stage's processes of the run share what they choose by timing: beside the data set, gone with it."""
-    return Path(job.dataset).parent / "choices" / sha256(job.source.encode()).hexdigest()
 
 
 def start_no_compilers() -> None:

@@ -606,6 +606,7 @@ class Runner:
                 left_behind=result.left,
             )
             result = msgspec.structs.replace(result, process=process)
+        stage_run.choices = result.choices or stage_run.choices
         if result.retried:
             stage_run.retries.append(f"round {job.round + 1}: {result.retried}")
             self._observer.note(f"{name}: repeated in a newly started process: {result.retried}")
@@ -722,6 +723,7 @@ class Runner:
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             energy=self._settings.energy and round_ == 0,
             mark=str(self._mark(stage_run)),
+            choices=stage_run.choices,
             budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
         )
 

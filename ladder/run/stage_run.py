@@ -58,6 +58,7 @@ class StageRun:
         self.expected = expected
         self.status: Status | None = None
         self.reason: str | None = None
+        self.choices: dict[str, int] = {}  # by timing, of its processes
         self.printed = ""  # by its latest process, first: a library may say what is wrong
         self.plan: Plan | None = None
         self.processes: list[Process] = []

@@ -6,11 +6,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from common.choice import RUN_CHOICES
+from common import choice
 from common.problem import Problem
 from stages.references import jax_threads, thread_trials, torch_compile_cpu, torch_eager, torch_threads
 from tests.stages.engine.test_step import random_split
@@ -80,12 +79,14 @@ def test_one_thread_needs_no_trial() -> None:
     assert thread_trials.fastest_count([1], lambda count: pytest.fail("tried")) == 1
 
 
-def test_all_processes_of_a_run_take_the_first_ones_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_processes_of_a_run_take_the_first_ones_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy moment must not give two processes of one row different numbers; the next run chooses anew."""
-    monkeypatch.setenv(RUN_CHOICES, str(tmp_path / "one run"))
+    monkeypatch.setattr(choice, "_shared", None)
+    first = choice.share_choices({})
     assert chosen({1: 1.0, 2: 0.5}) == 2
+    choice.share_choices(first)
     assert chosen({1: 1.0, 2: 5.0}) == 2
-    monkeypatch.setenv(RUN_CHOICES, str(tmp_path / "the next"))
+    choice.share_choices({})
     assert chosen({1: 1.0, 2: 5.0}) == 1
 
 

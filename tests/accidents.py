@@ -17,10 +17,11 @@ import sys
 import time
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
+from common.choice import shared_choice
 from common.data.dataset import Split
 from common.problem import Problem
 from stages.engine.stage import Stage
@@ -130,6 +131,17 @@ def _fails_once(problem: Problem, train: Split) -> NumpyTrainer:
     return NumpyTrainer(problem, train)
 
 
+class _ClaimsAGpu(NumpyTrainer):
+    device: Literal["cpu", "gpu"] = "gpu"
+
+
+def _chooses(problem: Problem, train: Split) -> NumpyTrainer:
+    """Chooses by time, and so otherwise in each process."""
+    trainer = NumpyTrainer(problem, train)
+    trainer.detail = f"chose {shared_choice('a number', time.monotonic_ns)}"
+    return trainer
+
+
 LEAVES_A_PROCESS = _stage(_leaves_a_process)
 LEAVES_AND_RAISES = _stage(_leaves_and_raises)
 LEAVES_AND_HANGS = _stage(_leaves_and_hangs)
@@ -143,3 +155,6 @@ CLOSE_EXITS = Stage("close-exits", "Close", "reference", "float32", (), _CloseEx
 CLOSE_CRASHES = Stage("close-crashes", "Close", "reference", "float32", (), _CloseCrashes)
 IS_STOPPED = _stage(_is_stopped)
 FAILS_ONCE = _stage(_fails_once)
+CLAIMS_A_GPU = Stage("claims-a-gpu", "Claim", "reference", "float32", (), _ClaimsAGpu)
+CHOOSES = _stage(_chooses)
+CHOOSES_TOO = Stage("chooses-too", "Choice", "reference", "float32", (), _chooses)

@@ -89,6 +89,10 @@ IN_A_ROW = "it trains one network at a time; profile a run of one"
 WARM_UP_S = 0.2  # an epoch that lasts longer needs no warm-up for its profile
 
 
+class UnusedDeviceError(Exception):
+    """A stage names a GPU that its process has not used: no check of a CPU's times would apply to it."""
+
+
 class Measurement:
     """A stage's measurement in this process; one method a phase, which `run` calls in order.
 
@@ -116,6 +120,10 @@ class Measurement:
         self._load()
         self._prepare()
         self._first_epochs()
+        if self._trainer.device == "gpu" and not has_context():
+            raise UnusedDeviceError(
+                "its trainer says that it trains on a GPU, and has used none; name the device that does"
+            )
         if self._job.is_timed:
             self._timed_runs()
             self._energy()

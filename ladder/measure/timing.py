@@ -22,7 +22,7 @@ Clock = Callable[[], float]
 Stamp = Callable[[Literal["begin", "end"]], None]
 SCHEDULER_DELAY_S = 0.002  # by which the operating system may delay a process at any point
 COPY_S_PER_BYTE = 2e-9  # to the device and back at 1 GB/s, slower than any bus; not counted as untimed work
-READING_SHARE = 0.5  # of a run, which reading its parameters may take beside copying and a delay
+READING_SHARE = 0.1  # of a run, which reading its parameters may take beside copying and a delay
 
 
 class Events(Protocol):

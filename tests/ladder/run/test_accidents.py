@@ -168,3 +168,16 @@ def test_code_that_changes_while_it_is_measured_gets_no_time(tmp_path: Path, mon
     assert (mine.status, mine.timing) == ("failed", None)
     assert mine.reason == "its code changed while it was measured: mine.py; start anew"
     assert (numpy.status, len(numpy.processes)) == ("passed", 3)
+
+
+def test_a_stage_that_names_a_gpu_has_to_use_one(tmp_path: Path) -> None:
+    claims, numpy = forked(tmp_path, "CLAIMS_A_GPU").stages
+    assert (claims.status, is_well(numpy)) == ("crashed", True)
+    assert "says that it trains on a GPU, and has used none" in (claims.reason or "")
+
+
+def test_a_choice_by_timing_holds_for_all_processes_of_a_stage_and_of_no_other(tmp_path: Path) -> None:
+    chooses, too, _ = forked(tmp_path, "CHOOSES", "CHOOSES_TOO", rounds=2).stages
+    told = [{process.detail for process in stage.processes} for stage in (chooses, too)]
+    assert [len(details) for details in told] == [1, 1]
+    assert told[0] != told[1]

@@ -54,6 +54,11 @@ class Params:
             named[f"bias[{index}]"] = bias
         return named
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all parameters are finite numbers."""
+        return all(np.isfinite(tensor).all() for tensor in (*self.weights, *self.biases))
+
     def apart(self) -> list[Params]:
         """The networks of a stack, each as views."""
         return [

@@ -64,6 +64,7 @@ class Spread(msgspec.Struct, frozen=True):
 
 CANNOT_DECIDE = "cannot decide here"  # after a precision: its rounding moves a correct stage as far as an error would
 ORACLE_ENDED = "the oracle's time ended"  # before the epoch that a check compares with
+TAKES_TOO_LONG = "takes too long"  # an epoch that a check would need
 
 
 class Check(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -84,8 +85,8 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_not_made(self) -> bool:
-        """Whether the oracle was too slow for it."""
-        return not self.judged and ORACLE_ENDED in self.note
+        """Whether the oracle, or the stage, was too slow for it."""
+        return not self.judged and (ORACLE_ENDED in self.note or TAKES_TOO_LONG in self.note)
 
 
 class GpuState(msgspec.Struct, frozen=True):

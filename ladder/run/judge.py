@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,14 +12,15 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from common.data.dataset import Dataset
+from common.data.dataset import Dataset, Split
 from common.errors import UsageError
+from common.oracle import Oracle
 from common.problem import Params, Problem, initial_params, kept_params, network_run
 from common.trainer import EpochMetrics
 from ladder.measure import protocol
 from ladder.measure.protocol import Job, JobResult, LateEpoch, run_file
 from ladder.processes.seed_server import Attempt
-from ladder.records.run import Check, LossPoint, OracleRecord, Precision
+from ladder.records.run import TAKES_TOO_LONG, Check, LossPoint, OracleRecord, Precision
 from ladder.verify import gates
 from ladder.verify.gates import verify_timer
 from ladder.verify.oracle_runs import Computed, EpochSpread, OracleRun
@@ -29,6 +31,7 @@ SALT_BITS = 62  # too many to be tried out
 # Of a whole epoch that begins late: controls, at least, and their multiplications. A small network has as many as in
 # other short runs; with 4, a unit that flips early was in none of them.
 LATE_DRAWS, LATE_DRAWN_WORK = 4, 8_000_000_000
+STARTS = 3  # from which float64 trains where a stage's parameters are no numbers before a late epoch
 TRAINED = "trained.npy"
 FROM_ZEROS = ShortTask("zeros")
 INCOMPLETE = "its result is incomplete"
@@ -52,6 +55,16 @@ def drawn_salt() -> int:
 def late_draws(problem: Problem, batches: int) -> int:
     """The most controls of an epoch of all batches that begins late: no two stages share them."""
     return max(LATE_DRAWS, LATE_DRAWN_WORK // (batches * problem.multiplications))
+
+
+def diverges(problem: Problem, train: Split, batches: int, epochs: int) -> bool:
+    """Whether float64 diverges from one of a few starts in so many epochs of so few batches."""
+    seen = train.first(batches * problem.batch_size)
+    oracle = Oracle(problem, [initial_params(problem, run) for run in range(STARTS)])
+    with np.errstate(all="ignore"):
+        for _ in range(epochs):
+            oracle.run_epochs(seen.images, seen.labels)
+    return not all(np.isfinite(tensor).all() for tensor in (*oracle.weights, *oracle.biases))
 
 
 class Judge:
@@ -97,7 +110,7 @@ class Judge:
 
     def start_from(self, trained: Params) -> None:
         """Judge later updates from these parameters; UsageError unless they are finite."""
-        if not all(np.isfinite(tensor).all() for tensor in trained.tensors().values()):
+        if not trained.is_finite:
             rate = f"learning rate {self._problem.learning_rate:g}"
             raise UsageError(f"{rate}: training diverges in float32; choose a smaller one")
         self._start = trained
@@ -183,6 +196,7 @@ class Judge:
                 checks.append(gates.check("trained parameters, metrics left out", missing, 0.0))
         for late in result.late:
             checks += self._judge_late_epoch(precision, late, left, of_all=late.batches not in job.first_updates)
+        checks += self._late_epochs_not_made(job, result)
         size = self._problem.batch_size
         whole = self._problem.steps(len(self._dataset.train.images)) * size
         seen = [
@@ -200,10 +214,25 @@ class Judge:
         """Check an epoch that begins late; no two stages share its first parameters."""
         train, draws = self._dataset.train, late_draws(self._problem, late.batches) if of_all else None
         begin, end = left(f"late-{late.batches}-begin"), left(f"late-{late.batches}")
-        run = ShortRun(self._problem, late.batches, begin, train.images, train.labels, draws=draws)
         named = "late epoch" if of_all else f"late epoch of {late.batches} batches"
+        if not begin.is_finite and (of_all or not diverges(self._problem, train, late.batches, late.after)):
+            return [gates.check(f"{named}, finite parameters before it", math.nan, 0.0)]
+        run = ShortRun(self._problem, late.batches, begin, train.images, train.labels, draws=draws)
         apart = gates.MLP_APART_FLOOR if of_all else 0.0
         return gates.verify_late_epoch(named, precision, run, late.after, end, late.metrics, apart)
+
+    def _late_epochs_not_made(self, job: Job, result: JobResult) -> Iterable[Check]:
+        """Checks of late epochs that a process would have left if epochs were quicker: its own, or float64's."""
+        made, whole = {late.batches for late in result.late}, self._problem.steps(len(self._dataset.train.images))
+        for batches in job.repeated[:1]:
+            if batches not in made:
+                whose = "this stage" if batches in job.late else "the controls"
+                why = f"a late epoch of {batches} batches {TAKES_TOO_LONG} for {whose}"
+                yield gates.no_occasion(f"late epoch of {batches} batches, tensors", why)
+        is_whole = not self._problem.is_logistic and max(job.first_updates, default=whole) < whole
+        if is_whole and job.is_timed and whole not in job.late:
+            why = f"an epoch of all {whole} batches {TAKES_TOO_LONG} to repeat"
+            yield gates.no_occasion("late epoch, tensors", why)
 
     def _tasks_of(self, job: Job, batches: int) -> dict[str, ShortTask]:
         """The short runs on so many batches, by the name of the file that a stage leaves after its own."""

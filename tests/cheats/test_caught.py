@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import secrets
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ladder.measure import measurement
 from ladder.measure.protocol import REPEATED_EPOCHS
 from ladder.measure.seeds import REFUSED
 from ladder.records.run import StageResult
-from ladder.run import jury
+from ladder.run import check, jury
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.verify.gates import CURVES, KEPT_CHECK, VALIDATION_CURVES, WHOLE_CHECK
 from ladder.verify.other_runs import LOSS_CHECK
@@ -114,6 +116,7 @@ BEGIN_LATE = {
     "defects:SCHEDULE_LEFT_IN": "late epoch of 3 batches, scale",
     "defects:HALVES_AFTER_EPOCHS": KEPT_CHECK,
     "defects:LEARNS_THE_TEST": LATE_OF_ALL,
+    "frauds:INFINITE_IN_THE_MIDDLE": "late epoch of 3 batches, finite parameters before it",
     "defects:LOSS_OF_A_WINDOW": "epoch from zeros, loss",
     "defects:ACCURACY_ROUNDED_UP": WHOLE_CHECK,
     "defects:SIX_BITS_AS_BFLOAT16": "first update, precision",
@@ -279,6 +282,21 @@ def test_a_short_way_in_one_of_two_runs_is_seen_whichever_is_judged(tmp_path: Pa
 def test_each_run_goes_its_way_from_its_own_first_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "randbelow", lambda runs: 0)  # the first run is judged
     assert_failed_by(run(tmp_path, SECOND_RUN)[SECOND_RUN], SHORTEST_RUN)
+
+
+@pytest.mark.parametrize(
+    ("named", "quick"),
+    [("late epoch of 3 batches, tensors", (measurement, "SLOW_S")), ("late epoch, tensors", (check, "WHOLE_WORK"))],
+)
+def test_late_epochs_that_take_too_long_are_told(
+    named: str, quick: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(*quick, 0)
+    stage = run(tmp_path, NUMPY)[NUMPY]
+    assert passed_in_words(stage) == "passed, 1 check not made"
+    (note,) = (one.note for one in stage.checks if one.what == named)
+    assert "takes too long" in note
 
 
 def test_a_slow_oracle_passes_another_order_in_late_epochs_with_checks_not_made(

@@ -25,7 +25,7 @@ from ladder.measure.protocol import FIRST_UPDATE_RUN, REPEATED_RUN, run_number, 
 from ladder.measure.timing import Plan
 from ladder.processes import compute_pool
 from ladder.records.run import Check, Precision, load
-from ladder.run.judge import late_draws
+from ladder.run.judge import diverges, late_draws
 from ladder.verify import short_runs
 from ladder.verify.control import ROUNDINGS, Control, Corner, Draw, Flipping, Watched
 from ladder.verify.failed_checks import what_to_look_at
@@ -870,6 +870,13 @@ def test_rounding_passes_in_the_epoch_from_zeros(batch_size: int, bits: int) -> 
 )  # fmt: skip
 def test_omitted_batches_are_caught(batch_size: int, left_out: int, hidden: tuple[int, ...], bits: int) -> None:
     assert not from_zero(batch_size, 0, left_out, hidden, bits).passed
+
+
+@pytest.mark.parametrize(("rate", "expected"), [(0.1, False), (1e120, True)])
+def test_a_network_diverges_at_a_large_rate(rate: float, expected: bool) -> None:
+    problem, train = small_problem(hidden=(8, 8, 8), learning_rate=rate), small_dataset().train
+    flat = Split(train.images.reshape(len(train.images), -1), train.labels)
+    assert diverges(problem, flat, 3, 40) is expected
 
 
 def test_hidden_layers_that_move_in_the_epoch_from_zeros_fail() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import os
 import re
@@ -132,6 +133,33 @@ def test_html_of_a_record_is_text_in_markdown(tmp_path: Path, monkeypatch: pytes
     assert "<img src=x" not in page
 
 
+@pytest.mark.parametrize("words", [["report", "--csv"], ["report"], ["compare", "reference:h200", "--csv"]])
+def test_a_formula_of_a_record_is_text_in_a_spreadsheet(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    titles = ("=1+1", "+1", "-x", "@x", "\tx", "-1")
+    run = sample.results()
+    stages = [replace(stage, title=title) for stage, title in zip(run.stages, titles, strict=False)]
+    save(replace(run, stages=[*stages, *run.stages[len(stages) :]]), tmp_path / "results.json")
+    assert main([words[0], str(tmp_path), *words[1:]]) == 0
+    texts = [capsys.readouterr().out, *(file.read_text() for file in tmp_path.glob("*.csv"))]
+    cells = [cell for text in texts for row in csv.reader(text.splitlines()) for cell in row]
+    assert [cell for cell in cells if cell.startswith(("=", "+", "@", "-x", "\t"))] == []
+    assert words != ["report", "--csv"] or any(cell.startswith("'=1+1") for cell in cells)
+
+
+def test_many_small_values_are_refused_before_they_fill_the_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = received(tmp_path / "sent", "")
+    raw = (folder / "results.json").read_bytes()
+    monkeypatch.setattr(foreign, "MOST_VALUES", values := raw.count(b"[") + raw.count(b"{") + raw.count(b","))
+    assert main(["report", str(folder), "--json"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(foreign, "MOST_VALUES", values - 1)
+    assert f"more than {values - 1:,} values" in refused(["report", str(folder)], capsys)
+
+
 @pytest.mark.parametrize(
     ("given", "shown"),
     [
@@ -180,6 +208,7 @@ def with_problem(**changes: object) -> Results:
         (with_problem(batch_size=-128), "$.problem.batch_size"),
         (with_problem(epochs=0), "$.problem.epochs"),
         (with_problem(hidden=[8, 0]), "$.problem.hidden"),
+        (with_problem(hidden=[1] * 1001), "$.problem.hidden"),
         (with_problem(learning_rate=-0.1), "$.problem.learning_rate"),
         (with_problem(seed=-1), "$.problem.seed"),
     ],

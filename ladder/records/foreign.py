@@ -12,6 +12,7 @@ from common.files import is_endless
 from common.streams import visible
 
 MOST_BYTES = 256 << 20  # of a recorded file, unpacked; the largest of ours takes a megabyte
+MOST_VALUES = 2_000_000  # in it, of which each takes some hundred bytes in memory; the largest of ours has 61,039
 NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError, zlib.error)  # of what is no record
 PLAIN = bytes((*range(32, 127), *b"\t\r\n"))  # JSON of these alone, without \u, has no text that `visible` changes
 
@@ -42,6 +43,8 @@ def read_json(path: Path) -> bytes:
     Raises ResultsError like `read`, and one of NOT_OURS for a text that is no JSON.
     """
     raw = read(path)
+    if sum(map(raw.count, b"[{,")) > MOST_VALUES:
+        raise ResultsError(f"{path}: more than {MOST_VALUES:,} values, which no file of this program has")
     hides = raw.translate(None, PLAIN) or b"\\u" in raw
     return msgspec.json.encode(visible_in(msgspec.json.decode(raw))) if hides else raw
 

@@ -41,6 +41,9 @@ AS_ZEROS = bytes.maketrans(b"E123456789", b"e" + b"0" * 9)
 Status = Literal["passed", "failed", "skipped", "crashed"]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Whole = Annotated[int, msgspec.Meta(ge=0)]
+MOST_LAYERS, MOST_NETWORKS = 1000, 100_000  # of a recorded problem, which may be a stranger's
+Rate = Annotated[float, msgspec.Meta(gt=0)]
+Rates = Annotated[list[Rate], msgspec.Meta(max_length=MOST_NETWORKS)]
 Amount = Annotated[float, msgspec.Meta(ge=0)]
 Pace = Annotated[float, msgspec.Meta(ge=1e-9)]  # positive, since readers divide by it
 # Rows and columns of the product that a pace times. Two cores take 0.15 ms for it; synchronising them is part of it, as
@@ -321,10 +324,10 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     train_images: Count
     test_images: Count
     inputs: Count
-    hidden: list[Count]
+    hidden: Annotated[list[Count], msgspec.Meta(max_length=MOST_LAYERS)]
     classes: Count
     batch_size: Count
-    learning_rate: Annotated[float, msgspec.Meta(gt=0)]
+    learning_rate: Rate
     epochs: Count
     seed: Whole
     metrics_every: Count
@@ -332,7 +335,9 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     validate_every: Whole = 0  # epochs between validations on the test images, inside the timer; 0: never
     networks: Count = 1  # that train on the same batches; a step is one of all of them
     gpus: Count = 1  # that stages which take several divide a batch among
-    learning_rates: list[Annotated[float, msgspec.Meta(gt=0)]] = []  # of each network; empty: all have the one above
+    learning_rates: Annotated[
+        list[Rate], msgspec.Meta(max_length=MOST_NETWORKS)
+    ] = []  # of each network; empty: all have the one above
 
     @property
     def network(self) -> str:

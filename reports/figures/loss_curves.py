@@ -7,8 +7,6 @@ verification has one limit for each precision.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances, seed_distances
 from reports.facts.run_table import name_of
+from reports.facts.sheet import sheet
 from reports.figures.canvas import Canvas, round_step
 from reports.figures.chart import LINE, Heading, draw_lines, spread_apart
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
@@ -209,17 +208,14 @@ def _description(distances: Sequence[OracleDistance]) -> str:
 
 def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -> str:
     """Every point of every curve, the oracle's included; those of one `begins` have the same initial parameters."""
-    with io.StringIO(newline="") as text:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*header, "stage", "kind", "step", "epoch", "loss", "accuracy", "begins"])
-        for values, run in runs.items():
-            steps = _steps(run)
-            for name, curve in _curves(run):
-                for kind, points in (("training", curve.training), ("validation", curve.validation)):
-                    for seen in points:
-                        epoch = round(seen.step / steps, 6)
-                        writer.writerow([*values, name, kind, seen.step, epoch, seen.loss, seen.accuracy, curve.begins])
-        return text.getvalue()
+    rows = (
+        [*values, name, kind, seen.step, round(seen.step / _steps(run), 6), seen.loss, seen.accuracy, curve.begins]
+        for values, run in runs.items()
+        for name, curve in _curves(run)
+        for kind, points in (("training", curve.training), ("validation", curve.validation))
+        for seen in points
+    )
+    return sheet([*header, "stage", "kind", "step", "epoch", "loss", "accuracy", "begins"], rows)
 
 
 def _curves(run: Results) -> Iterator[tuple[str, Curve]]:

@@ -12,7 +12,7 @@ from reports.facts.grouped import grouped
 from reports.facts.provenance import commit, machine_name
 from reports.markdown.leads import COMMIT_DIGITS
 from reports.markdown.own_models import own_models
-from reports.writers.markdown import code, table
+from reports.writers.markdown import cell, code, table
 
 STUDIES = "studies"  # the folder beside a machine's networks
 
@@ -33,10 +33,10 @@ def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
         same = "none" if other else "all"
         if 0 < len(other) < len(rows):
             same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}"
-        lines.append((machine, at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
+        lines.append((cell(machine), at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
     models = own_models(reference).values()
     for (machine, at), own in grouped(((machine_name(run), commit(run)), run) for _, run in models).items():
         passed = sum(rung.status == "passed" for run in own for rung in run.rungs)
         files = ", ".join(code(f"torch {run.model.file}") for run in own)
-        lines.append((machine, at[:COMMIT_DIGITS], files, f"{passed:,}", "not recorded"))
+        lines.append((cell(machine), at[:COMMIT_DIGITS], files, f"{passed:,}", "not recorded"))
     return table(("Machine", "Commit", "What", "Rows", "Same code today"), lines, right=[False] * 3 + [True, False])

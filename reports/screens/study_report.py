@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +16,7 @@ from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
 from reports.facts.run_table import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
 from reports.facts.scaling import scalings
+from reports.facts.sheet import sheet
 from reports.facts.study_points import (
     PointLead,
     StudyResults,
@@ -101,15 +100,15 @@ def _point(point: Point, run: Results | None) -> tuple[str, str, str]:
 
 def study_csv(results: StudyResults) -> str:
     """A line for every stage at every point, with empty cells for missing numbers."""
-    with io.StringIO(newline="") as text:
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*results.study.varied, *CSV_COLUMNS])
-        for point in results.measured:
-            run = results.runs[point.name]
-            for stage in run.stages:
-                values = [value_text(point.values[key]) for key in results.study.varied]
-                writer.writerow([*values, *_csv_cells(stage, point_lead(results, point, stage))])
-        return text.getvalue()
+    rows = (
+        [
+            *(value_text(point.values[key]) for key in results.study.varied),
+            *_csv_cells(stage, point_lead(results, point, stage)),
+        ]
+        for point in results.measured
+        for stage in results.runs[point.name].stages
+    )
+    return sheet([*results.study.varied, *CSV_COLUMNS], rows)
 
 
 def _csv_cells(stage: StageResult, lead: PointLead | None) -> Iterator[object]:

@@ -5,15 +5,14 @@ The whole record of a run is its `results.json`; JSON and CSV have what the tabl
 
 from __future__ import annotations
 
-import csv
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
 
+from reports.facts.sheet import sheet
 from reports.screens.blocks import Screen
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
@@ -41,9 +40,7 @@ def _print_rows(rows: Iterable[Mapping[str, Any]]) -> None:
     """Print plain rows as CSV, with a column for each number of any of them, empty where it is missing."""
     flat = [dict(_columns(row)) for row in rows]
     columns = list(dict.fromkeys(name for row in flat for name in row))
-    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
+    print(sheet(columns, ([row.get(name) for name in columns] for row in flat)), end="")
 
 
 def _columns(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,15 +11,18 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.run import load
 from reports.facts.provenance import machine_name
 from reports.markdown.climb import FOLDER, STUDIES
 from tests.browser import Open, violations
+from tests.reports import sample
 from tools.site.__main__ import MOST_BYTES
 from tools.site.advised import FIRST, said
 from tools.site.build import build
-from tools.site.records import REFERENCE, ROOT, read
+from tools.site.documents import index
+from tools.site.records import REFERENCE, ROOT, Records, read
 
 ADDRESS = re.compile(r"""<(?:a|link|img|script|source)\b[^>]*?\s(?:href|src|srcset)="([^"]*)\"""")
 RECORDED = ROOT / REFERENCE
@@ -173,3 +176,10 @@ def _dead(page: Path) -> Iterator[str]:
         path = unquote(address.partition("#")[0])
         if path and not re.match(r"[a-z]+:", path) and (path.startswith("/") or not (page.parent / path).exists()):
             yield f"{page.name}: {address}"
+
+
+def test_the_index_shows_names_of_a_record_as_text() -> None:
+    run = sample.results()
+    named = replace(run, environment={**run.environment, "gpu": {"name": "<b>H200 | x"}})
+    lines = index(Records(ROOT, {"runs/sent.html": named}, {}, {}))
+    assert [line for line in lines if "<b>" in line] == []

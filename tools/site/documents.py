@@ -8,12 +8,14 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from html import escape
 from itertools import groupby
 from pathlib import Path
 
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
 from reports.facts.measured_points import measured_points
+from reports.facts.numbers import line
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
@@ -21,6 +23,7 @@ from reports.figures import regimes_map
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
 from reports.writers.html import drawing
+from reports.writers.markdown import cell
 from tools.site.advised import advised
 from tools.site.records import REFERENCE, Records
 
@@ -69,7 +72,7 @@ def write_documents(records: Records, pages: Path) -> None:
         waiting += [path for path in targets - seen if path.is_file() and path.is_relative_to(root)]
     front = pages / "README.md"
     front.write_text(PICTURE.sub(lambda _: _entrance(records), front.read_text(encoding="utf-8")), encoding="utf-8")
-    (pages / "runs.md").write_text("\n".join(_index(records)) + "\n", encoding="utf-8")
+    (pages / "runs.md").write_text("\n".join(index(records)) + "\n", encoding="utf-8")
 
 
 def _to_page(source: Path, records: Records, link: re.Match[str]) -> str:
@@ -109,12 +112,12 @@ def _measured(records: Records) -> Iterator[str]:
     for gpu in sorted({gpu_name(point.results) for point in points}):
         own = [point for point in points if gpu_name(point.results) == gpu]
         surest = [next(alike) for _, alike in groupby(own, key=lambda point: (point.layers, point.width, point.batch))]
-        yield f"<h3>{gpu}</h3>"
+        yield f"<h3>{escape(gpu)}</h3>"
         for is_narrow in (False, True):
             yield drawing(regimes_map.drawn(surest, is_narrow=is_narrow), "narrow" if is_narrow else "wide")
 
 
-def _index(records: Records) -> Iterator[str]:
+def index(records: Records) -> Iterator[str]:
     """The page of all runs and studies, as Markdown."""
     yield "# Recorded runs and studies\n"
     yield "Each run opens as a ladder to climb by clicking: guess a rung, then see code, timelines and checks.\n"
@@ -124,12 +127,12 @@ def _index(records: Records) -> Iterator[str]:
     for address, results in records.runs.items():
         problem, winner = results.problem, overall_winner(results)
         timed = step_us(winner.stage) if winner is not None else None
-        cells = [machine_name(results), f"[{problem.network}]({address})", str(problem.batch_size)]
+        cells = [cell(machine_name(results)), f"[{problem.network}]({address})", str(problem.batch_size)]
         if winner is not None and timed is not None:
             cells += [f"`{winner.stage.name}`", numbers.microseconds(timed.median)]
             cells += [f"{winner.ratio.text}, `{winner.reference.name}`{', GPU time' * winner.on_gpu_time}"]
         yield f"| {' | '.join(cells)} |"
     yield "\n## Studies\n"
     for address, study in records.studies.items():
-        machines = ", ".join(sorted({machine_name(run) for run in study.runs.values()}))
-        yield f"- [{study.study.title}]({address}) ({numbers.count(len(study.measured), 'point')}, {machines})"
+        machines = line(", ".join(sorted({machine_name(run) for run in study.runs.values()})))
+        yield f"- [{line(study.study.title)}]({address}) ({numbers.count(len(study.measured), 'point')}, {machines})"

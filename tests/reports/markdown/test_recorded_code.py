@@ -36,6 +36,15 @@ def test_what_passed_is_counted_and_what_ran_other_code_is_named(tmp_path: Path)
     assert (rows, same) == ("4", "1, not `naive`, `async` and `gone`")
 
 
+def test_a_machine_of_any_name_is_text(tmp_path: Path) -> None:
+    run = sample.results()
+    named = replace(run, environment={**run.environment, "gpu": {"name": "<b>H200 | [x](javascript:y)"}})
+    (tmp_path / "h200" / "hidden-256").mkdir(parents=True)
+    save(named, tmp_path / "h200" / "hidden-256" / "results.json")
+    *_, row = recorded_code_block(tmp_path, {}).splitlines()
+    assert row.startswith("| &lt;b>H200 \\| [x&#93;(javascript:y) |")
+
+
 def test_a_study_s_points_share_a_line(tmp_path: Path) -> None:
     row_of(tmp_path, "h200/studies/depth/depth-1", *passed(CODE, "naive"), today={})
     *_, what, rows, same = row_of(tmp_path, "h200/studies/depth/depth-2", *passed(CODE, "naive"), today={"naive": CODE})

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from common.errors import UsageError
-from common.files import explained, of_system
-from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
-from common.streams import accept_any_text, drop_output, printable
-
 NOT_SET_UP = "is not installed; run `make setup`, then `source .venv/bin/activate`"
+HIDDEN = "this program's own modules are hidden by PYTHONSAFEPATH, -P or -I; leave it out"
 try:
+    from common.errors import UsageError
+    from common.files import explained, of_system
+    from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
+    from common.streams import accept_any_text, drop_output, printable
     from ladder.records.foreign import ResultsError
     from reports.report_error import ReportError
 except ModuleNotFoundError as missing:  # by a Python outside of .venv
-    print(f"run_ladder.py: {missing.name} {NOT_SET_UP}", file=sys.stderr)
+    print(f"run_ladder.py: {HIDDEN if missing.name == 'common' else f'{missing.name} {NOT_SET_UP}'}", file=sys.stderr)
     raise SystemExit(2) from None
 
 if TYPE_CHECKING:
@@ -41,6 +41,10 @@ COMMAND_LINE = os.fsencode(shlex.join(["python", "run_ladder.py", *sys.argv[1:]]
 def main(argv: Sequence[str]) -> int:
     """Do a command; returns 0 for success, 1 for a stage that failed or crashed, 2 for a request that cannot be met."""
     accept_any_text()
+    if sys.flags.optimize > 1:
+        return _refuse("PYTHONOPTIMIZE=2 or -OO drops the stages' descriptions; leave it out")
+    if os.environ.get("COLUMNS") == "0":  # as if it were not set
+        del os.environ["COLUMNS"]
     try:
         from ladder.options.parsers import parse
 

@@ -748,10 +748,23 @@ def test_json_and_csv_have_the_numbers_of_the_results(here: Path, capsys: pytest
     assert float(plain["epoch_s_median"]) == stage.timing.epoch_s.median
 
 
-def test_a_python_without_our_packages_says_how_to_set_up() -> None:
-    done = subprocess.run(
-        [sys.executable, "-S", "run_ladder.py", "list"], cwd=run_ladder.ROOT, capture_output=True, text=True
-    )
-    assert done.returncode == 2
-    assert done.stderr.endswith("is not installed; run `make setup`, then `source .venv/bin/activate`\n")
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("-S", "is not installed; run `make setup`, then `source .venv/bin/activate`"),
+        ("-P", "this program's own modules are hidden by PYTHONSAFEPATH, -P or -I; leave it out"),
+        ("-OO", "PYTHONOPTIMIZE=2 or -OO drops the stages' descriptions; leave it out"),
+    ],
+)
+def test_a_python_that_cannot_run_it_says_so_in_one_line(option: str, said: str) -> None:
+    command = [sys.executable, option, "run_ladder.py", "list"]
+    done = subprocess.run(command, cwd=run_ladder.ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"{said}\n")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_width_of_zero_is_no_width(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert main(["list"]) == 0
+    assert "cuda-graph" in capsys.readouterr().out

@@ -359,7 +359,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to run (defaults in brackets)": (
                 ("[MODEL]", None, "your file, such as my_model.py: docs/your-model.md"),
-                ("--example", "EXAMPLE", "print a file to start from: mlp, tabular, cnn, ppo, chars"),
+                ("--example", "EXAMPLE", "print a file to start from: tabular, mlp, cnn, ppo, chars"),
                 ("--stages", "RUNG,A..B", "names of rungs, ranges, all (all)"),
                 ("--resume", "FOLDER", "continue a stopped run"),
             ),

@@ -37,7 +37,7 @@ Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description=
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
 Example = Annotated[
-    Literal["mlp", "tabular", "cnn", "ppo", "chars"], Meta(description="mlp, tabular, cnn, ppo or chars")
+    Literal["tabular", "mlp", "cnn", "ppo", "chars"], Meta(description="tabular, mlp, cnn, ppo or chars")
 ]
 
 SLURM = (

@@ -110,6 +110,8 @@ def read(path: Path) -> UserModel:
         raise RefusedError(f"{path}: {'not a file' if path.exists() else 'no such file'}; name a .py file")
     if path.suffix != ".py":
         raise RefusedError(f"{path}: not a .py file; name the Python file that defines model() and data()")
+    if path.stem == "torch" or path.stem in sys.stdlib_module_names:
+        raise RefusedError(f"{path}: has the name of a module that training scripts import; rename it to my_model.py")
     dropout.install()
     name = f"{MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -122,7 +124,7 @@ def read(path: Path) -> UserModel:
         spec.loader.exec_module(module)
     if missing := [name for name in REQUIRED if not hasattr(module, name)]:
         likely = [f"rename {other} to {name}" for name, other in mistyped(module) if name in missing]
-        way = " and ".join(likely) or "`run_ladder.py torch --example mlp` prints a file that has all of them"
+        way = " and ".join(likely) or "`run_ladder.py torch --example tabular` prints a file that has all of them"
         raise RefusedError(f"{path.name}: lacks {', '.join(missing)}; {way}")
     size = module.BATCH_SIZE
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
@@ -156,9 +158,13 @@ def mistyped(module: Any) -> list[tuple[str, str]]:
 
 @contextmanager
 def _theirs(path: Path, what: str) -> Iterator[None]:
-    """Turn an exception of the user's code into a refusal, with the line of their file."""
+    """Turn an exception of the user's code into a refusal, with the line of their file; a GPU's come when it waits."""
+    import torch
+
     try:
         yield
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
     except (RefusedError, KeyboardInterrupt):
         raise
     except BaseException as error:
@@ -172,6 +178,9 @@ def their_error(error: BaseException, path: Path, what: str) -> str:
         if Path(frame.filename).resolve().parent == path.resolve().parent
     ]  # fmt: skip
     where = "".join(f" ({Path(frame.filename).name}:{frame.lineno}: {frame.line})" for frame in frames[-1:])
+    if isinstance(error, SystemExit):
+        way = 'move what a script alone does below `if __name__ == "__main__":`'
+        return f"{path.name}: {what} ends its process by sys.exit{printable(where)}; {way}"
     if isinstance(error, ModuleNotFoundError):
         return f"{path.name}: {what} needs {error.name}, which is not installed here; install it{printable(where)}"
     return f"{path.name}: {what} raises {type(error).__name__}: {printable(first_line(error) + where)}"
@@ -220,6 +229,10 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
     for tensor in tensors:
         if tensor.is_complex():
             raise RefusedError(f"{name}: data() has complex numbers, which the judge cannot compare; split them in two")
+        if tensor.device.type != "cpu":
+            raise RefusedError(
+                f"{name}: data() has tensors on {tensor.device}; return them on the CPU, as the ladder moves them itself"
+            )
         if tensor.layout != torch.strided:
             raise RefusedError(f"{name}: data() has sparse tensors; make them dense by .to_dense()")
     if inputs is not None:

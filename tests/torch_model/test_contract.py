@@ -163,11 +163,18 @@ def model():
     return Net(nn.Linear(6, 3))
 """}, "calls", "a step changes", "register a buffer",
     ),
-    "a missing function": ({"data": ""}, "lacks", "data", "--example"),
+    "data on a device": (
+        {"data": returns("data", "", "torch.zeros(104, 6, device='meta'), torch.zeros(104).long()")}, "data()",
+        "tensors on meta", "return them on the CPU",
+    ),
+    "a missing function": ({"data": ""}, "lacks", "data", "--example tabular"),
     "a batch of none": ({"extra": "BATCH_SIZE = 0\n"}, "BATCH_SIZE", "0", "a whole number"),
     "a batch of halves": ({"extra": "BATCH_SIZE = 7.5\n"}, "BATCH_SIZE", "7.5", "a whole number"),
     "no epochs": ({"extra": "EPOCHS = -1\n"}, "EPOCHS", "-1", "a whole number"),
     "no function": ({"extra": "metrics = 3\n"}, "metrics", "int", "write it as a function"),
+    "an end": (
+        {"extra": "import sys\nsys.exit(3)\n"}, "import", "sys.exit (my_model.py:", 'below `if __name__ == "__main__":`',
+    ),
     "a missing module": ({"extra": "import no_such_module\n"}, "import", "no_such_module", "install it"),
 }  # fmt: skip
 
@@ -212,6 +219,9 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(RefusedError, match=r"no such file; name a \.py file"):
         read(tmp_path / "none.py")
+    (tmp_path / "random.py").write_text(models.source())
+    with pytest.raises(RefusedError, match=r"random\.py: has the name of a module .*; rename it to my_model\.py"):
+        read(tmp_path / "random.py")
     (tmp_path / "notes.txt").write_text("")
     with pytest.raises(RefusedError, match=r"not a \.py file; name the Python file"):
         read(tmp_path / "notes.txt")

@@ -96,6 +96,12 @@ def verdict_sentences(
         yield f"Stay in eager mode for {epochs} on {device(results)}: no rung as exact saves time beyond the noise."
         if verdict.later is not None:
             yield f"Counting preparation, `{verdict.later.name}` pays off after {_epochs(verdict.later)}."
+    elif verdict.eager is None:
+        over = f", {verdict.versus_fused.as_fast_as(f'`{FUSED}`')}" if verdict.versus_fused is not None else ""
+        yield (
+            f"Eager mode has no time, so this run compares nothing with the usual loop. For {epochs} on "
+            f"{device(results)}, {name} is the fastest of its rungs{over}, preparation included."
+        )
     else:
         todo = f"write {numbers.count(programs.added, 'line')}:" if programs is not None else "take the recipe:"
         yield f"For {epochs} on {device(results)}, {todo} {name} trains {_gains(verdict)}."

@@ -77,6 +77,15 @@ def test_the_verdict_stays_in_eager_mode_where_nothing_pays_off() -> None:
     assert "x as fast" not in told
 
 
+def test_the_verdict_advises_nothing_where_the_usual_loop_has_no_time() -> None:
+    told = said(without_rungs(RUN, "eager"), PROGRAMS)
+    assert told.startswith("Eager mode has no time, so this run compares nothing with the usual loop. For 3,000 epochs")
+    assert "`compiled-graph` is the fastest of its rungs, 7.16x" in told
+    assert "as fast as `fused-optimizer`, preparation included" in told
+    assert "write" not in told
+    assert "fused-optimizer" not in said(without_rungs(RUN, "eager", "fused-optimizer"))
+
+
 def test_a_script_is_explained_where_no_rung_saves_time() -> None:
     run = a_torch_run(epochs=2, rungs=[rung for rung in RUN.rungs if rung.name in ("eager", "no-item")])
     told = [text for block in blocks(run_screen(run, PROGRAMS), Sentences) for text in block.texts]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -30,6 +31,14 @@ def make_folder(out: Path | None, prefix: str = "") -> Path:
     except OSError as error:
         where = out or RUNS
         raise UsageError(f"--out {where}: cannot be written to ({error.strerror}); choose another folder") from error
+
+
+def forget(folder: Path, logs: Path, *, was_there: bool) -> None:
+    """Remove the logs of a run that has nothing to keep, and its folder unless it was there before."""
+    shutil.rmtree(logs, ignore_errors=True)
+    with suppress(OSError):  # holds something of others
+        for path in () if was_there else (folder, *((RUNS,) if folder.parent == RUNS else ())):
+            path.rmdir()
 
 
 def _new_folder(name: str) -> Path:

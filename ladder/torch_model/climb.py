@@ -11,8 +11,9 @@ from ladder.options.commands import Torch
 from ladder.options.continuation import interrupted, resumable
 from ladder.records.torch_run import TorchResults, has_record
 from ladder.torch_model import export
-from ladder.torch_model.session import TorchObserver, opened
-from stages.torch.registry import chosen
+from ladder.torch_model.progress import TorchObserver
+from ladder.torch_model.session import check_file, opened
+from stages.torch.registry import chosen, with_base
 
 FAILED = ("wrong", "crashed")
 
@@ -33,7 +34,9 @@ def text_of(asked: Torch, examples: Path) -> str:
     if asked.dry_run:
         from common.cuda.driver import devices
 
+        check_file(asked.model)
         rungs = chosen(asked.stages, on_gpu=bool(devices()))
+        rungs = rungs if asked.check else with_base(rungs)
         return "".join(f"{rung.name:20} {rung.words}\n" for rung in rungs)
     return ""
 

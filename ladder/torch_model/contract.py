@@ -231,7 +231,7 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
             raise RefusedError(f"{name}: data() has complex numbers, which the judge cannot compare; split them in two")
         if tensor.device.type != "cpu":
             raise RefusedError(
-                f"{name}: data() has tensors on {tensor.device}; return them on the CPU, as the ladder moves them itself"
+                f"{name}: data() has tensors on {tensor.device}; return them on the CPU: the ladder moves them"
             )
         if tensor.layout != torch.strided:
             raise RefusedError(f"{name}: data() has sparse tensors; make them dense by .to_dense()")

@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -125,9 +125,13 @@ class Judge:
         reference: Reference | None = None,
         recorder: Recorder | None = None,
         turn: AbstractContextManager[Any] = ALONE,
+        told: Callable[[int, int], object] = lambda run, runs: None,  # noqa: ARG005
     ) -> None:
-        """Without a `reference`, the judge makes it. It trains many steps only when it has its `turn`."""
-        self._opened, self._recorder, self._turn = opened, recorder, turn
+        """Without a `reference`, the judge makes it. It trains many steps only when it has its `turn`.
+
+        `told` gets the number of each training that makes the reference when it begins, and how many there are.
+        """
+        self._opened, self._recorder, self._turn, self._told = opened, recorder, turn, told
         count = sum(parameter.numel() for parameter in opened.initial.parameters())
         self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
         self.reference = reference or self._make_reference()
@@ -232,7 +236,8 @@ class Judge:
     def _make_reference(self) -> Reference:
         resident = self._eager(ARITHMETICS["float32"])
         runs, late = [], None
-        for nudge in NUDGES:
+        for run, nudge in enumerate(NUDGES, 1):
+            self._told(run, len(NUDGES) + 1)
             trainer = self.trainer(resident)
             trainer.nudge(nudge)
             phases = {"first": self._phase(trainer, self._first)}
@@ -242,6 +247,7 @@ class Judge:
             phases["late"] = self._phase(trainer, LATE)
             runs.append(phases)
         assert late is not None
+        self._told(len(NUDGES) + 1, len(NUDGES) + 1)
         truth, kind = self._truth(late, runs[0])
         compared = runs if kind == "float64" else runs[1:]
         last = self._first[-1]

@@ -23,7 +23,6 @@ class TorchJob(msgspec.Struct, frozen=True):
     makes_reference: bool = False  # else it waits for the file
     is_judged: bool = True
     times_at_once: bool = False  # waits for an order after each rung, which may be to time it
-    timeout_s: float = 300.0
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -41,6 +40,13 @@ class Refused(Message, frozen=True):
     """The user's file does not fit; the line says why."""
 
     line: str
+
+
+class Judging(Message, frozen=True):
+    """One of the trainings begins that make the reference."""
+
+    run: int  # from 1 on
+    runs: int
 
 
 class Referenced(Message, frozen=True):
@@ -94,7 +100,7 @@ class Time(msgspec.Struct, frozen=True, tag=True):
     waiting: int = 0  # other processes of the session on the GPU
 
 
-ANY = Described | Refused | Referenced | Judged | Timed | Failed | Ready
+ANY = Described | Refused | Judging | Referenced | Judged | Timed | Failed | Ready
 
 
 def encoded(message: Any) -> bytes:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -42,33 +41,34 @@ from ladder.records.torch_run import (
     load,
     save,
 )
-from ladder.run.folders import alone_in, make_folder
+from ladder.run.folders import alone_in, forget, make_folder
 from ladder.run.scratch import scratch_folder
 from ladder.torch_model import messages
-from ladder.torch_model.messages import Described, Failed, Judged, Message, Ready, Referenced, Refused, Timed, TorchJob
+from ladder.torch_model.contract import RefusedError
+from ladder.torch_model.messages import (
+    Described,
+    Failed,
+    Judged,
+    Judging,
+    Message,
+    Ready,
+    Referenced,
+    Refused,
+    Timed,
+    TorchJob,
+)
+from ladder.torch_model.progress import Progress, TorchObserver, is_calm
 from ladder.torch_model.worker import REFERENCE, digest, leave_job
 from stages.engine.stage import Doc
-from stages.torch.registry import DOCS, RUNGS, chosen, left_outs, rung_named
+from stages.torch.registry import DOCS, RUNGS, chosen, left_outs, rung_named, with_base
 from stages.torch.training_step import Rung
 
 EAGER = "eager"
+LOGS = "logs"  # in the run's folder
 ENERGY_S = 5.0  # of training, for which NVML's counter is good to one or two per cent
 COMPILE_THREADS = 4
 SCRATCH_BYTES = 64 << 20
 SOCKET_NAME = "ladder"
-
-
-class TorchObserver(Protocol):
-    """Whoever shows a run as it goes on."""
-
-    def note(self, text: str) -> None:
-        """Something that the user should know."""
-
-    def doing(self, text: str) -> None:
-        """What is going on now."""
-
-    def row(self, rung: TorchRung, eager: TorchRung | None) -> None:
-        """A rung is timed, or has got its verdict without a time."""
 
 
 @dataclass
@@ -94,13 +94,13 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
     if asked.resume is not None:
         earlier = load(asked.resume)
         _check_resumable(asked, earlier)
+        asked = _as_it_began(asked, earlier.settings)
     if asked.model is None:
         raise UsageError(
             f"--resume {asked.resume}: name the model's file, too: torch my_model.py --resume {asked.resume}"
         )
-    if not asked.model.is_file():
-        raise UsageError(f"{asked.model}: {'not a file' if asked.model.exists() else 'no such file'}; name a .py file")
-    rungs = chosen(earlier.settings.stages if earlier else asked.stages, on_gpu=on_gpu)
+    check_file(asked.model)
+    rungs = chosen(asked.stages, on_gpu=on_gpu)
     if asked.write is not None and all(rung.group == "instead" for rung in rungs):
         names = ", ".join(rung.name for rung in rungs)
         raise UsageError(f"--write {asked.write}: {names} has no script; add a rung of ours, such as --stages resident")
@@ -108,12 +108,35 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
         raise UsageError(
             f"{asked.out}: holds a torch.json; continue it with --resume {asked.out}, or name another --out"
         )
+    if not asked.check and rungs != (based := with_base(rungs)):
+        view.note(f"{EAGER} is timed, too: speedups are over it")
+        rungs = based
+    was_there = asked.resume is not None or (asked.out is not None and asked.out.exists())
     folder = asked.resume if asked.resume is not None else make_folder(asked.out)
     folder = folder if folder.is_dir() else folder.parent
     with ExitStack() as within:
         within.enter_context(alone_in(folder))
         scratch = within.enter_context(scratch_folder(folder, SCRATCH_BYTES))
-        yield Session(asked, rungs, folder, scratch, view, command, earlier)
+        session = Session(asked, rungs, folder, scratch, view, command, earlier)
+        try:
+            yield session
+        finally:
+            if not (session.names_a_log or has_record(folder)):
+                forget(folder, folder / LOGS, was_there=was_there)
+
+
+def _as_it_began(asked: Torch, before: TorchSettings) -> Torch:
+    """A resumed run with the settings of its beginning; other epochs are for the recipe."""
+    return msgspec.structs.replace(
+        asked, stages=tuple(before.stages), rounds=before.rounds, repeats=before.repeats, energy=before.energy,
+        check=before.is_check, epochs=asked.epochs or (None if before.is_check else before.epochs),
+    )  # fmt: skip
+
+
+def check_file(model: Path | None) -> None:
+    """Raise UsageError unless this is a file, if one is named."""
+    if model is not None and not model.is_file():
+        raise UsageError(f"{model}: {'not a file' if model.exists() else 'no such file'}; name a .py file")
 
 
 def has_gpu() -> bool:
@@ -157,14 +180,13 @@ class Session:
         self._before_s = earlier.seconds if earlier else 0.0
         self._rows: dict[str, TorchRung] = {rung.name: rung for rung in earlier.rungs} if earlier else {}
         self._model: ModelRecord | None = earlier.model if earlier else None
-        self._settings = earlier.settings if earlier else None
-        self._rounds, self._repeats = asked.rounds, asked.repeats
-        if self._settings is not None:  # a run goes on as it began
-            self._rounds, self._repeats = self._settings.rounds, self._settings.repeats
+        self.names_a_log = False  # to the user, who would want to read it
         self._environment = earlier.environment if earlier else environment.describe()
         self._created = earlier.created if earlier else datetime.now(UTC).isoformat(timespec="seconds")
         self._command = earlier.command if earlier else command
         self._judgements: dict[str, Judged] = {}
+        self._progress = Progress(view, asked.model.name, asked.rounds, times=not asked.check, has_row=bool(self._rows))
+        self._has_begun = False
         self._model_epochs = 1
 
     def run(self) -> TorchResults:
@@ -172,13 +194,14 @@ class Session:
         address = str(Path(tempfile.mkdtemp(prefix=SOCKET_NAME, dir=self._scratch)) / "s")
         with Listener(address, "AF_UNIX", backlog=64) as self._listener:
             families = self._families(self._rungs)
-            if self._asked.check:
-                self._round(families, 1, times=False)
-                return self.results
-            for number in range(1, self._rounds + 1):
-                self._round(families, number, times=True)
+            for number in range(1, (1 if self._asked.check else self._asked.rounds) + 1):
+                self._round(families, number, times=not self._asked.check)
                 if number == 1:
                     families = self._families([*self._rungs, *self._left_out()])
+        if not self._has_begun:
+            self._view.note("nothing is left to measure")
+        self._progress.writing()
+        self._save()
         return self.results
 
     @property
@@ -186,13 +209,14 @@ class Session:
         """What is known by now."""
         assert self._model is not None
         order = [*RUNGS, *(name for name in self._rows if name not in RUNGS)]
-        settings = self._settings or TorchSettings(
-            epochs=self._asked.epochs or self._model_epochs,
-            rounds=self._rounds,
-            repeats=self._repeats,
-            stages=list(self._asked.stages),
-            energy=self._asked.energy,
-            is_check=self._asked.check,
+        asked = self._asked
+        settings = TorchSettings(
+            epochs=asked.epochs or self._model_epochs,
+            rounds=asked.rounds,
+            repeats=asked.repeats,
+            stages=list(asked.stages),
+            energy=asked.energy,
+            is_check=asked.check,
         )
         return TorchResults(
             created=self._created,
@@ -233,14 +257,15 @@ class Session:
         ]
         if not any(family.rungs for family in running):
             return
+        self._has_begun = True
         first, others = running[0], [family for family in running[1:] if family.rungs]
         first.is_timed_at_once = number == 1 and times  # so that rows come while the others prepare
         try:
-            self._view.doing(self._doing(running, number, times=times))
+            self._progress.round(number, todo, self._places(has_row=True))
             waiting, preparing = [first, *others], list[Family]()
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
-                room = self._places() - len(busy)
+                room = self._places(has_row=bool(self._rows)) - len(busy)
                 starting, waiting = waiting[:room], waiting[room:]
                 for family in starting:
                     self._start(family, number, makes_reference=number == 1 and family is first)
@@ -255,14 +280,9 @@ class Session:
                 self._end(family)
         self._since("timing" if times else "")
 
-    def _places(self) -> int:
+    def _places(self, *, has_row: bool) -> int:
         """How many processes may prepare at once: one until there is a row, for which the user waits."""
-        return max(1, usable_cores() * 3 // 4) if self._rows else 1
-
-    def _doing(self, families: Sequence[Family], number: int, *, times: bool) -> str:
-        count = sum(len(family.rungs) for family in families)
-        verb = "compares" if not times else f"prepares round {number} of {self._rounds}:"
-        return f"{verb} {count} {'rung' if count == 1 else 'rungs'}"
+        return max(1, usable_cores() * 3 // 4) if has_row else 1
 
     def _has_to_run(self, rung: Rung, number: int) -> bool:
         row = self._rows.get(rung.name)
@@ -278,13 +298,12 @@ class Session:
             epochs=self._asked.epochs,
             rungs=[rung.name for rung in family.rungs],
             round=number,
-            repeats=self._repeats,
+            repeats=self._asked.repeats,
             address=address,
             reference=str(self._scratch / REFERENCE),
             makes_reference=makes_reference,
             is_judged=number == 1 or not all(is_calm(rung) for rung in family.rungs),
             times_at_once=family.is_timed_at_once,
-            timeout_s=self._asked.timeout,
         )
         leave_job(job, family.folder)
         family.waiting = list(job.rungs)
@@ -346,12 +365,15 @@ class Session:
 
     def _take(self, family: Family, message: Message) -> None:
         if isinstance(message, Refused):
-            raise UsageError(message.line)
+            raise RefusedError(message.line)
         if isinstance(message, Described):
             self._model = self._model or message.model
             if (message.model.sha256, message.model.beside) != (self._model.sha256, self._model.beside):
                 raise UsageError(f"{self._model_file}: it or a module beside it changed during the run; start anew")
             self._model_epochs = message.epochs
+            self._progress.read()
+        elif isinstance(message, Judging):
+            self._progress.judging(message.run, message.runs)
         elif isinstance(message, Referenced):
             assert self._model is not None
             self._model = msgspec.structs.replace(
@@ -359,9 +381,11 @@ class Session:
             )
         elif isinstance(message, Judged):
             family.waiting.remove(message.rung)
+            self._progress.judged(message.rung)
             self._judge(message)
         elif isinstance(message, (Timed, Failed)):
             self._time_taken(message.rung, message)
+            self._progress.timed(message.rung)
             self._took.setdefault("the first row", time.monotonic() - self._began)
         elif isinstance(message, Ready):
             family.is_ready = True
@@ -380,7 +404,7 @@ class Session:
         self._rows[rung.name] = row
         self._save()
         if row.status not in RIGHT or self._asked.check:
-            self._view.row(row, self._rows.get(EAGER))
+            self._show(row)
 
     def _time_all(self, families: Sequence[Family], running: Sequence[Family]) -> None:
         """Time the rungs of these processes, one at a time, in the order of the ladder."""
@@ -390,7 +414,7 @@ class Session:
             row, family = self._rows.get(name), by_rung[name]
             if row is None or row.status not in RIGHT or family.has_ended or family.connection is None:
                 continue
-            self._view.doing(f"times {name}")
+            self._progress.timing(name)
             self._order(family, messages.Time(name, self._energy_s(name), waiting=alive - 1))
             self._timed(family, name)
 
@@ -423,7 +447,11 @@ class Session:
             row = msgspec.structs.replace(row, processes=self._with_disturbances([*row.processes, own]))
         self._rows[name] = row
         self._save()
-        self._view.row(row, self._rows.get(EAGER))
+        self._show(row)
+
+    def _show(self, row: TorchRung) -> None:
+        """Have the view show a row; what leaves one change out has no process of the first round."""
+        self._view.row(row, self._rows.get(EAGER), self._asked.rounds - (row.group == "left out"))
 
     def _with_disturbances(self, processes: Sequence[TorchProcess]) -> list[TorchProcess]:
         measured = [process.measured for process in processes]
@@ -436,18 +464,20 @@ class Session:
         said = first_printed(self._log(family))
         reason = f"{why}{f'; it printed: {said}' if said else ''}; see {self._log(family)}"
         if self._model is None:
+            self.names_a_log = True
             raise UsageError(f"{self._model_file.name}: cannot be climbed: {reason}")
         for name in family.waiting if rungs is None else rungs:
+            self._progress.judged(name)
             rung = rung_named(name)
             known = self._rows.get(name) or row_of(rung, Judged(name))
             self._rows[name] = msgspec.structs.replace(known, status="crashed", reason=reason)
-            self._view.row(self._rows[name], self._rows.get(EAGER))
+            self._show(self._rows[name])
         family.waiting = []
         self._save()
 
     def _log(self, family: Family) -> Path:
         """Where the output of a process goes."""
-        return self.folder / "logs" / f"{family.folder.name}-{family.rungs[0].name if family.rungs else EAGER}.log"
+        return self.folder / LOGS / f"{family.folder.name}-{family.rungs[0].name if family.rungs else EAGER}.log"
 
     def _order(self, family: Family, order: messages.Time) -> None:
         assert family.connection is not None
@@ -478,12 +508,6 @@ WAITING = "OMP_WAIT_POLICY"  # passive: where no step is timed, threads that wai
 MODULE = [sys.executable, "-m", "ladder.torch_model.worker"]
 POLL_S = 0.1
 SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")
-
-
-def is_calm(rung: Rung) -> bool:
-    """Whether a rung neither captures nor compiles, so that it can share a process."""
-    step = rung.step
-    return step.launch.steps == 0 and step.compiler.arguments is None and step.around is None and not step.threads
 
 
 def _place(name: str) -> int:

@@ -37,6 +37,7 @@ from ladder.torch_model.messages import (
     Described,
     Failed,
     Judged,
+    Judging,
     Ready,
     Referenced,
     Refused,
@@ -112,17 +113,14 @@ class Worker:
         file = Path(self._job.reference)
         if self._job.makes_reference:
             try:
-                judge = Judge(model, turn=self._turn)
+                judge = Judge(model, turn=self._turn, told=lambda run, runs: self._tell(Judging(run, runs)))
             except Exception as error:  # in eager float32, which every rung is compared with
                 traceback.print_exc()
                 raise RefusedError(their_error(error, model.user.path, "eager training")) from error
             self._leave_reference(judge)
             self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
             return judge
-        until = time.monotonic() + self._job.timeout_s
-        while not file.exists():
-            if time.monotonic() > until:
-                raise TimeoutError("the reference did not come")
+        while not file.exists():  # the session's patience is the limit
             time.sleep(POLL_S)
         with self._turn:  # when it comes, the reference has all that judging the first rungs added
             reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file

@@ -181,6 +181,13 @@ def duration(value: float | None) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def rough_duration(value: float) -> str:
+    """An estimated time, in tens of seconds or whole minutes: `10 s`, `50 s`, `3 min`, `1 h 10 min`."""
+    if value < 55:
+        return f"{max(10, round(value, -1)):.0f} s"
+    return f"{round(value / 60) or 1} min" if value < 3570 else duration(round(value / 600) * 600)
+
+
 def size(octets: float) -> str:
     """A number of bytes: `9.9 MB`, `40 B`."""
     if octets < 1e3:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -17,16 +20,43 @@ from reports.writers.console import STATUS_STYLE, is_live, say, standard
 NAME, TIME, SPEEDUP = 24, 9, 9  # columns of the terminal
 STYLES = {**STATUS_STYLE, "less exact": "yellow", "wrong": "bold red", "refused": "dim", "stopped": "yellow"}
 AS_EXACT = "as exact"
-ABOUT = "~"  # before a speedup within noise
+ABOUT = "~"  # before a speedup within noise, or of too few processes
+
+
+@dataclass
+class _Now:
+    """The line of what goes on, with how long the phase has taken and what is left, by the clock at each redraw."""
+
+    clock: Callable[[], float]
+    phase: str = ""
+    part: str = ""
+    began: float = 0.0
+    ends: float | None = None
+    until: str = ""
+
+    def __rich__(self) -> Text:
+        now = self.clock()
+        what = f"{self.phase}: {self.part}" if self.part else self.phase
+        left = _left(None if self.ends is None else self.ends - now, self.until)
+        return Text(f"{what} ({numbers.duration(round(now - self.began))}){left}", no_wrap=True, overflow="ellipsis")
+
+
+def _left(seconds: float | None, until: str) -> str:
+    """What is left, roughly: `, about 3 min left`; empty where it is not known, or is over."""
+    if seconds is None or seconds <= 0:
+        return ""
+    return f", about {numbers.rough_duration(seconds)} {f'until {until}' if until else 'left'}"
 
 
 class TorchView:
     """The view that the runner reports to; as a context manager it restores the terminal."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = standard(console)
+    def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console, self._clock = standard(console), clock
         self._status: Status | None = None
-        self._doing = ""
+        self._now = _Now(clock)
+        self._phases: set[str] = set()  # that a file has lines of
+        self._is_explained = False
         self._shown: set[tuple[str, str, bool]] = set()  # rungs with what was printed of them
 
     def __enter__(self) -> Self:
@@ -41,21 +71,26 @@ class TorchView:
         """Print what a reader should know in one line, so that a command in it can be copied."""
         self._console.print(Text(text), soft_wrap=True)
 
-    def doing(self, text: str) -> None:
-        """Show what goes on now: redrawn in place on a terminal, else a line each time that it changes."""
-        if text == self._doing:
-            return
-        self._doing = text
+    def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:
+        """Show what goes on now: redrawn in place on a terminal, else a line when a phase begins."""
         if not is_live(self._console):
-            say(self._console, text, "dim")
-        elif self._status is None:
-            self._status = self._console.status(Text(text, no_wrap=True, overflow="ellipsis"))
+            if phase not in self._phases:
+                say(self._console, f"{phase}{_left(left_s, until) if not until else ''}", "dim")
+            self._phases.add(phase)
+            return
+        if phase != self._now.phase:
+            self._now.began = self._clock()
+        self._now.phase, self._now.part, self._now.until = phase, part, until
+        self._now.ends = None if left_s is None else self._clock() + left_s
+        if self._status is None:
+            self._status = self._console.status(self._now)
             self._status.start()
-        else:
-            self._status.update(Text(text, no_wrap=True, overflow="ellipsis"))
 
-    def row(self, rung: TorchRung, eager: TorchRung | None) -> None:
-        """Print a rung's line: time, speedup over eager mode and check; its later processes print nothing."""
+    def row(self, rung: TorchRung, eager: TorchRung | None, processes: int) -> None:
+        """Print a rung's line: time, speedup over eager mode and check; its later processes print nothing.
+
+        The first `~` is explained below it: a speedup within noise, or of fewer than so many processes.
+        """
         line = rung.name, rung.status, rung.is_timed
         if line in self._shown:
             return
@@ -70,10 +105,15 @@ class TorchView:
         speedup = numbers.MISSING
         if eager is not None and eager.is_timed and rung.is_timed and eager.name != rung.name:
             gain = live_ratio(eager, rung)
-            speedup = f"{ABOUT if gain.is_noise else ''}{numbers.ratio(gain.times)}"
+            is_about = gain.is_noise or len(rung.processes) < processes
+            speedup = f"{ABOUT if is_about else ''}{numbers.ratio(gain.times)}"
         text = Text(f"{name}{numbers.microseconds(rung.step_us):>{TIME}}{speedup:>{SPEEDUP}}  ")
         checked = AS_EXACT if rung.status == "passed" else rung.status
         self._console.print(text.append(checked, STYLES[rung.status]), soft_wrap=True)
+        if speedup.startswith(ABOUT) and not self._is_explained:
+            self._is_explained = True
+            or_one = f", or of the first of {processes} processes" if processes > 1 else ""
+            say(self._console, f"{ABOUT} marks a speedup over eager within noise{or_one}.", "dim")
 
     def end(self) -> None:
         """Remove the line of what goes on."""

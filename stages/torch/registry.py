@@ -70,6 +70,12 @@ def chosen(names: Sequence[str], *, on_gpu: bool) -> list[Rung]:
     return here
 
 
+def with_base(rungs: Sequence[Rung]) -> list[Rung]:
+    """These rungs and the first one of all ways, over which speedups are."""
+    base = r1_eager.RUNG
+    return [*rungs] if base in rungs else [base, *rungs]
+
+
 def rung_named(name: str) -> Rung:
     """The rung of this name, or a rung with a change left out, as `left_out` names it."""
     if name in RUNGS:

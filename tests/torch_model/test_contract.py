@@ -173,7 +173,8 @@ def model():
     "no epochs": ({"extra": "EPOCHS = -1\n"}, "EPOCHS", "-1", "a whole number"),
     "no function": ({"extra": "metrics = 3\n"}, "metrics", "int", "write it as a function"),
     "an end": (
-        {"extra": "import sys\nsys.exit(3)\n"}, "import", "sys.exit (my_model.py:", 'below `if __name__ == "__main__":`',
+        {"extra": "import sys\nsys.exit(3)\n"}, "import", "sys.exit (my_model.py:",
+        'below `if __name__ == "__main__":`',
     ),
     "a missing module": ({"extra": "import no_such_module\n"}, "import", "no_such_module", "install it"),
 }  # fmt: skip

@@ -34,18 +34,20 @@ DIES = models.source(model=IN_BFLOAT16.format(act="import os; os.kill(os.getpid(
 
 
 class Watcher:
-    """Keeps the rows that a session shows."""
+    """Keeps the rows, notes and phases that a session shows."""
 
     def __init__(self) -> None:
         self.rows: list[TorchRung] = []
+        self.notes: list[str] = []
+        self.phases: list[str] = []
 
     def note(self, text: str) -> None:
-        """Nothing is shown."""
+        self.notes.append(text)
 
-    def doing(self, text: str) -> None:
-        """Nothing is shown."""
+    def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:
+        self.phases.append(f"{phase}: {part}" if part else phase)
 
-    def row(self, rung: TorchRung, eager: TorchRung | None) -> None:
+    def row(self, rung: TorchRung, eager: TorchRung | None, processes: int) -> None:
         self.rows.append(rung)
 
 
@@ -151,11 +153,83 @@ def test_an_interruption_before_the_first_row_offers_nothing_to_continue(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session.Session, "run", interrupted)
-    notes: list[str] = []
     view = Watcher()
-    monkeypatch.setattr(view, "note", notes.append)
     file = tmp_path / "my_model.py"
     file.write_text(models.source())
     ended = climb.climbed(Torch(model=file, out=tmp_path / "run"), view, "torch my_model.py", lambda *_: None)
     assert (ended.status, ended.results) == (130, None)
-    assert notes == ["interrupted before the first row, so there is nothing to continue; start anew"]
+    assert view.notes == ["interrupted before the first row, so there is nothing to continue; start anew"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_says_what_it_does_and_what_speedups_are_over(tmp_path: Path) -> None:
+    results, view = run(tmp_path, models.source(), ("resident",), rounds=2)
+    assert view.notes == ["eager is timed, too: speedups are over it"]
+    assert [rung.name for rung in results.rungs] == ["eager", "resident"]
+    assert results.settings.stages == ["resident"]
+    assert list(dict.fromkeys(view.phases)) == [
+        "reading my_model.py",
+        *(f"judging eager: run {run} of 8" for run in range(1, 9)),
+        "round 1 of 2: preparing 2 rungs: resident, 2 of 2",
+        "round 1 of 2: preparing 2 rungs",
+        "round 2 of 2: preparing 2 rungs: eager, 1 of 2",
+        "round 2 of 2: preparing 2 rungs: resident, 2 of 2",
+        "round 2 of 2: preparing 2 rungs",
+        "round 2 of 2: timing 2 rungs: eager, 1 of 2",
+        "round 2 of 2: timing 2 rungs: resident, 2 of 2",
+        "writing the report",
+    ]
+    _, view = run(tmp_path, models.source(), ("resident",), check=True, out=tmp_path / "checked")
+    assert view.notes == []
+    assert {rung.name for rung in view.rows} == {"resident"}
+    assert "judging 1 rung" in view.phases
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_refused_file_leaves_nothing_behind(tmp_path: Path, is_there: bool) -> None:
+    out, view = tmp_path / "run", Watcher()
+    if is_there:
+        out.mkdir()
+        (out / "notes.txt").write_text("mine")
+    file = tmp_path / "my_model.py"
+    file.write_text(models.source(data=""))
+    asked = Torch(model=file, stages=CALM, out=out)
+    with pytest.raises(UsageError, match="lacks data"), session.opened(asked, view, "torch my_model.py") as opened:
+        opened.run()
+    assert (view.phases, view.rows) == (["reading my_model.py"], [])
+    assert [path.name for path in out.iterdir()] == ["notes.txt"] if is_there else not out.exists()
+
+
+def test_a_file_that_ends_its_process_leaves_the_log_that_the_refusal_names(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"its process ended; it printed: bye; see .*/run/logs/1-0-eager\.log"):
+        run(tmp_path, models.source("import os\nprint('bye', flush=True)\nos._exit(0)"))
+    assert (tmp_path / "run" / "logs" / "1-0-eager.log").read_text() == "bye\n"
+
+
+def test_a_finished_run_that_is_resumed_shows_all_again_as_it_began(tmp_path: Path) -> None:
+    def climb_it(**options: Any) -> tuple[climb.Climbed, Watcher, list[TorchResults]]:
+        view, rendered = Watcher(), list[TorchResults]()
+        asked = Torch(model=file, **options)
+        return climb.climbed(asked, view, "torch", lambda results, _: rendered.append(results)), view, rendered
+
+    file = tmp_path / "my_model.py"
+    file.write_text(models.source())
+    first, _, _ = climb_it(stages=("eager",), rounds=2, repeats=1, epochs=7, out=tmp_path / "run")
+    again, view, rendered = climb_it(resume=tmp_path / "run")
+    assert view.notes == ["nothing is left to measure"]
+    assert view.rows == []
+    assert first.results is not None
+    assert again.results is not None
+    assert (again.status, again.results.rungs, again.results.settings) == (
+        0, first.results.rungs, first.results.settings,
+    )  # fmt: skip
+    assert rendered == [again.results]
+    longer, _, _ = climb_it(resume=tmp_path / "run", epochs=900)
+    assert longer.results is not None
+    assert longer.results.settings.epochs == torch_run.load(tmp_path / "run").settings.epochs == 900
+
+    climb_it(stages=("no-item",), check=True, out=tmp_path / "checked")
+    checked, view, _ = climb_it(resume=tmp_path / "checked")
+    assert checked.results is not None
+    assert checked.results.settings.is_check
+    assert not any(rung.processes for rung in checked.results.rungs)

@@ -14,10 +14,10 @@ def whole(console: Console) -> None:
     with TorchView(console) as view:
         view.note("A note.")
         for rung in RUN.rungs:
-            view.doing(f"timing {rung.name}")
-            view.doing(f"timing {rung.name}")
-            view.row(rung, RUN.rung("eager"))
-            view.row(rung, RUN.rung("eager"))
+            view.doing("timing rungs", rung.name, 130.0)
+            view.doing("timing rungs", rung.name, 120.0)
+            view.row(rung, RUN.rung("eager"), 2)
+            view.row(rung, RUN.rung("eager"), 2)
 
 
 def lines(text: str, name: str) -> list[str]:
@@ -31,7 +31,8 @@ def test_a_rung_has_one_line_with_its_time_and_speedup() -> None:
     assert lines(text, "no-item")[0].split()[2] == "~1.01x"
     assert lines(text, "eager")[0].split()[2] == "-"
     assert all(len(lines(text, rung.name)) == 1 for rung in RUN.rungs if rung.group != "left out")
-    assert text.splitlines().count("timing step-graph") == 1
+    assert text.splitlines().count("timing rungs, about 2 min left") == 1
+    assert "timing rungs:" not in text
 
 
 def test_a_rung_without_a_time_shows_its_reason() -> None:
@@ -45,7 +46,7 @@ def test_a_rung_that_is_judged_alone_shows_its_check_and_no_time() -> None:
     def shows(console: Console) -> None:
         view = TorchView(console)
         for rung in (judged, judged, timed, timed, replace(timed, status="crashed", reason="it ended")):
-            view.row(rung, None)
+            view.row(rung, None, 2)
 
     first, second, third = lines(screen(shows, 80), "eager")
     assert first.split() == ["eager", "-", "-", "as", "exact"]
@@ -57,6 +58,39 @@ def test_a_terminal_redraws_what_goes_on_and_removes_it() -> None:
     text = screen(whole, 80, terminal=True)
     assert "\x1b[?25l" in text
     assert text.endswith("\x1b[2K")
+
+
+def test_a_terminal_shows_a_phase_with_its_time_and_what_is_left() -> None:
+    clock = iter([100.0, 100.0, *[130.0] * 3, *[141.0] * 50])
+
+    def shows(console: Console) -> None:
+        view = TorchView(console, lambda: next(clock))
+        view.doing("judging eager", "run 3 of 8", 60.0, "the first row")
+        view._now.began = 100.0
+        console.print(view._now)
+        view.end()
+
+    text = screen(shows, 100, terminal=True)
+    assert "judging eager: run 3 of 8 (" in text
+    assert "until the first row" in text
+
+
+def test_a_speedup_of_too_few_processes_is_marked_and_the_mark_explained_once() -> None:
+    eager, twice = a_rung("eager", None, 2600.0), a_rung("step-graph", "eager", 200.0)
+    once = replace(twice, name="resident", processes=twice.processes[:1])
+    other = replace(once, name="workers")
+
+    def shows(console: Console, processes: int) -> None:
+        view = TorchView(console)
+        for rung in (eager, once, other, twice):
+            view.row(rung, eager, processes)
+
+    text = screen(lambda console: shows(console, 2), 80)
+    marks = {name: lines(text, name)[0].split()[2] for name in ("resident", "workers", "step-graph")}
+    assert marks == {"resident": "~13.1x", "workers": "~13.1x", "step-graph": "13.0x"}
+    mark = "~ marks a speedup over eager within noise, or of the first of 2 processes."
+    assert text.splitlines().count(mark) == 1
+    assert "~" not in screen(lambda console: shows(console, 1), 80)
 
 
 def test_a_note_is_one_line_so_that_its_command_can_be_copied() -> None:

@@ -24,7 +24,7 @@ from typing import Any
 
 from common.errors import MisfitError
 from ladder.records.torch_run import TorchCheck
-from ladder.torch_model.contract import Opened
+from ladder.torch_model.contract import Opened, RefusedError
 from stages.torch import r3_resident, r3_workers
 from stages.torch.registry import RUNGS
 from stages.torch.trainer import SEED, Checkpoint, Nudge, Recorder, Trainer, first_line
@@ -248,6 +248,7 @@ class Judge:
             runs.append(phases)
         assert late is not None
         self._told(len(NUDGES) + 1, len(NUDGES) + 1)
+        self._check_finite(runs[0])
         truth, kind = self._truth(late, runs[0])
         compared = runs if kind == "float64" else runs[1:]
         last = self._first[-1]
@@ -263,6 +264,15 @@ class Judge:
         far = [_whole(run["first"][last], truth["first"][last], self._start("first")) for run in compared]
         reference.typical = max(statistics.median(far), ROUNDING * 1e-3)
         return reference
+
+    def _check_finite(self, run: Phases) -> None:
+        """Raise RefusedError for a training that ends in numbers that are none: nothing could be compared with it."""
+        for phase, snapshots in run.items():
+            for steps, snapshot in snapshots.items():
+                if not all(math.isfinite(total) for series in snapshot.sums.values() for _, total in series):
+                    when = f"{steps} steps{' late in training' * (phase == 'late')}"
+                    name = self._opened.user.path.name
+                    raise RefusedError(f"{name}: the loss is not finite within {when}; check learning rate and inputs")
 
     def _truth(self, late: Checkpoint, eager: Phases) -> tuple[Phases, str]:
         """The float64 training, or an eager one where an operation has no float64 or draws other numbers in it."""

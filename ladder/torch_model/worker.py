@@ -114,6 +114,8 @@ class Worker:
         if self._job.makes_reference:
             try:
                 judge = Judge(model, turn=self._turn, told=lambda run, runs: self._tell(Judging(run, runs)))
+            except RefusedError:
+                raise
             except Exception as error:  # in eager float32, which every rung is compared with
                 traceback.print_exc()
                 raise RefusedError(their_error(error, model.user.path, "eager training")) from error

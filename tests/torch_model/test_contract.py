@@ -194,6 +194,17 @@ def test_a_file_that_does_not_fit_is_refused_in_one_line(name: str, tmp_path: Pa
     assert way_out in after
 
 
+def test_a_training_that_leaves_the_numbers_is_refused(tmp_path: Path) -> None:
+    diverges = {
+        "loss": returns("loss", "output, target", "F.mse_loss(output, output.detach() * 0 - 1)"),
+        "optimizer": returns("optimizer", "params", "torch.optim.SGD(params, lr=1e4)"),
+        "model": returns("model", "", "nn.Linear(6, 3)"),
+    }
+    opened = models.opened_text(tmp_path, models.source(**diverges))
+    with pytest.raises(RefusedError, match=r"^my_model\.py: the loss is not finite within \d+ steps; check learning"):
+        Judge(opened)
+
+
 def test_the_file_that_the_refused_ones_change_is_accepted(tmp_path: Path) -> None:
     assert models.opened_text(tmp_path, models.source()).optimizer == "AdamW"
     assert models.opened_text(tmp_path, models.source(data=dataset())).data_words.startswith("Rows, read once")

@@ -52,7 +52,7 @@ def climbed(asked: Torch, view: TorchObserver, command: str, render: Callable[[T
                 view.note("interrupted before the first row, so there is nothing to continue; start anew")
                 return Climbed(INTERRUPTED, session.folder, None, "")
             return Climbed(interrupted(asked, session.folder, view.note), session.folder, None, "")
-        written = export.write(asked, results, session.folder)
+        written = export.write(asked, results, session.folder, session.facts)
         render(results, session.folder)
     status = int(any(rung.status in FAILED for rung in results.rungs))
     return Climbed(status, session.folder, results, export.told(written) if asked.write else "")

@@ -50,12 +50,18 @@ class Opened:
     data: Data
     schedule: Schedule
     optimizer: str
+    is_dataset: bool  # else tensors
     data_words: str
     not_resident: str  # why its data cannot lie on the device; empty if it can
     has_dropout: bool
     is_random: bool  # a step draws numbers, for dropout, in augment or elsewhere
     has_convolution: bool
     notes: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> Any:
+        """What the user's file has become."""
+        return sys.modules[f"{MODULE}{self.user.path.stem}"]
 
 
 def opened(path: Path, epochs: int | None, device: Any) -> Opened:
@@ -98,7 +104,8 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
         )
     uses = dropout.SWITCH.used
     return Opened(
-        user, initial, data, schedule, optimizer, words, not_resident, uses, uses or draws,
+        user, initial, data, schedule, optimizer, not isinstance(given, (tuple, list)), words, not_resident, uses,
+        uses or draws,
         any(isinstance(module, torch.nn.modules.conv._ConvNd) for module in initial.modules()),
         notes=(*_mistyped(user), *_notes(user, schedule, steps)),
     )  # fmt: skip

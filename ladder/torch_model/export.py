@@ -145,9 +145,12 @@ def _options(step: TrainingStep, *, is_captured: bool, moves_beta: bool) -> tupl
     return told, why
 
 
-def write(command: Torch, results: TorchResults, folder: Path) -> Written | None:
+def write(
+    command: Torch, results: TorchResults, folder: Path, found: Mapping[str, Any] | None = None
+) -> Written | None:
     """Write both scripts into a run's folder, and the recipe's to the command's `write`; None without a recipe.
 
+    `found` are the facts of `ladder.torch_model.facts`, where a process of the run has found them out.
     Raises UsageError where a recipe is asked for and there is none, or the file is not ours to replace.
     """
     check_target(command.write)
@@ -159,6 +162,7 @@ def write(command: Torch, results: TorchResults, folder: Path) -> Written | None
     model_file = command.model or Path(results.model.file)
     facts = facts_of(
         model_file,
+        found,
         on_gpu=_on_gpu(results),
         moving=frozenset(results.model.moving),
         has_dropout=results.model.has_dropout,
@@ -194,9 +198,19 @@ def told(written: Written | None) -> str:
 
 
 def facts_of(
-    model_file: Path, *, on_gpu: bool, moving: frozenset[str] = frozenset(), has_dropout: bool = True
-) -> ModelFacts:
-    """What a user's file is like, found out in a process of its own; raises UsageError if it cannot be loaded."""
+    model_file: Path, found: Mapping[str, Any] | None = None, *, on_gpu: bool, moving: frozenset[str] = frozenset(),
+    has_dropout: bool = True,
+) -> ModelFacts:  # fmt: skip
+    """What a user's file is like, `found` out already, or else in a process of its own.
+
+    Raises UsageError if the file cannot be loaded.
+    """
+    known = {**(found or _found_by_process(model_file))}
+    known["defined"] = frozenset(known["defined"])
+    return ModelFacts(on_gpu=on_gpu, moving=moving, has_dropout=has_dropout, **known)
+
+
+def _found_by_process(model_file: Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "ladder.torch_model.facts", str(model_file.resolve())],
         cwd=Path(__file__).parents[2], capture_output=True, text=True,
@@ -204,9 +218,8 @@ def facts_of(
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
         raise UsageError(f"{model_file}: cannot be loaded ({last}); mend it")
-    found = json.loads(done.stdout.splitlines()[-1])
-    found["defined"] = frozenset(found["defined"])
-    return ModelFacts(on_gpu=on_gpu, moving=moving, has_dropout=has_dropout, **found)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def _on_gpu(results: TorchResults) -> bool:

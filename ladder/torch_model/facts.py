@@ -1,4 +1,4 @@
-"""Prints what a user's file is like, as JSON, for the exporter: `python -m ladder.torch_model.facts my_model.py`."""
+"""What a user's file is like, for the exporter; `python -m ladder.torch_model.facts my_model.py` prints it as JSON."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 LOOKED_AT = 8  # rows, of which metrics are computed
 
 
-def facts(file: Path) -> dict[str, Any]:
-    """What the exporter has to know: parts of the contract, form of the data, options of the optimizer, metrics."""
+def facts(user: Any, data: Any, model: Any) -> dict[str, Any]:
+    """What the exporter has to know: parts of the contract, form of the data, options of the optimizer, metrics.
+
+    `user` is the file's module, and `data` and `model` are what its functions return.
+    """
     import torch
     from torch.utils._pytree import tree_map
     from torch.utils.data import default_collate
 
-    sys.path.insert(0, str(file.parent))
-    user = importlib.import_module(file.stem)
-    data, model = user.data(), user.model()
     is_dataset = not isinstance(data, tuple | list)
     first = data[0] if is_dataset else data
     metrics: dict[str, Any] = {}
@@ -43,6 +43,13 @@ def facts(file: Path) -> dict[str, Any]:
     }
 
 
+def facts_of_file(file: Path) -> dict[str, Any]:
+    """The same of a file that is not imported yet."""
+    sys.path.insert(0, str(file.parent))
+    user = importlib.import_module(file.stem)
+    return facts(user, user.data(), user.model())
+
+
 def _has_tuple(nest: Any) -> bool:
     if isinstance(nest, dict):
         return any(map(_has_tuple, nest.values()))
@@ -58,4 +65,4 @@ def _way_to_tensor(nest: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{json.dumps(facts(Path(sys.argv[1])))}\n")
+    sys.stdout.write(f"{json.dumps(facts_of_file(Path(sys.argv[1])))}\n")

@@ -34,6 +34,7 @@ class Described(Message, frozen=True):
 
     model: ModelRecord
     epochs: int
+    facts: dict[str, Any] = {}  # for the exporter; empty where they cannot be found out
 
 
 class Refused(Message, frozen=True):

@@ -13,11 +13,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -61,7 +63,7 @@ from ladder.torch_model.progress import Progress, TorchObserver, is_calm
 from ladder.torch_model.worker import REFERENCE, digest, leave_job
 from stages.engine.stage import Doc
 from stages.torch.registry import DOCS, RUNGS, chosen, left_outs, rung_named, with_base
-from stages.torch.training_step import Rung
+from stages.torch.training_step import WITHOUT, Rung
 
 EAGER = "eager"
 LOGS = "logs"  # in the run's folder
@@ -180,6 +182,7 @@ class Session:
         self._before_s = earlier.seconds if earlier else 0.0
         self._rows: dict[str, TorchRung] = {rung.name: rung for rung in earlier.rungs} if earlier else {}
         self._model: ModelRecord | None = earlier.model if earlier else None
+        self.facts: dict[str, Any] = {}  # of the user's file, for the exporter
         self.names_a_log = False  # to the user, who would want to read it
         self._environment = earlier.environment if earlier else environment.describe()
         self._created = earlier.created if earlier else datetime.now(UTC).isoformat(timespec="seconds")
@@ -261,11 +264,12 @@ class Session:
         first, others = running[0], [family for family in running[1:] if family.rungs]
         first.is_timed_at_once = number == 1 and times  # so that rows come while the others prepare
         try:
-            self._progress.round(number, todo, self._places(has_row=True))
+            self._progress.round(number, todo, places(has_row=True))
+            others.sort(key=lambda family: family.rungs[0].step.compiler.arguments is None)  # compiling takes longest
             waiting, preparing = [first, *others], list[Family]()
             while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
                 busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
-                room = self._places(has_row=bool(self._rows)) - len(busy)
+                room = places(has_row=bool(self._rows)) - len(busy)
                 starting, waiting = waiting[:room], waiting[room:]
                 for family in starting:
                     self._start(family, number, makes_reference=number == 1 and family is first)
@@ -276,13 +280,9 @@ class Session:
             if times:
                 self._time_all([family for family in running if not family.is_timed_at_once], running)
         finally:
-            for family in running:
-                self._end(family)
+            with ThreadPoolExecutor() as pool:  # each may take seconds to end what it has started
+                list(pool.map(self._end, running))
         self._since("timing" if times else "")
-
-    def _places(self, *, has_row: bool) -> int:
-        """How many processes may prepare at once: one until there is a row, for which the user waits."""
-        return max(1, usable_cores() * 3 // 4) if has_row else 1
 
     def _has_to_run(self, rung: Rung, number: int) -> bool:
         row = self._rows.get(rung.name)
@@ -308,7 +308,8 @@ class Session:
         leave_job(job, family.folder)
         family.waiting = list(job.rungs)
         command = [*MODULE, str(family.folder)]
-        variables = {"TORCHINDUCTOR_CACHE_DIR": str(self._scratch / "inductor"), "PYTHONUNBUFFERED": "1"}
+        cache = self._scratch / "inductor" / code_of(family.rungs)
+        variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
         variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
         if self._asked.check:
             variables[WAITING] = os.environ.get(WAITING, "PASSIVE")
@@ -370,7 +371,7 @@ class Session:
             self._model = self._model or message.model
             if (message.model.sha256, message.model.beside) != (self._model.sha256, self._model.beside):
                 raise UsageError(f"{self._model_file}: it or a module beside it changed during the run; start anew")
-            self._model_epochs = message.epochs
+            self._model_epochs, self.facts = message.epochs, message.facts or self.facts
             self._progress.read()
         elif isinstance(message, Judging):
             self._progress.judging(message.run, message.runs)
@@ -508,6 +509,23 @@ WAITING = "OMP_WAIT_POLICY"  # passive: where no step is timed, threads that wai
 MODULE = [sys.executable, "-m", "ladder.torch_model.worker"]
 POLL_S = 0.1
 SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")
+
+
+def places(*, has_row: bool) -> int:
+    """How many processes may prepare at once.
+
+    Until there is a row, for which the user waits, there are only as many as have a core for each of their threads.
+    """
+    cores = usable_cores()
+    return max(1, cores * 3 // 4 if has_row else cores // (1 + COMPILE_THREADS))
+
+
+def code_of(rungs: Sequence[Rung]) -> str:
+    """The folder of the code that these rungs compile: their own, so that a first step compiles all that it needs.
+
+    The best rung with a change left out finds that rung's.
+    """
+    return rungs[0].name.partition(WITHOUT)[0] if rungs else EAGER
 
 
 def _place(name: str) -> int:

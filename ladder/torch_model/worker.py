@@ -7,6 +7,7 @@ compile have processes of their own. Only here is the user's file imported.
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import os
 import sys
@@ -32,6 +33,7 @@ from ladder.processes.turn import Turn
 from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
+from ladder.torch_model.facts import facts
 from ladder.torch_model.judge import FIRST, Judge, Reference, needs_own_trainer, new_probe, new_trainer
 from ladder.torch_model.messages import (
     Described,
@@ -89,7 +91,7 @@ class Worker:
         try:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
-            self._tell(Described(described(model), model.user.epochs))
+            self._tell(Described(described(model), model.user.epochs, facts_of(model) if job.makes_reference else {}))
             with self._turn if job.makes_reference else contextlib.nullcontext():  # its rows come first
                 if job.makes_reference:
                     self._judge = self._made_judge(model)
@@ -300,8 +302,10 @@ def beside(file: Path) -> dict[str, str]:
     """The SHA-256 of each module in the folder of a user's file that is imported, by its path from there."""
     folder, found = file.resolve().parent, {}
     for name, module in sorted(sys.modules.items()):
-        path = Path(getattr(module, "__file__", None) or "/").resolve()
-        is_theirs = folder in path.parents and name.partition(".")[0] not in OURS and "site-packages" not in path.parts
+        if "site-packages" in (place := getattr(module, "__file__", None) or "/"):
+            continue  # of thousands, each would be looked up on the disk
+        path = Path(place).resolve()
+        is_theirs = folder in path.parents and name.partition(".")[0] not in OURS
         if is_theirs and path.suffix == ".py" and path != file.resolve():
             found[str(path.relative_to(folder))] = digest(path)
     return found
@@ -326,6 +330,17 @@ def described(model: Opened) -> ModelRecord:
         data=model.data_words,
         notes=[*([model.not_resident] if model.not_resident else []), *model.notes],
     )
+
+
+def facts_of(model: Opened) -> dict[str, Any]:
+    """What the exporter has to know of a model; empty where its metrics do not take a few rows."""
+    data = model.data
+    try:
+        given = data.dataset if model.is_dataset else (data.inputs, data.targets)
+        return facts(model.module, given, copy.deepcopy(model.initial))
+    except Exception:
+        traceback.print_exc()
+        return {}
 
 
 def waits_of(model: Opened, judge: Judge) -> list[str]:

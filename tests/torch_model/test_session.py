@@ -15,7 +15,8 @@ from common.errors import UsageError  # noqa: E402
 from ladder.options.commands import Torch  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
-from ladder.torch_model import climb, session  # noqa: E402
+from ladder.torch_model import climb, export, session  # noqa: E402
+from stages.torch.registry import RUNGS, left_out  # noqa: E402
 from tests.torch_model import models  # noqa: E402
 
 CALM = ("eager", "no-item", "resident")
@@ -137,6 +138,56 @@ def test_a_check_takes_no_times_and_outlives_a_process_that_is_killed(tmp_path: 
 def test_a_file_that_is_refused_ends_the_session(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"^my_model\.py: lacks data; "):
         run(tmp_path, models.source(data=""))
+
+
+DATASET = """
+class Rows(torch.utils.data.Dataset):
+    def __len__(self):
+        return 104
+
+    def __getitem__(self, row):
+        return {"x": torch.full((6,), float(row % 5))}, row % 3
+
+def data():
+    return Rows()
+"""
+OF_DICTS = """
+class Net(nn.Linear):
+    def forward(self, inputs):
+        return super().forward(inputs["x"])
+
+def model():
+    return Net(6, 3)
+
+def metrics(output, target):
+    return {"accuracy": (output.argmax(1) == target).float().mean()}
+"""
+
+
+@pytest.mark.parametrize("text", [models.source(), models.source(data=DATASET, model=OF_DICTS)])
+def test_the_first_process_finds_what_the_exporter_has_to_know(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "my_model.py"
+    file.write_text(text)
+    asked = Torch(model=file, stages=("eager",), check=True, out=tmp_path / "run")
+    with session.opened(asked, Watcher(), "torch my_model.py") as opened:
+        opened.run()
+        assert opened.facts
+        assert export.facts_of(file, opened.facts, on_gpu=False) == export.facts_of(file, on_gpu=False)
+
+
+@pytest.mark.parametrize(("cores", "before", "after"), [(2, 1, 1), (8, 1, 6), (16, 3, 12)])
+def test_few_processes_prepare_until_there_is_a_row(
+    monkeypatch: pytest.MonkeyPatch, cores: int, before: int, after: int
+) -> None:
+    monkeypatch.setattr(session, "usable_cores", lambda: cores)
+    assert (session.places(has_row=False), session.places(has_row=True)) == (before, after)
+
+
+def test_each_rung_compiles_all_code_of_its_own() -> None:
+    compiled = RUNGS["compiled-graph"]
+    folders = {session.code_of([rung]) for rung in RUNGS.values()}
+    assert len(folders) == len(RUNGS)
+    assert session.code_of([left_out(compiled, RUNGS["resident"])]) == session.code_of([compiled])
 
 
 def test_rungs_of_the_gpu_are_refused_without_one(tmp_path: Path) -> None:

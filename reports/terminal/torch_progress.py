@@ -56,7 +56,7 @@ class TorchView:
         self._status: Status | None = None
         self._now = _Now(clock)
         self._phases: set[str] = set()  # that a file has lines of
-        self._is_explained = False
+        self._is_explained, self._has_times = False, True
         self._shown: set[tuple[str, str, bool]] = set()  # rungs with what was printed of them
 
     def __enter__(self) -> Self:
@@ -95,7 +95,9 @@ class TorchView:
         if line in self._shown:
             return
         if not self._shown:
-            header = f"{'rung':<{NAME}}{'us/step':>{TIME}}{'speedup':>{SPEEDUP}}  check"
+            self._has_times = rung.is_timed or rung.status not in RIGHT  # else only a check is asked for
+            times = f"{'us/step':>{TIME}}{'speedup':>{SPEEDUP}}  " * self._has_times
+            header = f"{'rung':<{NAME}}{times}check"
             self._console.print(Text(header, "bold"), soft_wrap=True)
         self._shown.add(line)
         name = f"{label(rung):<{NAME}}"
@@ -107,7 +109,8 @@ class TorchView:
             gain = live_ratio(eager, rung)
             is_about = gain.is_noise or len(rung.processes) < processes
             speedup = f"{ABOUT if is_about else ''}{numbers.ratio(gain.times)}"
-        text = Text(f"{name}{numbers.microseconds(rung.step_us):>{TIME}}{speedup:>{SPEEDUP}}  ")
+        times = f"{numbers.microseconds(rung.step_us):>{TIME}}{speedup:>{SPEEDUP}}  " * self._has_times
+        text = Text(f"{name}{times}")
         checked = AS_EXACT if rung.status == "passed" else rung.status
         self._console.print(text.append(checked, STYLES[rung.status]), soft_wrap=True)
         if speedup.startswith(ABOUT) and not self._is_explained:

@@ -40,18 +40,32 @@ def test_a_rung_without_a_time_shows_its_reason() -> None:
     assert RUN.rungs[10].reason in line
 
 
-def test_a_rung_that_is_judged_alone_shows_its_check_and_no_time() -> None:
-    judged, timed = a_rung("eager", None, None), a_rung("eager", None, 100.0)
+def test_a_check_has_no_columns_of_times() -> None:
+    judged = a_rung("eager", None, None)
 
     def shows(console: Console) -> None:
         view = TorchView(console)
-        for rung in (judged, judged, timed, timed, replace(timed, status="crashed", reason="it ended")):
+        for rung in (judged, judged, replace(judged, status="crashed", reason="it ended")):
             view.row(rung, None, 2)
 
-    first, second, third = lines(screen(shows, 80), "eager")
-    assert first.split() == ["eager", "-", "-", "as", "exact"]
-    assert second.split()[1] == "100"
-    assert "it ended" in third
+    text = screen(shows, 80)
+    assert text.splitlines()[0].split() == ["rung", "check"]
+    first, second = lines(text, "eager")
+    assert first.split() == ["eager", "as", "exact"]
+    assert "it ended" in second
+
+
+def test_a_rung_that_fails_once_it_is_timed_has_two_lines() -> None:
+    timed = a_rung("eager", None, 100.0)
+
+    def shows(console: Console) -> None:
+        view = TorchView(console)
+        for rung in (timed, timed, replace(timed, status="crashed", reason="it ended")):
+            view.row(rung, None, 2)
+
+    first, second = lines(screen(shows, 80), "eager")
+    assert first.split()[1] == "100"
+    assert "it ended" in second
 
 
 def test_a_terminal_redraws_what_goes_on_and_removes_it() -> None:

@@ -38,6 +38,7 @@ class Pace:
     start_s: float = 0.0  # from the start of a process until it has read the user's file
     judge_s: float = 0.0  # a training of eager's, by which a rung is judged
     time_s: float = 0.0  # a rung's timed runs
+    compiles: int = 1  # of a step, in the first round
 
     def round_s(self, families: Sequence[Sequence[Rung]], places: int, *, is_first: bool) -> float:
         """To prepare, judge and time these rungs, so many families side by side; the first round's have begun."""
@@ -51,7 +52,7 @@ class Pace:
     def _family_s(self, rungs: Sequence[Rung], *, is_first: bool) -> float:
         """To prepare and judge; calm ones of the first round are timed at once, and in others they are not judged."""
         compiled = sum(rung.step.compiler.arguments is not None for rung in rungs)
-        compiling = compiled * (COMPILING_S if is_first else CACHED_S)
+        compiling = compiled * (COMPILING_S * self.compiles if is_first else CACHED_S)
         if is_first or not all(map(is_calm, rungs)):
             compiling += len(rungs) * self.judge_s
         return self.start_s + compiling + len(rungs) * self.time_s * (is_first and all(map(is_calm, rungs)))
@@ -98,8 +99,9 @@ class Progress:
         else:
             self._view.doing(f"reading {self._file}")
 
-    def read(self) -> None:
-        """The first process has read the file."""
+    def read(self, compiles: int = 1) -> None:
+        """The first process has read the file, whose step is compiled so many times: without dropout once more."""
+        self._pace.compiles = compiles
         if not self._pace.start_s:
             self._pace.start_s, self._at = self._clock() - self._at, self._clock()
 

@@ -111,7 +111,8 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
             f"{asked.out}: holds a torch.json; continue it with --resume {asked.out}, or name another --out"
         )
     if not asked.check and rungs != (based := with_base(rungs)):
-        view.note(f"{EAGER} is timed, too: speedups are over it")
+        if earlier is None:
+            view.note(f"{EAGER} is timed, too: speedups are over it")
         rungs = based
     was_there = asked.resume is not None or (asked.out is not None and asked.out.exists())
     folder = asked.resume if asked.resume is not None else make_folder(asked.out)
@@ -372,7 +373,7 @@ class Session:
             if (message.model.sha256, message.model.beside) != (self._model.sha256, self._model.beside):
                 raise UsageError(f"{self._model_file}: it or a module beside it changed during the run; start anew")
             self._model_epochs, self.facts = message.epochs, message.facts or self.facts
-            self._progress.read()
+            self._progress.read(compiles=1 + message.model.has_dropout)
         elif isinstance(message, Judging):
             self._progress.judging(message.run, message.runs)
         elif isinstance(message, Referenced):

@@ -281,6 +281,7 @@ def test_a_finished_run_that_is_resumed_shows_all_again_as_it_began(tmp_path: Pa
 
     climb_it(stages=("no-item",), check=True, out=tmp_path / "checked")
     checked, view, _ = climb_it(resume=tmp_path / "checked")
+    assert view.notes == ["nothing is left to measure"]
     assert checked.results is not None
     assert checked.results.settings.is_check
     assert not any(rung.processes for rung in checked.results.rungs)

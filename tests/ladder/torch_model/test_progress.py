@@ -67,7 +67,11 @@ def test_the_estimate_is_of_what_the_first_process_has_shown() -> None:
 @pytest.mark.parametrize(("places", "seconds"), [(1, 4.0 + 2 * (13 + COMPILING_S)), (8, 13 + COMPILING_S)])
 def test_compilers_work_side_by_side_where_there_are_cores(places: int, seconds: float) -> None:
     pace = Pace(start_s=10.0, judge_s=3.0, time_s=1.0)
-    assert pace.round_s([CALM[:2], COMPILED, COMPILED], places, is_first=True) == seconds + 2
+    families = [CALM[:2], COMPILED, COMPILED]
+    assert pace.round_s(families, places, is_first=True) == seconds + 2
+    twice = Pace(start_s=10.0, judge_s=3.0, time_s=1.0, compiles=2)  # a step with dropout is also compiled without
+    more = twice.round_s(families, places, is_first=True) - pace.round_s(families, places, is_first=True)
+    assert more == COMPILING_S * (2 if places == 1 else 1)
 
 
 def test_a_check_has_no_rounds() -> None:

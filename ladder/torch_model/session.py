@@ -289,7 +289,11 @@ class Session:
         row = self._rows.get(rung.name)
         if row is None:
             return True
-        return row.status in RIGHT and sum(process.measured.round == number for process in row.processes) == 0
+        return (
+            not self._asked.check
+            and row.status in RIGHT
+            and sum(process.measured.round == number for process in row.processes) == 0
+        )
 
     def _start(self, family: Family, number: int, *, makes_reference: bool) -> None:
         address = self._listener.address

@@ -73,3 +73,12 @@ def test_counts_bandwidths_and_parts_of_a_whole() -> None:
         (20.0, 427.0, "20", "+20"), (math.nan, 17.4, "-", "-"),
     ):  # fmt: skip
         assert (numbers.aligned(value, beside), numbers.change(value, beside)) == (text, change)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.5, "10 s"), (26.0, "30 s"), (54.0, "50 s"), (56.0, "1 min"), (130.0, "2 min"), (3400.0, "57 min"),
+     (4100.0, "1 h 10 min")],
+)  # fmt: skip
+def test_an_estimate_of_a_time_is_rough(seconds: float, text: str) -> None:
+    assert numbers.rough_duration(seconds) == text

@@ -100,12 +100,12 @@ def prepare(
     """A runner of stages, each given as `module:attribute` or as its entry."""
     problem = problem or small_problem()
     dataset = small_dataset()
-    salt = settings.pop("salt", 0)
+    salt, environment = settings.pop("salt", 0), settings.pop("environment", {})
     wanted = {"rounds": 1, "repeats": 2, "warmups": 1, "budget_s": 30.0, "timeout_s": 60.0, **settings}
     results = known or Results(
         created="2026-01-01T00:00:00+00:00",
         command="test",
-        environment={},
+        environment=environment,  # type: ignore[arg-type]
         problem=describe_problem(problem, dataset),
         settings=Settings(**wanted),  # type: ignore[arg-type]
         stages=[],

@@ -17,21 +17,17 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import numpy as np
 
 from common.blas import limit_blas_threads, worthwhile_threads
 from common.cache import cache_folder
 from common.cost import parameters
-from common.cpu.cores import cores_allowed
 from common.data.dataset import Dataset
 from common.files import naming
 from common.problem import Problem
-from ladder.machine import cpu_limits
 from ladder.machine.clock_lock import locked_clocks
-from ladder.machine.cpu_limits import cpu_cheat_limit
 from ladder.machine.environment import cores_usable, missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.machine.limits import bounds_of, keep_limits
+from ladder.machine.limits import keep_limits
 from ladder.measure.protocol import TRACE, Job, JobResult
 from ladder.measure.timing import Plan
 from ladder.processes.fork_servers import ForkServer, ForkServers
@@ -49,12 +45,14 @@ from ladder.processes.worker_process import (
 from ladder.profile import nsys
 from ladder.profile.summary import with_bytes
 from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
-from ladder.records.run import Results, StageResult, save
+from ladder.records.run import Results
+from ladder.run.bounds import Bounds
 from ladder.run.check import FIRST_BATCHES, OVERWROTE, Checker, short_runs_job
 from ladder.run.code_watch import Disk
 from ladder.run.expected import expected_here
 from ladder.run.judge import drawn_salt
 from ladder.run.jury import Jury
+from ladder.run.ledger import Ledger
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import cannot_run, gpu_has_no_room, misfit, room_for_stages
 from ladder.run.scratch import scratch_folder
@@ -89,11 +87,6 @@ def _running(timer: threading.Timer) -> Iterator[None]:
         timer.cancel()
 
 
-def with_salt(results: Results, salt: int) -> Results:
-    """The results with this salt of the initial parameters."""
-    return msgspec.structs.replace(results, settings=msgspec.structs.replace(results.settings, salt=salt))
-
-
 def _names(jobs: Iterable[tuple[int, StageRun]]) -> list[str]:
     """The names of the stages with a job, each once."""
     return list(dict.fromkeys(stage_run.name for _, stage_run in jobs))
@@ -118,39 +111,38 @@ class Runner:
         """`checked_first` names stages that are measured only if a check without timed runs finds them right."""
         self._checked_first = checked_first
         self._salt = drawn_salt() if salt is None else salt
-        self._known_salt = results.settings.salt
-        self._results = with_salt(results, 0)
-        self._settings = results.settings
         self._dataset = dataset
         self._observer: RunObserver
         self._scratch: Path  # with the data set and what processes leave, while the run lasts
         self._problem = problem
-        self._folder = folder.resolve()  # absolute, since workers have another working folder
-        self._profile_folder = self._folder / PROFILES
-        self._gpu_memory_mib = (results.environment.get("gpu") or {}).get("memory_mib")
         self._gpu = GpuMonitor()
-        self._side_by_side = self._most_side_by_side()
         timed = results.settings.at_once == 1
         self._judge = Jury(problem, dataset, self._salt, results.settings.curve_steps, timed=timed)
         self._requested_plan = Plan(problem.epochs, results.settings.repeats, results.settings.warmups)
         self._steps = problem.steps(len(dataset.train.images))
-        self._density = float(np.mean(dataset.train.images > 0))
         known = {stage.name: stage for stage in results.stages}
         self._suspects: set[str] = set()  # jobs that ran while the shared data changed
-        self._began = time.monotonic() - results.seconds
-        self._took_s = dict(results.took_s)
         gpu = (results.environment.get("gpu") or {}).get("name")
         expected = expected_here(problem, self._steps, gpu) if problem.networks == 1 else {}
         disk = Disk()
-        self._stage_runs = [
+        stages = [
             StageRun(entry, self._steps, known.get(entry.stage.name), expected.get(entry.stage.name), disk)
             for entry in entries
         ]
+        self._ledger = Ledger(results, stages, folder)
+        self._settings = results.settings
+        self._bounds = Bounds(self._ledger, problem, dataset)
+        self._profile_folder = self._ledger.folder / PROFILES
+        self._side_by_side = self._most_side_by_side()
+
+    def record_compile_times(self, took_s: Mapping[str, float]) -> None:
+        """Record each stage's preparation time by name."""
+        self._ledger.keep_compile_times(took_s)
 
     @property
     def results(self) -> Results:
         """What is measured so far."""
-        return self._results
+        return self._ledger.results
 
     def run(self, observer: RunObserver) -> Results:
         """Measure all missing rounds, saving the results after every process.
@@ -167,9 +159,9 @@ class Runner:
         self._skip_unrunnable()
         self._check_first()
         todo = [(round_, stage) for round_ in rounds for stage in self._missing_in(round_)]
-        if before := sum(len(stage.processes) for stage in self._stage_runs):
+        if before := sum(len(stage.processes) for stage in self._ledger.stages):
             self._observer.note(f"continuing: {before} of {before + len(todo)} processes were measured before")
-        if skipped := {stage.name: stage.reason or "" for stage in self._stage_runs if stage.status == "skipped"}:
+        if skipped := {stage.name: stage.reason or "" for stage in self._ledger.stages if stage.status == "skipped"}:
             self._observer.skip(skipped)
         if self._settings.energy and self._gpu.energy_j() is None:
             self._observer.note(
@@ -180,8 +172,8 @@ class Runner:
                 self._observer.note(f"{stage.name}: {stage.expected.remark}")
         if todo or not before:
             self._observer.begin(len(todo), _names(todo))
-        self._save()
-        with scratch_folder(self._folder, self.scratch_bytes) as self._scratch:
+        self._ledger.save()
+        with scratch_folder(self._ledger.folder, self.scratch_bytes) as self._scratch:
             self._dataset.save(self._scratch / "dataset")
             began = time.monotonic()
             if todo:
@@ -190,22 +182,26 @@ class Runner:
             self._add_rounds(began)
             if "nsys" in self._settings.profile:
                 self._profile_all_with_nsys(tool)
-        self._results = with_salt(self._results, self._salt if self._judge.has_trained else self._known_salt)
-        self._save()
+        self._ledger.reveal(self._salt if self._judge.has_trained else None)
+        self._ledger.save()
         self._observer.end()
-        return self._results
+        return self._ledger.results
 
     def _measure_missing_cpu_limits(self, stage_runs: Sequence[StageRun]) -> None:
         """Measure the limits of the CPU that these stages are compared with, beside nothing else.
 
         In a process of its own; if it fails, the run only lacks floors.
         """
-        if self._settings.at_once == 1 and self._results.cpu_limits is None and any(o.is_on_cpu for o in stage_runs):
+        if (
+            self._settings.at_once == 1
+            and self._ledger.results.cpu_limits is None
+            and any(o.is_on_cpu for o in stage_runs)
+        ):
             self._observer.step("measuring the CPU's limits")
-            with self._timing_activity("measuring limits"):
-                log = self._folder / "logs" / "cpu-limits.log"
+            with self._ledger.timing("measuring limits"):
+                log = self._ledger.folder / "logs" / "cpu-limits.log"
                 limits = measure_cpu_limits(self._scratch / "cpu-limits.json", log, self._settings.timeout_s)
-            self._results = msgspec.structs.replace(self._results, cpu_limits=limits)
+            self._ledger.keep(cpu_limits=limits)
 
     def _measure_missing_gpu_limits(self, stage_runs: Sequence[StageRun]) -> None:
         """Measure the limits of the GPU that these stages are compared with; nothing else may use the GPU.
@@ -213,27 +209,27 @@ class Runner:
         They take longer than the first rows, and so come after them: a row that lies below them fails then. They are
         measured in a process of their own; if it fails, the run only lacks bounds.
         """
-        if self._settings.at_once > 1 or self._results.limits is not None or missing(("cuda",)) is not None:
+        if self._settings.at_once > 1 or self._ledger.results.limits is not None or missing(("cuda",)) is not None:
             return
         if any(stage.entry.stage.needs for stage in stage_runs):
             self._observer.step("measuring the GPU's limits")
-            with self._timing_activity("measuring limits"):
-                log = self._folder / "logs" / "limits.log"
+            with self._ledger.timing("measuring limits"):
+                log = self._ledger.folder / "logs" / "limits.log"
                 limits = measure_gpu_limits(self._scratch / "limits.json", log, self._settings.timeout_s)
             if limits is not None:
-                keep_limits(self._results.environment, limits)
-            self._results = msgspec.structs.replace(self._results, limits=limits)
-            for stage_run in self._stage_runs:
+                keep_limits(self._ledger.results.environment, limits)
+            self._ledger.keep(limits=limits)
+            for stage_run in self._ledger.stages:
                 passed = stage_run.status == "passed"
                 if stage_run.device == "gpu":
-                    self._check_speed(stage_run)
+                    self._bounds.check(stage_run)
                 if passed and stage_run.status != "passed":
                     self._observer.note(f"{stage_run.name}: {stage_run.reason}")
 
     def _measure_rounds(self, rounds: Sequence[int]) -> None:
         """Measure what is missing in these rounds. In the first one, stages that compile for long come last."""
         stage_runs = [
-            stage for stage in self._stage_runs if any(stage in self._missing_in(round_) for round_ in rounds)
+            stage for stage in self._ledger.stages if any(stage in self._missing_in(round_) for round_ in rounds)
         ]
         self._measure_missing_cpu_limits(stage_runs)
         beside: Compilers | None = None
@@ -249,18 +245,15 @@ class Runner:
                 if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
                     beside = begun.enter_context(self._compilers(importing[round_]))
             self._train_oracles(range(self._settings.rounds))
-            oracle = self._judge.record(self._settings.rounds - 1)
-            if (was := self._results.oracle) and was.curve:
-                oracle = msgspec.structs.replace(oracle, earlier_curves=[*was.earlier_curves, was.curve])
-            self._results = msgspec.structs.replace(self._results, oracle=oracle)
-            with self._timing_activity("importing libraries"):
+            self._ledger.keep_oracle(self._judge.record(self._settings.rounds - 1))
+            with self._ledger.timing("importing libraries"):
                 for fork_servers in importing.values():
                     fork_servers.wait()
             if beside is not None:
                 self._await_compiled(beside)
             for round_ in rounds:
                 with importing.get(round_) or self._fork_servers(round_, self._missing_in(round_)) as fork_servers:
-                    if behind := [stage.name for stage in self._stage_runs if self._is_left_out(stage, round_)]:
+                    if behind := [stage.name for stage in self._ledger.stages if self._is_left_out(stage, round_)]:
                         self._observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
                     quick = self._quick_in(round_)
                     self._run_round(round_, quick, fork_servers=fork_servers, held=held)
@@ -277,8 +270,8 @@ class Runner:
 
     def _compilers(self, fork_servers: ForkServers) -> Compilers:
         """What compiles the stages that take long, side by side."""
-        jobs, logs = self.compile_jobs(self._scratch / "dataset"), self._folder / "logs"
-        needs = {stage.name: stage.entry.stage.needs for stage in self._stage_runs}
+        jobs, logs = self.compile_jobs(self._scratch / "dataset"), self._ledger.folder / "logs"
+        needs = {stage.name: stage.entry.stage.needs for stage in self._ledger.stages}
 
         def fork_server_of(name: str) -> ForkServer | None:
             return fork_servers.for_needs(needs[name])
@@ -289,9 +282,9 @@ class Runner:
         """Wait for all compilers; nothing may be measured beside them."""
         if compilers.names:
             self._observer.step(f"compiling {len(compilers.names)} of the stages")
-            with self._timing_activity("compiling"):
+            with self._ledger.timing("compiling"):
                 compiled = compilers.wait()
-            self.record_compile_times(compiled)
+            self._ledger.keep_compile_times(compiled)
 
     @property
     def scratch_bytes(self) -> int:
@@ -311,22 +304,22 @@ class Runner:
         Without a GPU, none does: the CPU that they prepare on is what is measured.
         """
         used_mib = self._gpu.memory_used_mib()
-        if self._settings.at_once > 1 or self._gpu_memory_mib is None or used_mib is None:
+        if self._settings.at_once > 1 or self._ledger.gpu_memory_mib is None or used_mib is None:
             return 0
         if not self._gpu.takes_several_processes():
             return 0
         if self._settings.prepare_at_once is not None:
             return self._settings.prepare_at_once
-        return room_for_stages(self._problem, len(self._dataset.train.images), self._gpu_memory_mib - used_mib)
+        return room_for_stages(self._problem, len(self._dataset.train.images), self._ledger.gpu_memory_mib - used_mib)
 
     def _skip_unrunnable(self) -> None:
-        for stage_run in self._stage_runs:
+        for stage_run in self._ledger.stages:
             stage = stage_run.entry.stage
             reason = cannot_run(stage) or misfit(stage, self._problem, self._steps)
             if stage.needs and not reason:
                 validated = len(self._dataset.test.images) if self._problem.validate_every else 0
                 images = len(self._dataset.train.images) + validated
-                reason = gpu_has_no_room(self._problem, images, self._gpu_memory_mib) or ""
+                reason = gpu_has_no_room(self._problem, images, self._ledger.gpu_memory_mib) or ""
             if reason and not stage_run.processes:
                 stage_run.skip(reason)
 
@@ -334,15 +327,15 @@ class Runner:
         """Check stages that nothing is known of yet, and record those that are wrong: no round measures them."""
         fresh = [
             stage
-            for stage in self._stage_runs
+            for stage in self._ledger.stages
             if stage.name in self._checked_first and stage.status is None and not stage.processes
         ]
         if not fresh:
             return
-        logs, limit_s = self._folder / "logs", self._settings.timeout_s
+        logs, limit_s = self._ledger.folder / "logs", self._settings.timeout_s
         with (
-            self._timing_activity("checking stages of one's own"),
-            scratch_folder(self._folder, self.scratch_bytes) as scratch,
+            self._ledger.timing("checking stages of one's own"),
+            scratch_folder(self._ledger.folder, self.scratch_bytes) as scratch,
         ):
             precisions = {stage.entry.stage.precision for stage in fresh}
             checker = Checker(self._problem, self._dataset, scratch, logs, limit_s, self._observer.note, precisions)
@@ -352,7 +345,7 @@ class Runner:
                 if stage.status == "crashed":
                     stage.crash(f"{stage.reason}; see logs/{stage.name}.check.log")
                 if stage.status != "passed":
-                    self._stage_runs[self._stage_runs.index(stage_run)] = stage
+                    self._ledger.stages[self._ledger.stages.index(stage_run)] = stage
                 self._observer.note(f"{stage.name}, checked first: {stage.reason or 'right'}")
 
     def compile_jobs(self, folder: Path) -> dict[str, Job]:
@@ -360,7 +353,7 @@ class Runner:
         self._skip_unrunnable()
         jobs = {
             stage_run.name: msgspec.structs.replace(self._job(stage_run, 0, folder), profile=None, compiles=True)
-            for stage_run in self._stage_runs
+            for stage_run in self._ledger.stages
             if self._needs_compiling(stage_run)
         }
         if jobs and not folder.exists():
@@ -374,21 +367,14 @@ class Runner:
 
     def _mark(self, stage_run: StageRun) -> Path:
         """The file that says that a stage's compiled code is in the cache."""
-        described = [self._results.environment.get(part) for part in ("gpu", "libraries", "python")]
-        parts = [stage_run.code, described, self._results.problem, cache_folder("").as_posix()]
+        described = [self._ledger.results.environment.get(part) for part in ("gpu", "libraries", "python")]
+        parts = [stage_run.code, described, self._ledger.results.problem, cache_folder("").as_posix()]
         return cache_folder("compiled") / hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
-
-    def record_compile_times(self, took_s: Mapping[str, float]) -> None:
-        """Record each stage's preparation time by name; saved now, as the measured processes will not compile again."""
-        for stage_run in self._stage_runs:
-            if (took := took_s.get(stage_run.name)) is not None:
-                stage_run.compiled_s, stage_run.may_compile = max(took, stage_run.compiled_s or 0.0), False
-        self._save()  # without counting the time: compilers may have served other points of a study as well
 
     def _missing_in(self, round_: int) -> list[StageRun]:
         """The stages that this round still has to measure."""
         return [
-            stage for stage in self._stage_runs if stage.needs_round(round_) and not self._is_left_out(stage, round_)
+            stage for stage in self._ledger.stages if stage.needs_round(round_) and not self._is_left_out(stage, round_)
         ]
 
     def _quick_in(self, round_: int) -> list[StageRun]:
@@ -408,12 +394,12 @@ class Runner:
         is_ours = stage_run.entry.is_ours and stage_run.entry.stage.group == "reference"
         if self._settings.budget_total_s is None or not is_ours:
             return False
-        return stage_run.name in far_behind(stage.result() for stage in self._stage_runs)
+        return stage_run.name in far_behind(stage.result() for stage in self._ledger.stages)
 
     def _fork_servers(self, round_: int, stage_runs: Sequence[StageRun]) -> ForkServers:
         """The fork servers of a round for these stages; they start importing at once."""
         forked = stage_runs if self._settings.at_once == 1 else []
-        return ForkServers([stage.entry.stage.needs for stage in forked], self._folder / "logs", round_)
+        return ForkServers([stage.entry.stage.needs for stage in forked], self._ledger.folder / "logs", round_)
 
     def _held_workers(self) -> HeldWorkers:
         """The workers that prepare side by side; none yet."""
@@ -441,7 +427,7 @@ class Runner:
     def _places(self, stage_run: StageRun, round_: int) -> tuple[Path, Path]:
         """The folder and the log of a stage's worker in a round."""
         name = f"{stage_run.name}.{round_ + 1}"
-        return self._scratch / name, self._folder / "logs" / f"{name}.log"
+        return self._scratch / name, self._ledger.folder / "logs" / f"{name}.log"
 
     def _run_round(
         self,
@@ -466,7 +452,7 @@ class Runner:
                 if self._may_be_held(stage_run) and not len(held):
                     self._observer.step("preparing stages side by side")
                     self._prepare_next(held, stage_runs[index:], partial(self._held_worker, round_, fork_servers))
-                with self._timing_activity("preparing side by side"):
+                with self._ledger.timing("preparing side by side"):
                     worker = held.take(stage_run.name)
             if time.monotonic() < deadline:
                 self._run_process(stage_run, round_, fork_server, worker)
@@ -483,7 +469,7 @@ class Runner:
 
         BLAS gets a share of the cores in each process, and in this one, which checks their results in float64.
         """
-        at_once, logs = self._settings.at_once, self._folder / "logs"
+        at_once, logs = self._settings.at_once, self._ledger.folder / "logs"
         share = max(1, cores_usable() // at_once)
         named = {f"{stage.name}.{round_ + 1}": stage for stage in stage_runs}
         jobs = {
@@ -499,7 +485,7 @@ class Runner:
             jobs_done = iter(workers)
             for unfinished in range(len(jobs), 0, -1):
                 self._observer.start(f"{min(unfinished, at_once)} side by side", round_ + 1, self._settings.rounds)
-                with self._timing_activity(IN_PROCESSES):
+                with self._ledger.timing(IN_PROCESSES):
                     finished = next(jobs_done)
                 attempt = servers[finished.name].attempt
                 self._record(named[finished.name], jobs[finished.name], finished, attempt)
@@ -508,9 +494,9 @@ class Runner:
         """Train the oracle for these rounds, unless it has been."""
         if untrained := self._judge.untrained(rounds):
             self._observer.step("training in float64, to check against")
-            precisions = {stage.entry.stage.precision for stage in self._stage_runs if stage.status != "skipped"}
-            job = next((self._job(stage, 0) for stage in self._stage_runs if stage.needs_round(0)), None)
-            with self._timing_activity("training the oracle"):
+            precisions = {stage.entry.stage.precision for stage in self._ledger.stages if stage.status != "skipped"}
+            job = next((self._job(stage, 0) for stage in self._ledger.stages if stage.needs_round(0)), None)
+            with self._ledger.timing("training the oracle"):
                 self._judge.train(untrained, self._scratch, precisions, job)
 
     def _repeat_disturbed(self, deadline: float = math.inf) -> None:
@@ -520,14 +506,14 @@ class Runner:
         at most half as long as the stages have taken. Where every process was disturbed, it would help none.
         """
         limit = self._settings.remeasure if self._settings.at_once == 1 else 0
-        allowed_s = max(REPEATING_SHARE * self._took_s.get(IN_PROCESSES, 0.0), LEAST_REPEATING_S)
+        allowed_s = max(REPEATING_SHARE * self._ledger.took_s(IN_PROCESSES), LEAST_REPEATING_S)
         deadline = min(deadline, time.monotonic() + allowed_s)
         for left in range(limit, 0, -1):
-            worth = [stage for stage in self._stage_runs if not self._is_behind(stage)]
+            worth = [stage for stage in self._ledger.stages if not self._is_behind(stage)]
             again = [(round_, stage) for stage in worth for round_ in stage.rounds_to_repeat(limit)]
             if not again or time.monotonic() >= deadline:
                 return
-            if len(again) >= FEWEST_DISTURBED and all(stage.is_disturbed_throughout for stage in self._stage_runs):
+            if len(again) >= FEWEST_DISTURBED and all(stage.is_disturbed_throughout for stage in self._ledger.stages):
                 self._observer.note(f"{BUSY}; no process is measured again")
                 return
             self._observer.begin(
@@ -544,7 +530,9 @@ class Runner:
         """Add rounds until every stage's interval is as narrow as `precision` asks, or the time is up."""
         precision, deadline = self._settings.precision, began + self._settings.time_cap_s
         while precision is not None and time.monotonic() < deadline:
-            wide = [stage for stage in self._stage_runs if (known := stage.interval()) and known.half_width > precision]
+            wide = [
+                stage for stage in self._ledger.stages if (known := stage.interval()) and known.half_width > precision
+            ]
             round_ = 1 + max((process.round for stage in wide for process in stage.processes), default=MAX_ROUNDS)
             if round_ >= MAX_ROUNDS:
                 return
@@ -568,7 +556,7 @@ class Runner:
         limit_s = self._settings.timeout_s
         self._observer.step("measuring")
         patience = threading.Timer(limit_s * PATIENCE, self._observer.note, [late(name, limit_s)])
-        with self._timing_activity(IN_PROCESSES), _running(patience):
+        with self._ledger.timing(IN_PROCESSES), _running(patience):
             if worker is not None:
                 job, seeds = worker.job, worker.seeds
                 with closing(worker):
@@ -624,7 +612,7 @@ class Runner:
         elif result.error is None:
             self._observer.step("checking against float64")
             try:
-                with self._timing_activity("checking"):
+                with self._ledger.timing("checking"):
                     self._verify(stage_run, job, result, attempt, folder)
             except (OSError, ValueError) as error:
                 stage_run.crash(f"its parameters cannot be checked: {error}; {log}")
@@ -636,7 +624,7 @@ class Runner:
             with naming(target):
                 shutil.move(folder / TRACE, target)
         shutil.rmtree(folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
-        self._save(measured=True)
+        self._ledger.save(measured=True)
         text, step_us = stage_run.summary(), stage_run.latest_step_us
         self._observer.finish(
             name, stage_run.status or "crashed", text, step_us, disturbed=stage_run.is_latest_disturbed
@@ -655,7 +643,7 @@ class Runner:
         They prepare side by side, and one runs at a time, while nsys writes and reads the reports of those before.
         """
         wanted = self._settings.nsys_stages
-        requested = [stage for stage in self._stage_runs if wanted is None or stage.name in wanted]
+        requested = [stage for stage in self._ledger.stages if wanted is None or stage.name in wanted]
         stage_runs = [stage for stage in requested if stage.needs_profile("nsys")]
         if tool is None:
             for stage_run in stage_runs:
@@ -663,14 +651,14 @@ class Runner:
         elif stage_runs:
             self._observer.begin(len(stage_runs), [stage.name for stage in stage_runs], "under nsys")
             self._profile_with_nsys(stage_runs, partial(self._held_under_nsys, tool))
-        self._save()
+        self._ledger.save()
 
     def _held_under_nsys(self, tool: Path, stage_run: StageRun) -> HeldWorker:
         """One more worker of a stage, under nsys."""
         name, job = stage_run.name, msgspec.structs.replace(self._job(stage_run, 0), profile="nsys")
         assert stage_run.step_us is not None  # nsys profiles stages that passed and were timed
         wrap = profiled(tool, self._profile_folder, name, self._steps, stage_run.step_us)
-        places = self._scratch / f"{name}.nsys", self._folder / "logs" / f"{name}.nsys.log"
+        places = self._scratch / f"{name}.nsys", self._ledger.folder / "logs" / f"{name}.nsys.log"
         return HeldWorker(name, job, places, self._seed_server(0, held=True), None, wrap)
 
     def _profile_with_nsys(self, stage_runs: Sequence[StageRun], make: Callable[[StageRun], HeldWorker]) -> None:
@@ -680,7 +668,7 @@ class Runner:
             held = begun.enter_context(closing(self._held_workers()))
             for index, stage_run in enumerate(stage_runs):
                 self._observer.start(f"{stage_run.name} under nsys", 1, 1)
-                with self._timing_activity("profiling by nsys"):
+                with self._ledger.timing("profiling by nsys"):
                     if self._may_be_held(stage_run):
                         self._prepare_next(held, stage_runs[index:], make)
                     worker = held.take(stage_run.name) or make(stage_run)
@@ -694,7 +682,7 @@ class Runner:
 
     def _record_nsys(self, stage_run: StageRun, worker: HeldWorker) -> None:
         """Add what a worker under nsys leaves, once it has ended."""
-        with self._timing_activity("profiling by nsys"), closing(worker):
+        with self._ledger.timing("profiling by nsys"), closing(worker):
             result = worker.take_turn(self._settings.timeout_s)
         if result.profile is None:
             stage_run.set_unprofiled("nsys", f"{result.error}")
@@ -703,10 +691,10 @@ class Runner:
             stage = stage_run.entry.stage
             has_bytes = stage.traits and self._problem.networks == 1 and not stage.takes_gpus
             stage_run.add_profile(with_bytes(result.profile, self._problem) if has_bytes else result.profile)
-            self._check_speed(stage_run)
+            self._bounds.check(stage_run)
             text = f"profiled: {result.profile.kernels_per_step:.3g} kernels a step"
         shutil.rmtree(worker.folder, ignore_errors=True)
-        self._save(measured=True)
+        self._ledger.save(measured=True)
         self._observer.finish(stage_run.name, stage_run.status or "crashed", text)
 
     def _job(self, stage_run: StageRun, round_: int, dataset: Path | None = None) -> Job:
@@ -732,9 +720,9 @@ class Runner:
         budget_s, total_s = self._settings.budget_s, self._settings.budget_total_s
         if total_s is None:
             return budget_s
-        planned = [stage for stage in self._stage_runs if stage.plan is not None]
+        planned = [stage for stage in self._ledger.stages if stage.plan is not None]
         spent_s = self._settings.rounds * sum(stage.processes[0].took_s.get("measure", 0.0) for stage in planned)
-        unplanned = sum(stage.plan is None and stage.status is None for stage in self._stage_runs)
+        unplanned = sum(stage.plan is None and stage.status is None for stage in self._ledger.stages)
         return max(min(budget_s, (total_s - spent_s) / max(unplanned, 1)), LEAST_BUDGET_S)
 
     def _verify(self, stage_run: StageRun, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> None:
@@ -748,46 +736,4 @@ class Runner:
         stage_run.printed = first_printed(self._places(stage_run, job.round)[1])
         shortened = result.plan != self._requested_plan
         stage_run.add_process(result, judged.checks, judged.accuracy, shortened=shortened, networks=judged.networks)
-        if result.device == "gpu" and self._results.environment.get("gpu"):
-            self._check_speed(stage_run)
-        else:  # whatever device it names
-            self._check_speed_on_cpu(stage_run, result.detail)
-
-    def _check_speed(self, stage_run: StageRun) -> None:
-        """Compare a stage's time with its bounds on this GPU."""
-        if (limits := self._results.limits) is not None:
-            stage, alone = stage_run.entry.stage, self._problem.alone(0)
-            bounds = bounds_of(limits, stage, alone, self._steps, stage_run.profile)
-            if self._problem.networks == 1:
-                stage_run.check_speed(bounds)
-            elif bounds is not None:  # several take no less time than one; the rest is of one network's design
-                stage_run.check_time(bounds.cheat_limit_us)
-
-    def _check_speed_on_cpu(self, stage_run: StageRun, detail: str) -> None:
-        """Compare a stage's time with the cheat limit; a rung on the CPU gets the floor of its design as well."""
-        limits, problem = self._results.cpu_limits, self._problem
-        # By affinity alone: a step is shorter than the period over which a control group's quota holds.
-        cheat_limit_us = cpu_cheat_limit(problem, cores_allowed(), self._density)
-        if limits is None or not stage_run.is_on_cpu or problem.networks > 1:
-            stage_run.check_time(cheat_limit_us)
-            return
-        floor = cpu_limits.floor_of(limits, stage_run.entry.stage, problem, self._steps, stage_run.profile, detail)
-        stage_run.check_speed(cpu_limits.bounds_of(cheat_limit_us, floor, stage_run.step_us))
-
-    @contextmanager
-    def _timing_activity(self, what: str) -> Iterator[None]:
-        """Add the time inside the context to the run's account of this activity."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self._took_s[what] = self._took_s.get(what, 0.0) + time.monotonic() - began
-
-    def _save(self, *, measured: bool = False) -> None:
-        """Save the current state; the run's duration grows only if something was measured."""
-        stages: list[StageResult] = [stage.result() for stage in self._stage_runs]
-        seconds = time.monotonic() - self._began if measured else self._results.seconds
-        self._results = msgspec.structs.replace(
-            self._results, stages=stages, seconds=seconds, took_s=dict(self._took_s)
-        )
-        save(self._results, self._folder / "results.json")
+        self._bounds.check(stage_run)

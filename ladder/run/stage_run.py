@@ -194,6 +194,11 @@ class StageRun:
         return self._latest.device
 
     @property
+    def detail(self) -> str:
+        """What its latest process says of how it trained."""
+        return self._latest.detail
+
+    @property
     def tool(self) -> Tool:
         """The tool that profiles it in its own process."""
         return "stamps" if self.is_on_cpu else "cupti"

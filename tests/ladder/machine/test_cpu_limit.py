@@ -40,7 +40,7 @@ def test_where_one_core_is_faster_than_an_exchange_it_is_the_limit() -> None:
 def test_a_cpu_stage_passes_it_and_an_impossible_time_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for status in ("passed", "failed"):
         if status == "failed":
-            monkeypatch.setattr("ladder.run.runner.cpu_cheat_limit", lambda *_: 1e6)
+            monkeypatch.setattr("ladder.run.bounds.cpu_cheat_limit", lambda *_: 1e6)
         folder = tmp_path / status
         folder.mkdir()
         (stage,) = prepare(folder, NUMPY).run(Watcher()).stages

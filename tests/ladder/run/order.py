@@ -27,6 +27,7 @@ from ladder.records.profile import Split
 from ladder.records.run import HostState, OracleRecord, Process, Results
 from ladder.run import jury, preflight, runner
 from ladder.run.judge import Judge, Judged
+from ladder.run.ledger import Ledger
 from ladder.verify.oracle_runs import Computed, OracleRun
 from stages.registry import Entry, load_entry
 from tests.ladder.harness import NUMPY, Watcher, prepare
@@ -64,7 +65,7 @@ class Order:
         patch(jury, "compute_all", self._train)
         patch(Judge, "record", lambda judge, round_: OracleRecord(0.9, []))
         patch(Judge, "judge", self._judge)
-        patch(runner.Runner, "_timing_activity", self._timing(runner.Runner._timing_activity))
+        patch(Ledger, "timing", self._timing(Ledger.timing))
 
     def on_gpu(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         """As on a GPU with room for all; the run's environment."""

@@ -83,10 +83,8 @@ def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ladder.run.preflight.missing", lambda needs: None)
-    known = prepare(tmp_path, NUMPY)._results
-    known = replace(known, environment={"gpu": {"memory_mib": 500}})
     watcher = Watcher()
-    results = prepare(tmp_path, NUMPY, "tests.planted:NEEDY", known=known).run(watcher)
+    results = prepare(tmp_path, NUMPY, "tests.planted:NEEDY", environment={"gpu": {"memory_mib": 500}}).run(watcher)
     assert [stage.status for stage in results.stages] == ["passed", "skipped"]
     assert results.stages[1].reason is not None
     assert results.stages[1].reason.startswith("needs about 1 GiB of GPU memory, this GPU has 0 GiB")

@@ -131,11 +131,12 @@ def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
     monkeypatch.setattr(runner, "keep_limits", lambda *_: None)
     monkeypatch.setattr(runner, "cannot_run", lambda stage: None)
     monkeypatch.setattr(runner, "missing", lambda needs: None)
-    monkeypatch.setattr(runner, "bounds_of", bounds)
+    monkeypatch.setattr("ladder.run.bounds.bounds_of", bounds)
     entry = load_entry(NUMPY)
     on_gpu = replace(entry, stage=replace(entry.stage, needs=("cuda",)))
     watcher = Watcher()
-    numpy, other = prepare(tmp_path, on_gpu, OTHER, rounds=2).run(watcher).stages
+    environment = {"gpu": {"name": "a GPU"}}
+    numpy, other = prepare(tmp_path, on_gpu, OTHER, rounds=2, environment=environment).run(watcher).stages
     assert measured_after == [2]  # once
     assert [status for _, status, _ in watcher.finished] == ["passed"] * 3
     assert (numpy.status, rounds(numpy), rounds(other)) == ("failed", [0], [0, 1])
@@ -413,5 +414,5 @@ def test_a_stage_of_one_s_own_is_measured_in_every_round(tmp_path: Path, monkeyp
 def test_energy_is_measured_in_the_first_round_alone_and_only_if_asked_for(tmp_path: Path) -> None:
     for asked in (False, True):
         runner = prepare(tmp_path, NUMPY, rounds=2, energy=asked)
-        (stage_run,) = runner._stage_runs
+        (stage_run,) = runner._ledger.stages
         assert [runner._job(stage_run, round_, tmp_path).energy for round_ in range(2)] == [asked, False]

@@ -1,0 +1,50 @@
+"""Compares the stages' times with the limits of the GPU and the CPU, which are measured beside nothing else."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from common.cpu.cores import cores_allowed
+from common.data.dataset import Dataset
+from common.problem import Problem
+from ladder.machine import cpu_limits
+from ladder.machine.cpu_limits import cpu_cheat_limit
+from ladder.machine.limits import bounds_of
+from ladder.run.ledger import Ledger
+from ladder.run.stage_run import StageRun
+
+
+class Bounds:
+    """The bounds of the stages of a run, by what its ledger has of limits."""
+
+    def __init__(self, ledger: Ledger, problem: Problem, dataset: Dataset) -> None:
+        self._ledger, self._problem = ledger, problem
+        self._steps = problem.steps(len(dataset.train.images))
+        self._density = float(np.mean(dataset.train.images > 0))
+
+    def check(self, stage: StageRun) -> None:
+        """Compare a stage's time with its bounds on its device, and fail it if no machine can be as fast."""
+        if stage.device == "gpu" and self._ledger.results.environment.get("gpu"):
+            self._check_on_gpu(stage)
+        else:  # whatever device it names
+            self._check_on_cpu(stage)
+
+    def _check_on_gpu(self, stage: StageRun) -> None:
+        if (limits := self._ledger.results.limits) is None:
+            return
+        bounds = bounds_of(limits, stage.entry.stage, self._problem.alone(0), self._steps, stage.profile)
+        if self._problem.networks == 1:
+            stage.check_speed(bounds)
+        elif bounds is not None:  # several take no less time than one; the rest is of one network's design
+            stage.check_time(bounds.cheat_limit_us)
+
+    def _check_on_cpu(self, stage: StageRun) -> None:
+        """Compare with the cheat limit; a rung on the CPU gets the floor of its design as well."""
+        limits, problem = self._ledger.results.cpu_limits, self._problem
+        # By affinity alone: a step is shorter than the period over which a control group's quota holds.
+        cheat_limit_us = cpu_cheat_limit(problem, cores_allowed(), self._density)
+        if limits is None or not stage.is_on_cpu or problem.networks > 1:
+            stage.check_time(cheat_limit_us)
+            return
+        floor = cpu_limits.floor_of(limits, stage.entry.stage, problem, self._steps, stage.profile, stage.detail)
+        stage.check_speed(cpu_limits.bounds_of(cheat_limit_us, floor, stage.step_us))

@@ -128,27 +128,9 @@ class HeldWorkers:
         """Add a worker that has just been started."""
         self._workers[worker.name] = worker
 
-    def take(self, name: str) -> HeldWorker | None:
-        """The worker of this stage, or None; once all are prepared, since from now on the caller measures.
-
-        The caller closes it.
-        """
-        self._await_begun()
-        self._await_prepared()
-        if (worker := self._workers.pop(name, None)) is not None:
-            worker.others = sum(other.seeds.waits_on_gpu for other in self._workers.values())
-        return worker
-
-    def close(self) -> None:
-        """End all workers, and only then the thread that started them: Linux would kill their keepers with it."""
-        self._is_closed = True
-        with self._thread as thread:
-            thread.submit(int).result()  # after which it makes no more
-            while self._workers:
-                self._workers.popitem()[1].close()
-
-    def _await_prepared(self) -> None:
+    def wait(self) -> None:
         """Return when all workers are prepared; those that take longer than the time limit are given up."""
+        self._await_begun()
         waiting, told = list(self._workers.values()), False
         while waiting := [worker for worker in waiting if not worker.is_prepared]:
             took_s = max(worker.lasted_s for worker in waiting)
@@ -160,3 +142,21 @@ class HeldWorkers:
                 for worker in waiting:
                     self._note(late(worker.name, self._timeout_s))
             time.sleep(POLL_S)
+
+    def take(self, name: str) -> HeldWorker | None:
+        """The worker of this stage, or None; once all are prepared, since from now on the caller measures.
+
+        The caller closes it.
+        """
+        self.wait()
+        if (worker := self._workers.pop(name, None)) is not None:
+            worker.others = sum(other.seeds.waits_on_gpu for other in self._workers.values())
+        return worker
+
+    def close(self) -> None:
+        """End all workers, and only then the thread that started them: Linux would kill their keepers with it."""
+        self._is_closed = True
+        with self._thread as thread:
+            thread.submit(int).result()  # after which it makes no more
+            while self._workers:
+                self._workers.popitem()[1].close()

@@ -1,15 +1,14 @@
-"""Compares the stages' times with the limits of the GPU and the CPU, which are measured beside nothing else."""
+"""Compares the stages' times with the limits of the GPU and the CPU."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from common.cpu.cores import cores_allowed
-from common.data.dataset import Dataset
-from common.problem import Problem
 from ladder.machine import cpu_limits
 from ladder.machine.cpu_limits import cpu_cheat_limit
 from ladder.machine.limits import bounds_of
+from ladder.run.jury import Jury
 from ladder.run.ledger import Ledger
 from ladder.run.stage_run import StageRun
 
@@ -17,10 +16,9 @@ from ladder.run.stage_run import StageRun
 class Bounds:
     """The bounds of the stages of a run, by what its ledger has of limits."""
 
-    def __init__(self, ledger: Ledger, problem: Problem, dataset: Dataset) -> None:
-        self._ledger, self._problem = ledger, problem
-        self._steps = problem.steps(len(dataset.train.images))
-        self._density = float(np.mean(dataset.train.images > 0))
+    def __init__(self, ledger: Ledger, jury: Jury) -> None:
+        self._ledger, self._problem, self._steps = ledger, jury.problem, jury.steps
+        self._density = float(np.mean(jury.dataset.train.images > 0))
 
     def check(self, stage: StageRun) -> None:
         """Compare a stage's time with its bounds on its device, and fail it if no machine can be as fast."""

@@ -7,140 +7,87 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from common.blas import limit_blas_threads
-from common.cost import parameters
 from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import cores_usable
 from ladder.measure.protocol import Job, JobResult
-from ladder.measure.timing import Plan
 from ladder.options.commands import CheckStage
-from ladder.processes.seed_server import SeedServer
-from ladder.processes.worker_pool import FinishedJob, WorkerPool
-from ladder.processes.worker_process import first_printed
 from ladder.records.checked import Checked
 from ladder.records.run import Precision
+from ladder.run.bench import Bench, Finished
 from ladder.run.entries import entry_of
-from ladder.run.judge import TRAINED, drawn_salt
+from ladder.run.judge import drawn_salt
 from ladder.run.jury import Jury
 from ladder.run.observer import DownloadObserver
+from ladder.run.orders import FIRST_BATCHES, Order, parameter_bytes, short_runs_job
 from ladder.run.preflight import cannot_run, describe_problem, misfit, posed, refuse_idle_gpus
-from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 from ladder.verify.failed_checks import first_cause, what_to_look_at
-from ladder.verify.oracle_runs import STEP_WORK
 from ladder.verify.rubric import NO_LIMITS, Rubric, RubricLimits, counted_checks, read_rubric
-from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
 from stages.registry import find, load_all
 
-FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
-WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
 FILES_LEFT = 3 * len(FIRST_BATCHES) + 4  # of parameters: three a first update, two late, from zeros, to start from
-# No two stages share a late epoch. In multiplications: on a few batches, with controls, and on all of them without; the
-# latter of an MLP alone, since a softmax regression's final parameters are compared.
-LATE_WORK, WHOLE_WORK = 2_500_000_000, 2_000_000_000
-UNTIMED = Plan(epochs=1, repeats=0, warmups=0)
 OVERWROTE = "overwrote the images or labels that all stages share; copy them before writing"
 OUTPUT_KEPT = 4000  # letters of what a crashed stage printed last
-
-
-def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> Job:
-    """The job of a process that times nothing, and leaves every short run of a stage for verification."""
-    updates = sorted({min(batches, steps) for batches in FIRST_BATCHES})
-    weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
-    repeated = (updates[1:] or updates)[: 1 if weights > WIDE else None]
-    draws = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PARAMETERS // weights))
-    late = repeated[:1] if repeated[0] * problem.multiplications * draws <= LATE_WORK else []
-    if not problem.is_logistic and steps > updates[-1] and steps * (problem.multiplications + STEP_WORK) <= WHOLE_WORK:
-        late = [*late, steps]
-    return Job(
-        source=source,
-        problem=problem,
-        dataset=str(dataset),
-        round=0,
-        first_updates=updates,
-        repeated=repeated,
-        trained=str(dataset.parent / TRAINED),
-        late=late,
-        wanted=UNTIMED,
-        profile=None,
-        budget_s=None,
-    )
 
 
 class Checker:
     """Checks stages on one problem, one after the other, each in a process of its own."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        dataset: Dataset,
-        scratch: Path,
-        logs: Path,
-        timeout_s: float,
-        note: Callable[[str], object],
-        precisions: Collection[Precision] = (),
-    ) -> None:
-        """`scratch` is a new folder with room for the data set; `note` is told of a stage that takes long.
-
-        The stages compute in these `precisions`, as far as that is known.
-        """
-        self._problem, self._dataset, self._steps = problem, dataset, problem.steps(len(dataset.train.images))
-        self._scratch, self._logs, self._timeout_s, self._note = scratch, logs, timeout_s, note
+    def __init__(self, bench: Bench, problem: Problem, dataset: Dataset, precisions: Collection[Precision]) -> None:
+        """`bench` is open, with room for the data set. The stages compute in these `precisions`, as far as known."""
+        self._bench, self._jury = bench, Jury(problem, dataset, drawn_salt(), 0, timed=False)
         # The stage and the oracle share the cores; BLAS beside another process waits in each small product.
         self._threads = max(1, cores_usable() // 2)
-        self._judge = Jury(problem, dataset, drawn_salt(), 0, timed=False)
-        dataset.save(scratch / "dataset")
+        dataset.save(bench.scratch / "dataset")
         with limit_blas_threads(self._threads):
-            self._judge.train_start(scratch, self._job(""), precisions)
+            self._jury.train_start(bench.scratch, self._job(""), precisions)
 
-    def check(self, stage_run: StageRun, limits: RubricLimits | None = None) -> JobResult:
+    def check(self, stage: StageRun, limits: RubricLimits | None = None) -> JobResult:
         """Check a new stage, and record how that ended: it passed or failed, crashed, or does not take the problem.
 
         With a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
         """
-        entry, name = stage_run.entry, f"{stage_run.name}.check"
-        job = msgspec.structs.replace(self._job(entry.source), counts=limits is not None)
-        with SeedServer(
-            lambda run: self._judge.number(0, run), 4 * parameters(self._problem) * self._problem.networks
-        ) as seeds:
-            jobs = {name: msgspec.structs.replace(job, seeds=seeds.address, blas_threads=self._threads)}
-            pool = WorkerPool(jobs, 1, self._scratch, self._logs, self._timeout_s, self._note)
-            with pool as workers, limit_blas_threads(self._threads):
-                self._judge.train_short_runs(entry.stage.precision, job)
-                finished = next(iter(workers))
-                self._record(stage_run, job, finished, limits)
+        job = self._job(stage.entry.source, counts=limits is not None, blas_threads=self._threads)
+        order = Order(stage, job, f"{stage.name}.check", lambda run: self._jury.number(0, run))
+        with self._bench.together([order], 1) as ended, limit_blas_threads(self._threads):
+            self._jury.train_short_runs(stage.entry.stage.precision, job)
+            finished = next(ended)
+            self._record(finished, limits)
         shutil.rmtree(finished.folder, ignore_errors=True)
         return finished.result
 
-    def _job(self, source: str) -> Job:
-        return short_runs_job(source, self._problem, self._steps, self._scratch / "dataset")
+    def _job(self, source: str, **changes: object) -> Job:
+        job = short_runs_job(source, self._jury.problem, self._jury.steps, self._bench.scratch / "dataset")
+        return msgspec.structs.replace(job, **changes)
 
-    def _record(self, stage_run: StageRun, job: Job, finished: FinishedJob, limits: RubricLimits | None) -> None:
-        result, precision = finished.result, stage_run.entry.stage.precision
-        if not self._dataset.is_saved(Path(job.dataset)):
-            self._dataset.save(Path(job.dataset))
+    def _record(self, finished: Finished, limits: RubricLimits | None) -> None:
+        stage_run, job, result = finished.order.stage, finished.order.job, finished.result
+        precision, dataset = stage_run.entry.stage.precision, self._jury.dataset
+        if not dataset.is_saved(Path(job.dataset)):
+            dataset.save(Path(job.dataset))
             stage_run.fail(f"it {OVERWROTE}")
         elif result.misfit:
-            stage_run.skip(misfit(stage_run.entry.stage, self._problem, self._steps, result.misfit))
+            stage_run.skip(misfit(stage_run.entry.stage, self._jury.problem, self._jury.steps, result.misfit))
         elif result.error is not None:
             stage_run.crash(result.error)
         elif limits not in (None, NO_LIMITS) and result.unprofiled and "cuda" not in stage_run.entry.stage.needs:
             stage_run.crash(f"cannot be counted: {result.unprofiled}")  # by time stamps, which need nothing
         else:
             try:
-                checks = self._judge.judge_short_runs(precision, job, result, finished.folder)
+                checks = self._jury.judge_short_runs(precision, job, result, finished.folder)
             except (OSError, ValueError) as error:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
-                stage_run.printed = first_printed(self._logs / f"{stage_run.name}.check.log")
+                stage_run.printed = finished.printed
                 if limits is not None and result.counts is not None and all(check.passed for check in checks):
                     checks = [*checks, *counted_checks(result.counts, limits)]
                 stage_run.add_untimed(result, checks)
@@ -208,16 +155,16 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
     with blamed_on(asked.file):
         if reason := misfit(stage, problem, steps):
             raise UsageError(f"{name}: does not take this problem: {reason}")
-    with scratch_folder(Path(), dataset.nbytes + FILES_LEFT * 4 * parameters(problem) * problem.networks) as scratch:
-        checker = Checker(
-            problem, dataset, scratch, scratch / "logs", options.timeout, observer.note, [stage.precision]
-        )
+    bench = Bench(Path(), problem, options.timeout)
+    with bench.opened(dataset.nbytes + FILES_LEFT * parameter_bytes(problem), observer.note):
+        bench.logs = bench.scratch / "logs"
+        checker = Checker(bench, problem, dataset, [stage.precision])
         ended = checker.check(stage_run, rubric.limits if rubric is not None else NO_LIMITS)
         result = stage_run.result()
         if result.status == "failed":
             output = stage_run.printed
         elif result.status == "crashed":
-            output = (scratch / "logs" / f"{name}.check.log").read_text(errors="replace")[-OUTPUT_KEPT:]
+            output = (bench.logs / f"{name}.check.log").read_text(errors="replace")[-OUTPUT_KEPT:]
     if result.status == "skipped":
         raise UnfitError(f"{name}: does not take this problem: {result.reason}")
     if rubric is not None and result.status == "passed" and (unknown := rubric.unknown(result.checks)):

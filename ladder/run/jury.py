@@ -32,7 +32,10 @@ class Jury:
     """Judges a problem's networks. Of several, which are judged follows from the salt: no stage knows it."""
 
     def __init__(self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool):
-        self._problem, self._dataset, self._salt, self._curve_steps = problem, dataset, salt, curve_steps
+        self.problem, self.dataset, self.salt = problem, dataset, salt
+        self.steps = problem.steps(len(dataset.train.images))
+        """Of an epoch."""
+        self._curve_steps = curve_steps
         self._judge_of = partial(Judge, problem, dataset, salt, curve_steps, timed=timed)
         self._first = self._judge_of()
         self._judges = {0: self._first}
@@ -50,9 +53,9 @@ class Jury:
 
     def judged(self, round_: int) -> list[int]:
         """The networks that are judged in a round."""
-        by_rate = sorted(range(self._problem.networks), key=self._problem.rates.__getitem__)
+        by_rate = sorted(range(self.problem.networks), key=self.problem.rates.__getitem__)
         if len(by_rate) > MOST_JUDGED:
-            drawn = Random(f"{self._salt} {round_}").sample(by_rate[1:-1], MOST_JUDGED - 2)
+            drawn = Random(f"{self.salt} {round_}").sample(by_rate[1:-1], MOST_JUDGED - 2)
             by_rate = [by_rate[0], *drawn, by_rate[-1]]
         return sorted(by_rate)
 
@@ -105,7 +108,7 @@ class Jury:
 
     def _start_from(self, trained: Params, scratch: Path) -> None:
         """Judge later updates from these parameters, and leave them beside the data set, once for each network."""
-        self._trained, count = trained, self._problem.networks
+        self._trained, count = trained, self.problem.networks
         for judge in self._judges.values():
             judge.start_from(trained)
         save_params(scratch / TRAINED, trained if count == 1 else Params.stacked([trained] * count))
@@ -124,15 +127,15 @@ class Jury:
 
         Raises OSError or ValueError if that is incomplete.
         """
-        if self._problem.networks == 1:
+        if self.problem.networks == 1:
             return self._first.judge(precision, job, result, attempt, folder)
         checks = self._worst(job.round, lambda judge: judge.judge(precision, job, result, attempt, folder).checks)
-        kept, test = attempt.kept[0], self._dataset.test
-        final = load_params(folder / run_file(kept), self._problem)
-        runs = [network_run(attempt.seeds[kept], network) for network in range(self._problem.networks)]
+        kept, test = attempt.kept[0], self.dataset.test
+        final = load_params(folder / run_file(kept), self.problem)
+        runs = [network_run(attempt.seeds[kept], network) for network in range(self.problem.networks)]
         begins = [initial_params(self._first.problem, run) for run in runs]
         ends = [RunEnd.of(begin, end, test) for begin, end in zip(begins, final.apart(), strict=True)]
-        checks += verify_networks(self._problem, ends, self.judged(job.round))
+        checks += verify_networks(self.problem, ends, self.judged(job.round))
         accuracies = [tested.accuracy for tested in evaluate_all(final.weights, final.biases, test.images, test.labels)]
         return Judged(checks, fmean(accuracies), accuracies)
 
@@ -155,7 +158,7 @@ class Jury:
         Their judges work one after the other: the threads of several would mostly wait for each other's Python.
         """
         judges = self._of(round_)
-        if self._problem.networks == 1:
+        if self.problem.networks == 1:
             return ask(judges[0])
         check_lists = [ask(judge) for judge in judges]
         named = [

@@ -76,6 +76,16 @@ def cannot_run(stage: Stage) -> str | None:
     return f"{reason}; try {stage.below}" if reason and stage.below and missing(ageless) is None else reason
 
 
+def obstacle(stage: Stage, problem: Problem, dataset: Dataset, gpu_memory_mib: float | None) -> str:
+    """Why a stage cannot be measured on this problem here; empty if it can."""
+    steps = problem.steps(len(dataset.train.images))
+    reason = cannot_run(stage) or misfit(stage, problem, steps)
+    if stage.needs and not reason:
+        validated = len(dataset.test.images) if problem.validate_every else 0
+        reason = gpu_has_no_room(problem, len(dataset.train.images) + validated, gpu_memory_mib) or ""
+    return reason
+
+
 def misfit(stage: Stage, problem: Problem, steps: int, told: str = "") -> str:
     """Why a stage does not take a problem, as it says or `told`, with the closest rung that does; empty if it does."""
     reason, hint, name = (told or stage.misfit(problem, steps) or "").partition(HINT)

@@ -11,22 +11,39 @@ import msgspec
 
 from common.data.dataset import Dataset
 from common.errors import UsageError
+from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import missing
+from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.machine.limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
-from ladder.records.run import Results, load, results_in
+from ladder.records.run import Results, Settings, load, results_in
 from ladder.records.study import INDEX
+from ladder.run.bench import Bench
 from ladder.run.code_watch import Disk, hashes_of, keep_sources
 from ladder.run.entries import all_entries
+from ladder.run.expected import expected_here
 from ladder.run.folders import alone_in, make_folder
+from ladder.run.judge import drawn_salt
+from ladder.run.jury import Jury
+from ladder.run.ledger import Ledger
 from ladder.run.observer import RunObserver
-from ladder.run.preflight import cannot_run, cut, dataset_of, describe_problem, misfit, posed, refuse_idle_gpus
+from ladder.run.preflight import (
+    cannot_run,
+    cut,
+    dataset_of,
+    describe_problem,
+    misfit,
+    posed,
+    refuse_idle_gpus,
+    room_for_stages,
+)
 from ladder.run.runner import Runner
+from ladder.run.stage_run import StageRun
 from stages.engine.stage import GPU
 from stages.registry import Entry, select
 
@@ -97,7 +114,7 @@ def begin(
         stages=[],
         limits=limits,
     )
-    return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first), folder
+    return assembled(results, chosen, dataset, problem, folder, checked_first=checked_first), folder
 
 
 def resume(
@@ -124,7 +141,47 @@ def resume(
     results = msgspec.structs.replace(results, settings=settings)
     if asked.profile is not None:
         results = _with_nsys(results, asked.profile, seen, folder)
-    return Runner(results, chosen, dataset, problem, folder, checked_first=checked_first)
+    return assembled(results, chosen, dataset, problem, folder, checked_first=checked_first)
+
+
+def assembled(
+    results: Results,
+    entries: Sequence[Entry],
+    dataset: Dataset,
+    problem: Problem,
+    folder: Path,
+    salt: int | None = None,
+    checked_first: Collection[str] = (),
+) -> Runner:
+    """A run with its bench, ledger and jury; the salt of the initial parameters is drawn here unless it is given."""
+    settings, known = results.settings, {stage.name: stage for stage in results.stages}
+    salt, timed = drawn_salt() if salt is None else salt, settings.at_once == 1
+    jury, disk = Jury(problem, dataset, salt, settings.curve_steps, timed=timed), Disk()
+    gpu = (results.environment.get("gpu") or {}).get("name")
+    expected = expected_here(problem, jury.steps, gpu) if problem.networks == 1 else {}
+    stages = [
+        StageRun(entry, jury.steps, known.get(entry.stage.name), expected.get(entry.stage.name), disk)
+        for entry in entries
+    ]
+    ledger = Ledger(results, stages, folder)
+    bench = Bench(ledger.folder, problem, settings.timeout_s)
+    bench.side_by_side = side_by_side(settings, bench.gpu, ledger.gpu_memory_mib, problem, dataset)
+    return Runner(bench, ledger, jury, checked_first)
+
+
+def side_by_side(
+    settings: Settings, gpu: GpuMonitor, memory_mib: float | None, problem: Problem, dataset: Dataset
+) -> int:
+    """How many stages prepare side by side: as many as the run asks for, or as the GPU and the host have room for.
+
+    Without a GPU, none does: the CPU that they prepare on is what is measured.
+    """
+    used_mib = gpu.memory_used_mib()
+    if settings.at_once > 1 or memory_mib is None or used_mib is None or not gpu.takes_several_processes():
+        return 0
+    if settings.prepare_at_once is not None:
+        return settings.prepare_at_once
+    return room_for_stages(problem, len(dataset.train.images), memory_mib - used_mib)
 
 
 def check_any_runs(reasons: Mapping[str, str | None]) -> None:

@@ -13,10 +13,12 @@ import msgspec
 
 from common.errors import UsageError
 from ladder.machine.environment import missing
+from ladder.measure.protocol import Job
 from ladder.options.run_options import RunOptions
 from ladder.processes.worker_pool import Compilers
 from ladder.records.study import Point, PointStatus, Study, save_study
 from ladder.run.observer import RunObserver
+from ladder.run.orders import Orders
 from ladder.run.runner import Runner
 from ladder.run.scratch import scratch_folder
 from ladder.study.study_file import point_options
@@ -86,8 +88,8 @@ def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float
 
     The results of each point then hold its compile times, and the point continues from them.
     """
-    with scratch_folder(folder, sum(runner.scratch_bytes for runner in runners.values())) as scratch:
-        jobs = {point: runner.compile_jobs(scratch / point) for point, runner in runners.items()}
+    with scratch_folder(folder, sum(runner.orders.scratch_bytes for runner in runners.values())) as scratch:
+        jobs = {point: _compile_jobs(runner.orders, scratch / point) for point, runner in runners.items()}
         ranked = [(nth, point, *job) for point, of in jobs.items() for nth, job in enumerate(of.items())]
         ranked.sort(key=lambda job: (job[0], -len(job[3].problem.hidden)))  # long ones first: none is left at the end
         all_jobs = {f"{point}.{stage}": job for _, point, stage, job in ranked}
@@ -96,7 +98,17 @@ def compile_points(runners: Mapping[str, Runner], folder: Path, timeout_s: float
                 observer.step(f"compiling {len(all_jobs)} stages of {sum(map(bool, jobs.values()))} points")
                 took_s = compilers.wait()
                 for point, runner in runners.items():
-                    runner.record_compile_times({stage: took_s[f"{point}.{stage}"] for stage in jobs[point]})
+                    runner.ledger.keep_compile_times({stage: took_s[f"{point}.{stage}"] for stage in jobs[point]})
+
+
+def _compile_jobs(orders: Orders, folder: Path) -> dict[str, Job]:
+    """The jobs that compile a point's stages, by stage; the data set is saved in the folder if there are any."""
+    orders.skip_unrunnable()
+    orders.dataset = folder
+    jobs = {order.stage.name: order.job for order in orders.to_compile()}
+    if jobs:
+        orders.save_data(folder)
+    return jobs
 
 
 def _with_status(study: Study, index: int, status: PointStatus, folder: Path, reason: str | None = None) -> Study:

@@ -46,7 +46,7 @@ from ladder.measure.protocol import (
     salted_number,
     save_params,
 )
-from ladder.run.check import FIRST_BATCHES
+from ladder.run.orders import FIRST_BATCHES
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.defects import FIRST_UPDATE_BATCHES, planted, stages_of

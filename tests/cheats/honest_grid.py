@@ -27,7 +27,8 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.processes import seed_server
 from ladder.records.run import Results, Settings, StageResult
-from ladder.run import runner
+from ladder.run import session
+from ladder.run.bench import Bench
 from ladder.run.preflight import describe_problem
 from ladder.run.stage_run import TIME_CHECKS
 from stages.references import thread_trials
@@ -92,7 +93,7 @@ def judged(problem: Problem, data: Dataset, sources: list[str]) -> list[StageRes
     with tempfile.TemporaryDirectory() as folder:
         results = Results("2026-01-01T00:00:00+00:00", "grid", {}, describe_problem(problem, data), settings, [])
         entries = [load_entry(source) for source in sources]
-        return runner.Runner(results, entries, data, problem, Path(folder), salt=problem.seed).run(Watcher()).stages
+        return session.assembled(results, entries, data, problem, Path(folder), salt=problem.seed).run(Watcher()).stages
 
 
 def draw_again_from(seed: int) -> None:
@@ -117,8 +118,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--data-dir", type=Path)
     options = parser.parse_args(arguments)
     random, digits = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
-    judge_in_this_process(pytest.MonkeyPatch())
-    vars(runner)["measure_cpu_limits"] = lambda *_: None  # times are not judged
+    patch = pytest.MonkeyPatch()
+    judge_in_this_process(patch)
+    patch.setattr(Bench, "cpu_limits", lambda bench: None)  # times are not judged
     vars(thread_trials)["usable_cores"] = lambda: 1
     limit_blas_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores

@@ -316,8 +316,8 @@ def measuring_nothing() -> Iterator[None]:
     with contextlib.ExitStack() as patched:
         patched.enter_context(mock.patch("ladder.run.session.dataset_of", return_value=data))
         patched.enter_context(mock.patch("ladder.run.session.check_same_machine"))
-        for name in ("_missing_in", "_repeat_disturbed", "_add_rounds"):
-            patched.enter_context(mock.patch(f"ladder.run.runner.Runner.{name}", return_value=[]))
+        for name in ("orders.Orders.due", "stage_run.StageRun.rounds_to_repeat", "stage_run.StageRun.interval"):
+            patched.enter_context(mock.patch(f"ladder.run.{name}", return_value=[]))
         yield
 
 

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from msgspec.structs import replace
 
 from common.data.dataset import Dataset, Split
 from common.problem import Problem
-from ladder.measure.protocol import Job
 from ladder.records.run import Results, Settings
 from ladder.run.preflight import describe_problem
 from ladder.run.runner import Runner
-from ladder.run.stage_run import StageRun
+from ladder.run.session import assembled
 from stages.registry import Entry, load_entry
 
 NUMPY = "stages.references.numpy_cpu:STAGE"
@@ -37,13 +35,6 @@ def small_problem(**changes: object) -> Problem:
     """Two epochs of sixteen steps, three images left over; metrics after each epoch."""
     sizes = {"inputs": 36, "classes": 4, "batch_size": 32, "epochs": 2, "metrics_every": 1}
     return Problem(**{**sizes, **changes})  # type: ignore[arg-type]
-
-
-class OneCoreRunner(Runner):
-    """A runner whose stages use one core, so that no time is spent on reading the pace of all."""
-
-    def _job(self, stage_run: StageRun, round_: int, dataset: Path | None = None) -> Job:
-        return replace(super()._job(stage_run, round_, dataset), blas_threads=1)
 
 
 class Watcher:
@@ -94,10 +85,13 @@ def prepare(
     *sources: str | Entry,
     problem: Problem | None = None,
     known: Results | None = None,
-    runner: type[Runner] = OneCoreRunner,
+    threads: int | None = 1,
     **settings: object,
 ) -> Runner:
-    """A runner of stages, each given as `module:attribute` or as its entry."""
+    """A run of stages, each given as `module:attribute` or as its entry.
+
+    They use one core, so that no time is spent on reading the pace of all.
+    """
     problem = problem or small_problem()
     dataset = small_dataset()
     salt, environment = settings.pop("salt", 0), settings.pop("environment", {})
@@ -110,11 +104,7 @@ def prepare(
         settings=Settings(**wanted),  # type: ignore[arg-type]
         stages=[],
     )
-    return runner(
-        results,
-        [load_entry(source) if isinstance(source, str) else source for source in sources],
-        dataset,
-        problem,
-        folder,
-        salt,  # type: ignore[arg-type]
-    )
+    entries = [load_entry(source) if isinstance(source, str) else source for source in sources]
+    runner = assembled(results, entries, dataset, problem, folder, salt)  # type: ignore[arg-type]
+    runner.orders.blas_threads = threads
+    return runner

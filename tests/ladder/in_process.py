@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,29 +14,38 @@ from msgspec.structs import replace
 
 from ladder.measure import worker
 from ladder.measure.protocol import JOB, Job, JobResult, decoded, encoded, write_result
-from ladder.processes.fork_servers import ForkServers
-from ladder.processes.worker_process import run_job
-from ladder.run import runner
+from ladder.processes.fork_servers import ForkServer, ForkServers
+from ladder.run import session
+from ladder.run.bench import Bench
+from ladder.run.stage_run import StageRun
 from ladder.verify import oracle_runs
 
 
-def in_this_process(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
-    """Do a worker's job, in place of `run_job`."""
-    return decoded(encoded(worker.measure(job, folder)))
+class BenchHere(Bench):
+    """Does all in this process."""
+
+    def imports(self, round_: int, stages: Sequence[StageRun]) -> ForkServers:
+        return super().imports(round_, [])
+
+    def work(self, job: Job, folder: Path, log: Path, fork_server: ForkServer | None) -> JobResult:
+        return decoded(encoded(worker.measure(job, folder)))
+
+    def gpu_limits(self) -> None:
+        return None
 
 
-def on_one_core(job: Job, *rest: Any, **more: Any) -> JobResult:
-    """The same, without reading the pace of the host."""
-    return in_this_process(replace(job, blas_threads=1), *rest, **more)
+class OneCoreBenchHere(BenchHere):
+    """Does all on one core, so that no time is spent on reading the pace of all."""
+
+    def work(self, job: Job, folder: Path, log: Path, fork_server: ForkServer | None) -> JobResult:
+        return super().work(replace(job, blas_threads=1), folder, log, fork_server)
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a run do everything in this process."""
-    monkeypatch.setattr(runner, "run_job", on_one_core)
+    monkeypatch.setattr(session, "Bench", OneCoreBenchHere)
     monkeypatch.setattr(oracle_runs, "LITTLE_WORK", math.inf)
     monkeypatch.setenv("LADDER_ORACLE", "numpy")
-    monkeypatch.setattr(runner, "measure_gpu_limits", lambda *_: None)
-    monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: ForkServers([], logs, round_))
 
 
 def worked_here(folder: Path, log: Path, *_: object) -> SimpleNamespace:
@@ -54,5 +63,4 @@ def worked_here(folder: Path, log: Path, *_: object) -> SimpleNamespace:
 
 def judge_in_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Undo `judge_in_this_process`, but for the oracle, for a test of a file whose other tests need no processes."""
-    monkeypatch.setattr(runner, "run_job", run_job)
-    monkeypatch.setattr(runner, "ForkServers", ForkServers)
+    monkeypatch.setattr(session, "Bench", Bench)

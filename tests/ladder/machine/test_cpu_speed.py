@@ -12,10 +12,9 @@ from ladder.machine.cpu_speed import CpuSpeedProbe, Paces, pace_of
 from ladder.machine.environment import cpu_name
 from ladder.measure import measurement
 from ladder.records.run import HostState
-from ladder.run import runner
-from ladder.run.runner import Runner
+from ladder.run import session
 from tests.ladder.harness import NUMPY, Watcher, prepare
-from tests.ladder.in_process import in_this_process, judge_in_this_process
+from tests.ladder.in_process import BenchHere, judge_in_this_process
 
 
 def test_a_reading_is_the_median_of_the_products_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +49,7 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     readings: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
-    monkeypatch.setattr(runner, "run_job", in_this_process)
+    monkeypatch.setattr(session, "Bench", BenchHere)
     values, order = iter(Paces(2 * one_s, one_s) for one_s in readings), []
 
     def read(self: CpuSpeedProbe) -> Paces:
@@ -69,7 +68,7 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     monkeypatch.setattr(CpuSpeedProbe, "read", read)
     for name in ("import_packages", "timed_run", "measure"):
         noted(name)
-    (stage,) = prepare(tmp_path, NUMPY, runner=Runner, rounds=1).run(Watcher()).stages
+    (stage,) = prepare(tmp_path, NUMPY, threads=None, rounds=1).run(Watcher()).stages
     (process,) = stage.processes
     assert process.pace_s == (2.0 if process.pace_cores == 1 else 1.0)
     assert order[:2] == ["probe", "import_packages"]

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from ladder.measure.protocol import Job
 from ladder.processes import worker_pool, worker_process
 from ladder.records.run import Results, StageResult, load
-from ladder.run.runner import Runner
+from ladder.run import session
+from ladder.run.bench import Bench
 from ladder.study import points
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
@@ -80,8 +81,8 @@ def test_stages_compile_side_by_side_before_anything_is_measured_and_all_are_for
 
 def test_in_a_single_round_stages_compile_while_they_prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wait, logs = worker_pool.Compilers.wait, [tmp_path / "logs" / f"{name}.1.log" for name in ("compiles", "marks")]
-    monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
-    monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: stage_run.name != "numpy")
+    monkeypatch.setattr(session, "side_by_side", lambda *_: 4)
+    monkeypatch.setattr(Bench, "may_hold", lambda self, stage: stage.name != "numpy")
 
     def wait_for_both(self: worker_pool.Compilers) -> dict[str, float]:
         deadline = time.monotonic() + 60

@@ -15,7 +15,7 @@ import pytest
 from ladder.measure.protocol import JobResult
 from ladder.processes import worker_process
 from ladder.processes.fork_servers import ForkServer, ForkServerLostError, ForkServers, import_group
-from ladder.run import runner
+from ladder.run import bench
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
@@ -126,7 +126,7 @@ def test_the_fork_servers_of_two_rounds_import_together_before_anything_is_measu
 
     monkeypatch.setattr(ForkServer, "__init__", begins)
     monkeypatch.setattr(ForkServer, "wait", waited)
-    monkeypatch.setattr(runner, "run_job", measured)
+    monkeypatch.setattr(bench, "run_job", measured)
     prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
     assert at_once == [2, 2, 3]
 

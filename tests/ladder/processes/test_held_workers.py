@@ -11,7 +11,9 @@ from typing import Any, cast
 import pytest
 
 from ladder.processes.held_workers import HeldWorker, HeldWorkers
-from ladder.run.runner import Runner
+from ladder.run import session
+from ladder.run.bench import Bench
+from ladder.run.jury import Jury
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 MARKING = [f"tests.planted:{name}" for name in ("MARKS", "MARKS_TOO", "MARKS_AS_WELL", "CHOOSES")]
@@ -21,8 +23,8 @@ Span = tuple[str, float, float]
 @pytest.fixture(autouse=True)
 def _four_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU with room for four stages; NumPy prepares alone."""
-    monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
-    monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: stage_run.name != "numpy")
+    monkeypatch.setattr(session, "side_by_side", lambda *_: 4)
+    monkeypatch.setattr(Bench, "may_hold", lambda self, stage: stage.name != "numpy")
 
 
 def spans(folder: Path, stage: str, round_: int | str) -> list[Span]:
@@ -53,17 +55,17 @@ def test_stages_prepare_side_by_side_and_do_all_else_one_at_a_time(
 
 
 def test_the_first_stages_prepare_while_the_oracle_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    logs, train = tmp_path / "logs", Runner._train_oracles
+    logs, train = tmp_path / "logs", Jury.train
     seen: list[Path] = []
 
-    def wait_for_all(self: Runner, *arguments: Any) -> None:
+    def wait_for_all(self: Jury, *arguments: Any) -> None:
         deadline = time.monotonic() + 60
         while len(seen) < len(MARKING) and time.monotonic() < deadline:
             seen[:] = [log for log in logs.glob("*.1.log") if log.read_text().startswith("prepared")]
             time.sleep(0.01)
         train(self, *arguments)
 
-    monkeypatch.setattr(Runner, "_train_oracles", wait_for_all)
+    monkeypatch.setattr(Jury, "train", wait_for_all)
     results = prepare(tmp_path, NUMPY, *MARKING).run(Watcher())
     assert len(seen) == len(MARKING)
     assert [stage.status for stage in results.stages] == ["passed"] * 5

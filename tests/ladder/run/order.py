@@ -25,7 +25,7 @@ from ladder.processes import fork_servers, held_workers, worker_pool, worker_pro
 from ladder.records import run
 from ladder.records.profile import Split
 from ladder.records.run import HostState, OracleRecord, Process, Results
-from ladder.run import jury, preflight, runner
+from ladder.run import jury, limits_beside, preflight
 from ladder.run.judge import Judge, Judged
 from ladder.run.ledger import Ledger
 from ladder.verify.oracle_runs import Computed, OracleRun
@@ -71,7 +71,7 @@ class Order:
         """As on a GPU with room for all; the run's environment."""
         monkeypatch.setattr(GpuMonitor, "memory_used_mib", lambda monitor: 100.0)
         monkeypatch.setattr(GpuMonitor, "takes_several_processes", lambda monitor: True)
-        for module in (preflight, runner):
+        for module in (preflight, limits_beside):
             monkeypatch.setattr(module, "missing", lambda needs: None)
         return {"gpu": {"name": "a GPU", "memory_mib": 80_000}}
 

@@ -9,9 +9,9 @@ import pytest
 
 from ladder.processes import supervised
 from ladder.records.run import Results, StageResult, load
-from ladder.run import runner
+from ladder.run.bench import Finished
 from ladder.run.entries import all_entries
-from ladder.run.runner import Runner
+from ladder.run.verdicts import Verdicts
 from tests.ladder.harness import NUMPY, Watcher, prepare
 from tests.streams import is_running
 
@@ -156,14 +156,14 @@ def test_code_that_changes_while_it_is_measured_gets_no_time(tmp_path: Path, mon
     file, out = tmp_path / "mine.py", tmp_path / "run"
     out.mkdir()
     file.write_text(STAGE)
-    record = Runner._record
+    record = Verdicts.record
 
-    def edits(self: Runner, stage_run: object, job: object, *rest: object) -> None:
-        if getattr(job, "round", None) == 1:
+    def edits(self: Verdicts, finished: Finished) -> None:
+        if finished.order.job.round == 1:
             file.write_text(STAGE + "MORE = 1\n")
-        record(self, stage_run, job, *rest)  # type: ignore[arg-type]
+        record(self, finished)
 
-    monkeypatch.setattr(runner.Runner, "_record", edits)
+    monkeypatch.setattr(Verdicts, "record", edits)
     mine, numpy = prepare(out, all_entries([file])[0]["mine"], NUMPY, rounds=3).run(Watcher()).stages
     assert (mine.status, mine.timing) == ("failed", None)
     assert mine.reason == "its code changed while it was measured: mine.py; start anew"

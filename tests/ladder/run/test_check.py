@@ -11,6 +11,7 @@ import pytest
 from common.errors import UsageError
 from common.oracle import Oracle, OracleEpoch
 from ladder.run import jury
+from ladder.run.bench import Bench
 from ladder.run.check import OVERWROTE, Checker
 from ladder.run.stage_run import StageRun
 from ladder.verify.failed_checks import first_cause, what_to_look_at
@@ -37,14 +38,15 @@ class Checks:
     """Stages that were checked on one problem."""
 
     def __init__(self, folder: Path, **problem: object) -> None:
-        self._problem = small_problem(**problem)
-        self._folder = folder
-        self._checker = Checker(self._problem, small_dataset(), folder, folder / "logs", 60.0, print, ["float32"])
+        self._bench = Bench(folder, small_problem(**problem), 60.0)
+        self._bench.scratch = folder
+        self._bench.note = print
+        self._checker = Checker(self._bench, small_problem(**problem), small_dataset(), ["float32"])
 
     def of(self, source: str) -> StageRun:
         stage_run = StageRun(load_entry(source), 1)
         self._checker.check(stage_run)
-        assert sorted(path.name for path in self._folder.iterdir()) == ["dataset", "logs", "trained.npy"]
+        assert sorted(path.name for path in self._bench.scratch.iterdir()) == ["dataset", "logs", "trained.npy"]
         return stage_run
 
 

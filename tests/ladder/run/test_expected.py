@@ -9,7 +9,7 @@ import pytest
 from common.problem import Problem
 from ladder.records.expectation import Expected
 from ladder.records.run import load
-from ladder.run import runner
+from ladder.run import session
 from ladder.run.expected import Costs, RungCost, expectations, expected_here, recorded_costs
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
@@ -55,7 +55,7 @@ def test_a_rung_that_does_not_take_the_network_has_no_estimate() -> None:
 
 def test_a_run_says_and_records_it_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = Expected(66.0, 0.1, "a GPU", 0.8, "exact-u8", 53.0)
-    monkeypatch.setattr(runner, "expected_here", lambda *_: {"numpy": expected})
+    monkeypatch.setattr(session, "expected_here", lambda *_: {"numpy": expected})
     watcher = Watcher()
     prepare(tmp_path, NUMPY).run(watcher)
     assert watcher.notes[0] == "numpy: expected to lose here: 66 us, exact-u8 53"

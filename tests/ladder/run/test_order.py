@@ -95,7 +95,7 @@ def on_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int = 3) -> 
     order = Order(monkeypatch, "gpu")
     machine = order.on_gpu(monkeypatch)
     monkeypatch.setattr(worker_pool, "cores_usable", lambda: 6)
-    monkeypatch.setattr("ladder.run.runner.cores_usable", lambda: 16)
+    monkeypatch.setattr("ladder.run.bench.cores_usable", lambda: 16)
     monkeypatch.setattr(nsys, "find", lambda: Path("nsys"))
     monkeypatch.setenv("LADDER_CACHE_DIR", str(folder / "cache"))
     order.disturbed = {("b.2", 0)}

@@ -14,7 +14,7 @@ from ladder.profile import cupti
 from ladder.profile.trace import Trace
 from ladder.records.profile import Split
 from ladder.records.run import Process, StageResult, load
-from ladder.run import runner
+from ladder.run import orders
 from tests.ladder.harness import Watcher, prepare
 from tests.ladder.in_process import judge_in_this_process
 
@@ -53,7 +53,7 @@ def test_each_process_has_its_own_split_and_the_stage_has_their_mean(tmp_path: P
 
 
 def test_slow_profiling_covers_only_the_first_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "PROFILE_LIMIT_S", 0.0)
+    monkeypatch.setattr(orders, "PROFILE_LIMIT_S", 0.0)
     stage = run(tmp_path, "PROFILED", rounds=3)
     assert [process.seen is None for process in stage.processes] == [False, True, True]
     assert stage.unprofiled == {}

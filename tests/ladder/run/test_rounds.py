@@ -1,109 +1,27 @@
-"""Which processes are repeated and which rounds are added; a script replaces the processes and makes up their times."""
+"""Which processes are repeated and which rounds are added; a script makes up the times of processes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
 
-from common.problem import Params
-from ladder.measure.protocol import Job, JobResult, salted_number
-from ladder.measure.timing import Plan
+from ladder.measure.protocol import salted_number
 from ladder.records.limits_record import Chip, LimitsRecord, StepBounds
-from ladder.records.run import Check, HostState, Process, StageResult, load
+from ladder.records.run import StageResult, load
 from ladder.records.statistics import median_interval
-from ladder.run import jury, runner
-from ladder.run.judge import Judge
-from ladder.run.runner import Runner
-from ladder.run.stage_run import StageRun
-from ladder.verify.gates import check, verify_timer
-from ladder.verify.oracle_runs import Computed, OracleRun
+from ladder.run import limits_beside, preflight
+from ladder.verify.gates import TIMER_CHECK, check, verify_timer
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
 from stages.registry import Entry, load_entry
+from tests.ladder.fake_bench import Script
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
-pytestmark = pytest.mark.usefixtures("in_process")
-
 OTHER = "tests.planted:CANNOT_VALIDATE"
-# stage, round, attempt -> time in s, and is it disturbed, or the share of the time that it waited for a core
-Measure = Callable[[str, int, int], tuple[float, bool | float]]
-
-
-class Script:
-    """Replaces processes: returns made-up results and records the order of the requests."""
-
-    def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        measure: Measure,
-        seconds_each: float = 0.0,
-        checks: Callable[[int, int], list[Check]] = lambda round_, attempt: [],
-        device: Literal["cpu", "gpu"] = "cpu",
-    ) -> None:
-        self.asked: list[tuple[str, int]] = []
-        self.budgets: list[float | None] = []
-        self.measuring_s: dict[str, float] = {}  # by stage
-        self.oracles: list[int] = []
-        self._measure = measure
-        self._seconds_each = seconds_each
-        self._now_s = 0.0
-        script = self
-
-        def run_job(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: object = None) -> JobResult:
-            name, round_ = folder.name.rsplit(".", 1)[0], job.round
-            attempt = script.asked.count((name, round_))
-            script.asked.append((name, round_))
-            script.budgets.append(job.budget_s)
-            script._now_s += script._seconds_each
-            seconds, disturbed = script._measure(name, round_, attempt)
-            host = HostState(seconds * disturbed, 0.0)
-            took = {"measure": script.measuring_s.get(name, 0.0)}
-            process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2, took_s=took)
-            return JobResult(device=device, plan=Plan(2, 1, 0), process=process)
-
-        def verify(self: Runner, stage_run: StageRun, job: Job, report: JobResult, *_: object) -> None:
-            attempt = script.asked.count((stage_run.name, job.round)) - 1
-            stage_run.add_process(report, checks(job.round, attempt), 0.9, shortened=False)
-
-        def oracles(
-            problem: object,
-            dataset: object,
-            runs: list[int],
-            budget_s: float,
-            curve_steps: int,
-            precisions: object,
-            trained: bool,
-            short: object,
-        ) -> Computed:
-            script.oracles += runs
-            return Computed({run: OracleRun() for run in runs}, Params((), ()) if trained else None)
-
-        monkeypatch.setattr(runner, "run_job", run_job)
-        monkeypatch.setattr(runner, "ForkServers", lambda needs, logs, round_: self)
-        monkeypatch.setattr(Runner, "_verify", verify)
-        monkeypatch.setattr(Judge, "record", lambda self, round_: None)
-        monkeypatch.setattr(jury, "compute_all", oracles)
-        monkeypatch.setattr("time.monotonic", lambda: script._now_s)
-
-    def for_needs(self, needs: object) -> None:
-        """No fork server."""
-
-    def __enter__(self) -> Script:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def wait(self) -> None:
-        """Nothing to import."""
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 def rounds(stage: StageResult) -> list[int]:
@@ -118,26 +36,20 @@ def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False), device="gpu")
-    measured_after, limits = list[int](), LimitsRecord(Chip(1, 1, 1), [], {}, 1.0)
-
-    def measure_limits(*_: object) -> LimitsRecord:
-        measured_after.append(len(script.asked))
-        return limits
+    script.limits = LimitsRecord(Chip(1, 1, 1), [], {}, 1.0)
 
     def bounds(_: LimitsRecord, stage: Stage, *rest: object) -> StepBounds:
         return StepBounds(1e9 if stage.name == "numpy" else 0.0, None)
 
-    monkeypatch.setattr(runner, "measure_gpu_limits", measure_limits)
-    monkeypatch.setattr(runner, "keep_limits", lambda *_: None)
-    monkeypatch.setattr(runner, "cannot_run", lambda stage: None)
-    monkeypatch.setattr(runner, "missing", lambda needs: None)
+    monkeypatch.setattr(limits_beside, "keep_limits", lambda *_: None)
+    for module in (preflight, limits_beside):
+        monkeypatch.setattr(module, "missing", lambda needs: None)
     monkeypatch.setattr("ladder.run.bounds.bounds_of", bounds)
     entry = load_entry(NUMPY)
     on_gpu = replace(entry, stage=replace(entry.stage, needs=("cuda",)))
-    watcher = Watcher()
-    environment = {"gpu": {"name": "a GPU"}}
-    numpy, other = prepare(tmp_path, on_gpu, OTHER, rounds=2, environment=environment).run(watcher).stages
-    assert measured_after == [2]  # once
+    watcher, environment = Watcher(), {"gpu": {"name": "a GPU"}}
+    numpy, other = script.prepare(tmp_path, on_gpu, OTHER, rounds=2, environment=environment).run(watcher).stages
+    assert script.limits_after == [2]  # once
     assert [status for _, status, _ in watcher.finished] == ["passed"] * 3
     assert (numpy.status, rounds(numpy), rounds(other)) == ("failed", [0], [0, 1])
     assert watcher.notes == [f"numpy: {numpy.reason}"]
@@ -148,7 +60,7 @@ def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypat
         monkeypatch, lambda name, round_, attempt: (1.0 + attempt, (name, round_, attempt) == ("numpy", 1, 0))
     )
     watcher = Watcher()
-    numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=3, remeasure=2).run(watcher).stages
+    numpy, other = script.prepare(tmp_path, NUMPY, OTHER, rounds=3, remeasure=2).run(watcher).stages
     assert script.asked[6:] == [("numpy", 1)]
     assert (rounds(numpy), rounds(other)) == ([0, 1, 2], [0, 1, 2])
     assert [process.runs_s for process in numpy.processes] == [[1.0], [2.0], [1.0]]
@@ -173,8 +85,8 @@ def test_a_disturbed_process_is_repeated_and_set_aside(tmp_path: Path, monkeypat
 def test_of_disturbed_attempts_the_least_disturbed_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waited: tuple[float, ...], times: tuple[float, ...], kept: int
 ) -> None:
-    Script(monkeypatch, lambda name, round_, attempt: (times[attempt], waited[attempt] if round_ else False))
-    (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher()).stages
+    script = Script(monkeypatch, lambda name, round_, attempt: (times[attempt], waited[attempt] if round_ else False))
+    (stage,) = script.prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(Watcher()).stages
     assert [process.runs_s for process in stage.processes] == [[times[0]], [times[kept]]]
     assert stage.processes[1].disturbed == [
         f"waited for a busy core for {waited[kept]:.0%} of the time that it wanted one"
@@ -186,9 +98,11 @@ def test_of_disturbed_attempts_the_least_disturbed_counts(
 
 def test_every_process_is_told_with_its_own_time_and_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited = (0.5, 0.2, 0.9)
-    Script(monkeypatch, lambda name, round_, attempt: (1.0 + attempt + round_, waited[attempt] if round_ else False))
+    script = Script(
+        monkeypatch, lambda name, round_, attempt: (1.0 + attempt + round_, waited[attempt] if round_ else False)
+    )
     watcher = Watcher()
-    prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(watcher)
+    script.prepare(tmp_path, NUMPY, rounds=2, remeasure=2).run(watcher)
     first = watcher.steps[0][0]
     assert first is not None
     assert watcher.steps == [(first, False)] + [(pytest.approx(factor * first), True) for factor in (2.0, 3.0, 4.0)]
@@ -199,12 +113,12 @@ def test_every_process_is_told_with_its_own_time_and_mark(tmp_path: Path, monkey
 
 
 def test_an_attempt_that_failed_the_timer_check_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Script(
+    script = Script(
         monkeypatch,
         lambda name, round_, attempt: (1.0 + attempt, (0.1, 0.9)[attempt] if round_ else False),
         checks=lambda round_, attempt: [verify_timer(9.0 if (round_, attempt) == (1, 0) else 0.0)],
     )
-    (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=1).run(Watcher()).stages
+    (stage,) = script.prepare(tmp_path, NUMPY, rounds=2, remeasure=1).run(Watcher()).stages
     assert (stage.status, [process.runs_s for process in stage.processes]) == ("passed", [[1.0], [2.0]])
 
 
@@ -216,11 +130,11 @@ def test_a_disturbed_process_that_fails_only_the_timer_check_is_repeated_at_once
         lambda name, round_, attempt: (1.0, (round_, attempt) == (1, 0)),
         checks=lambda round_, attempt: [verify_timer(9.0 if (round_, attempt) == (1, 0) else 0.0)],
     )
-    (stage,) = prepare(tmp_path, NUMPY, rounds=3, remeasure=1).run(Watcher()).stages
+    (stage,) = script.prepare(tmp_path, NUMPY, rounds=3, remeasure=1).run(Watcher()).stages
     assert [round_ for _, round_ in script.asked] == [0, 1, 1, 2]
     assert (stage.status, stage.reason, rounds(stage)) == ("passed", None, [0, 1, 2])
     assert [process.round for process in stage.set_aside] == [1]
-    assert stage.checks == [verify_timer(0.0)]
+    assert [one for one in stage.checks if one.what == TIMER_CHECK] == [verify_timer(0.0)]
 
 
 def test_a_timer_failure_counts_if_undisturbed_or_repeated_or_not_the_only_one(
@@ -234,7 +148,7 @@ def test_a_timer_failure_counts_if_undisturbed_or_repeated_or_not_the_only_one(
     ]:
         checks = [verify_timer(9.0), check("first update", more, 1.0)]
         script = Script(monkeypatch, lambda *_, seen=disturbed: (1.0, seen), checks=lambda *_, found=checks: found)
-        (stage,) = prepare(tmp_path, NUMPY, rounds=2, remeasure=remeasure).run(Watcher()).stages
+        (stage,) = script.prepare(tmp_path, NUMPY, rounds=2, remeasure=remeasure).run(Watcher()).stages
         assert (len(script.asked), stage.status) == (attempts, "failed")
         assert (stage.reason or "").startswith("work outside of the timer")
 
@@ -246,7 +160,7 @@ def scattered(name: str, round_: int, attempt: int) -> tuple[float, bool]:
 
 def test_rounds_are_added_until_the_last_interval_is_narrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered)
-    numpy, other = prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.02).run(Watcher()).stages
+    numpy, other = script.prepare(tmp_path, NUMPY, OTHER, rounds=2, precision=0.02).run(Watcher()).stages
     assert rounds(numpy) == list(range(8))  # fewer than eight never have a narrow interval
     assert len(rounds(other)) > 8
     assert rounds(other) == list(range(len(rounds(other))))
@@ -262,23 +176,23 @@ def test_rounds_end_when_the_time_is_up_after_the_requested_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requested: int, cap_s: float, asked: int
 ) -> None:
     script = Script(monkeypatch, scattered, seconds_each=10.0)
-    prepare(tmp_path, NUMPY, OTHER, rounds=requested, precision=0.001, time_cap_s=cap_s).run(Watcher())
+    script.prepare(tmp_path, NUMPY, OTHER, rounds=requested, precision=0.001, time_cap_s=cap_s).run(Watcher())
     assert len(script.asked) == asked  # the one started at 80 s finishes, and no other starts
 
 
 def test_an_added_round_that_is_disturbed_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, round_ == 3 and attempt == 0))
-    (stage,) = prepare(tmp_path, NUMPY, rounds=2, precision=0.01, remeasure=1).run(Watcher()).stages
+    (stage,) = script.prepare(tmp_path, NUMPY, rounds=2, precision=0.01, remeasure=1).run(Watcher()).stages
     assert [round_ for _, round_ in script.asked] == [0, 1, 2, 3, 3, 4, 5, 6, 7]
     assert (sorted(rounds(stage)), [process.round for process in stage.set_aside]) == ([0, 1, 2, 3, 4, 5, 6, 7], [3])
 
 
 def test_a_resumed_run_adds_what_its_precision_still_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered)
-    whole = prepare(tmp_path, NUMPY, rounds=2, precision=0.01).run(Watcher())
+    whole = script.prepare(tmp_path, NUMPY, rounds=2, precision=0.01).run(Watcher())
     cut = msgspec.structs.replace(whole.stages[0], processes=whole.stages[0].processes[:4])
     script.asked.clear()
-    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[cut])).run(Watcher())
+    again = script.prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[cut])).run(Watcher())
     assert script.asked == [("numpy", round_) for round_ in range(4, 8)]
     assert again.stages == whole.stages
 
@@ -293,59 +207,59 @@ def test_a_resumed_crashed_stage_keeps_its_processes_and_records_the_crash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Script(monkeypatch, scattered)
-    whole = prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
+    whole = script.prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
     (stage,) = whole.stages
     script.asked.clear()
     killed = msgspec.structs.replace(whole, stages=[crashed(stage, 2)])
-    again = prepare(tmp_path, NUMPY, known=killed).run(Watcher())
+    again = script.prepare(tmp_path, NUMPY, known=killed).run(Watcher())
     assert script.asked == [("numpy", 2)]
     assert again.stages == [msgspec.structs.replace(stage, crashed_before="killed")]
     assert "numpy crashed once and continued with --resume: killed" in [notice.text for notice in notices(again)]
-    assert prepare(tmp_path, NUMPY, known=again).run(Watcher()).stages == again.stages
+    assert script.prepare(tmp_path, NUMPY, known=again).run(Watcher()).stages == again.stages
 
 
 def test_a_crashed_stage_of_an_older_version_is_measured_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered)
-    whole = prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
+    whole = script.prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
     killed = crashed(whole.stages[0], 1)
     old = msgspec.structs.replace(killed, processes=[msgspec.structs.replace(killed.processes[0], epochs=None)])
     script.asked.clear()
-    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[old])).run(Watcher())
+    again = script.prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[old])).run(Watcher())
     assert script.asked == [("numpy", 0), ("numpy", 1)]
     assert (again.stages[0].status, again.stages[0].crashed_before) == ("passed", "killed")
 
 
 def test_a_resumed_run_does_not_retry_a_failed_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, scattered)
-    whole = prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
+    whole = script.prepare(tmp_path, NUMPY, rounds=2).run(Watcher())
     wrong = msgspec.structs.replace(whole.stages[0], status="failed", reason="first update", timing=None)
     script.asked.clear()
-    again = prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[wrong])).run(Watcher())
+    again = script.prepare(tmp_path, NUMPY, known=msgspec.structs.replace(whole, stages=[wrong])).run(Watcher())
     assert (script.asked, again.stages) == ([], [wrong])
 
 
 def test_nothing_is_repeated_after_the_time_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0 + 0.1 * round_, round_ > 1), seconds_each=1.0)
-    prepare(tmp_path, NUMPY, rounds=2, precision=0.001, time_cap_s=3.0, remeasure=2).run(Watcher())
+    script.prepare(tmp_path, NUMPY, rounds=2, precision=0.001, time_cap_s=3.0, remeasure=2).run(Watcher())
     assert script.asked == [("numpy", 0), ("numpy", 1), ("numpy", 2)]
 
 
 def test_on_a_busy_machine_nothing_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script, watcher = Script(monkeypatch, lambda name, round_, attempt: (1.0, True)), Watcher()
-    results = prepare(tmp_path, NUMPY, OTHER, rounds=2, remeasure=2).run(watcher)
+    results = script.prepare(tmp_path, NUMPY, OTHER, rounds=2, remeasure=2).run(watcher)
     assert len(script.asked) == 4
     assert [note for note in watcher.notes if note.startswith("this machine is busy")]
     assert [(len(stage.processes), stage.set_aside) for stage in results.stages] == [(2, [])] * 2
-    prepare(tmp_path, NUMPY, OTHER, known=results).run(watcher)
+    script.prepare(tmp_path, NUMPY, OTHER, known=results).run(watcher)
     assert len(script.asked) == 4  # resuming a finished run measures nothing
 
 
 def test_measuring_again_takes_at_most_half_as_long_as_the_stages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disturbed = Script(monkeypatch, lambda name, round_, attempt: (1.0, name == "numpy"), seconds_each=10.0)
-    prepare(tmp_path, NUMPY, OTHER, rounds=4, remeasure=2).run(Watcher())
-    assert len(disturbed.asked) == 8 + 4  # 80 s for all, then 40 s for numpy's; the second try finds no time
+    script = Script(monkeypatch, lambda name, round_, attempt: (1.0, name == "numpy"), seconds_each=10.0)
+    script.prepare(tmp_path, NUMPY, OTHER, rounds=4, remeasure=2).run(Watcher())
+    assert len(script.asked) == 8 + 4  # 80 s for all, then 40 s for numpy's; the second try finds no time
 
 
 @pytest.mark.parametrize(
@@ -366,7 +280,7 @@ def test_the_runs_budget_is_shared_out_by_need(
 ) -> None:
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False))
     script.measuring_s = dict(zip(("numpy", "cannot-validate"), spent, strict=True))
-    prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_s=10.0, budget_total_s=total).run(Watcher())
+    script.prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_s=10.0, budget_total_s=total).run(Watcher())
     assert script.budgets == [pytest.approx(budget / 2) for budget in budgets] + [None, None]
 
 
@@ -387,10 +301,10 @@ def test_a_reference_far_behind_another_is_measured_once_where_time_is_short(
 ) -> None:
     took = dict(zip(("numpy", "cannot-validate"), seconds, strict=True))
     script, watcher = Script(monkeypatch, lambda name, round_, attempt: (took[name], False)), Watcher()
-    results = prepare(tmp_path, NUMPY, OTHER, rounds=2, **limits).run(watcher)
+    results = script.prepare(tmp_path, NUMPY, OTHER, rounds=2, **limits).run(watcher)
     assert script.asked == asked  # the disturbed process included, which is not repeated
     assert watcher.left_out == (["numpy"] if len(asked) == 3 else [])
-    prepare(tmp_path, NUMPY, OTHER, rounds=2, known=results).run(watcher)  # a resumed run leaves it out as well
+    script.prepare(tmp_path, NUMPY, OTHER, rounds=2, known=results).run(watcher)  # a resumed run leaves it out as well
     assert script.asked == asked
 
 
@@ -399,7 +313,7 @@ def test_a_reference_far_behind_another_is_not_repeated_when_disturbed(
 ) -> None:
     took = {"numpy": 9.0, "cannot-validate": 1.0}
     script = Script(monkeypatch, lambda name, round_, attempt: (took[name], attempt == 0))
-    prepare(tmp_path, NUMPY, OTHER, rounds=1, remeasure=2, budget_total_s=60.0).run(Watcher())
+    script.prepare(tmp_path, NUMPY, OTHER, rounds=1, remeasure=2, budget_total_s=60.0).run(Watcher())
     assert script.asked == [("numpy", 0), ("cannot-validate", 0), ("cannot-validate", 0)]
 
 
@@ -407,12 +321,13 @@ def test_a_stage_of_one_s_own_is_measured_in_every_round(tmp_path: Path, monkeyp
     monkeypatch.setattr(Entry, "is_ours", property(lambda entry: entry.stage.name != "numpy"))
     took = {"numpy": 9.0, "cannot-validate": 1.0}
     script = Script(monkeypatch, lambda name, round_, attempt: (took[name], False))
-    prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_total_s=60.0).run(Watcher())
+    script.prepare(tmp_path, NUMPY, OTHER, rounds=2, budget_total_s=60.0).run(Watcher())
     assert script.asked == [(name, round_) for round_ in (0, 1) for name in took]
 
 
 def test_energy_is_measured_in_the_first_round_alone_and_only_if_asked_for(tmp_path: Path) -> None:
     for asked in (False, True):
         runner = prepare(tmp_path, NUMPY, rounds=2, energy=asked)
-        (stage_run,) = runner._ledger.stages
-        assert [runner._job(stage_run, round_, tmp_path).energy for round_ in range(2)] == [asked, False]
+        runner.orders.dataset = tmp_path
+        (stage,) = runner.ledger.stages
+        assert [runner.orders.order(stage, round_).job.energy for round_ in range(2)] == [asked, False]

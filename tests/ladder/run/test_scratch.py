@@ -15,9 +15,10 @@ from common.errors import UsageError
 from ladder.doctor import doctor
 from ladder.run import folders
 from ladder.run import scratch as scratch_module
+from ladder.run.bench import Finished
 from ladder.run.folders import make_folder
-from ladder.run.runner import Runner
 from ladder.run.scratch import PREFIX, scratch_folder
+from ladder.run.verdicts import Verdicts
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 
 
@@ -92,20 +93,20 @@ def test_a_run_needs_room_for_its_data_and_parameters(
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 0
-    record = Runner._record
+    record = Verdicts.record
 
-    def sizes(self: Runner, *rest: object) -> None:
+    def sizes(self: Verdicts, finished: Finished) -> None:
         nonlocal most
         files = [file for file in temporary.rglob("*.npy") if file.is_file()]
         most = max(most, sum(file.stat().st_size for file in files))
-        record(self, *rest)  # type: ignore[arg-type]
+        record(self, finished)
 
-    monkeypatch.setattr(Runner, "_record", sizes)
+    monkeypatch.setattr(Verdicts, "record", sizes)
     (tmp_path / "run").mkdir()
     runner = prepare(tmp_path / "run", NUMPY)
     runner.run(Watcher())
     headers = 32 * 128  # four arrays of the data, two of each set of parameters
-    assert small_dataset().nbytes < most <= runner.scratch_bytes + headers
+    assert small_dataset().nbytes < most <= runner.orders.scratch_bytes + headers
     assert not list((tmp_path / "run").rglob("*.npy"))
 
 

@@ -12,7 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Results, load
-from ladder.run.runner import Runner
+from ladder.run import session
+from ladder.run.bench import Bench
 from ladder.run.stage_run import StageRun
 from tests.ladder.harness import Watcher, prepare
 from tests.ladder.processes.test_held_workers import MARKING, overlap, spans
@@ -67,8 +68,8 @@ def here(tmp_path: Path) -> Path:
 def program(here: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     """Makes the program, with something that happens before it writes a report; all stages seem to be on a GPU."""
     monkeypatch.setattr(StageRun, "needs_profile", lambda self, tool: self.status == "passed" and not self._profiles)
-    monkeypatch.setattr(Runner, "_most_side_by_side", lambda self: 4)
-    monkeypatch.setattr(Runner, "_may_be_held", lambda self, stage_run: True)
+    monkeypatch.setattr(session, "side_by_side", lambda *_: 4)
+    monkeypatch.setattr(Bench, "may_hold", lambda self, stage: True)
     monkeypatch.setattr("ladder.profile.nsys.find", lambda: here / "nsys")
 
     def write(fault: str) -> None:

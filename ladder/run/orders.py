@@ -1,0 +1,187 @@
+"""What a run still has to measure, and the jobs of the processes that measure it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from common.cache import cache_folder
+from common.cost import parameters
+from common.problem import Problem
+from ladder.measure.protocol import Job
+from ladder.measure.timing import Plan
+from ladder.records.exactness import far_behind
+from ladder.run.judge import TRAINED
+from ladder.run.jury import Jury
+from ladder.run.ledger import Ledger
+from ladder.run.preflight import obstacle
+from ladder.run.stage_run import StageRun
+from ladder.verify.oracle_runs import STEP_WORK
+from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
+
+PROFILE_LIMIT_S = 1.0  # if profiling takes longer in a stage's process, later rounds are not profiled
+LEAST_BUDGET_S = 0.1  # for a stage, where the others have used up the run's
+FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
+WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
+# No two stages share a late epoch. In multiplications: on a few batches, with controls, and on all of them without; the
+# latter of an MLP alone, since a softmax regression's final parameters are compared.
+LATE_WORK, WHOLE_WORK = 2_500_000_000, 2_000_000_000
+UNTIMED = Plan(epochs=1, repeats=0, warmups=0)
+Wrap = Callable[[Sequence[str]], list[str]]
+"""Turns a worker's command into the command that runs it under a profiler."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One process that works for a stage."""
+
+    stage: StageRun
+    job: Job
+    name: str
+    """Of its folder and its log."""
+    seed: Callable[[int], int]
+    """The seed of a run that all stages of a round share, by its number in the round."""
+    wrap: Wrap | None = None
+    """Puts a profiler around its worker, which is started then and not forked."""
+
+
+class Orders:
+    """The orders of one run, by the state of its ledger."""
+
+    def __init__(self, ledger: Ledger, jury: Jury) -> None:
+        self._ledger, self._jury = ledger, jury
+        self._problem, self._settings = jury.problem, ledger.settings
+        self.requested = Plan(self._problem.epochs, self._settings.repeats, self._settings.warmups)
+        self.dataset: Path
+        """Where workers find the data, once it is saved."""
+        self.blas_threads: int | None = None
+        """Of each worker, at most; None for no limit."""
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes that the data set takes, and the parameters that processes leave at once."""
+        # After the first updates, up to two more short runs each, the epoch from zeros, and the timed runs.
+        kept = 3 * len(FIRST_BATCHES) + 1 + self._settings.repeats
+        return self._jury.dataset.nbytes + kept * parameter_bytes(self._problem) * self._settings.at_once
+
+    def save_data(self, folder: Path) -> None:
+        """Save the data set in this folder, for all later orders."""
+        self.dataset = folder
+        self._jury.dataset.save(folder)
+
+    def skip_unrunnable(self) -> None:
+        """Skip the stages that cannot be measured here, or not on this problem."""
+        for stage in self._ledger.stages:
+            reason = obstacle(stage.entry.stage, self._problem, self._jury.dataset, self._ledger.gpu_memory_mib)
+            if reason and not stage.processes:
+                stage.skip(reason)
+
+    def due(self, round_: int) -> list[StageRun]:
+        """The stages that this round still has to measure."""
+        left_out = self.left_out(round_)
+        return [stage for stage in self._ledger.stages if stage.needs_round(round_) and stage not in left_out]
+
+    def left_out(self, round_: int) -> list[StageRun]:
+        """The stages that were measured before and are too far behind to be measured in this round as well."""
+        return [
+            stage for stage in self._ledger.stages if round_ and stage.needs_round(round_) and self.is_behind(stage)
+        ]
+
+    def is_behind(self, stage: StageRun) -> bool:
+        """Whether a stage is a reference of ours that another one leaves far behind, and time is too short for it.
+
+        Where each stage has a time of its own (`--budget`), there is enough.
+        """
+        is_ours = stage.entry.is_ours and stage.entry.stage.group == "reference"
+        if self._settings.budget_total_s is None or not is_ours:
+            return False
+        return stage.name in far_behind(other.result() for other in self._ledger.stages)
+
+    def needs_compiling(self, stage: StageRun) -> bool:
+        """Whether a stage takes long to compile, will be measured, and no run here has compiled it for this problem."""
+        rounds = range(self._settings.rounds) if stage.needs_compiling else ()
+        return any(stage in self.due(round_) for round_ in rounds) and not self._mark(stage).exists()
+
+    def to_compile(self) -> list[Order]:
+        """The orders that compile stages ahead."""
+        orders = (self.order(stage, 0) for stage in self._ledger.stages if self.needs_compiling(stage))
+        return [_with_job(order, f"{order.stage.name}.compiling", profile=None, compiles=True) for order in orders]
+
+    def under_nsys(self, stage: StageRun, wrap: Wrap) -> Order:
+        """One more worker of a stage, under nsys."""
+        return _with_job(self.order(stage, 0), f"{stage.name}.nsys", wrap, profile="nsys")
+
+    def order(self, stage: StageRun, round_: int) -> Order:
+        """The process that measures a stage in a round."""
+        is_first, tool = not stage.processes, stage.tool
+        is_cut = stage.plan is None and self._settings.at_once == 1  # side by side, time is no measure
+        job = short_runs_job(stage.entry.source, self._problem, self._jury.steps, self.dataset)
+        if not is_first:
+            job = msgspec.structs.replace(job, first_updates=[], repeated=[], trained="", late=[])
+        job = msgspec.structs.replace(
+            job,
+            round=round_,
+            wanted=stage.plan or self.requested,
+            profile=tool if tool in self._settings.profile and stage.profile_s <= PROFILE_LIMIT_S else None,
+            curve_steps=self._settings.curve_steps if round_ == 0 else 0,
+            energy=self._settings.energy and round_ == 0,
+            mark=str(self._mark(stage)),
+            choices=stage.choices,
+            budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
+            blas_threads=self.blas_threads,
+        )
+        return Order(stage, job, f"{stage.name}.{round_ + 1}", lambda run: self._jury.number(round_, run))
+
+    def _budget_s(self) -> float:
+        """The seconds for which the next stage may be measured: at most its share of what the others leave of all."""
+        budget_s, total_s = self._settings.budget_s, self._settings.budget_total_s
+        if total_s is None:
+            return budget_s
+        planned = [stage for stage in self._ledger.stages if stage.plan is not None]
+        spent_s = self._settings.rounds * sum(stage.processes[0].took_s.get("measure", 0.0) for stage in planned)
+        unplanned = sum(stage.plan is None and stage.status is None for stage in self._ledger.stages)
+        return max(min(budget_s, (total_s - spent_s) / max(unplanned, 1)), LEAST_BUDGET_S)
+
+    def _mark(self, stage: StageRun) -> Path:
+        """The file that says that a stage's compiled code is in the cache."""
+        results = self._ledger.results
+        described = [results.environment.get(part) for part in ("gpu", "libraries", "python")]
+        parts = [stage.code, described, results.problem, cache_folder("").as_posix()]
+        return cache_folder("compiled") / hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+
+def parameter_bytes(problem: Problem) -> int:
+    """Bytes of all networks' parameters."""
+    return 4 * parameters(problem) * problem.networks
+
+
+def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> Job:
+    """The job of a process that times nothing, and leaves every short run of a stage for verification."""
+    updates = sorted({min(batches, steps) for batches in FIRST_BATCHES})
+    weights = sum(layer.fan_in * layer.fan_out for layer in problem.layers)
+    repeated = (updates[1:] or updates)[: 1 if weights > WIDE else None]
+    draws = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PARAMETERS // weights))
+    late = repeated[:1] if repeated[0] * problem.multiplications * draws <= LATE_WORK else []
+    if not problem.is_logistic and steps > updates[-1] and steps * (problem.multiplications + STEP_WORK) <= WHOLE_WORK:
+        late = [*late, steps]
+    return Job(
+        source=source,
+        problem=problem,
+        dataset=str(dataset),
+        round=0,
+        first_updates=updates,
+        repeated=repeated,
+        trained=str(dataset.parent / TRAINED),
+        late=late,
+        wanted=UNTIMED,
+        profile=None,
+        budget_s=None,
+    )
+
+
+def _with_job(order: Order, name: str, wrap: Wrap | None = None, **changes: object) -> Order:
+    return replace(order, name=name, wrap=wrap, job=msgspec.structs.replace(order.job, **changes))

@@ -8,16 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from common.cpu.compiled import word
 from common.cpu.replay import LINE, barrier, replay
-
-if TYPE_CHECKING:
-    from common.cpu.stamps import Stamps
 
 Array = NDArray[Any]
 Words = NDArray[np.int64]
@@ -70,6 +67,13 @@ class Recording(Protocol):
 
     def append(self, call: BoundCall, /) -> None:
         """Receive a call."""
+
+
+class Stamping(Recording, Protocol):
+    """A profile's time stamps."""
+
+    def replay(self, whole: Replay, /) -> None:
+        """Make the calls of a list with stamps around them."""
 
 
 class Host:
@@ -147,7 +151,7 @@ class Host:
 class Replay:
     """Recorded calls of one thread, which one call of a compiled function makes in order."""
 
-    stamps: ClassVar[Stamps | None] = None
+    stamps: ClassVar[Stamping | None] = None
 
     def __init__(self, calls: Sequence[BoundCall], thread: int = 0) -> None:
         self.calls, self.thread = calls, thread  # kept: the calls hold the rows

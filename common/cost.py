@@ -11,7 +11,7 @@ and exchanges, which dominate steps this small. Every function is pure: it takes
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from common.problem import Problem
@@ -68,6 +68,7 @@ class Exchanges:
     cluster_hops: int = 0  # waits for data through the cluster's shared memory
     grid_barriers: int = 0
     peer_bytes: int = 0  # to other GPUs, after the last product
+    terms: dict[str, float] = field(default_factory=dict, compare=False)  # what expected times also grow with, by name
 
 
 @dataclass(frozen=True)

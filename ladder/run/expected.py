@@ -16,8 +16,6 @@ from common.cost import parameters
 from common.problem import Problem
 from ladder.records.expectation import Expected
 from stages.engine.stage import Stage
-from stages.persistent.grid_plan import make_plan
-from stages.persistent.r1_persistent_grid import GridEpoch
 from stages.registry import load_all
 
 FILE = Path(__file__).with_name("expected_costs.json")
@@ -95,20 +93,8 @@ def network_terms(problem: Problem) -> dict[str, float]:
 
 def terms(stage: Stage, problem: Problem, steps: int, multiprocessors: int, shared_bytes: int) -> dict[str, float]:
     """The size of each term in one step of a rung."""
-    costs_us = network_terms(problem)
-    costs_us["hop"] = float(stage.exchanges(problem, steps, multiprocessors, shared_bytes).cluster_hops)
-    launch, places = stage.recipe.launch if stage.recipe else None, [0] * len(problem.layers)
-    if launch is None or not issubclass(launch, GridEpoch):
-        return costs_us
-    plan = make_plan(problem, steps, places, places, multiprocessors, shared_bytes, launch.parts)
-    if plan is not None:
-        cycles = plan.product_cycles(multiprocessors) / 1e3
-        rows = math.ceil(problem.batch_size / multiprocessors)
-        costs_us["barrier"] = float(plan.barriers)
-        costs_us["thousand cycles"] = cycles
-        costs_us["thousand cycles, weights in L2"] = 0.0 if plan.sizes.held else cycles
-        costs_us["thousand weights of rows"] = rows * sum(la.inputs * la.outputs for la in plan.small_layers) / 1e3
-    return costs_us
+    exchanges = stage.exchanges(problem, steps, multiprocessors, shared_bytes)
+    return network_terms(problem) | {"hop": float(exchanges.cluster_hops)} | exchanges.terms
 
 
 def doublings(problem: Problem, run: RecordedRun) -> float:

@@ -6,8 +6,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from common.cost import Exchanges
-from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung, require_shared_bytes
@@ -44,11 +42,6 @@ class EpochByMessages(r6_cuda_graph.EpochByItself):
         self._args = (images, labels, tensors.parameters.flat, self._mail, tensors.totals)
         rate = problem.learning_rate / problem.batch_size / self.gradient_scale
         self._numbers = (int32(steps), float32(rate))
-
-    @classmethod
-    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
-        """None by a barrier of the grid or in a cluster: messages of a few blocks go through L2."""
-        return Exchanges()
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

@@ -92,11 +92,6 @@ class GridPlan:
         """Grid barriers of a step."""
         return 4 * self.sizes.wide - 2
 
-    @property
-    def small_layers(self) -> tuple[LayerPlan, ...]:
-        """The last layers, through which a block takes a row of the batch."""
-        return self.layers[self.sizes.wide :]
-
     def product_cycles(self, blocks: int) -> float:
         """Approximate cycles of the wide layers' products in a step, in `blocks` blocks."""
         return sum(

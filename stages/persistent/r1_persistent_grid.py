@@ -69,10 +69,18 @@ class GridEpoch(r6_cuda_graph.EpochByItself):
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
-        """Grid barriers of a step; the minimum, two, if no plan fits this GPU."""
+        """Grid barriers of a step, and its products' cycles; two barriers, the least, if no plan fits this GPU."""
         places = [0] * len(problem.layers)
         plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes, cls.parts)
-        return Exchanges(grid_barriers=plan.barriers if plan else 2)
+        if plan is None:
+            return Exchanges(grid_barriers=2)
+        cycles, rows = plan.product_cycles(multiprocessors) / 1e3, -(-problem.batch_size // multiprocessors)
+        terms = {
+            "barrier": float(plan.barriers), "thousand cycles": cycles,
+            "thousand cycles, weights in L2": 0.0 if plan.sizes.held else cycles,
+            "thousand weights of rows": rows * sum(a.inputs * a.outputs for a in plan.layers[plan.sizes.wide :]) / 1e3,
+        }  # fmt: skip
+        return Exchanges(grid_barriers=plan.barriers, terms=terms)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""

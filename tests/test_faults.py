@@ -17,7 +17,7 @@ import pytest
 from ladder.processes import compute_pool
 from ladder.records.run import load
 from ladder.records.study import load_study
-from ladder.run import limits_beside, preflight
+from ladder.run import bounds, preflight
 from ladder.run.folders import alone_in
 from ladder.run.preflight import dataset_of
 from ladder.verify import oracle_runs
@@ -268,7 +268,7 @@ def test_a_worker_that_crashes_in_c_leaves_a_row_and_the_next_one_runs(tmp_path:
 
 
 def test_a_gpu_lost_before_a_stage_runs_costs_only_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (preflight, limits_beside):  # it was there when the run began
+    for module in (preflight, bounds):  # it was there when the run began
         monkeypatch.setattr(module, "missing", lambda needs: None)
     naive, numpy = prepare(tmp_path, "stages.classic.r1_naive:STAGE", NUMPY).run(Watcher()).stages
     assert (naive.status, numpy.status) == ("crashed", "passed")

@@ -95,15 +95,6 @@ def launch(
     return forked or StartedWorker(wrap(worker_command(folder)), folder / ENDING, log, variables)
 
 
-def run_job(job: Job, folder: Path, log: Path, timeout_s: float, fork_server: ForkServer | None = None) -> JobResult:
-    """Run a job in this folder in a worker, wait for it, and return its result; the worker's output goes to the log.
-
-    The worker is forked from the fork server, if there is one; if it fails, see `finish_job`.
-    """
-    leave_job(job, folder)
-    return finish_job(launch(folder, log, fork_server), folder, log, timeout_s)
-
-
 def leave_job(job: Job, folder: Path) -> None:
     """Leave a job in the folder, and nothing of an earlier one."""
     atomic_write(folder / JOB, msgspec.json.encode(job))

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from common.problem import Problem
 from ladder.machine.environment import cores_usable
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.measure.protocol import Job, JobResult
-from ladder.processes.fork_servers import ForkServer, ForkServers
+from ladder.measure.protocol import JobResult
+from ladder.processes.fork_servers import ForkServers
 from ladder.processes.held_workers import FEWEST, HeldWorker, HeldWorkers
 from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import Compilers, WorkerPool
-from ladder.processes.worker_process import (
-    PATIENCE,
-    first_printed,
-    late,
-    measure_cpu_limits,
-    measure_gpu_limits,
-    run_job,
-)
+from ladder.processes.worker_process import PATIENCE, first_printed, late, measure_cpu_limits, measure_gpu_limits
 from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.run.orders import Order, parameter_bytes
 from ladder.run.scratch import scratch_folder
@@ -37,16 +29,12 @@ from ladder.run.stage_run import StageRun
 CORES_FOR_ORACLE = 4  # where stages prepare beside it
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """An order whose process has ended."""
 
     order: Order
     result: JobResult
     attempt: Attempt
-    folder: Path
-    """With what the process left."""
-    log: Path
     seconds: float
     """That the process lasted, without waiting for its turn."""
     beside: frozenset[str] = frozenset()
@@ -55,25 +43,30 @@ class Finished:
     @property
     def printed(self) -> str:
         """The first line that the process printed; empty without any."""
-        return first_printed(self.log)
+        return first_printed(self.order.log)
 
 
 class Bench:
     """Starts the processes of a run, or of a check, on this machine."""
 
-    def __init__(self, out: Path, problem: Problem, timeout_s: float, side_by_side: int = 0) -> None:
-        """Logs go to the folder `out`; so many stages have room to prepare `side_by_side`."""
+    def __init__(self, out: Path, timeout_s: float) -> None:
+        """Processes that no order names keep their logs in the folder `out`."""
         self.logs = out / "logs"
         self.scratch: Path
         """For the data set and what processes leave, while it is open."""
-        self.gpu = GpuMonitor()
-        self.side_by_side = side_by_side
+        self.side_by_side = 0
+        """How many stages have room to prepare at once."""
         self.timeout_s = timeout_s
-        self._out, self._parameter_bytes = out, parameter_bytes(problem)
+        self._out = out
         self.note: Callable[[str], object]
         """Is told of processes that are late."""
         self._servers: dict[int, ForkServers] = {}  # of rounds
-        self._held: HeldWorkers | None = None
+        self._held = HeldWorkers(0, timeout_s)
+
+    @cached_property
+    def gpu(self) -> GpuMonitor:
+        """The GPU, which a check need not ask."""
+        return GpuMonitor()
 
     @contextmanager
     def opened(self, nbytes: int, note: Callable[[str], object]) -> Iterator[None]:
@@ -90,16 +83,13 @@ class Bench:
         """Inside, workers may prepare side by side, and the libraries of these rounds' stages are imported ahead."""
         with ExitStack() as begun:
             at_once = max(FEWEST, cores_usable() - CORES_FOR_ORACLE)
-            held = HeldWorkers(self.side_by_side, self.timeout_s, self.note, at_once)
-            self._held = begun.enter_context(closing(held))
-            begun.callback(self._forget)
+            self._held = HeldWorkers(self.side_by_side, self.timeout_s, self.note, at_once)
+            begun.enter_context(closing(self._held))
+            begun.callback(self._servers.clear)
             for round_, stages in rounds.items():
                 self._servers[round_] = begun.enter_context(closing(self.imports(round_, stages)))
             yield
-
-    def _forget(self) -> None:
-        self._held = None
-        self._servers.clear()
+        self._held = HeldWorkers(0, self.timeout_s)
 
     def await_imports(self) -> None:
         """Wait for all libraries."""
@@ -126,72 +116,64 @@ class Bench:
     @property
     def holds(self) -> bool:
         """Whether workers may prepare side by side now."""
-        return self._held is not None and self._held.at_once > 0
+        return self._held.at_once > 0
 
     @property
     def is_empty(self) -> bool:
         """Whether no worker prepares or waits; returns once those that were asked for have begun."""
-        return not self._held
+        return len(self._held) == 0
 
     def prepare(self, orders: Iterable[Order]) -> None:
         """Let the first workers of these orders prepare side by side, unless some do already."""
-        if self._held is not None and self._held.at_once and self.is_empty:
+        if self.holds and self.is_empty:
             able = list(islice((order for order in orders if self.may_hold(order.stage)), self._held.at_once))
-            self._held.begin([partial(self._started, order) for order in able] if len(able) >= FEWEST else [])
+            self._held.begin([partial(self.start, order, held=True) for order in able] if len(able) >= FEWEST else [])
 
     def await_prepared(self) -> None:
         """Wait until no worker prepares any longer: from now on the caller measures."""
-        if self._held is not None:
-            self._held.wait()
+        self._held.wait()
 
-    def held(self, order: Order) -> HeldWorker:
-        """The worker that is prepared for a stage, or one that begins now; the caller closes it."""
-        return (self._held and self._held.take(order.stage.name)) or self._started(order)
+    def take(self, order: Order) -> HeldWorker | None:
+        """The worker that is prepared for a stage; the caller closes it. None if there is none."""
+        return self._held.take(order.stage.name)
+
+    def start(self, order: Order, *, held: bool) -> HeldWorker:
+        """A worker that begins now; one that is `held` prepares and then waits for its turn. The caller closes it."""
+        servers, name, seeds = self._servers.get(order.job.round), order.stage.name, self._seeds(order, held=held)
+        server = None if servers is None or order.wrap else servers.for_needs(order.stage.entry.stage.needs)
+        return HeldWorker(name, order.job, (order.folder, order.log), seeds, server, order.wrap or list)
 
     def run(self, order: Order) -> Finished:
         """Run the process of an order, or let the one that is prepared for its stage do what it was ordered."""
-        name, limit_s = order.stage.name, self.timeout_s
-        patience = threading.Timer(limit_s * PATIENCE, self.note, [late(name, limit_s)])
-        with _running(patience):
-            if self._held and (worker := self._held.take(name)):
-                with closing(worker):
-                    result = worker.take_turn(limit_s)
-                    lasted_s, seeds = worker.lasted_s, worker.seeds
-                order = replace(order, job=worker.job)
-            else:
-                self._folder(order).mkdir()
-                began = time.monotonic()
-                with self._seeds(order) as seeds:
-                    order = _with_seeds(order, seeds)
-                    result = self.work(order.job, self._folder(order), self._log(order), self._fork_server(order))
-                lasted_s = time.monotonic() - began
-        return self._finished(order, seeds, result, lasted_s - result.waited_s)
-
-    def work(self, job: Job, folder: Path, log: Path, fork_server: ForkServer | None) -> JobResult:
-        """Do a job in a process."""
-        return run_job(job, folder, log, self.timeout_s, fork_server=fork_server)
+        patience = threading.Timer(self.timeout_s * PATIENCE, self.note, [late(order.stage.name, self.timeout_s)])
+        patience.daemon = True
+        with ExitStack() as running:
+            running.callback(patience.cancel)
+            patience.start()
+            worker = running.enter_context(closing(self.take(order) or self.start(order, held=False)))
+            result = worker.take_turn(self.timeout_s)
+            seconds = worker.lasted_s - result.waited_s
+        return Finished(replace(order, job=worker.job), result, worker.seeds.attempt, seconds)
 
     @contextmanager
     def together(self, orders: Sequence[Order], at_once: int) -> Iterator[Iterator[Finished]]:
         """Inside, the processes of these orders run side by side; yields each as it ends. None of them is timed."""
         with ExitStack() as serving:
-            seeds = {order.name: serving.enter_context(self._seeds(order)) for order in orders}
-            due = {order.name: _with_seeds(order, seeds[order.name]) for order in orders}
-            jobs = {name: order.job for name, order in due.items()}
+            due = {order.name: order for order in orders}
+            seeds = {name: serving.enter_context(self._seeds(order)) for name, order in due.items()}
+            jobs = {name: msgspec.structs.replace(due[name].job, seeds=seeds[name].address) for name in due}
             pool = WorkerPool(jobs, at_once, self.scratch, self.logs, self.timeout_s, self.note)
             yield (
-                self._finished(due[job.name], seeds[job.name], job.result, job.seconds, job.beside)
+                Finished(due[job.name], job.result, seeds[job.name].attempt, job.seconds, job.beside)
                 for job in serving.enter_context(pool)
             )
 
     def compilers(self, orders: Sequence[Order], round_: int) -> Compilers:
         """What compiles side by side: see `Compilers`; its workers are forked from what the round has imported."""
-        jobs, by_name = {order.stage.name: order.job for order in orders}, {order.stage.name: order for order in orders}
-
-        def fork_server_of(name: str) -> ForkServer | None:
-            return self._servers[round_].for_needs(by_name[name].stage.entry.stage.needs)
-
-        return Compilers(jobs, self.scratch, self.logs, self.timeout_s, self.note, fork_server_of)
+        jobs = {order.stage.name: order.job for order in orders}
+        needs = {order.stage.name: order.stage.entry.stage.needs for order in orders}
+        places = self.scratch, self.logs, self.timeout_s, self.note
+        return Compilers(jobs, *places, lambda name: self._servers[round_].for_needs(needs[name]))
 
     def cpu_limits(self) -> CpuLimits | None:
         """The CPU's limits, measured now; None if that fails."""
@@ -205,41 +187,5 @@ class Bench:
         """What begins now to import the libraries of these stages."""
         return ForkServers([stage.entry.stage.needs for stage in stages], self.logs, round_)
 
-    def _fork_server(self, order: Order) -> ForkServer | None:
-        servers = self._servers.get(order.job.round)
-        return None if servers is None or order.wrap else servers.for_needs(order.stage.entry.stage.needs)
-
-    def _started(self, order: Order) -> HeldWorker:
-        """A worker that prepares at once and waits for its turn."""
-        places, seeds = (self._folder(order), self._log(order)), self._seeds(order, held=True)
-        server = self._fork_server(order)
-        return HeldWorker(order.stage.name, order.job, places, seeds, server, order.wrap or list)
-
     def _seeds(self, order: Order, *, held: bool = False) -> SeedServer:
-        return SeedServer(order.seed, self._parameter_bytes, held=held)
-
-    def _folder(self, order: Order) -> Path:
-        return self.scratch / order.name
-
-    def _log(self, order: Order) -> Path:
-        return self.logs / f"{order.name}.log"
-
-    def _finished(
-        self, order: Order, seeds: SeedServer, result: JobResult, seconds: float, beside: frozenset[str] = frozenset()
-    ) -> Finished:
-        return Finished(order, result, seeds.attempt, self._folder(order), self._log(order), seconds, beside)
-
-
-def _with_seeds(order: Order, seeds: SeedServer) -> Order:
-    return replace(order, job=msgspec.structs.replace(order.job, seeds=seeds.address))
-
-
-@contextmanager
-def _running(timer: threading.Timer) -> Iterator[None]:
-    """Run a timer inside the context only."""
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
+        return SeedServer(order.number, parameter_bytes(order.job.problem), held=held)

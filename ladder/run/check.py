@@ -57,12 +57,14 @@ class Checker:
         With a rubric's limits, kernels and reads of the host are counted; a right stage must keep them.
         """
         job = self._job(stage.entry.source, counts=limits is not None, blas_threads=self._threads)
-        order = Order(stage, job, f"{stage.name}.check", lambda run: self._jury.number(0, run))
+        name = f"{stage.name}.check"
+        places = self._bench.scratch / name, self._bench.logs / f"{name}.log"
+        order = Order(stage, job, *places, lambda run: self._jury.number(0, run))
         with self._bench.together([order], 1) as ended, limit_blas_threads(self._threads):
             self._jury.train_short_runs(stage.entry.stage.precision, job)
             finished = next(ended)
             self._record(finished, limits)
-        shutil.rmtree(finished.folder, ignore_errors=True)
+        shutil.rmtree(finished.order.folder, ignore_errors=True)
         return finished.result
 
     def _job(self, source: str, **changes: object) -> Job:
@@ -83,7 +85,7 @@ class Checker:
             stage_run.crash(f"cannot be counted: {result.unprofiled}")  # by time stamps, which need nothing
         else:
             try:
-                checks = self._jury.judge_short_runs(precision, job, result, finished.folder)
+                checks = self._jury.judge_short_runs(precision, job, result, finished.order.folder)
             except (OSError, ValueError) as error:
                 stage_run.crash(f"its parameters cannot be checked: {error}")
             else:
@@ -155,7 +157,7 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
     with blamed_on(asked.file):
         if reason := misfit(stage, problem, steps):
             raise UsageError(f"{name}: does not take this problem: {reason}")
-    bench = Bench(Path(), problem, options.timeout)
+    bench = Bench(Path(), options.timeout)
     with bench.opened(dataset.nbytes + FILES_LEFT * parameter_bytes(problem), observer.note):
         bench.logs = bench.scratch / "logs"
         checker = Checker(bench, problem, dataset, [stage.precision])

@@ -29,10 +29,13 @@ ACTIVITY = "profiling by nsys"
 class NsysPass:
     """One more worker for each stage of a run that is to be profiled."""
 
-    def __init__(self, ledger: Ledger, bench: Bench, jury: Jury, bounds: Bounds, observer: RunObserver) -> None:
-        self._ledger, self._bench, self._jury, self._bounds, self._observer = ledger, bench, jury, bounds, observer
+    def __init__(
+        self, ledger: Ledger, jury: Jury, bounds: Bounds, bench: Bench, orders: Orders, observer: RunObserver
+    ) -> None:
+        self._ledger, self._jury, self._bounds, self._bench = ledger, jury, bounds, bench
+        self._orders, self._observer = orders, observer
 
-    def run(self, orders: Orders) -> None:
+    def run(self) -> None:
         """Profile what has no such profile yet, and save the results."""
         wanted = self._ledger.settings.nsys_stages
         requested = [stage for stage in self._ledger.stages if wanted is None or stage.name in wanted]
@@ -42,13 +45,13 @@ class NsysPass:
                 stage.set_unprofiled("nsys", nsys.WHERE_TO_GET_IT)
         elif stages:
             self._observer.begin(len(stages), [stage.name for stage in stages], "under nsys")
-            self._profile([self._order(tool, orders, stage) for stage in stages])
+            self._profile([self._order(tool, stage) for stage in stages])
         self._ledger.save()
 
-    def _order(self, tool: Path, orders: Orders, stage: StageRun) -> Order:
+    def _order(self, tool: Path, stage: StageRun) -> Order:
         assert stage.step_us is not None  # it passed and was timed
-        kept = self._ledger.folder / PROFILES
-        return orders.under_nsys(stage, profiled(tool, kept, stage.name, self._jury.steps, stage.step_us))
+        wrap = profiled(tool, self._ledger.folder / PROFILES, stage.name, self._jury.steps, stage.step_us)
+        return self._orders.order(stage, 0).renamed("nsys", wrap, profile="nsys")
 
     def _profile(self, orders: Sequence[Order]) -> None:
         reading: list[tuple[StageRun, HeldWorker]] = []
@@ -58,7 +61,8 @@ class NsysPass:
                 with self._ledger.timing(ACTIVITY):
                     if self._bench.may_hold(order.stage):
                         self._bench.prepare(orders[index:])
-                    worker = begun.enter_context(closing(self._bench.held(order)))
+                    worker = self._bench.take(order) or self._bench.start(order, held=True)
+                    begun.enter_context(closing(worker))
                     worker.work_alone(self._bench.timeout_s)
                 reading.append((order.stage, worker))
                 while reading and reading[0][1].has_ended:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -41,12 +42,25 @@ class Order:
 
     stage: StageRun
     job: Job
-    name: str
-    """Of its folder and its log."""
-    seed: Callable[[int], int]
+    folder: Path
+    """For what the process leaves."""
+    log: Path
+    number: Callable[[int], int]
     """The seed of a run that all stages of a round share, by its number in the round."""
     wrap: Wrap | None = None
     """Puts a profiler around its worker, which is started then and not forked."""
+
+    @property
+    def name(self) -> str:
+        """The stage and its round."""
+        return self.folder.name
+
+    def renamed(self, what: str, wrap: Wrap | None = None, **changes: object) -> Order:
+        """Another process of the stage, whose job differs in this."""
+        name, job = f"{self.stage.name}.{what}", msgspec.structs.replace(self.job, **changes)
+        return replace(
+            self, job=job, folder=self.folder.with_name(name), log=self.log.with_name(f"{name}.log"), wrap=wrap
+        )
 
 
 class Orders:
@@ -108,12 +122,8 @@ class Orders:
 
     def to_compile(self) -> list[Order]:
         """The orders that compile stages ahead."""
-        orders = (self.order(stage, 0) for stage in self._ledger.stages if self.needs_compiling(stage))
-        return [_with_job(order, f"{order.stage.name}.compiling", profile=None, compiles=True) for order in orders]
-
-    def under_nsys(self, stage: StageRun, wrap: Wrap) -> Order:
-        """One more worker of a stage, under nsys."""
-        return _with_job(self.order(stage, 0), f"{stage.name}.nsys", wrap, profile="nsys")
+        stages = [stage for stage in self._ledger.stages if self.needs_compiling(stage)]
+        return [self.order(stage, 0).renamed("compiling", profile=None, compiles=True) for stage in stages]
 
     def order(self, stage: StageRun, round_: int) -> Order:
         """The process that measures a stage in a round."""
@@ -134,7 +144,8 @@ class Orders:
             budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
             blas_threads=self.blas_threads,
         )
-        return Order(stage, job, f"{stage.name}.{round_ + 1}", lambda run: self._jury.number(round_, run))
+        name, logs = f"{stage.name}.{round_ + 1}", self._ledger.folder / "logs"
+        return Order(stage, job, self.dataset.parent / name, logs / f"{name}.log", partial(self._jury.number, round_))
 
     def _budget_s(self) -> float:
         """The seconds for which the next stage may be measured: at most its share of what the others leave of all."""
@@ -181,7 +192,3 @@ def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> 
         profile=None,
         budget_s=None,
     )
-
-
-def _with_job(order: Order, name: str, wrap: Wrap | None = None, **changes: object) -> Order:
-    return replace(order, name=name, wrap=wrap, job=msgspec.structs.replace(order.job, **changes))

@@ -25,7 +25,6 @@ from ladder.run.bounds import Bounds
 from ladder.run.check import Checker
 from ladder.run.jury import Jury
 from ladder.run.ledger import Ledger
-from ladder.run.limits_beside import measure_cpu_limits, measure_gpu_limits
 from ladder.run.nsys_pass import NsysPass
 from ladder.run.observer import RunObserver
 from ladder.run.orders import Orders
@@ -56,7 +55,7 @@ class Runner:
         """`checked_first` names stages that are measured only if a check without timed runs finds them right."""
         self.ledger, self.orders = ledger, Orders(ledger, jury)
         self._bench, self._jury, self._settings = bench, jury, ledger.settings
-        self._bounds = Bounds(ledger, jury)
+        self._bounds = Bounds(ledger, jury, bench)
         self._checked_first = checked_first
         self._observer: RunObserver
         self._verdicts: Verdicts
@@ -72,9 +71,7 @@ class Runner:
         Raises UsageError if the GPU's clocks cannot be locked or the oracle cannot be trained.
         """
         self._observer = observer
-        self._verdicts = Verdicts(
-            self.ledger, self._jury, self._bounds, self._bench.gpu, self.orders.requested, observer
-        )
+        self._verdicts = Verdicts(self.ledger, self._jury, self._bounds, self._bench, self.orders, observer)
         with locked_clocks(self._settings.lock_clocks_mhz, observer.note):
             self.orders.skip_unrunnable()
             self._check_first()
@@ -83,20 +80,17 @@ class Runner:
             self.ledger.save()
             with self._bench.opened(self.orders.scratch_bytes, observer.note):
                 self.orders.save_data(self._bench.scratch / "dataset")
-                self._measure(sorted({round_ for round_, _ in todo}))
+                began = time.monotonic()
+                if todo:
+                    self._measure_rounds(sorted({round_ for round_, _ in todo}))
+                self._repeat_disturbed()
+                self._add_rounds(began)
+                if "nsys" in self._settings.profile:
+                    NsysPass(self.ledger, self._jury, self._bounds, self._bench, self.orders, observer).run()
         self.ledger.reveal(self._jury.salt if self._jury.has_trained else None)
         self.ledger.save()
         observer.end()
         return self.results
-
-    def _measure(self, rounds: Sequence[int]) -> None:
-        began = time.monotonic()
-        if rounds:
-            self._measure_rounds(rounds)
-        self._repeat_disturbed()
-        self._add_rounds(began)
-        if "nsys" in self._settings.profile:
-            NsysPass(self.ledger, self._bench, self._jury, self._bounds, self._observer).run(self.orders)
 
     def _announce(self, todo: Sequence[tuple[int, StageRun]]) -> None:
         """Tell what will be measured, and what will not."""
@@ -123,10 +117,8 @@ class Runner:
         ]
         if not fresh:
             return
-        with (
-            self.ledger.timing("checking stages of one's own"),
-            self._bench.opened(self.orders.scratch_bytes, note),
-        ):
+        room = self._bench.opened(self.orders.scratch_bytes, note)
+        with self.ledger.timing("checking stages of one's own"), room:
             precisions = {stage.entry.stage.precision for _, stage in fresh}
             checker = Checker(self._bench, self._jury.problem, self._jury.dataset, precisions)
             for index, due in fresh:
@@ -142,13 +134,13 @@ class Runner:
         """Measure what is missing in these rounds."""
         bench, orders = self._bench, self.orders
         stages = [stage for stage in self.ledger.stages if any(stage in orders.due(round_) for round_ in rounds)]
-        measure_cpu_limits(stages, self.ledger, bench, self._observer)
+        self._bounds.measure_cpu(stages, self._observer)
         ahead = rounds[:ROUNDS_IMPORTED_AHEAD] if self._settings.at_once == 1 else []
         with bench.preparing({round_: orders.due(round_) for round_ in ahead}):
             with ExitStack() as beside:
                 compilers = None
                 for round_ in ahead[:1]:  # beside the oracle, which takes as long
-                    self._prepare(round_, self._quick_in(round_))
+                    bench.prepare(orders.order(stage, round_) for stage in self._quick_in(round_))
                     if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
                         compilers = beside.enter_context(bench.compilers(orders.to_compile(), round_))
                 self._train_oracles(range(self._settings.rounds))
@@ -167,7 +159,7 @@ class Runner:
             self._observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
         quick = self._quick_in(round_)
         self._run_stages(round_, quick)
-        measure_gpu_limits(stages, self.ledger, self._bench, self._bounds, self._observer)
+        self._bounds.measure_gpu(stages, self._observer)
         rest = [stage for stage in self.orders.due(round_) if stage not in quick]
         with self._bench.compilers(self.orders.to_compile(), round_) as compilers:
             self._await_compiled(compilers.names, compilers.wait)
@@ -210,17 +202,13 @@ class Runner:
             if self._bench.holds:
                 if self._bench.may_hold(stage) and self._bench.is_empty:
                     self._observer.step("preparing stages side by side")
-                    self._prepare(round_, stages[index:])
+                    self._bench.prepare(self.orders.order(later, round_) for later in stages[index:])
                 with self.ledger.timing("preparing side by side"):
                     self._bench.await_prepared()
             while time.monotonic() < deadline:
                 self._run_stage(round_, stage)
                 if not stage.should_repeat_timer_failure(round_, self._settings.remeasure):
                     break  # else it is repeated at once, since later rounds skip failed stages
-
-    def _prepare(self, round_: int, stages: Sequence[StageRun]) -> None:
-        """Let the first of these stages prepare side by side."""
-        self._bench.prepare(self.orders.order(stage, round_) for stage in stages)
 
     def _run_stage(self, round_: int, stage: StageRun) -> None:
         """Run one fresh process for a stage and round, or let the prepared one go on; verify it, save the results."""

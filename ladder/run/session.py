@@ -164,7 +164,7 @@ def assembled(
         for entry in entries
     ]
     ledger = Ledger(results, stages, folder)
-    bench = Bench(ledger.folder, problem, settings.timeout_s)
+    bench = Bench(ledger.folder, settings.timeout_s)
     bench.side_by_side = side_by_side(settings, bench.gpu, ledger.gpu_memory_mib, problem, dataset)
     return Runner(bench, ledger, jury, checked_first)
 

@@ -11,15 +11,14 @@ import msgspec
 from common.blas import limit_blas_threads, worthwhile_threads
 from common.files import naming
 from ladder.machine.environment import cores_usable
-from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.measure.protocol import TRACE, JobResult
-from ladder.measure.timing import Plan
-from ladder.run.bench import Finished
+from ladder.run.bench import Bench, Finished
 from ladder.run.bounds import Bounds
 from ladder.run.check import OVERWROTE
 from ladder.run.jury import Jury
 from ladder.run.ledger import Ledger
 from ladder.run.observer import RunObserver
+from ladder.run.orders import Orders
 from ladder.run.preflight import misfit
 
 PROFILES = "profiles"  # subfolder for traces and nsys reports
@@ -29,25 +28,19 @@ class Verdicts:
     """Records the processes of a run as they end."""
 
     def __init__(
-        self,
-        ledger: Ledger,
-        jury: Jury,
-        bounds: Bounds,
-        gpu: GpuMonitor,
-        requested: Plan,
-        observer: RunObserver,
+        self, ledger: Ledger, jury: Jury, bounds: Bounds, bench: Bench, orders: Orders, observer: RunObserver
     ) -> None:
-        self._ledger, self._jury, self._bounds, self._gpu = ledger, jury, bounds, gpu
-        self._requested, self._observer = requested, observer
+        self._ledger, self._jury, self._bounds, self._gpu = ledger, jury, bounds, bench.gpu
+        self._requested, self._observer = orders.requested, observer
         self._suspects: set[str] = set()  # orders whose processes ran while the shared data changed
 
     def record(self, finished: Finished) -> None:
         """Verify a finished process and save the results."""
-        stage, log = finished.order.stage, f"see logs/{finished.log.name}"
-        result = self._with_surroundings(finished)
+        order, stage = finished.order, finished.order.stage
+        log, result = f"see logs/{order.log.name}", self._with_surroundings(finished)
         stage.choices = result.choices or stage.choices
         if result.retried:
-            stage.retries.append(f"round {finished.order.job.round + 1}: {result.retried}")
+            stage.retries.append(f"round {order.job.round + 1}: {result.retried}")
             self._observer.note(f"{stage.name}: repeated in a newly started process: {result.retried}")
         if result.left:
             self._observer.note(
@@ -69,8 +62,12 @@ class Verdicts:
                 stage.crash(f"its parameters cannot be checked: {error}; {log}")
         else:
             stage.crash(f"{result.error}; {log}")
-        self._keep_trace(finished)
-        shutil.rmtree(finished.folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
+        if (trace := order.folder / TRACE).exists():
+            target = self._ledger.folder / PROFILES / f"{stage.name}.{stage.tool}.{TRACE}"
+            target.parent.mkdir(exist_ok=True)
+            with naming(target):
+                shutil.move(trace, target)
+        shutil.rmtree(order.folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
         self._ledger.save(measured=True)
         text, step_us = stage.summary(), stage.latest_step_us
         self._observer.finish(stage.name, stage.status or "crashed", text, step_us, disturbed=stage.is_latest_disturbed)
@@ -108,19 +105,10 @@ class Verdicts:
         # BLAS's threads stay awake for a while, beside the next stage that is measured.
         with limit_blas_threads(worthwhile_threads(self._jury.problem.multiplications, cores_usable())):
             began = time.monotonic()
-            judged = self._jury.judge(stage.entry.stage.precision, job, result, finished.attempt, finished.folder)
+            judged = self._jury.judge(stage.entry.stage.precision, job, result, finished.attempt, finished.order.folder)
         assert result.process is not None  # else it could not be judged
         result.process.took_s["checking"] = time.monotonic() - began
         stage.printed = finished.printed
         shortened = result.plan != self._requested
         stage.add_process(result, judged.checks, judged.accuracy, shortened=shortened, networks=judged.networks)
         self._bounds.check(stage)
-
-    def _keep_trace(self, finished: Finished) -> None:
-        """Move the trace of its profile, if there is one, into the run's folder."""
-        trace, kept = finished.folder / TRACE, self._ledger.folder / PROFILES
-        if trace.exists():
-            kept.mkdir(exist_ok=True)
-            target = kept / f"{finished.order.stage.name}.{finished.order.stage.tool}.{TRACE}"
-            with naming(target):
-                shutil.move(trace, target)

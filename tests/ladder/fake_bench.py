@@ -58,7 +58,7 @@ class FakeBench(Bench):
     """Starts nothing."""
 
     def __init__(self, script: Script, folder: Path) -> None:
-        super().__init__(folder, small_problem(), 60.0)
+        super().__init__(folder, 60.0)
         self._script = script
 
     def imports(self, round_: int, stages: Sequence[StageRun]) -> ForkServers:
@@ -75,8 +75,7 @@ class FakeBench(Bench):
         host = HostState(seconds * disturbed, 0.0)
         process = Process(round_, 0.1, [], [seconds], None, [], None, [host], epochs=2, took_s=took)
         result = JobResult(device=script.device, plan=Plan(2, 1, 0), process=process)
-        places = self.scratch / order.name, self.logs / f"{order.name}.log"
-        return Finished(order, result, Attempt(), *places, script.seconds_each)
+        return Finished(order, result, Attempt(), script.seconds_each)
 
     def gpu_limits(self) -> LimitsRecord | None:
         self._script.limits_after.append(len(self._script.asked))

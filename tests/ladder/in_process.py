@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from ladder.measure import worker
 from ladder.measure.protocol import JOB, Job, JobResult, decoded, encoded, write_result
-from ladder.processes.fork_servers import ForkServer, ForkServers
+from ladder.processes.fork_servers import ForkServers
+from ladder.processes.seed_server import SeedServer
 from ladder.run import session
-from ladder.run.bench import Bench
+from ladder.run.bench import Bench, Finished
+from ladder.run.orders import Order, parameter_bytes
 from ladder.run.stage_run import StageRun
 from ladder.verify import oracle_runs
 
@@ -24,11 +27,18 @@ from ladder.verify import oracle_runs
 class BenchHere(Bench):
     """Does all in this process."""
 
+    threads: int | None = None
+
     def imports(self, round_: int, stages: Sequence[StageRun]) -> ForkServers:
         return super().imports(round_, [])
 
-    def work(self, job: Job, folder: Path, log: Path, fork_server: ForkServer | None) -> JobResult:
-        return decoded(encoded(worker.measure(job, folder)))
+    def run(self, order: Order) -> Finished:
+        order.folder.mkdir()
+        began = time.monotonic()
+        with SeedServer(order.number, parameter_bytes(order.job.problem)) as seeds:
+            job = msgspec.structs.replace(order.job, seeds=seeds.address, blas_threads=self.threads)
+            result = decoded(encoded(worker.measure(job, order.folder)))
+        return Finished(replace(order, job=job), result, seeds.attempt, time.monotonic() - began)
 
     def gpu_limits(self) -> None:
         return None
@@ -37,8 +47,7 @@ class BenchHere(Bench):
 class OneCoreBenchHere(BenchHere):
     """Does all on one core, so that no time is spent on reading the pace of all."""
 
-    def work(self, job: Job, folder: Path, log: Path, fork_server: ForkServer | None) -> JobResult:
-        return super().work(replace(job, blas_threads=1), folder, log, fork_server)
+    threads = 1
 
 
 def judge_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

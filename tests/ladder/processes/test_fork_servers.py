@@ -8,14 +8,12 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ladder.measure.protocol import JobResult
-from ladder.processes import worker_process
 from ladder.processes.fork_servers import ForkServer, ForkServerLostError, ForkServers, import_group
-from ladder.run import bench
+from ladder.run.bench import Bench, Finished
+from ladder.run.orders import Order
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
@@ -109,7 +107,7 @@ def test_the_fork_servers_of_two_rounds_import_together_before_anything_is_measu
     begun: list[ForkServer] = []
     ready: list[ForkServer] = []
     at_once: list[int] = []
-    begin, wait, job = ForkServer.__init__, ForkServer.wait, worker_process.run_job
+    begin, wait, run = ForkServer.__init__, ForkServer.wait, Bench.run
 
     def begins(fork_server: ForkServer, needs: Iterable[str], log: Path) -> None:
         begun.append(fork_server)
@@ -119,14 +117,14 @@ def test_the_fork_servers_of_two_rounds_import_together_before_anything_is_measu
         wait(fork_server)
         ready.append(fork_server)
 
-    def measured(*job_and_more: Any, **more: Any) -> JobResult:
+    def measured(bench: Bench, order: Order) -> Finished:
         assert set(begun) == set(ready)
         at_once.append(len(begun))
-        return job(*job_and_more, **more)
+        return run(bench, order)
 
     monkeypatch.setattr(ForkServer, "__init__", begins)
     monkeypatch.setattr(ForkServer, "wait", waited)
-    monkeypatch.setattr(bench, "run_job", measured)
+    monkeypatch.setattr(Bench, "run", measured)
     prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
     assert at_once == [2, 2, 3]
 

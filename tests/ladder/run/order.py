@@ -25,7 +25,7 @@ from ladder.processes import fork_servers, held_workers, worker_pool, worker_pro
 from ladder.records import run
 from ladder.records.profile import Split
 from ladder.records.run import HostState, OracleRecord, Process, Results
-from ladder.run import jury, limits_beside, preflight
+from ladder.run import bounds, jury, preflight
 from ladder.run.judge import Judge, Judged
 from ladder.run.ledger import Ledger
 from ladder.verify.oracle_runs import Computed, OracleRun
@@ -71,7 +71,7 @@ class Order:
         """As on a GPU with room for all; the run's environment."""
         monkeypatch.setattr(GpuMonitor, "memory_used_mib", lambda monitor: 100.0)
         monkeypatch.setattr(GpuMonitor, "takes_several_processes", lambda monitor: True)
-        for module in (preflight, limits_beside):
+        for module in (preflight, bounds):
             monkeypatch.setattr(module, "missing", lambda needs: None)
         return {"gpu": {"name": "a GPU", "memory_mib": 80_000}}
 
@@ -82,6 +82,11 @@ class Order:
     def say(self, line: str) -> None:
         """Add a line to the log."""
         self.lines.append(line)
+
+    def say_end(self, name: str) -> None:
+        """Add the end of a process, which may be asked for twice."""
+        if self.lines[-1] != f"end {name}":
+            self.say(f"end {name}")
 
     def _pass(self, seconds: float) -> None:
         self.now_s += seconds
@@ -119,7 +124,7 @@ class Order:
             return self._started_worker([folder.name], folder, log)
 
         def end() -> None:
-            self.say(f"end {folder.name}")
+            self.say_end(folder.name)
 
         return SimpleNamespace(server=server, has_ended=lambda: True, wait=lambda limit_s: 0, end=end)
 
@@ -173,7 +178,7 @@ class Started:
         return 0
 
     def end(self) -> None:
-        self.order.say(f"end {self._name}")
+        self.order.say_end(self._name)
 
 
 class FakeForkServer:

@@ -38,7 +38,7 @@ class Checks:
     """Stages that were checked on one problem."""
 
     def __init__(self, folder: Path, **problem: object) -> None:
-        self._bench = Bench(folder, small_problem(**problem), 60.0)
+        self._bench = Bench(folder, 60.0)
         self._bench.scratch = folder
         self._bench.note = print
         self._checker = Checker(self._bench, small_problem(**problem), small_dataset(), ["float32"])

@@ -13,7 +13,7 @@ from ladder.measure.protocol import salted_number
 from ladder.records.limits_record import Chip, LimitsRecord, StepBounds
 from ladder.records.run import StageResult, load
 from ladder.records.statistics import median_interval
-from ladder.run import limits_beside, preflight
+from ladder.run import bounds, preflight
 from ladder.verify.gates import TIMER_CHECK, check, verify_timer
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
@@ -38,13 +38,13 @@ def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(
     script = Script(monkeypatch, lambda name, round_, attempt: (1.0, False), device="gpu")
     script.limits = LimitsRecord(Chip(1, 1, 1), [], {}, 1.0)
 
-    def bounds(_: LimitsRecord, stage: Stage, *rest: object) -> StepBounds:
+    def bounded(_: LimitsRecord, stage: Stage, *rest: object) -> StepBounds:
         return StepBounds(1e9 if stage.name == "numpy" else 0.0, None)
 
-    monkeypatch.setattr(limits_beside, "keep_limits", lambda *_: None)
-    for module in (preflight, limits_beside):
+    monkeypatch.setattr(bounds, "keep_limits", lambda *_: None)
+    for module in (preflight, bounds):
         monkeypatch.setattr(module, "missing", lambda needs: None)
-    monkeypatch.setattr("ladder.run.bounds.bounds_of", bounds)
+    monkeypatch.setattr("ladder.run.bounds.bounds_of", bounded)
     entry = load_entry(NUMPY)
     on_gpu = replace(entry, stage=replace(entry.stage, needs=("cuda",)))
     watcher, environment = Watcher(), {"gpu": {"name": "a GPU"}}

@@ -66,6 +66,10 @@ class Order:
         patch(Judge, "record", lambda judge, round_: OracleRecord(0.9, []))
         patch(Judge, "judge", self._judge)
         patch(Ledger, "timing", self._timing(Ledger.timing))
+        for reading in ("energy_j", "memory_used_mib"):  # wherever this runs, there is no GPU
+            patch(GpuMonitor, reading, lambda monitor: None)
+        for module in (preflight, bounds):
+            patch(module, "missing", lambda needs: "needs a GPU" if {*needs} - {"numba"} else None)
 
     def on_gpu(self, monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
         """As on a GPU with room for all; the run's environment."""

@@ -140,7 +140,7 @@ class Bench:
     def start(self, order: Order, *, held: bool) -> HeldWorker:
         """A worker that begins now; one that is `held` prepares and then waits for its turn. The caller closes it."""
         servers, name, seeds = self._servers.get(order.job.round), order.stage.name, self._seeds(order, held=held)
-        server = None if servers is None or order.wrap else servers.for_needs(order.stage.entry.stage.needs)
+        server = servers.for_needs(order.stage.entry.stage.needs) if servers else None
         return HeldWorker(name, order.job, (order.folder, order.log), seeds, server, order.wrap or list)
 
     def run(self, order: Order) -> Finished:

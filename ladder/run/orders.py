@@ -48,7 +48,7 @@ class Order:
     number: Callable[[int], int]
     """The seed of a run that all stages of a round share, by its number in the round."""
     wrap: Wrap | None = None
-    """Puts a profiler around its worker, which is started then and not forked."""
+    """Puts a profiler around a worker that no fork server forks."""
 
     @property
     def name(self) -> str:

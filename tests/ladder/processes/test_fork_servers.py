@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ladder.processes.fork_servers import ForkServer, ForkServerLostError, ForkServers, import_group
-from ladder.run.bench import Bench, Finished
-from ladder.run.orders import Order
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
 
@@ -99,34 +97,6 @@ def test_nothing_is_measured_while_a_fork_server_imports(tmp_path: Path, monkeyp
     with ForkServers([(), ()], tmp_path / "logs", 0) as fork_servers:
         assert ready == [fork_servers.for_needs(())]
         assert fork_servers.for_needs(("jax",)) is None
-
-
-def test_the_fork_servers_of_two_rounds_import_together_before_anything_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[ForkServer] = []
-    ready: list[ForkServer] = []
-    at_once: list[int] = []
-    begin, wait, run = ForkServer.__init__, ForkServer.wait, Bench.run
-
-    def begins(fork_server: ForkServer, needs: Iterable[str], log: Path) -> None:
-        begun.append(fork_server)
-        begin(fork_server, needs, log)
-
-    def waited(fork_server: ForkServer) -> None:
-        wait(fork_server)
-        ready.append(fork_server)
-
-    def measured(bench: Bench, order: Order) -> Finished:
-        assert set(begun) == set(ready)
-        at_once.append(len(begun))
-        return run(bench, order)
-
-    monkeypatch.setattr(ForkServer, "__init__", begins)
-    monkeypatch.setattr(ForkServer, "wait", waited)
-    monkeypatch.setattr(Bench, "run", measured)
-    prepare(tmp_path, NUMPY, rounds=3).run(Watcher())
-    assert at_once == [2, 2, 3]
 
 
 def test_a_stage_without_its_fork_server_is_still_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,11 @@ class MessagesPlan:
         """The padded batch."""
         return 64 if self.problem.batch_size <= MOST_BATCH // 2 else MOST_BATCH
 
+    @property
+    def row_tiles(self) -> int:
+        """Tiles of sixteen rows that messages carry: a power of two."""
+        return next(tiles for tiles in (1, 2, 4, 8) if 16 * tiles >= self.problem.batch_size)
+
     def is_thin(self, activations: int) -> bool:
         """Whether these activations have thin shares; activations 0 are the images."""
         return (len(self.problem.hidden) - activations) % 2 == 0
@@ -81,7 +86,7 @@ class MessagesPlan:
 
     def own_tiles(self, activations: int) -> int:
         """Tiles of sixteen images by eight units that each of the first of these blocks adds up: a power of two."""
-        tiles = self.edges(activations) * self.rows // 16
+        tiles = self.edges(activations) * self.row_tiles
         return 1 << (-(-tiles // self.sharers(activations)) - 1).bit_length()
 
     @property
@@ -89,9 +94,6 @@ class MessagesPlan:
         """Whether there are blocks for each column of units."""
         hidden = range(1, len(self.problem.hidden) + 1)
         return all(self.edges(each) <= self.sharers(each) for each in hidden)
-
-    def _tile(self, layer: int) -> int:
-        return self.edges(layer) * self.edges(layer + 1)
 
     @property
     def registers(self) -> int:
@@ -103,7 +105,7 @@ class MessagesPlan:
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes; message_plan.cuh asserts that it is enough."""
         depth, images = len(self.problem.hidden), self.rows // EDGE
-        matrices = self.halves * sum(self._tile(layer) for layer in range(depth + 1))
+        matrices = self.halves * sum(self.edges(layer) * self.edges(layer + 1) for layer in range(depth + 1))
         matrices += images * 2 * (self.halves + self.stored_edges(0))
         matrices += images * self.halves * sum(self.stored_edges(each) for each in range(1, depth + 1))
         floats = EDGE * sum(self.edges(each) for each in range(1, depth + 2))
@@ -119,20 +121,19 @@ class MessagesPlan:
     @property
     def mail_units(self) -> int:
         """Units of sixteen bytes of all mailboxes."""
-        logits = self.rows // 2 * 8 * (self.thin_shares + 1)
+        logits = self.row_tiles * EDGE * EDGE * (self.thin_shares + 1)
         tiles, depth = 0, len(self.problem.hidden)
         for each in (depth - 1, depth):
             blocks = self.sharers(each)
-            tiles += self.blocks // blocks * (blocks**2 * self.own_tiles(each) + self.edges(each) * self.rows // 16)
+            tiles += self.blocks // blocks * (blocks**2 * self.own_tiles(each) + self.edges(each) * self.row_tiles)
         return self.blocks + SLOTS * (logits + tiles * WARP) * self.part_bytes // 16
 
     def macros(self, weights: list[int], biases: list[int]) -> tuple[tuple[str, str], ...]:
         """Those of message_plan.cuh; `weights` and `biases` are the begins of the layers' parameters."""
         problem = self.problem
         numbers = {"THIN_SHARES": self.thin_shares, "THICK_SHARES": self.thick_shares, "BATCH_SIZE": problem.batch_size}
-        numbers |= {"HIDDEN_LAYERS": len(problem.hidden), "INPUT_COUNT": problem.inputs}
-        numbers |= {"UNIT_COUNT": problem.hidden[0], "CLASS_COUNT": problem.classes, "FACTOR_HALVES": self.halves}
-        numbers |= {"SHARED_BYTES": self.shared_bytes}
+        numbers |= {"HIDDEN_LAYERS": len(problem.hidden), "INPUT_COUNT": problem.inputs, "CLASS_COUNT": problem.classes}
+        numbers |= {"UNIT_COUNT": problem.hidden[0], "FACTOR_HALVES": self.halves, "SHARED_BYTES": self.shared_bytes}
         begins = {"WEIGHT_BEGINS": weights, "BIAS_BEGINS": biases}
         listed = tuple((name, ",".join(map(str, each))) for name, each in begins.items())
         return (*((name, str(number)) for name, number in numbers.items()), *listed)

@@ -239,11 +239,11 @@ class Epoch {
     // The column of outputs of layer L that this block adds up, and whether it is the first of its blocks.
     template <int L>
     __device__ int own_col() const {
-        return (is_thin(L + 1) ? own.thick : own.thin) * own_tiles_of(L + 1) / ROW_TILES;
+        return (is_thin(L + 1) ? own.thick : own.thin) * own_tiles_of(L + 1) / TILES;
     }
     template <int L>
     __device__ bool is_first() const {
-        return (is_thin(L + 1) ? own.thick : own.thin) * own_tiles_of(L + 1) % ROW_TILES == 0;
+        return (is_thin(L + 1) ? own.thick : own.thin) * own_tiles_of(L + 1) % TILES == 0;
     }
 
     // A warp adds up images of eight units that this block needs the biases of.

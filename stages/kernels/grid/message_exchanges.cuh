@@ -26,7 +26,7 @@ __device__ constexpr int cols_of(int edges) { return ROWS > 64 ? edges : (edges 
 __device__ constexpr int half_of(int edges) { return (edges + GROUPS - 1) / GROUPS; }
 
 // The unit of a lane in a tile of sixteen rows by eight columns.
-__device__ inline int unit_at(int row_tile, int col, int lane) { return (col * ROW_TILES + row_tile) * WARP + lane; }
+__device__ inline int unit_at(int row_tile, int col, int lane) { return (col * TILES + row_tile) * WARP + lane; }
 
 // The word that a lane has of rows g and g + 8 of a tile, in activations.
 __device__ inline unsigned& word_at(unsigned short* activations, int row_tile, int col, int lower, int lane) {
@@ -101,7 +101,7 @@ __device__ inline void mask(float (&numbers)[4], uint2 outputs) {
 template <int L>
 class Sum {
   public:
-    static constexpr int EDGES = edges_of(L), COLS = cols_of(EDGES), BLOCKS = sharers_of(L), TILES = tiles_of(L),
+    static constexpr int EDGES = edges_of(L), COLS = cols_of(EDGES), BLOCKS = sharers_of(L), ALL_TILES = tiles_of(L),
                          OWN_TILES = own_tiles_of(L), OWN_UNITS = own_units_of(L);
     // Threads that share the sum of a unit.
     __device__ static constexpr int most_sharers() {
@@ -115,29 +115,32 @@ class Sum {
         : own(own), rank(is_thin(L) ? own.thick : own.thin), tag(round.tag()) {
         const int box = round.slot() * (THIN * THICK / BLOCKS) + (is_thin(L) ? own.thin : own.thick);
         parts = mail.parts[is_thin(L)] + box * BLOCKS * BLOCKS * OWN_UNITS;
-        wholes = mail.wholes[is_thin(L)] + box * TILES * WARP;
+        wholes = mail.wholes[is_thin(L)] + box * ALL_TILES * WARP;
         ++round.number;
     }
 
     // Whether this thread helps to add up a unit, and which.
     __device__ bool adds() const {
         constexpr int ADDERS = OWN_UNITS * SHARERS;
-        return rank * OWN_TILES < TILES && (ADDERS == THREADS || own.warp_in_block() < ADDERS / WARP);
+        return rank * OWN_TILES < ALL_TILES && (ADDERS == THREADS || own.warp_in_block() < ADDERS / WARP);
     }
     __device__ static int at() { return threadIdx.x / SHARERS; }
-    __device__ int col() const { return rank * OWN_TILES / ROW_TILES; }
+    __device__ int col() const { return rank * OWN_TILES / TILES; }
     __device__ unsigned* word(unsigned short* activations) const {
-        return &word_at(activations, (rank * OWN_TILES + at() / WARP) % ROW_TILES, col(), 0, at() % WARP);
+        return &word_at(activations, (rank * OWN_TILES + at() / WARP) % TILES, col(), 0, at() % WARP);
     }
 
     __device__ void post_all(const float (&sums)[COLS][4]) const {
+        if (own.row_tile() >= TILES) return;
         // The first owner of the units of this thread's column 0, its place there, and the owners from a column to the next.
-        const int owner = (own.first_col(COLS) * ROW_TILES + own.row_tile()) / OWN_TILES;
+        const int owner = (own.first_col(COLS) * TILES + own.row_tile()) / OWN_TILES;
         Part* const to = part_at(owner, rank, own.row_tile() % OWN_TILES * WARP + own.lane);
-        constexpr int OWNERS_APART = ROW_TILES / OWN_TILES;
+        constexpr int OWNERS_APART = TILES / OWN_TILES;
 #pragma unroll
         for (int n = 0; n < COLS; ++n) {
-            if (is_there(n)) post(to + n * OWNERS_APART * BLOCKS * OWN_UNITS, part_of(sums[n], tag));
+            if (COLS * (ROWS > 64 ? 1 : GROUPS) == EDGES || own.first_col(COLS) + n < EDGES) {
+                post(to + n * OWNERS_APART * BLOCKS * OWN_UNITS, part_of(sums[n], tag));
+            }
         }
     }
 
@@ -162,25 +165,24 @@ class Sum {
         if (threadIdx.x % SHARERS == 0) post(wholes + rank * OWN_UNITS + at(), make(sums, tag));
     }
 
-    // All units of this thread, into activations.
+    // All units, into activations: a warp takes each WARPS-th tile.
     __device__ void receive(unsigned short* activations, int low) const {
-        Part units[COLS];
+        constexpr int EACH = (ALL_TILES - 1) / WARPS + 1, COLS_APART = WARPS / TILES;
+        const int tile = own.warp_in_block();
+        Part units[EACH];
 #pragma unroll
-        for (int n = 0; n < COLS; ++n) units[n] = none(is_there(n) ? tag : tag ^ 1);
-        const int first = own.first_col(COLS);
-        const Part* const from = wholes + unit_at(own.row_tile(), first, own.lane);
-        complete(units, tag, [&](int n) { return from + n * ROW_TILES * WARP; });
-        unsigned* const to = &word_at(activations, own.row_tile(), first, 0, own.lane);
+        for (int i = 0; i < EACH; ++i) units[i] = none(is_there(tile, i) ? tag : tag ^ 1);
+        const Part* const from = wholes + tile * WARP + own.lane;
+        complete(units, tag, [&](int i) { return from + i * WARPS * WARP; });
+        unsigned* const to = &word_at(activations, tile % TILES, tile / TILES, 0, own.lane);
 #pragma unroll
-        for (int n = 0; n < COLS; ++n) {
-            if (is_there(n)) put(to + n * ROW_EDGES * MATRIX / 2, low, units[n]);
+        for (int i = 0; i < EACH; ++i) {
+            if (is_there(tile, i)) put(to + i * COLS_APART * ROW_EDGES * MATRIX / 2, low, units[i]);
         }
     }
 
   private:
-    __device__ bool is_there(int n) const {
-        return COLS * (ROWS > 64 ? 1 : GROUPS) == EDGES || own.first_col(COLS) + n < EDGES;
-    }
+    __device__ static bool is_there(int tile, int i) { return ALL_TILES % WARPS == 0 || tile + i * WARPS < ALL_TILES; }
     __device__ Part* part_at(int owner, int source, int at) const {
         return parts + (owner * BLOCKS + source) * OWN_UNITS + at;
     }

@@ -20,7 +20,7 @@ class Head {
         Part* const gradients = mail.dlogits + round.slot() * PAIRS * LOGIT_UNITS;
         ++round.number;
         const int pair = own.row_tile() * EDGE + own.g();
-        if (pair % THICK == own.thick) {
+        if (pair % THICK == own.thick && pair < PAIRS) {
 #pragma unroll
             for (int n = 0; n < cols_of(2); ++n) {
                 const int unit = (own.first_col(cols_of(2)) + n) * 4 + own.t();
@@ -33,8 +33,8 @@ class Head {
             const Part whole = softmax(own, logits, tag, with_totals);
             if (own.lane < LOGIT_UNITS) post(gradients + own_pair(own) * LOGIT_UNITS + own.lane, whole);
         }
-        constexpr int ALL = PAIRS * LOGIT_UNITS, UNITS = ALL / THREADS;
-        static_assert(ALL % THREADS == 0);
+        constexpr int ALL = PAIRS * LOGIT_UNITS, UNITS = (ALL - 1) / THREADS + 1;
+        if (own.warp_in_block() >= ALL / WARP) return;
         Part units[UNITS];
 #pragma unroll
         for (int i = 0; i < UNITS; ++i) units[i] = none(tag);

@@ -34,7 +34,8 @@ constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares of units: the
 constexpr int DEPTH = HIDDEN_LAYERS, LAST = DEPTH;       // the last layer's index
 constexpr int CLASSES = CLASS_COUNT, BATCH = BATCH_SIZE;
 constexpr int ROWS = BATCH <= 64 ? 64 : 128;  // the batch, padded with zeros
-constexpr int ROW_EDGES = ROWS / EDGE, ROW_TILES = ROWS / 16;
+constexpr int ROW_EDGES = ROWS / EDGE;
+constexpr int TILES = BATCH <= 16 ? 1 : BATCH <= 32 ? 2 : ROWS / 16;  // of sixteen rows: messages carry no others
 
 __device__ constexpr int up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
 
@@ -83,7 +84,7 @@ __device__ constexpr int bias_at(int l) {
     return at;
 }
 constexpr int FLOATS = bias_at(LAST) + 2 * EDGE;
-constexpr int PAIRS = ROWS / 2;  // of images: rows g and g + 8 of a tile
+constexpr int PAIRS = TILES * EDGE;  // of images: rows g and g + 8 of a tile
 static_assert(THIN <= 16 && CLASSES <= 16 && PAIRS <= THIN * THICK * WARPS);
 
 // A fragment's unit of a message: rows g and g + 8 in columns 2t and 2t + 1. Its lowest bit is a tag.
@@ -94,7 +95,7 @@ using Part = uint2;  // float16
 #endif
 
 // A sum's units, in tiles of a warp; the blocks of the sum, and the tiles that the first of them add up, of one column.
-__device__ constexpr int tiles_of(int l) { return edges_of(l) * ROW_TILES; }
+__device__ constexpr int tiles_of(int l) { return edges_of(l) * TILES; }
 __device__ constexpr int sharers_of(int l) { return is_thin(l) ? THICK : THIN; }
 __device__ constexpr int own_tiles_of(int l) {
     int tiles = 1;
@@ -102,7 +103,7 @@ __device__ constexpr int own_tiles_of(int l) {
     return tiles;
 }
 __device__ constexpr int own_units_of(int l) { return own_tiles_of(l) * WARP; }
-static_assert(own_tiles_of(DEPTH) <= ROW_TILES && (DEPTH == 1 || own_tiles_of(DEPTH - 1) <= ROW_TILES));
+static_assert(own_tiles_of(DEPTH) <= TILES && (DEPTH == 1 || own_tiles_of(DEPTH - 1) <= TILES));
 
 constexpr int LOGIT_UNITS = 2 * EDGE / 2;  // of two images
 using Totals = double[WARPS][LOGIT_UNITS][2];  // the loss so far of a warp's images, and how many are right

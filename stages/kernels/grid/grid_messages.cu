@@ -11,8 +11,9 @@
 // What travels, through L2, in messages of 16 or 8 bytes, a round's tag in the lowest bit of each: no barriers or fences
 //
 //   outputs, their gradients  blocks with the same units         parts of a unit's sum to its block, sums to all
-//   logits                    blocks with the same thick units   likewise: a warp has two images
-//   their gradients           all blocks
+//   logits                    all blocks                         parts to all: each computes the softmax of all images
+//   or, if those are many     blocks with the same thick units   parts to a warp that has two images
+//      and their gradients    all blocks                         to all
 //
 // While a gradient's parts travel, blocks update the weights that they have just multiplied by.
 #include "grid/message_head.cuh"
@@ -52,14 +53,12 @@ class Epoch {
     }
 
     __device__ __forceinline__ void add_totals(double* all) {
-        // In one order: lanes and warps, then blocks.
-        constexpr int OWNERS = PAIRS < THIN * THICK ? PAIRS : THIN * THICK;
+        // In one order: pairs of images, then blocks.
+        constexpr int OWNERS = ALONE ? 1 : PAIRS < THIN * THICK ? PAIRS : THIN * THICK;
         __syncthreads();
         if (blockIdx.x >= OWNERS || threadIdx.x >= WARP) return;
         double both[2] = {};
-        for (const auto& warp : totals) {
-            for (const auto& lane : warp) both[0] += lane[0], both[1] += lane[1];
-        }
+        for (const auto& pair : totals) both[0] += pair[0], both[1] += pair[1];
         uint4 unit;
         memcpy(&unit, both, sizeof unit);
         unit.x |= 1u;

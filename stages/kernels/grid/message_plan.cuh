@@ -18,7 +18,7 @@
 #define FACTOR_HALVES 2
 #define WEIGHT_BEGINS 0, 614656, 1229312, 1843968, 2458624
 #define BIAS_BEGINS 2466464, 2467248, 2468032, 2468816, 2469600
-#define SHARED_BYTES 216960
+#define SHARED_BYTES 216448
 #endif
 
 constexpr int WARP = 32, GROUP_WARPS = 4, GROUPS = 2;  // of a block: warp groups
@@ -85,7 +85,7 @@ __device__ constexpr int bias_at(int l) {
 }
 constexpr int FLOATS = bias_at(LAST) + 2 * EDGE;
 constexpr int PAIRS = TILES * EDGE;  // of images: rows g and g + 8 of a tile
-static_assert(THIN <= 16 && CLASSES <= 16 && PAIRS <= THIN * THICK * WARPS);
+static_assert(THIN <= 16 && CLASSES <= 16 && THICK <= PAIRS);
 
 // A fragment's unit of a message: rows g and g + 8 in columns 2t and 2t + 1. Its lowest bit is a tag.
 #if FACTOR_HALVES == 2
@@ -105,8 +105,11 @@ __device__ constexpr int own_tiles_of(int l) {
 __device__ constexpr int own_units_of(int l) { return own_tiles_of(l) * WARP; }
 static_assert(own_tiles_of(DEPTH) <= TILES && (DEPTH == 1 || own_tiles_of(DEPTH - 1) <= TILES));
 
-constexpr int LOGIT_UNITS = 2 * EDGE / 2;  // of two images
-using Totals = double[WARPS][LOGIT_UNITS][2];  // the loss so far of a warp's images, and how many are right
+constexpr int PAIR_UNITS = 2 * EDGE / 2, LOGIT_UNITS = PAIRS * PAIR_UNITS;  // of two images' logits, and of all
+// Whether each block computes the softmax of all images: to read 32 KB takes less time than a second way through L2.
+constexpr bool ALONE = PAIRS * HALVES <= 32;
+static_assert(ALONE ? LOGIT_UNITS <= THREADS : LOGIT_UNITS % THREADS == 0 && PAIRS <= THIN * THICK * WARPS);
+using Totals = double[ALONE ? PAIRS : WARPS][2];  // the loss so far of two images, and how many are right
 
 constexpr int TOTALS_AT = up(2 * FLOATS_AT + 4 * FLOATS, 16);  // in bytes
 static_assert(TOTALS_AT + sizeof(Totals) <= SHARED_BYTES);
@@ -118,12 +121,12 @@ __device__ constexpr int wholes_of(int l) { return boxes_of(l) * tiles_of(l) * W
 
 struct Mail {
     uint4* totals;
-    Part *logit_parts, *dlogits, *parts[2], *wholes[2];  // of thick sums, and of thin ones
+    Part *logits, *dlogits, *parts[2], *wholes[2];  // of thick sums, and of thin ones
 
     __device__ explicit Mail(uint4* memory)
-        : totals(memory), logit_parts(reinterpret_cast<Part*>(totals + THIN * THICK)),
-          dlogits(logit_parts + SLOTS * PAIRS * THIN * LOGIT_UNITS) {
-        Part* at = dlogits + SLOTS * PAIRS * LOGIT_UNITS;
+        : totals(memory), logits(reinterpret_cast<Part*>(totals + THIN * THICK)),
+          dlogits(logits + SLOTS * THIN * LOGIT_UNITS) {
+        Part* at = dlogits + SLOTS * LOGIT_UNITS;
         for (int l = DEPTH - 1; l <= DEPTH; ++l) {  // DEPTH - 1 can be the images, of which there are no messages
             parts[is_thin(l)] = at, wholes[is_thin(l)] = at + parts_of(l);
             at += parts_of(l) + wholes_of(l);

@@ -65,9 +65,9 @@ def test_a_misfit_says_why_and_names_the_closest_rung(changed: dict[str, Any], s
 @pytest.mark.parametrize(
     ("gpu", "reason"),
     [
-        (SM_80, "Needs 262,272 bytes of shared memory a block; this GPU has 166,912."),
+        (SM_80, "Needs 261,760 bytes of shared memory a block; this GPU has 166,912."),
         (replace(SM_90_NONE, multiprocessors=15), "Needs 16 multiprocessors; this GPU has 15."),
-        (SM_120, "Needs 216,960 bytes of shared memory a block; this GPU has 101,376."),
+        (SM_120, "Needs 216,448 bytes of shared memory a block; this GPU has 101,376."),
     ],
     ids=["sm_80", "few", "little memory"],
 )

@@ -27,7 +27,7 @@ SLOTS = 2  # of a mailbox
 TOTALS_BYTES = 512  # of a block
 GRADIENT_SCALE = 64  # message_plan.cuh
 EXACT, ROUNDED = 2, 1  # float16 summands of a number: for float32's class, and for float16's
-MOST_REGISTERS = 128  # of a thread, for its weights
+MOST_REGISTERS = 132  # of a thread, for its weights
 
 
 @dataclass(frozen=True)

@@ -273,9 +273,12 @@ def _profiled_by(record: Any, trainer: type[NumpyTrainer] = _OnGpu) -> Any:
         """Says that this process has used a GPU."""
 
         @staticmethod
-        def cuDevicePrimaryCtxGetState(device: int, flags: Any, active: Any) -> int:
+        def cuDevicePrimaryCtxGetState(device: int, flags: Any, active: Any) -> int:  # noqa: N802
             active._obj.value = 1
             return 0
+
+        def __getattr__(self, name: str) -> Any:
+            raise driver._NoDeviceError("no GPU")
 
     def build(problem: Problem, train: Split) -> NumpyTrainer:
         vars(driver)["_library"] = Driver

@@ -9,7 +9,7 @@ from typing import get_args
 from ladder.records.jobs import Engine
 from ladder.records.profile import Tool
 
-GROUPS = ("all", "ladder", "references", "cpu", "memory", "data", "shapes", "languages", "devices")
+GROUPS = ("all", "ladder", "references", "cpu", "memory", "data", "shapes", "languages", "devices", "contenders")
 
 
 def complete(parser: Callable[[], argparse.ArgumentParser]) -> None:

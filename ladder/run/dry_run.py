@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from ladder.machine.environment import missing
 from ladder.options.commands import Run
 from ladder.records.run import ResultsError, load
-from ladder.run.entries import CLASSES, IMAGES, INPUTS, all_entries
+from ladder.run.entries import CLASSES, IMAGES, INPUTS, all_entries, stages_of
 from ladder.run.preflight import cannot_run, check_oracle_fits, misfit, refuse_idle_gpus
 from ladder.run.session import check_any_runs
-from stages.registry import select
 
 
 class Planned(NamedTuple):
@@ -35,8 +33,7 @@ def dry_run(asked: Run, runs: Path) -> Planned:
     """The stages and times of a run; UsageError as the run itself would raise it before it looks for its data."""
     entries, own = all_entries(asked.stage_file)
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
-    has_gpu = missing(("gpu",)) is None
-    chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
+    chosen = stages_of(options, entries)
     refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
     problem = options.problem(INPUTS, CLASSES)
     check_oracle_fits(problem)

@@ -9,6 +9,7 @@ from common.cache import at_home
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import missing
+from ladder.options.run_options import RunOptions
 from ladder.processes.stage_files import described
 from ladder.records.expectation import Expected, Listed
 from ladder.run.expected import Costs, expectations
@@ -17,6 +18,8 @@ from stages.engine.stage import Stage
 from stages.registry import Entry, load_all, select
 
 IMAGES, INPUTS, CLASSES = 60_000, 784, 10  # of MNIST
+CONTENDERS = "contenders"  # a word of `--stages`
+CLOSE = 1.5  # times the fastest of its class: from there on the model has never named the fastest recorded rung
 
 
 def all_entries(stage_files: Sequence[Path] = ()) -> tuple[dict[str, Entry], tuple[str, ...]]:
@@ -61,6 +64,36 @@ def entry_of(asked: str) -> tuple[Entry, bool]:
     if others:
         raise UsageError(f"{asked}: names {1 + len(others)} stages; check one at a time")
     return entry, is_own
+
+
+def stages_of(options: RunOptions, entries: Mapping[str, Entry]) -> list[Entry]:
+    """The stages of a run, in ladder order, as `select` has them; UsageError for an unknown one."""
+    words = options.stages
+    if CONTENDERS in words:
+        problem = options.problem(INPUTS, CLASSES)
+        steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
+        words = (*(word for word in words if word != CONTENDERS), *contenders(problem, steps))
+    has_gpu = missing(("gpu",)) is None
+    return select(words, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
+
+
+def contenders(problem: Problem, steps: int) -> list[str]:
+    """The rungs beyond the classic ones that take a problem and may be the fastest of their class, in ladder order.
+
+    A rung is left out only if the model of recorded runs gives it more than `CLOSE` times as long as another rung of
+    its class, or of float32's. One that the model does not know is there wherever it fits.
+    """
+    expected = expectations(problem, steps)
+    rungs = [entry.stage for entry in select(["all"], load_all(), networks=problem.networks)]
+    fitting = [rung for rung in rungs if rung.group == "beyond" and not rung.misfit(problem, steps)]
+
+    known = [rung for rung in fitting if rung.name in expected]
+
+    def is_close(rung: Stage) -> bool:
+        rivals = (expected[other.name].us for other in known if other.precision in ("float32", rung.precision))
+        return rung not in known or expected[rung.name].us <= CLOSE * min(rivals)
+
+    return [rung.name for rung in fitting if is_close(rung)]
 
 
 def check_name(name: str, stage_files: Sequence[Path]) -> Stage:

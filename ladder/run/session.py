@@ -25,7 +25,7 @@ from ladder.records.run import Results, Settings, load, results_in
 from ladder.records.study import INDEX
 from ladder.run.bench import Bench
 from ladder.run.code_watch import Disk, hashes_of, keep_sources
-from ladder.run.entries import all_entries
+from ladder.run.entries import all_entries, stages_of
 from ladder.run.expected import expected_here
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.judge import drawn_salt
@@ -85,7 +85,7 @@ def begin(
     `checked_first` names stages that are measured only if a check finds them right.
     """
     has_gpu = missing(("gpu",)) is None
-    chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
+    chosen = stages_of(options, entries)
     seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
     if out is not None:
         _refuse_begun(out)

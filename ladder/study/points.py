@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 
 from common.errors import UsageError
-from ladder.machine.environment import missing
 from ladder.measure.protocol import Job
 from ladder.options.run_options import RunOptions
 from ladder.processes.worker_pool import Compilers
 from ladder.records.study import Point, PointStatus, Study, save_study
+from ladder.run.entries import stages_of
 from ladder.run.observer import RunObserver
 from ladder.run.orders import Orders
 from ladder.run.runner import Runner
 from ladder.run.scratch import scratch_folder
 from ladder.study.study_file import point_options
-from stages.registry import Entry, select
+from stages.registry import Entry
 
 Measure = Callable[[Point, Path], str | None]
 """Measures a point into a folder, or returns the reason why it cannot be measured here."""
@@ -120,8 +120,7 @@ def _with_status(study: Study, index: int, status: PointStatus, folder: Path, re
 
 
 def _chosen(point: Point, options: RunOptions, entries: Mapping[str, Entry]) -> list[Entry]:
-    has_gpu = missing(("gpu",)) is None
-    chosen = select(options.stages, entries, has_gpu=has_gpu, networks=options.trained_networks, gpus=options.gpus)
+    chosen = stages_of(options, entries)
     precision = point.settings.get("precision")
     if precision is None:
         return chosen

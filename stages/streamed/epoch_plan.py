@@ -24,8 +24,8 @@ SLOT_BYTES = 4 * TILE * TILE
 BARRIERS = 4  # of a slot, 8 bytes each
 MOST_SLOTS = 16
 TEAMS = 2
+FEWEST_SLOTS = 2 * TEAMS  # forward, a team keeps a piece until it has the next
 MOST_LAYERS = 4
-MOST_UNITS = 2048  # a GPU stopped at more (docs/notebook/streamed.md)
 MOST_SHARED_BYTES = 227 * 1024  # of a block
 UNIT_BYTES = 16  # of a message
 GRADIENT_SCALE = 64  # epoch_plan.cuh
@@ -117,13 +117,17 @@ def misfit(problem: Problem, steps: int) -> str:
         return f"Needs 2 to {MOST_LAYERS} hidden layers, all of one size."
     if hidden[0] % step:
         return f"{hidden[0]:,} hidden units are not a multiple of {step:,}."
-    if hidden[0] > MOST_UNITS:
-        return f"{hidden[0]:,} hidden units exceed the limit of {MOST_UNITS:,}."
     if problem.batch_size > MOST_BATCH:
         return f"Batch size {problem.batch_size:,} exceeds the limit of {MOST_BATCH}."
     if problem.classes > MOST_CLASSES:
         return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
     if problem.inputs % IMAGE_STEP:
         return f"{problem.inputs:,} inputs are not a multiple of {IMAGE_STEP}."
-    largest = steps * math.prod(EpochPlan(problem).images_shape)
+    plan = EpochPlan(problem)
+    if hidden[0] > (most := TAKERS * plan.blocks * EDGE // plan.rows):
+        return f"{hidden[0]:,} hidden units exceed the limit of {most:,}."
+    if plan.slots < FEWEST_SLOTS:
+        least = plan.shared_bytes + (FEWEST_SLOTS - plan.slots) * (SLOT_BYTES + 8 * BARRIERS)
+        return f"Needs {least:,} bytes of shared memory a block; there are {MOST_SHARED_BYTES:,}."
+    largest = steps * math.prod(plan.images_shape)
     return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if largest > MOST_ELEMENTS else ""

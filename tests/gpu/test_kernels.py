@@ -11,7 +11,7 @@ import pytest
 from ladder.machine.environment import missing
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
 from tests.gpu.conftest import sanitizer
-from tests.kernels.cases import Case, all_cases
+from tests.kernels.cases import Case, gpu_cases
 
 pytestmark = pytest.mark.gpu
 
@@ -29,7 +29,7 @@ def test_kernel_does_what_its_double_does(kernel: Kernel) -> None:
     if kernel.minimum_arch and (reason := missing([f"sm_{kernel.minimum_arch}"])):
         pytest.skip(reason)
     seed = secrets.randbits(32)
-    for case in all_cases(kernel.name, np.random.default_rng(seed)):
+    for case in gpu_cases(kernel.name, np.random.default_rng(seed)):
         if case.cluster is not None and not gpu.has_clusters:
             continue
         if (("BY_WARPGROUPS", "1") in case.macros or kernel.name in BY_WARPGROUPS) and gpu.capability != 90:

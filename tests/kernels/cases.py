@@ -137,6 +137,14 @@ def all_cases(kernel: str, random: Generator) -> Iterator[Case]:
     yield from builder(random)
 
 
+def gpu_cases(kernel: str, random: Generator) -> Iterator[Case]:
+    """The cases of a kernel, and those of whose doubles a CPU's tests would wait for a minute."""
+    yield from all_cases(kernel, random)
+    if kernel == "streaming_epoch":
+        sizes = [(3, 784, 3, 2048, 10, 32, 16, 8), (3, 784, 4, 2048, 10, 64, 16, 8), (2, 784, 3, 4096, 10, 32, 16, 8)]
+        yield from _epochs(random, sizes)
+
+
 def in_shape(case: Case, shape: Shape) -> Case:
     """The same product in another launch shape."""
     product = Product(*(case.args[name] for name in Product._fields))  # type: ignore[arg-type]
@@ -1175,7 +1183,10 @@ def streaming_epoch(random: Generator) -> Iterator[Case]:
     # Steps, inputs, hidden layers and their units, classes, batch, thin and thick shares. A last tile with fewer rows,
     # shares without images, either size of rows, more steps than slots and tags.
     sizes = [(6, 80, 2, 512, 10, 27, 4, 2), (3, 208, 3, 512, 16, 32, 4, 2), (2, 32, 4, 512, 3, 61, 4, 4)]
-    sizes += [(3, 784, 3, 2048, 10, 32, 16, 8), (3, 784, 4, 2048, 10, 64, 16, 8)]
+    yield from _epochs(random, sizes)
+
+
+def _epochs(random: Generator, sizes: list[tuple[int, ...]]) -> Iterator[Case]:
     for i, (steps, inputs, depth, units, classes, batch, thin, thick) in enumerate(sizes):
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
         plan, memory = EpochPlan(problem, thin, thick), _settled(random, problem)
@@ -1200,8 +1211,7 @@ def streaming_epoch(random: Generator) -> Iterator[Case]:
         case = Case("streaming_epoch", (plan.blocks,), (EPOCH_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
         case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         case = replace(case, readings={"parameters": partial(_out_of_planes, problem)})
-        macros = plan.macros(memory.weight_begins, memory.bias_begins)
-        yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 16)
+        yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
 
 def _out_of_planes(problem: Problem, flat: Array) -> Array:

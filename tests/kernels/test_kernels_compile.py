@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,11 @@ MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ah
 MAY_SPILL |= {("ring_forward", 90): 48}  # exact, for 64 rows, by NVRTC 13.5
 MAY_SPILL |= {("grid_messages", 90): 32, ("grid_messages", 100): 8, ("grid_messages", 120): 48}
 
+# VIMNMX.RELU R0, P0, P0, R0, 0x2: max(0, min(2, x)), and wrongly whether that is 2 (docs/notebook/streamed.md).
+FUSED = bytes.fromhex("48780000020000000011800300c80f00")
+VIMNMX, RELU = (0x248, 0x848), 1 << 12
+SHT_PROGBITS, SHF_EXECINSTR = 1, 4  # of ELF
+
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 
 
@@ -54,8 +60,9 @@ def supported(source: Path) -> list[int]:
     [pytest.param(source, arch, id=f"{source.name}-sm_{arch}") for source in SOURCES for arch in supported(source)],
 )
 def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int) -> None:
-    resources = compile_cubin(source, f"sm_{arch}").resources
-    kernels = parse(source)
+    cubin = compile_cubin(source, f"sm_{arch}")
+    assert fused_comparisons(cubin.code) == 0
+    resources, kernels = cubin.resources, parse(source)
     assert sorted(resources) == sorted(kernel.name for kernel in kernels)
     for kernel in kernels:
         if kernel.is_plain:
@@ -122,7 +129,7 @@ def test_the_plan_of_grid_messages_compiles_with_warpgroups_and_fits_the_registe
 
 
 @requires_nvrtc
-@pytest.mark.parametrize(("units", "depth", "batch"), [(2048, 4, 64), (2048, 3, 32)])
+@pytest.mark.parametrize(("units", "depth", "batch"), [(2048, 4, 64), (2048, 3, 32), (4096, 3, 32), (8192, 2, 32)])
 def test_the_plan_of_streaming_epoch_fits_the_registers(units: int, depth: int, batch: int) -> None:
     problem = Problem(inputs=784, classes=10, hidden=(units,) * depth, batch_size=batch)
     memory = ParameterMemory(HostDevice().empty, problem)
@@ -130,6 +137,27 @@ def test_the_plan_of_streaming_epoch_fits_the_registers(units: int, depth: int, 
     compiled = compile_cubin(KERNELS_FOLDER / "streamed/streaming_epoch.cu", "sm_90a", macros)
     used = compiled.resources["streaming_epoch"]
     assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0)
+    assert fused_comparisons(compiled.code) == 0
+
+
+def fused_comparisons(cubin: bytes) -> int:
+    """How many instructions clamp a number and tell its bounds at once, as FUSED does; of 16 bytes, from sm_70 on."""
+    begin, size, count = *struct.unpack_from("<Q", cubin, 0x28), *struct.unpack_from("<2H", cubin, 0x3A)
+    found = 0
+    for section in range(begin, begin + size * count, size):
+        kind, flags, _, at, length = struct.unpack_from("<4xI4Q", cubin, section)
+        if kind == SHT_PROGBITS and flags & SHF_EXECINSTR:
+            for low, high in struct.iter_unpack("<2Q", cubin[at : at + length]):
+                predicates = high >> 17 & 63  # of three bits each; 7 is none
+                found += low & 0xFFF in VIMNMX and high & RELU != 0 and predicates != 63
+    return found
+
+
+def test_a_fused_comparison_is_found_among_instructions() -> None:
+    exit_ = bytes.fromhex("4d790000000000000000800300ea0f00")
+    header = b"\x7fELF".ljust(0x28, b"\0") + struct.pack("<Q10xHH", 0x40, 0x40, 1)
+    section = struct.pack("<4xI4Q", SHT_PROGBITS, SHF_EXECINSTR, 0, 0x80, 48).ljust(0x40, b"\0")
+    assert fused_comparisons(header.ljust(0x40, b"\0") + section + exit_ + FUSED + exit_) == 1
 
 
 def test_no_kernel_escapes_the_parser() -> None:

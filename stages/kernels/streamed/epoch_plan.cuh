@@ -94,7 +94,7 @@ struct Shares {
     // Tiles of the images that this block has.
     __device__ int image_tiles() const {
         constexpr int ALL = (INPUT_COUNT + TILE - 1) / TILE;
-        return max(0, min(tiles_of(0), ALL - of(0) * tiles_of(0)));
+        return min(tiles_of(0), max(0, ALL - of(0) * tiles_of(0)));
     }
     __device__ int rows(int row_tile) const { return min(TILE, INPUT_COUNT - (of(0) * tiles_of(0) + row_tile) * TILE); }
     // A tile's first byte: row_tile and panel are of this block's shares.

@@ -24,7 +24,7 @@ def problem(**changed: Any) -> Problem:
 
 @pytest.mark.parametrize(
     ("hidden", "batch", "slots"),
-    [((2048,) * 4, 64, 6), ((2048,) * 3, 32, 10), ((2048,) * 2, 33, 8)],
+    [((2048,) * 4, 64, 6), ((2048,) * 3, 32, 10), ((2048,) * 2, 33, 8), ((4096,) * 3, 32, 8), ((8192,) * 2, 32, 6)],
 )
 def test_a_ring_takes_the_memory_that_activations_leave(hidden: tuple[int, ...], batch: int, slots: int) -> None:
     plan = EpochPlan(problem(hidden=hidden, batch_size=batch))
@@ -57,7 +57,16 @@ def test_each_share_of_the_images_is_there_once_in_the_order_of_its_rows_of_weig
         ({"batch_size": 65}, 1, "Batch size 65 exceeds the limit of 64."),
         ({"classes": 17}, 1, "17 classes exceed the limit of 16."),
         ({"inputs": 500}, 1, "500 inputs are not a multiple of 16."),
-        ({"hidden": (4096,) * 3}, 1, "4,096 hidden units exceed the limit of 2,048."),
+        ({"hidden": (4096,) * 3}, 1875, ""),
+        ({"hidden": (8192,) * 2}, 1875, ""),
+        ({"hidden": (8192,) * 3}, 1, "Needs 236,248 bytes of shared memory a block; there are 232,448."),
+        (
+            {"hidden": (4096,) * 4, "batch_size": 64},
+            1,
+            "Needs 294,616 bytes of shared memory a block; there are 232,448.",
+        ),
+        ({"hidden": (10_240,) * 2}, 1, "10,240 hidden units exceed the limit of 8,192."),
+        ({"hidden": (6144,) * 2, "batch_size": 64}, 1, "6,144 hidden units exceed the limit of 4,096."),
         ({"batch_size": 1}, 60_000, "60,000 steps exceed the limit of 1,073,741,824 numbers."),
     ],
 )

@@ -65,6 +65,7 @@ SOURCES = (
     "stages.streamed.r4_ring_planes:STAGE",
     "stages.streamed.r5_planes_dependent:STAGE",
     "stages.streamed.r6_streaming_epoch:STAGE",
+    "stages.streamed.r7_deferred_epoch:STAGE",
     "stages.large_batch.r1_large_batch:STAGE",
     "stages.large_batch.r2_large_batch_fp16:STAGE",
     "stages.large_batch.r3_large_batch_dependent:STAGE",

@@ -38,6 +38,7 @@ class EpochPlan:
     problem: Problem
     thin_shares: int = THIN_SHARES
     thick_shares: int = THICK_SHARES
+    deferred: bool = False  # whether only every second step updates the hidden layers
 
     @property
     def blocks(self) -> int:
@@ -79,7 +80,13 @@ class EpochPlan:
         tiles = 2 * self.tiles(0) + sum(self.tiles(each) for each in range(1, depth + 1))
         last = 2 * CLASS_ROWS * (self.units // self.thin_shares + self.rows) + 4 * TAKERS * 4
         own = depth * (4 * self.units // self.blocks + self.own_units)
-        return 2 * tiles * TILE * self.rows + last + own + 4 * CLASS_ROWS + 8 * 3
+        kept = self.deferred * (TEAMS * 2 * self.rows**2 + self._kept_bytes)
+        return 2 * tiles * TILE * self.rows + kept + last + own + 4 * CLASS_ROWS + 8 * 4
+
+    @property
+    def _kept_bytes(self) -> int:
+        """A larger share of activations, in bytes."""
+        return 2 * self.units // min(self.thin_shares, self.thick_shares) * self.rows
 
     @property
     def slots(self) -> int:
@@ -94,23 +101,24 @@ class EpochPlan:
 
     @property
     def mail_units(self) -> int:
-        """Units of 16 bytes of all mailboxes, each twice."""
+        """Units of 16 bytes of all mailboxes, each twice, and of what blocks keep."""
         numbers = self.units * self.rows // EDGE
         parts = numbers * (self.thin_shares + self.thick_shares)
-        return 2 * (parts + 2 * numbers + 2 * self.thin_shares * self.rows)
+        kept = self.deferred * self.blocks * 2 * len(self.problem.hidden) * self._kept_bytes // UNIT_BYTES
+        return 2 * (parts + 2 * numbers + 2 * self.thin_shares * self.rows) + kept
 
     def macros(self, weights: list[int], biases: list[int]) -> tuple[tuple[str, str], ...]:
         """Those of epoch_plan.cuh; `weights` and `biases` are the begins of the layers' parameters."""
         problem = self.problem
         numbers = {"THIN_SHARES": self.thin_shares, "THICK_SHARES": self.thick_shares, "BATCH_SIZE": problem.batch_size}
         numbers |= {"HIDDEN_LAYERS": len(problem.hidden), "INPUT_COUNT": problem.inputs, "UNIT_COUNT": self.units}
-        numbers |= {"CLASS_COUNT": problem.classes, "SLOT_COUNT": self.slots}
+        numbers |= {"CLASS_COUNT": problem.classes, "SLOT_COUNT": self.slots, "DEFERRED": int(self.deferred)}
         begins = {"WEIGHT_BEGINS": weights, "BIAS_BEGINS": biases}
         listed = tuple((name, ",".join(map(str, each))) for name, each in begins.items())
         return (*((name, str(number)) for name, number in numbers.items()), *listed)
 
 
-def misfit(problem: Problem, steps: int) -> str:
+def misfit(problem: Problem, steps: int, deferred: bool = False) -> str:
     """Why a problem does not fit, as a sentence; empty if it does."""
     hidden, step = problem.hidden, TEAMS * TILE * THIN_SHARES
     if not 2 <= len(hidden) <= MOST_LAYERS or len(set(hidden)) != 1:
@@ -123,7 +131,7 @@ def misfit(problem: Problem, steps: int) -> str:
         return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
     if problem.inputs % IMAGE_STEP:
         return f"{problem.inputs:,} inputs are not a multiple of {IMAGE_STEP}."
-    plan = EpochPlan(problem)
+    plan = EpochPlan(problem, deferred=deferred)
     if hidden[0] > (most := TAKERS * plan.blocks * EDGE // plan.rows):
         return f"{hidden[0]:,} hidden units exceed the limit of {most:,}."
     if plan.slots < FEWEST_SLOTS:

@@ -50,12 +50,13 @@ class StreamingEpoch(EpochByMessages):
     closest: ClassVar[str] = r5_planes_dependent.STAGE.name
     threads: ClassVar[int] = epoch_plan.THREADS
     gradient_scale: ClassVar[int] = epoch_plan.GRADIENT_SCALE
+    deferred: ClassVar[bool] = False  # whether only every second step updates hidden layers
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
         if reason := self.misfit(problem, len(tensors.batches)):
             raise MisfitError(reason)
-        plan = EpochPlan(problem)
+        plan = EpochPlan(problem, deferred=self.deferred)
         if device.capability != 90:
             raise MisfitError(with_closest("Needs the warpgroup products of an sm_90 GPU.", self.closest))
         if device.multiprocessors < plan.blocks:
@@ -67,7 +68,7 @@ class StreamingEpoch(EpochByMessages):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        return with_closest(epoch_plan.misfit(problem, steps), cls.closest)
+        return with_closest(epoch_plan.misfit(problem, steps, cls.deferred), cls.closest)
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: EpochPlan) -> Array:

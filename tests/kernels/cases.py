@@ -11,7 +11,7 @@ one part in a thousand always exceeds them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -1184,12 +1184,17 @@ def streaming_epoch(random: Generator) -> Iterator[Case]:
     # shares without images, either size of rows, more steps than slots and tags.
     sizes = [(6, 80, 2, 512, 10, 27, 4, 2), (3, 208, 3, 512, 16, 32, 4, 2), (2, 32, 4, 512, 3, 61, 4, 4)]
     yield from _epochs(random, sizes)
+    # Deferred: so fast that a second step tells whether its products were corrected; an odd number of steps.
+    yield from _epochs(random, [(2, 80, 3, 512, 10, 27, 4, 2)], deferred=True, speed=64)
+    yield from _epochs(random, [(5, 208, 2, 512, 10, 40, 4, 4)], deferred=True)
 
 
-def _epochs(random: Generator, sizes: list[tuple[int, ...]]) -> Iterator[Case]:
+def _epochs(
+    random: Generator, sizes: Sequence[tuple[int, ...]], *, deferred: bool = False, speed: int = 1
+) -> Iterator[Case]:
     for i, (steps, inputs, depth, units, classes, batch, thin, thick) in enumerate(sizes):
         problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
-        plan, memory = EpochPlan(problem, thin, thick), _settled(random, problem)
+        plan, memory = EpochPlan(problem, thin, thick, deferred), _settled(random, problem)
         packed = ParameterMemory(HostDevice().empty, problem)
         packed.flat[...] = memory.flat
         for ours, weights in zip(packed.weights[:-1], memory.weights, strict=False):
@@ -1198,7 +1203,7 @@ def _epochs(random: Generator, sizes: list[tuple[int, ...]]) -> Iterator[Case]:
         args: Args = {"images": epoch_shares(HostDevice(), list(pixels), plan)}
         args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
         args |= {"parameters": packed.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
-        rate = np.float32(1 / (16 * units * batch * GRADIENT_SCALE))
+        rate = np.float32(speed / (16 * units * batch * GRADIENT_SCALE))
         args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
         # A change of a layer is off by some of its largest numbers' rounding, to 2^-9 as factors and 2^-8 with a tag.
         widened: dict[str, Any] = {name: _widened(arg) for name, arg in args.items()}
@@ -1207,7 +1212,7 @@ def _epochs(random: Generator, sizes: list[tuple[int, ...]]) -> Iterator[Case]:
         for begin, of in zip(memory.weight_begins + memory.bias_begins, memory.weights + memory.biases, strict=True):
             layer = slice(begin, begin + of.size)
             bound[layer] += np.abs(wanted["parameters"] - memory.flat)[layer].max() / 16
-        bounds = {"parameters": bound, "totals": np.array([steps * batch / 256, 2.0])}
+        bounds = {"parameters": bound, "totals": np.array([steps * batch * np.sqrt(speed) / 256, 2.0])}
         case = Case("streaming_epoch", (plan.blocks,), (EPOCH_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
         case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         case = replace(case, readings={"parameters": partial(_out_of_planes, problem)})

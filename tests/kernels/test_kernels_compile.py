@@ -129,11 +129,14 @@ def test_the_plan_of_grid_messages_compiles_with_warpgroups_and_fits_the_registe
 
 
 @requires_nvrtc
-@pytest.mark.parametrize(("units", "depth", "batch"), [(2048, 4, 64), (2048, 3, 32), (4096, 3, 32), (8192, 2, 32)])
-def test_the_plan_of_streaming_epoch_fits_the_registers(units: int, depth: int, batch: int) -> None:
+@pytest.mark.parametrize(
+    ("units", "depth", "batch", "deferred"),
+    [(2048, 4, 64, False), (2048, 3, 32, False), (4096, 3, 32, False), (8192, 2, 32, False), (4096, 3, 32, True)],
+)
+def test_the_plan_of_streaming_epoch_fits_the_registers(units: int, depth: int, batch: int, deferred: bool) -> None:
     problem = Problem(inputs=784, classes=10, hidden=(units,) * depth, batch_size=batch)
     memory = ParameterMemory(HostDevice().empty, problem)
-    macros = EpochPlan(problem).macros(memory.weight_begins, memory.bias_begins)
+    macros = EpochPlan(problem, deferred=deferred).macros(memory.weight_begins, memory.bias_begins)
     compiled = compile_cubin(KERNELS_FOLDER / "streamed/streaming_epoch.cu", "sm_90a", macros)
     used = compiled.resources["streaming_epoch"]
     assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0)

@@ -31,7 +31,7 @@ TELLING = {
     "fleet_columns": (1, 0),
     "grid_messages": (1, 2),
     "fleet_grid": (2,),
-    "streaming_epoch": (1, 0),
+    "streaming_epoch": (1, 0, 3),
 }
 
 pytestmark = requires_compiler
@@ -325,6 +325,8 @@ def test_a_kernel_without_cases_is_an_error() -> None:
         ("streaming_epoch", "if (!IS_FORWARD) mask(words, own_mask)", ""),
         ("streaming_epoch", "IS_FORWARD ? stored_at(row) : to", "to"),
         ("streaming_epoch", "mbarrier_wait_parity(ring.full[turn.slot], turn.parity);", ""),
+        ("streaming_epoch", "cvt_bf16x2(-rate * sums[j]", "cvt_bf16x2(0.0f * sums[j]"),
+        ("streaming_epoch", "if (CORRECTS) multiply_kept", "if (false) multiply_kept"),
         ("fleet_grid", "learning_rates[network]", "learning_rates[0]"),
         ("fleet_grid", "workspace + network * room", "workspace"),
         ("fleet_grid", "2 * gridDim.x * network", "0"),

@@ -193,6 +193,28 @@ __device__ void wgmma_bf16(float (&c)[COLS][4], unsigned long long a, unsigned l
                      : "memory");
     }
 }
+// The same with a left factor in registers.
+template <bool RIGHT_TRANSPOSED, int COLS>
+__device__ void wgmma_bf16(float (&c)[COLS][4], const unsigned (&a)[4], unsigned long long b) {
+    static_assert(COLS == 4 || COLS == 8);
+    if constexpr (!HAS_WGMMA) {
+    } else if constexpr (COLS == 4) {
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+            "%14, %15}, {%16, %17, %18, %19}, %20, 1, 1, 1, %21;"
+            : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(RIGHT_TRANSPOSED)
+            : "memory");
+    } else {
+        asm volatile(
+            "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, "
+            "%14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, "
+            "%36, 1, 1, 1, %37;"
+            : SUMS(c[0]), SUMS(c[1]), SUMS(c[2]), SUMS(c[3]), SUMS(c[4]), SUMS(c[5]), SUMS(c[6]), SUMS(c[7])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(RIGHT_TRANSPOSED)
+            : "memory");
+    }
+}
 #undef OF_BFLOAT16
 
 // `moved`, where the upper half of the descriptor is a constant for the compiler, and stays one.

@@ -20,6 +20,7 @@
 #define WEIGHT_BEGINS 0, 1605632, 5799936, 9994240
 #define BIAS_BEGINS 10014720, 10016768, 10018816, 10020864
 #define SLOT_COUNT 8
+#define DEFERRED 0
 #endif
 
 constexpr int WARP = 32, TILE = 64, EDGE = 8, MATRIX_BYTES = 128;  // a matrix of 8 by 8 numbers of 16 bits
@@ -27,9 +28,16 @@ constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES, DEPTH = HIDDEN_LAYERS, U
 constexpr int ROWS = BATCH <= 32 ? 32 : 64, CHUNKS = ROWS / EDGE;  // images, padded; matrices of images
 constexpr int TEAMS = 2, GROUP_WARPS = 4, TEAM_THREADS = GROUP_WARPS * WARP, TAKERS = TEAMS * TEAM_THREADS;
 constexpr int THREADS = TAKERS + 2 * WARP;
+constexpr bool DEFERS = DEFERRED;
 constexpr int SLOTS = SLOT_COUNT, PLANE_BYTES = 2 * TILE * TILE, SLOT_BYTES = 2 * PLANE_BYTES, ROW_BYTES = 2 * TILE;
 constexpr int CLASS_ROWS = 16;                  // classes, padded
 constexpr float GRADIENT_SCALE = 64.0f;         // of all gradients, so that float16 holds small ones
+
+// Whether a step updates the weights of the hidden layers: each, or if it DEFERS, every second one and the last.
+__device__ inline bool updates_in(int step, int steps) { return !DEFERS || step % 2 == 1 || step + 1 == steps; }
+__device__ inline int updates_before(int step) { return DEFERS ? step / 2 : step; }
+// Whether the step before has kept its factors, instead of an update.
+__device__ inline bool corrects_in(int step) { return DEFERS && step % 2 == 1; }
 
 // Hidden layers' parameters follow each other without gaps, since sizes are multiples of 64.
 __device__ inline int weight_begin(int layer) {
@@ -69,14 +77,19 @@ constexpr int IMAGES_AT = SLOTS * SLOT_BYTES;  // twice
 __host__ __device__ constexpr int activations_at(int activations) {
     return activations == 1 ? IMAGES_AT + 2 * bytes_of(0) : activations_at(activations - 1) + bytes_of(activations - 1);
 }
-constexpr int LAST_WEIGHTS_AT = activations_at(DEPTH) + bytes_of(DEPTH);
+// If it defers: of each team a product of two steps' activations, and one share of what the step before has kept.
+constexpr int GRAM_BYTES = DEFERS ? 2 * ROWS * ROWS : 0;
+constexpr int KEPT_BYTES = !DEFERS ? 0 : bytes_of(DEPTH) > bytes_of(DEPTH - 1) ? bytes_of(DEPTH) : bytes_of(DEPTH - 1);
+constexpr int GRAMS_AT = activations_at(DEPTH) + bytes_of(DEPTH);
+constexpr int KEPT_AT = GRAMS_AT + TEAMS * GRAM_BYTES;
+constexpr int LAST_WEIGHTS_AT = KEPT_AT + KEPT_BYTES;
 constexpr int DLOGITS_AT = LAST_WEIGHTS_AT + UNITS / THIN * CLASS_ROWS * 2;
 constexpr int LOGITS_AT = DLOGITS_AT + CLASS_ROWS * ROWS * 2;
 constexpr int BIASES_AT = LOGITS_AT + TEAM_THREADS * 8 * 4;
 constexpr int LAST_BIAS_AT = BIASES_AT + DEPTH * OWN_OUTPUTS * 4;
 constexpr int MASKS_AT = LAST_BIAS_AT + CLASS_ROWS * 4;  // a byte for each unit of 16 bytes
 constexpr int BARRIERS_AT = MASKS_AT + DEPTH * OWN;
-constexpr int SHARED_BYTES = BARRIERS_AT + 8 * (4 * SLOTS + 2 + 1);
+constexpr int SHARED_BYTES = BARRIERS_AT + 8 * (4 * SLOTS + 3 + 1);
 static_assert(SHARED_BYTES <= 227 * 1024);
 
 // The mail, in units from its begin: zeros before a launch. Each box twice, used in turn.
@@ -85,7 +98,7 @@ __host__ __device__ constexpr int whole_units(bool thin) { return (thin ? THIN :
 __host__ __device__ constexpr int parts_at(bool thin) { return thin ? 2 * (part_units(false) + whole_units(false)) : 0; }
 __host__ __device__ constexpr int wholes_at(bool thin) { return parts_at(thin) + 2 * part_units(thin); }
 constexpr int LOGIT_PARTS_AT = wholes_at(true) + 2 * whole_units(true);
-constexpr int MAIL_UNITS = LOGIT_PARTS_AT + 2 * THIN * LOGIT_UNITS;
+constexpr int MAIL_UNITS = LOGIT_PARTS_AT + 2 * THIN * LOGIT_UNITS;  // behind it, what each block keeps
 
 struct Shares {
     int thin, thick;

@@ -5,6 +5,8 @@
 //   backward, the same layers, down  a tile, both planes; it is stored again
 //   layer 0                          a tile, both planes, up again: updated by this step, then multiplied by the next images
 //
+// A step that does not update reads bfloat16 planes alone: backward two tiles beside each other.
+//
 // Pieces go to the two teams in turn: forward teams have panels of outputs in turn, backward rows of tiles. Each pass begins with
 // the tiles where the one before ended: those that are still in L2.
 #pragma once
@@ -12,12 +14,12 @@
 
 struct Ring {
     char* memory;
-    Barrier *full, *read, *updated, *empty, *images;  // of each slot, and of both boxes of images
+    Barrier *full, *read, *updated, *empty, *images, *kept;  // of each slot, and of both boxes of images
     int* stored;                            // updates whose stores are complete
 
     __device__ explicit Ring(char* memory)
         : memory(memory), full(reinterpret_cast<Barrier*>(memory + BARRIERS_AT)), read(full + SLOTS), updated(read + SLOTS),
-          empty(updated + SLOTS), images(empty + SLOTS), stored(reinterpret_cast<int*>(images + 2)) {}
+          empty(updated + SLOTS), images(empty + SLOTS), kept(images + 2), stored(reinterpret_cast<int*>(kept + 1)) {}
     __device__ void begin() const {
         for (int s = 0; s < SLOTS; ++s) {
             mbarrier_init(full[s], 1);
@@ -25,7 +27,7 @@ struct Ring {
             mbarrier_init(updated[s], GROUP_WARPS);
             mbarrier_init(empty[s], 1);
         }
-        mbarrier_init(images[0], 1), mbarrier_init(images[1], 1);
+        mbarrier_init(images[0], 1), mbarrier_init(images[1], 1), mbarrier_init(*kept, 1);
         *stored = 0;
         fence_mbarrier_init();
     }
@@ -61,22 +63,24 @@ class Fetcher {
         const int all = updates_above(0) + updates_of(own, 0);
         first_layer(false);
         for (int step = 0; step < steps; ++step) {
-            for (int layer = 1; layer < DEPTH; ++layer) forward(layer, step, all);
-            for (int layer = DEPTH - 1; layer > 0; --layer) backward(layer);
-            wait_for_updates(step * all);
-            first_layer(true);
+            const int before = updates_before(step) * all;
+            const bool updates = updates_in(step, steps);
+            for (int layer = 1; layer < DEPTH; ++layer) forward(layer, corrects_in(step) ? -1 : before - all + updates_above(layer));
+            for (int layer = DEPTH - 1; layer > 0; --layer) updates ? backward(layer) : backward_reading(layer);
+            wait_for_updates(before);
+            first_layer(updates);
         }
     }
 
   private:
-    __device__ void forward(int layer, int step, int all) {
+    // `before`: updates before those of this layer by the step before; less than 0 if there are none.
+    __device__ void forward(int layer, int before) {
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
-        const int before = (step - 1) * all + updates_above(layer);
         for (int first = 0; first < panels; first += TEAMS) {
             for (int pair = 0; pair < pairs; ++pair) {
                 for (int panel = first; panel < first + TEAMS; ++panel) {
                     // `backward` came to both tiles of this pair in this panel as its updates number:
-                    if (step > 0) wait_for_updates(before + ((pairs - 1 - pair) * panels + panels - panel) * TEAMS);
+                    if (before >= 0) wait_for_updates(before + ((pairs - 1 - pair) * panels + panels - panel) * TEAMS);
                     acquire(2 * PLANE_BYTES, false);
                     for (int i = 0; i < 2; ++i) {
                         copy(i * PLANE_BYTES, own.tile(parameters, layer, 2 * pair + i, panel), PLANE_BYTES);
@@ -92,6 +96,19 @@ class Fetcher {
                 for (int team = 0; team < TEAMS; ++team) {
                     acquire(SLOT_BYTES, true);
                     copy(0, own.tile(parameters, layer, TEAMS * pair + team, panel), SLOT_BYTES);
+                    turn.next(1);
+                }
+            }
+        }
+    }
+    __device__ void backward_reading(int layer) {
+        for (int pair = tiles_of(layer) / TEAMS - 1; pair >= 0; --pair) {
+            for (int panel = tiles_of(layer + 1) - 2; panel >= 0; panel -= 2) {
+                for (int team = 0; team < TEAMS; ++team) {
+                    acquire(2 * PLANE_BYTES, false);
+                    for (int i = 0; i < 2; ++i) {
+                        copy(i * PLANE_BYTES, own.tile(parameters, layer, TEAMS * pair + team, panel + i), PLANE_BYTES);
+                    }
                     turn.next(1);
                 }
             }
@@ -150,7 +167,12 @@ class Storer {
         const int images = own.image_tiles() * tiles_of(1);
         skip(images);
         for (int step = 0; step < steps; ++step) {
-            for (int layer = 1; layer < DEPTH; ++layer) skip(tiles_of(layer) / 2 * tiles_of(layer + 1));
+            const bool updates = updates_in(step, steps);
+            for (int layer = 1; layer < DEPTH; ++layer) skip(tiles_of(layer) / 2 * tiles_of(layer + 1) * (updates ? 1 : 2));
+            if (!updates) {
+                skip(images);
+                continue;
+            }
             for (int layer = DEPTH - 1; layer > 0; --layer) {
                 for (int pair = tiles_of(layer) / TEAMS - 1; pair >= 0; --pair) {
                     for (int panel = tiles_of(layer + 1) - 1; panel >= 0; --panel) {

@@ -6,12 +6,12 @@
 class Takers {
   public:
     __device__ Takers(const Ring& ring, char* memory, const unsigned short* images, const int* labels, float* parameters,
-                      uint4* mail, float rate)
+                      uint4* mail, float rate, int steps)
         : ring(ring), memory(memory), biases(reinterpret_cast<float*>(memory + BIASES_AT)), images(images),
           parameters(parameters), mail(mail), head(memory, own, labels, mail), rate(rate), team(threadIdx.x / TEAM_THREADS),
-          warp(threadIdx.x / WARP % GROUP_WARPS), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4), turn(team) {}
+          warp(threadIdx.x / WARP % GROUP_WARPS), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4), turn(team), steps(steps) {}
 
-    __device__ void run(int steps, bool with_totals) {
+    __device__ void run(bool with_totals) {
         copy_biases<false>();
         head.copy<false>(parameters);
         if (threadIdx.x == 0) {
@@ -20,15 +20,21 @@ class Takers {
         }
         fence_proxy_async();
         bar_sync(1, TAKERS);
-        first_layer(-1, false, true);
-        for (int step = 0; step < steps; ++step) {
+        first_layer<false>(false, true);
+        for (step = 0; step < steps; ++step) {
+            const bool updates = updates_in(step, steps);
             if (step > 0 && step + 1 < steps && threadIdx.x == 0) fetch_images(step + 1);
             for (int layer = 1; layer < DEPTH; ++layer) {
                 is_thin(layer + 1) ? forward<true>(layer) : forward<false>(layer);
             }
             head.run(step, rate, with_totals);
-            for (int layer = DEPTH - 1; layer > 0; --layer) is_thin(layer) ? backward<true>(layer) : backward<false>(layer);
-            first_layer(step, true, step + 1 < steps);
+            if (!updates) keep(GRADIENTS, DEPTH);
+            for (int layer = DEPTH - 1; layer > 0; --layer) {
+                if (corrects_in(step)) is_thin(layer) ? backward<true, DEFERS>(layer, true) : backward<false, DEFERS>(layer, true);
+                else is_thin(layer) ? backward<true, false>(layer, updates) : backward<false, false>(layer, updates);
+            }
+            if (corrects_in(step)) first_layer<DEFERS>(true, step + 1 < steps);
+            else first_layer<false>(updates, step + 1 < steps);
         }
         copy_biases<true>();
         head.copy<true>(parameters);
@@ -72,11 +78,13 @@ class Takers {
     }
     __device__ char* images_of(int step) const { return memory + IMAGES_AT + (step & 1) * bytes_of(0); }
 
-    __device__ void fetch_images(int step) const {
+    __device__ const char* images_in_memory(int step) const {
         const long long share = static_cast<long long>(step) * shares_of(0) + own.of(0);
-        const auto* from = reinterpret_cast<const char*>(images) + share * bytes_of(0);
+        return reinterpret_cast<const char*>(images) + share * bytes_of(0);
+    }
+    __device__ void fetch_images(int step) const {
         mbarrier_arrive_expect_tx(ring.images[step & 1], bytes_of(0));
-        cp_async_bulk(images_of(step), ring.images[step & 1], from, bytes_of(0));
+        cp_async_bulk(images_of(step), ring.images[step & 1], images_in_memory(step), bytes_of(0));
     }
 
     __device__ char* next_full() const {
@@ -98,14 +106,109 @@ class Takers {
     }
     static constexpr int TILE_BYTES = TILE * ROWS * 2;  // of activations
 
+    // A step that does not update keeps, in memory of this block, its factors: activations, and their gradients. The next step's
+    // products with old weights lack (x a^T) d, where a and d are the kept factors: its corrections. Then both steps' updates are
+    // added up at once. `kept` in shared memory has one share of those factors in turn: forward the inputs, backward the gradients.
+    enum Factor { INPUTS, GRADIENTS };
+    __device__ char* kept_at(Factor factor, int activations) const {
+        const long long share = (blockIdx.x * 2 + factor) * DEPTH + activations - 1;
+        return reinterpret_cast<char*>(mail + MAIL_UNITS) + share * KEPT_BYTES;
+    }
+    __device__ void keep(Factor factor, int activations) const {
+        if (threadIdx.x != 0) return;
+        cp_async_bulk_wait_group_read<0>();  // those before, which others replace from the next meeting on
+        cp_async_bulk_store(kept_at(factor, activations), at(activations), bytes_of(activations));
+        cp_async_bulk_commit_group();
+    }
+    __device__ void fetch_kept(Factor factor, int activations) const {
+        if (threadIdx.x != 0) return;
+        cp_async_bulk_wait_all();
+        mbarrier_arrive_expect_tx(*ring.kept, bytes_of(activations));
+        cp_async_bulk(memory + KEPT_AT, *ring.kept, kept_at(factor, activations), bytes_of(activations));
+    }
+    __device__ void await_kept() { mbarrier_wait_parity(*ring.kept, fetches++ & 1); }
+    __device__ const char* kept() const { return memory + KEPT_AT; }
+    // A kept tile of activations as left factors of sixteen images each.
+    using Fragments = unsigned[ROWS / 16][4];
+    __device__ void load_kept(Fragments& fragments, const char* tile) const {
+#pragma unroll
+        for (int i = 0; i < ROWS / 4; ++i) {
+            const char* const from = tile + unit_at(warp * 16 + i % 2 * 8 + g, i / 2) + t * 4;
+            fragments[i / 4][i % 4] = __ldcg(reinterpret_cast<const unsigned*>(from));
+        }
+    }
+    __device__ static void hold(Fragments& fragments) {
+#pragma unroll
+        for (auto& each : fragments) keep_in_place(each);
+    }
+    // -rate times the products of kept images and this step's, over all units of a share, of which each team adds up half.
+    __device__ void multiply_images(const char* before, const char* now, int tiles) const {
+        float sums[CHUNKS][4] = {};
+        for (int tile = team; tile < tiles; tile += TEAMS) {
+            keep_in_place(sums);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < TILE / 16; ++k) {  // 64 rows: those beyond the images are of the next units
+                wgmma_bf16<true, true>(sums, along_units(before + tile * TILE_BYTES, k), along_units(now + tile * TILE_BYTES, k));
+            }
+            wgmma_commit_group();
+        }
+        wgmma_wait_group<0>();
+        keep_in_place(sums);
+        if (warp * 16 < ROWS) {
+            char* const to = memory + GRAMS_AT + team * GRAM_BYTES;
+#pragma unroll
+            for (int j = 0; j < CHUNKS; ++j) {
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    *reinterpret_cast<unsigned*>(to + unit_at(warp * 16 + half * 8 + g, j) + t * 4) =
+                        cvt_bf16x2(-rate * sums[j][2 * half], -rate * sums[j][2 * half + 1]);
+                }
+            }
+        }
+        fence_proxy_async();
+        bar_sync(1, TAKERS);
+    }
+    // Begins products of kept factors with those of images; `kept(k)` are those of sixteen images.
+    template <typename Kept>
+    __device__ void correct(float (&sums)[CHUNKS][4], const Kept& kept) const {
+#pragma unroll
+        for (int k = 0; k < TEAMS * ROWS / 16; ++k) {
+            const char* const gram = memory + GRAMS_AT + k / (ROWS / 16) * GRAM_BYTES;
+            multiply(sums, kept(k % (ROWS / 16)), along_units(gram, k % (ROWS / 16)));
+        }
+    }
+    template <typename Matrices>
+    __device__ static void multiply(float (&sums)[CHUNKS][4], const Matrices& left, const Matrices& right) {
+        wgmma_bf16<false, true>(sums, left, right);
+    }
+    template <typename Matrices>
+    __device__ static void multiply(float (&sums)[CHUNKS][4], const unsigned (&left)[4], const Matrices& right) {
+        wgmma_bf16<true>(sums, left, right);
+    }
+
     template <bool IS_THIN>
     __device__ void forward(int layer) {
         const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
         const char* const inputs = at(layer);
+        const bool corrects = corrects_in(step);
+        if (corrects) {
+            await_kept();
+            multiply_images(kept(), inputs, tiles_of(layer));
+            layer + 1 < DEPTH ? fetch_kept(INPUTS, layer + 1) : fetch_kept(GRADIENTS, DEPTH);
+        }
         for (int panel = team; panel < panels; panel += TEAMS) {
             float sums[CHUNKS][4] = {};
             int last = -1;
+            if (corrects) {
+                keep_in_place(sums);
+                wgmma_fence();
+                correct(sums, [&](int k) { return along_images(at(layer + 1) + panel * TILE_BYTES, k); });
+                wgmma_commit_group();
+                wgmma_wait_group<0>();
+                keep_in_place(sums);
+            }
             for (int pair = 0; pair < pairs; ++pair) {
                 const char* const tiles = next_full();
                 keep_in_place(sums);
@@ -126,7 +229,9 @@ class Takers {
             leave(ring.read[last]);
             sum.post_all(sums, panel);
         }
+        if (corrects) bar_sync(1, TAKERS);  // the gradients of the step before have been read
         exchange<true>(sum, layer + 1);
+        if (!updates_in(step, steps) && layer + 1 < DEPTH) keep(INPUTS, layer + 1);
     }
 
     template <bool IS_FORWARD, bool IS_THIN>
@@ -139,20 +244,33 @@ class Takers {
         bar_sync(1, TAKERS);
     }
 
-    template <bool IS_THIN>
-    __device__ void backward(int layer) {
+    template <bool IS_THIN, bool CORRECTS>
+    __device__ void backward(int layer, bool updates) {
         const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
         const char* const doutputs = at(layer + 1);
+        if (CORRECTS) {
+            await_kept();
+            multiply_images(kept(), doutputs, panels);
+        }
         for (int pair = pairs - 1; pair >= 0; --pair) {
             const int row_tile = TEAMS * pair + team;
             const char* const inputs = at(layer) + row_tile * TILE_BYTES;
             float dinputs[CHUNKS][4] = {};
+            if (DEFERS && !updates) {
+                read_backward(dinputs, doutputs, panels);
+                sum.post_all(dinputs, row_tile);
+                continue;
+            }
+            Fragments kept_inputs = {};
+            if (CORRECTS) load_kept(kept_inputs, kept_at(INPUTS, layer) + row_tile * TILE_BYTES);
             for (int panel = panels - 1; panel >= 0; --panel) {
                 float gradient[TILE / EDGE][4] = {};
                 char* const tile = next_full();
                 keep_in_place(dinputs), keep_in_place(gradient);
+                if (CORRECTS) hold(kept_inputs);
                 wgmma_fence();
+                if (CORRECTS) multiply_kept(gradient, kept_inputs, kept() + panel * TILE_BYTES);
 #pragma unroll
                 for (int k = 0; k < TILE / 16; ++k) {
                     wgmma_bf16<false, true>(dinputs, wgmma_descriptor_128(tile + k * 32),
@@ -166,30 +284,82 @@ class Takers {
                 wgmma_wait_group<0>();
                 keep_in_place(dinputs), keep_in_place(gradient);
                 meet_team();  // the tile has been read
-                if (panel == 0) sum.post_all(dinputs, row_tile);
+                if (panel == 0) {
+                    if (CORRECTS) {
+                        keep_in_place(dinputs), hold(kept_inputs);
+                        wgmma_fence();
+                        correct(dinputs, [&](int k) -> auto& { return kept_inputs[k]; });
+                        wgmma_commit_group();
+                        wgmma_wait_group<0>();
+                        keep_in_place(dinputs);
+                    }
+                    sum.post_all(dinputs, row_tile);
+                }
                 update(tile, gradient);
                 leave(ring.updated[turn.slot]);
                 turn.next(TEAMS);
             }
         }
         update_bias(layer + 1);
+        if (DEFERS) bar_sync(1, TAKERS);  // what was kept has been read, and may be replaced
+        if (CORRECTS) fetch_kept(GRADIENTS, layer);
         exchange<false>(sum, layer);
+        if (DEFERS && !updates) keep(GRADIENTS, layer);
+    }
+    // Products of a team's row of tiles, without an update.
+    __device__ void read_backward(float (&dinputs)[CHUNKS][4], const char* doutputs, int panels) {
+        for (int panel = panels - 2; panel >= 0; panel -= 2) {
+            const char* const tiles = next_full();
+            keep_in_place(dinputs);
+            wgmma_fence();
+#pragma unroll
+            for (int k = 0; k < 2 * TILE / 16; ++k) {
+                const int tile = k / (TILE / 16), step_of_k = k % (TILE / 16);
+                wgmma_bf16<false, true>(dinputs, wgmma_descriptor_128(tiles + tile * PLANE_BYTES + step_of_k * 32),
+                                        along_units(doutputs + (panel + tile) * TILE_BYTES, step_of_k));
+            }
+            wgmma_commit_group();
+            wgmma_wait_group<0>();
+            keep_in_place(dinputs);
+            leave(ring.read[turn.slot]);
+            turn.next(TEAMS);
+        }
+    }
+    __device__ void multiply_kept(float (&gradient)[TILE / EDGE][4], const Fragments& kept_inputs, const char* doutputs) const {
+#pragma unroll
+        for (int k = 0; k < ROWS / 16; ++k) wgmma_bf16<false>(gradient, kept_inputs[k], along_images(doutputs, k));
     }
 
     // The first layer's update by a step, and its products with the next step's images.
-    __device__ void first_layer(int step, bool updates, bool goes_on) {
+    template <bool ADDS_KEPT>
+    __device__ void first_layer(bool updates, bool goes_on) {
         constexpr bool IS_THIN = is_thin(1);
         const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
         const int tiles = own.image_tiles();
+        const bool keeps = DEFERS && step >= 0 && !updates;
+        if (ADDS_KEPT) await_kept();
         if (goes_on) mbarrier_wait_parity(ring.images[(step + 1) & 1], (step + 1) / 2 & 1);
+        if (keeps) multiply_images(images_of(step), images_of(step + 1), tiles);
         for (int panel = team; panel < tiles_of(1); panel += TEAMS) {
             float sums[CHUNKS][4] = {};
+            if (keeps) {
+                keep_in_place(sums);
+                wgmma_fence();
+                correct(sums, [&](int k) { return along_images(at(1) + panel * TILE_BYTES, k); });
+                wgmma_commit_group();
+                wgmma_wait_group<0>();
+                keep_in_place(sums);
+            }
             for (int row_tile = 0; row_tile < tiles; ++row_tile) {
+                Fragments kept_images = {};
+                if (ADDS_KEPT) load_kept(kept_images, images_in_memory(step - 1) + row_tile * TILE_BYTES);
                 char* const tile = next_full();
                 if (updates) {
                     float gradient[TILE / EDGE][4] = {};
                     keep_in_place(gradient);
+                    if (ADDS_KEPT) hold(kept_images);
                     wgmma_fence();
+                    if (ADDS_KEPT) multiply_kept(gradient, kept_images, kept() + panel * TILE_BYTES);
 #pragma unroll
                     for (int k = 0; k < ROWS / 16; ++k) {
                         wgmma_bf16<false, false>(gradient, along_images(images_of(step) + row_tile * TILE_BYTES, k),
@@ -218,9 +388,11 @@ class Takers {
             }
             if (goes_on) sum.post_all(sums, panel);
         }
-        if (updates) update_bias(1);
+        if (updates || keeps) update_bias(1);
+        if (keeps) fetch_kept(INPUTS, 1);
         bar_sync(1, TAKERS);
         if (goes_on) exchange<true>(sum, 1);
+        if (goes_on && !updates_in(step + 1, steps)) keep(INPUTS, 1);
     }
 
     // weights -= rate * gradient, in both planes of a tile.
@@ -272,6 +444,8 @@ class Takers {
     const float rate;
     const int team, warp, g, t;
     Turn turn;
+    const int steps;
+    int step = -1, fetches = 0;
     Rounds rounds[2];  // of thick sums, and of thin ones
 };
 
@@ -298,8 +472,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) streaming_epoch(const u
     __syncthreads();
     const int warp = threadIdx.x / WARP;
     if (warp < TAKERS / WARP) {
-        Takers takers(ring, memory, images, labels, parameters, reinterpret_cast<uint4*>(mail), rate);
-        takers.run(steps, with_totals);
+        Takers takers(ring, memory, images, labels, parameters, reinterpret_cast<uint4*>(mail), rate, steps);
+        takers.run(with_totals);
         if (with_totals && blockIdx.x == 0) takers.add_totals(totals);
     } else if (threadIdx.x == TAKERS) {
         Fetcher(ring, parameters).run(steps);

@@ -79,3 +79,21 @@ void wgmma_bf16(float (&c)[COLS][4], Descriptor a, Descriptor b) {
         }
     }
 }
+
+// A left factor in registers: a warp's sixteen rows.
+template <bool RIGHT_TRANSPOSED, int COLS>
+void wgmma_bf16(float (&c)[COLS][4], const unsigned (&a)[4], Descriptor b, int line = __builtin_LINE()) {
+    static unsigned held[128][32][32][4];
+    auto& warp = held[(blockIdx.x + gridDim.x * blockIdx.y) % 128][threadIdx.x / 32];
+    const int own = cpu_cuda::lane();
+    std::memcpy(warp[own], a, sizeof a);
+    __syncwarp(~0u, line);
+    for (int i = 0; i < 4 * COLS; ++i) {
+        const int row = own / 4 + i % 4 / 2 * 8, col = i / 4 * 8 + own % 4 * 2 + i % 2;
+        for (int k = 0; k < 16; ++k) {
+            const unsigned pair = warp[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2];
+            c[i / 4][i % 4] += as_float(k % 2 ? pair & 0xffff0000u : pair << 16) * b.bfloat16_at(col, k, RIGHT_TRANSPOSED);
+        }
+    }
+    __syncwarp(~0u, line);
+}

@@ -13,6 +13,7 @@ from common.errors import MisfitError
 from common.problem import Problem
 from stages.streamed.epoch_plan import MOST_SHARED_BYTES, TAKERS, EpochPlan
 from stages.streamed.r6_streaming_epoch import StreamingEpoch, shares_of
+from stages.streamed.r7_deferred_epoch import DeferredEpoch
 from stages.streamed.weight_panels import stored_at
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent.test_gpu_misfits import SM_80, SM_90, SM_120, FakeGpu, make
@@ -31,6 +32,22 @@ def test_a_ring_takes_the_memory_that_activations_leave(hidden: tuple[int, ...],
     assert plan.slots == slots
     assert plan.shared_bytes <= MOST_SHARED_BYTES
     assert plan.own_units <= TAKERS
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "slots"), [((4096,) * 3, 32, 6), ((2048,) * 3, 32, 8), ((2048,) * 3, 64, 4)]
+)
+def test_what_is_kept_takes_slots_of_the_ring(hidden: tuple[int, ...], batch: int, slots: int) -> None:
+    plan = EpochPlan(problem(hidden=hidden, batch_size=batch), deferred=True)
+    assert plan.slots == slots
+    assert plan.shared_bytes <= MOST_SHARED_BYTES
+
+
+def test_a_network_too_large_to_be_deferred_is_led_to_its_parent() -> None:
+    wide = problem(hidden=(8192,) * 2)
+    assert StreamingEpoch.misfit(wide, 1) == ""
+    told = "Needs 264,416 bytes of shared memory a block; there are 232,448. Closest rung here: `streaming-epoch`."
+    assert DeferredEpoch.misfit(wide, 1) == told
 
 
 def test_each_share_of_the_images_is_there_once_in_the_order_of_its_rows_of_weights() -> None:
@@ -59,11 +76,11 @@ def test_each_share_of_the_images_is_there_once_in_the_order_of_its_rows_of_weig
         ({"inputs": 500}, 1, "500 inputs are not a multiple of 16."),
         ({"hidden": (4096,) * 3}, 1875, ""),
         ({"hidden": (8192,) * 2}, 1875, ""),
-        ({"hidden": (8192,) * 3}, 1, "Needs 236,248 bytes of shared memory a block; there are 232,448."),
+        ({"hidden": (8192,) * 3}, 1, "Needs 236,256 bytes of shared memory a block; there are 232,448."),
         (
             {"hidden": (4096,) * 4, "batch_size": 64},
             1,
-            "Needs 294,616 bytes of shared memory a block; there are 232,448.",
+            "Needs 294,624 bytes of shared memory a block; there are 232,448.",
         ),
         ({"hidden": (10_240,) * 2}, 1, "10,240 hidden units exceed the limit of 8,192."),
         ({"hidden": (6144,) * 2, "batch_size": 64}, 1, "6,144 hidden units exceed the limit of 4,096."),

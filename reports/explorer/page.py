@@ -160,7 +160,7 @@ def _headline(results: Results) -> str:
     on_gpu = any(dot.stage.device == "gpu" for dot in shown)
     where = f", on {gpu_name(results) or 'a GPU'}" if on_gpu else ", on the CPU"
     disturbed = any(disturbed_mark(dot.stage) == ALL_DISTURBED for dot in ends)
-    return f"{headline(shown)}{where}{', disturbed by other work' * disturbed}"
+    return f"{headline(shown, results)}{where}{', disturbed by other work' * disturbed}"
 
 
 def _origin(results: Results, sources: Sources | None) -> str:

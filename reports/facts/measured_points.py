@@ -37,7 +37,8 @@ class MeasuredPoint:
 def measured_points(runs: Mapping[str, Results], studies: Mapping[str, StudyResults]) -> list[MeasuredPoint]:
     """The points of recorded runs and studies, by the addresses of their pages.
 
-    Where one network was measured twice, the surest comes first: with a lead, then of more processes, then the newest.
+    Where one network was measured twice, the surest comes first: with a lead, then a run of its own, which has every
+    rung, then of more processes, then the newest.
     A study without references asks another question, and so does one of seeds: their points are left out.
     """
     measured = []
@@ -66,6 +67,6 @@ def _point(run: Results, leads: tuple[PointLead, ...], study: str, name: str, ad
     return MeasuredPoint(len(problem.hidden), width, problem.batch_size, run, study, name, address, best, leads)
 
 
-def _doubt(point: MeasuredPoint) -> tuple[bool, bool, bool, int]:
+def _doubt(point: MeasuredPoint) -> tuple[bool, bool, bool, bool, int]:
     lead, is_validated = point.lead, point.results.problem.validate_every > 0
-    return is_validated, lead is None, bool(lead and lead.missing), -len(point.best.processes)
+    return is_validated, lead is None, bool(lead and lead.missing), bool(point.study), -len(point.best.processes)

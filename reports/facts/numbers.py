@@ -80,6 +80,11 @@ def aligned(value: float, beside: float) -> str:
     return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
 
 
+def rounded(value: float, beside: float) -> float:
+    """A number as `aligned` writes it."""
+    return round(value, _decimals(beside))
+
+
 def change(value: float, beside: float) -> str:
     """A difference with the decimals of another number: `+0.6`, `-17.3`, `0.0`."""
     text = aligned(value, beside)

@@ -33,8 +33,8 @@ ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages", "device
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
 MARKS = (
-    f"{SOME_DISTURBED}: other work or a falling clock moved a process by more than {numbers.share(NOISE)}; "
-    f"{ALL_DISTURBED}: it disturbed all of them."
+    f"{SOME_DISTURBED}: other programs or a falling clock moved the time of a process by more than "
+    f"{numbers.share(NOISE)}; {ALL_DISTURBED}: they disturbed every process."
 )
 
 X_OF_FROM = (

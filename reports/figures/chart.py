@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -24,11 +24,14 @@ HEAD = 7  # pixels: the length of an arrow's head
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
 POWERS = range(-12, 10)  # of ten: the ticks of a log scale
+ONE_LINE = 48  # pixels: the height of a heading that is not folded
 MARGIN, LINE, KEY_LINE, SWATCH = 12, 17, 18, 11  # pixels: beside text, a line of text, a line of a legend, a swatch
 SECOND_LINE, SECOND_ON_PHONE = 10, 16  # pixels that a row grows by, for its speedup
 SIZES = {"small": 11, "large": 15}
 WIDE_LETTERS, NARROW_LETTERS = frozenset("mwMW_%@…▸"), frozenset(" .,:;'|!ijlftr()[]-I")
-Shape = Literal["bar", "frame", "dot", "ring", "line"]
+Shape = Literal["bar", "frame", "dot", "ring", "line", "dashes"]
+Box = tuple[float, float, float, float]
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ class ChartLayout:
     is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
     has_references: bool = True  # above the rungs
     page: str = ""  # the address of that page, unless the picture is in it
+    lines: tuple[float, ...] = ()  # where vertical lines run through all rows
 
     def fitted(self, names: Iterable[str]) -> ChartLayout:
         """The layout with room on the left for all names; a page shows them in larger letters."""
@@ -108,7 +112,7 @@ class Heading:
 
     @property
     def bottom(self) -> float:
-        """The pixel where the heading ends: 48 if all is on one line."""
+        """The pixel where the heading ends: `ONE_LINE` if neither is folded."""
         return 14 + LINE * (len(self.titles) + len(self.subjects))
 
     def draw(self, canvas: Canvas) -> None:
@@ -158,8 +162,10 @@ def swatch(canvas: Canvas, key: Key, left: float, middle: float) -> None:
     """The sample of a colour, as wide as `SWATCH`."""
     if key.shape in ("dot", "ring"):
         canvas.dot(left + SWATCH / 2, middle, RADIUS, key.colour, hollow=key.shape == "ring")
-    elif key.shape == "line":
-        canvas.line([(left, middle), (left + SWATCH, middle)], key.colour, width=2)
+    elif key.shape in ("line", "dashes"):
+        canvas.line(
+            [(left, middle), (left + SWATCH, middle)], key.colour, width=2, dash="4 3" * (key.shape == "dashes")
+        )
     else:
         box = (left, middle - SWATCH / 2, SWATCH, SWATCH)
         canvas.rectangle(*box, key.colour, opacity=key.opacity, hollow=key.shape == "frame")
@@ -293,7 +299,7 @@ class Row:
         aside = 6.5 if self.speedup and self.words else 0.0
         with measured:
             covered = draw_mark(canvas, self.mark, middle, scale)
-            draw_label(canvas, self.value, middle, scale.place(self.mark.value.median), covered, layout.words)
+            draw_label(canvas, self.value, middle, scale.place(self.mark.value.median), covered, layout)
             canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
         canvas.text(layout.words, middle + 4 + aside, self.words, "faint", look="small")
 
@@ -313,16 +319,27 @@ def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[
 
 
 def draw_label(
-    canvas: Canvas, words: str, middle: float, at: float, covered: tuple[float, float], right: float
+    canvas: Canvas, words: str, middle: float, at: float, covered: tuple[float, float], layout: ChartLayout
 ) -> None:
     """Words beside a dot at pixel `at`: on the left of what is covered.
 
-    They stand on the right of it if an arrow or a spread is on the left, and they end before the pixel `right`.
+    They stand on the right of it if an arrow or a spread is on the left, and they end before the words of the row.
     """
     low, high = covered
-    on_the_right = low < at - 6 and high + 5 + text_width(words, "bold") < right - 5
+    on_the_right = low < at - 6 and high + 5 + text_width(words, "bold") < (layout.words or layout.right) - 5
     beside = high + 5 if on_the_right else low - 5
+    left = beside if on_the_right else beside - text_width(words, "bold")
+    plate(canvas, left, middle + 4, words, "bold", lines=layout.lines)
     canvas.text(beside, middle + 4, words, anchor="start" if on_the_right else "end", look="bold halo")
+
+
+def plate(
+    canvas: Canvas, left: float, baseline: float, words: str, look: str = "", *, room: float = 0, lines: Sequence[float]
+) -> None:
+    """Paper behind words that begin at `left`, if a vertical line runs through them; `room` precedes them."""
+    width = text_width(words, look) + room
+    if words and any(left - 2 < line < left + width + 2 for line in lines):
+        canvas.rectangle(left - 2, baseline - 11, width + 4, 15, "paper")
 
 
 def arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colour, *, is_noise: bool) -> None:
@@ -332,6 +349,41 @@ def arrow(canvas: Canvas, start: float, end: float, middle: float, colour: Colou
     tip = end - way * 5
     if not is_noise and abs(tip - start) > HEAD:
         canvas.polygon([(tip, middle), (tip - way * HEAD, middle - 4), (tip - way * HEAD, middle + 4)], colour)
+
+
+@dataclass
+class Room:
+    """What labels must not cover within a rectangle; boxes are left, top, right, bottom."""
+
+    within: Box
+    marks: list[Box] = field(default_factory=list)  # dots and lines
+    words: list[Box] = field(default_factory=list)
+
+    def keep_free(self, begin: Point, end: Point) -> None:
+        """Let no label cover a line."""
+        self.marks += _pieces(begin, end)
+
+    def is_free(self, box: Box) -> bool:
+        """Whether a label lies within the rectangle and covers nothing."""
+        left, top, right, bottom = self.within
+        is_inside = box[0] >= left and box[1] >= top and box[2] <= right and box[3] <= bottom
+        return is_inside and not any(_meet(box, other) for other in (*self.marks, *self.words))
+
+    def crosses_words(self, begin: Point, end: Point) -> bool:
+        """Whether a line runs through a label."""
+        return any(_meet(piece, box) for piece in _pieces(begin, end) for box in self.words)
+
+
+def _pieces(begin: Point, end: Point) -> list[Box]:
+    """A line as small boxes."""
+    steps = max(1, math.ceil(math.dist(begin, end) / 4))
+    shares = (step / steps for step in range(steps + 1))
+    points = (tuple(a + (b - a) * share for a, b in zip(begin, end, strict=True)) for share in shares)
+    return [(x - 1, y - 1, x + 1, y + 1) for x, y in points]
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and one[2] > other[0] and one[1] < other[3] and one[3] > other[1]
 
 
 def spread_apart(wanted: Sequence[float], top: float, height: float, spacing: float) -> list[float]:

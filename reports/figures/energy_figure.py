@@ -1,4 +1,4 @@
-"""A run's figure of energy: joules an epoch of each rung, and what the idle GPU draws in the same time."""
+"""A run's figure of energy: joules an epoch of each stage, with its power and the idle GPU's share in columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, Colour, subject
 
 MOST_RUNGS = 15
-LEFT, RIGHT, TOP, ROW = 190, PIXELS - 170, 96, 22  # pixels: the axis, and a stage's height
+LEFT, RIGHT, TOP, ROW = 190, PIXELS - 196, 96, 22  # pixels: the axis, and a stage's height
+COLUMNS = (("J/epoch", 78), ("watts", 128), ("idle", 176))  # pixels from the axis to the end of a column
 
 
 def energies(results: Results) -> list[StageResult]:
@@ -35,21 +36,21 @@ def drawn(results: Results) -> Canvas:
     )
     Heading(title, subject(results)).draw(canvas)
     canvas.text(12, 70, "joules an epoch of the whole GPU, log scale", "faint", look="small")
-    values = [value for stage in stages for value in (_drawn(stage), _idle(stage)) if value > 0]
-    low, high = min(values) / 1.3, max(values) * 1.3
-    scale = Scale.log([low, high], LEFT, RIGHT, joules)
+    for words, end in COLUMNS:
+        canvas.text(RIGHT + end, TOP - 12, words, "faint", anchor="end", look="small bold")
+    values = [_drawn(stage) for stage in stages]
+    scale = Scale.log([min(values) / 1.3, max(values) * 1.3], LEFT, RIGHT, joules)
     scale.draw_below(canvas, TOP - 8, bottom)
     for number, stage in enumerate(stages):
         y = TOP + ROW * (number + 0.5)
         colour: Colour = "reference" if stage.group == "reference" else COLOURS[regime(stage)]
         canvas.text(LEFT - 12, y + 4, stage.name, anchor="end", look="mono")
-        idle, at = scale.place(max(_idle(stage), low)), scale.place(_drawn(stage))
-        canvas.line([(idle, y), (at, y)], colour)
-        canvas.dot(idle, y, RADIUS, colour, hollow=True)
-        canvas.dot(at, y, RADIUS, colour)
+        canvas.dot(scale.place(_drawn(stage)), y, RADIUS, colour)
         assert stage.energy is not None
-        canvas.text(RIGHT + 14, y + 4, f"{joules(_drawn(stage))}, {stage.energy.watts:.0f} W", look="small")
-    words = "Dot: drawn while training. Ring: what the GPU draws without work in the same time."
+        cells = joules(_drawn(stage)).removesuffix(" J"), f"{stage.energy.watts:.0f}", f"{_idle_share(stage):.0%}"
+        for words, (_, end) in zip(cells, COLUMNS, strict=True):
+            canvas.text(RIGHT + end, y + 4, words, anchor="end", look="small")
+    words = "Watts: the power while it trains. Idle: the share that the GPU would draw without work in the same time."
     canvas.text(12, bottom + 40, words, "faint", look="small")
     legend(canvas, keys, bottom + 52)
     return canvas
@@ -58,7 +59,7 @@ def drawn(results: Results) -> Canvas:
 def headline(stages: Sequence[StageResult]) -> str:
     """The most frugal stage, and the share of its energy that an idle GPU would draw."""
     best = min(stages, key=_drawn)
-    return f"{best.name}: {joules(_drawn(best))} an epoch, {_idle(best) / _drawn(best):.0%} of it idle power"
+    return f"{best.name} takes least: {joules(_drawn(best))} an epoch, {_idle_share(best):.0%} of it idle energy"
 
 
 def _drawn(stage: StageResult) -> float:
@@ -66,7 +67,7 @@ def _drawn(stage: StageResult) -> float:
     return stage.energy.joules
 
 
-def _idle(stage: StageResult) -> float:
-    """Joules of the idle GPU in the time of an epoch, as the loop that measured it took it."""
+def _idle_share(stage: StageResult) -> float:
+    """The share of its energy that the idle GPU would have drawn in the same time."""
     assert stage.energy is not None
-    return stage.energy.idle_w * stage.energy.joules / stage.energy.watts
+    return stage.energy.idle_w / stage.energy.watts

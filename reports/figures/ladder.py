@@ -25,6 +25,7 @@ from reports.figures.canvas import Canvas
 from reports.figures.chart import (
     EDGE,
     FILE,
+    ONE_LINE,
     ROOM,
     ChartLayout,
     Heading,
@@ -32,6 +33,7 @@ from reports.figures.chart import (
     Mark,
     Row,
     Scale,
+    plate,
     text_width,
 )
 from reports.figures.style import Colour, subject
@@ -39,6 +41,7 @@ from reports.figures.style import Colour, subject
 FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the axis
 HEADING, BOTTOM = 30, 62  # pixels
 LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
+SAMPLE = 26  # pixels of a reference's line, before its words
 AXIS = "microseconds a training step, log scale (left is faster)"
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
@@ -105,28 +108,33 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     shown = dots(results, is_page=layout.is_page)
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
     lines = _reference_lines(results, shown, layout)
-    layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0))
+    heading = Heading(headline(shown, results), subject(results))
+    folded = 0 if layout.is_page else heading.bottom - ONE_LINE
+    layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0) + folded)
     layout = layout.fitted(name_of(dot.stage) for dot in every)
     groups = [(name, list(members)) for name, members in groupby(every, key=lambda dot: dot.regime)]
     rows = {dot.stage.name: dot.row() for dot in every}
     bottom = layout.top + HEADING * len(groups) + sum(row.height(layout) for row in rows.values())
-    title, description = headline(shown), _description(results, every)
     # A page explains the marks of disturbed times in its own words.
     has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in every)
     height = bottom + BOTTOM + LABEL * has_marks
-    canvas = Canvas(layout.width, height, f"{title}: {subject(results)}", description)
+    canvas = Canvas(layout.width, height, f"{heading.title}: {heading.subject}", _description(results, every))
     room = ROOM if layout.words else EDGE  # for the fastest rung's time on its left
     ends = [end for dot in every for end in (dot.step_us.min, dot.step_us.max)]
     axis = Scale.with_room(ends, layout.left, layout.right, room)
     if not layout.is_page:
-        Heading(title, subject(results)).draw(canvas)
+        heading.draw(canvas)
     axis.draw_below(canvas, layout.top - 6, bottom)
+    at = (axis.place(winner.reference_us) for winner, _ in lines if axis.holds(winner.reference_us))
+    layout = replace(layout, lines=tuple(at))
     for index, (winner, words) in enumerate(lines):
         above = layout.top - 14 - LABEL * (len(lines) - 1 - index)
         _reference_line(canvas, winner, words, axis, (above, bottom), layout, DASHES[index % len(DASHES)])
     top = float(layout.top)
     for name, members in groups:
-        canvas.text(layout.left, top + 19, HEADINGS[name] if name else REFERENCES, COLOURS[name], look="bold halo")
+        words = HEADINGS[name] if name else REFERENCES
+        plate(canvas, layout.left, top + 19, words, "bold", lines=layout.lines)
+        canvas.text(layout.left, top + 19, words, COLOURS[name], look="bold halo")
         top += HEADING
         for dot in members:
             with ExitStack() as within:
@@ -176,8 +184,11 @@ def _link(
     canvas.rectangle(0, top, layout.width, height, "idle", opacity=0)
 
 
-def headline(shown: Sequence[Dot]) -> str:
-    """The first and the fastest time: `77.1 to 1.18 us a training step: 65.4x, rung by rung`."""
+def headline(shown: Sequence[Dot], results: Results) -> str:
+    """The first and the fastest time, over the first rung and over the fastest reference.
+
+    Such as `77.1 to 1.18 us a training step: 65.4x over naive, 7.16x over torch-graph`.
+    """
     first, fastest = shown[0], min(shown, key=lambda dot: dot.step_us.median)
     ends = [numbers.microseconds(dot.step_us.median) for dot in (first, fastest)]
     if not first.regime:
@@ -186,8 +197,10 @@ def headline(shown: Sequence[Dot]) -> str:
         return f"{ends[0]} us a training step"
     precision = numbers.precision(fastest.stage.precision)
     aside = "" if fastest.stage.precision == first.stage.precision else f" in {precision}"
-    factor = numbers.ratio(first.step_us.median / fastest.step_us.median)
-    return f"{ends[0]} to {ends[1]} us a training step{aside}: {factor}, rung by rung"
+    over = [f"{numbers.ratio(first.step_us.median / fastest.step_us.median)} over {first.stage.name}"]
+    if (best := lead(fastest.stage, results)) is not None:
+        over.append(f"{best.ratio.over(best.reference.name)}{' in GPU time' * best.on_gpu_time}")
+    return f"{ends[0]} to {ends[1]} us a training step{aside}: {', '.join(over)}"
 
 
 def _description(results: Results, shown: Sequence[Dot]) -> str:
@@ -235,9 +248,11 @@ def _reference_line(
         canvas.text((layout.left + layout.right) / 2, above, words, "reference", anchor="middle")
         return
     canvas.line([(at, above + 6), (at, bottom)], "reference", width=1.5, dash=dash)
-    half = text_width(words) / 2
-    middle = max(12 + half, min(at, layout.width - 12 - half))
-    canvas.text(middle, above, words, "reference", anchor="middle", look="halo")
+    width = SAMPLE + 6 + text_width(words)
+    left = max(12, min(at - width / 2, layout.width - 12 - width))
+    plate(canvas, left, above, words, room=SAMPLE + 6, lines=layout.lines)
+    canvas.line([(left, above - 4), (left + SAMPLE, above - 4)], "reference", width=1.5, dash=dash)
+    canvas.text(left + SAMPLE + 6, above, words, "reference")
 
 
 def _words(dot: Dot) -> str:

@@ -46,6 +46,7 @@ class Line:
     dash: str = ""
     label: tuple[str, str] | None = None  # beside its end, and below that
     lows: Mapping[int, float] | None = None
+    has_peak: bool = False  # marked by a dot
 
 
 def has_curves(run: Results) -> bool:
@@ -59,8 +60,9 @@ def curves(runs: Sequence[Results]) -> Canvas:
     training, *validation = [
         Panel(text, kind == "training", height, _ranges(runs, kind, value)) for kind, text, height, value in SEEN
     ]
-    text = "largest distance of the training loss from the oracle's, as a share of its first epoch's, log scale"
-    distance = Panel(text, True, DISTANCE, _distances(runs, distances))
+    of = "its limit" if _has_limits(distances) else "the first epoch's"
+    text = f"distance of the training loss from the oracle's, as a share of {of}, log scale"
+    distance = Panel(text, True, DISTANCE, _distances(distances))
     drawn = [panel for panel in (training, distance, *validation) if panel.lines]
     last = max((max(line.by_step) for panel in drawn for line in panel.lines), default=steps)
     bottom = TOP + sum(panel.height + GAP for panel in drawn) - GAP
@@ -68,9 +70,9 @@ def curves(runs: Sequence[Results]) -> Canvas:
     if judged := [one.within for one in distances if one.within is not None]:
         inside = f"{sum(judged)} of {numbers.count(len(judged), 'stage')}"
         title = f"{inside} within the limit of the oracle's loss throughout training"
-    canvas = Canvas(
-        PIXELS, bottom + BOTTOM + LINE * bool(judged), f"{title}: {subject(runs[0])}", _description(distances)
-    )
+    says = list(_says(runs, distances))
+    height = bottom + BOTTOM + LINE * max(len(says) - 1, 0)
+    canvas = Canvas(PIXELS, height, f"{title}: {subject(runs[0])}", _description(distances))
     Heading(title, subject(runs[0]), colour="ink" if all(judged) else "limit").draw(canvas)
     top = float(TOP)
     for panel in drawn:
@@ -80,12 +82,23 @@ def curves(runs: Sequence[Results]) -> Canvas:
         place = LEFT + epoch * steps / last * (RIGHT - LEFT)
         canvas.text(place, bottom + 16, f"{epoch}", "faint", anchor="middle", look="small")
     canvas.text((LEFT + RIGHT) / 2, bottom + 32, "epoch", "faint", anchor="middle", look="small")
-    if distances:
-        words = f"Distance: the largest of a precision's stages, the farthest named, in each {PARTS}th of training."
-        draw_lines(canvas, [words], bottom + 50)
-    if judged:
-        draw_lines(canvas, ["Red: the least limit, for whole epochs."], bottom + 50 + LINE, "limit")
+    draw_lines(canvas, says, bottom + 50)
     return canvas
+
+
+def _says(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> Iterator[str]:
+    """How to read the distances."""
+    if distances:
+        yield f"Line: the farthest stage of a precision, in each {PARTS}th of training. Dot: the peak of the one named."
+    if _has_limits(distances):
+        yield "The limit is one for the mean loss of an epoch; a line here shows shorter stretches, which scatter more."
+    if apart := seed_distances(runs):
+        yield f"Seeds differ more: their oracles lie up to {max(apart.values()):.2g} of the first epoch's loss apart."
+
+
+def _has_limits(distances: Sequence[OracleDistance]) -> bool:
+    """Whether all distances can be shown as shares of their limits."""
+    return bool(distances) and all(one.limit for one in distances)
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,8 @@ class Panel:
                 canvas.line(edge, line.colour, width=line.width, dash=line.dash)
                 for point in edge if len(edge) < PARTS and line.lows else ():
                     canvas.dot(*point, line.width + 1, line.colour)
+            if line.has_peak:
+                canvas.dot(*min(edges[0], key=lambda point: point[1]), 3, line.colour)
         labelled = [(line, line.label, list(line.by_step.items())[-1]) for line in self.lines if line.label]
         wanted = [self.place(value, top) for _, _, (_, value) in labelled]
         places = spread_apart(wanted, top, self.height, LABEL)
@@ -172,25 +187,31 @@ def _ranges(runs: Sequence[Results], kind: str, value: Value) -> list[Line]:
     return lines
 
 
-def _distances(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> list[Line]:
-    """How far the oracle's seeds lie apart, then each precision with its limit."""
+def _distances(distances: Sequence[OracleDistance]) -> list[Line]:
+    """A line a precision, below the limit if every stage has one."""
     lines = []
-    if apart := thinned(seed_distances(runs)):
-        words = f"oracle, {len(runs)} seeds: {numbers.error(max(apart.values()))}"
-        lines.append(Line(apart, "step", 4, label=(words, "seed to seed, on other images")))
+    has_limits = _has_limits(distances)
+    if has_limits:
+        ends = dict.fromkeys((0, max(max(one.by_step) for one in distances)), 1.0)
+        lines.append(Line(ends, "limit", 1.4, label=("the limit", "each stage's own")))
     for precision, dash in DASHES.items():
         if not (own := [one for one in distances if one.stage.precision == precision]):
             continue
-        by_step = thinned(largest(one.by_step for one in own))
-        worst = max(own, key=lambda one: (one.within is False, one.worst))  # one outside its limit comes first
-        words = f"{numbers.precision(precision)}, {numbers.count(len(own), 'stage')}: {numbers.error(worst.worst)}"
-        if limits := [one.limit for one in own if one.limit is not None]:
-            lines.append(Line(dict.fromkeys((0, max(own[0].by_step)), min(limits)), "limit", 0.7, dash))
+        shares = [{step: far / _unit(one, has_limits) for step, far in one.by_step.items()} for one in own]
+        peaks = [max(share.values()) for share in shares]
+        farthest = max(range(len(own)), key=lambda index: (own[index].within is False, peaks[index]))
+        peak = f"{peaks[farthest]:.2g}" if has_limits else numbers.error(peaks[farthest])
+        words = f"at most {peak}" if math.isfinite(peaks[farthest]) else "not finite"
+        among = f", farthest of {len(own)}" if len(own) > 1 else ""
+        label = (f"{numbers.precision(precision)}: {words}", f"{name_of(own[farthest].stage)}{among}")
         colour: Colour = "limit" if any(one.within is False for one in own) else "ink"
-        limit = f"; limit {numbers.error(worst.limit)}" if worst.limit is not None else ""
-        label = (words, f"{name_of(worst.stage)}{limit}")
-        lines.append(Line(by_step, colour, 1.4, dash, label))
+        lines.append(Line(thinned(largest(shares)), colour, 1.4, dash, label, has_peak=True))
     return lines
+
+
+def _unit(one: OracleDistance, has_limits: bool) -> float:
+    """What a distance is shown as a share of."""
+    return one.limit if has_limits and one.limit else 1.0
 
 
 def thinned(by_step: Mapping[int, float]) -> dict[int, float]:

@@ -22,6 +22,8 @@ SAYS = (
     "Dot: the largest distance of an epoch's loss from float64's, as a share of the first loss; log scale.",
     "Bar: the limit, from how far float64's training moves where it rounds as this precision does.",
 )
+NONE = "no difference"
+SAYS_NONE = "No difference: none beyond what a sum of an epoch's losses rounds off."
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class LossDistance:
     error: float | None
     limit: float
     passed: bool
+
+    @property
+    def is_none(self) -> bool:
+        """Whether nothing but rounding was seen; a log axis has no place for that."""
+        return self.error is not None and self.error <= NEAREST
 
 
 def loss_distances(results: Results) -> list[LossDistance]:
@@ -49,26 +56,33 @@ def loss_distance(results: Results) -> Canvas:
     distances = loss_distances(results)
     outside = [distance for distance in distances if not distance.passed]
     title = _verdict(distances)
-    bottom, keys = TOP + ROW * len(distances), regime_keys(one.stage for one in distances if one.passed)
-    height = bottom + BOTTOM + KEY_LINE * len(key_lines(keys))
+    bottom, keys = (
+        TOP + ROW * len(distances),
+        regime_keys(one.stage for one in distances if one.passed and not one.is_none),
+    )
+    says = [*SAYS, *([SAYS_NONE] if any(one.is_none for one in distances) else [])]
+    height = bottom + BOTTOM + LINE * (len(says) - len(SAYS)) + KEY_LINE * len(key_lines(keys))
     canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(distances))
     Heading(title, subject(results), look="bold", colour="limit" if outside else "ink").draw(canvas)
-    errors = [end for distance in distances for end in (max(distance.error or 0.0, NEAREST), distance.limit)]
+    errors = [end for one in distances for end in (one.limit, one.limit if one.is_none else one.error) if end]
     ends = 10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)
     scale = Scale.log(ends, LEFT, RIGHT, lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"))
     scale.draw_below(canvas, TOP - 6, bottom)
     canvas.text(scale.place(distances[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
     for index, distance in enumerate(distances):
         _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), scale)
-    draw_lines(canvas, SAYS, bottom + 36)
-    legend(canvas, keys, bottom + 26 + LINE * len(SAYS))
+    draw_lines(canvas, says, bottom + 36)
+    legend(canvas, keys, bottom + 26 + LINE * len(says))
     return canvas
 
 
 def _verdict(distances: Sequence[LossDistance]) -> str:
     outside = sum(not distance.passed for distance in distances)
     if not outside:
-        return f"Every loss stays within its limit of float64's ({len(distances)} of {len(distances)} stages)"
+        exact = sum(distance.is_none for distance in distances)
+        without = f"; {exact} without any difference" if exact else ""
+        every = len(distances)
+        return f"Every loss curve stays within its limit of float64's ({every} of {every}{without})"
     return (
         f"{outside} of {numbers.count(len(distances), 'loss curve')} left the float64 oracle's by more than the limit"
     )
@@ -78,24 +92,32 @@ def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, scale: Sc
     """A stage's name, dot and limit, and how often the error fits into the limit."""
     limit = scale.place(distance.limit)
     canvas.text(LEFT - 12, middle + 4, name_of(distance.stage), anchor="end", look="mono")
-    error = max(distance.error, NEAREST) if distance.error is not None else None
-    if error is not None:
+    error = distance.error
+    if error is not None and not distance.is_none:
         canvas.line([(scale.place(error), middle), (limit, middle)], "grid", width=3)
     canvas.line([(limit, middle - 7), (limit, middle + 7)], "limit", width=3)
-    if error is None:
-        canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
+    if error is None or distance.is_none:
+        if error is None:
+            canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
+        else:
+            canvas.text(ASIDE, middle + 4, NONE, "faint", look="small")
         return
     known = COLOURS[None if distance.stage.group == "reference" else regime(distance.stage)]
     colour: Colour = known if distance.passed else "limit"
     canvas.dot(scale.place(error), middle, 4.5, colour)
     factor = distance.limit / error if distance.passed else error / distance.limit
-    words = f"{_times(factor)} {'below' if distance.passed else 'above'}"
-    canvas.text(ASIDE, middle + 4, words, "faint" if distance.passed else "limit", look="small")
+    canvas.text(
+        ASIDE,
+        middle + 4,
+        f"{_times(factor)} {'below' if distance.passed else 'above'}",
+        "faint" if distance.passed else "limit",
+        look="small",
+    )
 
 
 def _times(factor: float) -> str:
-    """A factor in two digits at most: `620x`, `1.3x`."""
-    return f"{float(f'{factor:.2g}'):,g}x"
+    """A factor in two digits at most: `620x`, `1.3x`, `3,300,000x`."""
+    return f"{float(f'{factor:.2g}'):,{'.0f' if factor >= 10 else 'g'}}x"
 
 
 def _description(distances: Sequence[LossDistance]) -> str:

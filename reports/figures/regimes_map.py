@@ -10,6 +10,7 @@ from reports.facts import numbers
 from reports.facts.launch_regimes import HEADINGS, Regime, regime
 from reports.facts.measured_points import MeasuredPoint
 from reports.figures.canvas import Canvas
+from reports.figures.chart import folded
 from reports.figures.ladder import COLOURS
 
 TOP, FOOT, LINE = 66, 12, 18  # pixels; the last is the height of a line of the legend
@@ -28,15 +29,15 @@ class MapLayout:
     """The picture's places in pixels."""
 
     left: float  # where the columns begin
-    column: float
+    width: float  # of all columns with it, whatever their number: two GPUs' maps have letters of one size
     row: float
     has_names: bool  # of the winners, below the leads
 
 
-WIDE = MapLayout(112, 112, 50, has_names=True)
-LEAST = 620  # pixels of the wide picture, so that its sentences fit
-ROOM = 340  # pixels: what a telephone has for all columns of the narrow picture
-NARROW = MapLayout(64, 0, 24, has_names=False)
+WIDE = MapLayout(112, 1000, 50, has_names=True)
+NARROW = MapLayout(64, 340, 24, has_names=False)
+MOST_COLUMN = 160  # pixels
+KILO = 1024
 
 
 def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas:
@@ -44,15 +45,20 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
     rows = sorted({(point.layers, point.width) for point in points})
     batches = sorted({point.batch for point in points})
     layout = NARROW if is_narrow else WIDE
-    column = (ROOM - layout.left) / len(batches) if is_narrow else layout.column
+    column = min(MOST_COLUMN, (layout.width - layout.left) / len(batches))
     bottom = TOP + layout.row * len(rows)
+    marks = ["Empty: not measured."]
+    marks += ["ddp: on two GPUs."] * any(point.best.name.startswith("ddp") for point in points)
+    marks += [f"{UNKNOWN}: no reference was timed."] * any(point.lead is None for point in points)
+    begin = 4 if is_narrow else layout.left
+    says = folded(" ".join(marks), layout.width - begin, "small")
     kinds = [kind for kind in HEADINGS if any(regime(point.best) == kind for point in points)]
     legend = [(HEADINGS[kind], kind) for kind in kinds]
     title = f"Which rung wins, at {numbers.count(len(points), 'measured point')}"
     right = layout.left + column * len(batches) + 4
     canvas = Canvas(
-        right if is_narrow else max(LEAST, right),
-        bottom + FOOT + LINE * (len(legend) + 1),
+        layout.width + 4,
+        bottom + FOOT + LINE * (len(legend) + len(says)),
         title,
         "; ".join(map(_words, points)),
     )
@@ -60,26 +66,24 @@ def drawn(points: Sequence[MeasuredPoint], *, is_narrow: bool = False) -> Canvas
     canvas.text(4, 16, rows_say, "faint", look="small")
     canvas.text(4, 34, cells_say, "faint", look="small")
     for index, batch in enumerate(batches):
-        words, look = (f"{batch}", "name") if is_narrow else (f"{batch:,}", "small bold")
+        short = f"{batch}" if batch < KILO else f"{batch // KILO}k"
+        words, look = (short, "small") if is_narrow else (f"{batch:,}", "small bold")
         canvas.text(layout.left + column * (index + 0.5), TOP - 8, words, anchor="middle", look=look)
     for index, (layers, width) in enumerate(rows):
         words = f"{layers} x {width:,}" if layers else "none"
         middle = TOP + layout.row * (index + 0.5)
-        canvas.text(layout.left - 8, middle + 4, words, anchor="end", look="name" if is_narrow else "small mono")
+        canvas.text(layout.left - 8, middle + 4, words, anchor="end", look="small" if is_narrow else "small mono")
         canvas.line([(layout.left, TOP + layout.row * index), (right - 4, TOP + layout.row * index)], "grid")
     for point in points:
         left = layout.left + column * batches.index(point.batch)
         top = TOP + layout.row * rows.index((point.layers, point.width))
         _cell(canvas, point, (left, top), (column, layout.row), has_names=layout.has_names)
-    begin = 4 if is_narrow else layout.left
     for index, (words, kind) in enumerate(legend):
         top = bottom + FOOT + LINE * index
         canvas.rectangle(begin, top, 12, 12, COLOURS[kind], opacity=FILLED)
         canvas.text(begin + 18, top + 10, words, COLOURS[kind], look="small bold")
-    marks = ["Empty: not measured."]
-    marks += ["ddp: on two GPUs."] * any(point.best.name.startswith("ddp") for point in points)
-    marks += [f"{UNKNOWN}: no reference was timed."] * any(point.lead is None for point in points)
-    canvas.text(begin, bottom + FOOT + LINE * len(legend) + 10, " ".join(marks), "faint", look="small")
+    for index, line in enumerate(says, start=len(legend)):
+        canvas.text(begin, bottom + FOOT + LINE * index + 10, line, "faint", look="small")
     return canvas
 
 

@@ -19,7 +19,7 @@ from reports.facts import numbers
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.launch_regimes import regime
 from reports.figures.canvas import Anchor, Canvas
-from reports.figures.chart import RADIUS, Heading, legend
+from reports.figures.chart import RADIUS, Heading, Room, legend
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
@@ -30,8 +30,13 @@ LETTER, LINE = 7.3, 13  # pixels: the width and height of a label's letter
 LOWER = 0.9  # of the chip's roof; a latency roof above it is the same traffic, with a launch or two
 ROOF = 9  # half the length of a latency roof
 UNITS: tuple[Precision, ...] = get_args(Precision)
+NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
+ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
+SAYS = "Lines: limits that this run measured."
+SAYS_OWN = " Bar: what the rung's own launches, kernels or exchanges between blocks allow at most."
 MARGIN = 0.2  # of an axis, before the first dot: room for names
+NEAR = 30  # pixels that stay free before a roof's label
 FAR = 16  # pixels that stay free at a label's far end
 NUDGES = sorted(range(-156, 157, LINE), key=abs)  # pixels: a label's distances from its dot's height, nearest first
 
@@ -84,13 +89,14 @@ class Roof:
 
 @dataclass
 class Plot:
-    """The axes, logarithmic in both directions, and the boxes that labels must not cover."""
+    """The axes, logarithmic in both directions, and the room for labels."""
 
     left: float  # flops a byte
     right: float
     low: float  # TFLOP/s
     high: float
-    taken: list[tuple[float, float, float, float]] = field(default_factory=list)  # left, top, right, bottom
+    room: Room = field(default_factory=lambda: Room((LEFT, TOP, RIGHT, BOTTOM)))
+    dots: Room = field(default_factory=lambda: Room((LEFT, TOP, RIGHT, BOTTOM)))  # without anything else
 
     def x(self, intensity: float) -> float:
         """Pixels of an intensity."""
@@ -99,20 +105,6 @@ class Plot:
     def y(self, rate: float) -> float:
         """Pixels of a rate."""
         return BOTTOM - (BOTTOM - TOP) * math.log(rate / self.low) / math.log(self.high / self.low)
-
-    def keep_free(self, begin: tuple[float, float], end: tuple[float, float]) -> None:
-        """Let no label cover a line."""
-        steps = math.ceil(math.dist(begin, end) / 4)
-        for share in (step / steps for step in range(steps + 1)):
-            x, y = (a + (b - a) * share for a, b in zip(begin, end, strict=True))
-            self.taken.append((x - 1, y - 1, x + 1, y + 1))
-
-    def is_free(self, box: tuple[float, float, float, float]) -> bool:
-        """Whether a box lies within the axes and covers no other."""
-        left, top, right, bottom = box
-        if left < LEFT or right > RIGHT or top < TOP or bottom > BOTTOM:
-            return False
-        return not any(left < r and right > a and top < b and bottom > t for a, t, r, b in self.taken)
 
 
 def points(results: Results) -> list[RooflinePoint]:
@@ -139,35 +131,56 @@ def drawn(results: Results) -> Canvas:
     Heading(title, subject(results)).draw(canvas)
     canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
     _axes(canvas, plot)
-    _roofs(canvas, plot, roof)
     for point in dots:
         at, height = plot.x(point.intensity), plot.y(point.rate)
-        plot.taken.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
-        if (top := plot.y(point.latency[1])) > TOP:
-            plot.taken.append((at - ROOF, top - 2, at + ROOF, top + 2))
-            plot.keep_free((at, height), (at, top))
+        plot.dots.marks.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
+    plot.room.marks += plot.dots.marks
+    fastest = _fastest(dots)
+    if is_own := fastest.latency[1] < LOWER * roof.over(fastest)[1]:
+        _latency_roof(canvas, plot, fastest)
+    _roofs(canvas, plot, roof)
+    if is_own:
+        _name_latency_roof(canvas, plot, fastest)
     for point in sorted(dots, key=lambda point: (point.intensity, -point.rate)):
         _label(canvas, plot, point)
     for point in dots:
         canvas.dot(plot.x(point.intensity), plot.y(point.rate), RADIUS, COLOURS[regime(point.stage)])
-        _latency_roof(canvas, plot, point)
-    _caption(canvas, dots)
+    legend(canvas, regime_keys(point.stage for point in dots), BOTTOM + 46)
+    canvas.text(12, BOTTOM + 78, f"{SAYS}{SAYS_OWN * is_own}", "faint", look="small")
     return canvas
 
 
 def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """A short bar at the most that the rung's own design allows."""
     at, top, colour = plot.x(point.intensity), plot.y(point.latency[1]), COLOURS[regime(point.stage)]
-    if top > TOP:
-        canvas.line([(at, plot.y(point.rate)), (at, top)], colour, dash="2 3")
-        canvas.line([(at - ROOF, top), (at + ROOF, top)], colour, width=2.5)
+    low = plot.y(point.rate)
+    canvas.line([(at, low), (at, top)], colour, dash="2 3")
+    canvas.line([(at - ROOF, top), (at + ROOF, top)], colour, width=2.5)
+    plot.room.keep_free((at, low), (at, top))
+    plot.room.keep_free((at - ROOF, top), (at + ROOF, top))
+
+
+def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
+    """What allows no more than that bar, and its rate, beside its end."""
+    words, rate = point.latency
+    at, top = plot.x(point.intensity), plot.y(rate)
+    heights = (top + shift for shift in (4, -4, 12, -12, 20, -20))
+    sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
+    places = [(at + side * (ROOF + 4), height, anchor) for height in heights for side, anchor in sides]
+    _words(canvas, plot, places, f"{words} allow {_rate(rate)}")
+
+
+def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
+    return max(dots, key=lambda point: point.rate)
 
 
 def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
     """The fastest rung's rate, and its share of the lowest roof over it, by name."""
-    fastest = max(dots, key=lambda point: point.rate)
+    fastest = _fastest(dots)
     (path, over), (waits, latency) = roof.over(fastest), fastest.latency
-    limit, allowed = (latency, f"{waits} allow") if latency < LOWER * over else (over, f"{path} allows there")
+    limit, allowed = (
+        (latency, f"{waits} allow") if latency < LOWER * over else (over, f"{NAMES.get(path, path)} allows there")
+    )
     return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / limit:.2g}% of what {allowed}"
 
 
@@ -212,7 +225,7 @@ def _axes(canvas: Canvas, plot: Plot) -> None:
 def _roof_line(canvas: Canvas, plot: Plot, begin: tuple[float, float], end: tuple[float, float]) -> None:
     """A line of the roof, which no rung's label may cover."""
     canvas.line([begin, end], "ink", width=1.5)
-    plot.keep_free(begin, end)
+    plot.room.keep_free(begin, end)
 
 
 def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
@@ -221,11 +234,12 @@ def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
     for number, (path, speed) in enumerate(sorted(roof.paths.items(), key=lambda roof: -roof[1])):
         end = highest / speed
         _roof_line(canvas, plot, (LEFT, plot.y(plot.left * speed)), (plot.x(end), plot.y(highest)))
-        # Above the first slope and below the others, where nothing else is drawn.
-        at = plot.left * (end / plot.left) ** (0.62 if number == 0 else 0.8)
-        words = f"{path}, {_rate(speed)} TB/s"
-        x, y = plot.x(at), plot.y(at * speed)
-        _words(canvas, plot, *((x - 8, y, words, "end") if number == 0 else (x + 10, y + 8, words, "start")))
+        words, side = f"{path}, {_rate(speed)} TB/s", -1 if number == 0 else 1  # above the first slope, below others
+        places = [
+            (plot.x(on), plot.y(on * speed)) for on in (plot.left * (end / plot.left) ** share for share in ALONG)
+        ]
+        anchor: Anchor = "end" if number == 0 else "start"
+        _words(canvas, plot, [(x + 10 * side, y + (10 if side > 0 else -2), anchor) for x, y in places], words)
     levels = sorted(roof.units.items(), key=lambda roof: -roof[1])
     for _, level in levels:
         _roof_line(canvas, plot, (plot.x(level / steepest), plot.y(level)), (RIGHT, plot.y(level)))
@@ -235,14 +249,21 @@ def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
         while levels and plot.y(levels[0][1]) - plot.y(top) < LINE:
             unit, level = levels.pop(0)
             names.append(f"{numbers.precision(unit)} {_rate(level)}")
-        _words(canvas, plot, RIGHT, plot.y(top) - 5, f"{', '.join(names)} TFLOP/s", "end")
+        _words(canvas, plot, [(RIGHT, plot.y(top) - 5, "end")], f"{', '.join(names)} TFLOP/s")
 
 
-def _words(canvas: Canvas, plot: Plot, x: float, y: float, words: str, anchor: Anchor) -> None:
-    """A roof's label, which no rung's label may cover."""
+def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anchor]], words: str) -> None:
+    """A roof's label at the first free place, which no rung's label may cover."""
     width = LETTER * len(words)
-    left = x - width if anchor == "end" else x
-    plot.taken.append((left, y - LINE + 3, left + width, y + 4))
+    boxes = [
+        (x - width * (anchor == "end"), y - LINE + 3, x + width * (anchor == "start"), y + 4) for x, y, anchor in places
+    ]
+    free = [number for number, box in enumerate(boxes) if plot.room.is_free(box)]
+    # A dot right before the words would seem to bear them.
+    away = (number for number in free if plot.dots.is_free((boxes[number][0] - NEAR, *boxes[number][1:])))
+    chosen = next(away, free[0] if free else 0)
+    plot.room.words.append(boxes[chosen])
+    x, y, anchor = places[chosen]
     canvas.text(x, y, words, anchor=anchor, look="small halo")
 
 
@@ -250,31 +271,23 @@ def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """The rung's name beside its dot, or at the nearest free place with a line to it."""
     at, height = plot.x(point.intensity), plot.y(point.rate)
     width = LETTER * len(point.stage.name)
-    for nudge, side in itertools.product(NUDGES, (1, -1)):
+    for crosses, nudge, side in itertools.product((False, True), NUDGES, (1, -1)):  # rather than no name, a crossed one
         away = 9 if abs(nudge) < LINE else 24
         start = at + away if side > 0 else at - away - width
         middle = height + nudge
         box = (start, middle - LINE / 2, start + width, middle + LINE / 2)
         beyond = FAR if side > 0 else -FAR  # what stands there seems to bear the name
-        if plot.is_free((box[0] + min(beyond, 0), box[1], box[2] + max(beyond, 0), box[3])):
+        tip = (start - 3 if side > 0 else start + width + 3, middle)
+        is_free = plot.room.is_free((box[0] + min(beyond, 0), box[1], box[2] + max(beyond, 0), box[3]))
+        if is_free and (crosses or not nudge or not plot.room.crosses_words((at, height), tip)):
             break
     else:
         return  # more labels than the figure has room for; the table of the report names all
-    plot.taken.append(box)
+    plot.room.words.append(box)
     if nudge:
-        tip = (start - 3 if side > 0 else start + width + 3, middle)
         canvas.line([(at, height), tip], "faint")
-        plot.keep_free((at, height), tip)
+        plot.room.keep_free((at, height), tip)
     canvas.text(start, middle + 4, point.stage.name, look="mono halo")
-
-
-def _caption(canvas: Canvas, dots: Sequence[RooflinePoint]) -> None:
-    """The colours of the dots."""
-    legend(canvas, regime_keys(point.stage for point in dots), BOTTOM + 46)
-    words = (
-        "Lines: limits that this run measured. Bar over a dot: what that rung's launches, kernels and exchanges allow."
-    )
-    canvas.text(12, BOTTOM + 78, words, "faint", look="small")
 
 
 def _rate(value: float) -> str:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from ladder.records.profile import Kind
 from ladder.records.run import Results
-from reports.facts.provenance import gpus_name
+from reports.facts.provenance import gpus_name, machine_name
 from reports.facts.run_table import dataset_name, named
 
 PIXELS = 830  # the width of a figure, about that of a README
@@ -19,7 +19,7 @@ MONOSPACE = "'DejaVu Sans Mono',Menlo,Consolas,monospace"
 Colour = Literal[
     "paper", "ink", "faint", "grid", "idle", "step",
     "host", "wait", "kernels", "queued", "copy", "one-kernel",
-    "gemm", "layer", "softmax", "update", "other", "rest", "reference", "limit", "on-pale",
+    "gemm", "layer", "softmax", "update", "other", "saved", "added", "reference", "limit", "on-pale",
 ]  # fmt: skip
 PAPER: Colour = "paper"
 # The value of each colour on a light and on a dark page; the colour-blind can tell those of kernels and parts apart.
@@ -41,7 +41,8 @@ THEME: dict[Colour, tuple[str, str]] = {
     "softmax": ("#c080a3", "#e5b7d6"),
     "update": ("#009e73", "#11a572"),
     "other": ("#a2a796", "#7d858e"),
-    "rest": ("#c9b27c", "#80693a"),  # what no named part of a step explains
+    "saved": ("#1a7f64", "#3fb68b"),  # time that a change takes away
+    "added": ("#a3480f", "#f0883e"),
     "reference": ("#858585", "#8b949e"),  # code that is not a rung
     "limit": ("#b3261e", "#ff7b72"),  # a limit that verification sets
 }
@@ -57,7 +58,12 @@ NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no 
 
 
 def subject(results: Results) -> str:
-    """The problem and the GPUs: `784-10, batch 128, MNIST, NVIDIA H200`."""
+    """The problem and the machine: `784-10, batch 128, MNIST, NVIDIA H200`."""
     problem = results.problem
-    parts = (named(problem), f"batch {problem.batch_size}", dataset_name(results), gpus_name(results))
+    parts = (
+        named(problem),
+        f"batch {problem.batch_size}",
+        dataset_name(results),
+        gpus_name(results) or machine_name(results),
+    )
     return ", ".join(part for part in parts if part)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.grouped import grouped
-from reports.facts.time_breakdown import OPERATIONS, Change, Profiled
+from reports.facts.time_breakdown import Change, Profiled, part_name
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
     KEY_LINE,
@@ -23,20 +22,15 @@ from reports.figures.chart import (
     legend,
     text_width,
 )  # fmt: skip
-from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, PIXELS, Colour, subject
+from reports.figures.style import PIXELS, Colour, subject
 
-SHOWN = 0.01  # share of the parent's step; smaller changes are added up
-STEP_KEY, SMALLER, REST = "a rung's whole step", "smaller changes", "rest"
+SHOWN = 0.01  # share of the longer step; smaller changes are added up
+SMALLER = "smaller changes"
+KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("time added", "added", shape="frame"))
+AXIS = "microseconds a training step"
 SAYS = (
-    "Filled: time saved. Outlined: time added.",
-    "us/step. Below each step: how each part changes on the way to the next rung, fitted to the timed steps.",
+    "Below each rung: how the parts of a step change up to the next, fitted to the timed steps and rounded to add up."
 )
-BAR_COLOURS: dict[str, Colour] = {
-    **{name: OPERATION_COLOURS[kind] for kind, name in OPERATIONS.items()},
-    **PART_COLOURS,
-    SMALLER: "rest",
-    REST: "rest",
-}
 
 
 @dataclass(frozen=True)
@@ -61,13 +55,14 @@ class Bar:
     name: str
     begin: float
     end: float
+    number: str  # a step's time, or a change with the decimals of the slowest step
     is_step: bool = False  # a rung's whole step, not the change of one part
     remark: str = ""
 
     @property
     def colour(self) -> Colour:
-        """The colour of the whole step or of the part."""
-        return "step" if self.is_step else BAR_COLOURS[self.name]
+        """A whole step's, or that of time saved or added."""
+        return "step" if self.is_step else "added" if self.end > self.begin else "saved"
 
     def height(self, layout: BarsLayout) -> float:
         """Pixels, with what stands above the bar."""
@@ -77,47 +72,51 @@ class Bar:
 def drawn(results: Results, way: Sequence[Change], layout: BarsLayout = WIDE) -> Canvas:
     """A way of at least one change as bars from time to time."""
     steps = list(bars(way))
-    keys, first = list(_keys(steps)), way[0].parent
-    says = [line for words in SAYS for line in folded(words, layout.width - 2 * MARGIN, "small")]
-    heading = Heading(_title(way), subject(results), layout.width, layout.look)
+    keys = [key for key in KEYS if any(bar.colour == key.colour for bar in steps)]
+    says = folded(SAYS, layout.width - 2 * MARGIN, "small")
+    heading = Heading(_title(way, steps, results), subject(results), layout.width, layout.look)
     top = heading.bottom + KEY_LINE * len(key_lines(keys, layout.width)) + 18
     bottom = top + sum(bar.height(layout) for bar in steps) + 4
     name = f"{heading.title}, {heading.subject}"
-    canvas = Canvas(layout.width, bottom + 26 + LINE * len(says), name, _description(way))
+    canvas = Canvas(layout.width, bottom + 44 + LINE * len(says), name, _description(way))
     heading.draw(canvas)
     legend(canvas, keys, heading.bottom + 4)
     ends = [0.0, *(end for bar in steps for end in (bar.begin, bar.end))]
     scale = Scale.linear(ends, layout.left, layout.right)
     scale.draw_below(canvas, top - 8, bottom)
     for bar in steps:
-        _draw(canvas, bar, top, scale, first.step_us, layout)
+        _draw(canvas, bar, top, scale, part_name(bar.name, results.problem), layout)
         top += bar.height(layout)
-    draw_lines(canvas, says, bottom + 36)
+    canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
+    draw_lines(canvas, says, bottom + 54)
     return canvas
 
 
-def _title(way: Sequence[Change]) -> str:
+def _title(way: Sequence[Change], steps: Sequence[Bar], results: Results) -> str:
+    """Both ends, and the part that a rung saved most of."""
     first, last = way[0].parent, way[-1].rung
-    times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)}"
-    return f"From {times} us a step: what changed on the way to {last.stage.name}"
-
-
-def _keys(steps: Sequence[Bar]) -> Iterator[Key]:
-    """What each drawn colour means."""
-    yield Key(STEP_KEY, "step")
-    there = {bar.name for bar in steps if not bar.is_step}
-    for colour, names in grouped((colour, name) for name, colour in BAR_COLOURS.items() if name in there).items():
-        yield Key(" or ".join(names), colour)
+    times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us a step"
+    most = min((bar for bar in steps if bar.colour == "saved"), key=lambda bar: bar.end - bar.begin, default=None)
+    if most is None or most.name == SMALLER:
+        return f"{times}: what changed on the way to {last.stage.name}"
+    rung = next(bar.name for bar in steps[steps.index(most) :] if bar.is_step)
+    return f"{times}: {rung} saves most, {most.number.removeprefix('-')} us of {part_name(most.name, results.problem)}"
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
-    """The bars from top to bottom; the parts of a change within the noise, and small ones, are added up."""
+    """The bars from top to bottom; the parts of a change within the noise, and small ones, are added up.
+
+    A change's number is the difference of the rounded times at its ends, so that the numbers add up.
+    """
+    slowest = way[0].parent.step_us
     yield _step(way[0].parent, "")
     for change in way:
         at = change.parent.step_us
-        for name, us in _parts(change):
-            yield Bar(name, at, at + us)
-            at += us
+        for name, end in _parts(change):
+            moved = numbers.rounded(end, slowest) - numbers.rounded(at, slowest)
+            if name != SMALLER or numbers.rounded(moved, slowest):
+                yield Bar(name, at, end, numbers.change(moved, slowest))
+            at = end
         changed = change.rung.stage.precision != change.parent.stage.precision
         precision = f"from here on in {numbers.precision(change.rung.stage.precision)}" if changed else ""
         noise = f"within noise of {change.parent.stage.name}" if change.is_noise else ""
@@ -125,42 +124,40 @@ def bars(way: Sequence[Change]) -> Iterator[Bar]:
 
 
 def _step(rung: Profiled, remark: str) -> Bar:
-    return Bar(rung.stage.name, 0.0, rung.step_us, is_step=True, remark=remark)
+    number = numbers.microseconds(rung.step_us)
+    return Bar(rung.stage.name, 0.0, rung.step_us, number, is_step=True, remark=remark)
 
 
 def _parts(change: Change) -> Iterator[tuple[str, float]]:
-    """The parts that changed most, then the sum of the others, and what the parts leave of the timed difference."""
+    """Where each part that changed much ends, then the sum of all others, which ends at the rung's time."""
     if change.is_noise:
         return
-    limit = SHOWN * change.slower_us
-    parts = change.detailed_us
-    yield from ((name, us) for name, us in parts.items() if abs(us) >= limit)
-    smaller = sum(us for us in parts.values() if abs(us) < limit)
-    for name, us in ((SMALLER, smaller), (REST, change.rest_us)):
-        if abs(us) >= limit:
-            yield name, us
+    at = change.parent.step_us
+    for name, us in change.detailed_us.items():
+        if abs(us) >= SHOWN * change.slower_us:
+            yield name, (at := at + us)
+    yield SMALLER, change.rung.step_us
 
 
-def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, slowest: float, layout: BarsLayout) -> None:
-    """A bar with its name and its number: a step's time, or a change with the decimals of the slowest step."""
+def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, name: str, layout: BarsLayout) -> None:
+    """A bar with its name and its number."""
     left, right = sorted((scale.place(bar.begin), scale.place(bar.end)))
     above = layout.names * (2 if bar.remark else 1)
-    number = numbers.microseconds(bar.end) if bar.is_step else numbers.change(bar.end - bar.begin, slowest)
     thick, baseline, look = (18, 17, "bold") if bar.is_step else (12, 12, "small")
     box = (left, top + above + (3 if bar.is_step else 2), max(right - left, 1), thick)
     if not bar.is_step and not layout.names:
         canvas.line([(scale.place(bar.begin), top + above - 2), (scale.place(bar.begin), top + above + 3)], "faint")
-    canvas.rectangle(*box, bar.colour, hollow=not bar.is_step and bar.end > bar.begin)
+    canvas.rectangle(*box, bar.colour, hollow=bar.colour == "added")
     names: tuple[Colour, str] = ("ink", "mono bold halo") if bar.is_step else ("faint", "small halo")
     if layout.names:
-        canvas.text(layout.left, top + 12, bar.name, names[0], look=names[1])
-        canvas.text(layout.right, top + 12, number, anchor="end", look=f"{look} halo")
+        canvas.text(layout.left, top + 12, name, names[0], look=names[1])
+        canvas.text(layout.right, top + 12, bar.number, anchor="end", look=f"{look} halo")
         canvas.text(layout.left, top + 12 + layout.names, bar.remark, look="small halo")
         return
-    canvas.text(layout.left - 10, top + baseline, bar.name, names[0], anchor="end", look=names[1].removesuffix(" halo"))
-    canvas.text(right + 6, top + baseline, number, look=f"{look} halo")
+    canvas.text(layout.left - 10, top + baseline, name, names[0], anchor="end", look=names[1].removesuffix(" halo"))
+    canvas.text(right + 6, top + baseline, bar.number, look=f"{look} halo")
     inside = right - left > text_width(bar.remark, "small") + 16
-    beside = left + 8 if inside else right + 14 + text_width(number, "bold")
+    beside = left + 8 if inside else right + 14 + text_width(bar.number, "bold")
     canvas.text(beside, top + baseline, bar.remark, look="small")
 
 

@@ -50,7 +50,7 @@ def print_picture(results: Results, console: Console) -> None:
     shown = dots(results)
     if not shown:
         return
-    say(console, headline(shown) + ".", "bold")
+    say(console, headline(shown, results) + ".", "bold")
     winner = overall_winner(results)
     names = max(len(dot.stage.name) for dot in shown)
     times = max(len(numbers.microseconds(dot.step_us.median)) for dot in shown)

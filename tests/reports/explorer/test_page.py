@@ -244,7 +244,7 @@ def test_a_disturbed_time_has_its_mark_on_the_page(open_page: Open, tmp_path: Pa
         ".map(row => row.dataset.rung)"
     )
     assert set(opened.ask(shown)) == marked
-    assert "†: other work" in opened.text("#ladder")
+    assert "†: other programs" in opened.text("#ladder")
     opened.go("#naive")
     assert opened.text("article .number")[-1] in "†‡"
 
@@ -305,7 +305,7 @@ def test_a_telephone_gets_a_picture_of_the_floor_that_fits_it(path: Path, tmp_pa
 
 def test_a_precision_can_be_left_out_of_the_picture_that_leads_into_the_lesson(largest: Path, open_page: Open) -> None:
     opened = open_page(largest)
-    assert "rung by rung, on NVIDIA H200" in opened.text("h1.measured")
+    assert " in GPU time, on NVIDIA H200" in opened.text("h1.measured")
     off = "[...document.querySelectorAll('#ladder .wide a.row.off')].map(row => row.dataset.rung)"
     assert opened.ask(off) == []
     opened.page.uncheck("input[value='bf16/fp16']")

@@ -88,7 +88,7 @@ def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
         (first,) = next(stage for stage in run.stages if stage.name == name).processes
         run = sample.replace_stage(run, name, processes=[replace(first, energy=replace(DRAWN, joules=spent))])
     run = sample.replace_stage(run, "torch-eager", precision="bfloat16")  # less exact, and so no reference of `async`
-    said = "`async` takes 0.4 J an epoch, 40% of it idle power; `jax-scan`, the most frugal reference at least as "
+    said = "`async` takes 0.4 J an epoch, 40% of it idle energy; `jax-scan`, the most frugal reference at least as "
     assert saving(run) == f"{said}exact, takes 3.00 times as much"
 
 
@@ -103,7 +103,7 @@ def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:
 
 def test_the_figure_names_the_most_frugal_stage() -> None:
     run = measured()
-    assert headline(energies(run)) == "async: 0.4 J an epoch, 40% of it idle power"
+    assert headline(energies(run)) == "async takes least: 0.4 J an epoch, 40% of it idle energy"
     drawing = drawn(run).svg()
-    assert {"async", "cublas", "0.4 J, 300 W"} <= set(words(drawing))
+    assert {"async", "cublas", "J/epoch", "0.4", "watts", "300", "idle", "40%"} <= set(words(drawing))
     assert_texts_apart(drawing)

@@ -64,8 +64,8 @@ def test_points_that_differ_in_more_than_is_varied_are_told_and_no_figure_names_
     some = StudyResults(replace(results.study, points=points), runs)
     assert "; at depth 3, networks 64: batch size 32, max steps 9, seed 7." in study_report(some)
     flat, *_, deep = (" ".join(study_figures(results)[f"step_time-depth-{depth}.svg"].split()) for depth in of_depth)
-    assert ">depth 0, batch 128, MNIST" in flat
-    assert ">depth 3, hidden layers of 128, batch 32, MNIST" in deep
+    assert ": depth 0, batch 128, MNIST" in flat
+    assert ": depth 3, hidden layers of 128, batch 32, MNIST" in deep
 
 
 def test_a_point_that_was_measured_only_while_disturbed_says_so_in_its_table() -> None:

@@ -50,8 +50,16 @@ def test_a_curve_outside_its_limit_is_the_headline() -> None:
     shown = words(loss_distance(checked(2e-5, 1e-5)).svg())
     assert shown[0] == "1 of 1 loss curve left the float64 oracle's by more than the limit"
     assert "2x above" in shown
-    assert words(loss_distance(checked(2e-6, 1e-5)).svg())[0].startswith("Every loss stays within")
+    assert words(loss_distance(checked(2e-6, 1e-5)).svg())[0].startswith("Every loss curve stays within its limit")
     assert THEME["limit"] not in [values for name, values in THEME.items() if name != "limit"]
+
+
+def test_a_loss_without_a_difference_has_no_dot_and_no_factor() -> None:
+    text = loss_distance(checked(0.0, 1e-5)).svg()
+    assert parse(text).find(f"{SVG}circle") is None
+    assert words(text)[0].endswith("(1 of 1; 1 without any difference)")
+    assert "no difference" in words(text)
+    assert "3,000,000x below" in words(loss_distance(checked(1e-9, 3e-3)).svg())
 
 
 def test_a_loss_that_is_not_finite_has_no_dot() -> None:

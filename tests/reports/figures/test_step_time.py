@@ -11,7 +11,7 @@ from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import median_us
-from reports.figures.step_time import axis_of, step_time
+from reports.figures.step_time import OTHERS, axis_of, step_time
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts, words
 from tests.reports.reporting import study_figures
 from tests.reports.sample import limits, replace_stage
@@ -33,7 +33,24 @@ def test_every_line_carries_its_name_and_its_last_time() -> None:
     assert_texts_apart(drawn(study_results()))
     shown = words(drawn(study_results([64, 128, 256])))
     assert any(word.startswith("jax-scan  ") for word in shown)
-    assert any(word.startswith("naive  ") and word.endswith(" at 64") for word in shown)  # it crashed at 128
+    assert any(word.startswith("naive  ") for word in shown)  # at its end, as it crashed at 128
+    assert shown[0] == "Lead of float32 rungs: 3.05x at hidden 64, 2.95x at 128"
+
+
+def test_a_lead_is_the_quotient_of_the_two_times_below_it() -> None:
+    shown = words(drawn(study_results([64, 128, 256])))
+    lead = float(shown[shown.index("cublas over jax-scan:") - 1].removeprefix("float32 rungs  ").removesuffix("x"))
+    reference, own = shown[shown.index("cublas over jax-scan:") + 1].removesuffix(" us a step").split(" / ")
+    assert float(reference) / float(own) == pytest.approx(lead, rel=5e-3)
+
+
+def test_of_many_lines_those_that_no_lead_needs_are_faint_and_unnamed() -> None:
+    text = drawn(load_results(Path("results/reference/h200/studies/hidden-size")))
+    shown = words(text)
+    assert any(word.startswith("jax-scan  ") for word in shown)
+    assert not any(word.startswith("torch-eager  ") for word in shown)
+    assert OTHERS.words in shown
+    assert OTHERS.words not in words(drawn(study_results()))
     assert "On the CPU" not in shown  # its colour is there: the host's launches have it
 
 

@@ -47,7 +47,9 @@ def test_a_time_that_was_disturbed_is_marked() -> None:
     for processes, mark in ((busy, "‡"), ([calm[0], moved], "†"), ([calm[0], still], "")):
         text = report(sample.replace_stage(run, "async", processes=processes))
         assert f"| `async` | `naive` | 42.7{mark} |" in text
-        assert ("†: other work or a falling clock moved a process by more than 2%;" in text) is bool(mark)
+        assert ("†: other programs or a falling clock moved the time of a process by more than 2%;" in text) is bool(
+            mark
+        )
 
 
 def test_many_skipped_stages_are_a_number_and_a_reason() -> None:

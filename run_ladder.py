@@ -76,14 +76,14 @@ def run(command: commands.Run | commands.Resume) -> int:
     from ladder.run.preflight import leaves_to_rank_0
     from ladder.run.session import opened
     from reports.render import print_results, render_all
-    from reports.terminal.print_plan import print_plan
+    from reports.screens.plan import plan_screen
     from reports.terminal.progress import LiveView
+    from reports.writers.write import write
 
     if isinstance(command, Run) and leaves_to_rank_0(command.options.gpus):
         return 0
     if isinstance(command, Run) and command.dry_run:
-        print_plan(dry_run(command, Path("runs")))
-        return 0
+        return write(plan_screen(dry_run(command, Path("runs"))))
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
         try:
@@ -240,16 +240,10 @@ def _measured(asked: commands.Run, *, as_table: bool) -> Results:
 def doctor(command: commands.Doctor) -> int:
     """Show what is installed, what is missing, and how to add it."""
     from ladder.doctor import doctor
-    from reports.screens.blocks import Screen
-    from reports.terminal.print_doctor import print_doctor
+    from reports.screens.doctor import doctor_screen
     from reports.writers.write import write
 
-    findings = doctor()
-    if command.form == "table":
-        print_doctor(findings)
-        return 0
-    facts = [finding._asdict() for finding in findings]
-    return write(Screen("", "", [], facts, facts), command.form)
+    return write(doctor_screen(doctor()), command.form)
 
 
 def limits(command: commands.MeasureLimits) -> int:

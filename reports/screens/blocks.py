@@ -123,9 +123,11 @@ class Group:
 
 @dataclass(frozen=True)
 class Answers:
-    """A label and an answer each; a path is a file to open."""
+    """A label and an answer each; a path is a file to open. Below an answer, a note."""
 
     answers: Mapping[str, str | Path]
+    tones: Mapping[str, Tone] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 Block = Heading | Sentences | Titled | Table | Figure | Code | Folded | Group | Answers
@@ -144,7 +146,8 @@ def in_document(blocks: Iterable[Block]) -> Iterator[Block]:
         elif isinstance(block, Folded):
             yield Folded(block.title, list(in_document(block.blocks)))
         elif isinstance(block, Answers):
-            yield Sentences([f"{label}: {answer}" for label, answer in block.answers.items()], is_list=True)
+            lines = [f"{label}: {answer} {block.notes.get(label, '')}" for label, answer in block.answers.items()]
+            yield Sentences(list(map(str.rstrip, lines)), is_list=True)
         else:
             yield block
             if isinstance(block, Table):

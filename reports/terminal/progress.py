@@ -19,7 +19,7 @@ from rich.text import Text
 from ladder.records.jobs import PointJob
 from reports.facts import numbers
 from reports.facts.run_table import skipped_in_words
-from reports.terminal.print_jobs import JobsView
+from reports.terminal.jobs_view import JobsView
 from reports.writers.console import STATUS_STYLE, is_live, say, standard
 
 ROOMY = 100  # columns; from here on there is room for a bar

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from reports.facts.numbers import shortest
@@ -169,8 +167,3 @@ def _named(column: Column) -> Column:
 def _letters(column: Column) -> int:
     """The letters of a column's longest line."""
     return max(len(line) for text in (column.header, *column.cells) for line in (text.splitlines() or [""]))
-
-
-def plain_table(gap: int = 1) -> RichTable:
-    """An empty table without a frame."""
-    return RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, gap, 0, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
@@ -24,6 +25,7 @@ from reports.screens.blocks import (
 )
 from reports.writers.console import STYLES, named, print_link, print_table, say, say_titled
 
+BELOW = 5  # blanks before a note
 MARKS: dict[Tone, str] = {"doubtful": "! ", "bad": "! ", "alarm": "!!! "}  # of a list's items, else a dash
 
 
@@ -35,6 +37,13 @@ def write_terminal(screen: Screen, console: Console) -> None:
     for block in screen.lead:
         _write(block, console)
     write_blocks(screen.blocks, console)
+
+
+def as_text(screen: Screen, console: Console) -> Text:
+    """The screen as a text that is cut to the console's width, for a place that is drawn again and again."""
+    with StringIO() as file:
+        write_terminal(screen, Console(file=file, width=console.width, force_terminal=True, highlight=False))
+        return Text.from_ansi(file.getvalue().rstrip(), no_wrap=True, overflow="ellipsis")
 
 
 def write_blocks(blocks: Iterable[Block], console: Console) -> None:
@@ -61,7 +70,13 @@ def _write(block: Block, console: Console) -> None:
         width = max(map(len, block.answers)) + 2
         for label, answer in block.answers.items():
             first = label.ljust(width)
-            print_link(console, answer, first) if isinstance(answer, Path) else say(console, answer, first=first)
+            tone = block.tones.get(label, "plain")
+            if isinstance(answer, Path):
+                print_link(console, answer, first)
+            else:
+                say(console, answer, STYLES[tone], first=first)
+            if note := block.notes.get(label):
+                say(console, note, "dim" if tone == "quiet" else "bold", first=" " * BELOW)
     elif isinstance(block, Titled):
         say_titled(console, block.title, named(block.text))
     elif isinstance(block, Code):

@@ -8,8 +8,9 @@ import pytest
 from rich.console import Console
 
 from ladder.records.jobs import PointJob
-from reports.terminal.print_doctor import print_doctor
-from reports.terminal.print_jobs import JobsView
+from reports.screens.doctor import doctor_screen
+from reports.terminal.jobs_view import JobsView
+from reports.writers.terminal import write_terminal
 from tests.reports.terminal.screens import screen, too_wide
 
 NOW = 1000.0
@@ -77,7 +78,7 @@ FINDINGS = [
 
 
 def text_of(findings: list[tuple[str, str, str, bool]], width: int = 80) -> str:
-    return screen(lambda console: print_doctor(findings, console), width)
+    return screen(lambda console: write_terminal(doctor_screen(findings), console), width)
 
 
 @pytest.mark.parametrize("width", [40, 80, 120, 200])

@@ -11,12 +11,12 @@ from ladder.records.program import atomic_write, visible
 from ladder.records.torch_run import FILE, TorchResults, has_record, load
 from reports.facts.torch_comparison import compare_torch_runs
 from reports.facts.torch_rows import Programs
-from reports.facts.two_runs import THRESHOLD, CannotCompareError
+from reports.facts.two_runs import CannotCompareError, Comparison
 from reports.figures.chart import FILE as LAYOUT
 from reports.report_error import ReportError
 from reports.screens.blocks import Answers, Figure, Screen
 from reports.screens.conclusion import report_in
-from reports.screens.torch import check_screen, comparison_screen, run_screen, rung_screen
+from reports.screens.torch import check_screen, run_screen, rung_screen
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
 from reports.writers.page import page
@@ -90,21 +90,11 @@ def torch_page(path: Path) -> str:
     return page(torch_screen(load(path), folder), FILE)
 
 
-def compare_torch(
-    names: Sequence[str], form: Form = "table", threshold: float | None = None, *, strict: bool = False,
-    console: Console | None = None,
-) -> int:  # fmt: skip
-    """Print the comparison of two runs in a form of the command `compare`.
-
-    Returns 0 without a regression, 1 with one, 2 for a strict doubt. Raises CannotCompareError, and ResultsError for a
-    file that cannot be read.
-    """
+def compare_torch(names: Sequence[str], threshold: float, *, strict: bool) -> Comparison:
+    """The comparison of two runs; raises CannotCompareError, and ResultsError for a file that cannot be read."""
     if other := next((name for name in names if not has_record(Path(name))), None):
         raise CannotCompareError(f"{other}: no run of the command torch, but another one is; name runs of one kind")
     if len(names) != 2:
         raise CannotCompareError(f"compare {' '.join(names)}: {len(names)} runs of the command torch; name two")
     base, new = (load(Path(name)) for name in names)
-    known = (visible(names[0]), visible(names[1]))
-    comparison = compare_torch_runs(base, new, known, THRESHOLD if threshold is None else threshold, strict=strict)
-    write(comparison_screen(comparison), form, console)
-    return comparison.exit_code
+    return compare_torch_runs(base, new, (visible(names[0]), visible(names[1])), threshold, strict=strict)

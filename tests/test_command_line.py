@@ -26,8 +26,9 @@ from ladder.options.command_line import COMMANDS, SELDOM
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions, option_types
 from ladder.records.run import StageCode, load, save
+from reports.facts.stage_facts import StageFacts
 from reports.screens.details import details
-from reports.screens.rung import Rung
+from reports.screens.rung import measured_facts
 from run_ladder import main
 from stages.registry import load_all
 from tests.common.data.idx_writer import quartet_arrays, write_files
@@ -389,7 +390,7 @@ def test_validation_is_noted_beside_times_and_kept_on_resuming(here: Path, capsy
     assert "validation after every epoch" in (here / "validated" / "report.md").read_text()
     results = load(here / "validated")
     assert "on the test images after every epoch, in the times" in str(details(results))
-    assert "its own validation after epoch 2" in str(list(Rung(results.stages[0], results).facts()))
+    assert "its own validation after epoch 2" in str(list(measured_facts(StageFacts(results.stages[0], results))))
 
     bare = replace(results.stages[0], processes=[], metrics=None)
     save(replace(results, stages=[bare]), here / "validated" / "results.json")

@@ -19,7 +19,8 @@ from reports.explorer.rung_page import part_bars, rung_html
 from reports.explorer.script_data import comparison, script_data, spans
 from reports.explorer.trust_page import trust_view
 from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
-from reports.facts.run_table import ALL_DISTURBED, MARKS, disturbed_mark, heading, name_of, rows, table_order, title_of
+from reports.facts.run_table import ALL_DISTURBED, MARKS, disturbed_mark, heading, name_of, table_order, title_of
+from reports.facts.stage_facts import all_stage_facts
 from reports.facts.times import step_us
 from reports.facts.two_runs import how_to_read
 from reports.facts.warnings import notices
@@ -128,7 +129,7 @@ def data_of(
 def _ladder(results: Results, example: str, *, is_brief: bool) -> str:
     """The view of the picture as HTML; a brief one has the references in its list alone."""
     layouts = [(replace(layout, has_references=not is_brief), name) for layout, name in LAYOUTS]
-    every, told, stages = rows(results), notices(results), results.stages
+    every, told, stages = all_stage_facts(results), notices(results), results.stages
     timed = bool(dots(results, is_page=True))
     passed = {stage.name for stage in stages if step_us(stage)}
     return template(

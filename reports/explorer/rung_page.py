@@ -9,14 +9,16 @@ from ladder.records.run import Results, StageResult
 from reports.explorer.code import RungCode
 from reports.explorer.script_data import LEAST_CHANGE
 from reports.facts import numbers
+from reports.facts.ablations import overlap
 from reports.facts.launch_regimes import HEADINGS, change_in_full, regime
 from reports.facts.profiles import grid, kernel_name
 from reports.facts.run_table import MARKS, disturbed_mark, table_order
+from reports.facts.stage_facts import StageFacts
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import median_us
 from reports.figures import timeline_figure as timeline
 from reports.figures import waterfall
-from reports.screens.rung import Rung, bound, checks, details, judgement, purpose
+from reports.screens.rung import bound, checks, details, judgement, measured_facts, purpose
 from reports.writers.html import drawing, template
 from reports.writers.page import in_html
 
@@ -30,7 +32,7 @@ def rung_html(
 
     The measurements stand in elements of class `measured`, which wait for the guess.
     """
-    rung = Rung(stage, results)
+    rung = StageFacts(stage, results)
     names = [stage.name for stage in table_order(results)]
     at = names.index(stage.name)
     clock = [] if is_brief else on_clock(stage, results)
@@ -57,9 +59,9 @@ def rung_html(
         marks=MARKS,
         least=numbers.ratio(LEAST_CHANGE),
         judgement=shown(judgement(rung)),
-        facts=list(rung.facts()),
+        facts=list(measured_facts(rung)),
         moved=[drawing(waterfall.drawn(results, moved, layout), look) for layout, look in WATERFALLS if moved],
-        overlap=rung.overlap,
+        overlap=overlap(rung.profiled) if rung.profiled is not None else "",
         timelines=drawing(timeline.on_one_clock(clock, results, is_page=True), "timelines") if clock else None,
         has_spans=rung.profiled is not None and bool(rung.profiled.profile.timeline),
         bound=shown(bound(rung)),

@@ -1,4 +1,4 @@
-"""The rows that every rendering of a run shows, the rows that they are compared with, and how to read them.
+"""The words of a run's table: its order, headings and marks, the references, and how to read it.
 
 Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into text.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from ladder.records.exactness import precision_class
-from ladder.records.run import Group, ProblemRecord, Results, Spread, StageResult, Timing
+from ladder.records.run import Group, ProblemRecord, Results, StageResult, Timing
 from reports.facts import numbers
-from reports.facts.baselines import Lead, lead, ratio, references, step_cycles
+from reports.facts.baselines import Lead, lead, references
 from reports.facts.grouped import grouped
-from reports.facts.ratios import NOISE, Ratio
+from reports.facts.ratios import NOISE
 from reports.facts.times import median_us
 
 SHORTEST_PICTURE = 3  # epochs
@@ -59,63 +57,6 @@ BOUNDS = (
 OF_ALL = (
     "A step is one of all networks, a network-step one network's share; in a row, that is one network's time alone."
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """One stage as a table shows it; the times and ratios of a stage that did not pass are None."""
-
-    stage: StageResult
-    name: str
-    is_reference: bool
-    block: str  # its heading in the table; empty for the ladder itself
-    verdict: str  # `passed`, `passed, 4 checks not made`, or `failed: ` and the reason
-    epoch_s: Spread | None
-    step_us: float | None  # of all networks
-    network_us: float | None  # a network's share of a step; None where one trains
-    learned_best: str  # `0.3, 92.41%`: which of several networks, and its accuracy
-    step_cycles: float | None  # of the SM clock after the timed runs
-    launches_per_step: float | None  # kernels or graphs that the host launches
-    times_floor: float | None  # the time divided by the floor of the stage's design
-    times_cheat_limit: float | None  # the time divided by the problem's cheat limit
-    versus_parent: Ratio | None  # above 1: faster than the rung that it climbs from
-    versus_naive: float | None  # only in the same class of precision
-    lead: Lead | None  # over the fastest reference that is at least as exact
-    gpu_memory_mib: float | None
-    prepare_s: float | None
-    test_accuracy: float | None  # share of 0 to 1
-    fewer_epochs: int | None  # the epochs that it trained, if fewer than the problem's
-    shortened: str  # `2 runs of 3 epochs` if the budget was short, otherwise empty
-    throttled: bool
-    disturbed: str  # `SOME_DISTURBED` or `ALL_DISTURBED` of its processes; otherwise empty
-
-    @property
-    def step(self) -> str:
-        """Microseconds a step with its marks: `36.8†, throttled`."""
-        return f"{numbers.microseconds(self.step_us)}{self.disturbed}{', throttled' * self.throttled}"
-
-    @property
-    def times(self) -> str:
-        """Milliseconds an epoch with remarks: `17.2 (17.1-17.9), throttled`."""
-        remarks = [self.shortened] if self.shortened else []
-        if self.throttled:
-            remarks.append("throttled")
-        return ", ".join([numbers.spread_milliseconds(self.epoch_s), *remarks])
-
-    @property
-    def accuracy(self) -> str:
-        """The test accuracy, with the epochs if they are fewer than the problem's: `96.93% (10 epochs)`."""
-        text = numbers.percent(self.test_accuracy)
-        return text if self.fewer_epochs is None else f"{text} ({numbers.count(self.fewer_epochs, 'epoch')})"
-
-
-def rows(results: Results) -> list[Row]:
-    """A row for every stage, in ladder order and never sorted by speed."""
-    passed = {stage.name: stage for stage in results.stages if stage.status == "passed"}
-    return [
-        _row_of_stage(stage, results, parent=passed.get(stage.below or ""), naive=passed.get("naive"))
-        for stage in table_order(results)
-    ]
 
 
 def table_order(results: Results) -> list[StageResult]:
@@ -237,42 +178,7 @@ def _lost_yardsticks(stages: list[StageResult]) -> str:
     return f" {numbers.listing(lost)}, and might have been faster." if lost else ""
 
 
-def _row_of_stage(
-    stage: StageResult, results: Results, *, parent: StageResult | None, naive: StageResult | None
-) -> Row:
-    timing = stage.timing if stage.status == "passed" else None
-    profile = stage.profile if timing else None
-    bounds = stage.bounds if timing else None
-    from_naive = ratio(naive, stage)
-    same_precision = naive is not None and precision_class(naive) == precision_class(stage)
-    return Row(
-        stage=stage,
-        name=stage.name,
-        is_reference=stage.group == "reference",
-        block=BLOCKS.get(stage.group, ""),
-        verdict=passed_in_words(stage) if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
-        epoch_s=timing.epoch_s if timing else None,
-        step_us=median_us(stage),
-        network_us=network_us(stage, results.problem),
-        learned_best=_learned_best(stage, results.problem) if timing else "",
-        step_cycles=step_cycles(stage),
-        launches_per_step=profile.launches_per_step if profile else None,
-        times_floor=_times(stage, bounds.design_floor_us if bounds else None),
-        times_cheat_limit=_times(stage, bounds.cheat_limit_us if bounds else None),
-        versus_parent=ratio(parent, stage),
-        versus_naive=from_naive.times if same_precision and from_naive else None,
-        lead=lead(stage, results),
-        gpu_memory_mib=timing.gpu_memory_mib if timing else None,
-        prepare_s=timing.prepare_s if timing else None,
-        test_accuracy=stage.metrics.test_accuracy if stage.metrics else None,
-        fewer_epochs=_fewer_epochs(stage, results.problem),
-        shortened=measured_runs(timing) if timing and timing.shortened else "",
-        throttled=timing is not None and timing.throttled,
-        disturbed=disturbed_mark(stage) if timing else "",
-    )
-
-
-def _fewer_epochs(stage: StageResult, problem: ProblemRecord) -> int | None:
+def fewer_epochs(stage: StageResult, problem: ProblemRecord) -> int | None:
     """The epochs that a stage trained, if fewer than the problem's; None without a time, too."""
     return stage.timing.epochs if stage.timing and stage.timing.epochs < problem.epochs else None
 
@@ -283,14 +189,14 @@ def network_us(stage: StageResult, problem: ProblemRecord) -> float | None:
     return us / problem.networks if us is not None and problem.networks > 1 else None
 
 
-def _learned_best(stage: StageResult, problem: ProblemRecord) -> str:
+def learned_best(stage: StageResult, problem: ProblemRecord) -> str:
     """The most accurate network, by rate or number, its accuracy, and any lack of epochs; empty if one trained."""
     seen = [epoch if epoch is not None else -1.0 for epoch in stage.metrics.networks] if stage.metrics else []
     if len(seen) != problem.networks or problem.networks == 1:
         return ""
     best = max(range(len(seen)), key=seen.__getitem__)
     name = f"rate {problem.learning_rates[best]:g}" if problem.learning_rates else f"number {best + 1}"
-    fewer = _fewer_epochs(stage, problem)
+    fewer = fewer_epochs(stage, problem)
     after = "" if fewer is None else f" ({numbers.count(fewer, 'epoch')})"
     return f"{name}, {numbers.percent(stage.metrics.networks[best] if stage.metrics else None)}{after}"
 
@@ -304,7 +210,7 @@ def _by_rate(results: Results) -> str:
     """The test accuracy at each learning rate, by the fastest stage that trained all epochs; empty without rates."""
     rates = results.problem.learning_rates
     timed = [stage for stage in results.stages if median_us(stage) is not None and stage.metrics is not None]
-    timed = [stage for stage in timed if _fewer_epochs(stage, results.problem) is None]
+    timed = [stage for stage in timed if fewer_epochs(stage, results.problem) is None]
     if not rates or not timed:
         return ""
     fastest = min(timed, key=lambda stage: median_us(stage) or 0.0)
@@ -351,12 +257,6 @@ def disturbed_mark(stage: StageResult) -> str:
         return ALL_DISTURBED if moved else ""
     low, high = min(still) * (1 - NOISE), max(still) * (1 + NOISE)
     return SOME_DISTURBED if any(not low <= median <= high for median in moved) else ""
-
-
-def _times(stage: StageResult, bound_us: float | None) -> float | None:
-    """A stage's time as a multiple of a bound."""
-    us = median_us(stage)
-    return us / bound_us if us is not None and bound_us else None
 
 
 def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:

@@ -78,6 +78,35 @@ class Comparison(msgspec.Struct, frozen=True):
     stages: list[StageVerdict]
     same_run: bool = False  # both names are of one run, so that there is nothing to judge
 
+    @classmethod
+    def of(
+        cls,
+        stages: list[StageVerdict],
+        names: tuple[str, str],
+        threshold: float,
+        warnings: list[str],
+        *,
+        strict: bool,
+        what: str = "stage",
+    ) -> Comparison:
+        """The comparison with its exit code; raises CannotCompareError if nothing was timed in both runs.
+
+        The exit code is 1 for a regression. Otherwise it is 2 if the new run skipped a stage of the base: a machine
+        that has lost its GPU must not pass the gate. With `strict` it is also 2 if a stage of the base is absent, or if
+        an interval holds 1 as well as a regression.
+        """
+        if not any(stage.verdict or stage.regression for stage in stages):
+            raise CannotCompareError(
+                f"{names[0]} and {names[1]}: no {what} was timed in both; name runs that share one"
+            )
+        lost = {stage.lost for stage in stages}
+        code = NO_REGRESSION
+        if any(stage.regression for stage in stages):
+            code = REGRESSION
+        elif "skipped" in lost or (strict and ("absent" in lost or _undecided(stages, threshold))):
+            code = CANNOT_COMPARE
+        return cls(*names, threshold, code, warnings, stages)
+
     def named(self, verdict: Verdict) -> list[str]:
         """The stages with this verdict."""
         return [stage.name for stage in self.stages if stage.verdict == verdict]
@@ -105,12 +134,7 @@ class CannotCompareError(ReportError):
 def compare(
     base: Results, new: Results, names: tuple[str, str], *, threshold: float = THRESHOLD, strict: bool = False
 ) -> Comparison:
-    """The verdicts on all stages of both runs, none on a run and itself; raises CannotCompareError.
-
-    The exit code is 1 for a regression. Otherwise it is 2 if the new run skipped a stage of the base: a machine that
-    has lost its GPU must not pass the gate. With `strict` it is also 2 if a stage of the base is absent, or if an
-    interval holds 1 as well as a regression.
-    """
+    """The verdicts on all stages of both runs, none on a run and itself; raises CannotCompareError."""
     if obstacle := cannot_compare(base, new):
         raise CannotCompareError(f"{names[0]} and {names[1]}: {obstacle}")
     if is_same_run(base, new):
@@ -120,15 +144,7 @@ def compare(
     pairs = [(was.get(name), known.get(name), name) for name in dict.fromkeys([*was, *known])]
     alike = same_cpu(base, new)
     verdicts = [_stage(before, after, name, threshold, same_cpu=alike) for before, after, name in pairs]
-    if not any(stage.verdict or stage.regression for stage in verdicts):
-        raise CannotCompareError(f"{names[0]} and {names[1]}: no stage was timed in both; name runs that share one")
-    lost = {stage.lost for stage in verdicts}
-    code = NO_REGRESSION
-    if any(stage.regression for stage in verdicts):
-        code = REGRESSION
-    elif "skipped" in lost or (strict and ("absent" in lost or _undecided(verdicts, threshold))):
-        code = CANNOT_COMPARE
-    return Comparison(*names, threshold, code, differences(base, new), verdicts)
+    return Comparison.of(verdicts, names, threshold, differences(base, new), strict=strict)
 
 
 def how_to_read(comparison: Comparison) -> str:
@@ -140,10 +156,7 @@ def how_to_read(comparison: Comparison) -> str:
         f"at most {numbers.share(max(comparison.threshold, SAME_WITHIN))}. AMBIGUOUS: neither."
     )
     if comparison.named("AMBIGUOUS") or comparison.undecided:
-        text += (
-            f" To narrow an interval, record both runs with --precision 1% or more --rounds (at least "
-            f"{BOOTSTRAP_PROCESSES})."
-        )
+        text += f" To narrow an interval, record both runs with more --rounds (at least {BOOTSTRAP_PROCESSES})."
     return text
 
 
@@ -230,15 +243,15 @@ def _stage(
     if verdict in ("SLOWER", "FASTER") and throughout and min(len(base), len(new)) < BOOTSTRAP_PROCESSES:
         doubts.append(f"{verdict} by its times, of which one run has disturbed ones alone")
         verdict = "AMBIGUOUS"
-    return replace(
-        known,
-        remarks=[*known.remarks, *one_paced, *doubts],
-        verdict=verdict,
-        ratio=interval.value,
-        low=interval.low,
-        high=interval.high,
-        regression=verdict == "SLOWER" and interval.value > 1 + threshold,
-    )
+    return judged(replace(known, remarks=[*known.remarks, *one_paced, *doubts]), interval, threshold, verdict)
+
+
+def judged(known: StageVerdict, interval: Interval, threshold: float, verdict: Verdict | None = None) -> StageVerdict:
+    """What is known of a stage with the interval of its ratio, and with this verdict or the interval's own."""
+    verdict = verdict or verdict_of(interval, threshold)
+    ratio, low, high = interval
+    regression = verdict == "SLOWER" and ratio > 1 + threshold
+    return replace(known, verdict=verdict, ratio=ratio, low=low, high=high, regression=regression)
 
 
 def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:

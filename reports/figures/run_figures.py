@@ -8,8 +8,8 @@ from functools import partial
 from ladder.records.run import Results
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import timeline_name
-from reports.facts.run_table import rows
 from reports.facts.time_breakdown import chain
+from reports.facts.times import step_us
 from reports.figures import energy_figure, ladder, roofline, waterfall
 from reports.figures.ablation_figures import ablation_figure
 from reports.figures.canvas import Canvas
@@ -34,7 +34,7 @@ TITLES = {
 def drawings(results: Results) -> dict[str, Callable[[], Canvas]]:
     """The function that draws each figure, by file name."""
     figures: dict[str, Callable[[], Canvas]] = {}
-    if any(row.epoch_s is not None for row in rows(results)):
+    if any(step_us(stage) is not None for stage in results.stages):
         figures[LADDER] = partial(ladder.drawn, results)
     if loss_distances(results):
         figures["loss_distance.svg"] = partial(loss_distance, results)

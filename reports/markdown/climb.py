@@ -24,12 +24,12 @@ from reports.facts.profiles import kernel_names
 from reports.facts.provenance import recorded
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import heading, title_of
+from reports.facts.stage_facts import StageFacts
 from reports.facts.time_breakdown import PARTS, Change, Profiled
 from reports.figures import waterfall
 from reports.figures.timeline_figure import on_one_clock, shown
 from reports.markdown.own_models import OwnModel, origins, own_models
 from reports.report_error import ReportError
-from reports.screens.rung import Rung
 from reports.writers.markdown import code, table
 
 TEMPLATES = "templates"
@@ -92,7 +92,7 @@ class ChapterRun:
     def __init__(self, results: Results, folder: str = MAIN) -> None:
         self._results = results
         self.folder = folder
-        self._rungs = {stage.name: Rung(stage, results) for stage in results.stages}
+        self._rungs = {stage.name: StageFacts(stage, results) for stage in results.stages}
         self.heading = heading(results)
         self.network = results.problem.network
         self.recorded = recorded(results)
@@ -178,7 +178,7 @@ class ChapterRun:
         anchor = re.sub(r"[^\w\- ]", "", f"{name} {title_of(self._stage(name))}".lower()).replace(" ", "-")
         return f"[its page](../../results/reference/{FOLDER}/{self.folder}/report.md#{anchor})"
 
-    def _rung(self, name: str) -> Rung:
+    def _rung(self, name: str) -> StageFacts:
         if name not in self._rungs:
             raise LookupError(f"the recorded run has no stage {name}")
         return self._rungs[name]

@@ -10,7 +10,8 @@ from reports.facts import numbers
 from reports.facts.energy import ENERGY_COLUMNS, energy_cells, has_energy, how_to_read_energy, to_accuracy
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
-from reports.facts.run_table import BOUNDS, CYCLES, caption, dataset_name, rows, validated
+from reports.facts.run_table import BOUNDS, CYCLES, caption, dataset_name, validated
+from reports.facts.stage_facts import all_stage_facts
 from reports.facts.time_breakdown import (
     OPERATIONS,
     PARTS,
@@ -85,7 +86,7 @@ def _section(title: str, blocks: Iterable[Block]) -> list[Block]:
 
 def all_columns(results: Results) -> Table:
     """The table of all stages with every column that the run has numbers for."""
-    columns = [one for one in page_table(results, rows(results)).columns if not one.is_empty]
+    columns = [one for one in page_table(results, all_stage_facts(results)).columns if not one.is_empty]
     headers = [one.header for one in columns]
     how_to_read = [caption(results)]
     how_to_read += [sentence for name, sentence in (("Cycles/step", CYCLES), ("x floor", BOUNDS)) if name in headers]

@@ -12,16 +12,15 @@ from reports.facts.grouped import grouped
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import (
     MARKS,
-    Row,
     heading,
     named,
     networks_in_words,
     reason,
-    rows,
     skipped_in_words,
     table_order,
     yardsticks,
 )
+from reports.facts.stage_facts import StageFacts, all_stage_facts
 from reports.facts.verdict import verdict_sentences
 from reports.facts.warnings import NAMED_STAGES, not_made_in_words, notices
 from reports.figures.canvas import Canvas
@@ -29,7 +28,7 @@ from reports.figures.chart import ChartLayout
 from reports.figures.run_figures import LADDER, TITLES
 from reports.screens.blocks import Block, Figure, Folded, Group, Heading, Screen, Sentences
 from reports.screens.details import energy
-from reports.screens.rung import Rung, rung_in_short
+from reports.screens.rung import rung_in_short
 from reports.screens.stages import ABOUT, BEST, FROM, STAR, UNDECIDED, remarks, report_table, row_facts, stage_table
 
 REMARKS = {
@@ -52,7 +51,7 @@ MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all o
 
 def run_screen(results: Results) -> Screen:
     """A run; its report and what to do next follow it."""
-    every = rows(results)
+    every = all_stage_facts(results)
     shown = [row for row in every if row.stage.status != "skipped"]
     skipped = {stage.name: reason(stage) for stage in results.stages if stage.status == "skipped"}
     missing = Sentences([skipped_in_words(skipped, len(results.stages))] if skipped else [])
@@ -67,8 +66,8 @@ def run_screen(results: Results) -> Screen:
 
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
     """The front page of a run for a code host or an editor, and a short screen a rung; `drawn` has its figures."""
-    shown = [row for row in rows(results) if row.stage.status != "skipped"]
-    rungs = [row.stage for row in shown if not row.is_reference]
+    shown = [row for row in all_stage_facts(results) if row.stage.status != "skipped"]
+    rungs = [row for row in shown if not row.is_reference]
     pictures = [Figure(file, title, _drawn(drawn[file])) for file, title in TITLES.items() if file in drawn]
     first = [picture for picture in pictures if picture.file == LADDER]
     others = [picture for picture in pictures if picture.file != LADDER]
@@ -87,7 +86,7 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         *([Folded("Noise and notices", [Sentences(quiet, is_list=True)])] if quiet else []),
         Sentences([REST]),
         *([Heading("Rungs")] if rungs else []),
-        *(block for stage in rungs for block in rung_in_short(Rung(stage, results))),
+        *(block for rung in rungs for block in rung_in_short(rung)),
         *([Heading("More pictures")] if others else []),
         *others,
     ]
@@ -126,7 +125,7 @@ def _skipped(results: Results) -> str:
     return f"Skipped: {told}. The page has all reasons."
 
 
-def _table(results: Results, shown: Sequence[Row]) -> Iterator[Block]:
+def _table(results: Results, shown: Sequence[StageFacts]) -> Iterator[Block]:
     yield stage_table(results, shown, lambda texts: _how_to_read(shown, texts))
     yield Sentences([told] if (told := networks_in_words(results)) else [])
     yield Sentences(list(filter(None, (how_to_read_energy(results), why_none(results)))), "quiet")
@@ -144,7 +143,7 @@ def _broken(results: Results) -> Sentences:
     return Sentences(lines, "bad", is_list=True)
 
 
-def _how_to_read(shown: Sequence[Row], texts: Sequence[str]) -> str:
+def _how_to_read(shown: Sequence[StageFacts], texts: Sequence[str]) -> str:
     """The meaning of the headers and marks that a writer shows."""
     of_row = [list(remarks(row)) for row in shown]
     said = {word for words in of_row for word in words}

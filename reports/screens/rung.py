@@ -6,8 +6,6 @@ import difflib
 import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,15 +14,11 @@ from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.ablations import overlap
-from reports.facts.baselines import Lead, lead, ratio, sm_mhz, step_cycles
-from reports.facts.bottleneck import advice_on
+from reports.facts.baselines import sm_mhz, step_cycles
 from reports.facts.findings import found_of
-from reports.facts.kernel_bottleneck import Advice
 from reports.facts.launch_regimes import change_in_full, change_in_words
-from reports.facts.predictions import outcome
 from reports.facts.profiles import agreement, host_lines, kernel_names, seen_by
 from reports.facts.provenance import machine_name
-from reports.facts.ratios import Ratio
 from reports.facts.resolved_recipe import resolved_recipe
 from reports.facts.run_table import (
     FOUND,
@@ -36,7 +30,8 @@ from reports.facts.run_table import (
     reason,
     title_of,
 )
-from reports.facts.time_breakdown import Change, Profiled, changes, profiled
+from reports.facts.stage_facts import StageFacts
+from reports.facts.time_breakdown import Change, Profiled
 from reports.facts.times import median_us
 from reports.report_error import ReportError
 from reports.screens.blocks import Block, Column, Folded, Group, Heading, Screen, Sentences, Table, Titled
@@ -54,110 +49,47 @@ AFTER: dict[Status, str] = {
 }
 
 
-@dataclass(frozen=True)
-class Rung:
-    """A stage of a run, with what is known of it beside the others; texts are empty where nothing is."""
+def moved(rung: StageFacts) -> str:
+    """The parts of a step that changed most, in us: `host launching -33.3; products -1.1 us.`; empty in noise."""
+    change = rung.change
+    if change is None or change.is_noise:
+        return ""
+    parts = sorted(change.detailed_us.items(), key=lambda part: -abs(part[1]))
+    least = max(PART_SHOWN * abs(parts[0][1]), STEP_SHOWN * change.slower_us)
+    named = [f"{name} {numbers.change(us, change.slower_us)}" for name, us in parts[:MOST_PARTS] if abs(us) >= least]
+    text = f"{'; '.join(named)} us." if named else ""
+    if text and (change.parent.is_entangled or change.rung.is_entangled):
+        text += " Its kernels overlap, so they are not divided by operation."
+    return text
 
-    stage: StageResult
-    results: Results
 
-    @cached_property
-    def parent(self) -> StageResult | None:
-        """The stage that it climbs from, if the run has it."""
-        return next((stage for stage in self.results.stages if stage.name == self.stage.below), None)
-
-    @cached_property
-    def us(self) -> str:
-        """Microseconds a step."""
-        us = median_us(self.stage)
-        return numbers.microseconds(us) if us is not None else ""
-
-    @cached_property
-    def versus_parent(self) -> Ratio | None:
-        """Its speedup over the stage that it climbs from."""
-        return ratio(self.parent, self.stage)
-
-    @cached_property
-    def lead(self) -> Lead | None:
-        """Its lead over the fastest other reference."""
-        best = lead(self.stage, self.results)
-        return best if best is not None and best.reference is not self.stage else None
-
-    @cached_property
-    def profiled(self) -> Profiled | None:
-        """Its step by parts."""
-        return profiled(self.stage)
-
-    @cached_property
-    def change(self) -> Change | None:
-        """The difference of its profile from its parent's."""
-        return next((change for change in changes(self.results) if change.rung.stage is self.stage), None)
-
-    @cached_property
-    def advice(self) -> Advice | None:
-        """What bounds its step, and what to try."""
-        is_known = self.profiled is not None or (self.us and self.stage.device == "cpu")
-        return advice_on(self.results, self.stage) if is_known else None
-
-    @cached_property
-    def outcome(self) -> tuple[str, str]:
-        """The author's prediction for this network and batch, and the verdict on it."""
-        return outcome(self.stage, self.results)
-
-    @property
-    def reason(self) -> str:
-        """Why it did not pass."""
-        return reason(self.stage) if self.stage.status != "passed" else ""
-
-    @property
-    def overlap(self) -> str:
-        """How much of its copies hides behind kernels, in a sentence."""
-        return overlap(self.profiled) if self.profiled is not None else ""
-
-    @property
-    def moved(self) -> str:
-        """The parts of a step that changed most, in us: `host launching -33.3; products -1.1 us.`; empty in noise."""
-        change = self.change
-        if change is None or change.is_noise:
-            return ""
-        parts = sorted(change.detailed_us.items(), key=lambda part: -abs(part[1]))
-        least = max(PART_SHOWN * abs(parts[0][1]), STEP_SHOWN * change.slower_us)
-        named = [
-            f"{name} {numbers.change(us, change.slower_us)}" for name, us in parts[:MOST_PARTS] if abs(us) >= least
-        ]
-        text = f"{'; '.join(named)} us." if named else ""
-        if text and (change.parent.is_entangled or change.rung.is_entangled):
-            text += " Its kernels overlap, so they are not divided by operation."
-        return text
-
-    def facts(self) -> Iterator[tuple[str, str]]:
-        """What was measured beside the time, as (words, number)."""
-        stage, timing = self.stage, self.stage.timing
-        if timing is None or not self.us:
-            return
-        if self.versus_parent is not None:
-            yield f"as fast as {stage.below}", self.versus_parent.text
-        if self.lead is not None:
-            clock = ", on GPU time" if self.lead.on_gpu_time else ""
-            yield f"as fast as the fastest reference, {self.lead.reference.name}{clock}", self.lead.ratio.text
-        if stage.bounds is not None and (floor := stage.bounds.design_floor_us):
-            times = (median_us(stage) or 0.0) / floor
-            yield f"the floor of its design, {numbers.microseconds(floor)} us", numbers.ratio(times)
-        if stage.profile is not None:
-            launches, kernels = stage.profile.launches_per_step, stage.profile.kernels_per_step
-            calls = "calls from Python" if stage.device == "cpu" else "launches"
-            yield f"{calls} and kernels a step", f"{numbers.per_step(launches)}, {numbers.per_step(kernels)}"
-        if (clock_mhz := sm_mhz(stage)) is not None:
-            yield f"cycles a step at {clock_mhz:,.0f} MHz", numbers.cycles(step_cycles(stage))
-        if stage.metrics is not None and stage.metrics.test_accuracy is not None:
-            yield "test accuracy", numbers.percent(stage.metrics.test_accuracy)
-        if stage.metrics is not None and stage.metrics.validation:
-            last = stage.metrics.validation[-1]
-            text = f"loss {numbers.loss(last.loss)}, accuracy {numbers.percent(last.accuracy)}"
-            yield f"its own validation after epoch {last.epoch}", text
-        yield f"ms/epoch, {measured_runs(timing)}", numbers.spread_milliseconds(timing.epoch_s)
-        if timing.gpu_epoch_s is not None:
-            yield "ms/epoch between GPU events", numbers.milliseconds(timing.gpu_epoch_s)
+def measured_facts(rung: StageFacts) -> Iterator[tuple[str, str]]:
+    """What was measured beside the time, as (words, number)."""
+    stage, timing = rung.stage, rung.stage.timing
+    if timing is None or not rung.us:
+        return
+    if rung.versus_parent is not None:
+        yield f"as fast as {stage.below}", rung.versus_parent.text
+    if (best := rung.lead_over_other) is not None:
+        clock = ", on GPU time" if best.on_gpu_time else ""
+        yield f"as fast as the fastest reference, {best.reference.name}{clock}", best.ratio.text
+    if rung.floor_us:
+        yield f"the floor of its design, {numbers.microseconds(rung.floor_us)} us", numbers.ratio(rung.times_floor)
+    if stage.profile is not None:
+        launches, kernels = stage.profile.launches_per_step, stage.profile.kernels_per_step
+        calls = "calls from Python" if stage.device == "cpu" else "launches"
+        yield f"{calls} and kernels a step", f"{numbers.per_step(launches)}, {numbers.per_step(kernels)}"
+    if (clock_mhz := sm_mhz(stage)) is not None:
+        yield f"cycles a step at {clock_mhz:,.0f} MHz", numbers.cycles(step_cycles(stage))
+    if stage.metrics is not None and stage.metrics.test_accuracy is not None:
+        yield "test accuracy", numbers.percent(stage.metrics.test_accuracy)
+    if stage.metrics is not None and stage.metrics.validation:
+        last = stage.metrics.validation[-1]
+        text = f"loss {numbers.loss(last.loss)}, accuracy {numbers.percent(last.accuracy)}"
+        yield f"its own validation after epoch {last.epoch}", text
+    yield f"ms/epoch, {measured_runs(timing)}", numbers.spread_milliseconds(timing.epoch_s)
+    if timing.gpu_epoch_s is not None:
+        yield "ms/epoch between GPU events", numbers.milliseconds(timing.gpu_epoch_s)
 
 
 def rung_screen(results: Results, name: str, run: Path | None = None, recorded: Path | None = None) -> Screen:
@@ -166,7 +98,7 @@ def rung_screen(results: Results, name: str, run: Path | None = None, recorded: 
     Without a profile, it rests on what was measured beside it. Raises ReportError if the stage is not in the run, or
     has no time.
     """
-    rung = Rung(found_stage(results, name), results)
+    rung = StageFacts(found_stage(results, name), results)
     stage, profiled, advice = rung.stage, rung.profiled, rung.advice
     facts = {
         "run": str(run),
@@ -223,7 +155,7 @@ def _again(name: str, results: Results) -> str:
     return command + "".join(f" --{option} {count}" for option, count in counts.items() if count > 1)
 
 
-def _title(rung: Rung) -> str:
+def _title(rung: StageFacts) -> str:
     """The timed stage's name, its time, and its speed beside the rung that it climbs from."""
     stage, versus, problem = rung.stage, rung.versus_parent, rung.results.problem
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
@@ -234,7 +166,7 @@ def _title(rung: Rung) -> str:
     return f"{stage.name} ({what}): {rung.us} us/step{each}{factor}"
 
 
-def _lead(rung: Rung, *, is_recorded: bool) -> Iterator[Block]:
+def _lead(rung: StageFacts, *, is_recorded: bool) -> Iterator[Block]:
     """Where its time is from, doubts about that, and its docstring."""
     if is_recorded:
         yield Sentences([f"Recorded on another machine: {machine_name(rung.results)}."], "doubtful")
@@ -250,13 +182,13 @@ def _lead(rung: Rung, *, is_recorded: bool) -> Iterator[Block]:
     yield from judgement(rung)
 
 
-def purpose(rung: Rung) -> Iterator[Titled]:
+def purpose(rung: StageFacts) -> Iterator[Titled]:
     """Why the rung was tried and what it changes, as its docstring has it."""
     if (doc := rung.stage.doc) is not None:
         yield from _titled({"Why": doc.why, "Change": doc.change})
 
 
-def judgement(rung: Rung) -> Iterator[Titled]:
+def judgement(rung: StageFacts) -> Iterator[Titled]:
     """What its author expected and, of a timed rung, predicted and found."""
     if (doc := rung.stage.doc) is not None:
         yield from _titled({"Expect": doc.expect})
@@ -266,7 +198,7 @@ def judgement(rung: Rung) -> Iterator[Titled]:
             yield from _titled({"Predicted": f"{predicted}; {verdict}" if predicted else "", FOUND: found})
 
 
-def bound(rung: Rung) -> Iterator[Titled]:
+def bound(rung: StageFacts) -> Iterator[Titled]:
     """What bounds its step, and what to try."""
     if rung.advice is not None:
         yield from _titled({"Bound": rung.advice.bound, "Next": rung.advice.next})
@@ -276,7 +208,7 @@ def _titled(texts: dict[str, str]) -> Iterator[Titled]:
     return (Titled(title, text) for title, text in texts.items() if text)
 
 
-def _recipe(rung: Rung) -> tuple[str, Table] | None:
+def _recipe(rung: StageFacts) -> tuple[str, Table] | None:
     """The parts of its step, with the rung that chose each and the file that defines it, below a title."""
     parts = resolved_recipe(rung.stage, rung.results)
     if not parts:
@@ -292,16 +224,16 @@ def _recipe(rung: Rung) -> tuple[str, Table] | None:
     ], is_named=False)  # fmt: skip
 
 
-def _measured(rung: Rung) -> Iterator[Block]:
+def _measured(rung: StageFacts) -> Iterator[Block]:
     """What is known without a profile, and how to get one."""
-    words, values = zip(*rung.facts(), strict=True)
+    words, values = zip(*measured_facts(rung), strict=True)
     yield Table([Column("measured", words), Column("", values)], is_named=False)
     failed = "; ".join(" ".join(reason.split()) for reason in rung.stage.unprofiled.values())
     way_out = f"record one where it runs: {_again(rung.stage.name, rung.results)} --profile cupti"
     yield Titled("No profile in this run", f"{failed}{'; ' if failed else ''}{way_out}")
 
 
-def _step(rung: Rung, profiled: Profiled) -> Iterator[Block]:
+def _step(rung: StageFacts, profiled: Profiled) -> Iterator[Block]:
     """The parts of a step, and its slowest kernels."""
     change, agreed = rung.change, agreement(rung.stage)
     told = [f"Profiled by {seen_by(profiled.profile)}; fitted to the time without the tool."]
@@ -390,7 +322,7 @@ def _kernels(kernels: list[KernelUse], *, on_cpu: bool, in_full: bool = False) -
     ])  # fmt: skip
 
 
-def details(rung: Rung) -> Iterator[Folded]:
+def details(rung: StageFacts) -> Iterator[Folded]:
     """What a page unfolds of a rung: every kernel in the order of their start, the host's work, and its recipe."""
     if rung.profiled is not None and (kernels := rung.profiled.profile.kernels):
         shown = f"The first {MOST_KERNELS_IN_FULL} of {len(kernels)} kernels"
@@ -406,7 +338,7 @@ def details(rung: Rung) -> Iterator[Folded]:
         yield Folded(recipe[0], [recipe[1]])
 
 
-def checks(rung: Rung) -> Iterator[Folded]:
+def checks(rung: StageFacts) -> Iterator[Folded]:
     """Every check of its results."""
     made = rung.stage.checks
     if made:
@@ -427,7 +359,7 @@ def judged(check: Check) -> str:
     return f"{'passed' if check.passed else 'failed'}{f' ({check.note})' if check.note else ''}"
 
 
-def rung_in_short(rung: Rung) -> Iterator[Block]:
+def rung_in_short(rung: StageFacts) -> Iterator[Block]:
     """A rung in a report, without its parent if that was not timed."""
     stage, factor = rung.stage, rung.versus_parent
     yield Heading(f"`{stage.name}`: {title_of(stage)}", 3)
@@ -442,6 +374,6 @@ def rung_in_short(rung: Rung) -> Iterator[Block]:
         yield Table([Column("Predicted", [predicted]), Column("Measured", [measured]), Column("Verdict", [verdict])])
     elif rung.us and factor:
         yield Titled("Measured", f"{measured}.")
-    yield from _titled({"Moved": rung.moved})
-    yield Sentences([rung.overlap] if rung.overlap else [])
+    yield from _titled({"Moved": moved(rung)})
+    yield Sentences([hidden] if rung.profiled is not None and (hidden := overlap(rung.profiled)) else [])
     yield from _titled({"Bound now": str(rung.advice) if rung.advice is not None else ""})

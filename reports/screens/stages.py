@@ -16,7 +16,8 @@ from reports.facts import numbers
 from reports.facts.energy import joules, to_accuracy
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import Row, disturbed_in_words, title_of
+from reports.facts.run_table import disturbed_in_words, title_of
+from reports.facts.stage_facts import StageFacts
 from reports.screens.blocks import Column, Table, Tone
 
 FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
@@ -24,7 +25,7 @@ ABOUT = "≈"  # before a ratio that is within the noise
 STAR = "*"  # beside a time, or after its first remark: more remarks than have room
 UNDECIDED = "passed?"
 STATUS: dict[str, Tone] = {"passed": "good", "failed": "bad", "crashed": "bad", "skipped": "quiet"}
-Text = Callable[[Row], str]
+Text = Callable[[StageFacts], str]
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,22 @@ class StageColumn:
     page: str = ""  # the header on the page and in the report; empty: not there
     full: Text | None = None  # there, where more has room
     report: Text | bool = False  # in the report; True: as on the page
-    data: Mapping[str, Callable[[Row], Any]] = field(default_factory=dict)  # by JSON key, which never changes
+    data: Mapping[str, Callable[[StageFacts], Any]] = field(default_factory=dict)  # by JSON key, which never changes
 
-    def on_terminal(self, rows: Sequence[Row]) -> Column:
+    def on_terminal(self, rows: Sequence[StageFacts]) -> Column:
         """The column of a screen."""
         wider = self.wider.on_terminal(rows) if self.wider is not None else None
         cells, tones = list(map(self.text, rows)), STATUS if self.tone == "doubtful" else {}
         return Column(self.header, cells, self.rank, self.is_number, tones, self.tone, wider)
 
-    def on_page(self, rows: Sequence[Row], text: Text | bool = True) -> Column:
+    def on_page(self, rows: Sequence[StageFacts], text: Text | bool = True) -> Column:
         """The column of a page, or of a report."""
         form = text if callable(text) else self.full or self.text
         return Column(self.page, list(map(form, rows)), is_number=self.is_number)
 
 
 def measured(key: str, form: Callable[[Any], str], header: str = "", rank: int = 0, **others: Any) -> StageColumn:
-    """A column of a field of `Row`, which is its JSON key as well."""
+    """A column of a property of `StageFacts`, which is its JSON key as well."""
     return StageColumn(header, lambda row: form(getattr(row, key)), rank, data={key: attrgetter(key)}, **others)
 
 
@@ -117,36 +118,36 @@ def stage_columns(results: Results) -> list[StageColumn]:
     # fmt: on
 
 
-def stage_table(results: Results, rows: Sequence[Row], note: Callable[[Sequence[str]], str]) -> Table:
+def stage_table(results: Results, rows: Sequence[StageFacts], note: Callable[[Sequence[str]], str]) -> Table:
     """The table of a screen."""
     columns = [column for column in stage_columns(results) if column.header or column.wider]
     return Table([column.on_terminal(rows) for column in columns], headings(rows), note)
 
 
-def report_table(results: Results, rows: Sequence[Row]) -> Table:
+def report_table(results: Results, rows: Sequence[StageFacts]) -> Table:
     """The table of a report."""
     return Table([column.on_page(rows, column.report) for column in stage_columns(results) if column.report],
                  headings(rows))  # fmt: skip
 
 
-def page_table(results: Results, rows: Sequence[Row]) -> Table:
+def page_table(results: Results, rows: Sequence[StageFacts]) -> Table:
     """The table of a page."""
     return Table([column.on_page(rows) for column in stage_columns(results) if column.page])
 
 
-def row_facts(results: Results, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def row_facts(results: Results, rows: Sequence[StageFacts]) -> list[dict[str, Any]]:
     """The rows as plain data; the times of a stage without one are null."""
     read = [entry for column in stage_columns(results) for entry in column.data.items()]
     return [{key: value(row) for key, value in read} for row in rows]
 
 
-def headings(rows: Sequence[Row]) -> dict[int, str]:
+def headings(rows: Sequence[StageFacts]) -> dict[int, str]:
     """The heading of each block but the ladder's, by the number of its first row."""
     firsts = [next(members) for _, members in groupby(enumerate(rows), key=lambda pair: pair[1].block)]
     return {number: row.block for number, row in firsts if row.block}
 
 
-def remarks(row: Row) -> dict[str, str]:
+def remarks(row: StageFacts) -> dict[str, str]:
     """Why a time is to be read with care, in a word and in full: `disturbed`, `1 of 2 disturbed`."""
     if row.step_us is None:
         return {}
@@ -160,12 +161,12 @@ def remarks(row: Row) -> dict[str, str]:
     return told
 
 
-def _first_remark(row: Row) -> str:
+def _first_remark(row: StageFacts) -> str:
     told = remarks(row)
     return f"{next(iter(told), '')}{STAR * (len(told) > 1)}"
 
 
-def _checked(row: Row, *, in_words: bool = False) -> str:
+def _checked(row: StageFacts, *, in_words: bool = False) -> str:
     """The status; marked if rounding decides a check that the stage passed, or some checks were not made."""
     stage = row.stage
     open_ones = stage.status == "passed" and any(check.is_undecided for check in stage.checks)
@@ -173,7 +174,7 @@ def _checked(row: Row, *, in_words: bool = False) -> str:
     return f"{UNDECIDED if open_ones else stage.status}{not_made if stage.not_made else ''}"
 
 
-def _parent(row: Row) -> str:
+def _parent(row: StageFacts) -> str:
     return row.stage.below or ""
 
 
@@ -182,7 +183,7 @@ def _of_several(us: float | None) -> str:
     return numbers.microseconds(us) if us is not None else ""
 
 
-def _reached(row: Row, target: float | None) -> str:
+def _reached(row: StageFacts, target: float | None) -> str:
     """The time to the accuracy that the run names; empty where it names none."""
     reached = to_accuracy(row.stage, target)
     return reached.text if reached else numbers.MISSING * (target is not None)
@@ -197,12 +198,12 @@ def _whole(ratio: Ratio | None) -> str:
     return ratio.text if ratio else numbers.MISSING
 
 
-def _lead(row: Row) -> str:
+def _lead(row: StageFacts) -> str:
     """A lead without its spread: `8.58x`, or `1.01x, within noise`."""
     ratio = row.lead.ratio if row.lead else None
     return _whole(ratio) if ratio and ratio.is_noise else _ratio(ratio)
 
 
-def _best(row: Row) -> str:
+def _best(row: StageFacts) -> str:
     """The reference that a row's lead is taken over, unless it is the row itself."""
     return row.lead.reference.name if row.lead and row.lead.reference.name != row.name else ""

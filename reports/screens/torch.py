@@ -13,7 +13,6 @@ from ladder.records.torch_run import RIGHT, TorchCheck, TorchPrecision, TorchRes
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
-from reports.facts.torch_comparison import TorchChange, TorchComparison
 from reports.facts.torch_rows import (
     EAGER,
     FUSED,
@@ -37,7 +36,7 @@ STATUS: dict[TorchStatus, str] = {
 SAME_BITS = "same bits"
 TONES: dict[str, Tone] = {
     "as exact": "good", SAME_BITS: "good", "less exact": "doubtful", "wrong": "bad", "refused": "quiet",
-    "crashed": "bad", "stopped": "doubtful", "SLOWER": "bad", "FASTER": "good", "AMBIGUOUS": "doubtful",
+    "crashed": "bad", "stopped": "doubtful",
 }  # fmt: skip
 PRECISIONS: dict[TorchPrecision, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bfloat16"}
 GROUPS = {"left out": "One change left out", "instead": "Common recipes, for comparison"}
@@ -51,11 +50,6 @@ HOW_TO_READ = (
     f"times as fast a step is; {ABOUT} marks one within noise. The error ratio is the distance of the parameters from "
     "the reference, divided by that of eager mode. The first step includes building, compiling and capturing. A rung "
     "pays off once its whole training takes less time than in eager mode."
-)
-HOW_TO_READ_TWO = (
-    "The ratio is the new time divided by the base time, so above 1 is slower. The interval is over fresh processes. "
-    "SLOWER and FASTER need the whole interval on one side of 1. SAME names the farthest that the interval reaches "
-    "from 1. AMBIGUOUS reaches further than 10%: more rounds decide it."
 )
 Text = Callable[[TorchRow], str]
 
@@ -391,51 +385,6 @@ def _in_detail(row: TorchRow) -> Iterator[str]:
     same = ", and every parameter has the same bits" if rung.same_bits else ""
     if rung.error_ratio is not None:
         yield f"Its error is {_error_ratio(row)} that of eager mode{same}."
-
-
-def comparison_screen(comparison: TorchComparison) -> Screen:
-    """Two runs, rung by rung."""
-    rungs = comparison.rungs
-
-    def number(header: str, text: Callable[[TorchChange], str], rank: int = 0) -> Column:
-        return Column(header, [text(rung) for rung in rungs], rank, is_number=True)
-
-    table = Table([
-        Column("rung", [rung.name for rung in rungs]),
-        number("base\nus/step", lambda rung: numbers.microseconds(rung.base_us)),
-        number("new\nus/step", lambda rung: numbers.microseconds(rung.new_us)),
-        number("new / base", lambda rung: numbers.ratio(rung.ratio).removesuffix("x")),
-        number("interval", _interval, 2),
-        Column("verdict", [rung.words or _unjudged(rung) for rung in rungs], 1, tones=TONES),
-    ])  # fmt: skip
-    differ = [
-        f"The {what} differs: {base} in the base, {new} in the new run." for what, base, new in comparison.differences
-    ]
-    blocks: list[Block] = [
-        Sentences([_outcome(comparison)], "strong"),
-        *([Sentences(differ, "doubtful", is_list=True)] if differ else []),
-        table,
-        Sentences([f"{HOW_TO_READ_TWO} The threshold is {numbers.share(comparison.threshold)}."], "quiet"),
-    ]
-    return Screen(f"{comparison.new} compared with {comparison.base}", "", blocks, asdict(comparison), "rungs")
-
-
-def _interval(rung: TorchChange) -> str:
-    return f"{rung.low:.3f}-{rung.high:.3f}" if rung.low is not None and rung.high is not None else numbers.MISSING
-
-
-def _unjudged(rung: TorchChange) -> str:
-    """Why a rung has no verdict: its statuses, where they differ or have no time."""
-    base, new = (STATUS[status] if status else "absent" for status in (rung.base_status, rung.new_status))
-    return base if base == new else f"{base} -> {new}"
-
-
-def _outcome(comparison: TorchComparison) -> str:
-    worse = [f"`{rung.name}`" for rung in comparison.rungs if rung.is_regression]
-    if worse:
-        return f"{numbers.listing(worse)} {'is' if len(worse) == 1 else 'are'} worse than in the base."
-    judged = sum(rung.verdict is not None for rung in comparison.rungs)
-    return f"No rung is slower beyond the threshold, of {judged} with times in both runs."
 
 
 def run_facts(results: TorchResults) -> Mapping[str, Any]:

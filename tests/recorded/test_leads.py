@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from ladder.records.run import load
+from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import load_results
 from reports.screens.details import all_columns
-from reports.screens.rung import Rung
+from reports.screens.rung import measured_facts
 from reports.screens.study_report import study_csv
 from tests.reports.reporting import report, rows_of, study_report
 
@@ -251,10 +252,10 @@ def test_the_leads_of_a_report(folder: Path) -> None:
         times, name, on_gpu_time = found
         assert agrees(short[stage["name"]], times)
         check(shown[stage["name"]], name, stage, run)
-        view = Rung(next(one for one in results.stages if one.name == stage["name"]), results)
+        view = StageFacts(next(one for one in results.stages if one.name == stage["name"]), results)
         ((who, clock, said),) = re.findall(
             rf"as fast as the fastest reference, ([^,=]+)(, on GPU time)?={FACTOR}",
-            "\n".join(map("=".join, view.facts())),
+            "\n".join(map("=".join, measured_facts(view))),
         )
         assert agrees(f"{said}x", times)
         assert (who, bool(clock)) == (name, on_gpu_time)

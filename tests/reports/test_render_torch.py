@@ -65,7 +65,7 @@ def test_compare_is_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run_ladder.main(["compare", base, new]) == 1
     assert "SLOWER" in capsys.readouterr().out
     assert run_ladder.main(["compare", new, base, "--format", "markdown"]) == 0
-    assert "| step-graph | 402 | 201 |" in capsys.readouterr().out
+    assert "| step-graph | FASTER | 0.500 |" in capsys.readouterr().out
     assert run_ladder.main(["compare", base, new, base]) == 2
     assert run_ladder.main(["compare", base, "results/reference/h200/hidden-256"]) == 2
 

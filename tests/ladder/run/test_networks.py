@@ -15,7 +15,8 @@ from ladder.records.run import LossPoint, Precision, Results, StageResult, load
 from ladder.run.judge import Judge, Judged
 from ladder.run.jury import MOST_JUDGED, Jury
 from ladder.verify.other_runs import LOSS_CHECK, OWN_CHECK
-from reports.facts.run_table import heading, networks_in_words, rows
+from reports.facts.run_table import heading, networks_in_words
+from reports.facts.stage_facts import all_stage_facts
 from tests.cheats.networks import UNJUDGED
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 from tests.ladder.in_process import judge_in_this_process
@@ -55,7 +56,7 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
     curves = [replace(one, metrics=replace(one.metrics, loss_curve=points)) for one in results.stages if one.metrics]
     told = networks_in_words(replace(results, stages=curves))
     assert told.endswith("in epochs 1 to 4, from 25.00% to 100.00%: 0.05 ▁▁▁, 0.1 ···, 0.3 ▁▃█.")
-    for stage, row in zip(results.stages, rows(results), strict=True):
+    for stage, row in zip(results.stages, all_stage_facts(results), strict=True):
         assert (stage.status, stage.reason) == ("passed", None)
         assert stage.metrics is not None
         assert len(stage.metrics.networks) == 3
@@ -64,7 +65,7 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
         assert row.network_us == pytest.approx(row.step_us / 3)
         assert stage.timing is not None
         fewer = replace(stage, timing=replace(stage.timing, epochs=1))
-        assert rows(replace(results, stages=[fewer]))[0].learned_best.endswith("% (1 epoch)")
+        assert all_stage_facts(replace(results, stages=[fewer]))[0].learned_best.endswith("% (1 epoch)")
         assert "by learning rate" not in networks_in_words(replace(results, stages=[fewer]))
     assert [stage.detail.endswith("3 in a row") for stage in results.stages] == [False, True]
 

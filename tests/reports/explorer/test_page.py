@@ -13,7 +13,7 @@ from ladder.records.run import Results, StageDoc, load, save
 from ladder.records.sources import sources_of
 from reports.explorer.page import render
 from reports.facts import numbers
-from reports.facts.run_table import rows
+from reports.facts.stage_facts import all_stage_facts
 from reports.facts.two_runs import compare, how_to_read
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
@@ -235,7 +235,7 @@ def test_each_precision_has_its_own_line_and_each_rung_its_own_comparator() -> N
 
 def test_a_disturbed_time_has_its_mark_on_the_page(open_page: Open, tmp_path: Path) -> None:
     run = load(RECORDED / "hidden-256")
-    marked = {row.name for row in rows(run) if row.disturbed and not row.is_reference}
+    marked = {row.name for row in all_stage_facts(run) if row.disturbed and not row.is_reference}
     page = tmp_path / "report.html"
     page.write_text(render(run), encoding="utf-8")
     opened = open_page(page)
@@ -253,7 +253,7 @@ def test_a_reference_shows_its_time_at_once(largest: Path, open_page: Open) -> N
     opened = open_page(largest, "#lesson/torch-compile")
     assert opened.page.is_visible("article .measured .number")
     assert not opened.page.is_visible("article .guess")
-    (row,) = (row for row in rows(load(LARGEST)) if row.name == "torch-compile")
+    (row,) = (row for row in all_stage_facts(load(LARGEST)) if row.name == "torch-compile")
     assert f"torch-compile {row.step} us/step" in open_page(largest).text("#ladder")
 
 

@@ -4,13 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Check, Results, Timing
-from reports.facts.run_table import Row, caption, rows, title_of
+from reports.facts.run_table import caption, title_of
+from reports.facts.stage_facts import StageFacts, all_stage_facts
 from reports.facts.warnings import notices
 from tests.reports import recorded, sample
 
 
-def row(run: Results, name: str) -> Row:
-    return next(row for row in rows(run) if row.name == name)
+def row(run: Results, name: str) -> StageFacts:
+    return next(row for row in all_stage_facts(run) if row.name == name)
 
 
 def without(run: Results, name: str) -> Results:

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.torch_run import TorchResults
-from reports.facts.torch_comparison import TorchChange, TorchComparison, compare_torch_runs
-from reports.facts.two_runs import CannotCompareError
+from reports.facts.torch_comparison import compare_torch_runs
+from reports.facts.two_runs import CannotCompareError, Comparison, StageVerdict
 from tests.reports.torch_sample import a_process, a_torch_run, with_rung, without_rungs
 
 BASE = a_torch_run()
@@ -17,9 +17,9 @@ def timed(step_us: float, processes: int = 8) -> TorchResults:
     return with_rung(BASE, "step-graph", processes=[a_process(value) for value in steps])
 
 
-def compared(base: TorchResults, new: TorchResults, **options: bool) -> tuple[TorchComparison, TorchChange]:
+def compared(base: TorchResults, new: TorchResults, **options: bool) -> tuple[Comparison, StageVerdict]:
     comparison = compare_torch_runs(base, new, NAMES, **options)
-    return comparison, next(rung for rung in comparison.rungs if rung.name == "step-graph")
+    return comparison, next(rung for rung in comparison.stages if rung.name == "step-graph")
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,13 @@ def test_few_processes_leave_a_small_difference_undecided() -> None:
 
 def test_a_rung_that_is_no_longer_right_is_a_regression() -> None:
     comparison, rung = compared(BASE, with_rung(BASE, "step-graph", status="wrong"))
-    assert rung.is_regression
+    assert rung.regression
     assert comparison.exit_code == 1
+    assert rung.remarks == ["passed in the first run, wrong in the new run"]
     comparison, rung = compared(BASE, without_rungs(BASE, "step-graph"))
-    assert not rung.is_regression
-    assert comparison.exit_code == 0
+    assert not rung.regression
+    assert (comparison.exit_code, comparison.lost) == (0, ["step-graph"])
+    assert compared(BASE, without_rungs(BASE, "step-graph"), strict=True)[0].exit_code == 2
 
 
 def test_other_work_is_not_compared_and_other_circumstances_are_named() -> None:
@@ -56,9 +58,9 @@ def test_other_work_is_not_compared_and_other_circumstances_are_named() -> None:
         compare_torch_runs(BASE, a_torch_run(rungs=BASE.rungs[5:6]), NAMES)
     other = replace(BASE, environment={**BASE.environment, "gpu": {"name": "NVIDIA H100"}})
     comparison = compare_torch_runs(BASE, other, NAMES)
-    assert [difference[0] for difference in comparison.differences] == ["machine"]
+    assert [warning.split()[1] for warning in comparison.warnings] == ["machine"]
 
 
 def test_a_change_left_out_is_not_compared() -> None:
-    names = [rung.name for rung in compare_torch_runs(BASE, BASE, NAMES).rungs]
+    names = [rung.name for rung in compare_torch_runs(BASE, BASE, NAMES).stages]
     assert names == [rung.name for rung in BASE.rungs if rung.group != "left out"]

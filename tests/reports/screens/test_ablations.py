@@ -16,7 +16,8 @@ from ladder.records.run import Group, Results, StageResult, save
 from ladder.records.study import Point, save_study
 from reports.facts.ablations import ablation, overlap
 from reports.facts.profiles import calls_in_words
-from reports.facts.run_table import rows, table_order
+from reports.facts.run_table import table_order
+from reports.facts.stage_facts import all_stage_facts
 from reports.figures.run_figures import drawings
 from reports.render import print_results, render_study
 from reports.screens.ablations import ablation_blocks
@@ -60,14 +61,14 @@ def run() -> Results:
 def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(run: Results) -> None:
     names = [stage.name for stage in table_order(run)]
     assert names[-4:] == ["alloc-cudamalloc", "alloc-arena", "pinned", "resident-f32"]
-    lines = laid_out(report_table(run, rows(run))).splitlines()
+    lines = laid_out(report_table(run, all_stage_facts(run))).splitlines()
     headings = [line.split("|")[1].strip() for line in lines if line.startswith("| *")]
     assert headings == ["*References*", "*Ablations: memory*", "*Ablations: data path*"]
     assert lines[-3].startswith("| *Ablations: data path*")
 
 
 def test_each_is_compared_with_the_rung_that_it_climbs_from(run: Results) -> None:
-    ratios = {row.name: row.versus_parent.times for row in rows(run) if row.versus_parent}
+    ratios = {row.name: row.versus_parent.times for row in all_stage_facts(run) if row.versus_parent}
     assert ratios["alloc-cudamalloc"] == pytest.approx(2.0)  # naive takes twice as long in the sample
     assert ratios["alloc-arena"] == ratios["resident-f32"] == pytest.approx(1.0)
     assert calls_in_words({"cudaFree": 0.0, "cudaMalloc": 2.0}) == "cudaMalloc 2"

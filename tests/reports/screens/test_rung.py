@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from ladder.records.run import load, save
 from reports.facts.run_table import networks_in_words
+from reports.facts.stage_facts import StageFacts
 from reports.report_error import ReportError
-from reports.screens.rung import Rung, details
+from reports.screens.rung import details, measured_facts, moved
 from tests.reports import sample
 from tests.reports.reporting import explanation
 from tests.reports.terminal.screens import too_wide
@@ -134,18 +135,20 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
     assert f"{tmp_path.name}: 784-256-10 (one hidden layer of 256)" in own.splitlines()[1]
 
 
-def rung(name: str) -> Rung:
+def rung(name: str) -> StageFacts:
     run = sample.results()
-    return Rung(next(stage for stage in run.stages if stage.name == name), run)
+    return StageFacts(next(stage for stage in run.stages if stage.name == name), run)
 
 
 def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:
     for name in ("torch-amp", "cuda-graph"):
         assert not any("kernels" in folded.title for folded in details(rung(name)))
-        assert (rung(name).advice, rung(name).moved) == (None, "")
+        assert (rung(name).advice, moved(rung(name))) == (None, "")
 
 
 def test_no_reference_leads_over_itself() -> None:
-    leads = [words for words, _ in rung("jax-scan").facts() if words.startswith("as fast as the fastest reference")]
+    leads = [
+        words for words, _ in measured_facts(rung("jax-scan")) if words.startswith("as fast as the fastest reference")
+    ]
     assert leads == []
-    assert any(words.endswith("fastest reference, jax-scan") for words, _ in rung("cublas").facts())
+    assert any(words.endswith("fastest reference, jax-scan") for words, _ in measured_facts(rung("cublas")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ladder.records.run import Results
-from reports.facts.run_table import rows
+from reports.facts.stage_facts import all_stage_facts
 from reports.screens import stages
 from reports.screens.details import all_columns
 from reports.screens.run import run_screen
@@ -36,7 +36,7 @@ def test_a_new_column_is_one_entry_of_one_list(
 
 def test_every_number_of_a_row_is_in_the_record() -> None:
     stored = {stage.name: stage for stage in RUN.stages}
-    for fact in row_facts(RUN, rows(RUN)):
+    for fact in row_facts(RUN, all_stage_facts(RUN)):
         stage = stored[fact["name"]]
         assert (fact["from"], fact["status"], fact["precision"]) == (stage.below, stage.status, stage.precision)
         if stage.status != "passed" or stage.timing is None or stage.metrics is None:

@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.torch_run import TorchResults
-from reports.facts.torch_comparison import compare_torch_runs
 from reports.facts.torch_rows import Programs, torch_verdict
 from reports.report_error import ReportError
 from reports.screens.blocks import Block, Code, Column, Figure, Folded, Screen, Sentences, Table
-from reports.screens.torch import check_screen, comparison_screen, run_screen, rung_screen, verdict_sentences
+from reports.screens.torch import check_screen, run_screen, rung_screen, verdict_sentences
 from tests.reports.torch_sample import a_process, a_torch_run, with_rung, without_rungs
 
 RUN = a_torch_run()
@@ -145,15 +144,6 @@ def test_a_rung_shows_its_paragraphs_times_and_checks() -> None:
 def test_an_unknown_rung_names_the_nearest() -> None:
     with pytest.raises(ReportError, match="try step-graph"):
         rung_screen(RUN, "step-grph")
-
-
-def test_a_comparison_names_what_became_worse() -> None:
-    new = with_rung(RUN, "step-graph", processes=[a_process(400.0), a_process(404.0)])
-    screen = comparison_screen(compare_torch_runs(RUN, new, ("runs/a", "runs/b")))
-    assert blocks(screen, Sentences)[0].texts[0].startswith("`step-graph` is worse")
-    table = blocks(screen, Table)[0]
-    assert cells(table, "verdict")["step-graph"] == "SLOWER"
-    assert cells(table, "verdict")["amp-bf16"] == "refused"
 
 
 @pytest.mark.parametrize("screen", [run_screen(RUN), check_screen(RUN), rung_screen(RUN, "eager")])

@@ -1,0 +1,227 @@
+"""All that is ever shown of a stage, computed once from the record of its run.
+
+Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ladder.records.exactness import precision_class
+from ladder.records.run import Results, Spread, StageResult, Timing
+from reports.facts import numbers
+from reports.facts.baselines import Lead, lead, ratio, step_cycles
+from reports.facts.bottleneck import advice_on
+from reports.facts.kernel_bottleneck import Advice
+from reports.facts.predictions import outcome
+from reports.facts.ratios import Ratio
+from reports.facts.run_table import (
+    BLOCKS,
+    disturbed_mark,
+    fewer_epochs,
+    learned_best,
+    measured_runs,
+    network_us,
+    passed_in_words,
+    reason,
+    table_order,
+)
+from reports.facts.time_breakdown import Change, Profiled, changes, profiled
+from reports.facts.times import median_us
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """A stage of a run, beside the others; times and ratios of one that did not pass are None."""
+
+    stage: StageResult
+    results: Results
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.stage.name
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is no rung."""
+        return self.stage.group == "reference"
+
+    @property
+    def block(self) -> str:
+        """Its heading in the table; empty for the ladder itself."""
+        return BLOCKS.get(self.stage.group, "")
+
+    @property
+    def reason(self) -> str:
+        """Why it did not pass; empty if it did."""
+        return "" if self.stage.status == "passed" else reason(self.stage)
+
+    @property
+    def verdict(self) -> str:
+        """`passed`, `passed, 4 checks not made`, or `failed: ` and the reason."""
+        return f"{self.stage.status}: {self.reason}" if self.reason else passed_in_words(self.stage)
+
+    @property
+    def timing(self) -> Timing | None:
+        """Its runs, if it passed."""
+        return self.stage.timing if self.stage.status == "passed" else None
+
+    @property
+    def epoch_s(self) -> Spread | None:
+        """Seconds an epoch."""
+        return self.timing.epoch_s if self.timing else None
+
+    @property
+    def step_us(self) -> float | None:
+        """Microseconds a step, of all networks."""
+        return median_us(self.stage)
+
+    @property
+    def us(self) -> str:
+        """The same as text; empty without a time."""
+        return numbers.microseconds(self.step_us) if self.step_us is not None else ""
+
+    @property
+    def step(self) -> str:
+        """Microseconds a step with its marks: `36.8†, throttled`."""
+        return f"{numbers.microseconds(self.step_us)}{self.disturbed}{', throttled' * self.throttled}"
+
+    @property
+    def times(self) -> str:
+        """Milliseconds an epoch with remarks: `17.2 (17.1-17.9), throttled`."""
+        remarks = [self.shortened] * bool(self.shortened) + ["throttled"] * self.throttled
+        return ", ".join([numbers.spread_milliseconds(self.epoch_s), *remarks])
+
+    @property
+    def network_us(self) -> float | None:
+        """A network's share of a step; None where one trains."""
+        return network_us(self.stage, self.results.problem)
+
+    @property
+    def learned_best(self) -> str:
+        """`0.3, 92.41%`: which of several networks, and its accuracy."""
+        return learned_best(self.stage, self.results.problem) if self.timing else ""
+
+    @property
+    def step_cycles(self) -> float | None:
+        """Cycles of the SM clock after the timed runs."""
+        return step_cycles(self.stage)
+
+    @property
+    def launches_per_step(self) -> float | None:
+        """Kernels or graphs that the host launches."""
+        return self.stage.profile.launches_per_step if self.timing and self.stage.profile else None
+
+    @property
+    def floor_us(self) -> float | None:
+        """The floor of its design, in us/step."""
+        return self.stage.bounds.design_floor_us if self.timing and self.stage.bounds else None
+
+    @property
+    def times_floor(self) -> float | None:
+        """Its time as a multiple of that floor."""
+        return self._times(self.floor_us)
+
+    @property
+    def times_cheat_limit(self) -> float | None:
+        """Its time as a multiple of the problem's cheat limit."""
+        return self._times(self.stage.bounds.cheat_limit_us if self.timing and self.stage.bounds else None)
+
+    def _times(self, bound_us: float | None) -> float | None:
+        return self.step_us / bound_us if self.step_us is not None and bound_us else None
+
+    @cached_property
+    def parent(self) -> StageResult | None:
+        """The stage that it climbs from, if the run has it."""
+        return self._named(self.stage.below or "")
+
+    def _named(self, name: str) -> StageResult | None:
+        return next((stage for stage in self.results.stages if stage.name == name), None)
+
+    @cached_property
+    def versus_parent(self) -> Ratio | None:
+        """How many times as fast as its parent it is."""
+        return ratio(self.parent, self.stage)
+
+    @property
+    def versus_naive(self) -> float | None:
+        """How many times as fast as `naive`; only in the same class of precision."""
+        naive = self._named("naive")
+        if naive is None or precision_class(naive) != precision_class(self.stage):
+            return None
+        factor = ratio(naive, self.stage)
+        return factor.times if factor is not None else None
+
+    @cached_property
+    def lead(self) -> Lead | None:
+        """Over the fastest reference that is at least as exact, which may be the stage itself."""
+        return lead(self.stage, self.results)
+
+    @property
+    def lead_over_other(self) -> Lead | None:
+        """The same unless the stage is that reference."""
+        return self.lead if self.lead is not None and self.lead.reference is not self.stage else None
+
+    @property
+    def gpu_memory_mib(self) -> float | None:
+        """MiB."""
+        return self.timing.gpu_memory_mib if self.timing else None
+
+    @property
+    def prepare_s(self) -> float | None:
+        """Seconds of preparation."""
+        return self.timing.prepare_s if self.timing else None
+
+    @property
+    def test_accuracy(self) -> float | None:
+        """A share of 0 to 1."""
+        return self.stage.metrics.test_accuracy if self.stage.metrics else None
+
+    @property
+    def accuracy(self) -> str:
+        """The test accuracy, with the epochs if they are fewer than the problem's: `96.93% (10 epochs)`."""
+        text, fewer = numbers.percent(self.test_accuracy), fewer_epochs(self.stage, self.results.problem)
+        return text if fewer is None else f"{text} ({numbers.count(fewer, 'epoch')})"
+
+    @property
+    def shortened(self) -> str:
+        """`2 runs of 3 epochs` if the budget was short, otherwise empty."""
+        return measured_runs(self.timing) if self.timing and self.timing.shortened else ""
+
+    @property
+    def throttled(self) -> bool:
+        """Whether the GPU slowed itself down."""
+        return self.timing is not None and self.timing.throttled
+
+    @property
+    def disturbed(self) -> str:
+        """The mark of a disturbed time; otherwise empty."""
+        return disturbed_mark(self.stage) if self.timing else ""
+
+    @cached_property
+    def profiled(self) -> Profiled | None:
+        """Its step by parts."""
+        return profiled(self.stage)
+
+    @cached_property
+    def change(self) -> Change | None:
+        """The difference of its profile from its parent's."""
+        return next((change for change in changes(self.results) if change.rung.stage is self.stage), None)
+
+    @cached_property
+    def advice(self) -> Advice | None:
+        """What bounds its step, and what to try."""
+        is_known = self.profiled is not None or (self.us and self.stage.device == "cpu")
+        return advice_on(self.results, self.stage) if is_known else None
+
+    @cached_property
+    def outcome(self) -> tuple[str, str]:
+        """The author's prediction for this network and batch, and the verdict on it."""
+        return outcome(self.stage, self.results)
+
+
+def all_stage_facts(results: Results) -> list[StageFacts]:
+    """Of every stage, in the order of the table and never sorted by speed."""
+    return [StageFacts(stage, results) for stage in table_order(results)]

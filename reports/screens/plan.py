@@ -19,7 +19,8 @@ def plan_screen(plan: Plan) -> Screen:
     whole = f"{len(stages)} of {asked}, each in at most {numbers.count(rounds, 'round')}"
     trained = f"{network}, {networks} networks" if networks > 1 else network
     title = f"{trained}, batch {batch_size}: {whole}. Nothing was measured."
-    return Screen(title, "", [], plan, [], list(_told(plan)))
+    facts = {"network": network, "batch_size": batch_size, "stages": stages, "reasons": reasons, "rounds": rounds}
+    return Screen(title, "", [], facts, [], list(_told(plan)))
 
 
 def _told(plan: Plan) -> Iterator[Block]:

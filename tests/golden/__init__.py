@@ -30,7 +30,10 @@ from reports.screens.blocks import Screen
 from reports.screens.check import check_screen
 from reports.screens.compare import comment, comparison_screen, machines_screen
 from reports.screens.details import details
+from reports.screens.doctor import doctor_screen
+from reports.screens.jobs import jobs_screen
 from reports.screens.limits import limits_screen
+from reports.screens.plan import Plan, plan_screen
 from reports.screens.run import run_screen
 from reports.screens.rung import rung_screen
 from reports.screens.study import study_screen
@@ -38,15 +41,19 @@ from reports.writers.markdown import in_markdown, markdown
 from reports.writers.page import in_html, page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
+from tests.golden.scenarios import scenarios
 from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.reporting import report, study_report
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen
+from tests.reports.terminal.test_small_screens import FINDINGS, JOBS, NOW
 from tests.reports.torch_sample import a_torch_run
 
 FOLDER = Path(__file__).parent
+WHY = {"torch-graph": "no CUDA device", "cluster": "needs `sm_90`.", "jax-scan": "no CUDA device"}
+PLAN: Plan = ("784-10", 4, 128, ["naive", "async"], WHY, 2, 20.0, 2.0, (Path("runs/one"), 61.0, 3))
 
 
 @cache
@@ -91,6 +98,10 @@ def renderings() -> dict[str, str]:
         "torch.md": markdown(torch),
         "torch.html": _without_drawings(page(torch, "torch.json")),
         "torch.csv": plain_text(torch),
+        "scenarios.txt": scenarios(),
+        "doctor.txt": on_terminal(partial(write_terminal, doctor_screen(FINDINGS))),
+        "jobs.txt": on_terminal(partial(write_terminal, jobs_screen(JOBS, 2, NOW, 4))),
+        "plan.txt": on_terminal(partial(write_terminal, plan_screen(PLAN))),
         "readme.md": f"{ladder_block(runs)}\n\n{networks_block(runs)}\n",
     }
 

@@ -1,50 +1,9 @@
 from __future__ import annotations
 
-import pytest
-from msgspec.structs import replace
-
 from ladder.records.run import PartRecord
-from reports.facts.provenance import provenance
 from reports.facts.resolved_recipe import ResolvedPart, resolved_recipe
 from stages.registry import load_all
 from tests.reports import sample
-
-
-def test_libraries_that_no_stage_used_are_left_out() -> None:
-    run = sample.results()
-    only_naive = replace(run, stages=[stage for stage in run.stages if stage.name == "naive"])
-    assert provenance(only_naive).endswith("; CUDA 13.0.2, CuPy 14.2.0.")
-    assert "CuPy" not in provenance(sample.synthetic_results())
-
-
-@pytest.mark.parametrize(
-    ("device", "group", "named"), [("gpu", "classic", "CUDA 13.5, NVRTC 13.5."), ("cpu", "cpu", "Numba 0.68.")]
-)
-def test_a_run_names_the_libraries_of_its_device_alone(device: str, group: str, named: str) -> None:
-    """CUDA's compiler is installed for tests on machines that have no GPU."""
-    run = sample.results()
-    naive = next(stage for stage in run.stages if stage.name == "naive")
-    naive = replace(naive, device=device, group=group)
-    libraries = {"cuda-toolkit": "13.5", "NVRTC": "13.5", "numba": "0.68", "torch": "2.13"}
-    run = replace(run, stages=[naive], environment={**run.environment, "libraries": libraries})
-    assert provenance(run).endswith(f"; {named}")
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"), [(True, "with uncommitted changes"), (None, "(uncommitted changes unknown)")]
-)
-def test_a_tree_that_is_not_clean_does_not_read_as_a_clean_commit(changes: bool | None, told: str) -> None:
-    run = sample.results()
-    code = {"git_commit": "f" * 40, "uncommitted_changes": changes}
-    run = replace(run, environment={**run.environment, "code": code})
-    assert f"commit ffffffffff {told}" in provenance(run)
-
-
-@pytest.mark.parametrize(
-    "environment", [{}, {"gpu": None, "code": {"git_commit": None}}, {"gpu": {"none": "no driver"}}]
-)
-def test_unrecorded_items_are_left_out(environment: dict[str, object]) -> None:
-    assert provenance(replace(sample.results(), environment=environment)) == ("no GPU; recorded 2026-11-20.")
 
 
 def test_a_recorded_recipe_names_every_part_with_its_file_and_the_rung_that_chose_it() -> None:

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from ladder.records.profile import CallUse, CopyUse, FirstCalls, Profile, Split
 from ladder.records.run import Group, Results, StageResult, save
 from ladder.records.study import Point, save_study
-from reports.facts.ablations import ablation, overlap
+from reports.facts.ablations import ablation
 from reports.facts.profiles import calls_in_words
-from reports.facts.run_table import table_order
 from reports.facts.stage_facts import all_stage_facts
 from reports.figures.run_figures import drawings
-from reports.render import print_results, render_study
+from reports.render import render_study
 from reports.screens.ablations import ablation_blocks
 from reports.screens.blocks import Sentences
-from reports.screens.stages import report_table
-from reports.writers.markdown import laid_out
 from tests.reports import sample, study_sample
 from tests.reports.profiles import own_kernels, profile
 from tests.reports.reporting import report
@@ -58,28 +53,11 @@ def run() -> Results:
     return msgspec.structs.replace(whole, stages=[*rungs, *whole.stages])
 
 
-def test_their_rows_come_below_the_references_whatever_their_place_in_the_run(run: Results) -> None:
-    names = [stage.name for stage in table_order(run)]
-    assert names[-4:] == ["alloc-cudamalloc", "alloc-arena", "pinned", "resident-f32"]
-    lines = laid_out(report_table(run, all_stage_facts(run))).splitlines()
-    headings = [line.split("|")[1].strip() for line in lines if line.startswith("| *")]
-    assert headings == ["*References*", "*Ablations: memory*", "*Ablations: data path*"]
-    assert lines[-3].startswith("| *Ablations: data path*")
-
-
 def test_each_is_compared_with_the_rung_that_it_climbs_from(run: Results) -> None:
     ratios = {row.name: row.versus_parent.times for row in all_stage_facts(run) if row.versus_parent}
     assert ratios["alloc-cudamalloc"] == pytest.approx(2.0)  # naive takes twice as long in the sample
     assert ratios["alloc-arena"] == ratios["resident-f32"] == pytest.approx(1.0)
     assert calls_in_words({"cudaFree": 0.0, "cudaMalloc": 2.0}) == "cudaMalloc 2"
-
-
-def test_the_terminal_has_their_blocks(run: Results) -> None:
-    console = Console(width=120, record=True, file=io.StringIO())
-    print_results(run, console=console)
-    text = console.export_text()
-    places = [text.index(word) for word in ("References", "Ablations: memory", "alloc-cudamalloc", "Ablations: data")]
-    assert places == sorted(places)
 
 
 def test_each_group_has_a_figure_with_the_rung_that_it_climbs_from(run: Results) -> None:
@@ -107,30 +85,6 @@ def test_a_study_tells_them_point_by_point(run: Results, tmp_path: Path) -> None
     named = set(re.findall(r"`figures/(ablation-[^`]*)`", text))
     assert named == {"ablation-memory-hidden-16.svg", "ablation-data_path-hidden-16.svg"}
     assert named == {path.name for path in (tmp_path / "figures").glob("ablation-*.svg")}
-
-
-@pytest.mark.parametrize(
-    ("hidden", "split", "said"),
-    [
-        (0.0, Split(30.0, 10.0, 0.0, 8.0, 0.0), ""),
-        (
-            8.0,
-            Split(30.0, 2.0, 0.0, 8.0, 0.0),
-            "during 80% of the 10.0 us that the copies of a step take: most of that time is hidden",
-        ),
-        (0.5, Split(18.0, 9.5, 0.0, 19.0, 1.0), "the GPU idles for another 20.0 us"),
-        (4.0, Split(4.5, 6.0, 0.0, 1.0, 0.0), "kernels take 4.50 us, too short to hide all copies."),
-        (4.0, Split(14.5, 6.0, 0.0, 1.0, 0.0), "kernels take 14.5 us."),
-    ],
-)
-def test_a_report_says_why_copies_are_not_hidden(hidden: float, split: Split, said: str, run: Results) -> None:
-    copied = CopyUse("host to device", 468.0, 188e6, 10.0, hidden)
-    fitted = msgspec.structs.replace(split, kernels_us=split.kernels_us / 2)
-    found = profiled(copies=[copied], split=fitted, seen=split)
-    (one,) = [one for one in ablation(run, "data") if one.stage.name == "pinned"]
-    sentence = overlap(replace(one, profile=found))
-    assert said in sentence
-    assert bool(said) == bool(sentence)
 
 
 def test_a_rung_that_is_meant_to_overlap_is_told_even_if_it_hides_nothing(run: Results) -> None:

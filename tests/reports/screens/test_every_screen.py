@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ladder.records.run import all_results, load_once
 from ladder.run.entries import listed
 from reports.facts.many_runs import compare_machines
+from reports.facts.torch_comparison import compare_torch_runs
 from reports.facts.two_runs import compare
 from reports.figures.run_figures import drawings
 from reports.screens import torch as of_torch
@@ -22,7 +23,10 @@ from reports.screens.advise import advise_screen
 from reports.screens.blocks import Code, Screen, Table, in_document
 from reports.screens.check import check_screen
 from reports.screens.compare import comparison_screen, machines_screen
+from reports.screens.doctor import doctor_screen
+from reports.screens.jobs import jobs_screen
 from reports.screens.limits import limits_screen
+from reports.screens.plan import plan_screen
 from reports.screens.run import report_screen, run_screen
 from reports.screens.rung import rung_screen
 from reports.screens.stage_list import stage_list_screen
@@ -32,15 +36,18 @@ from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
+from tests.golden import PLAN
 from tests.reports import checked_sample, recorded, sample
 from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen as shown
 from tests.reports.terminal.screens import too_wide
+from tests.reports.terminal.test_small_screens import FINDINGS, JOBS, NOW
 from tests.reports.torch_sample import a_torch_run
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
 HOSTILE = "[red]<script>alert(1)</script>[/]|*x*"
+TORCH = a_torch_run()
 GUESS = outlooks(*small(), GRID, GRID_BF16, guess="A guess.")
 SCREENS = {
     "advise": advise_screen(GUESS),
@@ -60,7 +67,13 @@ SCREENS = {
     "machines": machines_screen(compare_machines(recorded.machines())),
     "stages": stage_list_screen(listed(()), "no GPU here: `make ladder`"),
     "study": study_screen(study_results([64, 128, 256])),
-    "torch": of_torch.run_screen(a_torch_run()),
+    "torch": of_torch.run_screen(TORCH),
+    "torch, judged": of_torch.check_screen(TORCH),
+    "rung of torch": of_torch.rung_screen(TORCH, "eager"),
+    "two runs of torch": comparison_screen(compare_torch_runs(TORCH, TORCH, ("runs/a", "runs/b"))),
+    "doctor": doctor_screen(FINDINGS),
+    "plan": plan_screen(PLAN),
+    "jobs": jobs_screen(JOBS, 2, NOW, 4),
 }
 DOCUMENTS = {
     "report": report_screen(sample.results(), drawings(sample.results())),

@@ -144,10 +144,3 @@ def test_a_rung_shows_its_paragraphs_times_and_checks() -> None:
 def test_an_unknown_rung_names_the_nearest() -> None:
     with pytest.raises(ReportError, match="try step-graph"):
         rung_screen(RUN, "step-grph")
-
-
-@pytest.mark.parametrize("screen", [run_screen(RUN), check_screen(RUN), rung_screen(RUN, "eager")])
-def test_every_column_of_a_table_has_a_cell_for_each_row(screen: Screen) -> None:
-    for table in blocks(screen, Table):
-        forms = [form for column in table.columns for form in (column, column.widest)]
-        assert {len(form.cells) for form in forms} == {len(table.columns[0].cells)}

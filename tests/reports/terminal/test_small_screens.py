@@ -1,17 +1,13 @@
-"""The screens of a study's jobs and of `doctor`."""
+"""The live view of a study's jobs; tests/golden has its screen and that of `doctor`."""
 
 from __future__ import annotations
 
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
 from ladder.records.jobs import PointJob
-from reports.screens.doctor import doctor_screen
 from reports.terminal.jobs_view import JobsView
-from reports.writers.terminal import write_terminal
-from tests.reports.terminal.screens import screen, too_wide
 
 NOW = 1000.0
 JOBS = [
@@ -75,27 +71,3 @@ FINDINGS = [
     ("data", "MNIST is not in the cache, /root/.cache/optimisation-ladder/mnist", "use --data-dir [FOLDER]", False),
     ("nsys", "not found", "it is at https://developer.nvidia.com/nsight-systems-and-more-of-this, or do without", True),
 ]
-
-
-def text_of(findings: list[tuple[str, str, str, bool]], width: int = 80) -> str:
-    return screen(lambda console: write_terminal(doctor_screen(findings), console), width)
-
-
-@pytest.mark.parametrize("width", [40, 80, 120, 200])
-def test_no_word_path_or_link_is_broken(width: int) -> None:
-    text = text_of(FINDINGS, width)
-    words = " ".join(cell for finding in FINDINGS for cell in finding[:3]).split()
-    assert set(words) <= set(text.split())
-    assert [line for line in too_wide(text, width) if "https" not in line] == []
-
-
-def test_findings_with_advice_are_marked_and_summed_up() -> None:
-    lines = text_of(FINDINGS).splitlines()
-    assert lines[:3] == [
-        "ok Python         3.12.3",
-        "-  NVIDIA driver  none",
-        "     on a machine with a GPU: `make ladder`",
-    ]
-    assert any(line.startswith("!  data") for line in lines)
-    assert lines[-2:] == ["To look at: data.", "Optional: NVIDIA driver and nsys."]
-    assert text_of(FINDINGS[:1]).splitlines()[-1] == "Everything is here."

@@ -186,6 +186,7 @@ class Scale:
     high: float
     is_log: bool = True
     words: Callable[[float], str] = number  # of a tick
+    apart: float = WIDEST_NUMBER  # pixels between ticks of a linear scale
 
     @classmethod
     def log(cls, values: Sequence[float], begin: float, end: float, words: Callable[[float], str] = number) -> Scale:
@@ -193,9 +194,9 @@ class Scale:
         return cls(begin, end, math.log(min(values)), math.log(max(values)), words=words)
 
     @classmethod
-    def linear(cls, values: Sequence[float], begin: float, end: float) -> Scale:
-        """A linear scale from the least to the greatest of these values."""
-        return cls(begin, end, min(values), max(values), is_log=False)
+    def linear(cls, values: Sequence[float], begin: float, end: float, apart: float = WIDEST_NUMBER) -> Scale:
+        """A linear scale from the least to the greatest of these values, with ticks at least so many pixels apart."""
+        return cls(begin, end, min(values), max(values), is_log=False, apart=apart)
 
     @classmethod
     def with_room(cls, values: Sequence[float], begin: float, end: float, room: float) -> Scale:
@@ -220,7 +221,7 @@ class Scale:
     def ticks(self) -> list[float]:
         """Round numbers on the scale, at most nine: as fine as there is room for their labels."""
         if not self.is_log:
-            most = max(2, min(MOST_TICKS, int(abs(self.end - self.begin) / WIDEST_NUMBER)))
+            most = max(2, min(MOST_TICKS, int(abs(self.end - self.begin) / self.apart)))
             step = round_step(self.high - self.low, most)
             every = [step * index for index in range(math.floor(self.low / step), math.ceil(self.high / step) + 1)]
             ticks = [value for value in every if self.holds(value)]

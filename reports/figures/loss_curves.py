@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from ladder.records.run import Curve, CurvePoint, Precision, Results
 from reports.facts import numbers
@@ -18,8 +17,8 @@ from reports.facts.grouped import grouped
 from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances, seed_distances
 from reports.facts.run_table import name_of
 from reports.facts.sheet import sheet
-from reports.figures.canvas import Canvas, round_step
-from reports.figures.chart import LINE, Heading, draw_lines, spread_apart
+from reports.figures.canvas import Canvas
+from reports.figures.chart import APART, LINE, Heading, Scale, draw_lines, spread_apart
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right
@@ -110,45 +109,23 @@ class Panel:
     height: float
     lines: list[Line]
 
-    @cached_property
-    def ends(self) -> tuple[float, float]:
-        """The least and the largest number that can be drawn."""
+    def scale(self, top: float) -> Scale:
+        """From the least to the largest number that can be drawn."""
         drawn = (value for line in self.lines for value in (*line.by_step.values(), *(line.lows or {}).values()))
         values = [value for value in drawn if math.isfinite(value) and (not self.is_log or value > NEAREST)]
         low, high = min(values, default=NEAREST), max(values, default=1.0)
-        return (low, high) if low < high else (low * 0.9, high * 1.1 or 1.0)
-
-    def place(self, value: float, top: float) -> float:
-        """From a number to pixels; one beyond the ends is drawn at them."""
-        low, high = self.ends
-        value = min(max(value, low), high)
-        if self.is_log:
-            low, high, value = math.log(low), math.log(high), math.log(value)
-        return top + (high - value) / (high - low) * self.height
-
-    def ticks(self) -> list[float]:
-        """Three to nine round numbers within the ends."""
-        low, high = self.ends
-        if self.is_log:
-            powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-            every = max(1, len(powers) // 6)
-            tens = [10.0**power for power in powers[::every] if low <= 10.0**power <= high]
-            if len(tens) > 2:
-                return tens
-            return [f * 10.0**power for power in powers for f in (1, 2, 5) if low <= f * 10.0**power <= high]
-        step = round_step(high - low, 6)
-        return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        ends = (low, high) if low < high else (low * 0.9, high * 1.1 or 1.0)
+        places = top + self.height, top
+        return Scale.log(ends, *places) if self.is_log else Scale.linear(ends, *places, APART)
 
     def draw(self, canvas: Canvas, top: float, across: Callable[[int], float]) -> None:
         """The axis, the lines, and a label at the end of each line that has one; few points are dots as well."""
         canvas.text(12, top - 8, self.text, "faint", look="small")
-        for value in self.ticks():
-            at = self.place(value, top)
-            canvas.line([(LEFT, at), (RIGHT, at)], "grid")
-            canvas.text(LEFT - 6, at + 4, f"{value:,.4g}", "faint", anchor="end", look="small")
+        scale = self.scale(top)
+        scale.draw_beside(canvas, LEFT, RIGHT)
         for line in self.lines:
             ends = [edge for edge in (line.by_step, line.lows) if edge]
-            edges = [[(across(step), self.place(value, top)) for step, value in edge.items()] for edge in ends]
+            edges = [[(across(step), scale.within(value)) for step, value in edge.items()] for edge in ends]
             if line.lows:
                 canvas.polygon([*edges[0], *reversed(edges[1])], "step", opacity=FAINT)
             for edge in edges:
@@ -158,7 +135,7 @@ class Panel:
             if line.has_peak:
                 canvas.dot(*min(edges[0], key=lambda point: point[1]), 3, line.colour)
         labelled = [(line, line.label, list(line.by_step.items())[-1]) for line in self.lines if line.label]
-        wanted = [self.place(value, top) for _, _, (_, value) in labelled]
+        wanted = [scale.within(value) for _, _, (_, value) in labelled]
         places = spread_apart(wanted, top, self.height, LABEL)
         for (line, label, (step, _)), end, middle in zip(labelled, wanted, places, strict=True):
             canvas.line([(across(step), end), (RIGHT + 14, middle)], "faint", width=0.5)

@@ -19,7 +19,7 @@ from reports.facts import numbers
 from reports.facts.headline_rungs import headline_rungs
 from reports.facts.launch_regimes import regime
 from reports.figures.canvas import Anchor, Canvas
-from reports.figures.chart import RADIUS, Heading, Room, legend
+from reports.figures.chart import RADIUS, Heading, Room, Scale, legend
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
@@ -91,20 +91,11 @@ class Roof:
 class Plot:
     """The axes, logarithmic in both directions, and the room for labels."""
 
-    left: float  # flops a byte
-    right: float
-    low: float  # TFLOP/s
-    high: float
+    left: float  # flops a byte at its left end
+    across: Scale  # flops a byte
+    up: Scale  # TFLOP/s
     room: Room = field(default_factory=lambda: Room((LEFT, TOP, RIGHT, BOTTOM)))
     dots: Room = field(default_factory=lambda: Room((LEFT, TOP, RIGHT, BOTTOM)))  # without anything else
-
-    def x(self, intensity: float) -> float:
-        """Pixels of an intensity."""
-        return LEFT + (RIGHT - LEFT) * math.log(intensity / self.left) / math.log(self.right / self.left)
-
-    def y(self, rate: float) -> float:
-        """Pixels of a rate."""
-        return BOTTOM - (BOTTOM - TOP) * math.log(rate / self.low) / math.log(self.high / self.low)
 
 
 def points(results: Results) -> list[RooflinePoint]:
@@ -130,9 +121,12 @@ def drawn(results: Results) -> Canvas:
     plot = _plot(dots, roof)
     Heading(title, subject(results)).draw(canvas)
     canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
-    _axes(canvas, plot)
+    plot.up.draw_beside(canvas, LEFT, RIGHT)
+    plot.across.draw_below(canvas, TOP, BOTTOM)
+    words = "flops for each byte that the kernels exchange with L2 or memory, log scale"
+    canvas.text(LEFT, BOTTOM + 34, words, "faint", look="small")
     for point in dots:
-        at, height = plot.x(point.intensity), plot.y(point.rate)
+        at, height = plot.across.place(point.intensity), plot.up.place(point.rate)
         plot.dots.marks.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
     plot.room.marks += plot.dots.marks
     fastest = _fastest(dots)
@@ -144,7 +138,7 @@ def drawn(results: Results) -> Canvas:
     for point in sorted(dots, key=lambda point: (point.intensity, -point.rate)):
         _label(canvas, plot, point)
     for point in dots:
-        canvas.dot(plot.x(point.intensity), plot.y(point.rate), RADIUS, COLOURS[regime(point.stage)])
+        canvas.dot(plot.across.place(point.intensity), plot.up.place(point.rate), RADIUS, COLOURS[regime(point.stage)])
     legend(canvas, regime_keys(point.stage for point in dots), BOTTOM + 46)
     canvas.text(12, BOTTOM + 78, f"{SAYS}{SAYS_OWN * is_own}", "faint", look="small")
     return canvas
@@ -152,8 +146,8 @@ def drawn(results: Results) -> Canvas:
 
 def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """A short bar at the most that the rung's own design allows."""
-    at, top, colour = plot.x(point.intensity), plot.y(point.latency[1]), COLOURS[regime(point.stage)]
-    low = plot.y(point.rate)
+    at, top, colour = plot.across.place(point.intensity), plot.up.place(point.latency[1]), COLOURS[regime(point.stage)]
+    low = plot.up.place(point.rate)
     canvas.line([(at, low), (at, top)], colour, dash="2 3")
     canvas.line([(at - ROOF, top), (at + ROOF, top)], colour, width=2.5)
     plot.room.keep_free((at, low), (at, top))
@@ -163,7 +157,7 @@ def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
 def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """What allows no more than that bar, and its rate, beside its end."""
     words, rate = point.latency
-    at, top = plot.x(point.intensity), plot.y(rate)
+    at, top = plot.across.place(point.intensity), plot.up.place(rate)
     heights = (top + shift for shift in (4, -4, 12, -12, 20, -20))
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
     places = [(at + side * (ROOF + 4), height, anchor) for height in heights for side, anchor in sides]
@@ -200,26 +194,12 @@ def _plot(dots: Sequence[RooflinePoint], roof: Roof) -> Plot:
     left = _before(min(point.intensity for point in dots), right, MARGIN)
     high = max(roof.units.values()) * 2
     low = _before(min(*(point.rate for point in dots), left * min(roof.paths.values())), high, MARGIN)
-    return Plot(left, right, low, high)
+    return Plot(left, Scale.log([left, right], LEFT, RIGHT), Scale.log([low, high], BOTTOM, TOP))
 
 
 def _before(first: float, last: float, share: float) -> float:
     """The beginning of a log axis that ends at `last` and has `first` after this share of its length."""
     return first * math.pow(first / last, share / (1 - share))
-
-
-def _axes(canvas: Canvas, plot: Plot) -> None:
-    for power in range(-6, 7):
-        value = 10.0**power
-        if plot.low <= value <= plot.high:
-            canvas.line([(LEFT, plot.y(value)), (RIGHT, plot.y(value))], "grid")
-            canvas.text(LEFT - 6, plot.y(value) + 4, f"{value:,g}", "faint", anchor="end", look="small")
-        if plot.left <= value <= plot.right:
-            canvas.line([(plot.x(value), TOP), (plot.x(value), BOTTOM)], "grid")
-            canvas.text(plot.x(value), BOTTOM + 16, f"{value:,g}", "faint", anchor="middle", look="small")
-    canvas.line([(LEFT, BOTTOM), (RIGHT, BOTTOM)], "faint")
-    words = "flops for each byte that the kernels exchange with L2 or memory, log scale"
-    canvas.text(LEFT, BOTTOM + 34, words, "faint", look="small")
 
 
 def _roof_line(canvas: Canvas, plot: Plot, begin: tuple[float, float], end: tuple[float, float]) -> None:
@@ -233,23 +213,28 @@ def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
     highest, steepest = max(roof.units.values()), max(roof.paths.values())
     for number, (path, speed) in enumerate(sorted(roof.paths.items(), key=lambda roof: -roof[1])):
         end = highest / speed
-        _roof_line(canvas, plot, (LEFT, plot.y(plot.left * speed)), (plot.x(end), plot.y(highest)))
+        _roof_line(
+            canvas, plot, (LEFT, plot.up.place(plot.left * speed)), (plot.across.place(end), plot.up.place(highest))
+        )
         words, side = f"{path}, {_rate(speed)} TB/s", -1 if number == 0 else 1  # above the first slope, below others
         places = [
-            (plot.x(on), plot.y(on * speed)) for on in (plot.left * (end / plot.left) ** share for share in ALONG)
+            (plot.across.place(on), plot.up.place(on * speed))
+            for on in (plot.left * (end / plot.left) ** share for share in ALONG)
         ]
         anchor: Anchor = "end" if number == 0 else "start"
         _words(canvas, plot, [(x + 10 * side, y + (10 if side > 0 else -2), anchor) for x, y in places], words)
     levels = sorted(roof.units.items(), key=lambda roof: -roof[1])
     for _, level in levels:
-        _roof_line(canvas, plot, (plot.x(level / steepest), plot.y(level)), (RIGHT, plot.y(level)))
+        _roof_line(
+            canvas, plot, (plot.across.place(level / steepest), plot.up.place(level)), (RIGHT, plot.up.place(level))
+        )
     while levels:
         unit, top = levels.pop(0)
         names = [f"{numbers.precision(unit)} {_rate(top)}"]
-        while levels and plot.y(levels[0][1]) - plot.y(top) < LINE:
+        while levels and plot.up.place(levels[0][1]) - plot.up.place(top) < LINE:
             unit, level = levels.pop(0)
             names.append(f"{numbers.precision(unit)} {_rate(level)}")
-        _words(canvas, plot, [(RIGHT, plot.y(top) - 5, "end")], f"{', '.join(names)} TFLOP/s")
+        _words(canvas, plot, [(RIGHT, plot.up.place(top) - 5, "end")], f"{', '.join(names)} TFLOP/s")
 
 
 def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anchor]], words: str) -> None:
@@ -269,7 +254,7 @@ def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anch
 
 def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """The rung's name beside its dot, or at the nearest free place with a line to it."""
-    at, height = plot.x(point.intensity), plot.y(point.rate)
+    at, height = plot.across.place(point.intensity), plot.up.place(point.rate)
     width = LETTER * len(point.stage.name)
     for crosses, nudge, side in itertools.product((False, True), NUDGES, (1, -1)):  # rather than no name, a crossed one
         away = 9 if abs(nudge) < LINE else 24

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Literal, get_args
 
 Precision = Literal["float32", "tf32", "bfloat16", "float16"]
 """The format of a product's factors."""
@@ -18,3 +18,27 @@ MOST_LETTERS = 44  # of the words for what a rung changes: a figure has no room 
 
 Group = Literal["reference", "cpu", "ladder", "beyond", "memory", "data", "shapes", "languages", "devices"]
 """Which table a stage stands in: `ladder` is the six classic rungs, `beyond` every rung above them."""
+
+BLOCKS: dict[Group, str] = {
+    "reference": "References",
+    "memory": "Ablations: memory",
+    "data": "Ablations: data path",
+    "shapes": "Ablations: launch shapes",
+    "languages": "Ablations: languages",
+    "devices": "Several GPUs",
+}
+"""The headings of a table's blocks below the ladder, in their order."""
+
+ABLATIONS = tuple(group for group in BLOCKS if group != "reference")
+"""They vary a choice that the ladder holds fixed; `all` does not include them."""
+
+GROUPS: dict[str, tuple[Group, ...]] = {
+    "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
+    "ladder": ("ladder",),
+    "references": ("reference",),
+    **{group: (group,) for group in ("cpu", *ABLATIONS)},
+}
+"""The words of `--stages` that name several stages."""
+
+CONTENDERS = "contenders"
+"""The word of `--stages` for every rung that may be the fastest on a network."""

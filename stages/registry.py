@@ -7,10 +7,10 @@ import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 from common.errors import UsageError
-from stages.engine.stage import Doc, Group, Stage
+from common.vocabulary import GROUPS
+from stages.engine.stage import Doc, Stage
 from stages.engine.user_stage import load_file
 
 SOURCES = (
@@ -110,20 +110,6 @@ SOURCES = (
 
 TIE = 0.1  # of likeness, from 0 to 1
 
-# Ablations vary a choice that the ladder holds fixed; `all` does not include them.
-ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages", "devices")
-GROUPS: dict[str, tuple[Group, ...]] = {
-    "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
-    "ladder": ("ladder",),
-    "references": ("reference",),
-    "cpu": ("cpu",),
-    "memory": ("memory",),
-    "data": ("data",),
-    "shapes": ("shapes",),
-    "languages": ("languages",),
-    "devices": ("devices",),
-}
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -177,9 +163,8 @@ def select(
 ) -> list[Entry]:
     """The stages that the words of `--stages` select, in ladder order.
 
-    A word is an id, a range `FROM..TO` or a group: `all`, `ladder`, `references`, `cpu`, `memory`, `data`, `shapes`,
-    `languages`, `devices`. The last five are ablations, which `all` omits. On a machine that has a GPU it omits `cpu`
-    as well. For one network, groups and ranges omit the stages that train several; on one GPU, those that take several,
+    A word is an id, a range `FROM..TO` or one of `GROUPS`. On a machine that has a GPU, `all` omits `cpu`, too.
+    For one network, groups and ranges omit the stages that train several; on one GPU, those that take several,
     which `devices` always names, references included. Raises UsageError for an unknown id, with the nearest.
     """
     several = {name for name, entry in entries.items() if entry.stage.takes_gpus}

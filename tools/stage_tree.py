@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+from common.vocabulary import ABLATIONS
 from stages.engine.stage import Doc, Stage
-from stages.registry import ABLATIONS, Entry, load_all
+from stages.registry import Entry, load_all
 
 PAGE = Path(__file__).resolve().parent.parent / "stages" / "README.md"
 MAX_DESCRIPTION = 90  # characters

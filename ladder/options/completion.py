@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import get_args
 
+from common.vocabulary import CONTENDERS, GROUPS
 from ladder.records.jobs import Engine
 from ladder.records.profile import Tool
-
-GROUPS = ("all", "ladder", "references", "cpu", "memory", "data", "shapes", "languages", "devices", "contenders")
 
 
 def complete(parser: Callable[[], argparse.ArgumentParser]) -> None:
@@ -38,7 +37,7 @@ def stage_names(prefix: str, **_: object) -> list[str]:
 
 def stage_words(prefix: str, **_: object) -> list[str]:
     """Stages and groups for the last word of a list: `naive,cu` becomes `naive,cublas`, `naive..cu` a range."""
-    return _last_word(prefix, [*GROUPS, *stage_names("")])
+    return _last_word(prefix, [*GROUPS, CONTENDERS, *stage_names("")])
 
 
 def rung_words(prefix: str, **_: object) -> list[str]:

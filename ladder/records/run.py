@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from common.files import atomic_write
+from common.vocabulary import ABLATIONS as ABLATIONS
+from common.vocabulary import BLOCKS as BLOCKS
 from common.vocabulary import MOST_LETTERS as MOST_LETTERS
 from common.vocabulary import STAGE_NAME
 from common.vocabulary import Group as Group

@@ -8,6 +8,7 @@ from pathlib import Path
 from common.cache import at_home
 from common.errors import UsageError
 from common.problem import Problem
+from common.vocabulary import CONTENDERS
 from ladder.machine.environment import missing
 from ladder.options.run_options import RunOptions
 from ladder.processes.stage_files import described
@@ -18,7 +19,6 @@ from stages.engine.stage import Stage
 from stages.registry import Entry, load_all, select
 
 IMAGES, INPUTS, CLASSES = 60_000, 784, 10  # of MNIST
-CONTENDERS = "contenders"  # a word of `--stages`
 CLOSE = 1.5  # times the fastest of its class: from there on the model has never named the fastest recorded rung
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from ladder.records.run import Results, StageResult
+from ladder.records.run import ABLATIONS, Results, StageResult
 from reports.facts.baselines import ratio
-from reports.facts.run_table import ABLATIONS, table_order
+from reports.facts.run_table import table_order
 from reports.facts.times import median_us, step_us
 
 MOST_RUNGS = 15  # of the front picture and README's table: what fits on a screen

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ladder.records.run import Group, ProblemRecord, Results, StageResult, Timing
+from ladder.records.run import BLOCKS, ProblemRecord, Results, StageResult, Timing
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, references
 from reports.facts.grouped import grouped
@@ -17,17 +17,6 @@ from reports.facts.times import median_us
 
 SHORTEST_PICTURE = 3  # epochs
 FOUND = "Found by the author"  # the measurement that a stage's file tells
-
-# The blocks of a table below the ladder, in order, with their headings.
-BLOCKS: dict[Group, str] = {
-    "reference": "References",
-    "memory": "Ablations: memory",
-    "data": "Ablations: data path",
-    "shapes": "Ablations: launch shapes",
-    "languages": "Ablations: languages",
-    "devices": "Several GPUs",
-}
-ABLATIONS: tuple[Group, ...] = ("memory", "data", "shapes", "languages", "devices")
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
 MARKS = (

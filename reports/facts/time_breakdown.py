@@ -11,11 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ladder.records.profile import Kind, Profile, Split
-from ladder.records.run import ProblemRecord, Results, StageResult
+from ladder.records.run import ABLATIONS, ProblemRecord, Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import host_times
 from reports.facts.ratios import within_noise
-from reports.facts.run_table import ABLATIONS, table_order
+from reports.facts.run_table import table_order
 
 PARTS: dict[str, Callable[[Split], float]] = {
     "kernels": lambda split: split.kernels_us,

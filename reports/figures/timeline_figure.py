@@ -18,10 +18,10 @@ from itertools import pairwise
 import msgspec
 
 from ladder.records.profile import Kind, Row, Span
-from ladder.records.run import Results, StageResult
+from ladder.records.run import BLOCKS, Results, StageResult
 from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
-from reports.facts.run_table import BLOCKS, name_of, table_order
+from reports.facts.run_table import name_of, table_order
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
 from reports.figures.canvas import Canvas
 from reports.figures.chart import KEY_LINE, Heading, Key, Scale, key_lines, legend, text_width

@@ -8,10 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from ladder.records.program import PROGRAM
-from ladder.records.run import Results, StageResult
+from ladder.records.run import ABLATIONS, Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import fastest
-from reports.facts.run_table import ABLATIONS
 from reports.facts.verdict import verdict_sentences
 from reports.screens.blocks import Answers, unbroken
 

@@ -7,10 +7,10 @@ from itertools import groupby
 
 from ladder.records.expectation import Listed
 from ladder.records.program import PROGRAM
+from ladder.records.run import ABLATIONS, BLOCKS
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS
-from reports.facts.run_table import ABLATIONS, BLOCKS
 from reports.screens.blocks import Column, Group, Screen, Sentences, Table, Tone
 
 OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"

@@ -7,14 +7,14 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
-from ladder.records.run import Group, Results, StageResult
+from ladder.records.run import BLOCKS, Group, Results, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.energy import how_to_read_energy
 from reports.facts.oracle_distance import oracle_distances
 from reports.facts.provenance import origins
-from reports.facts.run_table import BLOCKS, FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
+from reports.facts.run_table import FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
 from reports.facts.scaling import scalings
 from reports.facts.sheet import sheet
 from reports.facts.study_points import (

@@ -15,12 +15,13 @@ import pytest
 
 import stages
 from common.errors import UsageError
+from common.vocabulary import ABLATIONS
 from stages import Gemm, cpu_kernel, rung
 from stages.classic import r1_naive, r2_async_metrics, r3_cublas
 from stages.engine import parts
 from stages.engine.recipe import Choice, Recipe, changes
 from stages.engine.stage import Doc
-from stages.registry import ABLATIONS, SOURCES, load_all, select
+from stages.registry import SOURCES, load_all, select
 
 ENTRIES = load_all()
 SEVERAL = [name for name, entry in ENTRIES.items() if entry.stage.takes_gpus]

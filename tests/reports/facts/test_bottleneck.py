@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from common.vocabulary import ABLATIONS
 from ladder.records.limits_record import Limit, LimitsRecord
 from ladder.records.profile import Kind, Split
 from ladder.records.run import MOST_LETTERS, all_results, load
 from reports.facts.bottleneck import next_step
 from reports.facts.launch_regimes import change_in_words, regime
 from reports.facts.time_breakdown import Profiled, all_profiled
-from stages.registry import ABLATIONS, load_all
+from stages.registry import load_all
 from tests.reports import sample
 from tests.reports.advice import BUSY, RECORDED, STAGE, advice, of_kernel
 from tests.reports.profiles import kernel, profile

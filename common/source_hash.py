@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -44,20 +44,24 @@ def python_form(text: str) -> str:
         for name in node.names
         if (name.asname or name.name).islower()
     }
-    return _form(tree, modules)
+    return form(tree, modules)
 
 
-def _form(node: object, modules: set[str]) -> str:
-    """A node as text. Empty fields are dropped: they differ between Python versions."""
+def form(node: object, modules: Collection[str]) -> str:
+    """A node as text, without docstrings, imports and the names of modules.
+
+    Empty fields are dropped: they differ between Python versions.
+    """
     if isinstance(node, list):
-        return "[" + ",".join(_form(each, modules) for each in node if not _is_left_out(each)) + "]"
+        return "[" + ",".join(form(each, modules) for each in node if not _is_left_out(each)) + "]"
     if isinstance(node, ast.Name) and node.id in modules:
         return _MODULE
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(COMPILED):
         return repr(node.value.rpartition("/")[2])
     if isinstance(node, ast.AST):
-        fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
-        return f"{type(node).__name__}({','.join(f'{name}={_form(value, modules)}' for name, value in fields)})"
+        values = ((name, getattr(node, name, None)) for name in node._fields if name != "ctx")
+        fields = ((name, value) for name, value in values if value not in (None, []))
+        return f"{type(node).__name__}({','.join(f'{name}={form(value, modules)}' for name, value in fields)})"
     return repr(node)
 
 
@@ -68,5 +72,5 @@ def _is_left_out(node: object) -> bool:
 
 @cache
 def _digest(text: str, suffix: str) -> str:
-    form = python_form if suffix == ".py" else cuda_form
-    return hashlib.sha256(form(text).encode()).hexdigest()
+    normalised = python_form if suffix == ".py" else cuda_form
+    return hashlib.sha256(normalised(text).encode()).hexdigest()

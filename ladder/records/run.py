@@ -254,9 +254,10 @@ class PartRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 class StageCode(msgspec.Struct, frozen=True):
     """Hashes of the code that a stage ran; see `ladder.run.code_watch`."""
 
-    sources: str  # its module and the project's modules that it imports
-    kernels: str | None  # the CUDA files that these name, with their headers; null if there are none
+    sources: str  # in Python
+    kernels: str | None  # in compiled files; null if there is none
     scheme: int = 1  # the way of hashing; only hashes of the same scheme can be compared
+    timer: str = ""  # the harness's loop that took its time; empty in results older than this field
 
 
 class StageResult(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Finds the files of a stage among texts by path, without importing them: also those of an older commit.
+"""Finds stages, and what names stand for, among texts by path, without importing them: also those of an older commit.
 
 A path is relative to the project, or absolute for a user's file.
 """
@@ -9,198 +9,156 @@ import ast
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property
 from typing import NamedTuple
+
+from ladder.records.python_symbols import Class, Piece, Symbols, chain_of, rung_in, symbols_of
 
 REGISTRY = "stages/registry.py"
 LIST = "SOURCES"  # its list of `module:attribute`, one a stage
 OURS = ("stages", "common")
-PUBLIC = "stages"  # the module for users' stages; its names come from other modules
-COMPILED = (".cu", ".cpp", ".cc", ".c")
-TABLE = ".json"
-KERNELS = "stages/kernels"
-KERNEL_FOLDER = "/kernels/"  # kernels for the CPU are Python modules in such a folder
+MAKERS = ("Stage", "from_recipe", "climb")
+# Bases that call no method of a subclass by its name.
+QUIET = {"ABC", "Exception", "Generic", "NamedTuple", "Protocol", "RuntimeError", "TypedDict", "ValueError", "object"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"(.+?)"', re.MULTILINE)
 
 
-class Code(NamedTuple):
-    """The files that a stage's module leads to, each once."""
+class Origin(NamedTuple):
+    """What a name in a file stands for."""
 
-    modules: list[str]  # it and those that it imports, directly or not; for `rung("cublas")`, that rung's
-    compiled: list[str]  # that a module names in a string, with their headers
-    tables: list[str]  # `.json` files of choices beside a module that names them
-
-
-def registered(texts: Mapping[str, str]) -> dict[str, str]:
-    """The `path:attribute` of every registered stage by its name; empty without a registry."""
-    places = {}
-    for place in _strings(_assigned(_parsed(texts.get(REGISTRY, "")), LIST)):
-        module, _, attribute = place.partition(":")
-        path = _file_of(module, texts)
-        if path is not None and (name := next(_strings(_assigned(_parsed(texts[path]), attribute)), "")):
-            places[name] = f"{path}:{attribute}"
-    return places
+    file: str  # of ours; empty for a foreign name
+    name: str  # in it; empty for the module
 
 
-def climb_of(place: str, texts: Mapping[str, str], places: Mapping[str, str]) -> tuple[str, str]:
-    """The rung that a stage climbs from, and its choice, such as `launch: GraphEpoch`; empty for any other stage."""
-    own, _, attribute = place.rpartition(":")
-    tree = _parsed(texts[own])
-    modules = {
-        alias.asname or alias.name.rpartition(".")[2]: file
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        for alias in node.names
-        if (file := _file_of(".".join(filter(None, (getattr(node, "module", ""), alias.name))), texts, own)) is not None
-    }
-    for call in ast.walk(_assigned(tree, attribute)):
-        match call:
-            case ast.Call(ast.Attribute(below, "climb"), keywords=[*_, ast.keyword(str(choice), ast.Name(chosen))]):
-                return _rung_named(below, modules, places), f"{choice}: {chosen}"
-    return "", ""
+class Project:
+    """Texts by path, and what the names in them stand for."""
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self.texts = texts
+        self._origins: dict[tuple[str, str], list[Origin]] = {}
+        self._used: dict[Piece, set[Origin]] = {}
+
+    @cached_property
+    def stages(self) -> dict[str, str]:
+        """The `path:attribute` of every registered stage by its id; empty without a registry."""
+        places = {}
+        listed = self.symbols(REGISTRY).value(LIST) if REGISTRY in self.texts else None
+        for module, attribute in (place.split(":") for place in _strings(listed)):
+            path = self._file_of(module)
+            if path is not None and (name := next(_strings(self.symbols(path).value(attribute)), "")):
+                places[name] = f"{path}:{attribute}"
+        return places
+
+    def symbols(self, path: str) -> Symbols:
+        """The symbols of a file."""
+        return symbols_of(self.texts[path])
+
+    def origins(self, path: str, chain: str) -> list[Origin]:
+        """What `a.b.c` may stand for in a file; none for a local or built-in name."""
+        if (path, chain) not in self._origins:
+            self._origins[path, chain] = list(self._find(path, *chain.split(".")))
+        return self._origins[path, chain]
+
+    def used(self, path: str, piece: Piece) -> set[Origin]:
+        """What the names in a piece of a file stand for."""
+        if piece not in self._used:
+            self._used[piece] = {origin for chain in piece.names for origin in self.origins(path, chain)}
+        return self._used[piece]
+
+    def is_open(self, path: str, piece: Class) -> bool:
+        """Whether a class inherits from a foreign one, which may call its methods by name."""
+        for base in piece.bases:
+            found = [(file, name) for file, name in self.origins(path, base) if file and name in self.symbols(file)]
+            below = [(file, self.symbols(file)[name]) for file, name in found]
+            ours = [isinstance(own, Class) and not self.is_open(file, own) for file, own in below]
+            if base.rpartition(".")[2] not in QUIET and not (ours and all(ours)):
+                return True
+        return False
+
+    def with_headers(self, source: str) -> dict[str, str]:
+        """The texts of a compiled file and, depth first, its quoted headers, from its folder and the one above."""
+        folder = posixpath.dirname(source)
+        found: dict[str, str] = {}
+
+        def visit(path: str) -> None:
+            if path in found or path not in self.texts:
+                return
+            found[path] = self.texts[path]
+            for name in INCLUDE.findall(found[path]):
+                near, above = (posixpath.normpath(f"{place}/{name}") for place in (folder, posixpath.dirname(folder)))
+                visit(near if near in self.texts else above)
+
+        visit(source)
+        return found
+
+    def stage_at(self, path: str, name: str) -> ast.Call | None:
+        """The call that makes the stage of this name; None for anything else."""
+        match made := self.symbols(path).value(name):
+            case ast.Call(ast.Name(maker) | ast.Attribute(attr=maker)) if maker in MAKERS:
+                return made
+        return None
+
+    def arguments(self, path: str, made: ast.Call) -> dict[str, tuple[str, ast.expr]]:
+        """What a stage, or the rung below it, is made with, each with the file that names it; words do not count."""
+        found: dict[str, tuple[str, ast.expr]] = {}
+        keywords = made.keywords
+        match made:
+            case ast.Call(ast.Attribute(below, "climb")):
+                found = self._arguments_of(path, below)
+            case ast.Call(args=[*_, ast.Call(ast.Name("Recipe"), [], recipe)]):
+                keywords = [*recipe, *keywords]
+            case ast.Call(args=args):
+                keywords = [*(ast.keyword(str(at), value) for at, value in enumerate(args)), *keywords]
+        return found | {str(each.arg): (path, each.value) for each in keywords if not _is_words(each.value)}
+
+    def replaced(self, place: str) -> str:
+        """The class that a stage's own choice replaces in the rung below it; empty if it is not to be found."""
+        path, _, name = place.rpartition(":")
+        match made := self.stage_at(path, name):
+            case ast.Call(ast.Attribute(below, "climb"), keywords=[*_, ast.keyword(str(choice))]):
+                return chain_of(self._arguments_of(path, below).get(choice, ("", made))[1]).rpartition(".")[2]
+        return ""
+
+    def _arguments_of(self, path: str, below: ast.expr) -> dict[str, tuple[str, ast.expr]]:
+        """The arguments of the stage that an expression names."""
+        if rung := rung_in(below):
+            file, _, name = self.stages.get(rung, ":").rpartition(":")
+            found = [Origin(file, name)]
+        else:
+            found = self.origins(path, chain_of(below))
+        for file, name in found:
+            if file and (made := self.stage_at(file, name)):
+                return self.arguments(file, made)
+        return {"below": (path, below)}
+
+    def _find(self, path: str, name: str, *rest: str) -> Iterator[Origin]:
+        symbols = self.symbols(path)
+        if name in symbols:
+            yield Origin(path, name)
+        for origin in symbols.imports.get(name, ()):
+            words = [*origin.split("."), *rest]
+            for end in range(len(words), 0, -1):
+                if (file := self._file_of(".".join(words[:end]), path)) is not None:
+                    yield Origin(file, "".join(words[end : end + 1]))
+                    break
+            else:
+                yield Origin("", f"{name}={origin}")
+
+    def _file_of(self, module: str, importer: str = "") -> str | None:
+        """The file of a module: of the project, or beside the file that imports it; None for any other module."""
+        path = module.replace(".", "/")
+        if module.partition(".")[0] not in OURS:
+            path = posixpath.join(posixpath.dirname(importer), path)
+        return next((file for file in (f"{path}.py", f"{path}/__init__.py") if file in self.texts), None)
 
 
-def _rung_named(below: ast.expr, modules: Mapping[str, str], places: Mapping[str, str]) -> str:
-    """The rung of `module.STAGE` or `rung("name")`; empty for anything else."""
-    match below:
-        case ast.Attribute(ast.Name(module) | ast.Attribute(attr=module), attribute):
-            place = f"{modules.get(module)}:{attribute}"
-            return next((name for name, known in places.items() if known == place), "")
-        case ast.Call(args=[ast.Constant(str(name))]):
-            return name
-    return ""
+def _is_words(value: ast.expr) -> bool:
+    """Whether an argument is a text or several."""
+    texts = value.elts if isinstance(value, ast.Tuple) else [value]
+    return all(isinstance(text, ast.Constant) and isinstance(text.value, str) for text in texts)
 
 
-def files_of(place: str, texts: Mapping[str, str]) -> list[str]:
-    """A stage's own file, those that define the parts it names, then its kernels' files with their headers."""
-    own, _, attribute = place.rpartition(":")
-    code = code_of(own, texts)
-    in_python = sorted(path for path in code.modules if KERNEL_FOLDER in path and not path.endswith("__init__.py"))
-    return list(dict.fromkeys([own, *_named_parts(own, attribute, texts), *in_python, *code.compiled]))
-
-
-def code_of(own: str, texts: Mapping[str, str]) -> Code:
-    """All that the module of this path leads to."""
-    rungs: dict[str, str] = {}
-    modules: list[str] = []
-    compiled: dict[str, None] = {}
-    tables: dict[str, None] = {}
-    waiting = [own]
-    while waiting:
-        path = waiting.pop()
-        if path in modules:
-            continue
-        modules.append(path)
-        named = _named(texts[path])
-        folder = posixpath.dirname(path)
-        for module, name in named.imports:
-            origin = _public_names(texts.get(f"{PUBLIC}/__init__.py", "")).get(name, "") if module == PUBLIC else module
-            origins = filter(None, (f"{module}.{name}".strip("."), origin))
-            waiting += [file for origin in origins if (file := _file_of(origin, texts, path)) is not None]
-        if named.rungs:
-            rungs = rungs or registered(texts)
-            waiting += [rungs[name].rpartition(":")[0] for name in named.rungs if name in rungs]
-        for name in named.compiled:
-            beside = path.removesuffix(".py") + name if name in COMPILED else posixpath.join(folder, name)
-            for source in (beside, posixpath.join(KERNELS, name)):
-                compiled |= dict.fromkeys(_with_headers(source, texts))
-        tables |= dict.fromkeys(file for name in named.tables if (file := posixpath.join(folder, name)) in texts)
-    return Code(modules, list(compiled), list(tables))
-
-
-def _named_parts(own: str, attribute: str, texts: Mapping[str, str]) -> Iterator[str]:
-    """The modules from which the stage's own expression takes a class."""
-    tree = _parsed(texts[own])
-    calls = [node for node in ast.walk(_assigned(tree, attribute)) if isinstance(node, ast.Call)]
-    given = [value for call in calls for value in (*call.args, *(word.value for word in call.keywords))]
-    used = {node.id for node in given if isinstance(node, ast.Name)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and used & {n.asname or n.name for n in node.names}:
-            path = _file_of(node.module, texts, own)
-            if path is not None and not path.endswith("__init__.py"):
-                yield path
-
-
-class _Named(NamedTuple):
-    """What a module's text names."""
-
-    imports: list[tuple[str, str]]  # module and name; an `import` has no module
-    rungs: list[str]
-    compiled: list[str]
-    tables: list[str]
-
-
-@lru_cache(maxsize=1024)
-def _named(text: str) -> _Named:
-    named = _Named([], [], [], [])
-    for node in ast.walk(_parsed(text)):
-        match node:
-            case ast.Import(names):
-                named.imports.extend(("", alias.name) for alias in names)
-            case ast.ImportFrom(str(module), names):
-                named.imports.extend((module, alias.name) for alias in names)
-            case ast.Call(ast.Name("rung") | ast.Attribute(attr="rung"), [ast.Constant(str(name))]):
-                named.rungs.append(name)
-            case ast.Constant(str(text)) if text.endswith(COMPILED):
-                named.compiled.append(text)
-            case ast.Constant(str(text)) if text.endswith(TABLE):
-                named.tables.append(text)
-    return named
-
-
-@lru_cache(maxsize=16)
-def _public_names(public: str) -> dict[str, str]:
-    """The module behind each name that the public module imports; for `rung`, its id is followed instead."""
-    return {
-        alias.name: node.module
-        for node in ast.iter_child_nodes(_parsed(public))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module != "stages.registry"
-        for alias in node.names
-    }
-
-
-def _file_of(module: str, texts: Mapping[str, str], importer: str = "") -> str | None:
-    """The file of a module: of the project, or beside the file that imports it; None for any other module."""
-    path = module.replace(".", "/")
-    if module.partition(".")[0] not in OURS:
-        path = posixpath.join(posixpath.dirname(importer), path)
-    return next((file for file in (f"{path}.py", f"{path}/__init__.py") if file in texts), None)
-
-
-def _with_headers(source: str, texts: Mapping[str, str]) -> list[str]:
-    """A compiled file and, depth first, its quoted headers, looked for in its folder and the one above."""
-    folder = posixpath.dirname(source)
-    sources: list[str] = []
-
-    def visit(path: str) -> None:
-        if path in sources or path not in texts:
-            return
-        sources.append(path)
-        for name in INCLUDE.findall(texts[path]):
-            near, above = (posixpath.normpath(f"{place}/{name}") for place in (folder, posixpath.dirname(folder)))
-            visit(near if near in texts else above)
-
-    visit(source)
-    return sources
-
-
-def _assigned(tree: ast.AST, name: str) -> ast.AST:
-    """The value that a module gives a name; an empty tree if it gives none."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
-            return node.value
-    return ast.Module([], [])
-
-
-def _strings(tree: ast.AST) -> Iterator[str]:
+def _strings(tree: ast.AST | None) -> Iterator[str]:
     """The strings in a tree, breadth first."""
-    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-@lru_cache(maxsize=1024)
-def _parsed(text: str) -> ast.AST:
-    """A syntax tree; empty for a text that this Python cannot parse."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError):
-        return ast.Module([], [])
+    nodes = ast.walk(tree) if tree is not None else ()
+    return (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))

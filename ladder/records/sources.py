@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import gzip
 import io
+import posixpath
 import re
 import subprocess
 import tarfile
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -21,8 +23,9 @@ import msgspec
 from common.files import atomic_write
 from ladder.records.foreign import NOT_OURS, read_json
 from ladder.records.run import Results, ResultsError
-from ladder.records.source_walk import climb_of, files_of, registered
+from ladder.records.source_walk import Project
 from ladder.records.study import INDEX
+from ladder.records.used_code import files_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "sources.json.gz"
@@ -37,7 +40,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     files: dict[str, str]
     stages: dict[str, list[str]]  # a stage's own file, those of the parts that it names, then its CUDA files
-    climbs: dict[str, tuple[str, str]] = {}  # the rung that a stage climbs from, and its choice; both may be empty
+    replaced: dict[str, str] = {}  # the class that a rung's choice replaces in the one below, if that is known
     commit: str = ""  # the commit that they were filled in from; empty: kept by the run
 
 
@@ -49,7 +52,7 @@ def keep(sources: Sources, folder: Path) -> None:
         known = _load(path)
     if known is not None:
         files, stages = known.files | sources.files, known.stages | sources.stages
-        sources = Sources(files, stages, known.climbs | sources.climbs)
+        sources = Sources(files, stages, known.replaced | sources.replaced)
     atomic_write(path, gzip.compress(msgspec.json.encode(sources, order="sorted"), mtime=0))
 
 
@@ -79,14 +82,21 @@ def filled_in(commit: str) -> Sources | None:
             for member in archive
             if member.isfile() and (file := archive.extractfile(member)) is not None
         }
-    return msgspec.structs.replace(collected(texts, registered(texts)), commit=commit)
+    project = Project(texts)
+    return msgspec.structs.replace(collected(project, project.stages), commit=commit)
 
 
-def collected(texts: Mapping[str, str], places: Mapping[str, str]) -> Sources:
-    """The sources of stages, from texts by path; `places` has a stage's `path:attribute` by its name."""
-    stages = {name: files_of(place, texts) for name, place in places.items()}
-    climbs = {name: climb_of(place, texts, places) for name, place in places.items()}
-    return Sources({path: texts[path] for files in stages.values() for path in files}, stages, climbs)
+def collected(project: Project, places: Mapping[str, str]) -> Sources:
+    """The sources of stages; `places` has a stage's `path:attribute` by its name. A user's file has no folder there."""
+    texts = project.texts
+    stages = {name: files_of(place, project) for name, place in places.items()}
+    replaced = {name: project.replaced(place) for name, place in places.items()}
+    shown = {path: posixpath.basename(path) if path.startswith("/") else path for path in chain(*stages.values())}
+    return Sources(
+        {shown[path]: texts[path] for path in shown},
+        {name: [shown[path] for path in files] for name, files in stages.items()},
+        replaced,
+    )
 
 
 def _place(folder: Path) -> Path:

@@ -22,6 +22,7 @@ from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
 from ladder.records.run import Results, Settings, load, results_in
+from ladder.records.source_walk import Project
 from ladder.records.study import INDEX
 from ladder.run.bench import Bench
 from ladder.run.code_watch import Disk, hashes_of, keep_sources
@@ -156,11 +157,11 @@ def assembled(
     """A run with its bench, ledger and jury; the salt of the initial parameters is drawn here unless it is given."""
     settings, known = results.settings, {stage.name: stage for stage in results.stages}
     salt, timed = drawn_salt() if salt is None else salt, settings.at_once == 1
-    jury, disk = Jury(problem, dataset, salt, settings.curve_steps, timed=timed), Disk()
+    jury, project = Jury(problem, dataset, salt, settings.curve_steps, timed=timed), Project(Disk())
     gpu = (results.environment.get("gpu") or {}).get("name")
     expected = expected_here(problem, jury.steps, gpu) if problem.networks == 1 else {}
     stages = [
-        StageRun(entry, jury.steps, known.get(entry.stage.name), expected.get(entry.stage.name), disk)
+        StageRun(entry, jury.steps, known.get(entry.stage.name), expected.get(entry.stage.name), project)
         for entry in entries
     ]
     ledger = Ledger(results, stages, folder)
@@ -236,12 +237,12 @@ def _without_dirt(value: object) -> object:
 
 def _recorded_stages(results: Results, entries: Mapping[str, Entry], folder: Path) -> list[Entry]:
     """The stages of a recorded run; UsageError for one that is gone or whose code has changed."""
-    disk = Disk()
+    project = Project(Disk())
     for stage in results.stages:
         if stage.name not in entries:
             way_out = "start anew, or give its --stage-file"
             raise UsageError(f"{folder}: measured {stage.name}, which this version does not have; {way_out}")
-        if stage.processes and stage.code not in (None, hashes_of(entries[stage.name].source, disk)):
+        if stage.processes and stage.code not in (None, hashes_of(entries[stage.name].source, project)):
             raise UsageError(f"{folder}: the code of {stage.name} has changed since it was measured; start anew")
     return [entries[stage.name] for stage in results.stages]
 

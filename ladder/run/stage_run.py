@@ -31,8 +31,9 @@ from ladder.records.run import (
     Timing,
     preferred,
 )
+from ladder.records.source_walk import Project
 from ladder.records.statistics import Interval, median_interval
-from ladder.run.code_watch import CodeWatch, Disk
+from ladder.run.code_watch import CodeWatch
 from ladder.verify.failed_checks import first_cause, is_of_first_update, what_to_look_at
 from ladder.verify.gates import TIMER_CHECK, verify_speed, worst_of
 from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
@@ -51,9 +52,9 @@ class StageRun:
         steps_per_epoch: int,
         known: StageResult | None = None,
         expected: Expected | None = None,
-        disk: Disk | None = None,
+        project: Project | None = None,
     ) -> None:
-        """Stages that share a `disk` share what they read of their code."""
+        """Stages that share a `project` share what they read of their code."""
         self.entry = entry
         self.expected = expected
         self.status: Status | None = None
@@ -64,7 +65,7 @@ class StageRun:
         self.processes: list[Process] = []
         self.set_aside: list[Process] = []
         self._attempts: list[Process] = []  # that passed their checks, in this run of the program
-        self._watch = CodeWatch(entry.source, disk)
+        self._watch = CodeWatch(entry.source, project)
         self._code = self._watch.code
         self._steps = steps_per_epoch
         self._latest = JobResult()

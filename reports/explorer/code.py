@@ -33,7 +33,6 @@ LOOKS: tuple[tuple[_TokenType, str], ...] = (
     (Name.Class, "n"),
     (Name.Decorator, "n"),
 )
-CHOICE = re.compile(r"(\w+): (\w+)")  # as `StageResult.changed` says: `launch: GraphEpoch`
 LEAST_ALIKE = 0.2  # share of the lines; kernels with less in common are another program, and no diff tells how
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 
@@ -51,7 +50,7 @@ class RungCode:
     """A rung's code: its own file against the part that it replaces, and the CUDA files that it launches."""
 
     path: str
-    replaced: str  # `OneByOne of stages/engine/parts.py`; empty if the run does not know the part
+    replaced: str  # `OneByOne of stages/engine/parts.py`; empty if the sources do not have the part
     diff: list[CodeLine]
     kernels: list[tuple[str, bool]]  # each file with a kernel that it launches, and whether the parent launches none
     headers: list[str]
@@ -73,7 +72,7 @@ def shown_code(stage: StageResult, results: Results, sources: Sources) -> RungCo
     stages = {stage.name: stage for stage in results.stages}
     own = files[0]
     parent = stages.get(stage.below or "")
-    before = _replaced(stage, stages, sources)
+    before = _class_named(sources.replaced.get(stage.name, ""), sources)
     launched = _launched(stage)
     below = _launched(parent) if parent is not None else set()
     compiled = [path for path in files if "/kernels/" in path or not path.endswith(".py")]
@@ -92,7 +91,10 @@ def shown_code(stage: StageResult, results: Results, sources: Sources) -> RungCo
         path=own,
         replaced=f"{before[0]} of {before[1]}" if before else "",
         diff=_diff(before, own, sources.files),
-        kernels=[(path, known and not _defines(sources.files[path], below)) for path in shown],
+        kernels=sorted(
+            ((path, known and not _defines(sources.files[path], below)) for path in shown),
+            key=lambda kernel: not kernel[1],  # new ones first
+        ),
         headers=[path for path in files if path.endswith((".cuh", ".h")) and _is_included(path, shown, sources.files)],
         gone=numbers.listing(sorted(below - launched) or [""]) if known else "",
         new=numbers.listing(sorted(launched - below) or [""]) if known else "",
@@ -171,42 +173,8 @@ def _includes(text: str) -> set[str]:
     return set(re.findall(r'#\s*include\s+"(?:.*/)?([^"/]*)"', text))
 
 
-def _replaced(
-    stage: StageResult, stages: Mapping[str, StageResult], sources: Sources
-) -> tuple[str, str, int, int] | None:
-    """The part that the rung replaces: its class, file, and first and last line; None if it cannot be found."""
-    own = CHOICE.fullmatch(stage.changed or "")
-    seen: set[str] = set()
-    name = stage.below or ""
-    while own is not None and name and name not in seen:
-        seen.add(name)
-        # Also of a rung that was not in this run.
-        below, changed = (
-            (stages[name].below, stages[name].changed) if name in stages else sources.climbs.get(name, ("", ""))
-        )
-        choice = CHOICE.fullmatch(changed or "")
-        if choice is not None and choice[1] == own[1]:
-            return _class_named(choice[2], sources)
-        if not below:
-            return _class_named(_recipe(sources, name).get(own[1], ""), sources)
-        name = below
-    return None
-
-
-def _recipe(sources: Sources, name: str) -> dict[str, str]:
-    """The classes of a first rung's recipe by its choices, from its own file."""
-    files = sources.stages.get(name)
-    tree = _parsed(sources.files[files[0]]) if files else ast.Module([], [])
-    return {
-        word.arg: word.value.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Recipe"
-        for word in node.keywords
-        if word.arg is not None and isinstance(word.value, ast.Name)
-    }
-
-
 def _class_named(name: str, sources: Sources) -> tuple[str, str, int, int] | None:
+    """A class, its file, and its first and last line; None if it cannot be found."""
     for path, text in sources.files.items():
         if name and path.endswith(".py") and f"class {name}" in text:
             for node in ast.walk(_parsed(text)):

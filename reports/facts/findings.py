@@ -9,7 +9,7 @@ from functools import cache
 
 from ladder.records.program import ROOT
 from ladder.records.run import StageResult
-from ladder.records.source_walk import registered
+from ladder.records.source_walk import Project
 
 FOUND = re.compile(r"^Found:(.*?)(?:\n\n|\Z)", re.MULTILINE | re.DOTALL)
 PLACE = re.compile(r"\{[\w -]+\}")  # such as {784-10}: older files had numbers filled in
@@ -29,6 +29,6 @@ def found_today() -> Mapping[str, str]:
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
     docs = {
         name: ast.get_docstring(ast.parse(texts[place.partition(":")[0]])) or ""
-        for name, place in registered(texts).items()
+        for name, place in Project(texts).stages.items()
     }
     return {name: " ".join(found[1].split()) for name, doc in docs.items() if (found := FOUND.search(doc))}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ladder.records.exactness import precision_class
-from ladder.records.run import Results, Spread, StageResult, Timing
+from ladder.records.run import BLOCKS, Results, Spread, StageResult, Timing
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, step_cycles
 from reports.facts.bottleneck import advice_on
@@ -17,7 +17,6 @@ from reports.facts.kernel_bottleneck import Advice
 from reports.facts.predictions import outcome
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import (
-    BLOCKS,
     disturbed_mark,
     fewer_epochs,
     learned_best,

@@ -257,8 +257,8 @@ def judged(known: StageVerdict, interval: Interval, threshold: float, verdict: V
 def _remarks(before: StageResult, after: StageResult, base: int, new: int) -> Iterator[str]:
     """Remarks on a stage's verdict, or on why it has none."""
     if before.code and after.code and before.code.scheme == after.code.scheme and before.code != after.code:
-        parts = [of for of in ("sources", "kernels") if getattr(before.code, of) != getattr(after.code, of)]
-        yield f"its {' and '.join(parts)} differ"
+        parts = [of for of in ("sources", "kernels", "timer") if getattr(before.code, of) != getattr(after.code, of)]
+        yield f"its {numbers.listing(parts)} differ{'s' if parts == ['timer'] else ''}"
     runs = ((before, base, "the first run"), (after, new, "the new run"))
     untimed = {which: (stage.status, reason(stage)) for stage, times, which in runs if not times}
     if len(untimed) == 2 and len({*untimed.values()}) == 1:

@@ -14,6 +14,7 @@ from reports.markdown.leads import COMMIT_DIGITS
 from reports.markdown.own_models import own_models
 from reports.writers.markdown import cell, code, table
 
+OLDER = "older hashes"  # which nobody can compare with today's
 STUDIES = "studies"  # the folder beside a machine's networks
 
 
@@ -24,6 +25,7 @@ def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
     """
     runs = [(file.parent.relative_to(reference).parts, load(file)) for file in all_results(reference, "**")]
     runs.sort(key=lambda run: run[1].created, reverse=True)
+    schemes = {now.scheme for now in today.values()}
     lines = []
     for (machine, at), group in grouped(((machine_name(run), commit(run)), (path, run)) for path, run in runs).items():
         by_name = sorted(group, key=itemgetter(0))
@@ -31,7 +33,9 @@ def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
         rows = [stage for _, run in by_name for stage in run.stages if stage.status == "passed"]
         other = [code(row.name) for row in rows if row.code != today.get(row.name)]
         same = "none" if other else "all"
-        if 0 < len(other) < len(rows):
+        if not schemes & {row.code.scheme for row in rows if row.code} and schemes:
+            same = OLDER
+        elif 0 < len(other) < len(rows):
             same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}"
         lines.append((cell(machine), at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
     models = own_models(reference).values()

@@ -12,59 +12,66 @@ from msgspec.structs import replace
 
 from ladder.records import sources
 from ladder.records.run import ResultsError
-from ladder.records.source_walk import climb_of, files_of, registered
+from ladder.records.source_walk import Project
 from ladder.records.sources import NAME, Sources, collected, keep, sources_of
+from ladder.records.used_code import files_of
 from tests.reports import sample
 
 TEXTS = {
     "stages/registry.py": 'SOURCES = ("stages.naive:STAGE", "stages.wide.r2_fast:STAGE", "stages.gone:STAGE")\n',
     "stages/naive.py": '"""Naive."""\nfrom stages.plain import Gemm, Other\nfrom stages.recipe import Recipe\n'
-    'STAGE = rung("naive", "Title", Recipe(gemm=Gemm))\n',
+    'STAGE = Stage.from_recipe("naive", "Title", Recipe(gemm=Gemm))\n',
     "stages/recipe.py": "class Recipe: ...\n",
-    "stages/plain.py": 'class Gemm:\n    kernel = "plain/gemm.cu"\n\n\nclass Other: ...\n',
+    "stages/plain.py": 'class Gemm:\n    def __init__(self): self.load("plain/gemm.cu")\n\n\nclass Other: ...\n',
     "stages/wide/__init__.py": "",
-    "stages/wide/r2_fast.py": 'import stages.naive\nCUDA = ".cu"\n\n\nclass Fast: ...\n\n\n'
-    'STAGE = stages.naive.STAGE.climb("fast", "Fast", gemm=Fast)\n',
+    "stages/wide/r2_fast.py": 'import stages.naive\nCUDA = ".cu"\n\n\nclass Fast:\n    __slots__ = CUDA\n\n\n'
+    'STAGE = stages.naive.STAGE.climb("fast", "Fast", head=Fast)\n',
     "stages/wide/r2_fast.cu": '#include "near.cuh"\n',
     "stages/wide/near.cuh": '#include "device/far.cuh"\n',
     "stages/device/far.cuh": "",
     "stages/kernels/plain/gemm.cu": "__global__ void gemm() {}\n",
     "stages/unused.py": "",
 }
+PROJECT = Project(TEXTS)
 
 
 def test_stages_are_found_by_their_names_without_importing_them() -> None:
-    assert registered(TEXTS) == {"naive": "stages/naive.py:STAGE", "fast": "stages/wide/r2_fast.py:STAGE"}
-    assert registered({}) == {}
+    assert PROJECT.stages == {"naive": "stages/naive.py:STAGE", "fast": "stages/wide/r2_fast.py:STAGE"}
+    assert Project({}).stages == {}
 
 
 def test_a_stage_has_its_own_file_the_parts_it_names_and_its_kernels_with_their_headers() -> None:
-    assert files_of("stages/naive.py:STAGE", TEXTS) == [
+    assert files_of("stages/naive.py:STAGE", PROJECT) == [
         "stages/naive.py", "stages/plain.py", "stages/kernels/plain/gemm.cu",
     ]  # fmt: skip
-    assert files_of("stages/wide/r2_fast.py:STAGE", TEXTS) == [
-        "stages/wide/r2_fast.py", "stages/wide/r2_fast.cu", "stages/wide/near.cuh", "stages/device/far.cuh",
-        "stages/kernels/plain/gemm.cu",
+    assert files_of("stages/wide/r2_fast.py:STAGE", PROJECT) == [
+        "stages/wide/r2_fast.py", "stages/kernels/plain/gemm.cu", "stages/wide/r2_fast.cu", "stages/wide/near.cuh",
+        "stages/device/far.cuh",
     ]  # fmt: skip
 
 
-def test_a_rung_knows_the_one_below_and_its_choice() -> None:
-    places = registered(TEXTS)
-    assert climb_of(places["fast"], TEXTS, places) == ("naive", "gemm: Fast")
-    assert climb_of(places["naive"], TEXTS, places) == ("", "")
-    own = TEXTS | {"my.py": 'from stages import rung\nSTAGE = rung("fast").climb("mine", "Mine", head=Mine)\n'}
-    assert climb_of("my.py:STAGE", own, places) == ("fast", "head: Mine")
+def test_a_rung_knows_the_part_that_its_own_replaces() -> None:
+    own = TEXTS | {
+        f"{choice}.py": f'from stages import rung\nSTAGE = rung("fast").climb("mine", "Mine", {choice}=Mine)\n'
+        for choice in ("gemm", "head", "launch")
+    }
+    assert [Project(own).replaced(f"{choice}.py:STAGE") for choice in ("gemm", "head", "launch")] == [
+        "Gemm",
+        "Fast",
+        "",
+    ]
+    assert PROJECT.replaced(PROJECT.stages["naive"]) == ""
 
 
 def test_each_file_is_kept_once() -> None:
-    found = collected(TEXTS, registered(TEXTS))
+    found = collected(PROJECT, PROJECT.stages)
     assert "stages/unused.py" not in found.files
     assert list(found.stages) == ["naive", "fast"]
     assert {path for files in found.stages.values() for path in files} == set(found.files)
 
 
 def test_kept_sources_are_read_again_and_are_the_same_bytes_twice(tmp_path: Path) -> None:
-    found = collected(TEXTS, registered(TEXTS))
+    found = collected(PROJECT, PROJECT.stages)
     keep(found, tmp_path)
     first = (tmp_path / NAME).read_bytes()
     keep(found, tmp_path)
@@ -98,7 +105,7 @@ def test_an_unusable_file_is_refused_in_one_line_and_kept_anew(tmp_path: Path, d
     with pytest.raises(ResultsError, match=why) as refused:
         sources_of(sample.results(), tmp_path)
     assert re.fullmatch(rf"{tmp_path / NAME}: .*; remove it: a page can do without", str(refused.value))
-    found = collected(TEXTS, registered(TEXTS))
+    found = collected(PROJECT, PROJECT.stages)
     keep(found, tmp_path)
     assert sources_of(sample.results(), tmp_path) == found
 
@@ -135,7 +142,7 @@ def test_a_run_without_sources_gets_them_from_its_commit_and_says_so(project: st
     found = of_commit(project)
     assert found is not None
     assert found.commit == project
-    assert found.files == collected(TEXTS, registered(TEXTS)).files
+    assert found.files == collected(PROJECT, PROJECT.stages).files
 
 
 @pytest.mark.parametrize("commit", [None, "", 7, "0" * 40, "--output=/tmp/x", "HEAD"])

@@ -1,4 +1,4 @@
-"""A stage's hashes change with the code that it uses, and with nothing else."""
+"""A stage's hashes of this project's files change with the code that it uses, and with nothing else."""
 
 from __future__ import annotations
 
@@ -9,55 +9,89 @@ from pathlib import Path
 import pytest
 
 from ladder.records.run import load
+from ladder.records.source_walk import Project
 from ladder.records.sources import sources_of
 from ladder.run import code_watch
-from ladder.run.code_watch import CodeWatch, hashes_of, keep_sources
+from ladder.run.code_watch import CodeWatch, Disk, hashes_of, keep_sources
 from ladder.run.entries import all_entries
+from stages.engine.stage import GPU
 from stages.registry import load_all
 from tests.ladder.harness import NUMPY, Watcher, prepare
 from tests.reports import sample
 
 NAIVE = "stages.classic.r1_naive:STAGE"
-PLANTED = {".json": "planted\n", ".py": "planted = 1\n", ".cu": "int planted;\n", ".cpp": "int planted;\n"}
-GRID = "stages.persistent.r1_persistent_grid:STAGE"
+GRAPH, GRID = "stages.classic.r6_cuda_graph:STAGE", "stages.persistent.r1_persistent_grid:STAGE"
+TILES = "stages.tiles.r3_tf32:STAGE"
+JAX, TORCH = "stages.references.jax_scan_bf16:STAGE", "stages.references.torch_graph:AMP"
+CPU = "stages.cpu.r1_loops:STAGE"
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the sources, to be changed."""
-    for folder in ("stages", "common"):
+    for folder in ("stages", "common", "ladder/measure"):
         shutil.copytree(code_watch.ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(code_watch, "ROOT", tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("file", "source", "changed"),
+    ("file", "old", "new", "changed"),
     [
-        ("stages/classic/r1_naive.py", NAIVE, ["sources"]),
-        ("stages/classic/r1_naive.py", "stages.classic.r6_cuda_graph:STAGE", ["sources"]),  # a rung that imports it
-        ("stages/classic/r1_naive.py", NUMPY, []),
-        ("stages/classic/r3_cublas.py", NAIVE, []),
-        ("common/cuda/gpu.py", NAIVE, ["sources"]),
-        ("common/oracle.py", NAIVE, []),
-        ("stages/kernels/plain/gemm.cu", NAIVE, ["kernels"]),
-        ("stages/kernels/grid/grid.cuh", GRID, ["kernels"]),  # a header of its kernel
-        ("stages/kernels/grid/grid.cuh", NAIVE, []),
-        ("stages/references/choices.json", "stages.references.jax_scan_bf16:STAGE", ["sources"]),
-        ("stages/references/choices.json", "stages.references.torch_graph:AMP", ["sources"]),
-        ("stages/references/choices.json", "stages.references.torch_eager:STAGE", []),
-        ("stages/references/choices.json", NAIVE, []),
-        ("stages/kernels/tiles/tile_tf32.cu", "stages.tiles.r3_tf32:STAGE", ["kernels"]),
+        ("stages/classic/r1_naive.py", "self.read()", "self.read(), 1", {NAIVE: "sources", CPU: "sources"}),
+        (
+            "stages/classic/r1_naive.py",
+            "data=ResidentFloat32",
+            "data=None",
+            dict.fromkeys((NAIVE, GRAPH, GRID, TILES), "sources"),
+        ),
+        ("stages/classic/r1_naive.py", "one kernel an operation", "eight kernels", {}),
+        ("stages/classic/r3_cublas.py", "Matmul(", "Matmul(1, ", {GRAPH: "sources", GRID: "sources"}),
+        ("common/cuda/gpu.py", "graph.upload", "graph.load", dict.fromkeys((GRAPH, GRID, TILES), "sources")),
+        ("common/oracle.py", "copy(self)", "self", {}),
+        ("stages/engine/stage.py", "is_fleet: bool = False", "is_fleet: bool = False\n    other: int = 1", {}),
+        ("stages/kernels/plain/gemm.cu", "sum +=", "sum -=", {NAIVE: "kernels"}),
+        (
+            "stages/kernels/plain/layer.cu",
+            "output[i] < 0.0f",
+            "output[i] <= 0.0f",
+            dict.fromkeys((NAIVE, GRAPH, GRID, TILES), "kernels"),
+        ),
+        ("stages/kernels/plain/layer.cu", "constexpr", 'extern "C" __global__ void another() {}\nconstexpr', {}),
+        ("stages/cpu/kernels/layer.py", "max(out[at], 0)", "max(out[at], 1)", {CPU: "sources"}),
+        (
+            "stages/kernels/grid/grid.cuh",
+            "sizeof layers",
+            "sizeof(layers)",
+            {GRID: "kernels"},
+        ),  # a header of its kernel
+        ("stages/references/choices.json", "jax-scan", "jax-scans", {JAX: "sources", TORCH: "sources"}),
+        (
+            "ladder/measure/timing.py",
+            "ended - begin",
+            "ended - loading",
+            dict.fromkeys((NUMPY, NAIVE, CPU, GRAPH, GRID, TILES, JAX, TORCH), "timer"),
+        ),
+        ("ladder/measure/timing.py", "    ended: float = 0.0", "    ended: float = 0.0\n    other: int = 1", {}),
     ],
 )
 def test_changed_code_changes_the_hashes_of_the_stages_that_use_it(
-    tree: Path, file: str, source: str, changed: list[str]
+    tree: Path, file: str, old: str, new: str, changed: dict[str, str]
 ) -> None:
-    before = hashes_of(source)
-    with (tree / file).open("a") as text:
-        text.write(PLANTED.get(Path(file).suffix, PLANTED[".cu"]))
-    after = hashes_of(source)
-    assert [name for name in ("sources", "kernels") if getattr(before, name) != getattr(after, name)] == changed
+    stages = (NUMPY, NAIVE, CPU, GRAPH, GRID, TILES, JAX, TORCH)
+    project = Project(Disk())
+    before = {source: hashes_of(source, project) for source in stages}
+    text = (tree / file).read_text()
+    assert old in text
+    (tree / file).write_text(text.replace(old, new, 1))
+    project = Project(Disk())
+    after = {source: hashes_of(source, project) for source in stages}
+    parts = ("sources", "kernels", "timer")
+    seen = {
+        source: " ".join(part for part in parts if getattr(before[source], part) != getattr(after[source], part))
+        for source in stages
+    }
+    assert {source: part for source, part in seen.items() if part} == changed
 
 
 def test_a_copy_in_another_folder_has_the_same_hashes(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,50 +115,57 @@ def test_a_move_a_comment_and_a_docstring_change_no_hash(tree: Path, source: str
 
 
 def test_every_stage_with_kernels_has_their_hash() -> None:
-    without = [entry.stage for entry in load_all().values() if hashes_of(entry.source).kernels is None]
-    assert all(stage.recipe is None for stage in without)  # references
+    project = Project(Disk())
+    without = [entry.stage for entry in load_all().values() if hashes_of(entry.source, project).kernels is None]
+    assert all(stage.recipe is None or stage.place is not GPU for stage in without)
 
 
 def test_a_users_file_is_hashed_with_the_modules_beside_it(tmp_path: Path) -> None:
-    module = NAIVE.partition(":")[0]
-    for name, text in {
-        "mine.py": f"from {module} import STAGE\nimport helper\nSOURCE = __file__.replace('.py', '.cpp')\n",
+    texts = {
+        "mine.py": "from helper import KERNEL\nSOURCE = __file__.replace('.py', '.cpp')\n"
+        "def build(problem, train): return SOURCE, KERNEL\nSTAGE = Stage('mine', 'Mine', build=build)\n",
         "helper.py": "KERNEL = 'own.cu'\n",
         "mine.cpp": "int one();\n",
-        "own.cu": "\n",
-    }.items():
+        "own.cu": "__global__ void own() {}\n",
+        "beside.py": "",
+    }
+    planted = {
+        "mine.py": "SOURCE += '1'\n",
+        "helper.py": "KERNEL += '1'\n",
+        "mine.cpp": "int two();\n",
+        "own.cu": "int two;\n",
+    }
+    for name, text in texts.items():
         (tmp_path / name).write_text(text)
     source = f"{tmp_path / 'mine.py'}:STAGE"
     seen = [hashes_of(source)]
-    for name in ("mine.py", "helper.py", "mine.cpp", "own.cu"):
-        (tmp_path / name).write_text((tmp_path / name).read_text() + PLANTED[Path(name).suffix])
+    for name, text in planted.items():
+        (tmp_path / name).write_text(texts[name] + text)
         seen.append(hashes_of(source))
     assert len(set(seen)) == len(seen)
-    assert seen[0].kernels != hashes_of(NAIVE).kernels
+    (tmp_path / "beside.py").write_text("print()")
+    assert hashes_of(source) == seen[-1]
 
 
 @pytest.mark.parametrize(
-    ("file", "changed"),
+    ("file", "old", "changed"),
     [
-        ("stages/classic/r3_cublas.py", True),  # by its id
-        ("stages/classic/r2_async_metrics.py", True),  # from which that one climbs
-        ("stages/engine/recipe.py", True),  # the origin of Gemm
-        ("common/trainer.py", True),
-        ("stages/classic/r5_cudnn_softmax.py", False),
-        ("stages/references/torch_common.py", False),  # other names of the public module
-        ("stages/registry.py", False),
+        ("stages/classic/r2_async_metrics.py", "MetricsEveryEpoch", True),  # of the rung below cublas
+        ("stages/engine/recipe.py", "def flush", True),  # of Gemm
+        ("stages/classic/r3_cublas.py", "Matmul", False),  # the part that it replaces
+        ("stages/references/torch_common.py", "TorchTrainer", False),  # another name of the public module
+        ("stages/registry.py", "likeness", False),
     ],
 )
 def test_a_user_s_file_follows_what_it_takes_from_the_public_module(
-    tree: Path, tmp_path: Path, file: str, changed: bool
+    tree: Path, tmp_path: Path, file: str, old: str, changed: bool
 ) -> None:
     ways = [tmp_path / f"{name}.py" for name in ("mine", "another")]
     for mine, call in zip(ways, ("rung('cublas')", "stages.rung('cublas')"), strict=True):
-        climb = f"STAGE = {call}.climb('mine', 'Mine', gemm=Gemm)\n"
-        mine.write_text(f"from stages import Gemm, EpochMetrics, rung\n{climb}")
+        climb = f"STAGE = {call}.climb('mine', 'Mine', gemm=Mine)\n"
+        mine.write_text(f"from stages import Gemm, rung\n\nclass Mine(Gemm): ...\n{climb}")
     before = [hashes_of(f"{mine}:STAGE") for mine in ways]
-    with (tree / file).open("a") as text:
-        text.write(PLANTED[".py"])
+    (tree / file).write_text((tree / file).read_text().replace(old, f"{old}_"))
     assert [hashes_of(f"{mine}:STAGE") != was for mine, was in zip(ways, before, strict=True)] == [changed] * 2
 
 
@@ -133,14 +174,16 @@ def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:
     assert [stage.code for stage in load(tmp_path).stages] == [hashes_of(NUMPY), hashes_of(NAIVE)]
 
 
-def test_a_watch_names_changed_files_and_no_comment_or_date(tree: Path) -> None:
+def test_a_watch_names_the_files_that_were_written_once_code_has_changed(tree: Path) -> None:
     watch = CodeWatch(NAIVE)
     naive, kernel = tree / "stages/classic/r1_naive.py", tree / "stages/kernels/plain/gemm.cu"
     naive.touch()
     kernel.write_text("// a comment\n" + kernel.read_text())
     assert watch.changed() == []
     naive.write_text(naive.read_text() + "\nMORE = 1\n")
-    assert watch.changed() == ["r1_naive.py"]
+    assert watch.changed() == []
+    naive.write_text(naive.read_text() + "\nMetricsEveryStep.due = None\n")
+    assert watch.changed() == ["gemm.cu", "r1_naive.py"]
     kernel.unlink()
     naive.write_text("1 +")
     assert watch.changed() == ["gemm.cu", "r1_naive.py"]
@@ -148,12 +191,13 @@ def test_a_watch_names_changed_files_and_no_comment_or_date(tree: Path) -> None:
 
 def test_a_header_that_a_kernel_begins_to_include_counts(tree: Path) -> None:
     kernels = tree / "stages" / "kernels" / "plain"
-    seen = [hashes_of(NAIVE)]
-    for file, text in (("new.cuh", ""), ("gemm.cu", '#include "new.cuh"\n'), ("new.cuh", PLANTED[".cu"])):
+    seen, watch = [hashes_of(NAIVE)], CodeWatch(NAIVE)
+    for file, text in (("gemm.cu", '#include "new.cuh"\n'), ("new.cuh", ""), ("new.cuh", "#define sum other\n")):
         with (kernels / file).open("a") as added:
             added.write(text)
         seen.append(hashes_of(NAIVE))
-    assert seen[1] == seen[0] != seen[3]
+    assert seen[2] == seen[1] == seen[0] != seen[3]
+    assert watch.changed() == ["gemm.cu"]
 
 
 def test_later_points_of_a_study_have_the_code_of_their_time(tree: Path, tmp_path: Path) -> None:
@@ -161,8 +205,8 @@ def test_later_points_of_a_study_have_the_code_of_their_time(tree: Path, tmp_pat
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         runs.append(prepare(tmp_path / name, NUMPY).run(Watcher()).stages[0].code)
-        with (tree / "stages" / "references" / "numpy_cpu.py").open("a") as text:
-            text.write(PLANTED[".py"])
+        file = tree / "stages" / "references" / "numpy_cpu.py"
+        file.write_text(f"{file.read_text()}\nprint()\n")
     assert runs[0] != runs[1]
 
 
@@ -187,7 +231,7 @@ def test_every_registered_stage_has_a_file(tmp_path: Path) -> None:
     found = sources_of(sample.results(), tmp_path)
     assert found is not None
     assert found.stages.keys() == entries.keys()
-    assert (tmp_path / "sources.json.gz").stat().st_size < 240_000
+    assert (tmp_path / "sources.json.gz").stat().st_size < 260_000
 
 
 def test_a_stage_of_the_user_s_is_kept_by_its_name_alone(tmp_path: Path) -> None:
@@ -195,7 +239,8 @@ def test_a_stage_of_the_user_s_is_kept_by_its_name_alone(tmp_path: Path) -> None
     own.parent.mkdir()
     own.write_text(
         'from stages import rung\n\nKERNEL = "fast.cu"\n\n\nclass Mine(rung("cublas").recipe.metrics):\n'
-        '    """Mine."""\n\n\nSTAGE = rung("cublas").climb("mine", "Mine", metrics=Mine)\n'
+        "    def __init__(self, setup):\n        setup.load(KERNEL)\n\n\n"
+        'STAGE = rung("cublas").climb("mine", "Mine", metrics=Mine)\n'
     )
     (own.parent / "fast.cu").write_text("// fast\n")
     (own.parent / "secret.py").write_text("TOKEN = 1\n")
@@ -203,6 +248,7 @@ def test_a_stage_of_the_user_s_is_kept_by_its_name_alone(tmp_path: Path) -> None
     keep_sources([entries["mine"]], entries, tmp_path)
     found = sources_of(sample.results(), tmp_path)
     assert found is not None
-    assert found.stages["mine"][:2] == ["my_stage.py", "fast.cu"]
+    assert found.stages["mine"][0] == "my_stage.py"
+    assert "fast.cu" in found.stages["mine"]
     assert "secret.py" not in found.files
     assert str(tmp_path) not in "".join(found.files)

@@ -33,6 +33,7 @@ SOURCES = Sources(
         ],
         "sparse-metrics": ["stages/sparse.py"],
     },
+    {"async": "EveryStep", "sparse-metrics": "AsyncMetrics"},
 )  # fmt: skip
 
 
@@ -60,10 +61,9 @@ def test_a_rung_is_compared_with_the_last_choice_of_the_same_part() -> None:
 
 
 def test_without_a_known_part_the_own_file_stands_alone() -> None:
-    run = sample.replace_stage(sample.results(), "async", below="gone")
-    assert shown("async", run).replaced == ""
-    assert {line.sign for line in shown("async", run).diff} == {" "}
-    assert shown("naive").replaced == ""
+    alone = shown("async", sources=Sources(FILES, SOURCES.stages))
+    assert alone.replaced == shown("naive").replaced == ""
+    assert {line.sign for line in alone.diff} == {" "}
 
 
 def test_kernels_are_those_that_the_profile_saw_with_their_headers() -> None:

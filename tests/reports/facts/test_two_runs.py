@@ -223,6 +223,8 @@ def test_an_absent_stage_counts_with_strict() -> None:
         (StageCode("a", "b"), StageCode("a", "c"), "its kernels differ"),
         (StageCode("a", None), StageCode("b", None), "its sources differ"),
         (StageCode("a", "b"), StageCode("b", "c"), "its sources and kernels differ"),
+        (StageCode("a", "b", timer="c"), StageCode("a", "b", timer="d"), "its timer differs"),
+        (StageCode("a", "b"), StageCode("a", "b", scheme=3), ""),  # nobody knows
         (StageCode("a", "b"), StageCode("a", "b"), ""),
         (None, StageCode("a", "b"), ""),
     ],

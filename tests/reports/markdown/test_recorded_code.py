@@ -51,3 +51,9 @@ def test_a_study_s_points_share_a_line(tmp_path: Path) -> None:
     assert (what, rows, same) == ("`depth`", "2", "all")
     *_, same = row_of(tmp_path, "h200/studies/depth/depth-3", *passed(CODE, "naive"), today={"naive": OTHER})
     assert same == "none"  # without a list of all stages
+
+
+def test_hashes_of_another_scheme_are_told_as_such(tmp_path: Path) -> None:
+    today = {"naive": StageCode("a", None, scheme=3)}
+    *_, same = row_of(tmp_path, "h200/hidden-256", *passed(CODE, "naive"), today=today)
+    assert same == "older hashes"

@@ -14,10 +14,9 @@ through L2 instead of inside clusters are 8 us by its samples.
 Predict: on H200: 784-784x4-10, batch 64: 22.5 us.
 
 Found: it halves a step of 784-784x4-10, within a tenth of the prediction; sums among blocks are now half of it. Sums
-inside clusters were faster in a miniature, and gained nothing here (docs/notebook/persistent-grid.md). 784-256-10 gains
-nothing, and 784-128x3-10 takes a third longer: its parent takes narrow layers in one phase, without an exchange.
-Batches of 32 gain a seventh by sending 32 rows instead of 64, and by a softmax in every block. One way through L2
-instead of two pays only where a block reads at most some 32 KB: so not for sums, nor for logits of 64 images.
+inside clusters gained nothing (docs/notebook/persistent-grid.md). 784-256-10 gains nothing, and 784-128x3-10 takes a
+third longer: its parent needs no exchange there. Batches of 32 gained a seventh by half the rows in each sum, and by a
+softmax in every block. That pays where a block reads some 32 KB at most.
 """
 
 from __future__ import annotations

@@ -12,8 +12,7 @@ Predict: on H200: 784-784x4-10, batch 64: 15.5 us.
 
 Found: it misses by a seventh: products and updates take about half of the float32 class's time, but sums among blocks
 only a quarter less, and they are now half of a step. A tag in the lowest of eleven bits has to be rounded in. Cut off,
-it made gradients lean towards zero, and a check failed (docs/notebook/persistent-grid.md). Logits are half as many
-bytes, so that each block computes the softmax of up to 64 images; more for itself made it slower.
+it made gradients lean towards zero, and a check failed (docs/notebook/persistent-grid.md).
 """
 
 from __future__ import annotations

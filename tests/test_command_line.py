@@ -167,7 +167,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("torch a.py --json --csv", "--json --csv: print one table", "leave one of them out"),
         ("torch a.py --epochs 0", "--epochs 0", "a whole number from 1 to 1,000,000"),
         (
-            "torch a.py --stages fused-optim --dry-run",
+            f"torch {run_ladder.ROOT}/examples/torch/tabular.py --stages fused-optim --dry-run",
             "fused-optim: there is no such rung",
             "did you mean fused-optimizer?",
         ),

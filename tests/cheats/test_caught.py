@@ -13,7 +13,7 @@ from ladder.measure import measurement
 from ladder.measure.protocol import REPEATED_EPOCHS
 from ladder.measure.seeds import REFUSED
 from ladder.records.run import StageResult
-from ladder.run import check, jury
+from ladder.run import jury, orders
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.verify.gates import CURVES, KEPT_CHECK, VALIDATION_CURVES, WHOLE_CHECK
 from ladder.verify.other_runs import LOSS_CHECK
@@ -286,7 +286,7 @@ def test_each_run_goes_its_way_from_its_own_first_parameters(tmp_path: Path, mon
 
 @pytest.mark.parametrize(
     ("named", "quick"),
-    [("late epoch of 3 batches, tensors", (measurement, "SLOW_S")), ("late epoch, tensors", (check, "WHOLE_WORK"))],
+    [("late epoch of 3 batches, tensors", (measurement, "SLOW_S")), ("late epoch, tensors", (orders, "WHOLE_WORK"))],
 )
 def test_late_epochs_that_take_too_long_are_told(
     named: str, quick: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -325,7 +325,7 @@ def test_a_kernel_without_cases_is_an_error() -> None:
         ("streaming_epoch", "if (!IS_FORWARD) mask(words, own_mask)", ""),
         ("streaming_epoch", "IS_FORWARD ? stored_at(row) : to", "to"),
         ("streaming_epoch", "mbarrier_wait_parity(ring.full[turn.slot], turn.parity);", ""),
-        ("streaming_epoch", "cvt_bf16x2(-rate * sums[j]", "cvt_bf16x2(0.0f * sums[j]"),
+        ("streaming_epoch", "cvt_bf16x2(-rate * sums[j][2 * half], -rate", "cvt_bf16x2(0.0f * sums[j][2 * half], 0.0f"),
         ("streaming_epoch", "if (CORRECTS) multiply_kept", "if (false) multiply_kept"),
         ("fleet_grid", "learning_rates[network]", "learning_rates[0]"),
         ("fleet_grid", "workspace + network * room", "workspace"),

@@ -306,7 +306,8 @@ def beside(file: Path) -> dict[str, str]:
             continue  # of thousands, each would be looked up on the disk
         path = Path(place).resolve()
         is_theirs = folder in path.parents and name.partition(".")[0] not in OURS
-        if is_theirs and path.suffix == ".py" and path != file.resolve():
+        # `torch.ops` names a file `_ops.py` that is nowhere.
+        if is_theirs and path.suffix == ".py" and path != file.resolve() and path.is_file():
             found[str(path.relative_to(folder))] = digest(path)
     return found
 

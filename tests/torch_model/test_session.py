@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from ladder.options.commands import Torch  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
 from ladder.torch_model import climb, export, session  # noqa: E402
+from ladder.torch_model.worker import beside  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
 from tests.torch_model import models  # noqa: E402
 
@@ -96,6 +99,16 @@ def test_a_session_records_all_rungs_and_resumes_the_missing_one(tmp_path: Path)
     assert again.seconds > whole.seconds
     with pytest.raises(UsageError, match=r"is not the file that .* measured; start anew"):
         run(tmp_path, RAISES + "# changed\n", resume=tmp_path / "run")
+
+
+def test_a_module_whose_file_is_nowhere_is_not_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`torch.ops` says `_ops.py`, which is then sought in the folder where the program was started."""
+    (tmp_path / "my_model.py").write_text("")
+    (tmp_path / "my_layers.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for name in ("my_layers", "my_ops"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__file__=f"{name}.py"))
+    assert list(beside(tmp_path / "my_model.py")) == ["my_layers.py"]
 
 
 def test_a_run_is_not_continued_with_another_module_beside_the_file(tmp_path: Path) -> None:

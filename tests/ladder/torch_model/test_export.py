@@ -210,6 +210,21 @@ def test_a_bias_whose_gradient_is_rounding_alone_verifies_and_a_schedule_fits_th
     assert [len(lines.splitlines()) for _, lines in ran.values()] == [3] * len(rungs), ran
 
 
+def test_a_finished_training_goes_on_at_the_rate_of_the_longer_one(tmp_path: Path) -> None:
+    """A cosine ends at a rate of zero, and follows from the rate before: the checkpoint's would stay zero for ever."""
+    cosine = NORMALIZED.replace(
+        "OneCycleLR(optimizer, max_lr=3e-2, total_steps=", "CosineAnnealingLR(optimizer, T_max="
+    )
+    (tmp_path / "normalized.py").write_text(cosine)
+    facts, rung = facts_of(tmp_path / "normalized.py", on_gpu=False), "fused-optimizer"
+    text = training_file(tmp_path / "normalized.py", rung_named(rung).step, facts, rung, tmp_path)
+    training = "for epoch in range(begin"
+    text = text.replace(training, f'print(optimizer.param_groups[0]["lr"])\n{training}')
+    kept = ("--checkpoint", str(tmp_path / "kept.pt"))
+    rates = [run(tmp_path, {"part": text}, "--epochs", epochs, *kept)["part"][1].splitlines()[0] for epochs in "12"]
+    assert [float(rate) for rate in rates] == pytest.approx([3e-2, 1.5e-2])
+
+
 def test_no_epoch_is_refused(models: Path) -> None:
     assert run(models, {"mlp": text_of(models, "mlp", "resident")}, "--epochs", "0")["mlp"][0] == 1
 

@@ -24,6 +24,7 @@ TorchGroup = Literal["ladder", "left out", "instead"]
 TorchPrecision = Literal["float32", "tf32", "bfloat16"]
 RIGHT = ("passed", "less exact")
 """The statuses of rungs that get a time."""
+FIRST_ROW = "the first row"  # in `took_s`: when it came, and no part of the whole
 WITHIN = 1.05  # a recipe may take this many times as long as the fastest
 
 

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ladder.records.torch_run import TorchRung
+from ladder.records.torch_run import FIRST_ROW, TorchRung
 from stages.torch.training_step import Rung
 
 COMPILING_S, CACHED_S = 20.0, 6.0  # with Inductor: 10 to 40 s cold, and 4 to 8 s with its code on disk
-FIRST_ROW = "the first row"
 
 
 class TorchObserver(Protocol):

@@ -32,6 +32,7 @@ from ladder.processes.paused import paused
 from ladder.processes.worker_process import StartedWorker, first_printed
 from ladder.records.run import StageDoc
 from ladder.records.torch_run import (
+    FIRST_ROW,
     RIGHT,
     ModelRecord,
     TorchProcess,
@@ -392,7 +393,7 @@ class Session:
         elif isinstance(message, (Timed, Failed)):
             self._time_taken(message.rung, message)
             self._progress.timed(message.rung)
-            self._took.setdefault("the first row", time.monotonic() - self._began)
+            self._took.setdefault(FIRST_ROW, time.monotonic() - self._began)
         elif isinstance(message, Ready):
             family.is_ready = True
 

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from ladder.records.torch_run import RIGHT, TorchCheck, TorchPrecision, TorchResults, TorchStatus
+from ladder.records.torch_run import FIRST_ROW, RIGHT, TorchCheck, TorchPrecision, TorchResults, TorchStatus
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
@@ -47,9 +47,9 @@ SHOWN_S = 0.05  # the shortest part of a run that is listed
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
     "The time per step is the median over processes, and each range is that of single runs. A speedup says how many "
-    f"times as fast a step is; {ABOUT} marks one within noise. The error ratio is the distance of the parameters from "
-    "the reference, divided by that of eager mode. The first step includes building, compiling and capturing. A rung "
-    "pays off once its whole training takes less time than in eager mode."
+    f"times as fast a step is; {ABOUT} marks one that may be noise between processes. The error ratio is the distance "
+    "of the parameters from the reference, divided by that of eager mode. The first step includes building, compiling "
+    "and capturing. A rung pays off once its whole training takes less time than in eager mode."
 )
 Text = Callable[[TorchRow], str]
 
@@ -286,9 +286,11 @@ def _on_reference(results: TorchResults) -> Iterator[str]:
 def _on_time(results: TorchResults) -> Iterator[str]:
     if results.seconds:
         took = {name: seconds for name, seconds in results.took_s.items() if seconds >= SHOWN_S}
+        first_s = took.pop(FIRST_ROW, None)  # a moment, and no part of the rest
         parts = [f"{name} {numbers.duration(seconds)}" for name, seconds in took.items()]
         told = f": {numbers.listing(parts)}" if parts else ""
-        yield f"The run took {numbers.duration(results.seconds)}{told}."
+        first = f" Its first row came after {numbers.duration(first_s)}." if first_s else ""
+        yield f"The run took {numbers.duration(results.seconds)}{told}.{first}"
 
 
 def _multiple(error: float | None) -> str:

@@ -115,12 +115,11 @@ class TorchView:
         self._console.print(text.append(checked, STYLES[rung.status]), soft_wrap=True)
         if speedup.startswith(ABOUT) and not self._is_explained:
             self._is_explained = True
-            or_one = f", or of the first of {processes} processes" if processes > 1 else ""
-            say(self._console, f"{ABOUT} marks a speedup over eager within noise{or_one}.", "dim")
+            or_one = f", or rests on the first of {processes} processes" if processes > 1 else ""
+            say(self._console, f"{ABOUT} marks a speedup that may be noise{or_one}.", "dim")
 
     def end(self) -> None:
         """Remove the line of what goes on."""
         if self._status is not None:
             self._status.stop()
             self._status = None
-        self._doing = ""

@@ -791,8 +791,9 @@ def test_errors_that_are_divided_as_a_sum_pass_from_zeros(
     monkeypatch.setattr(short_runs, "SUMS_IN_ORDER", sums)
     run = from_zero_run(Problem(1, 5, (2,), size, rate), np.zeros((size, 1), np.uint8), labels)
     initial = zero_params(Problem(1, 5, (2,)))
-    trained = Params(initial.weights, (*initial.biases[:-1], bias))
-    assert (failed(verify_from_zero("float32", run, trained, None)) == set()) is right
+    for factor, passes in ((1.0, right), (1.001, False)):
+        trained = Params(initial.weights, (*initial.biases[:-1], np.float32(factor) * bias))
+        assert (failed(verify_from_zero("float32", run, trained, None)) == set()) is passes
 
 
 @pytest.mark.parametrize(("factor", "passes"), [(1.0, True), (1.001, False)])

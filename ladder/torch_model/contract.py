@@ -54,9 +54,13 @@ class Opened:
     data_words: str
     not_resident: str  # why its data cannot lie on the device; empty if it can
     has_dropout: bool
-    is_random: bool  # a step draws numbers, for dropout, in augment or elsewhere
     has_convolution: bool
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_random(self) -> bool:
+        """Whether a step draws numbers: for dropout, in augment or elsewhere."""
+        return self.has_dropout or self.user.draws
 
     @property
     def module(self) -> Any:
@@ -93,7 +97,7 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     dropout.switch(initial, on=True)  # a recurrent module's dropout is seen here, and not in its step
     order = order_of(rows, user.batch_size, SEED)
     data = Data(dataset, order, inputs, targets, device)
-    user, optimizer, draws = _tried(user, initial, data, path)
+    user, optimizer = _tried(user, initial, data, path)
     steps = user.epochs * (rows // user.batch_size)
     with _theirs(path, "scheduler(optimizer)"):
         _check_scheduler(user, initial, name)
@@ -102,10 +106,9 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
         raise RefusedError(
             f"{name}: the scheduler ends after {len(schedule.rows) - 1} steps; give it those of the training, {steps:,}"
         )
-    uses = dropout.SWITCH.used
     return Opened(
-        user, initial, data, schedule, optimizer, not isinstance(given, (tuple, list)), words, not_resident, uses,
-        uses or draws,
+        user, initial, data, schedule, optimizer, not isinstance(given, (tuple, list)), words, not_resident,
+        dropout.SWITCH.used,
         any(isinstance(module, torch.nn.modules.conv._ConvNd) for module in initial.modules()),
         notes=(*_mistyped(user), *_notes(user, schedule, steps)),
     )  # fmt: skip
@@ -368,10 +371,10 @@ def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
         raise RefusedError(f"{name}: scheduler(optimizer) returns {type(scheduler).__name__}; return a torch scheduler")
 
 
-def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str, bool]:
+def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str]:
     """Take steps with a copy of the model; refuse what no rung could do.
 
-    Returns the user's model with its metrics' names, the optimizer's class, and whether steps draw random numbers.
+    Returns the user's model with what the steps showed, and the optimizer's class.
     """
     import torch
 
@@ -441,7 +444,7 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
             f"{name}: a step changes {_listed(strays)}; a graph would freeze all but the model's parameters and "
             "buffers and the optimizer's state: register a buffer in model(), or leave the change out"
         )
-    return replace(user, metric_names=names), type(optimizer).__name__, draws
+    return replace(user, metric_names=names, draws=draws), type(optimizer).__name__
 
 
 def _generators() -> list[bytes]:

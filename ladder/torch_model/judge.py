@@ -166,14 +166,15 @@ class Judge:
         ratio = _whole(last, reference.truth["first"][self._first[-1]], self._start("first")) / reference.typical
         return checks, ratio, _same_bits(last, reference.bits)
 
-    def masks(self, trainer: Trainer, probe: Trainer | None = None) -> Iterator[TorchCheck]:
-        """Checks of a timed trainer that draws random numbers, and of a `probe` by the same choices.
+    def masks(self, trainer: Trainer) -> Iterator[TorchCheck]:
+        """Checks of a timed trainer that draws random numbers, and of a probe by the same choices.
 
         The probe's losses differ by their masks or noise alone. So what a graph holds, or its steps share, shows as a
         loss that comes again. Eager losses of the same kind are the measure.
         """
         reference = self.reference
-        probe = probe or new_probe(self._opened, trainer.choices, self._recorder)
+        twin = trainer if trainer.choices.compiler.arguments is not None else None
+        probe = new_probe(self._opened, trainer.choices, self._recorder, twin)
         with self._turn:
             usual = self._usual(trainer.choices.arithmetic)
             means = [_mean_loss(trainer, reference.late, seed) for seed in SEEDS[:3]]
@@ -384,14 +385,16 @@ def needs_own_trainer(opened: Opened, step: TrainingStep) -> bool:
     return opened.is_random or rounds
 
 
-def new_probe(opened: Opened, step: TrainingStep, recorder: Recorder | None = None) -> Trainer:
-    """A trainer, recorded and compiled, whose steps all have the same batch and learn nothing."""
+def new_probe(
+    opened: Opened, step: TrainingStep, recorder: Recorder | None = None, twin: Trainer | None = None
+) -> Trainer:
+    """A trainer whose steps all have the same batch and learn nothing; it runs the compiled code of its `twin`."""
     data = copy.copy(opened.data)  # with the same resident tensors
     data.order = data.order[:1].repeat(PROBES, 1)
     vars(data).pop("_order", None)
     user = replace(opened.user, scheduler=None, optimizer=lambda params: _still(opened.user.optimizer(params)))
     probe = Trainer(
-        user, opened.initial, data, Schedule((), [[]]), replace(step, metrics=EachLoss), recorder=recorder
+        user, opened.initial, data, Schedule((), [[]]), replace(step, metrics=EachLoss), recorder=recorder, twin=twin
     )  # fmt: skip
     probe.run(GRAIN)
     return probe

@@ -34,7 +34,7 @@ from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
 from ladder.torch_model.facts import facts
-from ladder.torch_model.judge import FIRST, Judge, Reference, needs_own_trainer, new_probe, new_trainer
+from ladder.torch_model.judge import FIRST, Judge, Reference, needs_own_trainer, new_trainer
 from ladder.torch_model.messages import (
     Described,
     Failed,
@@ -181,13 +181,12 @@ class Worker:
                 compared = new_trainer(model, rung.step)
                 compared.run(BEGINNING)
             draws = model.is_random and (trainer.is_captured or rung.step.compiler.arguments is not None)
-            probe = new_probe(model, rung.step) if draws else None
             judge = self._judge = self._judge or self._made_judge(model)  # all is compiled while it is made elsewhere
             if compared is not None:
                 checks, ratio, same_bits = judge.judged(compared)
                 compared.close()
-            if probe is not None:
-                checks += judge.masks(trainer, probe)
+            if draws:
+                checks += judge.masks(trainer)
             elif has_own and not model.is_random:
                 checks.append(judge.as_timed(trainer))
         self._prepared[rung.name] = Prepared(trainer, start, first_step_s)

@@ -58,8 +58,9 @@ class Trainer:
         double: bool = False,
         exact: bool = False,
         recorder: Recorder | None = None,
+        twin: Trainer | None = None,
     ) -> None:
-        """`initial` is the model before its first step. Raises MisfitError.
+        """`initial` is the model before its first step; a `twin` lends its own, with the passes. Raises MisfitError.
 
         `exact` is for comparisons: dropout is off, compiled code draws eager's random numbers, and cuDNN does not round
         factors to TF32, as it does by default.
@@ -73,7 +74,7 @@ class Trainer:
         self._counts_wide = False  # the optimizer's count of steps is in float64
         self.is_captured = choices.launch.steps > 0
         self._recorder = recorder or recorded_by_cuda
-        self.model = copy.deepcopy(initial).to(self.device).train()
+        self.model = twin.model if twin else copy.deepcopy(initial).to(self.device).train()
         if double:
             self.model = self.model.double()
         if choices.layout == "channels_last":
@@ -92,7 +93,7 @@ class Trainer:
         self.launch = choices.launch(self)
         if choices.around is not None:
             choices.around(self)
-        self.forward = self._compiled(self._passes())
+        self.forward = twin.forward if twin else self._compiled(self._passes())
         self._update = self._compiled_update()
         torch.manual_seed(SEED)
 
@@ -350,7 +351,8 @@ class Trainer:
         if self.choices.compiler.arguments is None:
             return function
         arguments: dict[str, Any] = dict(self.choices.compiler.arguments)
-        if self.exact:  # eager's random numbers, so that runs can be compared
+        searches = arguments.get("mode") == "max-autotune"  # among kernels that round to TF32, and keeps what it finds
+        if self.exact and (self.user.draws or searches):  # eager's random numbers, so that runs can be compared
             options = torch._inductor.list_mode_options(arguments.pop("mode", "default"), dynamic=False)
             arguments["options"] = {**options, "fallback_random": True}
         compiled: Callable[..., Any] = torch.compile(function, dynamic=False, **arguments)

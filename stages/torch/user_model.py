@@ -37,6 +37,7 @@ class UserModel:
     metric_names: tuple[str, ...] = ()
     validation: Callable[[], Any] | None = None
     epochs: int = 10
+    draws: bool = True  # a step draws random numbers, for dropout, in augment or elsewhere
     outside: Callable[[], dict[str, Any]] = field(default=dict)
     """The tensors and numbers that the file's own module holds, by name."""
 

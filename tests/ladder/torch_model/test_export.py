@@ -218,7 +218,7 @@ def test_a_finished_training_goes_on_at_the_rate_of_the_longer_one(tmp_path: Pat
     (tmp_path / "normalized.py").write_text(cosine)
     facts, rung = facts_of(tmp_path / "normalized.py", on_gpu=False), "fused-optimizer"
     text = training_file(tmp_path / "normalized.py", rung_named(rung).step, facts, rung, tmp_path)
-    training = "for epoch in range(begin"
+    training = "try:\n    for epoch in range(begin"
     text = text.replace(training, f'print(optimizer.param_groups[0]["lr"])\n{training}')
     kept = ("--checkpoint", str(tmp_path / "kept.pt"))
     rates = [run(tmp_path, {"part": text}, "--epochs", epochs, *kept)["part"][1].splitlines()[0] for epochs in "12"]

@@ -570,7 +570,7 @@ def _changed(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def _mistyped(user: UserModel) -> Iterator[str]:
     for name, other in mistyped(sys.modules[f"{MODULE}{user.path.stem}"]):
-        yield f"`{other}` is not part of the contract; rename it if `{name}` is meant."
+        yield f"`{other}` is not part of the contract, so the ladder does not call it; rename it if `{name}` is meant."
 
 
 def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Protocol
 from ladder.records.torch_run import FIRST_ROW, TorchRung
 from stages.torch.training_step import Rung
 
+SHOWN = 2  # names of rungs that prepare
 COMPILING_S, CACHED_S = 20.0, 6.0  # with Inductor: 10 to 40 s cold, and 4 to 8 s with its code on disk
 
 
@@ -78,6 +79,7 @@ class Progress:
     ) -> None:
         self._view, self._file, self._rounds, self._times, self._clock = view, file, rounds, times, clock
         self._families: Sequence[Sequence[Rung]] = []
+        self._begun: list[Sequence[Rung]] = []  # families whose processes have started
         self._number, self._places = 1, 1
         self._pace = Pace()
         self._at = clock()  # the last thing by which the pace is known
@@ -90,13 +92,18 @@ class Progress:
     def round(self, number: int, families: Sequence[Sequence[Rung]], places: int) -> None:
         """A round begins, in which so many families prepare at once."""
         self._number, self._families, self._places = number, families, places
-        self._is_ready, self._ready, self._timed = False, [], []
+        self._is_ready, self._begun, self._ready, self._timed = False, [], [], []
         self._at = self._clock()
         if self._pace.start_s:
             self._expect(self._left_s(self._pace.round_s(families, places, is_first=number == 1)))
-            self._preparing()
         else:
             self._view.doing(f"reading {self._file}")
+
+    def started(self, family: Sequence[Rung]) -> None:
+        """The process of a family has started."""
+        self._begun.append(family)
+        if self._pace.start_s and (self._has_row or not self._times):
+            self._preparing()
 
     def read(self, compiles: int = 1) -> None:
         """The first process has read the file, whose step is compiled so many times: without dropout once more."""
@@ -108,8 +115,14 @@ class Progress:
         """The reference takes shape: a training begins, of so many."""
         took = (self._clock() - self._at) / (run - 1) if run > 1 else None
         left_s = None if took is None else took * (runs - run + 2)
-        self._view.doing("judging eager", f"run {run} of {runs}", left_s, FIRST_ROW if self._times else "")
+        part = f"run {run} of {runs}{', in float64' if run == runs else ''}"
+        self._view.doing("judging eager", part, left_s, FIRST_ROW if self._times else "")
         self._pace.judge_s = took or 0.0
+
+    def referenced(self) -> None:
+        """The reference is there: what is left are the rungs."""
+        if self._has_row or not self._times:
+            self._preparing()
 
     def judged(self, rung: str) -> None:
         """A rung is prepared and judged, or it cannot be."""
@@ -148,10 +161,14 @@ class Progress:
         self._view.doing("writing the report")
 
     def _preparing(self) -> None:
-        rungs = [rung.name for family in self._families for rung in family]
-        waiting = [name for name in rungs if name not in self._ready]
-        part = f"{waiting[0]}, {len(rungs) - len(waiting) + 1} of {len(rungs)}" if waiting else ""
-        self._doing(f"{'preparing' if self._times else 'judging'} {len(rungs)} {_rungs(len(rungs))}", part)
+        """Name the rungs that processes are at, those that compile first: they are waited for."""
+        count = sum(map(len, self._families))
+        waiting = [[rung for rung in family if rung.name not in self._ready] for family in self._begun]
+        now = sorted((rungs[0] for rungs in waiting if rungs), key=lambda rung: rung.step.compiler.arguments is None)
+        more = f" and {len(now) - SHOWN} more" if len(now) > SHOWN else ""
+        names = f"{', '.join(rung.name for rung in now[:SHOWN])}{more}, " if now else ""
+        part = f"{names}{len(self._ready)} of {count} done"
+        self._doing(f"{'preparing' if self._times else 'judging'} {count} {_rungs(count)}", part)
 
     def _doing(self, phase: str, part: str) -> None:
         which = f"round {self._number} of {self._rounds}: " if self._rounds > 1 and self._times else ""

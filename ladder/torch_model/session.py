@@ -83,6 +83,7 @@ class Family:
     folder: Path
     worker: StartedWorker | None = None
     connection: Connection | None = None
+    makes_reference: bool = False
     is_timed_at_once: bool = False
     is_ready: bool = False
     has_ended: bool = False
@@ -264,6 +265,7 @@ class Session:
             return
         self._has_begun = True
         first, others = running[0], [family for family in running[1:] if family.rungs]
+        first.makes_reference = number == 1
         first.is_timed_at_once = number == 1 and times  # so that rows come while the others prepare
         try:
             self._progress.round(number, todo, places(has_row=True))
@@ -274,7 +276,7 @@ class Session:
                 room = places(has_row=bool(self._rows)) - len(busy)
                 starting, waiting = waiting[:room], waiting[room:]
                 for family in starting:
-                    self._start(family, number, makes_reference=number == 1 and family is first)
+                    self._start(family, number)
                 self._connect(starting)
                 preparing += starting
                 self._hear([*busy, *starting], preparing)
@@ -296,7 +298,7 @@ class Session:
             and sum(process.measured.round == number for process in row.processes) == 0
         )
 
-    def _start(self, family: Family, number: int, *, makes_reference: bool) -> None:
+    def _start(self, family: Family, number: int) -> None:
         address = self._listener.address
         assert isinstance(address, str)
         job = TorchJob(
@@ -307,12 +309,13 @@ class Session:
             repeats=self._asked.repeats,
             address=address,
             reference=str(self._scratch / REFERENCE),
-            makes_reference=makes_reference,
+            makes_reference=family.makes_reference,
             is_judged=number == 1 or not all(is_calm(rung) for rung in family.rungs),
             times_at_once=family.is_timed_at_once,
         )
         leave_job(job, family.folder)
         family.waiting = list(job.rungs)
+        self._progress.started(family.rungs)
         command = [*MODULE, str(family.folder)]
         cache = self._scratch / "inductor" / code_of(family.rungs)
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
@@ -378,6 +381,9 @@ class Session:
             if (message.model.sha256, message.model.beside) != (self._model.sha256, self._model.beside):
                 raise UsageError(f"{self._model_file}: it or a module beside it changed during the run; start anew")
             self._model_epochs, self.facts = message.epochs, message.facts or self.facts
+            if family.makes_reference:
+                for note in message.model.notes:
+                    self._view.note(note)
             self._progress.read(compiles=1 + message.model.has_dropout)
         elif isinstance(message, Judging):
             self._progress.judging(message.run, message.runs)
@@ -386,6 +392,7 @@ class Session:
             self._model = msgspec.structs.replace(
                 self._model, reference=message.kind, is_repeatable=message.is_repeatable, waits=message.waits
             )
+            self._progress.referenced()
         elif isinstance(message, Judged):
             family.waiting.remove(message.rung)
             self._progress.judged(message.rung)

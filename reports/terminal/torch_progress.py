@@ -68,7 +68,8 @@ class TorchView:
         self.end()
 
     def note(self, text: str) -> None:
-        """Print what a reader should know in one line, so that a command in it can be copied."""
+        """Print what a reader should know in one line, so that a command in it can be copied; nothing is below it."""
+        self.end()
         self._console.print(Text(text), soft_wrap=True)
 
     def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:

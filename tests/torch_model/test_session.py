@@ -227,18 +227,20 @@ def test_an_interruption_before_the_first_row_offers_nothing_to_continue(
 
 
 def test_a_run_says_what_it_does_and_what_speedups_are_over(tmp_path: Path) -> None:
-    results, view = run(tmp_path, models.source(), ("resident",), rounds=2)
-    assert view.notes == ["eager is timed, too: speedups are over it"]
+    results, view = run(tmp_path, models.source("def metric(output, target): ..."), ("resident",), rounds=2)
+    assert view.notes[0] == "eager is timed, too: speedups are over it"
+    assert [note.partition(",")[0] for note in view.notes[1:]] == ["`metric` is not part of the contract"]
     assert [rung.name for rung in results.rungs] == ["eager", "resident"]
     assert results.settings.stages == ["resident"]
     assert list(dict.fromkeys(view.phases)) == [
         "reading my_model.py",
-        *(f"judging eager: run {run} of 8" for run in range(1, 9)),
-        "round 1 of 2: preparing 2 rungs: resident, 2 of 2",
-        "round 1 of 2: preparing 2 rungs",
-        "round 2 of 2: preparing 2 rungs: eager, 1 of 2",
-        "round 2 of 2: preparing 2 rungs: resident, 2 of 2",
-        "round 2 of 2: preparing 2 rungs",
+        *(f"judging eager: run {run} of 8" for run in range(1, 8)),
+        "judging eager: run 8 of 8, in float64",
+        "round 1 of 2: preparing 2 rungs: resident, 1 of 2 done",
+        "round 1 of 2: preparing 2 rungs: 2 of 2 done",
+        "round 2 of 2: preparing 2 rungs: eager, 0 of 2 done",
+        "round 2 of 2: preparing 2 rungs: resident, 1 of 2 done",
+        "round 2 of 2: preparing 2 rungs: 2 of 2 done",
         "round 2 of 2: timing 2 rungs: eager, 1 of 2",
         "round 2 of 2: timing 2 rungs: resident, 2 of 2",
         "writing the report",
@@ -246,7 +248,7 @@ def test_a_run_says_what_it_does_and_what_speedups_are_over(tmp_path: Path) -> N
     _, view = run(tmp_path, models.source(), ("resident",), check=True, out=tmp_path / "checked")
     assert view.notes == []
     assert {rung.name for rung in view.rows} == {"resident"}
-    assert "judging 1 rung" in view.phases
+    assert "judging 1 rung: 1 of 1 done" in view.phases
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -130,7 +130,7 @@ def test_a_counter_outside_of_the_model_is_refused(name: str, tmp_path: Path) ->
 
 def test_a_misspelt_optional_function_is_a_note(tmp_path: Path) -> None:
     opened = models.opened_text(tmp_path, models.source("def schedular(optimizer):\n    return None"))
-    assert opened.notes == ("`schedular` is not part of the contract; rename it if `scheduler` is meant.",)
+    assert "`schedular` is not part of the contract, so the ladder does not call it; rename it" in opened.notes[0]
 
 
 def test_what_a_step_computes_anew_is_no_state(tmp_path: Path) -> None:

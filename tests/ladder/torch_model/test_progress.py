@@ -30,6 +30,7 @@ def test_the_estimate_is_of_what_the_first_process_has_shown() -> None:
     now, view = 0.0, Watcher()
     progress = Progress(view, "my_model.py", 2, times=True, clock=lambda: now)
     progress.round(1, [CALM, GRAPH], places=1)
+    progress.started(CALM)
     now = 10.0
     progress.read()
     progress.judging(1, 8)
@@ -46,18 +47,20 @@ def test_the_estimate_is_of_what_the_first_process_has_shown() -> None:
     progress.timed("eager")
     # The first round: two calm rungs (3 s each), a process (10 + 2) and its time. The second: two processes, one of
     # which is judged (20 + 2), and four times.
-    assert view.told[-1] == ("round 1 of 2: preparing 4 rungs", "no-item, 2 of 4", 6.0 + 12 + 1 + 22 + 4, "")
+    assert view.told[-1] == ("round 1 of 2: preparing 4 rungs", "no-item, 1 of 4 done", 6.0 + 12 + 1 + 22 + 4, "")
     for rung in ("no-item", "resident"):
         progress.judged(rung)
         progress.timed(rung)
+    progress.started(GRAPH)
+    assert view.told[-1][1] == "step-graph, 3 of 4 done"
     progress.judged("step-graph")
     now = 100.0
     progress.timing("step-graph")
     assert view.told[-1] == ("round 1 of 2: timing 4 rungs", "step-graph, 4 of 4", 1.0 + 22 + 4, "")
     progress.timed("step-graph")
     gone = left_out(RUNGS["step-graph"], RUNGS["resident"])
-    progress.round(2, [CALM, GRAPH, [gone]], places=1)
-    assert view.told[-1] == ("round 2 of 2: preparing 5 rungs", "eager, 1 of 5", 10.0 + 12 + 12 + 5, "")
+    progress.round(2, [CALM, GRAPH, [gone]], places=1), progress.started(CALM)
+    assert view.told[-1] == ("round 2 of 2: preparing 5 rungs", "eager, 0 of 5 done", 10.0 + 12 + 12 + 5, "")
     progress.timing(gone.name)
     assert view.told[-1][:2] == ("round 2 of 2: leaving one change out", "rung 1 of 1")
     progress.writing()
@@ -78,7 +81,24 @@ def test_a_check_has_no_rounds() -> None:
     view = Watcher()
     progress = Progress(view, "my_model.py", 2, times=False)
     progress.round(1, [CALM], places=1)
-    progress.judging(2, 8)
+    progress.started(CALM)
+    progress.read()
+    progress.judging(8, 8)
     progress.judged("eager")
-    assert view.told[-2][-1] == ""
-    assert view.told[-1] == ("judging 3 rungs", "no-item, 2 of 3", None, "")
+    assert view.told[-2][::3] == ("judging eager", "")
+    assert view.told[-2][1] == "run 8 of 8, in float64"
+    assert view.told[-1] == ("judging 3 rungs", "no-item, 1 of 3 done", None, "")
+
+
+def test_what_is_waited_for_is_named_compiled_rungs_first() -> None:
+    view = Watcher()
+    progress = Progress(view, "my_model.py", 2, times=True, has_row=True)
+    progress.round(1, families := [CALM, GRAPH, COMPILED], places=4)
+    for family in families:
+        progress.started(family)
+    progress.judging(8, 8)
+    progress.referenced()
+    progress.judged("eager")
+    assert [told[1] for told in view.told[-2:]] == [
+        "compile, eager and 1 more, 0 of 5 done", "compile, no-item and 1 more, 1 of 5 done"
+    ]  # fmt: skip

@@ -6,6 +6,7 @@ pays, is computed by the properties here, once for the recipe and for every repo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -46,6 +47,43 @@ class TorchCheck(msgspec.Struct, frozen=True):
     def is_wrong(self) -> bool:
         """Whether no rounding explains the error."""
         return self.error is None or self.error > self.less_exact_limit
+
+    @property
+    def excess(self) -> float:
+        """The error as a multiple of its limit."""
+        if self.error is None:
+            return math.inf
+        return self.error / self.limit if self.limit > 0 else math.inf if self.error else 0.0
+
+
+def worst_of(checks: Sequence[TorchCheck]) -> TorchCheck | None:
+    """The check that decides a rung's grade: the farthest beyond its limit, of parameters where these decide as well.
+
+    Where all pass, it is the one nearest to its limit.
+    """
+    failed = [check for check in checks if check.is_wrong] or [check for check in checks if not check.passed]
+    of_parameters = [check for check in failed if check.what.startswith("parameters")]
+    return max(of_parameters or failed or checks, key=lambda check: check.excess, default=None)
+
+
+def failure_of(checks: Sequence[TorchCheck]) -> str:
+    """Why a rung is not as exact, in words: its worst check with error and limit, and how many others fail."""
+    worst, failed = worst_of(checks), sum(not check.passed for check in checks)
+    if worst is None or not failed:
+        return ""
+    where = f"{worst.where}: " if worst.where not in ("", "loss") else ""
+    times = " times eager's error" if worst.where else ""
+    limits = f"limit {multiple(worst.limit)}{f', wrong above {multiple(worst.less_exact_limit)}' * worst.is_wrong}"
+    told = f"{multiple(worst.error)}{times}, {limits}" if worst.error is not None else "not finite or not equal"
+    others = f"; {failed - 1} more {'fails' if failed == 2 else 'fail'}" if failed > 1 else ""
+    return f"{worst.what}: {where}{told}{others}"
+
+
+def multiple(error: float | None) -> str:
+    """An error or a limit: `0.73`, `5,300`, `1.2e+09`."""
+    if error is None:
+        return "differs"
+    return f"{error:,.0f}" if 10 <= error < 1e6 else f"{error:.2g}"
 
 
 class TorchProcess(msgspec.Struct, frozen=True):

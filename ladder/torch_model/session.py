@@ -40,6 +40,7 @@ from ladder.records.torch_run import (
     TorchRung,
     TorchSettings,
     TorchStatus,
+    failure_of,
     has_record,
     load,
     save,
@@ -581,10 +582,6 @@ def verdict(judged: Judged) -> tuple[TorchStatus, str]:
         return "refused", judged.misfit
     if judged.error:
         return "crashed", judged.error
-    wrong = [check.what for check in judged.checks if check.is_wrong]
-    loose = [check.what for check in judged.checks if not check.passed]
-    if wrong:
-        return "wrong", f"{wrong[0]}{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}"
-    if loose:
-        return "less exact", f"{loose[0]}{f' and {len(loose) - 1} more' if len(loose) > 1 else ''}"
+    if why := failure_of(judged.checks):
+        return "wrong" if any(check.is_wrong for check in judged.checks) else "less exact", why
     return "passed", ""

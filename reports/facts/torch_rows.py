@@ -6,7 +6,6 @@ Every screen, figure and table of such a run shows these facts, so that none of 
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -14,7 +13,17 @@ from typing import Any, Literal
 
 from ladder.records.run import Spread
 from ladder.records.statistics import CPU_SPREAD, GPU_SPREAD, HOST_SPREAD
-from ladder.records.torch_run import RIGHT, RecipeChange, TorchCheck, TorchRecipe, TorchResults, TorchRung
+from ladder.records.torch_run import (
+    RIGHT,
+    RecipeChange,
+    TorchCheck,
+    TorchPrecision,
+    TorchRecipe,
+    TorchResults,
+    TorchRung,
+    TorchStatus,
+    worst_of,
+)
 from reports.facts import numbers
 from reports.facts.ratios import NOISE, Ratio, Times, ratio_of
 
@@ -25,6 +34,12 @@ GRAPHED = {
 }  # fmt: skip
 """The changes after which CUDA graphs launch kernels."""
 TorchRegime = Literal["host", "graph", "CPU"]
+STATUS: dict[TorchStatus, str] = {
+    "passed": "as exact", "less exact": "less exact", "wrong": "wrong", "refused": "refused", "crashed": "crashed",
+    "stopped": "stopped",
+}  # fmt: skip
+IN: dict[TorchPrecision, str] = {"float32": "", "tf32": ", in tf32", "bfloat16": ", in bf16"}
+"""What a grade says of the precision, in which eager mode was trained for the comparison."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +71,8 @@ class TorchRow:
 
     @property
     def worst(self) -> TorchCheck | None:
-        """The check that comes nearest to its limit, or exceeds it the most."""
-        return max(self.rung.checks, key=_excess, default=None)
-
-
-def _excess(check: TorchCheck) -> float:
-    """An error as a multiple of its limit."""
-    if check.error is None:
-        return math.inf
-    return check.error / check.limit if check.limit > 0 else math.inf if check.error else 0.0
+        """The check that decides its grade."""
+        return worst_of(self.rung.checks)
 
 
 @dataclass(frozen=True)
@@ -104,6 +112,11 @@ class TorchVerdict:
 def label(rung: TorchRung) -> str:
     """A rung's name in a table, where one with a change left out stands below the whole recipe."""
     return f"without {rung.name.rpartition('-without-')[2]}" if rung.group == "left out" else rung.name
+
+
+def grade(rung: TorchRung) -> str:
+    """How exact a rung is: `as exact, in bf16`."""
+    return f"{STATUS[rung.status]}{IN[rung.precision] if rung.status in RIGHT else ''}"
 
 
 def torch_rows(results: TorchResults) -> list[TorchRow]:

@@ -9,18 +9,29 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Any
 
-from ladder.records.torch_run import FIRST_ROW, RIGHT, TorchCheck, TorchPrecision, TorchResults, TorchStatus
+from ladder.records.torch_run import (
+    FIRST_ROW,
+    RIGHT,
+    TorchCheck,
+    TorchPrecision,
+    TorchResults,
+    TorchStatus,
+    multiple,
+)
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
 from reports.facts.torch_rows import (
     EAGER,
     FUSED,
+    IN,
+    STATUS,
     Programs,
     TorchRow,
     TorchVerdict,
     broken,
     device,
+    grade,
     origin,
     torch_rows,
     torch_verdict,
@@ -29,14 +40,11 @@ from reports.figures.torch_ladder import torch_ladder
 from reports.report_error import ReportError
 from reports.screens.blocks import Block, Code, Column, Figure, Folded, Heading, Screen, Sentences, Table, Tone
 
-STATUS: dict[TorchStatus, str] = {
-    "passed": "as exact", "less exact": "less exact", "wrong": "wrong", "refused": "refused", "crashed": "crashed",
-    "stopped": "stopped",
-}  # fmt: skip
 SAME_BITS = "same bits"
 TONES: dict[str, Tone] = {
-    "as exact": "good", SAME_BITS: "good", "less exact": "doubtful", "wrong": "bad", "refused": "quiet",
-    "crashed": "bad", "stopped": "doubtful",
+    SAME_BITS: "good", "wrong": "bad", "refused": "quiet", "crashed": "bad", "stopped": "doubtful",
+    **{f"as exact{precision}": "good" for precision in IN.values()},
+    **{f"less exact{precision}": "doubtful" for precision in IN.values()},
 }  # fmt: skip
 PRECISIONS: dict[TorchPrecision, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bfloat16"}
 GROUPS = {"left out": "One change left out", "instead": "Common recipes, for comparison"}
@@ -46,11 +54,17 @@ CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is wh
 SHOWN_S = 0.05  # the shortest part of a run that is listed
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
-    "The time per step is the median over processes, and each range is that of single runs. A speedup says how many "
-    f"times as fast a step is; {ABOUT} marks one that may be noise between processes. The error ratio is the distance "
-    "of the parameters from the reference, divided by that of eager mode. The first step includes building, compiling "
-    "and capturing. A rung pays off once its whole training takes less time than in eager mode."
+    "The time per step is the median over processes, its range that of single runs. "
+    f"{ABOUT} marks a speedup that may be noise between processes. A check in tf32 or bf16 compares with eager mode in "
+    "that precision. The error ratio is the distance of the parameters from the reference, divided by the median of "
+    "eager float32 runs that start a rounding apart: eager's own need not be 1. The first step includes building, "
+    "compiling and capturing. A rung pays off once its whole training takes less time than in eager mode."
 )
+HOW_TO_READ_A_CHECK = (
+    "Each row shows the check that decides its grade, with its error and the limit up to which a rung is as exact. "
+    "Where the check names a tensor, both are multiples of eager mode's own largest error, in the rung's precision."
+)
+WHAT_NOW = "A rung is wrong: PyTorch's compiler may be. `docs/your-model.md` says how to find out."
 Text = Callable[[TorchRow], str]
 
 
@@ -58,13 +72,19 @@ def run_screen(results: TorchResults, programs: Programs | None = None) -> Scree
     """The whole run; `programs` are those that the run's folder holds."""
     rows, verdict = torch_rows(results), torch_verdict(results)
     first, *others = verdict_sentences(results, verdict, programs)
-    blocks: list[Block] = [Sentences([first], "strong"), Sentences([*others, _subject(results)])]
+    blocks: list[Block] = [Sentences([first], "strong"), *_warned(results), Sentences([*others, _subject(results)])]
     if any(row.step_us for row in rows):
         title = "Microseconds per step of each rung, with an arrow from its parent"
         blocks.append(Figure("ladder.svg", title, lambda layout: torch_ladder(results, layout)))
     blocks += [Heading("Rungs"), run_table(rows), Sentences([HOW_TO_READ], "quiet")] if rows else []
     blocks += [*_reasons(rows), *_what_to_write(verdict, programs), *_findings(results, rows)]
     return Screen(f"The ladder of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
+
+
+def _warned(results: TorchResults) -> Iterator[Block]:
+    """What the user should know of the file before anything else."""
+    if results.model.notes:
+        yield Sentences(results.model.notes, "doubtful", is_list=True)
 
 
 def _subject(results: TorchResults) -> str:
@@ -88,6 +108,8 @@ def verdict_sentences(
     epochs, name = numbers.count(verdict.epochs, "epoch"), f"`{verdict.chosen.name}`"
     if verdict.stays_eager:
         yield f"Stay in eager mode for {epochs} on {device(results)}: no rung as exact saves time beyond the noise."
+        if programs is not None and verdict.chosen.name != EAGER:
+            yield f"A script holds {name} all the same, the fastest of them: it is as exact, and perhaps no faster."
         if verdict.later is not None:
             yield f"Counting preparation, `{verdict.later.name}` pays off after {_epochs(verdict.later)}."
     elif verdict.eager is None:
@@ -139,22 +161,19 @@ def run_table(rows: Sequence[TorchRow]) -> Table:
 
     bare = number("us per\nstep", 0, lambda row: numbers.microseconds(row.step_us.median if row.step_us else None))
     spread = number("us per step\n(range)", 3, lambda row: numbers.spread_microseconds(row.step_us))
-    checked = Column("check", [STATUS[row.rung.status] for row in rows], 1, tones=TONES)
-    bits = Column(
-        "check", [SAME_BITS if row.rung.same_bits else STATUS[row.rung.status] for row in rows], 8, tones=TONES
-    )
+    bits = Column("check", [SAME_BITS if row.rung.same_bits else grade(row.rung) for row in rows], 8, tones=TONES)
     return Table(
         [
             Column("rung", [row.label for row in rows], 0),
             Column(bare.header, bare.cells, 0, is_number=True, wider=spread),
             over("eager", 1, lambda row: row.versus_eager),
-            over("parent", 2, lambda row: row.versus_parent),
+            over("parent", 4, lambda row: row.versus_parent),
             Column("parent", [row.rung.parent or "" for row in rows], 7),
             number("error\nratio", 6, _error_ratio),
-            Column("check", checked.cells, 1, tones=TONES, wider=bits),
+            Column("check", [grade(row.rung) for row in rows], 1, tones=TONES, wider=bits),
             number("first\nstep", 5, lambda row: numbers.seconds(row.first_step_s)),
             number("steps\nto pay\noff", 10, lambda row: _pays(row, row.pays_after)),
-            number("epochs\nto pay\noff", 4, lambda row: _pays(row, row.pays_after_epochs)),
+            number("epochs\nto pay\noff", 2, lambda row: _pays(row, row.pays_after_epochs)),
             number("memory", 6, lambda row: numbers.memory(row.peak_mib)),
             number("J/step", 6, lambda row: numbers.microseconds(row.step_joules)),
             Column("change", [row.rung.words for row in rows], 9),
@@ -195,6 +214,8 @@ def _reasons(rows: Sequence[TorchRow]) -> Iterator[Block]:
         ]
         told += [f"`{row.label}` is less exact ({_reason(row.rung.reason)})." for row in rough]
         yield Sentences(told, is_list=True)
+    if any(row.rung.status == "wrong" for row in rows):
+        yield Sentences([WHAT_NOW])
 
 
 def _reason(text: str) -> str:
@@ -220,8 +241,8 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
         return
     yield Heading("What to write")
     if verdict.stays_eager:
-        holds = "the usual loop" if verdict.chosen.name == EAGER else f"`{verdict.chosen.name}`, the fastest of them"
-        yield Sentences([f"No rung saves time beyond the noise. `train_fast.py` holds {holds}."])
+        holds = "the usual loop" if verdict.chosen.name == EAGER else f"`{verdict.chosen.name}`"
+        yield Sentences([f"Nothing: no rung saves time beyond the noise. `train_fast.py` holds {holds}."])
     else:
         count = numbers.count(len(verdict.changes), "change")
         others = {change.whole for change in verdict.changes if change.costs is not None} - {verdict.chosen.name}
@@ -254,7 +275,7 @@ def _findings(results: TorchResults, rows: Sequence[TorchRow]) -> Iterator[Block
         yield Heading("Lines that make the host wait")
         yield Sentences([f"`{wait}`" for wait in waits], is_list=True)
     yield Heading("Notes")
-    notes = [*_on_reference(results), *results.model.notes]
+    notes = [*_on_reference(results)]
     for note, labels in grouped((note, row.label) for row in rows for note in row.rung.notes).items():
         notes.append(f"{numbers.listing(f'`{label}`' for label in labels)}: {_ended(note)}")
     yield Sentences([*notes, *_disturbed(rows), *_on_time(results)], is_list=True)
@@ -293,11 +314,6 @@ def _on_time(results: TorchResults) -> Iterator[str]:
         yield f"The run took {numbers.duration(results.seconds)}{told}.{first}"
 
 
-def _multiple(error: float | None) -> str:
-    """An error in multiples of eager's largest distance."""
-    return f"{error:.2g}" if error is not None else "differs"
-
-
 def _check_in_words(check: TorchCheck) -> str:
     return f"{check.what} ({check.where})" if check.where else check.what
 
@@ -306,12 +322,12 @@ def check_screen(results: TorchResults) -> Screen:
     """Whether each rung is right: its check that comes nearest to a limit; nothing is timed."""
     rows = torch_rows(results)
     worst = [row.worst for row in rows]
-    error = [_multiple(check.error) if check else numbers.MISSING for check in worst]
-    limits = [_multiple(check.limit) if check else numbers.MISSING for check in worst]
+    error = [multiple(check.error) if check else numbers.MISSING for check in worst]
+    limits = [multiple(check.limit) if check else numbers.MISSING for check in worst]
     table = Table(
         [
             Column("rung", [row.label for row in rows]),
-            Column("check", [STATUS[row.rung.status] for row in rows], tones=TONES),
+            Column("check", [grade(row.rung) for row in rows], tones=TONES),
             Column("error", error, 1, is_number=True),
             Column("limit", limits, 1, is_number=True),
             Column("error\nratio", list(map(_error_ratio, rows)), 2, is_number=True),
@@ -320,8 +336,8 @@ def check_screen(results: TorchResults) -> Screen:
         ],
         _group_headings(rows),
     )
-    blocks: list[Block] = [Sentences([_judged(rows)], "strong"), Sentences([_subject(results)]), table, *_reasons(rows)]
-    blocks += _findings(results, rows)
+    blocks: list[Block] = [Sentences([_judged(rows)], "strong"), *_warned(results), Sentences([_subject(results)])]
+    blocks += [table, Sentences([HOW_TO_READ_A_CHECK], "quiet"), *_reasons(rows), *_findings(results, rows)]
     return Screen(f"The check of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
 
 
@@ -386,7 +402,7 @@ def _in_detail(row: TorchRow) -> Iterator[str]:
         yield f"A step draws {numbers.microseconds(row.step_joules)} J."
     same = ", and every parameter has the same bits" if rung.same_bits else ""
     if rung.error_ratio is not None:
-        yield f"Its error is {_error_ratio(row)} that of eager mode{same}."
+        yield f"Its error is {_error_ratio(row)} the median one of eager runs in float32{same}."
 
 
 def run_facts(results: TorchResults) -> Mapping[str, Any]:

@@ -14,12 +14,11 @@ from rich.text import Text
 
 from ladder.records.torch_run import RIGHT, TorchRung
 from reports.facts import numbers
-from reports.facts.torch_rows import label, live_ratio
+from reports.facts.torch_rows import grade, label, live_ratio
 from reports.writers.console import STATUS_STYLE, is_live, say, standard
 
 NAME, TIME, SPEEDUP = 24, 9, 9  # columns of the terminal
 STYLES = {**STATUS_STYLE, "less exact": "yellow", "wrong": "bold red", "refused": "dim", "stopped": "yellow"}
-AS_EXACT = "as exact"
 ABOUT = "~"  # before a speedup within noise, or of too few processes
 
 
@@ -112,8 +111,7 @@ class TorchView:
             speedup = f"{ABOUT if is_about else ''}{numbers.ratio(gain.times)}"
         times = f"{numbers.microseconds(rung.step_us):>{TIME}}{speedup:>{SPEEDUP}}  " * self._has_times
         text = Text(f"{name}{times}")
-        checked = AS_EXACT if rung.status == "passed" else rung.status
-        self._console.print(text.append(checked, STYLES[rung.status]), soft_wrap=True)
+        self._console.print(text.append(grade(rung), STYLES[rung.status]), soft_wrap=True)
         if speedup.startswith(ABOUT) and not self._is_explained:
             self._is_explained = True
             or_one = f", or rests on the first of {processes} processes" if processes > 1 else ""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ladder.records.torch_run import TorchCheck, TorchResults
+from ladder.records.torch_run import TorchCheck, TorchResults, failure_of, worst_of
 from reports.facts.torch_rows import Programs, TorchRow, broken, live_ratio, ratio, torch_rows, torch_verdict
 from tests.reports.torch_sample import (
     LESS_EXACT,
@@ -80,15 +80,22 @@ def test_rungs_come_before_those_with_a_change_left_out_and_common_recipes() -> 
 
 
 def test_the_worst_check_is_the_one_nearest_to_its_limit() -> None:
-    checks = [TorchCheck("near", 3e-6, LIMIT, LESS_EXACT), TorchCheck("far", 4e-4, 1e-2, 1.0)]
-    run = with_rung(RUN, "eager", checks=checks)
-    worst = row_of("eager", run).worst
-    assert worst is not None
-    assert worst.what == "near"
-    run = with_rung(run, "eager", checks=[*checks, TorchCheck("not finite", None, 1.0, 1.0)])
-    worst = row_of("eager", run).worst
-    assert worst is not None
-    assert worst.what == "not finite"
+    near, far = TorchCheck("near", 3e-6, LIMIT, LESS_EXACT), TorchCheck("far", 4e-4, 1e-2, 1.0)
+    assert row_of("eager", with_rung(RUN, "eager", checks=[far, near])).worst == near
+    assert worst_of([near, far, endless := TorchCheck("not finite", None, 1.0, 1.0)]) == endless
+
+
+def test_the_check_that_decides_is_of_parameters_where_they_are_as_wrong() -> None:
+    loose, far = TorchCheck("losses after 4 steps", 5.0, 4.0, 1e3), TorchCheck("losses after 8 steps", 9e9, 4.0, 1e3)
+    of_one = TorchCheck("parameters after 8 steps", 5300.0, 4.0, 1e3, "0.weight")
+    assert worst_of([loose, far, of_one]) == of_one
+    assert worst_of([loose, far, TorchCheck("parameters after 4 steps", 5.0, 4.0, 1e3)]) == far
+    told = "parameters after 8 steps: 0.weight: 5,300 times eager's error, limit 4, wrong above 1,000"
+    assert failure_of([loose, far, of_one]) == f"{told}; 2 more fail"
+    counts, seeds = TorchCheck("step counts", None, 0.0, 0.0), TorchCheck("seeds", 0.0, 0.0, 0.0)
+    assert failure_of([loose, seeds]) == "losses after 4 steps: 5, limit 4"
+    assert failure_of([counts, loose]) == "step counts: not finite or not equal; 1 more fails"
+    assert failure_of([seeds]) == ""
 
 
 def test_broken_rungs_are_those_without_the_right_to_a_time() -> None:

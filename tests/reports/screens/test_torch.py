@@ -10,7 +10,7 @@ from ladder.records.torch_run import TorchResults
 from reports.facts.torch_rows import Programs, torch_verdict
 from reports.report_error import ReportError
 from reports.screens.blocks import Block, Code, Column, Figure, Folded, Screen, Sentences, Table
-from reports.screens.torch import check_screen, run_screen, rung_screen, verdict_sentences
+from reports.screens.torch import WHAT_NOW, check_screen, run_screen, rung_screen, verdict_sentences
 from tests.reports.torch_sample import a_process, a_torch_run, with_rung, without_rungs
 
 RUN = a_torch_run()
@@ -43,7 +43,7 @@ def test_the_table_has_a_row_for_each_rung_defeats_included() -> None:
     assert over_eager["no-item"].startswith("~")
     assert over_eager["compiled-graph"] == "26.0x (18.3-50.4)"
     check = cells(table, "check")
-    assert (check["graph-tf32"], check["amp-bf16"], check["graph-bf16"]) == ("wrong", "refused", "less exact")
+    assert (check["graph-tf32"], check["amp-bf16"], check["graph-bf16"]) == ("wrong", "refused", "less exact, in bf16")
     epochs = cells(table, "epochs to pay off")
     assert (epochs["compiled-graph"], epochs["workers"], epochs["no-item"]) == ("47", "never", "-")
     assert cells(table, "J/step")["step-graph"] == "0.0500"
@@ -72,7 +72,7 @@ def test_the_verdict_stays_in_eager_mode_where_nothing_pays_off() -> None:
     slow = [rung for rung in RUN.rungs if rung.name in ("eager", "compiled-graph")]
     told = said(a_torch_run(epochs=2, rungs=slow))
     assert told.startswith("Stay in eager mode for 2 epochs")
-    assert "47 epochs" in told
+    assert ("47 epochs" in told, "script" in told) == (True, False)
     assert "x as fast" not in told
 
 
@@ -88,7 +88,9 @@ def test_the_verdict_advises_nothing_where_the_usual_loop_has_no_time() -> None:
 def test_a_script_is_explained_where_no_rung_saves_time() -> None:
     run = a_torch_run(epochs=2, rungs=[rung for rung in RUN.rungs if rung.name in ("eager", "no-item")])
     told = [text for block in blocks(run_screen(run, PROGRAMS), Sentences) for text in block.texts]
-    assert "No rung saves time beyond the noise. `train_fast.py` holds the usual loop." in told
+    assert "Nothing: no rung saves time beyond the noise. `train_fast.py` holds the usual loop." in told
+    noisy = with_rung(RUN, "no-item", processes=[a_process(2300.0), a_process(2610.0)])
+    assert "A script holds `no-item` all the same" in said(a_torch_run(rungs=noisy.rungs[:2]), PROGRAMS)
 
 
 def test_the_verdict_of_a_run_without_times_claims_nothing() -> None:
@@ -113,7 +115,8 @@ def test_the_recipe_shows_what_each_change_is_worth_and_the_difference() -> None
 def test_lines_that_wait_and_notes_are_shown() -> None:
     told = [text for block in blocks(run_screen(RUN), Sentences) for text in block.texts]
     assert "`my_model.py:41`" in told
-    assert RUN.model.notes[0] in told
+    assert blocks(run_screen(RUN), Sentences)[1] == blocks(check_screen(RUN), Sentences)[1]
+    assert list(blocks(run_screen(RUN), Sentences)[1].texts) == RUN.model.notes
     assert any(text.startswith("`step-graph`") and RUN.rungs[7].notes[0].rstrip(".") in text for text in told)
 
 
@@ -126,10 +129,18 @@ def test_a_disturbed_time_says_so() -> None:
     assert "`step-graph`" in told[0]
 
 
+def test_a_wrong_rung_has_a_way_out() -> None:
+    for run, is_wrong in ((RUN, True), (without_rungs(RUN, "graph-tf32"), False)):
+        for screen in (run_screen(run), check_screen(run)):
+            told = [text for block in blocks(screen, Sentences) for text in block.texts]
+            assert (WHAT_NOW in told) == is_wrong
+
+
 def test_the_check_shows_the_worst_check_and_no_time() -> None:
     table = blocks(check_screen(RUN), Table)[0]
-    assert cells(table, "error")["graph-tf32"] == "0.5"
-    assert cells(table, "limit")["graph-tf32"] == "4e-06"
+    assert cells(table, "error")["graph-tf32"] == "5,300"
+    assert cells(table, "limit")["graph-tf32"] == "4"
+    assert cells(table, "worst check")["graph-tf32"] == "parameters after 32 steps (0.weight)"
     assert not any("us" in column.header for column in table.columns)
 
 

@@ -43,7 +43,7 @@ def test_a_terminal_keeps_its_width_and_the_columns_of_the_lowest_ranks(width: i
     text = shown(lambda console: write_terminal(run, console), width)
     assert not too_wide(text, width)
     assert "compiled-graph" in text
-    assert ("what step-graph changes" in text.partition("What to write")[0]) == (width == 200)
+    assert ("step-graph's change" in text.partition("What to write")[0]) == (width == 200)
 
 
 def test_a_terminal_shows_no_backtick_of_a_name_and_no_folded_code() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 from ladder.records.torch_run import FILE, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.torch_rows import FUSED, TorchRow, origin, torch_rows, torch_verdict
+from reports.facts.torch_rows import FUSED, TorchRow, grade, origin, torch_rows, torch_verdict
 from reports.writers.markdown import code, table
 
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
 """The rungs whose times the table has."""
+EXAMPLE = "tabular"
 ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
 
 
@@ -34,6 +35,26 @@ def own_models_block(reference: Path, page: Path) -> str:
     right = [False] + [True] * (len(header) - 1)
     recorded = origins((name, results) for name, (_, results) in models.items())
     return f"{recorded}. Times are in us per step.\n\n{table(header, lines, right=right)}"
+
+
+def own_model_block(reference: Path, page: Path) -> str:
+    """The main rungs of the recorded model that the documents start from; empty without its record."""
+    if (found := own_models(reference).get(EXAMPLE)) is None:
+        return ""
+    folder, results = found
+    lines = [
+        [
+            code(row.name),
+            numbers.microseconds(row.rung.step_us),
+            over.text if over else numbers.MISSING,
+            grade(row.rung),
+        ]
+        for row in torch_rows(results)
+        if row.name in SHOWN
+        for over in [row.versus_eager]
+    ]
+    shown = table(["Rung", "us/step", "over `eager`", "check"], lines, right=[False, True, True, False])
+    return f"[{folder.name}]({_relative(folder, page)}/report.md), {origin(results)}:\n\n{shown}"
 
 
 def origins(models: Iterable[tuple[str, TorchResults]]) -> str:

@@ -177,7 +177,7 @@ class Worker:
         if self._job.is_judged:
             has_own = needs_own_trainer(model, rung.step)
             compared = None if has_own else trainer
-            if has_own and self._job.round == 1:
+            if has_own and (self._job.round == 1 or rung.group == "left out"):  # which no earlier round has compared
                 compared = new_trainer(model, rung.step)
                 compared.run(BEGINNING)
             draws = model.is_random and (trainer.is_captured or rung.step.compiler.arguments is not None)

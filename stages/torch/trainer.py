@@ -74,7 +74,7 @@ class Trainer:
         self._counts_wide = False  # the optimizer's count of steps is in float64
         self.is_captured = choices.launch.steps > 0
         self._recorder = recorder or recorded_by_cuda
-        self.model = twin.model if twin else copy.deepcopy(initial).to(self.device).train()
+        self.model: Any = twin.model if twin else copy.deepcopy(initial).to(self.device).train()
         if double:
             self.model = self.model.double()
         if choices.layout == "channels_last":
@@ -93,7 +93,7 @@ class Trainer:
         self.launch = choices.launch(self)
         if choices.around is not None:
             choices.around(self)
-        self.forward = twin.forward if twin else self._compiled(self._passes())
+        self.forward: Callable[..., Any] = twin.forward if twin else self._compiled(self._passes())
         self._update = self._compiled_update()
         torch.manual_seed(SEED)
 

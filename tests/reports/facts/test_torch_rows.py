@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ladder.records.torch_run import TorchCheck, TorchResults, failure_of, worst_of
@@ -20,6 +22,12 @@ RUN = a_torch_run()
 
 def row_of(name: str, run: TorchResults = RUN) -> TorchRow:
     return next(row for row in torch_rows(run) if row.name == name)
+
+
+def verdict_of(run: TorchResults) -> Any:
+    verdict = torch_verdict(run)
+    assert verdict is not None
+    return verdict
 
 
 def test_a_time_is_the_median_over_processes_and_its_range_that_of_runs() -> None:
@@ -103,15 +111,12 @@ def test_broken_rungs_are_those_without_the_right_to_a_time() -> None:
 
 
 def test_the_verdict_compares_whole_trainings_with_eager_mode_and_the_fused_optimizer() -> None:
-    verdict = torch_verdict(RUN)
-    assert verdict is not None
+    verdict = verdict_of(RUN)
     steps = 3000 * STEPS_PER_EPOCH
     own_s = 12.0 + steps * 100.5e-6
     assert verdict.chosen.name == "compiled-graph"
     assert verdict.chosen.is_chosen
-    assert verdict.versus_eager is not None
     assert verdict.versus_eager.times == pytest.approx((0.1 + steps * 2613e-6) / own_s)
-    assert verdict.versus_fused is not None
     assert verdict.versus_fused.times == pytest.approx((0.1 + steps * 1005e-6) / own_s)
     assert not verdict.stays_eager
 
@@ -122,12 +127,10 @@ def test_fewer_epochs_take_a_rung_that_is_ready_sooner() -> None:
 
 
 def test_a_gain_within_noise_is_no_reason_to_leave_eager_mode() -> None:
-    verdict = torch_verdict(a_torch_run(rungs=RUN.rungs[:2]))
-    assert verdict is not None
+    verdict = verdict_of(a_torch_run(rungs=RUN.rungs[:2]))
     assert verdict.stays_eager
     faster = a_rung("no-item", "eager", 1300.0, changes=["eager", "no-item"])
-    verdict = torch_verdict(a_torch_run(rungs=[RUN.rungs[0], faster]))
-    assert verdict is not None
+    verdict = verdict_of(a_torch_run(rungs=[RUN.rungs[0], faster]))
     assert not verdict.stays_eager
 
 
@@ -136,8 +139,7 @@ def test_a_rung_that_is_faster_by_its_median_alone_is_not_recommended() -> None:
     noisy = with_rung(
         a_torch_run(rungs=[RUN.rungs[0], rung]), "no-item", processes=[a_process(2300.0), a_process(2610.0)]
     )
-    verdict = torch_verdict(noisy)
-    assert verdict is not None
+    verdict = verdict_of(noisy)
     assert verdict.chosen.name == "no-item"
     assert verdict.stays_eager
 
@@ -152,27 +154,21 @@ def test_a_rung_that_has_paid_off_is_not_named_as_one_for_later() -> None:
 
 def test_a_verdict_that_stays_in_eager_mode_names_the_rung_that_pays_off_first() -> None:
     slow = [rung for rung in RUN.rungs if rung.name in ("eager", "compile", "compiled-graph")]
-    verdict = torch_verdict(a_torch_run(epochs=1, rungs=slow))
-    assert verdict is not None
+    verdict = verdict_of(a_torch_run(epochs=1, rungs=slow))
     assert verdict.stays_eager
-    assert verdict.later is not None
     assert verdict.later.name == "compiled-graph"
 
 
 def test_a_less_exact_rung_is_named_only_where_it_is_faster_beyond_noise() -> None:
-    verdict = torch_verdict(RUN)
-    assert verdict is not None
-    assert verdict.in_any_precision is not None
+    verdict = verdict_of(RUN)
     assert verdict.in_any_precision.name == "graph-bf16"
     alike = with_rung(RUN, "graph-bf16", processes=[a_process(step_us, 12.0) for step_us in (100.0, 100.4)])
-    verdict = torch_verdict(alike)
-    assert verdict is not None
+    verdict = verdict_of(alike)
     assert verdict.in_any_precision is None
 
 
 def test_a_change_costs_what_leaving_it_out_costs_and_noise_is_marked() -> None:
-    verdict = torch_verdict(RUN)
-    assert verdict is not None
+    verdict = verdict_of(RUN)
     costs = {change.name: change.costs for change in verdict.changes}
     assert costs["no-item"] is None
     assert not any(change.is_noise for change in verdict.changes)
@@ -180,15 +176,13 @@ def test_a_change_costs_what_leaving_it_out_costs_and_noise_is_marked() -> None:
     whole = (12.0 + steps * 130.65e-6) / (12.0 + steps * 100.5e-6)
     assert costs["fused-optimizer"] == pytest.approx(whole)
     processes = [a_process(100.2, 12.0), a_process(125.0, 12.0)]
-    verdict = torch_verdict(with_rung(RUN, "compiled-graph-without-fused-optimizer", processes=processes))
-    assert verdict is not None
+    verdict = verdict_of(with_rung(RUN, "compiled-graph-without-fused-optimizer", processes=processes))
     assert [change.is_noise for change in verdict.changes if change.name == "fused-optimizer"] == [True]
 
 
 def test_a_change_that_the_recipe_was_not_timed_without_costs_what_it_does_in_the_fastest_rung() -> None:
     run = with_rung(RUN, "compiled-graph-without-fused-optimizer", processes=[a_process(101.0, 12.0)] * 2)
-    verdict = torch_verdict(run)
-    assert verdict is not None
+    verdict = verdict_of(run)
     assert verdict.chosen.name == "compiled-graph-without-fused-optimizer"
     of_graph = next(change for change in verdict.changes if change.name == "step-graph")
     steps = 3000 * STEPS_PER_EPOCH

@@ -13,7 +13,7 @@ from stages.engine.parts import blocks
 from stages.engine.workspace import MOST_ELEMENTS
 from stages.streamed.weight_panels import TILE
 
-THREADS = 320
+THREADS = 640
 EDGE = 8  # of a matrix of 16-bit numbers, without gaps
 TAKERS = 256  # threads that multiply, in two teams
 THIN_SHARES, THICK_SHARES = 16, 8
@@ -81,7 +81,7 @@ class EpochPlan:
         last = 2 * CLASS_ROWS * (self.units // self.thin_shares + self.rows) + 4 * TAKERS * 4
         own = depth * (4 * self.units // self.blocks + self.own_units)
         kept = self.deferred * (TEAMS * 2 * self.rows**2 + self._kept_bytes)
-        return 2 * tiles * TILE * self.rows + kept + last + own + 4 * CLASS_ROWS + 8 * 4
+        return 2 * tiles * TILE * self.rows + kept + last + own + 4 * CLASS_ROWS + 8 * 6
 
     @property
     def _kept_bytes(self) -> int:

@@ -5,8 +5,9 @@ come late, and at its end sums meet. In batches of 64 that is half of a step of 
 
 Change: launch. One cooperative launch an epoch. Blocks form a table; each streams its tiles of all layers, in the order
 of the steps, and goes on fetching while others add up. Sums travel as in grid-messages, as float16 with tags. A
-warpgroup takes a tile (wgmma): backward both products and the update. The first layer's tile, once updated, is
-multiplied by the next step's images while it is still in shared memory. The last layer stays in registers.
+warpgroup takes a tile (wgmma); backward another updates it, while the first goes on with the next and with sums. The
+first layer's tile, once updated, is multiplied by the next step's images while it is still in shared memory. The last
+layer stays in registers. Weights leave L2 first, so that messages stay there.
 
 Expect: the streams and exchanges alone take 112 us for 784-4096x3-10, 394 with 8,192 units, 50 to 55 for 784-2048x4-10
 in batches of 64, by an experiment on an H200. With a head of 3 to 4 us and products before each sum: 114 to 122, 390 to
@@ -15,10 +16,12 @@ in batches of 64, by an experiment on an H200. With a head of 3 to 4 us and prod
 Predict: on H200: 784-4096x3-10, batch 32: 114 to 122 us; 784-2048x4-10, batch 64: 60 to 66 us; 784-2048x3-10, batch 32:
 38 to 43 us; 784-8192x3-10, batch 32: 390 to 410 us.
 
-Found: 784-2048x4-10 takes a third less than its parent, a tenth more than expected; 784-2048x3-10 two fifths less, and
-784-4096x3-10 a seventh. By marks half of a step are waits for parts and sums, and the ring is seldom empty. Three
-layers of 4,096 never ended at first: ptxas made one wrong instruction of a comparison (docs/notebook/streamed.md).
-Three of 8,192 leave shared memory for two tiles, and four are needed.
+Found: 784-2048x4-10 takes little more than half of its parent's time, 784-2048x3-10 likewise, and 784-4096x3-10 a
+sixth less. At first messages were slow beside the stream, since they had left L2 when they were needed: weights that
+leave first gained a sixth for 784-2048x4-10. Updates by warps of their own gained little by themselves. With 4,096
+units the streams alone take seven eighths of a step. Three layers of 4,096 never ended at first: ptxas made one wrong
+instruction of a comparison (docs/notebook/streamed.md). Three of 8,192 leave shared memory for two tiles, and four are
+needed.
 """
 
 from __future__ import annotations

@@ -52,6 +52,20 @@ __device__ inline void cp_async_bulk(void* to, Barrier& barrier, const void* fro
                  : "memory");
 }
 
+// The policy of lines of L2 that others replace first, for what is not read again soon. (PTX ISA: createpolicy.)
+__device__ inline unsigned long long evict_first() {
+    unsigned long long policy;
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+__device__ inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int bytes, unsigned long long policy) {
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+            shared_address(to)),
+        "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(&barrier)), "l"(policy)
+        : "memory");
+}
+
 // Orders this thread's writes to shared memory before later copies by the copy engine.
 __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -59,6 +73,13 @@ __device__ inline void fence_proxy_async() { asm volatile("fence.proxy.async.sha
 __device__ inline void cp_async_bulk_store(void* to, const void* from, int bytes) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
                  "r"(shared_address(from)), "r"(bytes)
+                 : "memory");
+}
+
+__device__ inline void cp_async_bulk_store(void* to, const void* from, int bytes, unsigned long long policy) {
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group.L2::cache_hint [%0], [%1], %2, %3;" ::"l"(
+                     __cvta_generic_to_global(to)),
+                 "r"(shared_address(from)), "r"(bytes), "l"(policy)
                  : "memory");
 }
 

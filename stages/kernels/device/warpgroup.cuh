@@ -42,6 +42,16 @@ __device__ void wgmma_wait_group() {
     if constexpr (HAS_WGMMA) asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(BUT) : "memory");
 }
 
+// So many registers a thread from here on: more, once other warpgroups of the block have given some away, or fewer. A warpgroup
+// calls it as a whole, in a branch that no other takes. (PTX ISA: setmaxnreg.)
+template <int EACH>
+__device__ void take_registers() {
+    if constexpr (HAS_WGMMA) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(EACH));
+}
+template <int EACH>
+__device__ void give_registers() {
+    if constexpr (HAS_WGMMA) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(EACH));
+}
 // Call for sums before wgmma_fence and after wgmma_wait_group: the compiler does not see that a product is in flight, and
 // would move their first and last uses between the products.
 template <int N>

@@ -27,7 +27,7 @@ constexpr int WARP = 32, TILE = 64, EDGE = 8, MATRIX_BYTES = 128;  // a matrix o
 constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES, DEPTH = HIDDEN_LAYERS, UNITS = UNIT_COUNT, BATCH = BATCH_SIZE;
 constexpr int ROWS = BATCH <= 32 ? 32 : 64, CHUNKS = ROWS / EDGE;  // images, padded; matrices of images
 constexpr int TEAMS = 2, GROUP_WARPS = 4, TEAM_THREADS = GROUP_WARPS * WARP, TAKERS = TEAMS * TEAM_THREADS;
-constexpr int THREADS = TAKERS + 2 * WARP;
+constexpr int UPDATERS = TAKERS, THREADS = TAKERS + UPDATERS + TEAM_THREADS;  // two of the last threads move pieces
 constexpr bool DEFERS = DEFERRED;
 constexpr int SLOTS = SLOT_COUNT, PLANE_BYTES = 2 * TILE * TILE, SLOT_BYTES = 2 * PLANE_BYTES, ROW_BYTES = 2 * TILE;
 constexpr int CLASS_ROWS = 16;                  // classes, padded
@@ -68,6 +68,8 @@ constexpr int OWN = UNITS * CHUNKS / (THIN * THICK), OWN_OUTPUTS = UNITS / (THIN
 __host__ __device__ constexpr int units_of(bool thin) { return UNITS * CHUNKS / (thin ? THIN : THICK); }
 constexpr int LOGIT_UNITS = 2 * ROWS;  // of one source
 constexpr int LAST_TILES = UNITS / THIN / TILE / TEAMS;  // of the last hidden layer, of a team
+// Of the 96 that each thread has at first, the threads that move pieces give some away; takers have the last layer in theirs.
+constexpr int TAKER_REGISTERS = LAST_TILES > 2 ? 128 : 112, UPDATER_REGISTERS = 208 - TAKER_REGISTERS, MOVER_REGISTERS = 56;
 static_assert(UNITS % (2 * TILE * THIN) == 0 && UNITS % (2 * TILE * THICK) == 0 && OWN <= TAKERS && OWN_OUTPUTS % 16 == 0);
 static_assert(SLOTS % TEAMS == 0);  // a slot is always the same team's: else a parity would be taken for the one before
 static_assert(INPUT_COUNT % 16 == 0 && CLASS_COUNT <= CLASS_ROWS && DEPTH >= 2 && BATCH <= 64);
@@ -89,7 +91,7 @@ constexpr int BIASES_AT = LOGITS_AT + TEAM_THREADS * 8 * 4;
 constexpr int LAST_BIAS_AT = BIASES_AT + DEPTH * OWN_OUTPUTS * 4;
 constexpr int MASKS_AT = LAST_BIAS_AT + CLASS_ROWS * 4;  // a byte for each unit of 16 bytes
 constexpr int BARRIERS_AT = MASKS_AT + DEPTH * OWN;
-constexpr int SHARED_BYTES = BARRIERS_AT + 8 * (4 * SLOTS + 3 + 1);
+constexpr int SHARED_BYTES = BARRIERS_AT + 8 * (4 * SLOTS + 5 + 1);
 static_assert(SHARED_BYTES <= 227 * 1024);
 
 // The mail, in units from its begin: zeros before a launch. Each box twice, used in turn.

@@ -1,5 +1,6 @@
 // The ring of a block: one warp fetches pieces of weights into slots, in the order in which teams take them, and never stops
-// between layers; another stores updated ones. Both walk the same list of pieces as the teams.
+// between layers; another stores updated ones. Both walk the same list of pieces as the teams: two that multiply, and two that
+// update what those have read.
 //
 //   forward, layers 1 to DEPTH - 1   two tiles above each other, their bfloat16 planes alone
 //   backward, the same layers, down  a tile, both planes; it is stored again
@@ -8,18 +9,22 @@
 // A step that does not update reads bfloat16 planes alone: backward two tiles beside each other.
 //
 // Pieces go to the two teams in turn: forward teams have panels of outputs in turn, backward rows of tiles. Each pass begins with
-// the tiles where the one before ended: those that are still in L2.
+// the tiles where the one before ended: those that are still in L2. Weights leave L2 before all else, so that messages between
+// blocks, which are read at once but written anew in each step only, stay there.
 #pragma once
 #include "streamed/epoch_plan.cuh"
 
 struct Ring {
     char* memory;
-    Barrier *full, *read, *updated, *empty, *images, *kept;  // of each slot, and of both boxes of images
-    int* stored;                            // updates whose stores are complete
+    Barrier *full, *read, *updated, *empty;  // of each slot: it is fetched, multiplied, updated if at all, then stored
+    Barrier *images, *kept;                  // of both boxes of images; of what a step before has kept
+    Barrier *ready, *spent;                  // a layer's factors of updates are there, and have been read
+    int* stored;                             // updates whose stores are complete
 
     __device__ explicit Ring(char* memory)
         : memory(memory), full(reinterpret_cast<Barrier*>(memory + BARRIERS_AT)), read(full + SLOTS), updated(read + SLOTS),
-          empty(updated + SLOTS), images(empty + SLOTS), kept(images + 2), stored(reinterpret_cast<int*>(kept + 1)) {}
+          empty(updated + SLOTS), images(empty + SLOTS), kept(images + 2), ready(kept + 1), spent(ready + 1),
+          stored(reinterpret_cast<int*>(spent + 1)) {}
     __device__ void begin() const {
         for (int s = 0; s < SLOTS; ++s) {
             mbarrier_init(full[s], 1);
@@ -28,6 +33,7 @@ struct Ring {
             mbarrier_init(empty[s], 1);
         }
         mbarrier_init(images[0], 1), mbarrier_init(images[1], 1), mbarrier_init(*kept, 1);
+        mbarrier_init(*ready, TAKERS / WARP), mbarrier_init(*spent, UPDATERS / WARP);
         *stored = 0;
         fence_mbarrier_init();
     }
@@ -43,6 +49,10 @@ struct Turn {
         slot += pieces;
         if (slot >= SLOTS) slot -= SLOTS, parity ^= 1;
     }
+    __device__ void skip(int pieces) {
+        const int all = slot + pieces;
+        slot = all % SLOTS, parity ^= all / SLOTS & 1;
+    }
 };
 
 // Updates of this block: of a layer, and of a step.
@@ -52,6 +62,13 @@ __device__ inline int updates_of(const Shares& own, int layer) {
 __device__ inline int updates_above(int layer) {
     int all = 0;
     for (int l = layer + 1; l < DEPTH; ++l) all += tiles_of(l) * tiles_of(l + 1);
+    return all;
+}
+
+// Pieces forward, layers 1 to DEPTH - 1.
+__host__ __device__ constexpr int pieces_forward() {
+    int all = 0;
+    for (int layer = 1; layer < DEPTH; ++layer) all += tiles_of(layer) / 2 * tiles_of(layer + 1);
     return all;
 }
 
@@ -136,27 +153,25 @@ class Fetcher {
     // Waits until the next slot is empty, and says what comes.
     __device__ void acquire(int bytes, bool is_stored) {
         const unsigned bit = 1u << turn.slot;
+        mbarrier_wait_parity(ring.read[turn.slot], turn.parity ^ 1);  // at once, the first time
         if (were_stored & bit) {
             mbarrier_wait_parity(ring.empty[turn.slot], (times_stored & bit) != 0);
             times_stored ^= bit;
-        } else if (begun & bit) {
-            mbarrier_wait_parity(ring.read[turn.slot], (times_read & bit) != 0);
-            times_read ^= bit;
         }
-        begun |= bit;
         were_stored = is_stored ? were_stored | bit : were_stored & ~bit;
         mbarrier_arrive_expect_tx(ring.full[turn.slot], bytes);
     }
     __device__ void copy(int at, const void* from, int bytes) const {
-        cp_async_bulk(ring.slot(turn.slot) + at, ring.full[turn.slot], from, bytes);
+        cp_async_bulk(ring.slot(turn.slot) + at, ring.full[turn.slot], from, bytes, leaving);
     }
 
     const Ring& ring;
     float* const parameters;
     const Shares own;
+    const unsigned long long leaving = evict_first();
     Turn turn;
     int stored = 0;  // updates that are known to be complete
-    unsigned begun = 0, were_stored = 0, times_stored = 0, times_read = 0;  // a bit for each slot; times: their lowest
+    unsigned were_stored = 0, times_stored = 0;  // a bit for each slot; times: their lowest
 };
 
 class Storer {
@@ -165,14 +180,11 @@ class Storer {
 
     __device__ void run(int steps) {
         const int images = own.image_tiles() * tiles_of(1);
-        skip(images);
+        turn.skip(images);
         for (int step = 0; step < steps; ++step) {
             const bool updates = updates_in(step, steps);
-            for (int layer = 1; layer < DEPTH; ++layer) skip(tiles_of(layer) / 2 * tiles_of(layer + 1) * (updates ? 1 : 2));
-            if (!updates) {
-                skip(images);
-                continue;
-            }
+            turn.skip(updates ? pieces_forward() : 2 * pieces_forward() + images);
+            if (!updates) continue;
             for (int layer = DEPTH - 1; layer > 0; --layer) {
                 for (int pair = tiles_of(layer) / TEAMS - 1; pair >= 0; --pair) {
                     for (int panel = tiles_of(layer + 1) - 1; panel >= 0; --panel) {
@@ -199,16 +211,15 @@ class Storer {
   private:
     static constexpr int LAG = 4;  // stores after which one is surely complete
 
-    __device__ void skip(int pieces) { turn = Turn(turn.slot + pieces); }  // `times` tells phases here
     __device__ void store(char* to, int plane_bytes) {
         mbarrier_wait_parity(ring.updated[turn.slot], times >> turn.slot & 1);
         times ^= 1u << turn.slot;
         const char* const from = ring.slot(turn.slot);
         if (plane_bytes == PLANE_BYTES) {
-            cp_async_bulk_store(to, from, SLOT_BYTES);
+            cp_async_bulk_store(to, from, SLOT_BYTES, leaving);
         } else {
-            cp_async_bulk_store(to, from, plane_bytes);
-            cp_async_bulk_store(to + plane_bytes, from + PLANE_BYTES, plane_bytes);
+            cp_async_bulk_store(to, from, plane_bytes, leaving);
+            cp_async_bulk_store(to + plane_bytes, from + PLANE_BYTES, plane_bytes, leaving);
         }
         cp_async_bulk_commit_group();
         ++stores;
@@ -233,6 +244,7 @@ class Storer {
     const Ring& ring;
     float* const parameters;
     const Shares own;
+    const unsigned long long leaving = evict_first();
     Turn turn;
     unsigned times = 0;  // a bit for each slot, as the fetcher's
     int stores = 0, last = -1;

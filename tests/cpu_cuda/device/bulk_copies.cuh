@@ -118,6 +118,12 @@ inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int byte
     cpu_cuda::bulk_copies.push_back({&barrier, to, from, bytes});
 }
 
+inline unsigned long long evict_first() { return 0; }
+
+inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int bytes, unsigned long long) {
+    cp_async_bulk(to, barrier, from, bytes);
+}
+
 inline void fence_proxy_async() {}
 
 inline void cp_async_bulk_store(void* to, const void* from, int bytes) {
@@ -125,6 +131,10 @@ inline void cp_async_bulk_store(void* to, const void* from, int bytes) {
         if (reinterpret_cast<std::uintptr_t>(end) % 16 || bytes % 16) __builtin_trap();  // misaligned
     }
     cpu_cuda::bulk_stores.push_back({cpu_cuda::dynamic_shared, threadIdx.x, 0, to, from, bytes});
+}
+
+inline void cp_async_bulk_store(void* to, const void* from, int bytes, unsigned long long) {
+    cp_async_bulk_store(to, from, bytes);
 }
 
 inline void cp_async_bulk_commit_group() {

@@ -35,6 +35,10 @@ inline Descriptor wgmma_descriptor(const void* first, int along_k, int across) {
 inline Descriptor wgmma_descriptor_128(const void* first) { return {static_cast<const char*>(first), 16, 1024, true}; }
 inline Descriptor moved(Descriptor matrices, int bytes) { return {matrices.first + bytes, matrices.along_k, matrices.across, matrices.in_rows}; }
 inline Descriptor moved_low(Descriptor matrices, int bytes) { return moved(matrices, bytes); }
+template <int>
+inline void take_registers() {}
+template <int>
+inline void give_registers() {}
 inline void wgmma_fence() {}
 inline void wgmma_commit_group() {}
 template <int BUT>

@@ -1,4 +1,4 @@
-"""The division of a network with equal hidden layers among blocks that exchange messages, and its limits.
+"""The division of a network with hidden layers among blocks that exchange messages, and its limits.
 
 For grid_messages.cu. Blocks form a table of thin by thick shares: units of the last hidden layer are divided into thin
 shares, those of the layer below into thick ones, and so in turn.
@@ -122,8 +122,8 @@ class MessagesPlan:
     def mail_units(self) -> int:
         """Units of sixteen bytes of all mailboxes."""
         logits = self.row_tiles * EDGE * EDGE * (self.thin_shares + 1)
-        tiles, depth = 0, len(self.problem.hidden)
-        for each in (depth - 1, depth):
+        tiles = 0
+        for each in range(1, len(self.problem.hidden) + 1):
             blocks = self.sharers(each)
             tiles += self.blocks // blocks * (blocks**2 * self.own_tiles(each) + self.edges(each) * self.row_tiles)
         return self.blocks + SLOTS * (logits + tiles * WARP) * self.part_bytes // 16
@@ -133,9 +133,9 @@ class MessagesPlan:
         problem = self.problem
         numbers = {"THIN_SHARES": self.thin_shares, "THICK_SHARES": self.thick_shares, "BATCH_SIZE": problem.batch_size}
         numbers |= {"HIDDEN_LAYERS": len(problem.hidden), "INPUT_COUNT": problem.inputs, "CLASS_COUNT": problem.classes}
-        numbers |= {"UNIT_COUNT": problem.hidden[0], "FACTOR_HALVES": self.halves, "SHARED_BYTES": self.shared_bytes}
-        begins = {"WEIGHT_BEGINS": weights, "BIAS_BEGINS": biases}
-        listed = tuple((name, ",".join(map(str, each))) for name, each in begins.items())
+        numbers |= {"FACTOR_HALVES": self.halves, "SHARED_BYTES": self.shared_bytes}
+        lists = {"HIDDEN_UNITS": problem.hidden, "WEIGHT_BEGINS": weights, "BIAS_BEGINS": biases}
+        listed = tuple((name, ",".join(map(str, each))) for name, each in lists.items())
         return (*((name, str(number)) for name, number in numbers.items()), *listed)
 
 
@@ -151,8 +151,8 @@ def plan_for(problem: Problem, halves: int, multiprocessors: int) -> MessagesPla
 
 def misfit(problem: Problem, steps: int, halves: int) -> str:
     """Why a problem fits no GPU, as a sentence; empty if it fits some."""
-    if len(set(problem.hidden)) != 1:
-        return "Needs hidden layers, all of one size."
+    if not problem.hidden:
+        return "Needs at least one hidden layer."
     depth = len(problem.hidden)
     if problem.batch_size > MOST_BATCH:
         return f"Batch size {problem.batch_size} exceeds the limit of {MOST_BATCH}."
@@ -163,6 +163,7 @@ def misfit(problem: Problem, steps: int, halves: int) -> str:
     if (most := max(plan.share(each) for each in thin)) > MOST_THIN:
         return f"{most * THIN_SHARES:,} units or inputs exceed the limit of {MOST_THIN * THIN_SHARES:,}."
     if not plan.is_shared or plan.shared_bytes > MOST_SHARED_BYTES or plan.registers > MOST_REGISTERS:
-        return f"{depth} layers of {problem.hidden[0]:,} units do not fit {plan.blocks} multiprocessors."
+        layers = ",".join(map(str, problem.hidden))
+        return f"Hidden layers {layers} at batch size {problem.batch_size} do not fit {plan.blocks} multiprocessors."
     largest = max(steps * math.prod(plan.images_shape), 4 * plan.mail_units)
     return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if largest > MOST_ELEMENTS else ""

@@ -1149,18 +1149,19 @@ def _on_grid(random: Generator, size: OnGrid, with_totals: int, chunks: tuple[in
 
 
 def grid_messages(random: Generator) -> Iterator[Case]:
-    # Steps, inputs, hidden layers and their units, classes, batch, thin and thick shares, halves. Images of thin shares
+    # Steps, inputs, units of hidden layers, classes, batch, thin and thick shares, halves. Images of thin shares
     # and of thick ones, units that fill no share, more steps than slots and tags. The larger ones are those of rungs.
     sizes = [
-        (1, 1, 1, 1, 1, 1, 4, 1, EXACT),
-        (5, 17, 2, 33, 10, 27, 2, 3, EXACT),
-        (3, 40, 3, 31, 10, 64, 3, 2, ROUNDED),
+        (1, 1, (1,), 1, 1, 4, 1, EXACT),
+        (5, 17, (33, 33), 10, 27, 2, 3, EXACT),
+        (5, 40, (31, 8, 30), 10, 64, 3, 2, ROUNDED),
     ]
-    sizes += [(6, 30, 4, 31, 3, 28, 3, 2, ROUNDED), (2, 100, 2, 60, 16, 100, 4, 2, EXACT)]
-    sizes += [(6, 300, 3, 250, 10, 121, 16, 8, EXACT)]
-    sizes += [(2, 784, 4, 784, 10, 64, 16, 7, EXACT), (2, 784, 4, 784, 10, 64, 16, 7, ROUNDED)]
-    for i, (steps, inputs, depth, units, classes, batch, thin, thick, halves) in enumerate(sizes):
-        problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
+    sizes += [(6, 30, (31, 20, 3, 31), 3, 28, 3, 2, ROUNDED), (2, 100, (60, 60), 16, 100, 4, 2, EXACT)]
+    sizes += [(6, 300, (250, 250, 250), 10, 121, 16, 8, EXACT), (6, 784, (300, 100), 10, 100, 16, 3, EXACT)]
+    sizes += [(6, 784, (100, 300), 10, 100, 16, 3, ROUNDED), (6, 784, (220, 70), 10, 72, 16, 2, ROUNDED)]
+    sizes += [(2, 784, (784,) * 4, 10, 64, 16, 7, EXACT), (2, 784, (784,) * 4, 10, 64, 16, 7, ROUNDED)]
+    for i, (steps, inputs, hidden, classes, batch, thin, thick, halves) in enumerate(sizes):
+        problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
         plan = MessagesPlan(problem, halves, thin, thick)
         memory = _settled(random, problem)
         if halves == EXACT:  # too small for a high half, and yet above the corner
@@ -1169,7 +1170,7 @@ def grid_messages(random: Generator) -> Iterator[Case]:
         args: Args = {"images": shares_of(HostDevice(), list(pixels), plan)}
         args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
         args |= {"parameters": memory.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
-        rate = np.float32(1 / (16 * units * batch * GRADIENT_SCALE))
+        rate = np.float32(1 / (16 * max(hidden) * batch * GRADIENT_SCALE))
         args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
         step = float(rate) * GRADIENT_SCALE * batch
         bounds = _trained(steps, len(problem.layers), batch, halves, step, {"parameters": memory.flat})

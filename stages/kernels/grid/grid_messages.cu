@@ -1,4 +1,4 @@
-// A whole epoch in one cooperative launch, for networks with equal hidden layers; blocks exchange messages, without barriers.
+// A whole epoch in one cooperative launch, for networks with hidden layers; blocks exchange messages, without barriers.
 //
 // Who holds what. Units of a layer are divided into THIN shares, those of the next into THICK shares, and so in turn. Block
 // (thin, thick) has each layer's weights between its thin and its thick units, whichever of both are inputs. The classes are
@@ -136,7 +136,7 @@ class Epoch {
             own.forget();
             float sums[cols_of(edges_of(L + 1))][4];
             by_weights<L, L>(sums, inputs<L>(step));
-            const Sum<L + 1> sum(own, mail, rounds[is_thin(L + 1)]);
+            const Sum<L + 1> sum(own, mail, {2 * step});
             sum.post_all(sums);
             sum.add_up([&](float(&numbers)[4], unsigned tag) {
                 activate(numbers, biases + bias_at(L), sum.col(), sum.at() % 4);
@@ -176,7 +176,7 @@ class Epoch {
             own.forget();
             float sums[cols_of(edges_of(L))][4];
             by_weights<L, L + 1>(sums, inputs<L + 1>(step));
-            const Sum<L> sum(own, mail, rounds[is_thin(L)]);
+            const Sum<L> sum(own, mail, {2 * step + 1});
             sum.post_all(sums);
             uint2 outputs = {};
             if (sum.adds()) outputs = bits_at(sum.word(activations<L>()), LOW_AT<L>);
@@ -315,12 +315,11 @@ class Epoch {
     Totals& totals;
     Head head;
     Weights<0> all_weights;
-    Round rounds[2];  // of thick sums, and of thin ones
     const int steps;
     const float rate;
 };
 
-// grid_messages: a whole epoch of a network with hidden layers of one size. In each step parameters -= learning_rate * gradients.
+// grid_messages: a whole epoch of a network with hidden layers. In each step parameters -= learning_rate * gradients.
 //   images      (steps, S, E, R / 8, 8, 8)  f16  in: S shares of the inputs, thin if the number of hidden layers is even; E
 //               matrices of eight inputs, R / 8 of eight images; zeros beyond the share's inputs, and beyond the batch
 //   labels      (steps, batch)  i32  in, each 0 <= label < classes

@@ -33,41 +33,6 @@ __device__ inline unsigned& word_at(unsigned short* activations, int row_tile, i
     return reinterpret_cast<unsigned*>(activations + (col * ROW_EDGES + 2 * row_tile + lower) * MATRIX)[lane];
 }
 
-// Two float16, the lowest bit of the first replaced by a tag. Rounded to the nearest even number: if it were cut off, sums would
-// lean towards zero.
-__device__ inline unsigned tagged(unsigned two, unsigned tag) { return two + (two >> 1 & two & 1u) & ~1u | tag; }
-
-__device__ inline Part part_of(const float (&sums)[4], unsigned tag) {
-#if FACTOR_HALVES == 2
-    return make_uint4(__float_as_uint(sums[0]) & ~1u | tag, __float_as_uint(sums[1]), __float_as_uint(sums[2]),
-                      __float_as_uint(sums[3]));
-#else
-    return make_uint2(tagged(cvt_f16x2(sums[0], sums[1]), tag), cvt_f16x2(sums[2], sums[3]));
-#endif
-}
-__device__ inline void add(float (&sums)[4], Part part) {
-#if FACTOR_HALVES == 2
-    sums[0] += __uint_as_float(part.x), sums[1] += __uint_as_float(part.y);
-    sums[2] += __uint_as_float(part.z), sums[3] += __uint_as_float(part.w);
-#else
-    const float2 upper = cvt_f32_f16x2(part.x), lower = cvt_f32_f16x2(part.y);
-    sums[0] += upper.x, sums[1] += upper.y, sums[2] += lower.x, sums[3] += lower.y;
-#endif
-}
-// Zeros without this tag: they are read again until they have it. Zeros without the other tag count as arrived.
-__device__ inline Part none(unsigned tag) {
-    Part part = {};
-    part.x = tag ^ 1;
-    return part;
-}
-__device__ inline Part whole_of(const float (&numbers)[4], unsigned tag) {
-    const Halves upper = halves_of(numbers[0], numbers[1]), lower = halves_of(numbers[2], numbers[3]);
-#if FACTOR_HALVES == 2
-    return make_uint4(upper.low & ~1u | tag, upper.high, lower.low, lower.high);
-#else
-    return make_uint2(tagged(upper.high, tag), lower.high);
-#endif
-}
 // Puts a unit into activations whose word_at(.., 0, ..) is `upper`; lower halves lie `low` numbers behind.
 __device__ inline void put(unsigned* upper, int low, Part whole) {
 #if FACTOR_HALVES == 2
@@ -103,6 +68,7 @@ class Sum {
   public:
     static constexpr int EDGES = edges_of(L), COLS = cols_of(EDGES), BLOCKS = sharers_of(L), ALL_TILES = tiles_of(L),
                          OWN_TILES = own_tiles_of(L), OWN_UNITS = own_units_of(L);
+    static_assert(OWN_TILES <= TILES);  // of one column
     // Threads that share the sum of a unit.
     __device__ static constexpr int most_sharers() {
         int sharers = 1;
@@ -111,12 +77,11 @@ class Sum {
     }
     static constexpr int SHARERS = most_sharers(), SOURCES = (BLOCKS - 1) / SHARERS + 1;
 
-    __device__ Sum(const Own& own, const Mail& mail, Round& round)
+    __device__ Sum(const Own& own, const Mail& mail, Round round)
         : own(own), rank(is_thin(L) ? own.thick : own.thin), tag(round.tag()) {
         const int box = round.slot() * (THIN * THICK / BLOCKS) + (is_thin(L) ? own.thin : own.thick);
-        parts = mail.parts[is_thin(L)] + box * BLOCKS * BLOCKS * OWN_UNITS;
-        wholes = mail.wholes[is_thin(L)] + box * ALL_TILES * WARP;
-        ++round.number;
+        parts = mail.parts<L>() + box * BLOCKS * BLOCKS * OWN_UNITS;
+        wholes = mail.wholes<L>() + box * ALL_TILES * WARP;
     }
 
     // Whether this thread helps to add up a unit, and which.

@@ -2,9 +2,8 @@
 #pragma once
 #include "device/async_copies.cuh"
 #include "device/blocks_together.cuh"
-#include "device/messages.cuh"
-#include "device/tensor_cores.cuh"
 #include "device/warpgroup.cuh"
+#include "grid/message_parts.cuh"
 
 // stages/persistent/messages_plan.py compiles the kernel for these.
 #ifndef THIN_SHARES  // 784-784-784-784-784-10, batches of 64
@@ -13,22 +12,15 @@
 #define BATCH_SIZE 64
 #define HIDDEN_LAYERS 4
 #define INPUT_COUNT 784
-#define UNIT_COUNT 784
+#define HIDDEN_UNITS 784, 784, 784, 784
 #define CLASS_COUNT 10
-#define FACTOR_HALVES 2
 #define WEIGHT_BEGINS 0, 614656, 1229312, 1843968, 2458624
 #define BIAS_BEGINS 2466464, 2467248, 2468032, 2468816, 2469600
 #define SHARED_BYTES 216448
 #endif
 
-constexpr int WARP = 32, GROUP_WARPS = 4, GROUPS = 2;  // of a block: warp groups
+constexpr int GROUP_WARPS = 4, GROUPS = 2;  // of a block: warp groups
 constexpr int THREADS = GROUPS * GROUP_WARPS * WARP, WARPS = THREADS / WARP;
-constexpr int EDGE = 8;         // of a matrix: 64 numbers of 16 bits, 128 bytes without gaps
-constexpr int MATRIX = EDGE * EDGE;
-constexpr int HALVES = FACTOR_HALVES;  // float16 summands of a factor: two for float32's class, or one
-constexpr float LOW = 2048.0f;         // the scale of lower halves, so that they are seldom too small for a float16
-constexpr float GRADIENT_SCALE = 64.0f;  // likewise of gradients
-constexpr int SLOTS = 2;               // of a mailbox, by the round
 
 constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares of units: the last hidden layer's are thin, and then in turn
 constexpr int DEPTH = HIDDEN_LAYERS, LAST = DEPTH;       // the last layer's index
@@ -39,10 +31,12 @@ constexpr int TILES = BATCH <= 16 ? 1 : BATCH <= 32 ? 2 : ROWS / 16;  // of sixt
 
 __device__ constexpr int up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
 
+constexpr int hidden_units[] = {HIDDEN_UNITS};
+
 // Activations 0 are the images, activations l the outputs of layer l - 1. The last hidden layer's are thin, and then in turn.
 __device__ constexpr bool is_thin(int activations) { return (DEPTH - activations) % 2 == 0; }
 __device__ constexpr int width(int activations) {
-    return activations == 0 ? INPUT_COUNT : activations <= DEPTH ? UNIT_COUNT : CLASSES;
+    return activations == 0 ? INPUT_COUNT : activations <= DEPTH ? hidden_units[activations - 1] : CLASSES;
 }
 // Units of a block's share, and the same in whole matrices; a sum takes steps of two matrices.
 __device__ constexpr int share_of(int activations) {
@@ -87,13 +81,6 @@ constexpr int FLOATS = bias_at(LAST) + 2 * EDGE;
 constexpr int PAIRS = TILES * EDGE;  // of images: rows g and g + 8 of a tile
 static_assert(THIN <= 16 && CLASSES <= 16 && THICK <= PAIRS);
 
-// A fragment's unit of a message: rows g and g + 8 in columns 2t and 2t + 1. Its lowest bit is a tag.
-#if FACTOR_HALVES == 2
-using Part = uint4;  // of a sum: float32; of activations: low and high halves of row g, then of row g + 8
-#else
-using Part = uint2;  // float16
-#endif
-
 // A sum's units, in tiles of a warp; the blocks of the sum, and the tiles that the first of them add up, of one column.
 __device__ constexpr int tiles_of(int l) { return edges_of(l) * TILES; }
 __device__ constexpr int sharers_of(int l) { return is_thin(l) ? THICK : THIN; }
@@ -103,7 +90,6 @@ __device__ constexpr int own_tiles_of(int l) {
     return tiles;
 }
 __device__ constexpr int own_units_of(int l) { return own_tiles_of(l) * WARP; }
-static_assert(own_tiles_of(DEPTH) <= TILES && (DEPTH == 1 || own_tiles_of(DEPTH - 1) <= TILES));
 
 constexpr int PAIR_UNITS = 2 * EDGE / 2, LOGIT_UNITS = PAIRS * PAIR_UNITS;  // of two images' logits, and of all
 // Whether each block computes the softmax of all images: to read 32 KB takes less time than a second way through L2.
@@ -119,25 +105,29 @@ __device__ constexpr int boxes_of(int l) { return SLOTS * THIN * THICK / sharers
 __device__ constexpr int parts_of(int l) { return boxes_of(l) * sharers_of(l) * sharers_of(l) * own_units_of(l); }
 __device__ constexpr int wholes_of(int l) { return boxes_of(l) * tiles_of(l) * WARP; }
 
+__device__ constexpr int sums_before(int l) {
+    int units = 0;
+    for (int before = 1; before < l; ++before) units += parts_of(before) + wholes_of(before);
+    return units;
+}
+
 struct Mail {
     uint4* totals;
-    Part *logits, *dlogits, *parts[2], *wholes[2];  // of thick sums, and of thin ones
+    Part *logits, *dlogits;
 
     __device__ explicit Mail(uint4* memory)
         : totals(memory), logits(reinterpret_cast<Part*>(totals + THIN * THICK)),
           dlogits(logits + SLOTS * THIN * LOGIT_UNITS) {
-        Part* at = dlogits + SLOTS * LOGIT_UNITS;
-        for (int l = DEPTH - 1; l <= DEPTH; ++l) {  // DEPTH - 1 can be the images, of which there are no messages
-            parts[is_thin(l)] = at, wholes[is_thin(l)] = at + parts_of(l);
-            at += parts_of(l) + wholes_of(l);
-        }
     }
-};
 
-// Messages of one kind: round after round through two slots. Memory begins as zeros, so the first rounds' tag is 1. A slot is
-// free two rounds later: its writer has had messages that its readers sent, or caused, after they had read it.
-struct Round {
-    int number = 0;
-    __device__ int slot() const { return number % SLOTS; }
-    __device__ unsigned tag() const { return (number / SLOTS & 1) ^ 1; }
+    // Of the sums of activations L.
+    template <int L>
+    __device__ Part* parts() const {
+        constexpr int AT = sums_before(L);
+        return dlogits + SLOTS * LOGIT_UNITS + AT;
+    }
+    template <int L>
+    __device__ Part* wholes() const {
+        return parts<L>() + parts_of(L);
+    }
 };

@@ -74,16 +74,3 @@ __device__ void multiply(float (&sums)[COLS][4], Factor left, Factor right) {
         }
     }
 }
-
-// Two numbers as halves; the lower ones times LOW.
-struct Halves {
-    unsigned high, low;
-};
-__device__ inline Halves halves_of(float first, float second) {
-    Halves halves = {cvt_f16x2(first, second), 0};
-    if constexpr (HALVES == 2) {
-        const float2 high = cvt_f32_f16x2(halves.high);
-        halves.low = cvt_f16x2((first - high.x) * LOW, (second - high.y) * LOW);
-    }
-    return halves;
-}

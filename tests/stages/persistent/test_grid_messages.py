@@ -48,12 +48,16 @@ def test_each_share_of_the_images_is_there_once() -> None:
     [
         ({}, 938, ""),
         ({"batch_size": 1, "hidden": (10,)}, 469, ""),
-        ({"hidden": ()}, 1, "Needs hidden layers, all of one size."),
-        ({"hidden": (9, 8)}, 1, "Needs hidden layers, all of one size."),
+        ({"hidden": ()}, 1, "Needs at least one hidden layer."),
+        ({"hidden": (300, 100), "batch_size": 100}, 600, ""),
         ({"batch_size": 129}, 1, "Batch size 129 exceeds the limit of 128."),
         ({"classes": 17}, 1, "17 classes exceed the limit of 16."),
         ({"hidden": (1025,) * 2}, 1, "1,040 units or inputs exceed the limit of 1,024."),
-        ({"hidden": (784,) * 6}, 1, "6 layers of 784 units do not fit 112 multiprocessors."),
+        (
+            {"hidden": (784, 9) * 5},
+            1,
+            "Hidden layers 784,9,784,9,784,9,784,9,784,9 at batch size 64 do not fit 112 multiprocessors.",
+        ),
         ({"batch_size": 1}, 60_000, "60,000 steps exceed the limit of 1,073,741,824 numbers."),
     ],
 )

@@ -38,12 +38,12 @@ from stages.classic import r6_cuda_graph
 from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
 from stages.engine.parts import int32
 from stages.engine.recipe import Metrics, RunStep
-from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
+from stages.engine.workspace import MOST_ELEMENTS, Array, Setup
 from stages.persistent import cluster_plan
+from stages.persistent.fragments import EDGE, fragments
 
 BLOCKS, THREADS, SHARED_BYTES = 16, 576, 212 * 1024  # persistent_cluster.cu
 GRAM_THREADS, GRAM_BYTES = 256, 192 * 1024  # neighbour_grams.cu
-EDGE, TILE = 16, 8  # images or features: of a fragment, of a matrix in it
 LANES = 32
 MOST_IMAGES = 128  # of a batch: eight a block
 MOST_FEATURES = 1024  # including the bias: 64 a block
@@ -99,9 +99,9 @@ class ClusterRegression:
 
     def __init__(self, setup: Setup, learning_rates: Sequence[float] = ()) -> None:
         problem, tensors = setup.problem, setup.tensors
-        rates = np.array(learning_rates or [problem.learning_rate], np.float32)
         self._steps, self._pairs, self._tiles = len(tensors.batches), *fragment_counts(problem)
-        self._networks, self._learning_rates = len(rates), setup.device.upload(rates)
+        rates = np.array(learning_rates or [problem.learning_rate]) * (EDGE * self._pairs / problem.batch_size)
+        self._networks, self._learning_rates = len(rates), setup.device.upload(rates.astype(np.float32))
         self._parameters = (tensors.weights[0], tensors.biases[0], tensors.totals, self._learning_rates)
         stride = tensors.parameters.flat.size
         self._sizes = (self._steps, self._pairs, self._tiles, problem.inputs, problem.classes, stride)
@@ -111,13 +111,15 @@ class ClusterRegression:
             self._train = self._loaded(setup, 2)
         self._images = fragments(setup.device, [images for images, _ in tensors.batches])
         self._grams = NeighbourGrams(setup, self._images, BLOCKS, self._networks)
-        self._labels = setup.device.empty((self._steps, problem.batch_size), np.int32)
+        self._labels = setup.device.empty((self._steps, EDGE * self._pairs), np.int32)
+        self._labels[...] = -1
         for own, (_, labels) in zip(self._labels, tensors.batches, strict=True):
-            own[...] = labels
+            own[: problem.batch_size] = labels
 
     def _loaded(self, setup: Setup, at_a_time: int) -> Any:
         """The training kernel, so many of whose blocks fit a multiprocessor."""
-        macros = (("BLOCKS_A_MULTIPROCESSOR", str(at_a_time)),) if at_a_time > 1 else ()
+        padded = setup.problem.batch_size % EDGE > 0
+        macros = (("BLOCKS_A_MULTIPROCESSOR", str(at_a_time)), ("IS_PADDED", str(int(padded))))
         shared_bytes, file = SHARED_BYTES // at_a_time, "cluster/persistent_cluster.cu"
         return setup.kernel(file, "persistent_cluster", BLOCKS, shared_bytes, macros=macros)
 
@@ -182,8 +184,8 @@ class NeighbourGrams:
 
 def regression_misfit(problem: Problem, steps: int) -> str:
     """Why softmax regression does not fit the cluster, as a sentence; empty if it fits."""
-    if problem.batch_size % EDGE or problem.batch_size > MOST_IMAGES:
-        return f"Batch size {problem.batch_size} is not a multiple of {EDGE} up to {MOST_IMAGES}."
+    if problem.batch_size > MOST_IMAGES:
+        return f"Batch size {problem.batch_size} exceeds the limit of {MOST_IMAGES}."
     if problem.inputs >= MOST_FEATURES:
         return f"{problem.inputs} inputs exceed the limit of {MOST_FEATURES - 1}."
     if problem.classes > MOST_CLASSES:
@@ -195,26 +197,7 @@ def regression_misfit(problem: Problem, steps: int) -> str:
 
 def fragment_counts(problem: Problem) -> tuple[int, int]:
     """Numbers of fragments of sixteen: of a batch's images, and of the features with the bias."""
-    return problem.batch_size // EDGE, -(-(problem.inputs + 1) // EDGE)
-
-
-def fragments(device: Device, batches: Sequence[Array], pairs: int = 0, tiles: int = 0) -> Array:
-    """Batches of images (B, I) as matrices of 16 images by 16 features, each as four of 8 by 8.
-
-    Returns float16 (steps, tiles, pairs, 2, 2, 8, 8), padded with zeros, by default up to the next sixteen. After the
-    last feature comes the bias's pixel, 1.
-    """
-    steps, (batch, inputs) = len(batches), batches[0].shape
-    tiles, pairs = tiles or -(-(inputs + 1) // EDGE), pairs or -(-batch // EDGE)
-    images = device.empty((steps, pairs * EDGE, tiles * EDGE), np.float16)
-    images[...] = 0
-    for own, pixels in zip(images, batches, strict=True):
-        own[:batch, :inputs] = pixels
-    images[:, :, inputs] = 1
-    split = images.reshape(steps, -1, 2, TILE, tiles, 2, TILE).transpose(0, 4, 1, 2, 5, 3, 6)
-    matrices = device.empty(split.shape, np.float16)
-    matrices[...] = split
-    return matrices
+    return -(-problem.batch_size // EDGE), -(-(problem.inputs + 1) // EDGE)
 
 
 STAGE = r6_cuda_graph.STAGE.climb(

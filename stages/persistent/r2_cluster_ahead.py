@@ -35,7 +35,8 @@ from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Setup
 from stages.persistent import ahead_plan, r1_persistent_cluster
-from stages.persistent.r1_persistent_cluster import NeighbourGrams, fragments
+from stages.persistent.fragments import fragments
+from stages.persistent.r1_persistent_cluster import NeighbourGrams
 
 
 class AheadEpoch(r6_cuda_graph.EpochByItself):

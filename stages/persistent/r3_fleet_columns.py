@@ -40,7 +40,8 @@ from stages.engine.recipe import Recipe
 from stages.engine.workspace import Array, Device, Setup
 from stages.persistent import cluster_plan, r2_fleet_cluster
 from stages.persistent.cluster_plan import ClusterMlp
-from stages.persistent.r1_persistent_cluster import fragment_counts, fragments, regression_misfit
+from stages.persistent.fragments import EDGE, fragments
+from stages.persistent.r1_persistent_cluster import fragment_counts, regression_misfit
 
 BLOCKS, THREADS, STAGES = 4, 256, 2  # fleet_columns.cu
 MOST_NETWORKS, MOST_COLUMNS = 4, 32  # of a cluster: two warps a network, and the rows of a warp group's product
@@ -70,11 +71,12 @@ class SmallClusters(FleetLaunch):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        reason = (
-            cluster_plan.misfit(problem, steps, blocks=HIDDEN_BLOCKS)
-            if problem.hidden
-            else regression_misfit(problem, steps)
-        )
+        if problem.hidden:
+            reason = cluster_plan.misfit(problem, steps, blocks=HIDDEN_BLOCKS)
+        elif problem.batch_size % EDGE:
+            reason = f"Batch size {problem.batch_size} is not a multiple of {EDGE}."
+        else:
+            reason = regression_misfit(problem, steps)
         return with_closest(reason, CLOSEST)
 
     def __call__(self, with_metrics: bool) -> None:

@@ -39,11 +39,12 @@ from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
+from stages.persistent.fragments import fragments
 from stages.persistent.grid_plan import ALL_PARTS, LINE, make_plan
 from stages.persistent.grid_plan import THREADS as GRID_THREADS
 from stages.persistent.messages_plan import GRADIENT_SCALE, MessagesPlan
 from stages.persistent.messages_plan import THREADS as MESSAGES_THREADS
-from stages.persistent.r1_persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES, fragments
+from stages.persistent.r1_persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES
 from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent.r1_persistent_grid import slices_of
 from stages.persistent.r2_grid_messages import shares_of
@@ -937,9 +938,13 @@ def neighbour_grams(random: Generator) -> Iterator[Case]:
 def persistent_cluster(random: Generator) -> Iterator[Case]:
     sizes = [(1, 16, 1, 1, 1), (2, 16, 16, 2, 3), (5, 48, 33, 9, 1), (4, 128, 784, 10, 1), (3, 112, 1023, 16, 1)]
     sizes += [(19, 32, 40, 10, 2)]  # more than twice as many steps as batches in the ring
+    sizes += [(5, 100, 784, 10, 1), (3, 9, 50, 12, 2)]  # padded
     for (steps, batch, inputs, classes, networks), with_totals in itertools.product(sizes, (0, 1)):
         shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
         tiles, pairs = shared["images"].shape[1:3]
+        padded = ((0, 0), (0, 16 * pairs - batch))
+        shared["labels"] = np.pad(shared["labels"], padded, constant_values=-1)
+        shared["learning_rates"] = (shared["learning_rates"] * (16 * pairs / batch)).astype(np.float32)
         grams = np.full((max(steps - 1, 1), 2 * pairs, pairs, 32, 8), np.nan, np.float16)
         grams[: steps - 1] = cluster_model.neighbour_grams(shared["images"])
         args: Args = {"images": shared.pop("images"), "labels": shared.pop("labels"), "grams": grams}
@@ -947,8 +952,11 @@ def persistent_cluster(random: Generator) -> Iterator[Case]:
         args |= {"inputs": inputs, "classes": classes, "stride": (inputs + 1) * classes, "number": 7}
         args |= {"with_totals": with_totals}
         case = Case("persistent_cluster", (networks,), (CLUSTER_THREADS,), args, bounds, BLOCKS, SHARED_BYTES)
-        two = (("BLOCKS_A_MULTIPROCESSOR", "2"),)
-        yield case if networks == 1 else replace(case, shared_bytes=SHARED_BYTES // 2, macros=two)
+        macros = (("IS_PADDED", "1"),) if batch % 16 else ()
+        two = (("BLOCKS_A_MULTIPROCESSOR", "2"), *macros)
+        yield (
+            replace(case, macros=macros) if networks == 1 else replace(case, shared_bytes=SHARED_BYTES // 2, macros=two)
+        )
 
 
 def fleet_columns(random: Generator) -> Iterator[Case]:

@@ -313,11 +313,12 @@ def persistent_cluster(
         own, own_bias = weight[index, :inputs], bias[index, :classes]
         for batch, wanted in zip(images, labels, strict=True):
             x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
-            x = x[:, :inputs]
+            count, rows = (wanted >= 0).sum(), len(x)
+            x, wanted = x[:count, :inputs], wanted[:count]
             logits = x @ own + own_bias
             if with_totals:
-                totals[index] = softmax_xent_totals(logits, wanted, totals[index], len(x), classes)["totals"]
-            dlogits = (softmax(logits, logits, len(x), classes)["probs"] - np.eye(classes)[wanted]) / len(x)
+                totals[index] = softmax_xent_totals(logits, wanted, totals[index], count, classes)["totals"]
+            dlogits = (softmax(logits, logits, count, classes)["probs"] - np.eye(classes)[wanted]) / rows
             own -= learning_rate * x.T @ dlogits
             own_bias -= learning_rate * dlogits.sum(axis=0)
     return {"weight": weight, "bias": bias, "totals": totals}

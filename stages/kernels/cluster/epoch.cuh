@@ -17,6 +17,9 @@ constexpr int THREADS = (TOTALS_WARP + 1) * WARP;
 #ifndef BLOCKS_A_MULTIPROCESSOR  // two hide each other's waits, and each has half of the memory and registers
 #define BLOCKS_A_MULTIPROCESSOR 1
 #endif
+#ifndef IS_PADDED  // whether images are missing to whole pairs; else no instruction is spent on them
+#define IS_PADDED 0
+#endif
 constexpr int STAGES = BLOCKS_A_MULTIPROCESSOR == 1 ? 8 : 3;  // batches in the ring: one at work, the others in flight
 enum { HEAD_WARPS_MEET = 1, WEIGHTS_ARE_IN = 2, WEIGHTS_ARE_READ = 4 };  // barrier names; the last two plus the step's parity
 

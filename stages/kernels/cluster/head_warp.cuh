@@ -89,7 +89,7 @@ class HeadWarp {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
             // Accurate to two units in the last place for a sum from 1 to 16, and far quicker than `/`.
-            const float scale = __fdividef(DLOGIT_SCALE, softmax.sum[i]);
+            const float scale = IS_PADDED && labels[i] < 0 ? 0.0f : __fdividef(DLOGIT_SCALE, softmax.sum[i]);
             dlogits[i] = softmax.powers[i] * scale - (labels[i] == upper ? DLOGIT_SCALE : 0.0f);
             dlogits[i + 2] = softmax.powers[i + 2] * scale - (labels[i] == lower ? DLOGIT_SCALE : 0.0f);
         }

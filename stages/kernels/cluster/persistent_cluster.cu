@@ -37,15 +37,15 @@
 // weight -= learning_rate * x^T dlogits, the bias likewise.
 //   images    (steps, tiles, P, 2, 2, 8, 8)  f16  in: 16 images by 16 features each, as four matrices of 8 by 8, P a
 //             batch; the bias's pixel, 1, after the last feature, and zeros up to 16 * tiles
-//   labels    (steps, 16 P)              i32  in, each 0 <= label < classes
+//   labels    (steps, 16 P)              i32  in, each 0 <= label < classes; with IS_PADDED -1 beyond the batch
 //   grams     (steps - 1, 2 P, P, 32)    f16  in: neighbour_grams writes them, before this launch or beside it
 //   ready     (steps - 1,)               i32  in: becomes `number` once the grams of that step can be read
 //   weight    (inputs, classes)          f32  in, out: the first network's; the next one's lies `stride` numbers further on
 //   bias      (classes,)                 f32  in, out: likewise
 //   totals    (K, 2)                     f64  in, out: grow by the summed loss and the number right, if with_totals
-//   learning_rates  (K,)                 f32  in: of the networks, each for the mean over a batch
+//   learning_rates  (K,)                 f32  in: of the networks, each for the mean over 16 P images
 // Kind:   fused.
-// Launch: K clusters of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, a batch has 16 pairs images. Clusters
+// Launch: K clusters of BLOCKS blocks of THREADS, with SHARED_BYTES each; P = pairs, a batch fills 16 pairs images. Clusters
 //   need not run at once: none waits for another. neighbour_grams with the same number must have run before, or have room to run
 //   beside it. A neighbour_grams with another number may run beside it on other grams and flags.
 // Needs:  sm_90, clusters of BLOCKS; pairs <= 8; tiles <= MOST_TILES * BLOCKS; classes <= 16; |weight| < 4,000.

@@ -33,7 +33,7 @@ class TotalsWarp {
         const int best = in_upper != 0 ? (__ffs(in_upper) - 1) / 4 : HALF_EDGE + (__ffs(in_lower) - 1) / 4;
         if (lane / 4 == label) loss += largest - upper;
         if (lane / 4 + HALF_EDGE == label) loss += largest - lower;
-        if (lane < 4) {
+        if (lane < 4 && (!IS_PADDED || label >= 0)) {
             loss += logf(softmax.sum[image]);
             correct += best == label;
         }

@@ -83,6 +83,8 @@ SOURCES = (
     "stages.persistent.r4_fleet_columns_fp16:STAGE",
     "stages.persistent.r2_cluster_ahead:STAGE",
     "stages.persistent.r3_cluster_ahead_fp16:STAGE",
+    "stages.persistent.r2_divided_batch:STAGE",
+    "stages.persistent.r3_divided_batch_fp16:STAGE",
     "stages.memory.r1_alloc_cudamalloc:STAGE",
     "stages.memory.r2_alloc_async:STAGE",
     "stages.memory.r3_alloc_pool:STAGE",

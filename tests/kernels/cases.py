@@ -37,6 +37,8 @@ from stages.large_batch.layout import (
 from stages.persistent import r3_fleet_columns
 from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
+from stages.persistent.batch_plan import THREADS as BATCH_THREADS
+from stages.persistent.batch_plan import BatchPlan
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.fragments import fragments
@@ -47,6 +49,7 @@ from stages.persistent.messages_plan import THREADS as MESSAGES_THREADS
 from stages.persistent.r1_persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES
 from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent.r1_persistent_grid import slices_of
+from stages.persistent.r2_divided_batch import of_blocks
 from stages.persistent.r2_grid_messages import shares_of
 from stages.shapes.launch_shapes import Product, Shape
 from stages.streamed.epoch_plan import THREADS as EPOCH_THREADS
@@ -1183,6 +1186,30 @@ def grid_messages(random: Generator) -> Iterator[Case]:
         step = float(rate) * GRADIENT_SCALE * batch
         bounds = _trained(steps, len(problem.layers), batch, halves, step, {"parameters": memory.flat})
         case = Case("grid_messages", (plan.blocks,), (MESSAGES_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
+        case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
+        macros = plan.macros(memory.weight_begins, memory.bias_begins)
+        yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 8)
+
+
+def divided_batch(random: Generator) -> Iterator[Case]:
+    # Steps, inputs, classes, batch, tiles of a block's images, units of an owner, halves: more owners than blocks with
+    # images, and fewer; more tiles of features than warps; more steps than slots and tags. Large ones are of rungs.
+    sizes = [(1, 1, 1, 1, 1, 2, EXACT), (5, 40, 10, 50, 2, 40, EXACT), (6, 33, 19, 70, 1, 100, ROUNDED)]
+    sizes += [(3, 290, 3, 40, 2, 58, EXACT)]
+    sizes += [(5, 784, 10, 900, tiles, 16, halves) for tiles in (1, 2, 3) for halves in (EXACT, ROUNDED)]
+    sizes += [(5, 784, 10, 2000, 1, 16, EXACT), (3, 200, 47, 300, 1, 20, EXACT), (3, 1000, 16, 3000, 2, 64, ROUNDED)]
+    for i, (steps, inputs, classes, batch, tiles, own, halves) in enumerate(sizes):
+        problem = Problem(inputs=inputs, classes=classes, batch_size=batch)
+        plan = BatchPlan(problem, halves, tiles, own)
+        memory = _settled(random, problem)
+        pixels = _pixels(random, (steps, batch, inputs))
+        args: Args = {"images": of_blocks(HostDevice(), list(pixels), plan).view(np.uint16)}
+        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
+        args |= {"parameters": memory.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
+        rate = np.float32(1 / (16 * inputs * batch * GRADIENT_SCALE))
+        args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
+        bounds = _trained(steps, 1, batch, halves, 1 / (16 * inputs), {"parameters": memory.flat})
+        case = Case("divided_batch", (plan.blocks,), (BATCH_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
         case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         macros = plan.macros(memory.weight_begins, memory.bias_begins)
         yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 8)

@@ -399,6 +399,9 @@ def grid_messages(
     return {"parameters": parameters, "totals": totals}
 
 
+divided_batch = grid_messages
+
+
 def streaming_epoch(memory: ParameterMemory, parameters: Array, **args: Any) -> Outputs:
     assert parameters.shape == memory.flat.shape  # in planes; in `memory` they are not
     return grid_messages(memory, parameters=memory.flat.astype(np.float64), **args)

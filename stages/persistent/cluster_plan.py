@@ -26,7 +26,7 @@ SPLITS = (1, 2, 4, 8, 16)
 MOST_LAYERS = 5
 MOST_SHARED_BYTES = 227 * 1024  # of a block, on the GPUs that have most
 STATIC_BYTES = 512  # room for the kernel's own static memory
-MOST_IMAGES, MOST_CLASSES = 128, 16  # eight images a block in the softmax; two chunks of classes
+MOST_IMAGES, MOST_CLASSES = 32, 64  # of a block in the softmax, two a warp; four classes a lane
 EDGE, CHUNK = 16, 8
 TILE_BYTES = EDGE * EDGE * 2  # of pixels
 WEIGHT_BYTES = CHUNK * CHUNK * 4  # of a chunk by a chunk, float32
@@ -99,7 +99,23 @@ class Plan:
     @property
     def chunks(self) -> list[int]:
         """Chunks of every layer."""
-        return [*(slots * self.blocks for slots in self.slots), MOST_CLASSES // CHUNK]
+        return [*(slots * self.blocks for slots in self.slots), 2 * self.class_pairs]
+
+    @property
+    def by_warpgroups(self) -> bool:
+        """Whether warpgroups multiply in the first layer: BY_WGMMA of mlp_plan.cuh, where the GPU has them."""
+        unit_warps, left = divmod(self.slots[0] * self.split * self.halves, 2)
+        features = -(-2 * self.slice_tiles * unit_warps // WARPS)
+        updated = 7 if features <= 7 else 13
+        part_pairs = -(-self.pairs // 2) if unit_warps == 4 else self.pairs
+        sum_bytes = 2 * 4 * LANES * 2 * part_pairs * (8 if self.halves == EXACT else 16)
+        fits = features <= updated <= 2 * self.slice_tiles and sum_bytes <= self.slice_tiles * self.pairs * TILE_BYTES
+        return fits and self.ways == 1 and not left and unit_warps in (4, 8) and 2 < self.pairs <= 8
+
+    @property
+    def class_pairs(self) -> int:
+        """Pairs of chunks of classes."""
+        return -(-self.problem.classes // EDGE)
 
     @property
     def hops(self) -> int:
@@ -144,9 +160,10 @@ class Plan:
 
     @property
     def _logits_bytes(self) -> int:
-        """Bytes of all senders' parts of the logits of a block's eight images."""
-        part = 2 * self.halves * HALF_BYTES  # one sender's, both chunks of classes
-        return self.blocks * (part + part // LANES)  # one lane's padding avoids bank conflicts
+        """Bytes of all senders' parts of the logits of a block's images."""
+        part = 2 * self.halves * HALF_BYTES  # one sender's, of a pair of chunks of classes
+        heads = -(-2 * self.pairs // self.blocks)  # chunks of images
+        return heads * self.blocks * (self.class_pairs * part + part // LANES)  # one lane more avoids bank conflicts
 
     def _sections(self) -> dict[str, list[int]]:
         """Sizes in bytes of the sections of a block's shared memory, in order."""
@@ -163,7 +180,7 @@ class Plan:
             "outputs": [slots * self.pairs * 2 * matrix for slots in self.slots],
             "exchanges": [count * self.pairs * part for count in parts],
             "logits": [0 if self.shares else self._logits_bytes],
-            "biases": [slots * CHUNK * 4 for slots in self.slots] + [MOST_CLASSES * 4],
+            "biases": [slots * CHUNK * 4 for slots in self.slots] + [self.class_pairs * EDGE * 4],
         }
 
 
@@ -178,11 +195,13 @@ def plan_for(
 def plans(problem: Problem, halves: int = EXACT, blocks: int = BLOCKS) -> Iterator[Plan]:
     """Candidate plans, best first: features of a unit in as few blocks as possible.
 
-    Plans whose logits share memory come last, also with fewer warps than there are.
+    Those by warpgroups come first. Plans whose logits share memory come last, also with fewer warps than there are.
     """
-    for shares, split in itertools.product((False, True), (split for split in SPLITS if split <= blocks)):
-        plan = Plan(problem, split, 1, halves, shares, blocks)
-        chunks, strips = plan.slots[0] * split, -(-plan.pairs // 2)
+    every = [Plan(problem, split, 1, halves, blocks=blocks) for split in SPLITS if split <= blocks]
+    yield from (plan for plan in every if plan.by_warpgroups)
+    for shares, plan in itertools.product((False, True), every):
+        plan = replace(plan, shares=shares)
+        chunks, strips = plan.slots[0] * plan.split, -(-plan.pairs // 2)
         tasks = (chunks // 2 if chunks % 2 == 0 else chunks) * strips  # of the first layer's products
         ways = [ways for ways in SPLITS if ways == 1 or (ways * tasks <= WARPS and ways <= plan.slice_tiles)]
         if shares:
@@ -196,7 +215,7 @@ def misfit(problem: Problem, steps: int, halves: int = EXACT, blocks: int = BLOC
     """Why a problem with hidden layers fits no GPU's cluster, as a sentence; empty if it fits one."""
     if len(problem.layers) > MOST_LAYERS:
         return f"{len(problem.hidden)} hidden layers ({_hidden(problem)}) exceed the limit of {MOST_LAYERS - 1}."
-    if problem.batch_size > (most := MOST_IMAGES * blocks // BLOCKS):
+    if problem.batch_size > (most := MOST_IMAGES * blocks):
         return f"Batch size {problem.batch_size} exceeds the limit of {most}."
     if problem.classes > MOST_CLASSES:
         return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."

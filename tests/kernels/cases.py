@@ -1009,9 +1009,21 @@ def cluster_mlp(random: Generator) -> Iterator[Case]:
     sizes = [(1, (1,), 1, 1, 1, 1, False), (16, (8,), 2, 16, 1, 1, False), (50, (128, 33), 9, 33, 2, 2, False)]
     sizes += [(784, (256,), 10, 128, 4, 1, False), (300, (17, 128, 5, 9), 16, 40, 1, 16, False)]
     sizes += [(60, (20, 33), 10, 65, 1, 4, True), (60, (20, 130), 10, 32, 1, 4, False)]
+    sizes += [
+        (90, (220, 70), 10, 72, 2, 4, False),
+        (64, (40,), 62, 50, 1, 2, False),
+        (70, (50, 130), 26, 24, 2, 1, False),
+    ]
     sizes += [(784, (256, 256, 256), 10, 32, 8, 1, True)]
+    # By warpgroups: units in two parts, images in two that overlap, and features in sets that do.
+    sizes += [
+        (784, (220, 70), 10, 72, 4, 1, False),
+        (784, (220,), 10, 72, 2, 1, False),
+        (200, (120,), 10, 60, 4, 1, False),
+    ]
     plans = [(*one, BLOCKS, halves) for one in sizes for halves in (EXACT, ROUNDED)]
     plans += [(60, (20, 130), 10, 40, 2, 1, False, 8, halves) for halves in (EXACT, ROUNDED)]
+    plans += [(60, (40, 24), 20, 180, 2, 1, False, BLOCKS, EXACT), (60, (40,), 10, 100, 2, 1, False, 4, EXACT)]
     plans += [(60, (20, 130), 10, 32, 2, 1, False, 4, EXACT), (60, (20, 130), 10, 27, 1, 4, False, 4, ROUNDED)]
     plans += [(784, (128, 128, 128), 10, 32, 4, 2, False, 4, ROUNDED)]
     for (inputs, hidden, classes, batch, split, ways, shares, blocks, halves), with_totals in itertools.product(

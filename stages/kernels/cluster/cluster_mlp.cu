@@ -13,7 +13,8 @@
 //     exchange            remote buffer of a layer: first parts of sums for own units, then doutputs of all units
 //     logits              remote buffer: the parts of the eight images' logits
 //   16 warps              tasks, dealt out phase by phase; fragments are those of mma_m16n8k16_f16 (fragments.cuh)
-//   784-256-10, batch 128, sm_90a: two groups of 8 warps, each with half of the images; layer 0's weights in registers
+//   sm_90a, 64 rows of units or 128: layer 0's weights in registers; 784-256-10, batch 128: two groups of 8 warps, each
+//     with half of the images
 //
 // What travels in a step, always st.async to an mbarrier of the receiver, 512 bytes a warp:
 //
@@ -44,7 +45,7 @@
 // Kind:   fused.
 // Launch: K clusters of BLOCKS blocks of THREADS, with the dynamic shared memory that PLAN says; the kernel is compiled for
 //   PLAN. Clusters need not run at once: none waits for another.
-// Needs:  sm_90, clusters of BLOCKS; classes <= 16; batch <= 128; |weight|, |output| < 4,000 and |doutput| < 250,
+// Needs:  sm_90, clusters of BLOCKS; classes <= 64; batch <= 32 BLOCKS; |weight|, |output| < 4,000 and |doutput| < 250,
 //   doutput that of the summed loss; with one half also parts of sums < 65,504.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4* images, const int* labels,
@@ -58,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     // Products cover the full sizes: missing units and features must be zeros.
 #pragma unroll 1
     for (int i = threadIdx.x; i < plan.bytes / sizeof(uint4); i += THREADS) memory[i] = make_uint4(0, 0, 0, 0);
-    if (threadIdx.x < HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
+    if (threadIdx.x < HEADS * HEAD_WARPS) own_totals[threadIdx.x] = {0.0, 0.0};
     fence_proxy_async();
     __syncthreads();
     const int network = blockIdx.x / BLOCKS;
@@ -69,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     barrier_cluster();  // before the first message: every block must have begun
     epoch.fetch_images(0);
     for (int step = 0; step < steps; ++step) {
-        if (WARP_GROUPS > 1) block.find_place(step);  // with one warp group there are registers enough
+        if (BY_WGMMA || (HALVES == 2 && PAIRS > 2)) block.find_place(step);  // else there are registers enough
         epoch.train(step, with_totals);
     }
     epoch.end();
@@ -78,7 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) cluster_mlp(const uint4
     // Each head warp's totals, to the first block, where logits lay.
     double2* all = block.at<double2>(plan.logits);
     if (epoch.has_head() && block.lane == 0) {
-        const unsigned there = mapa(shared_address(&all[block.rank * HEAD_WARPS + block.warp_in_group]), 0);
+        const int images = block.rank + block.warp_in_group / HEAD_WARPS * BLOCKS;
+        const unsigned there = mapa(shared_address(&all[images * HEAD_WARPS + block.warp_in_group % HEAD_WARPS]), 0);
         st_shared_cluster(there, own_totals[block.warp_in_group].x);
         st_shared_cluster(there + sizeof(double), own_totals[block.warp_in_group].y);
     }

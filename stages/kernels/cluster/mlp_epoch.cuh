@@ -66,7 +66,10 @@ class MlpEpoch {
         mbarrier_wait_parity(block.barriers.fetched[parity], step / 2 % 2);
         // Other blocks may still read the messages of the last step.
         const auto wait_to_send = [&] { if (step > 0) barrier_cluster_wait(); };
-        if constexpr (BY_WGMMA) {
+        if constexpr (BY_WGMMA && WARP_GROUPS == 1) {
+            first.forward_by_parts(batch, block.at<uint4>(plan.images[0] + (1 - parity) * (plan.images[1] - plan.images[0])),
+                                   wait_to_send);
+        } else if constexpr (BY_WGMMA) {
             first.forward(batch, wait_to_send);
             fetch_images(step + 1);
             if (step > 0 && block.warp_group == 0) update_classes();
@@ -81,7 +84,7 @@ class MlpEpoch {
         forward_from<0>();
         if (WARP_GROUPS == 1) fetch_images(step + 1);  // while all wait for the logits
 
-        if (block.has_head() && block.warp_group == block.head_warp_group()) {
+        if (block.heads() > 0 && block.warp_group == block.head_warp_group()) {
             receive(block.barriers.parts[LAST][0], bytes_of_parts(LAST));
             if (has_head()) head.run();
             block.meet();
@@ -89,7 +92,7 @@ class MlpEpoch {
             if (with_totals && has_head()) head.add_to_totals(block.totals[block.warp_in_group]);
         }
         receive_doutputs(LAST, block.warp_group);
-        if constexpr (BY_WGMMA) backward_by_warp_groups(batch);
+        if constexpr (WARP_GROUPS > 1) backward_by_warp_groups(batch);
         else backward_from<LAST>(batch);
         __syncthreads();
         barrier_cluster_arrive_relaxed();
@@ -97,7 +100,7 @@ class MlpEpoch {
 
     __device__ void end() {
         barrier_cluster_wait();
-        if constexpr (BY_WGMMA) {
+        if constexpr (WARP_GROUPS > 1) {
             if (block.warp_group == 0) update_classes();
             else bar_sync(CLASSES_ARE_UPDATED, THREADS);
             block.meet();
@@ -106,7 +109,7 @@ class MlpEpoch {
 
     // Whether this warp takes part of the block's softmax.
     __device__ bool has_head() const {
-        return block.has_head() && block.warp_group == block.head_warp_group() && block.warp_in_group < HEAD_WARPS;
+        return block.warp_group == block.head_warp_group() && block.warp_in_group < HEAD_WARPS * block.heads();
     }
 
   private:
@@ -116,9 +119,11 @@ class MlpEpoch {
 #pragma unroll 1
         for (int turn = 0; turn < TURNS; ++turn) {
             if constexpr (INDEX > 0) {
-                receive(block.barriers.parts[INDEX][turn], bytes_of_parts(INDEX));
-                collect<INDEX>(block, turn);
-                block.meet();
+                if (block.sent_slots(INDEX) > 0) {  // else no bytes come, and no phase of the barrier ends
+                    receive(block.barriers.parts[INDEX][turn], bytes_of_parts(INDEX));
+                    collect<INDEX>(block, turn);
+                    block.meet();
+                }
             }
             if constexpr (INDEX + 1 < LAST) forward<INDEX + 1>(block, turn);
             else forward_classes(block, turn);
@@ -143,7 +148,13 @@ class MlpEpoch {
             backward_from<INDEX - 1>(batch);
         } else {
             for (int turn = 0; turn < TURNS && HAS_READERS; ++turn) receive_doutputs(0, turn);
-            update_first(block, batch, WEIGHT_SCALE * rate);
+            if constexpr (BY_WGMMA) {
+                FirstLayer::Sums sums = {};
+                first.add(batch, 0, sums);
+                first.subtract(sums, WEIGHT_SCALE * rate);
+            } else {
+                update_first(block, batch, WEIGHT_SCALE * rate);
+            }
             update_biases<0>(block, rate);
         }
     }
@@ -190,24 +201,18 @@ class MlpEpoch {
         }
     }
 
-    __device__ static int slots_of(int index) {
-        constexpr int SLOTS[] = {plan.layers[0].slots, plan.layers[1].slots, plan.layers[2].slots,
-                                 plan.layers[3].slots};
-        return SLOTS[index];
-    }
-
-    __device__ static int bytes_of_parts(int index) {
+    __device__ int bytes_of_parts(int index) const {
         constexpr int PART = WARP * sizeof(Part);
-        if (index == LAST) return BLOCKS * PART;
-        return (index == 0 ? (SPLIT - 1) * WAYS * PAIRS_OF_GROUP : BLOCKS * TURN_PAIRS) * slots_of(index) * PART;
+        if (index == LAST) return block.heads() * BLOCKS * CLASS_PAIRS * PART;
+        return (index == 0 ? (SPLIT - 1) * WAYS * PAIRS_OF_GROUP : BLOCKS * TURN_PAIRS) * block.sent_slots(index) * PART;
     }
 
     // Bytes from the other blocks; the block's own do not travel.
     __device__ int bytes_of_doutputs(int index, int portion) const {
-        const bool own = block.has_head() && portion == block.head_warp_group();
+        const int own = portion == block.head_warp_group() ? block.heads() : 0;
         if (index == LAST) return (2 * PAIRS_OF_GROUP - own) * CLASS_CHUNKS * static_cast<int>(sizeof(Matrix));
-        const int senders = index == 0 ? SPLIT - 1 : BLOCKS - 1;
-        return senders * slots_of(index) * 2 * TURN_PAIRS * static_cast<int>(sizeof(Matrix));
+        const int own_slots = block.sent_slots(index), others = index == 0 ? (SPLIT - 1) * own_slots : SENT[index] - own_slots;
+        return others * 2 * TURN_PAIRS * static_cast<int>(sizeof(Matrix));
     }
 
     const Block& block;

@@ -8,7 +8,7 @@
 constexpr int AT_ONCE = GROUP_CHUNKS % 2 == 0 ? 2 : 1;
 // Pairs of images that a warp multiplies by the same weights, which it splits anew each time. Half of the warps with long
 // strips beat all warps with short ones, which would split twice as often.
-constexpr int STRIP_PAIRS = PAIRS > 4 ? 4 : PAIRS > 1 ? 2 : 1;
+constexpr int STRIP_PAIRS = PAIRS > 4 ? (PAIRS + (PAIRS + 3) / 4 - 1) / ((PAIRS + 3) / 4) : PAIRS > 1 ? 2 : 1;
 constexpr int STRIP_TILES = 4;  // feature tiles that a warp multiplies by the same doutputs
 
 // Distances in a batch's pixels, in uint4: to the next chunk of features, and to the next chunk of images.

@@ -11,6 +11,7 @@ __device__ void collect(const Block& block, int turn) {
     constexpr float SCALE = (INDEX == 0 ? OUTPUT_SCALE : 1.0f) / WEIGHT_SCALE;
     deal_out<layer.slots * OWN_PAIRS>(block, [&](int task) {
         const int slot = task / OWN_PAIRS, at = slot * PAIRS + block.first_pair(turn) + task % OWN_PAIRS;
+        if (slot >= block.sent_slots(INDEX)) return;
         const Part* parts = block.at<Part>(layer.exchange) + at * WARP + block.lane;
         const float bias = OUTPUT_SCALE * block.at<float>(layer.biases)[slot * HALF_EDGE + block.lane / 4];
         float4 sum = parts[0].numbers();
@@ -59,7 +60,7 @@ __device__ void forward(const Block& block, int turn) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
     // Pairs multiplied by the same weights: so many that a layer of 128 units is one task a warp.
     constexpr int STRIP = TURN_PAIRS == 1 ? 1 : HALVES, STRIPS = (TURN_PAIRS + STRIP - 1) / STRIP;
-    constexpr int ROWS = layer.chunks / ROW_CHUNKS;
+    constexpr int ROWS = sent_chunks(layer) / ROW_CHUNKS;
     const Matrix* outputs = block.at<Matrix>(below.outputs) + 2 * block.first_pair(turn) + block.right();
     deal_out<ROWS * STRIPS>(block, [&](int task) {
         // Each block begins elsewhere, so that not all send to one block at once.
@@ -97,23 +98,24 @@ __device__ void forward(const Block& block, int turn) {
 __device__ inline void forward_classes(const Block& block, int turn) {
     constexpr Layer below = plan.layers[LAST - 1];
     const unsigned own = shared_address(block.at<Part>(plan.logits) + block.rank * NEXT_SENDER + block.lane);
-    deal_out<2 * TURN_PAIRS>(block, [&](int task) {
-        const int owner = 2 * block.first_pair(turn) + task;
-        const Matrix* outputs = block.at<Matrix>(below.outputs) + owner;
-        float sums[CLASS_CHUNKS / ROW_CHUNKS][4] = {};
+    deal_out<2 * TURN_PAIRS * CLASS_PAIRS>(block, [&](int task) {
+        const int images = 2 * block.first_pair(turn) + task % (2 * TURN_PAIRS), pair = task / (2 * TURN_PAIRS);
+        const int owner = images % BLOCKS, at = images / BLOCKS * BLOCKS * NEXT_SENDER + pair * WARP;
+        const Matrix* outputs = block.at<Matrix>(below.outputs) + images;
+        float sums[2 / ROW_CHUNKS][4] = {};
 #pragma unroll
         for (int slot = 0; slot < below.slots; slot += K_SLOTS) {
             // The same two matrices twice: the load takes four.
             const uint4 x = ldmatrix<true>(
                 row_of(outputs + slot * 2 * PAIRS, block.lower(), next_slot<LAST - 1>(slot), block.lane));
 #pragma unroll
-            for (int i = 0; i < CLASS_CHUNKS / ROW_CHUNKS; ++i) {
+            for (int i = 0; i < 2 / ROW_CHUNKS; ++i) {
                 unsigned factor[4];
-                load_weights<LAST>(block, slot, i * ROW_CHUNKS, factor);
+                load_weights<LAST>(block, slot, 2 * pair + i * ROW_CHUNKS, factor);
                 mma_m16n8k16_f16(sums[i], factor, x.x, x.y);
             }
         }
-        st_async(mapa(own, owner), mapa(shared_address(&block.barriers.parts[LAST][0]), owner),
+        st_async(mapa(own + at * sizeof(Part), owner), mapa(shared_address(&block.barriers.parts[LAST][0]), owner),
              Part(sums_of(sums[0], 0), sums_of(sums[1 / ROW_CHUNKS], 1)).bits);
     });
 }
@@ -135,7 +137,7 @@ __device__ void backward(const Block& block, int turn) {
         const int next = first + 1 < below.slots ? NEXT_WEIGHTS : 0;
         float sums[4][4] = {};  // independent chains, so that a product need not wait for the one before
 #pragma unroll
-        for (int chunk = 0; chunk < layer.chunks; chunk += 2) {
+        for (int chunk = 0; chunk < sent_chunks(layer); chunk += 2) {
             const uint4 w = ldmatrix<true>(row_of(&weights[chunk].factor, block.lower(), next, block.lane));
             const uint4 d = ldmatrix<true>(row_of(doutputs + chunk * IMAGES, block.right(), 0, block.lane));
             const unsigned factor[4] = {w.x, w.y, w.z, w.w};
@@ -167,7 +169,7 @@ __device__ void share(const Block& block, int turn) {
     const int reader = (INDEX == 0 ? block.group() * SPLIT : 0) + block.warp_in_group % READERS;
     if (reader == block.rank) return;
     const unsigned barrier = mapa(shared_address(&block.barriers.doutputs[INDEX][block.portion(turn)]), reader);
-    for (int slot = 0; slot < layer.slots; ++slot) {
+    for (int slot = 0; slot < block.sent_slots(INDEX); ++slot) {
         const uint4* own = block.at<uint4>(layer.exchange) +
                            (block.received_as<INDEX>(slot) * PAIRS + block.first_pair(turn)) * ROWS_OF_PAIR;
         for (int i = block.warp_in_group / READERS * WARP + block.lane; i < ROWS; i += WARPS_OF_GROUP / READERS * WARP) {
@@ -180,7 +182,7 @@ __device__ void share(const Block& block, int turn) {
 template <int INDEX>
 __device__ void update(const Block& block, float rate) {
     constexpr Layer layer = plan.layers[INDEX], below = plan.layers[INDEX - 1];
-    constexpr int IMAGES = 2 * PAIRS, ROWS = layer.chunks / ROW_CHUNKS;
+    constexpr int IMAGES = 2 * PAIRS, ROWS = sent_chunks(layer) / ROW_CHUNKS;
     deal_out<below.slots * ROWS>(block, [&](int task) {
         const int slot = task / ROWS, first = task % ROWS * ROW_CHUNKS;
         // The rows that a lane addresses: doutputs of two chunks of images; outputs, high halves of both before low ones.

@@ -11,7 +11,6 @@ constexpr int BLOCKS = BLOCKS_OF_CLUSTER;
 constexpr int WARPS = 16;   // of a block
 constexpr int THREADS = WARPS * WARP;
 constexpr int MOST_LAYERS = 5;
-constexpr int CLASS_CHUNKS = 2;  // classes are padded to sixteen
 
 // Scales before a number is split, so that the lower half is seldom too small for a float16. A gradient needs one even if
 // its only half is kept.
@@ -19,6 +18,7 @@ constexpr float WEIGHT_SCALE = HALVES == 2 ? 16.0f : 1.0f;
 constexpr float OUTPUT_SCALE = HALVES == 2 ? 16.0f : 1.0f;
 constexpr float GRADIENT_SCALE = 256.0f;
 constexpr float LEAST_HALF = 1.0f / (1 << 24);  // float16's smallest number
+constexpr int TILE_BYTES = EDGE * EDGE * 2;  // of pixels
 constexpr float NO_CLASS = -3.4e38f;  // the logit of a padded class: its power is 0
 
 // Weights of a chunk of units by a chunk of the layer below, times WEIGHT_SCALE: float32, two of a row a lane, and as a factor.
@@ -49,7 +49,7 @@ struct Plan {
     int pairs;               // 16-image pairs in a batch
     int split, ways;         // the features of a unit are divided among `split` blocks, a block group, and `ways` warps of each
     int tiles, group_tiles;  // 16-feature tiles of a block, and of a block group
-    int images[2], logits;   // offsets; logits: Part (senders, NEXT_SENDER), for this block's eight images
+    int images[2], logits;   // offsets; logits: Part (HEADS, senders, NEXT_SENDER), a WARP for each pair of chunks
     Layer layers[MOST_LAYERS];
 };
 
@@ -64,18 +64,38 @@ struct Plan {
 constexpr Plan plan = {PLAN};
 constexpr int PAIRS = plan.pairs, SPLIT = plan.split, WAYS = plan.ways, TILES = plan.tiles;
 constexpr int LAST = plan.layer_count - 1;  // layer
+constexpr int CLASS_CHUNKS = plan.layers[LAST].chunks, CLASS_PAIRS = CLASS_CHUNKS / 2;  // classes are padded to sixteen
 constexpr int GROUP_CHUNKS = plan.layers[0].slots * SPLIT;
 
 // Chunks of units in the sixteen rows of a left factor: one in two halves, or two.
 constexpr int ROW_CHUNKS = 2 / HALVES;
 
-// Whether the first layer uses wgmma, which multiplies faster than single warps do. device/warpgroup.cuh has instructions
-// for one size: eight chunks of units by 16 chunks of images and 26 of features.
-constexpr bool BY_WGMMA = HAS_WGMMA && plan.layer_count == 2 && GROUP_CHUNKS == 8 && PAIRS == 8 && TILES == 13;
+// Chunks of a layer that blocks multiply and send, an even number. Those behind have no units, and their outputs stay 0. Where
+// logits lie in the first layer's exchange, every block must wait for parts of the second layer: chunks without units travel.
+__device__ constexpr int sent_chunks(Layer layer) {
+    const int used = (layer.units + EDGE - 1) / EDGE * 2;
+    return used < layer.chunks && plan.logits != plan.layers[0].exchange ? used : layer.chunks;
+}
+// Of the hidden layers; the first one's go to a block group, where all slots are alike.
+__device__ constexpr int SENT[] = {plan.layers[0].chunks, sent_chunks(plan.layers[1]), sent_chunks(plan.layers[2]),
+                        sent_chunks(plan.layers[3])};
+
+// Whether the first layer uses wgmma, which multiplies faster than single warps do, and reads less. Its 64 rows are the block
+// group's units, once or twice. UPDATED_FEATURES are the chunks of features that a warp updates: device/warpgroup.cuh has
+// instructions for two sizes.
+constexpr int UNIT_WARPS = GROUP_CHUNKS / ROW_CHUNKS, LEAST_FEATURES = (2 * TILES * UNIT_WARPS + WARPS - 1) / WARPS;
+constexpr int UPDATED_FEATURES = LEAST_FEATURES <= 7 ? 7 : 13;
+// Four warpgroups divide the units' rows, the images and, twice, the features. What one half of the features adds to the sums
+// lies, until the other half's warps take it, where the next images will come.
+constexpr int UNIT_PARTS = UNIT_WARPS / 4, IMAGE_PARTS = UNIT_PARTS == 1 ? 2 : 1, PART_PAIRS = (PAIRS + IMAGE_PARTS - 1) / IMAGE_PARTS;
+constexpr int SUM_BYTES = 2 * 4 * WARP * 2 * PART_PAIRS * (HALVES == 2 ? 8 : 16);
+constexpr bool BY_WGMMA = HAS_WGMMA && WAYS == 1 && UNIT_WARPS * ROW_CHUNKS == GROUP_CHUNKS &&
+                          (UNIT_WARPS == 4 || UNIT_WARPS == 8) && LEAST_FEATURES <= UPDATED_FEATURES &&
+                          UPDATED_FEATURES <= 2 * TILES && PAIRS > 2 && PAIRS <= 8 && SUM_BYTES <= TILES * PAIRS * TILE_BYTES;
 
 // Warp groups share out the batch's images, so that one multiplies while another waits for messages. (PTX's warpgroup, four
 // warps, is something else: device/warpgroup.cuh.)
-constexpr int WARP_GROUPS = BY_WGMMA ? 2 : 1;
+constexpr int WARP_GROUPS = BY_WGMMA && plan.layer_count == 2 && GROUP_CHUNKS == 8 && PAIRS == 8 && TILES == 13 ? 2 : 1;
 constexpr int WARPS_OF_GROUP = WARPS / WARP_GROUPS, PAIRS_OF_GROUP = PAIRS / WARP_GROUPS;
 
 // Long messages between hidden layers come in two turns, half of the images each: one is multiplied while the other travels.
@@ -98,11 +118,13 @@ struct Barriers {
     Barrier fetched[2];  // a step's images, by the step's parity
 };
 
-constexpr int HEAD_WARPS = 4;  // of a warp group: they take the softmax of a block's eight images, two each
-using Totals = double2[HEAD_WARPS];  // summed loss and number right of each head warp's images
+constexpr int HEADS = (2 * PAIRS + BLOCKS - 1) / BLOCKS;  // chunks of images whose softmax a block takes, at most
+constexpr int HEAD_WARPS = 4;  // of a warp group: they take the softmax of eight images, two each
+static_assert(HEADS * HEAD_WARPS <= WARPS_OF_GROUP && (HEADS == 1 || WARP_GROUPS == 1));
+using Totals = double2[HEADS * HEAD_WARPS];  // summed loss and number right of each head warp's images
 
 // Distance between two senders' logits; one more than their size, so that they use different banks.
-constexpr int NEXT_SENDER = WARP + 1;
+constexpr int NEXT_SENDER = CLASS_PAIRS * WARP + 1;
 
 // A thread's place in the cluster, and its block's memory.
 struct Block {
@@ -148,8 +170,11 @@ struct Block {
         return INDEX == 0 ? slot * SPLIT + member() : slot * BLOCKS + rank;
     }
 
-    // Whether this block takes a softmax, and which warp group has its images.
-    __device__ bool has_head() const { return rank < 2 * PAIRS; }
+    // Slots of a hidden layer whose chunks travel: this block receives their parts, and sends their doutputs.
+    __device__ int sent_slots(int index) const { return SENT[index] / BLOCKS + (rank < SENT[index] % BLOCKS); }
+
+    // How many softmaxes this block takes, and which warp group has their images.
+    __device__ int heads() const { return (2 * PAIRS - rank + BLOCKS - 1) / BLOCKS; }
     __device__ int head_warp_group() const { return WARP_GROUPS == 1 ? 0 : rank / (2 * PAIRS_OF_GROUP); }
 
     __device__ int portion(int turn) const { return warp_group + turn; }

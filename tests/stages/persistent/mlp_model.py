@@ -137,11 +137,15 @@ class Cluster:
         """The units of a hidden layer that a block owns."""
         return np.flatnonzero(np.arange(self.plan.problem.hidden[index]) // CHUNK % BLOCKS == rank)
 
+    def owners(self, index: int) -> range:
+        """The blocks whose units of a hidden layer travel: an even number, or all where logits share memory."""
+        return range(BLOCKS if self.plan.shares else min(BLOCKS, -(-self.plan.problem.hidden[index] // EDGE) * 2))
+
     def block(self, rank: int) -> Iterator[Ready]:
         plan, last, split = self.plan, self.last, self.plan.split
         hidden, group = plan.problem.hidden, range(rank // split * split, rank // split * split + split)
         biases, regions, everyone = self.biases[rank], self.regions[rank], range(BLOCKS)
-        heads = range(2 * plan.pairs)  # blocks that have the softmax of eight images
+        heads = range(2 * plan.pairs)  # chunks of eight images, whose softmax block head % BLOCKS takes
         features = slice(rank % split * plan.slice_tiles * 16, (rank % split + 1) * plan.slice_tiles * 16)
         of_group = np.concatenate([self.own(0, member) for member in group])
         count = turns_of(plan)
@@ -160,7 +164,8 @@ class Cluster:
                 senders = split if index == 1 else BLOCKS
                 outputs.append(np.zeros((len(x), len(own))))
                 for turn, images in enumerate(turns):
-                    if index > 1 or turn == 0:  # the first layer's parts do not come in turns
+                    travels = index == 1 or rank in self.owners(index - 1)
+                    if travels and (index > 1 or turn == 0):  # the first layer's parts do not come in turns
                         yield self.receive(rank, index - 1, (step, "parts"), senders, turn)
                         parts = regions[index - 1].read((step, "parts"), senders, turn)
                         regions[index - 1].is_read = index == 1 or turn == count - 1
@@ -169,20 +174,21 @@ class Cluster:
                     weights = in_halves(self.weights[index][own], WEIGHT_SCALE)
                     part = (outputs[-1][images] @ weights).astype(np.float32)
                     of_turn = heads[images.start // CHUNK : images.stop // CHUNK]
-                    for receiver in everyone if index < last else of_turn:
+                    for receiver in self.owners(index) if index < last else of_turn:
                         if index < last:
                             self.send(rank, receiver, index, (step, "parts"), part[:, self.own(index, receiver)], turn)
                         else:
                             first = receiver * CHUNK - images.start
-                            self.send(rank, receiver, last + 1, (step, "logits"), part[first : first + CHUNK])
+                            own_part, head = part[first : first + CHUNK], receiver // BLOCKS
+                            self.send(rank, receiver % BLOCKS, last + 1, (step, "logits"), own_part, head)
 
-            if rank in heads:
-                yield self.receive(rank, last + 1, (step, "logits"), BLOCKS)
-                logits = regions[last + 1].read((step, "logits"), BLOCKS)
-                regions[last + 1].is_read = True
-                dlogits = self.softmax(sum(logits[1:], logits[0]) + biases[last], labels[rank * CHUNK :][:CHUNK])
+            for head in heads[rank::BLOCKS]:
+                yield self.receive(rank, last + 1, (step, "logits"), BLOCKS, head // BLOCKS)
+                logits = regions[last + 1].read((step, "logits"), BLOCKS, head // BLOCKS)
+                regions[last + 1].is_read = head + BLOCKS not in heads
+                dlogits = self.softmax(sum(logits[1:], logits[0]) + biases[last], labels[head * CHUNK :][:CHUNK])
                 for receiver in everyone:
-                    self.send(rank, receiver, last, (step, "doutputs"), in_halves(dlogits, GRADIENT_SCALE))
+                    self.send(head, receiver, last, (step, "doutputs"), in_halves(dlogits, GRADIENT_SCALE))
             yield self.receive(rank, last, (step, "doutputs"), len(heads))
 
             for index in range(last, 0, -1):
@@ -193,12 +199,14 @@ class Cluster:
                     doutputs = np.zeros((len(x), hidden[index]))
                 for turn, images in enumerate(turns):
                     if index < last:
-                        yield self.receive(rank, index, (step, "doutputs"), BLOCKS, turn)
-                        received = regions[index].read((step, "doutputs"), BLOCKS, turn)
-                        doutputs[images] = self.joined(received, range(BLOCKS), index)
+                        owners = self.owners(index)
+                        yield self.receive(rank, index, (step, "doutputs"), len(owners), turn)
+                        received = regions[index].read((step, "doutputs"), len(owners), turn)
+                        doutputs[images] = self.joined(received, owners, index)
                     below = doutputs[images] @ in_halves(self.weights[index][own], WEIGHT_SCALE).T
                     below = np.where(outputs[index - 1][images] > 0, below.astype(np.float32), np.float32(0))
-                    for receiver in everyone if index > 1 else group:
+                    travels = index == 1 or rank in self.owners(index - 1)
+                    for receiver in () if not travels else everyone if index > 1 else group:
                         self.send(rank, receiver, index - 1, (step, "doutputs"), in_halves(below, GRADIENT_SCALE), turn)
                 yield lambda: True  # here others may get ahead
                 self.weights[index][own] -= self.rate * (outputs[index - 1].T @ doutputs).astype(np.float32)

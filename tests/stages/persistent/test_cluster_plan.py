@@ -40,6 +40,8 @@ SIZES = [
     ((130, 24), 100, 70, 2),
     ((130, 140, 150), 32, 70, 2),
     ((24, 40, 8, 16), 16, 49, 16),
+    ((220, 70), 72, 70, 4),
+    ((40, 24), 200, 70, 2),
 ]
 
 
@@ -91,6 +93,21 @@ def test_two_warp_groups_without_one_of_their_waits_fail(left_out: str) -> None:
 
     with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early|are overwritten"):
         train_until_it_fails()
+
+
+@pytest.mark.parametrize(
+    ("hidden", "batch", "halves", "split"),
+    [((220, 70), 72, EXACT, 4), ((220, 70), 72, ROUNDED, 4), ((220,), 72, EXACT, 2), ((128, 128, 128), 32, EXACT, 0)],
+    ids=str,
+)
+def test_warpgroups_multiply_where_units_fill_their_rows(
+    hidden: tuple[int, ...], batch: int, halves: int, split: int
+) -> None:
+    plan = plan_for(Problem(784, 10, hidden, batch_size=batch), halves)
+    assert plan is not None
+    assert plan.by_warpgroups == (split > 0)
+    if split:
+        assert (plan.split, plan.ways) == (split, 1)
 
 
 @pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
@@ -168,7 +185,7 @@ def sections(plan: Plan) -> list[tuple[int, int]]:
     matrix = 128 * plan.halves
     part = 2 * matrix  # of a chunk by sixteen images: two matrices, or numbers to be added up
     regions = [(even, tiles * pairs * 512), (odd, tiles * pairs * 512)]
-    logits_bytes = 16 * part * 33 // 32
+    logits_bytes = 16 * part * 33 // 32 * -(-pairs // 8)
     below = 0
     for index in range(depth):
         _, slots, chunks, weights, outputs, biases, exchange, _, _ = layers[9 * index : 9 * index + 9]
@@ -227,7 +244,7 @@ def test_logits_share_memory_only_where_nothing_fits_otherwise(halves: int) -> N
             alone = [plan for plan in fitting if not plan.shares]
             chosen = plan_for(problem, halves)
             if alone:
-                assert chosen == min(alone, key=lambda plan: plan.split)
+                assert chosen == min(alone, key=lambda plan: (not plan.by_warpgroups, plan.split))
             elif chosen is not None:
                 assert chosen.can_share
                 assert depth > 1
@@ -275,8 +292,8 @@ def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
         ({"hidden": (256, 256, 256), "batch_size": 64}, f"Hidden layers 256,256,256 at batch size 64 {TOO_LARGE}"),
         ({"hidden": (8, 8, 8, 8, 8)}, "5 hidden layers (8,8,8,8,8) exceed the limit of 4."),
         ({"hidden": (1024,)}, f"Hidden layers 1024 at batch size 128 {TOO_LARGE}"),
-        ({"batch_size": 129}, "Batch size 129 exceeds the limit of 128."),
-        ({"classes": 17}, "17 classes exceed the limit of 16."),
+        ({"batch_size": 513}, "Batch size 513 exceeds the limit of 512."),
+        ({"classes": 65}, "65 classes exceed the limit of 64."),
     ],
     ids=str,
 )

@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import fields
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,8 @@ import run_ladder
 from common.cuda import driver
 from common.data.download import DownloadError
 from common.data.idx_folder import TRAIN_IMAGES
-from ladder.options.command_line import COMMANDS, SELDOM
+from common.problem import Problem
+from ladder.options.command_line import COMMANDS
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions, option_types
 from ladder.records.run import StageCode, load, save
@@ -427,9 +430,29 @@ def test_help_lists_every_command_and_that_of_run_every_option(capsys: pytest.Ca
     assert COMMANDS.keys() - {"profile"} == run_ladder.COMMANDS.keys()
     shown = set(re.findall(r"^  --([a-z-]+)", help_of(capsys, "run"), re.MULTILINE))
     options = {name.replace("_", "-") for name in (*option_types(RunOptions), *OF_A_RUN)}
-    assert shown == options - {name.removeprefix("--") for name, _, _ in SELDOM}
+    hidden = {name for name, _, _ in COMMANDS["run"].hidden} - {"--tool"}
+    assert shown | {name.removeprefix("--") for name in hidden} == options | {"no-fail-fast"}
     told = (Path(__file__).parents[1] / "docs" / "commands.md").read_text()
-    assert all(name in told for name, _, _ in SELDOM)
+    assert all(name in told for name in hidden)
+
+
+@pytest.mark.parametrize(
+    ("command", "without"),
+    [
+        ("run", set()),
+        ("profile", set()),
+        ("check", {"epochs", "validate_every"}),
+        ("study", {"networks", "learning_rates"}),  # its --gpus are a job's
+        ("advise", {"networks", "learning_rates"}),
+    ],
+)
+def test_each_command_that_trains_takes_every_setting_of_the_training(command: str, without: set[str]) -> None:
+    options = {f.name for f in fields(Problem)} & {*option_types(RunOptions)}
+    front = COMMANDS[command]
+    listed = [*chain(*front.groups.values(), front.hidden)]
+    taken = {name.strip("-").replace("-", "_") for name, _, _ in listed}
+    assert options - taken == without
+    assert len({name for name, _, _ in listed}) == len(listed)
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

@@ -40,67 +40,70 @@ def _field(name: str) -> str:
     return name.strip("-").replace("-", "_")
 
 
-STAGES: Option = ("--stages", "A,B..C", "names, all, ladder, references, cpu, memory, data...")
-FAIL_FAST: Option = ("--no-fail-fast", None, "measure the stage of a --stage-file even if it is wrong")
 STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for more")
 HIDDEN: Option = _with_default("--hidden", "N,...", "widths of the hidden layers")
 BATCH_SIZE: Option = _with_default("--batch-size", "N", "images a step")
-LEARNING_RATE: Option = _with_default("--learning-rate", "X", "of plain SGD")
-NETWORKS: tuple[Option, ...] = (
-    _with_default("--networks", "K", "networks that train on the same batches"),
-    ("--learning-rates", "X,Y", "the same, a network at each rate"),
-)
-GPUS: Option = _with_default("--gpus", "N", "GPUs that a stage of `devices` divides a batch among")
-SEED: Option = _with_default("--seed", "N", "of the initial parameters and the image order")
-METRICS_EVERY: Option = _with_default("--metrics-every", "N", "epochs between sparse metrics")
-MAX_STEPS: Option = ("--max-steps", "N", "cut each epoch to its first N steps")
 DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
-ROUNDS: Option = _with_default("--rounds", "N", "fresh processes for each stage")
-REPEATS: Option = _with_default("--repeats", "N", "timed runs in each process")
-BUDGET: Option = ("--budget", "S", "seconds to measure a slow stage for (5; on a CPU 2)")
 TIMEOUT: Option = _with_default("--timeout", "S", "seconds after which a process counts as hung")
-REMEASURE: Option = _with_default("--remeasure", "N", "new tries at most for a disturbed process")
-EPOCHS: Option = _with_default("--epochs", "N", "in each training run")
-TRAINING: tuple[Option, ...] = (
-    HIDDEN,
-    BATCH_SIZE,
-    LEARNING_RATE,
-    EPOCHS,
-    SEED,
-    METRICS_EVERY,
-    _with_default("--validate-every", "N", "epochs between timed validations; 0: none"),
-    MAX_STEPS,
-    DATA_DIR,
-    ("--config", "FILE", "TOML with these options; the command line wins"),
-)
-MEASURING: tuple[Option, ...] = (
-    ROUNDS,
-    REPEATS,
-    BUDGET,
-    TIMEOUT,
-    REMEASURE,
-    ("--precision", "P%", "add rounds until 95% intervals are this narrow"),
-    _with_default("--at-once", "N", "processes side by side: checks, but no times"),
-    ("--energy", None, "tell joules an epoch, by the GPU's own counter"),
-)
-CURVES: Option = _with_default("--curve-steps", "N", "record loss and accuracy every N steps; 0: never")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
-DRY_RUN: Option = ("--dry-run", None, "say what would run and for how long; run nothing")
-RESUME: Option = ("--resume", "FOLDER", "continue a stopped run")
+FAIL_FAST: Option = ("--no-fail-fast", None, "measure the stage of a --stage-file even if it is wrong")
 JSON: Option = ("--json", None, "print JSON instead of a table")
 CSV: Option = ("--csv", None, "print the table's rows as CSV")
-# Of `run`, for a screen of help has no room: docs/commands.md has them.
-SELDOM: tuple[Option, ...] = (
-    ("--warmups", "N", ""),
-    ("--budget-total", "S", ""),
-    ("--time-cap", "S", ""),
-    ("--nsys-stages", "STAGES", ""),
-    ("--prepare-at-once", "N", ""),
-    GPUS,
-    ("--fresh-limits", None, ""),
-    ("--lock-clocks", "MHZ", ""),
-    ("--target-accuracy", "P%", ""),
-)
+# The settings of a run, each with the commands that take it; in brackets those whose help has no room for it.
+WHAT: dict[Option, str] = {
+    ("--stages", "A,B..C", "names, all, ladder, references, cpu, memory, data..."): "run profile study",
+    STAGE_FILE: "run profile",
+    ("--resume", "FOLDER", "continue a stopped run"): "run (profile)",
+    _with_default("--networks", "K", "networks that train on the same batches"): "run check (profile)",
+    ("--learning-rates", "X,Y", "the same, a network at each rate"): "run check (profile)",
+    _with_default("--gpus", "N", "GPUs that a stage of `devices` divides a batch among"): "check (run profile advise)",
+    HIDDEN: "run check profile study advise",
+    BATCH_SIZE: "run check profile study advise",
+    _with_default("--learning-rate", "X", "of plain SGD"): "run check profile study (advise)",
+    _with_default("--epochs", "N", "in each training run"): "run profile study advise",
+    _with_default("--seed", "N", "of the initial parameters and the image order"): "run check profile study (advise)",
+    _with_default("--metrics-every", "N", "epochs between sparse metrics"): "run check profile study (advise)",
+    _with_default("--validate-every", "N", "epochs between timed validations; 0: none"): "run profile study (advise)",
+    ("--max-steps", "N", "cut each epoch to its first N steps"): "run check profile study (advise)",
+    DATA_DIR: "run check profile (advise)",
+    ("--config", "FILE", "TOML with these options; the command line wins"): "run profile",
+}
+HOW: dict[Option, str] = {
+    _with_default("--rounds", "N", "fresh processes for each stage"): "run study (profile advise)",
+    _with_default("--repeats", "N", "timed runs in each process"): "run study (profile advise)",
+    ("--budget", "S", "seconds to measure a slow stage for (5; on a CPU 2)"): "run study (profile advise)",
+    TIMEOUT: "run check (profile advise)",
+    _with_default("--remeasure", "N", "new tries at most for a disturbed process"): "run study (profile advise)",
+    ("--precision", "P%", "add rounds until 95% intervals are this narrow"): "run (profile advise)",
+    _with_default("--at-once", "N", "processes side by side: checks, but no times"): "run (profile advise)",
+    ("--energy", None, "tell joules an epoch, by the GPU's own counter"): "run (profile advise)",
+    ("--warmups", "N", ""): "(run profile advise)",
+    ("--budget-total", "S", ""): "(run profile advise)",
+    ("--time-cap", "S", ""): "(run profile advise)",
+    ("--nsys-stages", "STAGES", ""): "(run profile advise)",
+    ("--prepare-at-once", "N", ""): "(run profile advise)",
+    ("--fresh-limits", None, ""): "(run profile advise)",
+    ("--lock-clocks", "MHZ", ""): "(run profile advise)",
+    ("--target-accuracy", "P%", ""): "(run profile advise)",
+}
+OUTPUT: dict[Option, str] = {
+    _with_default("--curve-steps", "N", "record loss and accuracy every N steps; 0: never"): "run (profile)",
+    OUT: "run profile",
+    ("--dry-run", None, "say what would run and for how long; run nothing"): "run (profile)",
+}
+
+
+def _shown(command: str, settings: Mapping[Option, str]) -> tuple[Option, ...]:
+    """The settings that a command's help has."""
+    return tuple(option for option, commands in settings.items() if command in commands.partition("(")[0].split())
+
+
+def _hidden(command: str) -> tuple[Option, ...]:
+    """The settings that a command takes beside those that its help has."""
+    settings = {**WHAT, **HOW, **OUTPUT}
+    return tuple(o for o, commands in settings.items() if command in commands.partition("(")[2].strip(")").split())
+
+
 ARGUMENTS = {  # positional
     "path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE", "model": "MODEL",
 }  # fmt: skip
@@ -280,15 +283,15 @@ COMMANDS: dict[str, FrontDoor] = {
         "train, verify and time stages; the default",
         "[run] [OPTIONS]",
         {
-            "what to run (defaults in brackets)": (STAGES, STAGE_FILE, RESUME, *NETWORKS, *TRAINING),
-            "how to measure": MEASURING,
+            "what to run (defaults in brackets)": _shown("run", WHAT),
+            "how to measure": _shown("run", HOW),
             "output": (
-                ("--profile", "TOOL,...", "nsys, cupti, stamps, auto, none (cupti,stamps)"), CURVES, OUT, DRY_RUN,
+                ("--profile", "TOOL,...", "nsys, cupti, stamps, auto, none (cupti,stamps)"), *_shown("run", OUTPUT),
             ),
         },
         ("--stages all", "--stages naive..cublas --hidden 256"),
         _run,
-        (*SELDOM, FAIL_FAST, ("--tool", "TOOL,...", "")),
+        (*_hidden("run"), FAIL_FAST, ("--tool", "TOOL,...", "")),
     ),
     "check": FrontDoor(
         "say within seconds whether a stage is right, without timing it",
@@ -296,7 +299,7 @@ COMMANDS: dict[str, FrontDoor] = {
         {
             "what to check (defaults in brackets)": (
                 ("FILE", None, "a stage of your own, or the name of one in `list`"),
-                *NETWORKS, GPUS, HIDDEN, BATCH_SIZE, LEARNING_RATE, SEED, METRICS_EVERY, MAX_STEPS, DATA_DIR, TIMEOUT,
+                *_shown("check", WHAT), *_shown("check", HOW),
             ),
             "how to grade": (("--rubric", "FILE", "TOML of points by check, and limits of counts: examples/lab"),),
             "output": (JSON, CSV),
@@ -313,16 +316,16 @@ COMMANDS: dict[str, FrontDoor] = {
         "profile [STAGE] [OPTIONS]",
         {
             "what to run (defaults in brackets)": (
-                ("[STAGE]", None, "one stage, in place of --stages"), STAGES, STAGE_FILE, *TRAINING,
+                ("[STAGE]", None, "one stage, in place of --stages"), *_shown("profile", WHAT),
             ),
             "how to measure": (
                 ("--tool", "TOOL,...", "nsys, cupti, stamps (CPU), auto (nsys where found)"),
             ),
-            "output": (OUT,),
+            "output": _shown("profile", OUTPUT),
         },
         ("profile cuda-graph --tool nsys", "profile --stages all --hidden 256"),
         _profile,
-        (*NETWORKS, *MEASURING, *SELDOM, RESUME, CURVES, FAIL_FAST, DRY_RUN, ("--profile", "TOOL,...", "")),
+        (*_hidden("profile"), FAIL_FAST, ("--profile", "TOOL,...", "")),
         "One round and one repeat are timed first. All other options of `run` work, too.",
     ),
     "study": FrontDoor(
@@ -336,10 +339,10 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--resume", "FOLDER", "continue a stopped study"),
                 DATA_DIR,
             ),
-            "how to measure, at every point": (STAGES, *(
+            "how to measure, at every point": tuple(
                 (name, value, text.partition(" (")[0])
-                for name, value, text in (*TRAINING[:-2], ROUNDS, REPEATS, REMEASURE, BUDGET)
-            )),
+                for settings in (WHAT, HOW) for name, value, text in _shown("study", settings)
+            ),
             "where to measure (point by point, here)": (
                 ("--on", "ENGINE", "local or slurm: a job a point, which goes on after Ctrl-C"),
                 ("--parallel", "N", "jobs at once (as many as GPUs, or all on Slurm)"),
@@ -453,7 +456,7 @@ COMMANDS: dict[str, FrontDoor] = {
         "advise [OPTIONS]",
         {
             "what to train (defaults in brackets)": (
-                HIDDEN, BATCH_SIZE, EPOCHS, ("--images", "N", "of an epoch (60000)"),
+                *_shown("advise", WHAT), ("--images", "N", "of an epoch (60000)"),
             ),
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
@@ -466,7 +469,7 @@ COMMANDS: dict[str, FrontDoor] = {
         },
         ("advise --hidden 300,100 --batch-size 100", "advise --hidden 256 --gpu \"RTX 4090\""),
         _advise,
-        (*(option for option in (*TRAINING[:-1], *MEASURING, *SELDOM) if option not in (HIDDEN, BATCH_SIZE, EPOCHS)),),
+        _hidden("advise"),
     ),
     "doctor": FrontDoor(
         "show what is installed, what is missing, and how to add it",

@@ -24,14 +24,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from common.cpu.cores import usable_cores
-from common.errors import MisfitError
 from common.problem import Problem
 from stages.classic.r6_cuda_graph import EpochByItself
 from stages.cpu import r9_cores
 from stages.cpu.products import FEW_COLUMNS
 from stages.cpu.r8_bytes import HostBytes
 from stages.cpu.r9_cores import VECTOR
-from stages.engine.misfit import with_closest
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Setup
 
@@ -47,8 +45,6 @@ class ResidentEpoch(EpochByItself):
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         from common.cpu.host import Team, shares  # late, since Numba is slow to import and may be missing
 
-        if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
-            raise MisfitError(reason)
         problem, device = setup.problem, setup.device
         threads = device.threads = min(usable_cores(), problem.batch_size, -(-problem.inputs // VECTOR))
         self._setup, self._team = setup, Team(threads)
@@ -62,9 +58,8 @@ class ResidentEpoch(EpochByItself):
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Why a problem does not fit; empty if it does."""
         if not problem.is_logistic:
-            return with_closest("Needs a network without hidden layers.", r9_cores.STAGE.name)
-        reason = f"Needs {FEW_COLUMNS} classes at most." if problem.classes > FEW_COLUMNS else ""
-        return with_closest(reason, r9_cores.STAGE.name)
+            return "Needs a network without hidden layers."
+        return f"Needs {FEW_COLUMNS} classes at most." if problem.classes > FEW_COLUMNS else ""
 
     def _recorded(self, with_totals: bool) -> list[Replay]:
         """One list a thread for a whole epoch."""

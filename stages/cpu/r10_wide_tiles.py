@@ -27,7 +27,6 @@ from common.problem import Problem
 from stages.cpu import r9_cores
 from stages.cpu.products import FEW_COLUMNS, Product, TileGemm, strides
 from stages.cpu.r9_cores import CoresEpoch
-from stages.engine.misfit import with_closest
 from stages.engine.workspace import Array, Setup
 
 ONE = np.ones(1, np.float32)
@@ -73,7 +72,7 @@ class WideEpoch(CoresEpoch):
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Why a problem does not fit; empty if it does."""
         if all(layer.fan_out <= FEW_COLUMNS for layer in problem.layers):
-            return with_closest(f"Needs a layer of more than {FEW_COLUMNS} units.", r9_cores.STAGE.name)
+            return f"Needs a layer of more than {FEW_COLUMNS} units."
         return ""
 
 

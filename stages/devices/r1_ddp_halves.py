@@ -25,7 +25,6 @@ from typing import Any, ClassVar
 
 from common.cost import FLOAT_BYTES, Exchanges, parameters
 from common.problem import Problem
-from stages.engine.misfit import with_closest
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Setup
@@ -49,10 +48,9 @@ class PeerHalvesEpoch(HalvesEpoch):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem does not fit, and the closest rung; empty if it fits."""
-        several, closest = len(problem.hidden) > 1 or problem.gpus > 2, "ddp-peer" if problem.gpus == 2 else "ddp-step"
-        reason = with_closest("Needs one hidden layer and two GPUs." if several else "", closest)
-        return reason or super().misfit(problem, steps)
+        """Why a problem does not fit; empty if it fits."""
+        several = len(problem.hidden) > 1 or problem.gpus > 2
+        return "Needs one hidden layer and two GPUs." if several else super().misfit(problem, steps)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
@@ -94,5 +92,6 @@ STAGE = r1_large_batch.STAGE.climb(
     "Large batch on two GPUs",
     words="two GPUs' gradients before the update",
     group="devices",
+    closest="ddp-peer",
     launch=PeerHalvesEpoch,
 )

@@ -51,7 +51,7 @@ class PeerUpdate(RankUpdate):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Why it cannot train on so many GPUs; empty if it can."""
-        return "takes two GPUs; choose --gpus 2" if problem.gpus > 2 else ""
+        return "Needs two GPUs." if problem.gpus > 2 else ""
 
     def mailbox(self) -> Any:
         """The mailbox of this process for a message of each parameter."""
@@ -76,5 +76,6 @@ STAGE = r1_fused_head.STAGE.climb(
     "Data parallel, peer stores",
     words="gradients go straight to the other GPU",
     group="devices",
+    closest="ddp-step",
     update=PeerUpdate,
 )

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from common.data.dataset import Split
+from common.errors import MisfitError
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
 from stages.engine.recipe import Launch, Recipe
@@ -44,6 +45,8 @@ class FleetTrainer:
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
         steps = problem.steps(len(train.images))
         check_sizes(problem, steps)
+        if reason := recipe.misfit(problem, steps):
+            raise MisfitError(reason)
         self._device, self._images = device, steps * problem.batch_size
         memory, count = recipe.memory(device), problem.networks
         assert issubclass(recipe.launch, FleetLaunch)

@@ -11,13 +11,13 @@ from common.errors import MisfitError
 HINT = "Closest rung here: "
 
 
-def with_closest(reason: str, name: str) -> str:
-    """The reason why a problem does not fit, and the next rung to try; empty without a reason."""
-    return f"{reason} {HINT}`{name}`." if reason else ""
+def with_closest(reason: str, name: str | None) -> str:
+    """Why a problem does not fit, and the next rung to try; that alone if there is none, or if it says what to do."""
+    return f"{reason} {HINT}`{name}`." if name and reason.endswith(".") else reason
 
 
 @contextmanager
-def closest_rung(name: str) -> Iterator[None]:
+def closest_rung(name: str | None) -> Iterator[None]:
     """Inside, a MisfitError also names this rung as the closest one."""
     try:
         yield

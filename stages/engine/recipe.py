@@ -36,7 +36,7 @@ class Part:
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
-        """Why the part cannot train this problem with this many steps an epoch, and what to try; empty if it can."""
+        """Why the part cannot train this problem with this many steps an epoch, as a sentence; empty if it can."""
         return ""
 
 
@@ -364,6 +364,10 @@ class Recipe:
     def traits(self) -> Traits:
         """The properties that no profile shows."""
         return Traits(self.launch.are_dependents, self.arithmetic, self.last_layer, self.weights)
+
+    def misfit(self, problem: Problem, steps: int) -> str:
+        """Why a part cannot train this problem with this many steps an epoch; empty if all can."""
+        return next(filter(None, (part.misfit(problem, steps) for part in self.parts().values())), "")
 
     @property
     def takes_gpus(self) -> bool:

@@ -19,6 +19,7 @@ from common.vocabulary import Group as Group
 from common.vocabulary import Precision, Regime
 from stages.engine.fleet import FleetLaunch, FleetTrainer
 from stages.engine.in_a_row import InARow
+from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.ranks import RanksTrainer
 from stages.engine.recipe import Choice, Part, PartUse, Recipe, Traits, changes
 from stages.engine.step import RecipeTrainer
@@ -71,6 +72,8 @@ class Stage:
     `first_updates_within` is for a stage whose timed trainer cannot be compiled ahead. It separates the cache of the
     trainers on a few batches, which are checked and never timed. They are always built and trained within it.
 
+    `closest` is the rung to try where this one does not take a problem or a GPU: of a rung, by default the one below.
+
     `is_fleet` is for a stage that trains several networks at once, and does not take one alone. `takes_gpus` is for one
     that divides each batch among several GPUs.
 
@@ -84,6 +87,7 @@ class Stage:
     needs: tuple[str, ...]
     build: Build
     below: str | None = None
+    closest: str | None = None
     changed: str | None = None
     recipe: Recipe | None = None
     place: Place = GPU
@@ -107,7 +111,7 @@ class Stage:
         if self.takes_gpus and (reason := _too_few_gpus(problem)):
             return reason
         if self.recipe is not None:
-            return next(filter(None, (part.misfit(problem, steps) for part in self.recipe.parts().values())), None)
+            return with_closest(self.recipe.misfit(problem, steps), self.closest) or None
         return self.build.misfit(problem, steps) if isinstance(self.build, SelectiveBuild) else None
 
     def trainer(self, problem: Problem, train: Split) -> Trainer:
@@ -124,11 +128,19 @@ class Stage:
         return replace(found, peer_bytes=found.peer_bytes + self.recipe.update.sends_last(problem))
 
     def climb(
-        self, name: str, title: str, group: Group | None = None, *, words: str = "", **choice: Unpack[Choice]
+        self,
+        name: str,
+        title: str,
+        group: Group | None = None,
+        *,
+        words: str = "",
+        closest: str | None = None,
+        **choice: Unpack[Choice],
     ) -> Stage:
         """The next rung: this one with one part changed, given by its choice, for example `gemm=MyGemm`.
 
-        `words` say what it changes in at most `MOST_LETTERS` letters; figures show them beside the rung.
+        `words` say what it changes in at most `MOST_LETTERS` letters; figures show them beside the rung. `closest` is
+        the rung to try where this one does not fit, if that is not the one below.
 
         Raises TypeError unless exactly one part changes, to a class with the base of its choice.
         """
@@ -140,9 +152,16 @@ class Stage:
         if len(choice) != 1 or len(changed) != 1:
             raise TypeError(f"{name}: a rung changes exactly one choice, not {sorted(choice) or 'none'}")
         ((chosen, part),) = changed.items()
-        to, group = f"{chosen}: {part.__name__}", group or self.group
         return Stage.from_recipe(
-            name, title, recipe, group=group, below=self.name, changed=to, place=self.place, words=words
+            name,
+            title,
+            recipe,
+            group=group or self.group,
+            below=self.name,
+            closest=closest or self.name,
+            changed=f"{chosen}: {part.__name__}",
+            place=self.place,
+            words=words,
         )
 
     @classmethod
@@ -154,6 +173,7 @@ class Stage:
         *,
         group: Group = "ladder",
         below: str | None = None,
+        closest: str | None = None,
         changed: str | None = None,
         place: Place = GPU,
         words: str = "",
@@ -163,9 +183,10 @@ class Stage:
         trainer = FleetTrainer if is_fleet else RecipeTrainer
 
         def build(problem: Problem, train: Split) -> Trainer:
-            if recipe.takes_gpus:
-                return RanksTrainer(partial(_train_on_a_rank, recipe), problem, train)
-            return trainer(recipe, problem, train, place.device())
+            with closest_rung(closest):
+                if recipe.takes_gpus:
+                    return RanksTrainer(partial(_train_on_a_rank, recipe), problem, train)
+                return trainer(recipe, problem, train, place.device())
 
         needs = recipe.needs if place is GPU else place.needs
         return cls(
@@ -176,6 +197,7 @@ class Stage:
             needs=needs,
             build=build,
             below=below,
+            closest=closest,
             changed=changed,
             recipe=recipe,
             place=place,

@@ -7,6 +7,7 @@ from typing import Literal
 
 from common.cuda.nvtx import marked
 from common.data.dataset import Split
+from common.errors import MisfitError
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics, mean_of
 from stages.engine.recipe import Recipe
@@ -109,11 +110,13 @@ class Evaluation:
 
 
 class RecipeTrainer:
-    """The trainer of every rung: a `ValidatingTrainer` made from a recipe."""
+    """The trainer of every rung: a `ValidatingTrainer` made from a recipe; MisfitError where a part refuses."""
 
     def __init__(self, recipe: Recipe, problem: Problem, train: Split, device: Device) -> None:
         self._recipe = recipe
         self._evaluations: list[Evaluation] = []
+        if reason := recipe.misfit(problem, problem.steps(len(train.images))):
+            raise MisfitError(reason)
         self._setup = set_up(recipe, problem, train, device)
         device.zero(self._setup.tensors.totals)
         self._metrics = marked(recipe.metrics(self._setup), "metrics")

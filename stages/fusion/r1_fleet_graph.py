@@ -86,7 +86,7 @@ class StackedGraph(FleetLaunch):
         widest = max(layer.fan_out * max(layer.fan_in, problem.batch_size) for layer in problem.layers)
         if problem.networks * widest <= MOST_ELEMENTS:
             return ""
-        return f"{problem.networks} networks exceed the limit of {MOST_ELEMENTS:,} numbers of a layer; try fewer."
+        return f"{problem.networks} networks exceed the limit of {MOST_ELEMENTS:,} numbers of a layer."
 
     def _layers(self, first: Setup, memory: Array) -> tuple[list[Array], list[Array]]:
         """Weights (K, I, O) and biases (K, 1, O) of all layers, as views of memory (K, P)."""

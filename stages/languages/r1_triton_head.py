@@ -54,7 +54,7 @@ class TritonHead(Head):
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Rows that a program cannot hold."""
         if problem.classes > MOST_CLASSES:
-            return f"Takes up to {MOST_CLASSES:,} classes, not {problem.classes:,}. Closest rung here: `fused-head`."
+            return f"Takes up to {MOST_CLASSES:,} classes, not {problem.classes:,}."
         return ""
 
     def __init__(self, setup: Setup) -> None:

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from common.cost import Arithmetic, Weights
-from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, require_shared_bytes, with_closest
+from stages.engine.misfit import require_shared_bytes
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Setup
@@ -63,11 +62,8 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
-        if reason := self.misfit(problem, len(tensors.batches)):
-            raise MisfitError(reason)
         self._layout = layout = self.layout(problem, self.halves, device.multiprocessors, device.block_shared_bytes)
-        with closest_rung(r6_cuda_graph.STAGE.name):
-            require_shared_bytes(device, layout.most_bytes)
+        require_shared_bytes(device, layout.most_bytes)
         self._head = self.kernel(setup, layout.head, layout.head_macros(tensors.parameters), layout.head_bytes)
         self._tensors, self._device = tensors, device
         self._batches = [(self.images(pixels), labels) for pixels, labels in tensors.batches]
@@ -133,8 +129,18 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem does not fit, and the closest rung; empty if it fits."""
-        return with_closest(_misfit(problem, steps), r6_cuda_graph.STAGE.name)
+        """Why a problem does not fit; empty if it fits."""
+        if not problem.hidden:
+            return "Needs at least one hidden layer."
+        most = MOST_UNITS if len(problem.hidden) == 1 else MOST_UNITS_OF_SEVERAL
+        if max(problem.hidden) > most:
+            several = " a layer" if len(problem.hidden) > 1 else ""
+            return f"{max(problem.hidden):,} hidden units{several} exceed the limit of {most}."
+        if problem.classes > CLASSES:
+            return f"{problem.classes} classes exceed the limit of {CLASSES}."
+        if steps * problem.batch_size * up(problem.inputs, 16) > MOST_ELEMENTS:
+            return f"{steps:,} steps of {problem.batch_size:,} images exceed the limit of {MOST_ELEMENTS:,} numbers."
+        return ""
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
@@ -205,18 +211,3 @@ class HalvesEpoch(r6_cuda_graph.EpochByItself):
 def _in_parts(matrices: Array, parts: int) -> Array:
     """Matrices (.., rows, columns) as parts of their rows: (parts, rows of all / parts, columns)."""
     return matrices.reshape(parts, -1, matrices.shape[-1])
-
-
-def _misfit(problem: Problem, steps: int) -> str:
-    """Why a problem does not fit, as a sentence; empty if it fits."""
-    if not problem.hidden:
-        return "Needs at least one hidden layer."
-    most = MOST_UNITS if len(problem.hidden) == 1 else MOST_UNITS_OF_SEVERAL
-    if max(problem.hidden) > most:
-        several = " a layer" if len(problem.hidden) > 1 else ""
-        return f"{max(problem.hidden):,} hidden units{several} exceed the limit of {most}."
-    if problem.classes > CLASSES:
-        return f"{problem.classes} classes exceed the limit of {CLASSES}."
-    if steps * problem.batch_size * up(problem.inputs, 16) > MOST_ELEMENTS:
-        return f"{steps:,} steps of {problem.batch_size:,} images exceed the limit of {MOST_ELEMENTS:,} numbers."
-    return ""

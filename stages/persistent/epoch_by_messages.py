@@ -8,7 +8,7 @@ import numpy as np
 
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, require_shared_bytes
+from stages.engine.misfit import require_shared_bytes
 from stages.engine.parts import float32, int32
 from stages.engine.workspace import Array, Setup
 
@@ -18,7 +18,6 @@ class EpochByMessages(r6_cuda_graph.EpochByItself):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     regime: ClassVar[Regime] = "one kernel"
-    closest: ClassVar[str]  # the rung for other problems and GPUs
     threads: ClassVar[int]  # of a block
     gradient_scale: ClassVar[int]  # of what is sent backward
 
@@ -28,11 +27,10 @@ class EpochByMessages(r6_cuda_graph.EpochByItself):
         Raises MisfitError where a block has too little shared memory.
         """
         problem, tensors, device = setup.problem, setup.tensors, setup.device
-        with closest_rung(self.closest):
-            require_shared_bytes(device, plan.shared_bytes)
-            macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
-            how: dict[str, Any] = {"cooperative": True, "shared_bytes": plan.shared_bytes, "macros": macros}
-            self._train = setup.kernel(source, kernel, **how)
+        require_shared_bytes(device, plan.shared_bytes)
+        macros = plan.macros(tensors.parameters.weight_begins, tensors.parameters.bias_begins)
+        how: dict[str, Any] = {"cooperative": True, "shared_bytes": plan.shared_bytes, "macros": macros}
+        self._train = setup.kernel(source, kernel, **how)
         steps = len(tensors.batches)
         labels = device.empty((steps, problem.batch_size), np.int32)
         for own, (_, others) in zip(labels, tensors.batches, strict=True):

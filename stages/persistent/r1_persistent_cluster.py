@@ -32,11 +32,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from common.cost import Arithmetic, Exchanges
-from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
+from stages.engine.misfit import require_cluster, require_shared_bytes
 from stages.engine.parts import int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Setup
@@ -49,7 +48,6 @@ LANES = 32
 MOST_IMAGES = 128  # of a batch: eight a block
 MOST_FEATURES = 1024  # including the bias: 64 a block
 MOST_CLASSES = 16
-CLOSEST = "persistent-grid"  # the rung for other problems and GPUs
 
 
 class ClusterEpoch(r6_cuda_graph.EpochByItself):
@@ -62,19 +60,13 @@ class ClusterEpoch(r6_cuda_graph.EpochByItself):
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 4, image_products=2, multiprocessors=BLOCKS),)
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
-        if reason := self.misfit(setup.problem, len(setup.tensors.batches)):
-            raise MisfitError(reason)
-        with closest_rung(CLOSEST):
-            hidden = setup.problem.hidden
-            self._train = cluster_plan.ClusterMlp(setup, self.halves) if hidden else ClusterRegression(setup)
+        hidden = setup.problem.hidden
+        self._train = cluster_plan.ClusterMlp(setup, self.halves) if hidden else ClusterRegression(setup)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        reason = (
-            cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else regression_misfit(problem, steps)
-        )
-        return with_closest(reason, CLOSEST)
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
+        return cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else regression_misfit(problem, steps)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
@@ -206,5 +198,6 @@ STAGE = r6_cuda_graph.STAGE.climb(
     "Persistent cluster",
     words="on 16 multiprocessors, weights in registers",
     group="beyond",
+    closest="persistent-grid",
     launch=ClusterEpoch,
 )

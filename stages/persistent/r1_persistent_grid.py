@@ -35,7 +35,6 @@ from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
@@ -54,18 +53,15 @@ class GridEpoch(r6_cuda_graph.EpochByItself):
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors = setup.tensors
-        if reason := self.misfit(setup.problem, len(tensors.batches)):
-            raise MisfitError(reason)
-        with closest_rung(r6_cuda_graph.STAGE.name):
-            self._grid = GridMemory(setup, ("grid/persistent_grid.cu", "persistent_grid"), self.parts)
+        self._grid = GridMemory(setup, ("grid/persistent_grid.cu", "persistent_grid"), self.parts)
         self._args = (tensors.parameters.flat, *self._grid.own, tensors.totals, self._grid.arrived)
         self._numbers = (self._grid.steps, float32(setup.problem.learning_rate))
         self._zero = setup.device.zero
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit every GPU, and the closest rung; empty if it fits."""
-        return with_closest(grid_misfit(problem, steps, cls.parts), r6_cuda_graph.STAGE.name)
+        """Why a problem with `steps` steps an epoch does not fit every GPU; empty if it fits."""
+        return grid_misfit(problem, steps, cls.parts)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:

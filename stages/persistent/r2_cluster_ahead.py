@@ -30,7 +30,7 @@ from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import r6_cuda_graph
-from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
+from stages.engine.misfit import require_cluster, require_shared_bytes
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Setup
@@ -46,25 +46,20 @@ class AheadEpoch(r6_cuda_graph.EpochByItself):
     regime: ClassVar[Regime] = "one kernel"
     halves: ClassVar[int] = ahead_plan.EXACT  # float16 summands of a factor
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 3, image_products=2),)
-    closest: ClassVar[str] = r1_persistent_cluster.STAGE.name  # the rung for other problems and GPUs
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors = setup.problem, setup.tensors
-        if reason := self.misfit(problem, len(tensors.batches)):
-            raise MisfitError(reason)
         plan = ahead_plan.AheadPlan(problem, self.halves)
-        with closest_rung(r1_persistent_cluster.CLOSEST):  # the rung below does not fit such a GPU either
-            require_shared_bytes(setup.device, plan.shared_bytes)
-            file, macros = "cluster/cluster_ahead.cu", plan.macros
-            self._train = setup.kernel(file, "cluster_ahead", plan.blocks, plan.shared_bytes, macros=macros)
-            at_once = require_cluster(self._train, ahead_plan.THREADS, plan.blocks)
-        with closest_rung(self.closest):
-            if at_once < ahead_plan.CLUSTERS:
-                needed = f"{ahead_plan.CLUSTERS} clusters of {plan.blocks} blocks"
-                raise MisfitError(f"Needs {needed} at once; this GPU runs {at_once}.")
-            pixels = [images for images, _ in tensors.batches]
-            self._images = fragments(setup.device, pixels, plan.pairs, plan.slice_tiles * ahead_plan.SHARES)
-            self._grams = NeighbourGrams(setup, self._images, plan.blocks, ahead_plan.CLUSTERS, self.halves)
+        require_shared_bytes(setup.device, plan.shared_bytes)
+        file, macros = "cluster/cluster_ahead.cu", plan.macros
+        self._train = setup.kernel(file, "cluster_ahead", plan.blocks, plan.shared_bytes, macros=macros)
+        at_once = require_cluster(self._train, ahead_plan.THREADS, plan.blocks)
+        if at_once < ahead_plan.CLUSTERS:
+            needed = f"{ahead_plan.CLUSTERS} clusters of {plan.blocks} blocks"
+            raise MisfitError(f"Needs {needed} at once; this GPU runs {at_once}.")
+        pixels = [images for images, _ in tensors.batches]
+        self._images = fragments(setup.device, pixels, plan.pairs, plan.slice_tiles * ahead_plan.SHARES)
+        self._grams = NeighbourGrams(setup, self._images, plan.blocks, ahead_plan.CLUSTERS, self.halves)
         steps = len(tensors.batches)
         self._labels = setup.device.empty((steps, plan.pairs * ahead_plan.EDGE), np.int32)
         self._labels[...] = 0
@@ -80,8 +75,8 @@ class AheadEpoch(r6_cuda_graph.EpochByItself):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        return with_closest(ahead_plan.misfit(problem, steps, cls.halves), cls.closest)
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
+        return ahead_plan.misfit(problem, steps, cls.halves)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003

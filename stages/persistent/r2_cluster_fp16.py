@@ -23,7 +23,6 @@ from typing import ClassVar
 
 from common.cost import Arithmetic
 from common.problem import Problem
-from stages.engine.misfit import with_closest
 from stages.engine.recipe import Precision
 from stages.persistent import cluster_plan, r1_persistent_cluster
 from stages.persistent.r1_persistent_cluster import ClusterEpoch
@@ -38,9 +37,9 @@ class Float16Cluster(ClusterEpoch):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
         if not problem.hidden:
-            return with_closest("Needs at least one hidden layer.", r1_persistent_cluster.STAGE.name)
+            return "Needs at least one hidden layer."
         return super().misfit(problem, steps)
 
 

@@ -28,17 +28,13 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from common.cost import Arithmetic
-from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.engine.fleet import FleetLaunch
-from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.recipe import Recipe
 from stages.engine.workspace import Setup
 from stages.persistent import cluster_plan, r1_persistent_cluster
 from stages.persistent.r1_persistent_cluster import ClusterEpoch, ClusterRegression, regression_misfit
-
-CLOSEST = "persistent-grid"  # which trains them in a row
 
 
 class ClusterForEach(FleetLaunch):
@@ -50,20 +46,16 @@ class ClusterForEach(FleetLaunch):
 
     def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:  # noqa: ARG002
         first = setups[0]
-        if reason := self.misfit(first.problem, len(first.tensors.batches)):
-            raise MisfitError(reason)
-        with closest_rung(CLOSEST):
-            rates = [setup.problem.learning_rate for setup in setups]
-            if first.problem.hidden:
-                self._train: Callable[[bool], None] = cluster_plan.ClusterMlp(first, learning_rates=rates)
-            else:
-                self._train = ClusterRegression(first, rates)
+        rates = [setup.problem.learning_rate for setup in setups]
+        if first.problem.hidden:
+            self._train: Callable[[bool], None] = cluster_plan.ClusterMlp(first, learning_rates=rates)
+        else:
+            self._train = ClusterRegression(first, rates)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        reason = cluster_plan.misfit(problem, steps) if problem.hidden else regression_misfit(problem, steps)
-        return with_closest(reason, CLOSEST)
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
+        return cluster_plan.misfit(problem, steps) if problem.hidden else regression_misfit(problem, steps)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of all networks' epochs."""
@@ -71,5 +63,9 @@ class ClusterForEach(FleetLaunch):
 
 
 STAGE = r1_persistent_cluster.STAGE.climb(
-    "fleet-cluster", "A cluster a network", words="a cluster for each of several networks", launch=ClusterForEach
+    "fleet-cluster",
+    "A cluster a network",
+    words="a cluster for each of several networks",
+    closest="persistent-grid",  # which trains them in a row
+    launch=ClusterForEach,
 )

@@ -32,11 +32,9 @@ from typing import ClassVar
 import numpy as np
 
 from common.cost import Arithmetic, Exchanges
-from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.engine.fleet import FleetLaunch
-from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.parts import int32
 from stages.engine.recipe import Recipe
 from stages.engine.workspace import Setup
@@ -44,7 +42,6 @@ from stages.persistent import r1_persistent_grid
 from stages.persistent.grid_plan import ALL_PARTS, THREADS, GridPlan, make_plan
 from stages.persistent.r1_persistent_grid import GridEpoch, GridMemory, grid_misfit
 
-CLOSEST = "fleet-graph"
 CHUNKS = (64, 32)  # rows
 
 
@@ -57,12 +54,9 @@ class SharesOfGrid(FleetLaunch):
     def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:  # noqa: ARG002
         first, device = setups[0], setups[0].device
         problem, steps, count = first.problem, len(first.tensors.batches), len(setups)
-        if reason := self.misfit(problem, steps):
-            raise MisfitError(reason)
         sizes = turns(problem, steps, count, device.multiprocessors, device.block_shared_bytes)
-        with closest_rung(CLOSEST):
-            kernel = ("grid/fleet_grid.cu", "fleet_grid")
-            grids = {size: GridMemory(first, kernel, ALL_PARTS, size, CHUNKS) for size in set(sizes)}
+        kernel = ("grid/fleet_grid.cu", "fleet_grid")
+        grids = {size: GridMemory(first, kernel, ALL_PARTS, size, CHUNKS) for size in set(sizes)}
         rates = device.upload(np.array([setup.problem.learning_rate for setup in setups], np.float32))
         parameters, totals = first.tensors.parameters.flat.base, first.tensors.totals.base  # of all networks
         begins = itertools.accumulate(sizes, initial=0)
@@ -74,8 +68,8 @@ class SharesOfGrid(FleetLaunch):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit every GPU, and the closest rung; empty if it fits."""
-        return with_closest(grid_misfit(problem, steps, ALL_PARTS), CLOSEST)
+        """Why a problem with `steps` steps an epoch does not fit every GPU; empty if it fits."""
+        return grid_misfit(problem, steps, ALL_PARTS)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
@@ -111,5 +105,9 @@ def _plan(problem: Problem, steps: int, networks: int, multiprocessors: int, sha
 
 
 STAGE = r1_persistent_grid.STAGE.climb(
-    "fleet-grid", "A share of the grid a network", words="a share of the chip for each network", launch=SharesOfGrid
+    "fleet-grid",
+    "A share of the grid a network",
+    words="a share of the chip for each network",
+    closest="fleet-graph",
+    launch=SharesOfGrid,
 )

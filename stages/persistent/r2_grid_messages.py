@@ -28,9 +28,7 @@ from typing import ClassVar
 import numpy as np
 
 from common.cost import Arithmetic
-from common.errors import MisfitError
 from common.problem import Problem
-from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Device, Setup
 from stages.persistent import messages_plan, r1_persistent_grid
@@ -43,23 +41,19 @@ class MessagesEpoch(EpochByMessages):
 
     halves: ClassVar[int] = messages_plan.EXACT  # float16 summands of a factor
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 3, image_products=2),)
-    closest: ClassVar[str] = r1_persistent_grid.STAGE.name  # the rung for other problems and GPUs
     threads: ClassVar[int] = messages_plan.THREADS  # of a block
     gradient_scale: ClassVar[int] = messages_plan.GRADIENT_SCALE
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
-        if reason := self.misfit(problem, len(tensors.batches)):
-            raise MisfitError(reason)
-        with closest_rung(self.closest):
-            plan = messages_plan.plan_for(problem, self.halves, device.multiprocessors)
+        plan = messages_plan.plan_for(problem, self.halves, device.multiprocessors)
         images = shares_of(device, [pixels for pixels, _ in tensors.batches], plan)
         self.prepare(setup, "grid/grid_messages.cu", "grid_messages", plan, images)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        return with_closest(messages_plan.misfit(problem, steps, cls.halves), cls.closest)
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
+        return messages_plan.misfit(problem, steps, cls.halves)
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: MessagesPlan) -> Array:

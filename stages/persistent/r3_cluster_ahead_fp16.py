@@ -31,9 +31,12 @@ class Float16Ahead(AheadEpoch):
     precision: ClassVar[Precision] = "float16"
     halves: ClassVar[int] = ahead_plan.ROUNDED
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16"),)
-    closest: ClassVar[str] = "cluster-fp16"
 
 
 STAGE = r2_cluster_ahead.STAGE.climb(
-    "cluster-ahead-fp16", "Cluster ahead, float16", words="the same in float16", launch=Float16Ahead
+    "cluster-ahead-fp16",
+    "Cluster ahead, float16",
+    words="the same in float16",
+    closest="cluster-fp16",
+    launch=Float16Ahead,
 )

@@ -30,11 +30,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from common.cost import Arithmetic
-from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.engine.fleet import FleetLaunch
-from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
+from stages.engine.misfit import require_cluster, require_shared_bytes
 from stages.engine.parts import int32
 from stages.engine.recipe import Recipe
 from stages.engine.workspace import Array, Device, Setup
@@ -47,7 +46,6 @@ BLOCKS, THREADS, STAGES = 4, 256, 2  # fleet_columns.cu
 MOST_NETWORKS, MOST_COLUMNS = 4, 32  # of a cluster: two warps a network, and the rows of a warp group's product
 PART = 13  # chunks of features that are multiplied at once
 HIDDEN_BLOCKS = 8  # of a network with hidden layers
-CLOSEST = "fleet-cluster"
 
 
 class SmallClusters(FleetLaunch):
@@ -59,25 +57,20 @@ class SmallClusters(FleetLaunch):
 
     def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:  # noqa: ARG002
         first = setups[0]
-        if reason := self.misfit(first.problem, len(first.tensors.batches)):
-            raise MisfitError(reason)
         rates = [setup.problem.learning_rate for setup in setups]
-        with closest_rung(CLOSEST):
-            if first.problem.hidden:
-                self._train: Callable[[bool], None] = ClusterMlp(first, learning_rates=rates, blocks=HIDDEN_BLOCKS)
-            else:
-                self._train = ColumnsOfOneProduct(first, rates)
+        if first.problem.hidden:
+            self._train: Callable[[bool], None] = ClusterMlp(first, learning_rates=rates, blocks=HIDDEN_BLOCKS)
+        else:
+            self._train = ColumnsOfOneProduct(first, rates)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
         if problem.hidden:
-            reason = cluster_plan.misfit(problem, steps, blocks=HIDDEN_BLOCKS)
-        elif problem.batch_size % EDGE:
-            reason = f"Batch size {problem.batch_size} is not a multiple of {EDGE}."
-        else:
-            reason = regression_misfit(problem, steps)
-        return with_closest(reason, CLOSEST)
+            return cluster_plan.misfit(problem, steps, blocks=HIDDEN_BLOCKS)
+        if problem.batch_size % EDGE:
+            return f"Batch size {problem.batch_size} is not a multiple of {EDGE}."
+        return regression_misfit(problem, steps)
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of all networks' epochs."""

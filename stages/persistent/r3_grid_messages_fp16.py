@@ -31,9 +31,12 @@ class Float16Messages(MessagesEpoch):
     precision: ClassVar[Precision] = "float16"
     halves: ClassVar[int] = messages_plan.ROUNDED
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16"),)
-    closest: ClassVar[str] = "grid-bf16"
 
 
 STAGE = r2_grid_messages.STAGE.climb(
-    "grid-messages-fp16", "Grid messages, float16", words="the same in float16", launch=Float16Messages
+    "grid-messages-fp16",
+    "Grid messages, float16",
+    words="the same in float16",
+    closest="grid-bf16",
+    launch=Float16Messages,
 )

@@ -24,11 +24,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from common.cost import Arithmetic
-from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.engine.fleet import FleetLaunch
-from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.recipe import Precision, Recipe
 from stages.engine.workspace import Setup
 from stages.persistent import cluster_plan, r3_fleet_columns
@@ -36,7 +34,6 @@ from stages.persistent.cluster_plan import ROUNDED, ClusterMlp
 from stages.persistent.r3_fleet_columns import HIDDEN_BLOCKS
 
 BLOCKS = (4, HIDDEN_BLOCKS)  # of a network, the first that hold it
-CLOSEST = "fleet-columns"
 
 
 class SmallFloat16Clusters(FleetLaunch):
@@ -50,18 +47,15 @@ class SmallFloat16Clusters(FleetLaunch):
     def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None:  # noqa: ARG002
         first = setups[0]
         problem, steps = first.problem, len(first.tensors.batches)
-        if reason := self.misfit(problem, steps):
-            raise MisfitError(reason)
         rates = [setup.problem.learning_rate for setup in setups]
-        with closest_rung(CLOSEST):
-            self._train = ClusterMlp(first, ROUNDED, rates, blocks_for(problem, steps))
+        self._train = ClusterMlp(first, ROUNDED, rates, blocks_for(problem, steps))
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
         if not problem.hidden:
-            return with_closest("Needs at least one hidden layer.", CLOSEST)
-        return with_closest(cluster_plan.misfit(problem, steps, ROUNDED, blocks_for(problem, steps)), CLOSEST)
+            return "Needs at least one hidden layer."
+        return cluster_plan.misfit(problem, steps, ROUNDED, blocks_for(problem, steps))
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of all networks' epochs."""

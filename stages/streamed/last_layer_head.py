@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from common.cost import Arithmetic
-from common.errors import MisfitError
 from common.problem import Problem
-from stages.engine.misfit import closest_rung, require_cluster, require_shared_bytes, with_closest
+from stages.engine.misfit import require_cluster, require_shared_bytes
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
@@ -23,19 +22,15 @@ class LastLayerHead(Head):
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     includes_last_layer: ClassVar[bool] = True
     arithmetic: ClassVar[Arithmetic | None] = Arithmetic("float32", multiprocessors=BLOCKS)
-    below: ClassVar[str]  # the closest rung for any network
 
     def __init__(self, setup: Setup) -> None:
         problem, tensors = setup.problem, setup.tensors
-        if reason := self.misfit(problem, len(tensors.batches)):
-            raise MisfitError(reason)
         macros = (("CLASSES", str(problem.classes)),)
-        with closest_rung(self.below):
-            require_shared_bytes(setup.device, shared_bytes(problem))
-            self._kernel = setup.kernel(
-                "streamed/last_layer.cu", "last_layer", BLOCKS, shared_bytes(problem), macros=macros
-            )
-            require_cluster(self._kernel, THREADS, BLOCKS)
+        require_shared_bytes(setup.device, shared_bytes(problem))
+        self._kernel = setup.kernel(
+            "streamed/last_layer.cu", "last_layer", BLOCKS, shared_bytes(problem), macros=macros
+        )
+        require_cluster(self._kernel, THREADS, BLOCKS)
         self._read = (tensors.outputs[-2], tensors.weights[-1], tensors.biases[-1])
         self._written = (tensors.doutputs[-2], tensors.totals)
         self._sizes = (int32(problem.batch_size), int32(problem.layers[-1].fan_in))
@@ -48,19 +43,19 @@ class LastLayerHead(Head):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
-        """Why a problem does not fit the cluster, and the closest rung; empty if it fits."""
-        fan_in, needed, reason = problem.layers[-1].fan_in, shared_bytes(problem), ""
+        """Why a problem does not fit the cluster; empty if it fits."""
+        fan_in, needed = problem.layers[-1].fan_in, shared_bytes(problem)
         if not problem.hidden:
-            reason = "Needs at least one hidden layer."
-        elif problem.classes > MOST_CLASSES:
-            reason = f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
-        elif fan_in % 4:
-            reason = f"{fan_in} units before the classes are not a multiple of 4."
-        elif fan_in > BLOCKS * 2 * THREADS or needed > MOST_BYTES:
+            return "Needs at least one hidden layer."
+        if problem.classes > MOST_CLASSES:
+            return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
+        if fan_in % 4:
+            return f"{fan_in} units before the classes are not a multiple of 4."
+        if fan_in > BLOCKS * 2 * THREADS or needed > MOST_BYTES:
             what = f"Batch size {problem.batch_size:,} with {fan_in:,} units before the classes"
             most = f"{MOST_BYTES:,} bytes a block and {BLOCKS * 2 * THREADS:,} units"
-            reason = f"{what} needs {needed:,} bytes a block; the limits are {most}."
-        return with_closest(reason, cls.below)
+            return f"{what} needs {needed:,} bytes a block; the limits are {most}."
+        return ""
 
     def __call__(self, labels: Array, with_totals: bool) -> None:
         """Compute the last hidden layer's gradient from its output and labels (B,); update the last layer."""

@@ -20,18 +20,9 @@ an eighth. In batches of 128 the cluster has four times as many rows, and gains 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from stages.streamed import r1_streamed
 from stages.streamed.last_layer_head import LastLayerHead
 
-
-class ExactLastLayer(LastLayerHead):
-    """The last layer below exact products."""
-
-    below: ClassVar[str] = "streamed"
-
-
 STAGE = r1_streamed.STAGE.climb(
-    "last-layer", "Last layer in one kernel", words="last layer and softmax in one kernel", head=ExactLastLayer
+    "last-layer", "Last layer in one kernel", words="last layer and softmax in one kernel", head=LastLayerHead
 )

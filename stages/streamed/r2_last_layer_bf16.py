@@ -15,21 +15,12 @@ cluster, what the rungs below multiply in bfloat16.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from stages.streamed import r1_streamed_bf16
 from stages.streamed.last_layer_head import LastLayerHead
-
-
-class BFloat16LastLayer(LastLayerHead):
-    """The last layer below products in bfloat16."""
-
-    below: ClassVar[str] = "streamed-bf16"
-
 
 STAGE = r1_streamed_bf16.STAGE.climb(
     "last-layer-bf16",
     "Last layer in one kernel, bfloat16",
     words="last layer and softmax in one kernel",
-    head=BFloat16LastLayer,
+    head=LastLayerHead,
 )

@@ -27,7 +27,6 @@ class BFloat16Ring(RingGemm, BFloat16Streamed):
     """Products through a ring in bfloat16."""
 
     macros: ClassVar[Macros] = IN_BFLOAT16
-    below: ClassVar[str] = "last-layer-bf16"
 
 
 STAGE = r2_last_layer_bf16.STAGE.climb(

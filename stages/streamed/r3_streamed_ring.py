@@ -24,8 +24,6 @@ is slower. 784-128x3-10 takes almost a third longer, since few tiles leave most 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from common.cuda.compile import Macros
 from stages.streamed import r2_last_layer
 from stages.streamed.r1_streamed import ExactStreamed
@@ -34,8 +32,6 @@ from stages.streamed.ring_gemm import BY_WARPGROUPS, RingGemm
 
 class ExactRing(RingGemm, ExactStreamed):
     """Products through a ring with two tf32 parts a factor."""
-
-    below: ClassVar[str] = "last-layer"
 
     @classmethod
     def macros_on(cls, capability: int) -> Macros:

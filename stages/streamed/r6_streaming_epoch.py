@@ -34,7 +34,6 @@ import numpy as np
 from common.cost import Arithmetic, Weights
 from common.errors import MisfitError
 from common.problem import Problem
-from stages.engine.misfit import with_closest
 from stages.engine.recipe import Metrics, Precision, RunStep
 from stages.engine.workspace import Array, Device, Setup
 from stages.persistent.epoch_by_messages import EpochByMessages
@@ -49,28 +48,24 @@ class StreamingEpoch(EpochByMessages):
     precision: ClassVar[Precision] = "bfloat16"
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("bfloat16"),)
     weights: ClassVar[Weights | None] = "planes"
-    closest: ClassVar[str] = r5_planes_dependent.STAGE.name
     threads: ClassVar[int] = epoch_plan.THREADS
     gradient_scale: ClassVar[int] = epoch_plan.GRADIENT_SCALE
     deferred: ClassVar[bool] = False  # whether only every second step updates hidden layers
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
-        if reason := self.misfit(problem, len(tensors.batches)):
-            raise MisfitError(reason)
         plan = EpochPlan(problem, deferred=self.deferred)
         if device.capability != 90:
-            raise MisfitError(with_closest("Needs the warpgroup products of an sm_90 GPU.", self.closest))
+            raise MisfitError("Needs the warpgroup products of an sm_90 GPU.")
         if device.multiprocessors < plan.blocks:
-            few = f"Needs {plan.blocks} multiprocessors; this GPU has {device.multiprocessors}."
-            raise MisfitError(with_closest(few, self.closest))
+            raise MisfitError(f"Needs {plan.blocks} multiprocessors; this GPU has {device.multiprocessors}.")
         images = shares_of(device, [pixels for pixels, _ in tensors.batches], plan)
         self.prepare(setup, "streamed/streaming_epoch.cu", "streaming_epoch", plan, images)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        return with_closest(epoch_plan.misfit(problem, steps, cls.deferred), cls.closest)
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
+        return epoch_plan.misfit(problem, steps, cls.deferred)
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: EpochPlan) -> Array:

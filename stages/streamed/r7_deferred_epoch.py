@@ -30,7 +30,6 @@ from stages.streamed import r6_streaming_epoch
 class DeferredEpoch(r6_streaming_epoch.StreamingEpoch):
     """An epoch whose hidden layers change every second step; MisfitError for a problem or a GPU that does not fit."""
 
-    closest: ClassVar[str] = r6_streaming_epoch.STAGE.name
     deferred: ClassVar[bool] = True
 
 

@@ -9,9 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from common.cuda.compile import Macros
-from common.errors import MisfitError
 from common.problem import Params, Problem
-from stages.engine.misfit import closest_rung, require_shared_bytes, with_closest
+from stages.engine.misfit import require_shared_bytes
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.workspace import Array, Setup
 from stages.streamed.streamed_gemm import HELD, PITCH, Product, StreamedGemm
@@ -79,17 +78,13 @@ class RingGemm(StreamedGemm):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas", "sm_90")
     macros: ClassVar[Macros] = ()  # of ring.cu
-    below: ClassVar[str]  # the closest rung for any network
 
     def __init__(self, setup: Setup) -> None:
         problem, device = setup.problem, setup.device
-        if reason := self.misfit(problem, len(setup.tensors.batches)):
-            raise MisfitError(reason)
         batch, macros = problem.batch_size, self.macros_on(device.capability)
         self._forward_threads, self._forward_bytes = forward_launch(macros, batch)
         self._back_threads, self._back_bytes = back_launch(macros, batch)
-        with closest_rung(self.below):
-            require_shared_bytes(device, max(self._forward_bytes, self._back_bytes))
+        require_shared_bytes(device, max(self._forward_bytes, self._back_bytes))
         super().__init__(setup)
         macros += rows_macro(batch)
         self._ring_forward = lru_cache(partial(setup.kernel, FILE, "ring_forward", macros=macros))
@@ -116,17 +111,17 @@ class RingGemm(StreamedGemm):
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
-        """Why a problem does not fit the tiles, and the closest rung; empty if it fits."""
-        reason, wrong = "", [units for units in problem.hidden if units % TILE]
+        """Why a problem does not fit the tiles; empty if it fits."""
+        wrong = [units for units in problem.hidden if units % TILE]
         if not problem.hidden:
-            reason = "Needs at least one hidden layer."
-        elif problem.batch_size > MOST_ROWS:
-            reason = f"Batch size {problem.batch_size:,} exceeds the limit of {MOST_ROWS}."
-        elif problem.inputs % STEP:
-            reason = f"{problem.inputs:,} inputs are not a multiple of {STEP}."
-        elif wrong:
-            reason = f"{wrong[0]:,} hidden units are not a multiple of {TILE}."
-        return with_closest(reason, cls.below)
+            return "Needs at least one hidden layer."
+        if problem.batch_size > MOST_ROWS:
+            return f"Batch size {problem.batch_size:,} exceeds the limit of {MOST_ROWS}."
+        if problem.inputs % STEP:
+            return f"{problem.inputs:,} inputs are not a multiple of {STEP}."
+        if wrong:
+            return f"{wrong[0]:,} hidden units are not a multiple of {TILE}."
+        return ""
 
     @classmethod
     def packed(cls, params: Params) -> Params:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,14 +11,19 @@ import pytest
 from msgspec.structs import replace
 
 from common.data import dataset
-from common.errors import UsageError
+from common.errors import MisfitError, UsageError
 from common.problem import Problem
 from ladder.run import preflight
 from ladder.run.preflight import LAUNCHERS, cut, dataset_of, gpu_has_no_room, leaves_to_rank_0, room_for_stages
 from ladder.run.session import check_same_data
+from stages.engine.recipe import Gemm
+from stages.engine.stage import Place, Stage
+from stages.engine.workspace import Setup
 from stages.registry import load_all
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 from tests.reports import sample
+from tests.stages.engine.test_step import random_split
+from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyUpdate
 
 
 def test_max_steps_cuts_the_epoch() -> None:
@@ -76,7 +82,46 @@ def test_the_closest_rung_gives_way_to_the_next_that_takes_the_problem(monkeypat
     assert preflight.misfit(ahead, wide, 469) == told
     assert preflight.misfit(ahead, wide, 469, told) == told
     monkeypatch.setattr("stages.fusion.r1_fleet_graph.MOST_ELEMENTS", 1)
-    assert preflight.misfit(fleet, widest, 40).endswith(" of shared memory. The closest rungs do not take it either.")
+    assert preflight.misfit(fleet, widest, 40).endswith(" of shared memory. Closest rung here: `cuda-graph`.")
+    monkeypatch.setattr("stages.engine.recipe.Recipe.misfit", lambda *_: "Needs more.")
+    assert preflight.misfit(fleet, widest, 40) == "Needs more. The closest rungs do not take it either."
+
+
+def test_the_closest_rung_is_the_one_below_but_for_a_few() -> None:
+    stages = {name: entry.stage for name, entry in load_all().items()}
+    assert {name: stage.closest for name, stage in stages.items() if stage.closest != stage.below} == {
+        "persistent-cluster": "persistent-grid",  # far faster than the graph
+        "fleet-cluster": "persistent-grid",
+        "fleet-grid": "fleet-graph",
+        "cluster-ahead-fp16": "cluster-fp16",
+        "grid-messages-fp16": "grid-bf16",
+        "ddp-halves": "ddp-peer",
+        "ddp-peer": "ddp-step",
+    }
+    assert {stage.closest for stage in stages.values()} <= {None, *stages}
+
+
+def test_a_trainer_that_does_not_fit_names_the_closest_rung_unless_its_reason_says_what_to_do() -> None:
+    class Refusing(NumpyUpdate):
+        def __init__(self, setup: Setup, gemm: Gemm) -> None:
+            super().__init__(setup, gemm)
+            raise MisfitError("This GPU has too little.")
+
+        @classmethod
+        def misfit(cls, problem: Problem, steps: int) -> str:
+            return "Needs a hidden layer." if problem.is_logistic else ""
+
+    below = Stage.from_recipe("below", "Below", RECIPE, place=Place(HostDevice, ()))
+    stage, split = below.climb("above", "Above", update=Refusing), random_split(8, 4, 3)
+    for hidden, told in (
+        ((), "Needs a hidden layer. Closest rung here: `below`."),
+        ((5,), "This GPU has too little. Closest rung here: `below`."),
+        ((1 << 30,), "kernels' indices; choose a smaller --batch-size or --hidden"),
+    ):
+        with pytest.raises(MisfitError, match=f"{re.escape(told)}$"):
+            stage.build(Problem(4, 3, hidden, 8), split)
+    assert stage.misfit(Problem(4, 3), 1) == "Needs a hidden layer. Closest rung here: `below`."
+    below.build(Problem(4, 3, (), 8), split)
 
 
 def test_a_stage_that_does_not_fit_into_gpu_memory_is_skipped_without_a_process(

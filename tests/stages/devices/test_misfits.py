@@ -21,7 +21,7 @@ from stages.engine.stage import Stage
         ([], 2, 8, "needs 2 GPUs (--gpus); this machine shows none"),
         (["L4", "A10", "A10"], 2, 8, "needs GPUs of one kind; $CUDA_VISIBLE_DEVICES can choose among A10 and L4"),
         (["H100"] * 2, 2, 1, "a batch of 1 is fewer images than GPUs"),
-        (["H100"] * 4, 3, 8, "takes two GPUs; choose --gpus 2"),
+        (["H100"] * 4, 3, 8, "Needs two GPUs. Closest rung here: `ddp-step`."),
         (["A10", "A10", "L4"], 2, 2, None),
     ],
     ids=str,

@@ -22,7 +22,7 @@ from stages.fusion.r2_fused_update import FusedUpdate
 from stages.fusion.r3_fused_epilogue import FusedEpilogue
 from stages.persistent.r1_persistent_grid import GridEpoch
 from stages.registry import load_all
-from stages.streamed.r2_last_layer import ExactLastLayer
+from stages.streamed.last_layer_head import LastLayerHead
 from stages.tiles.r1_skinny_gemm import SkinnyGemm
 from stages.tiles.r2_fused_bias import FusedBias
 from stages.tiles.r3_exact_u8 import ExactGemm
@@ -118,7 +118,7 @@ def test_first_updates_are_the_oracle_s(
 
 @pytest.mark.parametrize(("hidden", "batch"), [((8,), 5), ((3, 68), 33)], ids=str)
 def test_the_last_layer_in_one_kernel(hidden: tuple[int, ...], batch: int, device: ShimDevice) -> None:
-    recipe = replace(RECIPE, head=ExactLastLayer)
+    recipe = replace(RECIPE, head=LastLayerHead)
     test_first_updates_are_the_oracle_s(recipe, hidden, batch, device)
     test_validation_is_by_the_parts_that_train(recipe, hidden, batch, device)
 

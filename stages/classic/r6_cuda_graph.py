@@ -45,6 +45,8 @@ class GraphEpoch(Launch):
 class EpochByItself(Launch):
     """A launch that trains without the step. A forward pass is a captured graph of the parts that training absorbs."""
 
+    writes_parameters: ClassVar[bool] = True
+
     @classmethod
     def for_validation(cls) -> type[Launch]:
         """The graph."""

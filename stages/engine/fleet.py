@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -30,6 +30,8 @@ class FleetLaunch(Launch):
 
     All parameters lie in memory one network after the other, and so do all totals.
     """
+
+    writes_parameters: ClassVar[bool] = True
 
     def __init__(self, setups: Sequence[Setup], recipe: Recipe) -> None: ...
 

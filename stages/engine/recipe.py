@@ -34,6 +34,16 @@ class Part:
     takes_gpus: ClassVar[bool] = False
     """Whether it trains together with the same part on other GPUs, and does not take one alone."""
 
+    writes_parameters: ClassVar[bool] = False
+    """Whether it changes parameters, as every update does."""
+
+    @classmethod
+    def for_validation(cls) -> type[Any]:
+        """The part of a forward pass, this one by default; TypeError if that would change parameters."""
+        if cls.writes_parameters:
+            raise TypeError(f"{cls.__name__} writes parameters: its for_validation must name another part")
+        return cls
+
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:  # noqa: ARG003
         """Why the part cannot train this problem with this many steps an epoch, as a sentence; empty if it can."""
@@ -177,20 +187,15 @@ class Epilogue(Part, ABC):
 
 
 class Head(Part, ABC):
-    """Logits (B, C) and labels (B,) to the logits' gradient and, on request, to the epoch's totals."""
+    """Logits (B, C) and labels (B,) to the logits' gradient and, on request, to the epoch's totals.
 
-    includes_last_layer: ClassVar[bool] = False
-    """Whether it also runs and updates the last layer: it then reads outputs[-2] and writes doutputs[-2]."""
+    One that writes parameters also runs and updates the last layer: it reads outputs[-2] and writes doutputs[-2].
+    """
 
     arithmetic: ClassVar[Arithmetic | None] = None
     """How it multiplies, if it runs the last layer."""
 
     def __init__(self, setup: Setup) -> None: ...
-
-    @classmethod
-    def for_validation(cls) -> type[Head]:
-        """The head of a forward pass. A head that updates parameters names another one here."""
-        return cls
 
     @abstractmethod
     def __call__(self, labels: Array, with_totals: bool) -> None:
@@ -200,6 +205,7 @@ class Head(Part, ABC):
 class Update(Part, ABC):
     """weights[layer] -= lr * inputs.T @ doutput; biases[layer] -= lr * doutput.sum(0)."""
 
+    writes_parameters: ClassVar[bool] = True
     stores_gradients: ClassVar[bool] = False
     """Whether the weights' gradients go through memory before the update."""
 
@@ -259,11 +265,6 @@ class Launch(Part, ABC):
     """Whether its kernels start before the previous kernel has ended."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None: ...
-
-    @classmethod
-    def for_validation(cls) -> type[Launch]:
-        """The launch of a forward pass. A launch that trains by itself, without the step, names another one here."""
-        return cls
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003

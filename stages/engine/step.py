@@ -41,7 +41,7 @@ class Step:
 
     def __init__(self, recipe: Recipe, setup: Setup) -> None:
         self._outputs = setup.tensors.outputs
-        self._layers = range(len(setup.problem.layers) - recipe.head.includes_last_layer)
+        self._layers = range(len(setup.problem.layers) - recipe.head.writes_parameters)
         gemm = recipe.gemm(setup)
         self._flush = gemm.flush
         self._epilogue = marked(recipe.epilogue(setup, gemm), "epilogue")

@@ -20,7 +20,7 @@ class LastLayerHead(Head):
     """The head and everything of the last layer: forward, backward and update."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
-    includes_last_layer: ClassVar[bool] = True
+    writes_parameters: ClassVar[bool] = True
     arithmetic: ClassVar[Arithmetic | None] = Arithmetic("float32", multiprocessors=BLOCKS)
 
     def __init__(self, setup: Setup) -> None:

@@ -17,10 +17,14 @@ from common.vocabulary import Precision
 from ladder.verify.gates import verify_first_update
 from ladder.verify.short_runs import ShortRun
 from stages.engine import validation
+from stages.engine.fleet import FleetLaunch
 from stages.engine.recipe import Head
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array, Setup
+from stages.persistent.r1_persistent_cluster import ClusterEpoch
 from stages.references.numpy_cpu import NumpyTrainer
+from stages.registry import load_all
+from stages.streamed.last_layer_head import LastLayerHead
 from tests.stages.numpy_parts import RECIPE, HostDevice, NumpyEpilogue, NumpyGemm, NumpyHead, NumpyUpdate
 
 
@@ -178,7 +182,7 @@ def test_training_is_the_same_bit_for_bit_with_validation() -> None:
 class NumpyLastLayerHead(NumpyHead):
     """The head with the last layer, by the parts that it takes over."""
 
-    includes_last_layer: ClassVar[bool] = True
+    writes_parameters: ClassVar[bool] = True
 
     @classmethod
     def for_validation(cls) -> type[Head]:
@@ -208,6 +212,16 @@ def test_a_head_may_take_over_the_last_layer() -> None:
         trainer.run_epoch(0)
         trained.append([tensor.tobytes() for tensor in trainer.read_params().tensors().values()])
     assert trained[0] == trained[1]
+
+
+def test_no_part_of_a_forward_pass_writes_parameters() -> None:
+    recipes = [entry.stage.recipe for entry in load_all().values() if entry.stage.recipe is not None]
+    parts = {part for recipe in recipes for part in (recipe.head, recipe.launch) if not issubclass(part, FleetLaunch)}
+    writing = {part for part in parts if part.writes_parameters}
+    assert {LastLayerHead, ClusterEpoch} <= writing
+    assert not any(part.for_validation().writes_parameters for part in parts)
+    with pytest.raises(TypeError, match="NumpyUpdate writes parameters: its for_validation must name another part"):
+        NumpyUpdate.for_validation()
 
 
 def test_metrics_are_none_in_an_epoch_that_is_not_due() -> None:

@@ -21,6 +21,8 @@ from common.problem import Params, Problem
 Float64Array = NDArray[np.float64]
 FloatArray = NDArray[np.floating]
 EVALUATED_AT_ONCE = 1000  # images
+Name = tuple[str, int]
+"""What a step computes, and of which layer."""
 
 
 @dataclass(frozen=True)
@@ -133,11 +135,11 @@ class Oracle:
         xp = self.xp
         weights = [self._factor(weight) for weight in self.weights]
         inputs, passing = [images], []
-        for weight, bias in zip(weights[:-1], self.biases[:-1], strict=True):
-            outputs = self._product(inputs[-1], weight) + bias[..., None, :]
+        for layer, (weight, bias) in enumerate(zip(weights[:-1], self.biases[:-1], strict=True)):
+            outputs = self._product(inputs[-1], weight, ("outputs", layer)) + bias[..., None, :]
             passing.append(self._passes(outputs))
             inputs.append(self._factor(xp.maximum(outputs, 0.0)))
-        logits = self._product(inputs[-1], weights[-1]) + self.biases[-1][..., None, :]
+        logits = self._product(inputs[-1], weights[-1], ("outputs", len(passing))) + self.biases[-1][..., None, :]
 
         is_label = labels[:, None] == self._classes
         largest = logits.max(axis=-1, keepdims=True)
@@ -151,7 +153,8 @@ class Oracle:
         for layer in reversed(range(len(weights))):
             below = doutput
             if layer > 0:
-                below = self._factor(self._product(doutput, xp.swapaxes(weights[layer], -1, -2)) * passing[layer - 1])
+                dinput = self._product(doutput, xp.swapaxes(weights[layer], -1, -2), ("dinput", layer))
+                below = self._factor(dinput * passing[layer - 1])
             self._update(layer, inputs[layer], doutput)
             doutput = below
         of_labels = xp.where(is_label, shifted, 0.0).sum(axis=-1)
@@ -183,23 +186,24 @@ class Oracle:
         """A tensor that the step multiplies."""
         return exact
 
-    def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def _product(self, left: FloatArray, right: FloatArray, name: Name) -> FloatArray:  # noqa: ARG002
         """The product of (M, K) and (K, N)."""
         return product(left, right, self.xp)
 
-    def _column_sums(self, terms: FloatArray) -> FloatArray:
+    def _column_sums(self, terms: FloatArray, name: Name) -> FloatArray:  # noqa: ARG002
         """The sums (N,) of (M, N)."""
         sums: FloatArray = terms.sum(axis=-2)
         return sums
 
     def _update(self, layer: int, inputs: FloatArray, doutput: FloatArray) -> None:
         """Update a layer from its inputs (M, I) and the gradient of its outputs (M, O)."""
-        dweight = self._product(self.xp.swapaxes(inputs, -1, -2), doutput)
+        dweight = self._product(self.xp.swapaxes(inputs, -1, -2), doutput, ("dweight", layer))
         dweight *= self.problem.learning_rate
-        self._subtract(self.weights[layer], dweight)
-        self._subtract(self.biases[layer], self.problem.learning_rate * self._column_sums(doutput))
+        self._subtract(self.weights[layer], dweight, ("weight", layer))
+        dbias = self._column_sums(doutput, ("dbias", layer))
+        self._subtract(self.biases[layer], self.problem.learning_rate * dbias, ("bias", layer))
 
-    def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
+    def _subtract(self, parameters: FloatArray, update: FloatArray, name: Name) -> None:  # noqa: ARG002
         """Update a tensor in place."""
         parameters -= update
 

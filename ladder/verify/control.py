@@ -8,7 +8,7 @@ the same images from the same parameters and meets all of it. docs/statistics.md
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple, Self, TypeVar
@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.oracle import FloatArray, Oracle, OracleEpoch, host
+from common.oracle import FloatArray, Name, Oracle, OracleEpoch, host
 from common.problem import Params, Problem
 from ladder.records.run import Precision
 
@@ -101,8 +101,8 @@ class Control(Oracle):
         self._rounds_more = more > 0 and any(rounding_more)
         largest = max(tensor.size for tensor in params.tensors().values())
         noises = 3 * NOISES if self._rounds_sums else NOISES + min(largest, NOISES)
-        self._noise, self._at = xp.asarray(_noises(noises, *(draw.number for draw in draws))), 0
-        self._of_step = self._noise
+        self._of_step = self._noise = xp.asarray(_noises(noises, *(draw.number for draw in draws)))
+        self._places = {name: place for place, name in enumerate(self._names(), start=1)}
 
     def _begin(self) -> None:
         super()._begin()
@@ -112,18 +112,34 @@ class Control(Oracle):
             train = self._repeated(self._train_by) if is_small else self._train_by
             self._train = lambda images, labels: train(images, labels, self._noise_from(self._steps * STRIDE % NOISES))
 
+    def _names(self) -> Iterator[Name]:
+        """All that is rounded by chance, each with random numbers of its own: a new name goes last."""
+        layers = range(len(self.problem.layers))
+        if self._rounds_sums:
+            yield from (("outputs", layer) for layer in layers)
+        for layer in reversed(layers):
+            if self._rounds_sums:
+                yield from [("dinput", layer)] * (layer > 0)
+                yield "dweight", layer
+            if self._rounds_more:
+                yield "weight", layer
+            if self._rounds_sums:
+                yield "dbias", layer
+            if self._rounds_more:
+                yield "bias", layer
+
     def _noise_from(self, begin: int) -> FloatArray:
         numbers: FloatArray = self._noise[:, begin : begin + 2 * NOISES]
         return numbers
 
     def _train_by(self, images: NDArray[np.uint8], labels: NDArray[np.uint8], noise: FloatArray) -> None:
-        self._of_step, self._at = noise, 0
+        self._of_step = noise
         self._train_on(images, labels)
 
     def load(self, other: Self) -> None:
         """The same, with its place among the random numbers."""
         super().load(other)
-        self._at, self._steps = other._at, other._steps
+        self._steps = other._steps
 
     def _each(self, numbers: Iterable[float]) -> FloatArray:
         """A number of each draw (K, 1, 1), to multiply matrices with."""
@@ -157,28 +173,28 @@ class Control(Oracle):
         rounded /= grid
         return rounded
 
-    def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        product = super()._product(left, right)
+    def _product(self, left: FloatArray, right: FloatArray, name: Name) -> FloatArray:
+        product = super()._product(left, right, name)
         if self._rounds_sums:
             xp = self.xp
             rows, columns = xp.sqrt(xp.square(left).sum(axis=-1)), xp.sqrt(xp.square(right).sum(axis=-2))
-            self._round_sums(product, rows[..., :, None] * columns[..., None, :], left.shape[-1])
+            self._round_sums(product, rows[..., :, None] * columns[..., None, :], left.shape[-1], name)
         return self._choose(self._rounds_products, lambda: self._factor(product), product)
 
-    def _column_sums(self, terms: FloatArray) -> FloatArray:
-        sums, count = super()._column_sums(terms), terms.shape[-2]
+    def _column_sums(self, terms: FloatArray, name: Name) -> FloatArray:
+        sums, count = super()._column_sums(terms, name), terms.shape[-2]
         if self._rounds_sums:
             xp = self.xp
-            self._round_sums(sums, xp.sqrt(count * xp.square(terms).sum(axis=-2)), count)
+            self._round_sums(sums, xp.sqrt(count * xp.square(terms).sum(axis=-2)), count, name)
         return self._choose(self._rounds_products, lambda: self._factor(sums), sums)
 
-    def _round_sums(self, sums: FloatArray, sizes: FloatArray, terms: int) -> None:
+    def _round_sums(self, sums: FloatArray, sizes: FloatArray, terms: int, name: Name) -> None:
         """Add the rounding of partial sums to sums of this many terms, whose factors' norms are `sizes`, multiplied."""
-        sums += self._spread(self._drawn(sums), sums) * (
+        sums += self._spread(self._drawn(name, sums), sums) * (
             ROUNDING_OF_RANDOM_SIGNS * sizes + ROUNDING_OF_EQUAL_SIGNS * terms**0.5 * self.xp.abs(sums)
         )
 
-    def _subtract(self, parameters: FloatArray, update: FloatArray) -> None:
+    def _subtract(self, parameters: FloatArray, update: FloatArray, name: Name) -> None:
         if self._loses_small_updates is not False:
             # An image's update below half a unit in the last place is lost, alike for all images. Only the first such
             # draw has the whole unit: with one for all, by chance none of them changed a loss.
@@ -190,20 +206,20 @@ class Control(Oracle):
             update = self._choose(self._loses_small_updates, lambda: rounded, update)
         parameters -= update
         if self._rounds_more and self._every == 1:
-            self._round_parameters(parameters, self._drawn(parameters))
+            self._round_parameters(parameters, self._drawn(name, parameters))
 
     def _after_step(self) -> None:
         self._steps += 1
         if self._rounds_more and self._every > 1 and self._steps % self._every == 1:
-            self._round_more(*map(self._drawn, self._last_to_first()))
+            self._round_more(*(self._drawn(name, tensor) for name, tensor in self._named()))
 
-    def _last_to_first(self) -> list[FloatArray]:
-        """All tensors, in the order in which a step updates them."""
-        layers = reversed(list(zip(self.weights, self.biases, strict=True)))
-        return [tensor for layer in layers for tensor in layer]
+    def _named(self) -> Iterator[tuple[Name, FloatArray]]:
+        """All parameters."""
+        for layer, tensors in enumerate(zip(self.weights, self.biases, strict=True)):
+            yield from zip((("weight", layer), ("bias", layer)), tensors, strict=True)
 
     def _round_all_more(self, *noise: FloatArray) -> None:
-        for tensor, drawn in zip(self._last_to_first(), noise, strict=True):
+        for (_, tensor), drawn in zip(self._named(), noise, strict=True):
             self._round_parameters(tensor, drawn)
 
     def _round_parameters(self, parameters: FloatArray, noise: FloatArray) -> None:
@@ -211,10 +227,11 @@ class Control(Oracle):
         roundings = _fitting(self._more_roundings, parameters)
         parameters += self._spread(noise, parameters) * (roundings * self.xp.abs(parameters))
 
-    def _drawn(self, tensor: FloatArray) -> FloatArray:
+    def _drawn(self, name: Name, tensor: FloatArray) -> FloatArray:
         """Random numbers (K, N) for a tensor, with a standard deviation of one rounding of float32."""
-        self._at = (self._at + 7919) % NOISES
-        drawn: FloatArray = self._of_step[:, self._at : self._at + min(math.prod(tensor.shape[1:]), NOISES)]
+        before = 0 if self._rounds_sums else self._steps // self._every * len(self._places)
+        at = 7919 * (before + self._places[name]) % NOISES
+        drawn: FloatArray = self._of_step[:, at : at + min(math.prod(tensor.shape[1:]), NOISES)]
         return drawn
 
     def _spread(self, drawn: FloatArray, tensor: FloatArray) -> FloatArray:
@@ -319,9 +336,9 @@ class Watched(Flipping):
         self.corners: list[tuple[float, Corner]] = []
         """Each with how many roundings it is away."""
 
-    def _product(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def _product(self, left: FloatArray, right: FloatArray, name: Name) -> FloatArray:
         self._factors = left, right
-        return super()._product(left, right)
+        return super()._product(left, right, name)
 
     def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
         place, xp = divmod(self._passed, len(self.problem.hidden)), self.xp

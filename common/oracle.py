@@ -36,10 +36,11 @@ class OracleEpoch:
 
 
 class Network(NamedTuple):
-    """Weights (I, O) and biases (O,) of each layer."""
+    """Weights (I, O) and biases (O,) of each layer, and the optimizer's state."""
 
     weights: Sequence[FloatArray]
     biases: Sequence[FloatArray]
+    state: Sequence[FloatArray] = ()
 
 
 class Oracle:
@@ -59,16 +60,14 @@ class Oracle:
     ) -> None:
         self.problem = problem
         self.xp = xp
-        self.weights: list[FloatArray] = []
-        self.biases: list[FloatArray] = []
-        for layer in range(len(problem.layers)):
+
+        def own(part: str) -> list[FloatArray]:
             if isinstance(params, Params):
-                weight, bias = xp.asarray(params.weights[layer]), xp.asarray(params.biases[layer])
-            else:
-                weight = _stacked([network.weights[layer] for network in params], xp)
-                bias = _stacked([network.biases[layer] for network in params], xp)
-            self.weights.append(_converted(weight, dtype))
-            self.biases.append(_converted(bias, dtype))
+                return [_converted(xp.asarray(tensor), dtype) for tensor in getattr(params, part)]
+            stacks = zip(*(getattr(network, part) for network in params), strict=True)
+            return [_converted(_stacked(tensors, xp), dtype) for tensors in stacks]
+
+        self.weights, self.biases, self.state = map(own, ("weights", "biases", "state"))
         self._dtype = dtype
         self._classes = xp.arange(problem.classes)
         self._sums = xp.zeros((3, *self.biases[0].shape[:-1]))
@@ -93,8 +92,9 @@ class Oracle:
 
     def networks(self) -> list[Network]:
         """The networks of a stack, as views."""
+        trained = self.weights, self.biases, self.state
         return [
-            Network([weight[index] for weight in self.weights], [bias[index] for bias in self.biases])
+            Network(*([tensor[index] for tensor in tensors] for tensors in trained))
             for index in range(len(self.biases[0]))
         ]
 
@@ -112,7 +112,8 @@ class Oracle:
 
     def load(self, other: Self) -> None:
         """Go on from where another oracle of the same networks is, with arrays of any module."""
-        for own, tensor in zip((*self.weights, *self.biases), (*other.weights, *other.biases), strict=True):
+        theirs = (*other.weights, *other.biases, *other.state)
+        for own, tensor in zip((*self.weights, *self.biases, *self.state), theirs, strict=True):
             own[...] = self.xp.asarray(host(tensor))
 
     def _begin(self) -> None:

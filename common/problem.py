@@ -6,7 +6,7 @@ process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -35,19 +35,35 @@ class Layer:
 class Params:
     """A network's parameters on the host, one entry a layer: weights (I, O) and biases (O,), float32.
 
-    Of several networks each tensor is a stack: weights (K, I, O) and biases (K, O).
+    `state` are the optimizer's tensors, which go wherever the parameters go; plain SGD has none. Of several networks
+    each tensor is a stack: weights (K, I, O) and biases (K, O).
     """
 
     weights: tuple[Float32Array, ...]
     biases: tuple[Float32Array, ...]
+    state: tuple[Float32Array, ...] = ()
+
+    @classmethod
+    def of(cls, arrays: Sequence[Float32Array], layers: int) -> Params:
+        """The parameters of so many layers, from their `arrays`."""
+        return cls(tuple(arrays[:layers]), tuple(arrays[layers : 2 * layers]), tuple(arrays[2 * layers :]))
+
+    @property
+    def arrays(self) -> tuple[Float32Array, ...]:
+        """All weights, all biases, and the optimizer's state."""
+        return (*self.weights, *self.biases, *self.state)
+
+    def map(self, change: Callable[[Float32Array], Float32Array]) -> Params:
+        """The same with each tensor changed."""
+        return Params.of([change(array) for array in self.arrays], len(self.weights))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors together."""
-        return sum(tensor.nbytes for tensor in (*self.weights, *self.biases))
+        return sum(array.nbytes for array in self.arrays)
 
     def tensors(self) -> dict[str, Float32Array]:
-        """Every tensor by its name in reports: `weight[0]`, `bias[0]`, ..."""
+        """Every parameter by its name in reports: `weight[0]`, `bias[0]`, ..."""
         named = {}
         for index, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             named[f"weight[{index}]"] = weight
@@ -56,23 +72,18 @@ class Params:
 
     @property
     def is_finite(self) -> bool:
-        """Whether all parameters are finite numbers."""
-        return all(np.isfinite(tensor).all() for tensor in (*self.weights, *self.biases))
+        """Whether all tensors are finite numbers."""
+        return all(np.isfinite(array).all() for array in self.arrays)
 
     def apart(self) -> list[Params]:
         """The networks of a stack, each as views."""
-        return [
-            Params(*tensors)
-            for tensors in zip(zip(*self.weights, strict=True), zip(*self.biases, strict=True), strict=True)
-        ]
+        return [Params.of(arrays, len(self.weights)) for arrays in zip(*self.arrays, strict=True)]
 
     @classmethod
     def stacked(cls, networks: Sequence[Params]) -> Params:
         """The stack of these networks, as copies."""
-        return cls(
-            tuple(np.stack(layer) for layer in zip(*(one.weights for one in networks), strict=True)),
-            tuple(np.stack(layer) for layer in zip(*(one.biases for one in networks), strict=True)),
-        )
+        arrays = zip(*(one.arrays for one in networks), strict=True)
+        return cls.of([np.stack(each) for each in arrays], len(networks[0].weights))
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,17 @@ class Problem:
         return tuple(Layer(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
 
     @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of one network's tensors: all weights, all biases, and the optimizer's state."""
+        weights = [(layer.fan_in, layer.fan_out) for layer in self.layers]
+        return [*weights, *((fan_out,) for _, fan_out in weights), *self.state_shapes]
+
+    @property
+    def state_shapes(self) -> list[tuple[int, ...]]:
+        """Of the optimizer's tensors besides the parameters, which begin at zero: plain SGD has none."""
+        return []
+
+    @property
     def multiplications(self) -> int:
         """Multiplications of a batch's forward pass."""
         return self.batch_size * sum(layer.fan_in * layer.fan_out for layer in self.layers)
@@ -185,11 +207,13 @@ def initial_params(problem: Problem, run: int) -> Params:
     if problem.networks > 1:
         numbers = range(problem.networks)
         return Params.stacked([initial_params(problem.alone(k), network_run(run, k)) for k in numbers])
-    weights, drawn = [], 0
+    weights: list[Float32Array] = []
+    drawn = 0
     for layer in problem.layers:
         weights.append(_uniform((problem.seed, run), drawn, layer))
         drawn += weights[-1].size
-    return Params(tuple(weights), tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers))
+    zeros = [np.zeros(shape, np.float32) for shape in problem.shapes[len(weights) :]]
+    return Params.of([*weights, *zeros], len(weights))
 
 
 def kept_params(problem: Problem, run: int) -> Params:
@@ -201,8 +225,8 @@ def kept_params(problem: Problem, run: int) -> Params:
 @lru_cache(maxsize=2)
 def _kept_params(problem: Problem, run: int) -> Params:
     params = initial_params(problem, run)
-    for tensor in params.tensors().values():
-        tensor.flags.writeable = False
+    for array in params.arrays:
+        array.flags.writeable = False
     return params
 
 
@@ -235,8 +259,5 @@ def zero_params(problem: Problem) -> Params:
 
     Hidden layers pass nothing on in either direction, so only the last biases learn, from every label.
     """
-    one = Params(
-        tuple(np.zeros((layer.fan_in, layer.fan_out), np.float32) for layer in problem.layers),
-        tuple(np.zeros(layer.fan_out, np.float32) for layer in problem.layers),
-    )
+    one = Params.of([np.zeros(shape, np.float32) for shape in problem.shapes], len(problem.layers))
     return one if problem.networks == 1 else Params.stacked([one] * problem.networks)

@@ -65,12 +65,11 @@ def _shared(file: int, size: int) -> Float32Array:
         return np.asarray(np.memmap(pages, np.float32, "r+", shape=size))
 
 
-def shared_params(file: int, shapes: Sequence[tuple[int, ...]]) -> Params:
-    """Parameters of these shapes at the file's begin, all weights first; those of before are overwritten."""
+def shared_params(file: int, shapes: Sequence[tuple[int, ...]], layers: int) -> Params:
+    """Parameters of these shapes at the file's begin, in the order of `arrays`; those of before are overwritten."""
     *begins, size = np.cumsum([0, *map(math.prod, shapes)]).tolist()
     parts = np.split(_shared(file, size), begins[1:])
-    tensors = tuple(part.reshape(shape) for part, shape in zip(parts, shapes, strict=True))
-    return Params(tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :])
+    return Params.of([part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)], layers)
 
 
 class Others:
@@ -95,11 +94,10 @@ class Others:
 
     def load(self, key: int, params: Params) -> None:
         """Have every rank load a copy of these; no other may be made before all answer that they have done so."""
-        shapes = [tensor.shape for tensor in params.weights + params.biases]
-        shared = shared_params(self._file, shapes).tensors()
-        for name, tensor in params.tensors().items():
-            shared[name][...] = tensor
-        self.tell("load", key, shapes)
+        given = [array.shape for array in params.arrays], len(params.weights)
+        for shared, array in zip(shared_params(self._file, *given).arrays, params.arrays, strict=True):
+            shared[...] = array
+        self.tell("load", key, *given)
 
     def answers(self) -> list[Any]:
         """The next answer of every rank; raises a rank's MisfitError, or RankError if it failed or does not answer."""

@@ -55,7 +55,7 @@ class Trainer(Protocol):
     """Handle of the CUDA stream of the epochs, for the harness's events; None without one."""
 
     def load_params(self, params: Params) -> None:
-        """Start from these parameters. Every run gets new ones. Not timed."""
+        """Start from these parameters, and the optimizer's state in them. Every run gets new ones. Not timed."""
 
     def run_epoch(self, epoch: int) -> None:
         """Train on every full batch once, in order. May return before the device has finished.
@@ -72,7 +72,7 @@ class Trainer(Protocol):
         """
 
     def read_params(self) -> Params:
-        """The current parameters as float32 NumPy arrays on the host, with no work left to do.
+        """The current parameters and optimizer's state as float32 NumPy arrays on the host, with no work left to do.
 
         Not timed as part of the run, but bounded: the harness copies them at the run's end while a clock runs.
         """

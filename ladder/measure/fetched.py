@@ -28,10 +28,10 @@ def fetched_params(trainer: Trainer) -> Params:
     """
     params = trainer.read_params()
     try:
-        parts = tuple(params.weights), tuple(params.biases)
+        parts = tuple(params.weights), tuple(params.biases), tuple(getattr(params, "state", ()))
     except (AttributeError, TypeError):
         raise ContractError(f"read_params() returned {_kind(params)}, not Params; {WAY_OUT}") from None
-    return Params(_arrays("weights", parts[0]), _arrays("biases", parts[1]))
+    return Params(*(_arrays(name, part) for name, part in zip(("weights", "biases", "state"), parts, strict=True)))
 
 
 def fetched_metrics(seen: EpochMetrics) -> EpochMetrics:

@@ -178,7 +178,7 @@ def salted_number(salt: int, number: int) -> int:
 
 def save_params(path: Path, params: Params) -> None:
     """Write parameters to an .npy file, one tensor after the other; an .npz takes longer. OSError names the file."""
-    write_arrays(path, *params.weights, *params.biases)
+    write_arrays(path, *params.arrays)
 
 
 def load_params(path: Path, problem: Problem) -> Params:
@@ -186,16 +186,19 @@ def load_params(path: Path, problem: Problem) -> Params:
     layers = len(problem.layers)
     with path.open("rb") as file, LOADING:
         try:
-            tensors = [read_array(file) for _ in range(2 * layers)]
+            arrays = [read_array(file) for _ in problem.shapes]
         except Exception as error:  # NumPy parses the header as Python: a damaged one may raise any error
             raise ValueError(f"{path.name}: {type(error).__name__}: {error}") from error
         if file.read(1):
             raise ValueError(f"{path.name}: more than the parameters of {layers} layers")
-    params = Params(tuple(tensors[:layers]), tuple(tensors[layers:]))
+    params = Params.of(arrays, layers)
     stacked = (problem.networks,) if problem.networks > 1 else ()
     for layer, weight, bias in zip(problem.layers, params.weights, params.biases, strict=True):
         if weight.shape != (*stacked, layer.fan_in, layer.fan_out) or bias.shape != (*stacked, layer.fan_out):
             raise ValueError(f"parameters of shapes {weight.shape} and {bias.shape}")
         if weight.dtype != np.float32 or bias.dtype != np.float32:
             raise ValueError(f"parameters of {weight.dtype} and {bias.dtype}, not float32")
+    for array, shape in zip(params.state, problem.state_shapes, strict=True):
+        if array.shape != (*stacked, *shape) or array.dtype != np.float32:
+            raise ValueError(f"an optimizer's state of shape {array.shape} and {array.dtype}")
     return params

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from common.cache import cache_folder
-from common.cost import parameters
 from common.problem import Problem
 from ladder.measure.protocol import Job
 from ladder.measure.timing import Plan
@@ -166,8 +166,8 @@ class Orders:
 
 
 def parameter_bytes(problem: Problem) -> int:
-    """Bytes of all networks' parameters."""
-    return 4 * parameters(problem) * problem.networks
+    """Bytes of all networks' parameters and optimizers' states."""
+    return 4 * problem.networks * sum(map(math.prod, problem.shapes))
 
 
 def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> Job:

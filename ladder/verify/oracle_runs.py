@@ -145,7 +145,7 @@ def compute(
     steps = problem.steps(len(train.images))
     parts = windows(steps, curve_steps or -(-steps // PARTS))
     epochs = problem.epochs
-    starts = {task: _there(initial[task], xp) for task in tasks if task.precision is None}
+    starts = {task: initial[task].map(xp.asarray) for task in tasks if task.precision is None}
     exact = np.float64 if problem.is_logistic else np.float32
     kept = epochs * initial[tasks[0]].nbytes <= KEPT_BYTES
     for epoch in range(epochs):
@@ -158,7 +158,7 @@ def compute(
             keeps = kept or epoch + 1 == epochs
             run.params.append(_in(exact, network) if keeps else None)
             if task.precision is None:
-                run.displacements.append(Displacement.of(starts[task], *network))
+                run.displacements.append(Displacement.of(starts[task], network.weights, network.biases))
                 points = zip(parts, parts_seen, strict=True) if curve_steps else [(range(steps), run.epochs[-1])]
                 for part, start in points:
                     run.curve.training.append(point(epoch * steps + part.stop, start.mean_loss, start.accuracy))
@@ -170,12 +170,8 @@ def compute(
     return done
 
 
-def _there(params: Params, xp: Any) -> Params:
-    return Params(*(tuple(map(xp.asarray, tensors)) for tensors in (params.weights, params.biases)))
-
-
 def _in(dtype: type[np.floating], network: Network) -> TensorLists:
-    weights, biases = ([host(tensor.astype(dtype)) for tensor in tensors] for tensors in network)
+    weights, biases = ([host(tensor.astype(dtype)) for tensor in tensors] for tensors in network[:2])
     return weights, biases
 
 
@@ -194,7 +190,7 @@ def trained_params(problem: Problem, dataset: Path, xp: Any = np) -> Params:
         oracle.run_epoch(*map(xp.asarray, part_of(train, problem, part)))
         if time.perf_counter() - begin > TRAINED_S:
             break
-    return Params(*(tuple(map(host, tensors)) for tensors in (oracle.weights, oracle.biases)))
+    return Params(*(tuple(map(host, tensors)) for tensors in (oracle.weights, oracle.biases, oracle.state)))
 
 
 def _mean(seen: Sequence[OracleEpoch], parts: Sequence[range]) -> OracleEpoch:
@@ -269,7 +265,7 @@ def spread_of_equal_addends(problem: Problem, run: int, oracle: OracleRun, steps
             spreads.append(still)
             continue
         rounded = (epoch + 1) * steps * problem.batch_size * float(FLOAT32_ROUNDING)
-        nothing = Network(*([np.zeros_like(tensor) for tensor in tensors] for tensors in ends))
+        nothing = [np.zeros_like(weight) for weight in ends[0]], [np.zeros_like(bias) for bias in ends[1]]
         by_way = rounded * apart(initial, nothing, ends)  # ||W_ref|| by the way
         spreads.append(EpochSpread(apart=by_way, params=rounded, way=by_way))
     return spreads

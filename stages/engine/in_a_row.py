@@ -112,5 +112,4 @@ class InARow:
     def _read(self, network: int) -> None:
         trainer = self._trainers[network]
         wait_of(trainer)()
-        seen = trainer.read_params()
-        self._params[network] = Params(tuple(map(np.array, seen.weights)), tuple(map(np.array, seen.biases)))
+        self._params[network] = trainer.read_params().map(np.array)

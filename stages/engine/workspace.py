@@ -110,7 +110,7 @@ class Workspace:
     """The tensors of one trainer, float32 unless stated: B batch, I fan-in, O fan-out, C classes.
 
     `memory` and `batches` come from the recipe; parts allocate further tensors of a step from `memory`. Parameters are
-    new and zero unless they are given.
+    new and zero unless they are given; so is the optimizer's state, which its update writes.
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class Workspace:
             parameters = ParameterMemory(device.empty, problem, device.keeps_columns)
             device.zero(parameters.flat)
         self.parameters = parameters
+        self.state = [device.empty(shape, np.float32) for shape in problem.state_shapes]
         self.weights, self.biases = self.parameters.weights, self.parameters.biases
         self.outputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]  # last: logits
         self.doutputs = [memory.empty((batch, layer.fan_out), np.float32) for layer in problem.layers]
@@ -167,15 +168,15 @@ class Setup:
 
 def load_params(setup: Setup, params: Params) -> None:
     """Copy parameters from the host into the workspace."""
-    for targets, sources in ((setup.tensors.weights, params.weights), (setup.tensors.biases, params.biases)):
-        for target, source in zip(targets, sources, strict=True):
-            setup.device.overwrite(target, source)
+    for target, source in zip(_trained(setup), params.arrays, strict=True):
+        setup.device.overwrite(target, source)
 
 
 def read_params(setup: Setup) -> Params:
     """Copy the workspace's parameters to the host."""
-    download = setup.device.download
-    return Params(
-        tuple(download(weight) for weight in setup.tensors.weights),
-        tuple(download(bias) for bias in setup.tensors.biases),
-    )
+    return Params.of(list(map(setup.device.download, _trained(setup))), len(setup.tensors.weights))
+
+
+def _trained(setup: Setup) -> tuple[Array, ...]:
+    """All that a run begins with and ends in, in the order of `Params.arrays`."""
+    return (*setup.tensors.weights, *setup.tensors.biases, *setup.tensors.state)

@@ -19,6 +19,7 @@ not bind, as in 784-128x3-10, nothing is gained beyond noise.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from common.cuda.compile import Macros
@@ -38,12 +39,12 @@ class PlanesRing(BFloat16Ring):
     @classmethod
     def packed(cls, params: Params) -> Params:
         """Parameters with the weights of hidden layers in planes."""
-        return Params((*map(to_planes, params.weights[:-1]), params.weights[-1]), params.biases)
+        return replace(params, weights=(*map(to_planes, params.weights[:-1]), params.weights[-1]))
 
     @classmethod
     def unpacked(cls, params: Params) -> Params:
         """The inverse of `packed`."""
-        return Params((*map(from_planes, params.weights[:-1]), params.weights[-1]), params.biases)
+        return replace(params, weights=(*map(from_planes, params.weights[:-1]), params.weights[-1]))
 
 
 STAGE = r3_ring_bf16.STAGE.climb(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import ClassVar
 
@@ -126,12 +127,12 @@ class RingGemm(StreamedGemm):
     @classmethod
     def packed(cls, params: Params) -> Params:
         """Parameters with the weights of hidden layers in panels."""
-        return Params((*map(to_panels, params.weights[:-1]), params.weights[-1]), params.biases)
+        return replace(params, weights=(*map(to_panels, params.weights[:-1]), params.weights[-1]))
 
     @classmethod
     def unpacked(cls, params: Params) -> Params:
         """The inverse of `packed`."""
-        return Params((*map(from_panels, params.weights[:-1]), params.weights[-1]), params.biases)
+        return replace(params, weights=(*map(from_panels, params.weights[:-1]), params.weights[-1]))
 
     def _multiply(self, a: Array, b: Array, out: Array, spec: ProductSpec) -> None:
         awaited = self._awaited

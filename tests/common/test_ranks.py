@@ -106,9 +106,10 @@ def test_freed_memory_is_used_again_without_new_pages() -> None:
     assert faults(keeps=True) < 100 < faults(keeps=False)
 
 
-def test_weights_and_biases_are_shared_each_in_its_place() -> None:
+def test_all_tensors_are_shared_each_in_its_place() -> None:
     file, numbers = os.memfd_create("ranks"), np.arange(1, 18, dtype=np.float32)
-    params = Params((numbers[:6].reshape(2, 3), numbers[6:12].reshape(3, 2)), (numbers[12:15], numbers[15:]))
+    weights = numbers[:6].reshape(2, 3), numbers[6:12].reshape(3, 2)
+    params = Params(weights, (numbers[12:15], numbers[15:]), (numbers[3:4],))
     Others([], file).load(0, params)
-    seen = shared_params(file, [tensor.shape for tensor in params.weights + params.biases])
-    assert all(map(np.array_equal, seen.tensors().values(), params.tensors().values()))
+    seen = shared_params(file, [array.shape for array in params.arrays], 2)
+    assert all(map(np.array_equal, seen.arrays, params.arrays))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Generic, TypeVar
 
 import msgspec
 
@@ -22,8 +21,6 @@ from common.cache import cache_folder
 from common.files import atomic_write
 
 SWITCH_TIME_RATIO = 0.98  # a later candidate wins below this ratio to an earlier one's time; a smaller gain is noise
-
-Value = TypeVar("Value")
 
 
 def _at_once() -> None:
@@ -73,32 +70,31 @@ def shared_choice(name: str, choose: Callable[[], int]) -> int:
     return _shared[name]
 
 
-class TuningCache(Generic[Value]):
-    """Values of one type by purpose, in one file a subject, for example `cuBLASLt 13.1 on NVIDIA H200`."""
+class TuningCache:
+    """Choices by purpose, in one file a subject, for example `cuBLASLt 13.1 on NVIDIA H200`."""
 
-    def __init__(self, subject: str, value_type: type[Value]) -> None:
+    def __init__(self, subject: str) -> None:
         self._file = cache_folder("tuning") / f"{re.sub(r'[^a-z0-9.]+', '-', subject.lower())}.json"
-        self._type = value_type
         self._values = self._load()
 
-    def get(self, purpose: str) -> Value | None:
-        """The value that any process stored for this purpose."""
+    def get(self, purpose: str) -> int | None:
+        """The choice that any process stored for this purpose."""
         return self._values.get(purpose)
 
     def reload(self) -> None:
         """Take over what other processes have stored since."""
         self._values = {**self._values, **self._load()}
 
-    def keep(self, purpose: str, value: Value) -> None:
-        """Store a value; if the disk refuses, for this process only."""
+    def keep(self, purpose: str, value: int) -> None:
+        """Store a choice; if the disk refuses, for this process only."""
         self._values = {**self._load(), **self._values, purpose: value}
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(self._file, msgspec.json.format(msgspec.json.encode(self._values)))
 
-    def _load(self) -> dict[str, Value]:
-        """The file's values; none if it is missing or unreadable."""
+    def _load(self) -> dict[str, int]:
+        """The file's choices; none if it is missing or unreadable."""
         try:
-            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, self._type])  # type: ignore[name-defined]
+            return msgspec.json.decode(self._file.read_bytes(), type=dict[str, int])
         except (OSError, ValueError, msgspec.MsgspecError):  # missing, damaged, or of another type
             return {}

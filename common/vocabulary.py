@@ -32,11 +32,14 @@ BLOCKS: dict[Group, str] = {
 ABLATIONS = tuple(group for group in BLOCKS if group != "reference")
 """They vary a choice that the ladder holds fixed; `all` does not include them."""
 
+EARLIER: tuple[Group, ...] = ("shapes",)
+"""Groups of recorded stages that are none of today's."""
+
 GROUPS: dict[str, tuple[Group, ...]] = {
     "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
     "ladder": ("ladder",),
     "references": ("reference",),
-    **{group: (group,) for group in ("cpu", *ABLATIONS)},
+    **{group: (group,) for group in ("cpu", *ABLATIONS) if group not in EARLIER},
 }
 """The words of `--stages` that name several stages."""
 

@@ -94,7 +94,6 @@ SOURCES = (
     "stages.data.r3_pinned_overlap:STAGE",
     "stages.data.r4_resident_f32:STAGE",
     "stages.data.r5_resident_u8:STAGE",
-    "stages.shapes.r1_tuned:STAGE",
     "stages.languages.r1_triton_head:STAGE",
     "stages.languages.r1_cute_head:STAGE",
     "stages.languages.r1_triton_update:STAGE",

@@ -33,7 +33,7 @@ class Trials:
     def __init__(self, gpu: Capturing, subject: str, before: Enqueue | None = None) -> None:
         self._gpu = gpu
         self._before = before
-        self._choices = TuningCache(subject, int)
+        self._choices = TuningCache(subject)
 
     def fastest(self, purpose: str, candidates: Sequence[Enqueue]) -> int:
         """Index of the fastest candidate; an earlier one wins unless a later one is clearly faster.

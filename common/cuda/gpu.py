@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
@@ -16,8 +16,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from common.arrays import touched
 from common.cuda import dependent_launch
-from common.cuda.autotune import Trials, sweep
-from common.cuda.compile import Macros, cached_cubin, source_key
+from common.cuda.autotune import Trials
+from common.cuda.compile import Macros, cached_cubin
 from common.cuda.step_memory import StepAllocator, Tensor
 from common.cuda.triton_code import TritonKernel
 from common.errors import MisfitError
@@ -215,14 +215,6 @@ class Gpu:
         if self._beyond_l2 is None:
             self._beyond_l2 = self.empty((2 * self.l2_bytes,), np.uint8)
         self.zero(self._beyond_l2)
-
-    def samples(self, candidates: Sequence[Callable[[], None]]) -> list[list[float]]:
-        """Seconds per launch of each candidate, in several turns. Call each once before; all must be repeatable."""
-        return sweep(self, candidates)
-
-    def source_key(self, source: Path) -> str:
-        """A hash that changes when a `.cu` file, one of its headers, or the compiler changes."""
-        return source_key(source, f"sm_{self._device.arch}")[:16]
 
     def capture(self, enqueue: Callable[[], None]) -> Callable[[], None]:
         """Record what `enqueue` enqueues into a CUDA graph; returns a function that replays it.

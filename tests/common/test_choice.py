@@ -21,32 +21,32 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_what_one_process_chose_the_next_one_finds() -> None:
-    TuningCache("cuBLASLt 130100 on NVIDIA H200", int).keep("128x784x10", 3)
-    assert TuningCache("cuBLASLt 130100 on NVIDIA H200", int).get("128x784x10") == 3
-    assert TuningCache("cuBLASLt 130100 on NVIDIA H200", int).get("another") is None
-    assert TuningCache("cuBLASLt 130200 on NVIDIA H200", int).get("128x784x10") is None
+    TuningCache("cuBLASLt 130100 on NVIDIA H200").keep("128x784x10", 3)
+    assert TuningCache("cuBLASLt 130100 on NVIDIA H200").get("128x784x10") == 3
+    assert TuningCache("cuBLASLt 130100 on NVIDIA H200").get("another") is None
+    assert TuningCache("cuBLASLt 130200 on NVIDIA H200").get("128x784x10") is None
 
 
 def test_two_processes_keep_each_other_s_choices() -> None:
-    first, second = TuningCache("x", int), TuningCache("x", int)
+    first, second = TuningCache("x"), TuningCache("x")
     first.keep("a", 1)
     second.keep("b", 2)
-    assert [TuningCache("x", int).get(purpose) for purpose in "ab"] == [1, 2]
+    assert [TuningCache("x").get(purpose) for purpose in "ab"] == [1, 2]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": "one"}', b"\xff\xfe"])
 def test_a_damaged_file_is_as_good_as_none(cache: Path, content: bytes) -> None:
-    TuningCache("x", int).keep("a", 1)
+    TuningCache("x").keep("a", 1)
     (file,) = (cache / "tuning").iterdir()
     file.write_bytes(content)
-    assert TuningCache("x", int).get("a") is None
-    TuningCache("x", int).keep("a", 2)
-    assert TuningCache("x", int).get("a") == 2
+    assert TuningCache("x").get("a") is None
+    TuningCache("x").keep("a", 2)
+    assert TuningCache("x").get("a") == 2
 
 
 def test_without_a_place_on_disk_the_process_itself_remembers(cache: Path) -> None:
     (cache / "tuning").write_text("a file where the folder should be")
-    choices = TuningCache("x", int)
+    choices = TuningCache("x")
     choices.keep("a", 1)
     assert choices.get("a") == 1
 

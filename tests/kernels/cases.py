@@ -51,7 +51,6 @@ from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent.r1_persistent_grid import slices_of
 from stages.persistent.r2_divided_batch import of_blocks
 from stages.persistent.r2_grid_messages import shares_of
-from stages.shapes.launch_shapes import Product, Shape
 from stages.streamed.epoch_plan import THREADS as EPOCH_THREADS
 from stages.streamed.epoch_plan import EpochPlan
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
@@ -149,12 +148,6 @@ def gpu_cases(kernel: str, random: Generator) -> Iterator[Case]:
         yield from _epochs(random, sizes)
 
 
-def in_shape(case: Case, shape: Shape) -> Case:
-    """The same product in another launch shape."""
-    product = Product(*(case.args[name] for name in Product._fields))  # type: ignore[arg-type]
-    return replace(case, grid=shape.grid(product), block=shape.block, macros=shape.macros)
-
-
 def _products(kernel: str, random: Generator) -> Iterator[Case]:
     tile = GEMM_TILE
     sizes = [
@@ -180,7 +173,6 @@ def _products(kernel: str, random: Generator) -> Iterator[Case]:
 
 
 gemm_naive = partial(_products, "gemm_naive")
-gemm_shaped = partial(_products, "gemm_shaped")
 
 
 def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float = 1.0) -> Iterator[Case]:

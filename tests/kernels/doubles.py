@@ -37,9 +37,6 @@ def gemm_naive(
     return {"out": product if beta == 0 else product + beta * out}
 
 
-gemm_shaped = gemm_naive
-
-
 def tile_product_f32(
     a: Array,
     b: Array,

@@ -134,7 +134,6 @@ def test_two_stages_of_one_name_are_refused() -> None:
         ("all", [n for n, e in OF_ONE.items() if e.stage.group not in ABLATIONS]),
         ("memory", ["alloc-cudamalloc", "alloc-async", "alloc-pool", "alloc-arena"]),
         ("data", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"]),
-        ("shapes", ["tuned"]),
         ("languages", ["triton-head", "cute-head", "triton-update", "triton-skinny", "torch-op"]),
         ("devices", SEVERAL),
         ("jax-shard,devices", SEVERAL),

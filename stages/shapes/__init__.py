@@ -1,1 +1,0 @@
-"""Ablation: the launch shapes of the naive product, measured instead of fixed."""

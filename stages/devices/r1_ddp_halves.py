@@ -29,7 +29,7 @@ from stages.engine.parts import blocks, float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Setup
 from stages.large_batch import r1_large_batch
-from stages.large_batch.halves_epoch import Gradients, HalvesEpoch
+from stages.large_batch.r1_large_batch import Gradients, HalvesEpoch
 
 FILE, THREADS, UNIT, UNITS = "devices/peer_sums.cu", 512, 4, 16
 

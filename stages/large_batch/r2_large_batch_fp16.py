@@ -22,8 +22,8 @@ from typing import ClassVar
 from common.cost import Arithmetic
 from stages.engine.recipe import Precision
 from stages.large_batch import r1_large_batch
-from stages.large_batch.halves_epoch import HalvesEpoch
 from stages.large_batch.layout import ROUNDED
+from stages.large_batch.r1_large_batch import HalvesEpoch
 
 
 class Float16Epoch(HalvesEpoch):

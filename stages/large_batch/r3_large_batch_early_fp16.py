@@ -21,8 +21,8 @@ from typing import ClassVar
 from common.cost import Arithmetic
 from stages.engine.recipe import Precision
 from stages.large_batch import r2_large_batch_early
-from stages.large_batch.early_epoch import EarlyEpoch
 from stages.large_batch.layout import ROUNDED
+from stages.large_batch.r2_large_batch_early import EarlyEpoch
 
 
 class EarlyFloat16Epoch(EarlyEpoch):

@@ -20,7 +20,7 @@ are much of its step, but `last-layer-bf16` stays faster there.
 from __future__ import annotations
 
 from stages.streamed import r4_ring_planes
-from stages.tiles.dependent_epoch import DependentEpoch
+from stages.tiles.r3_dependent_launch import DependentEpoch
 
 STAGE = r4_ring_planes.STAGE.climb(
     "planes-dependent",

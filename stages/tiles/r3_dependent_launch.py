@@ -24,8 +24,26 @@ are multiprocessors (docs/notebook/dependent-launch.md).
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from stages.classic.r6_cuda_graph import GraphEpoch
+from stages.engine.recipe import Metrics, RunStep
+from stages.engine.workspace import Setup
 from stages.tiles import r2_fused_bias
-from stages.tiles.dependent_epoch import DependentEpoch
+
+
+class DependentEpoch(GraphEpoch):
+    """A captured epoch of kernels that start early and wait for their predecessor (common/cuda/dependent_launch.py)."""
+
+    needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
+    are_dependents: ClassVar[bool] = True  # less than a node's time lies between kernels
+
+    def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
+        with setup.device.dependent():
+            images, labels = next(iter(setup.tensors.batches))
+            step(images, labels, with_totals=True)  # loads the waiting kernels before the capture
+            super().__init__(setup, step, metrics)
+
 
 STAGE = r2_fused_bias.STAGE.climb(
     "dependent-launch", "Dependent launch", words="each kernel starts before the last one ends", launch=DependentEpoch

@@ -15,9 +15,9 @@ import pytest
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.step import RecipeTrainer
-from stages.large_batch.early_epoch import EarlyEpoch
-from stages.large_batch.halves_epoch import HalvesEpoch, Product
 from stages.large_batch.layout import EXACT, ROUNDED, Layout
+from stages.large_batch.r1_large_batch import HalvesEpoch, Product
+from stages.large_batch.r2_large_batch_early import EarlyEpoch
 from stages.large_batch.r2_large_batch_fp16 import Float16Epoch
 from stages.large_batch.r3_large_batch_dependent import DependentFloat16Epoch
 from stages.large_batch.r3_large_batch_early_fp16 import EarlyFloat16Epoch

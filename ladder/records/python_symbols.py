@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from common.source_hash import form
-
 MAIN = "__main__"  # the name of what a module does as a program
 # They read no annotation; any other decorator may.
 PLAIN = {
@@ -28,18 +26,13 @@ class Piece:
     """Statements that are one symbol, or a class without its members, and the names in them."""
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
-        self._nodes = list(nodes)
+        self.nodes = list(nodes)
         self.names: set[str] = set()  # with their attributes, such as `r1_naive.STAGE`, to be looked up in the module
         self.mentions: set[str] = set()  # words that may name a member, and patterns of those that an f-string makes
         self.rungs: set[str] = set()  # the ids in `rung("id")`
-        waiting: list[object] = [*self._nodes]
+        waiting: list[object] = [*self.nodes]
         while waiting:
             waiting += self._seen(waiting.pop())
-
-    @cached_property
-    def form(self) -> str:
-        """Equal for statements that do the same in any place."""
-        return form(self._nodes, ())
 
     def _seen(self, node: object) -> list[object]:
         """Keep what a node names; returns the nodes in it."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+from common.source_hash import form
 from ladder.records.python_symbols import Class, Piece, Symbols, chain_of, rung_in, symbols_of
 
 REGISTRY = "stages/registry.py"
@@ -37,6 +38,7 @@ class Project:
         self.texts = texts
         self._origins: dict[tuple[str, str], list[Origin]] = {}
         self._used: dict[Piece, set[Origin]] = {}
+        self._forms: dict[Piece, str] = {}
 
     @cached_property
     def stages(self) -> dict[str, str]:
@@ -64,6 +66,14 @@ class Project:
         if piece not in self._used:
             self._used[piece] = {origin for chain in piece.names for origin in self.origins(path, chain)}
         return self._used[piece]
+
+    def form(self, path: str, piece: Piece) -> str:
+        """A piece of a file as text, equal for statements that do the same, wherever they and what they use are."""
+        if piece not in self._forms:
+            roots = {chain.partition(".")[0] for chain in piece.names}
+            modules = {name for name in roots for file, own in self.origins(path, name) if file and not own}
+            self._forms[piece] = form(piece.nodes, modules)
+        return self._forms[piece]
 
     def is_open(self, path: str, piece: Class) -> bool:
         """Whether a class inherits from a foreign one, which may call its methods by name."""

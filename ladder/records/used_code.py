@@ -127,7 +127,7 @@ class UsedCode:
     def _take(self, path: str, piece: Piece | Class) -> None:
         """Count a symbol now, and what it uses later; of a class, the members that count."""
         if isinstance(piece, Piece):
-            self._forms.setdefault(path, set()).add(piece.form)
+            self._forms.setdefault(path, set()).add(self._project.form(path, piece))
             self._todo.append((path, piece))
             return
         self._take(path, piece.head)

@@ -18,7 +18,8 @@ from stages.registry import Entry, load_all
 
 FOLDER = "stages"
 ROOT = Path(__file__).resolve().parents[2]
-SCHEME = 3  # older ones hashed whole files: 2 without comments and paths, 1 (before version 0.2) as they are
+# Older ones: 3 kept modules' names, 2 whole files without comments and paths, 1 (before version 0.2) files as they are.
+SCHEME = 4
 
 
 class Disk(Mapping[str, str]):

@@ -216,6 +216,8 @@ def test_a_part_that_the_rung_replaced_is_none_of_its_code() -> None:
     ("move", "renamed"),
     [
         ("stages/helpers.py", ("from stages.helpers", "from stages.deep.helpers", "stages/deep/helpers.py")),
+        ("stages/parts.py", ("parts", "plain", "stages/plain.py")),  # a class inherits from parts.Plain
+        ("stages/base.py", ("base", "naive", "stages/naive.py")),
         ("stages/kernels/k/gemm.cu", ("k/gemm.cu", "deep/gemm.cu", "stages/kernels/deep/gemm.cu")),
         ("stages/kernels/k/tile.cuh", ("k/tile.cuh", "k/tiles.cuh", "stages/kernels/k/tiles.cuh")),
     ],

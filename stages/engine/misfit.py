@@ -12,8 +12,8 @@ HINT = "Closest rung here: "
 
 
 def with_closest(reason: str, name: str | None) -> str:
-    """Why a problem does not fit, and the next rung to try; that alone if there is none, or if it says what to do."""
-    return f"{reason} {HINT}`{name}`." if name and reason.endswith(".") else reason
+    """Why a problem does not fit, and the next rung to try; as it is if there is none, or if it says what to do."""
+    return f"{reason} {HINT}`{name}`." if name and reason.endswith(".") and HINT not in reason else reason
 
 
 @contextmanager

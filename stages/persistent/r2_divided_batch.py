@@ -21,9 +21,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from common.cost import Arithmetic
-from common.errors import MisfitError
 from common.problem import Problem
-from stages.engine.misfit import closest_rung, with_closest
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Device, Setup
 from stages.persistent import batch_plan, messages_plan, r1_persistent_grid
@@ -37,23 +35,19 @@ class DividedBatch(EpochByMessages):
 
     halves: ClassVar[int] = messages_plan.EXACT  # float16 summands of a factor
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 2),)  # images are exact
-    closest: ClassVar[str] = r1_persistent_grid.STAGE.name  # the rung for other problems and GPUs
     threads: ClassVar[int] = batch_plan.THREADS  # of a block
     gradient_scale: ClassVar[int] = messages_plan.GRADIENT_SCALE
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
-        if reason := self.misfit(problem, len(tensors.batches)):
-            raise MisfitError(reason)
-        with closest_rung(self.closest):
-            plan = batch_plan.plan_for(problem, self.halves, device.multiprocessors)
+        plan = batch_plan.plan_for(problem, self.halves, device.multiprocessors)
         images = of_blocks(device, [pixels for pixels, _ in tensors.batches], plan)
         self.prepare(setup, "grid/divided_batch.cu", "divided_batch", plan, images)
 
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit, and the closest rung; empty if it fits."""
-        return with_closest(batch_plan.misfit(problem, steps, cls.halves), cls.closest)
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
+        return batch_plan.misfit(problem, steps, cls.halves)
 
 
 def of_blocks(device: Device, batches: list[Array], plan: BatchPlan) -> Array:

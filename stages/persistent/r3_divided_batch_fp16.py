@@ -29,9 +29,12 @@ class Float16Batch(DividedBatch):
     precision: ClassVar[Precision] = "float16"
     halves: ClassVar[int] = messages_plan.ROUNDED
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16"),)
-    closest: ClassVar[str] = "grid-bf16"
 
 
 STAGE = r2_divided_batch.STAGE.climb(
-    "divided-batch-fp16", "Divided batch, float16", words="the same in float16", launch=Float16Batch
+    "divided-batch-fp16",
+    "Divided batch, float16",
+    words="the same in float16",
+    closest="grid-bf16",
+    launch=Float16Batch,
 )

@@ -7,6 +7,8 @@ import io
 import os
 import re
 import sys
+import traceback
+from contextlib import suppress
 
 STAND_INS = {
     **dict.fromkeys("█▉▊▋▌▍▎▏━╸╺", "#"), **dict.fromkeys("─–—‐−", "-"), **dict.fromkeys("│┃", "|"),
@@ -24,6 +26,19 @@ def accept_any_text() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="stand-in")
+
+
+def flush_output() -> None:
+    """Write out what is printed; streams that a stage closed or took away have nothing to write."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, OSError, ValueError):
+            stream.flush()
+
+
+def print_error() -> None:
+    """Print the exception that is being handled, if stderr is still open."""
+    with suppress(AttributeError, OSError, ValueError):
+        traceback.print_exc()
 
 
 def drop_output() -> int:

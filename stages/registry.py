@@ -126,14 +126,19 @@ class Entry:
     @property
     def is_ours(self) -> bool:
         """Whether it is a stage of this project, not a file of the user's."""
-        return "/" not in self.source
+        return own_file(self.source) is None
+
+
+def own_file(source: str) -> Path | None:
+    """The user's file of a source; None for a stage of this project."""
+    return Path(source.rpartition(":")[0]) if "/" in source else None
 
 
 def load_entry(source: str) -> Entry:
     """Import one stage, ours by its module or a user's by its file; raises UsageError for a file without a stage."""
+    if path := own_file(source):
+        return Entry(source, *load_file(path))
     module_name, _, attribute = source.rpartition(":")
-    if "/" in module_name:  # see `Entry.is_ours`
-        return Entry(source, *load_file(Path(module_name)))
     module = importlib.import_module(module_name)
     return Entry(source, getattr(module, attribute), Doc.parse(module.__doc__ or ""))
 

@@ -100,6 +100,40 @@ def test_a_crashed_stage_shows_what_it_printed_last(here: Path, capsys: pytest.C
     assert "\nCrashed, in " in told
 
 
+SUM = """
+import multiprocessing, sys, time
+
+def sum_of(numbers):
+    return Path("scale.txt").read_text() and numbers.sum(0)
+"""
+POOL = "with multiprocessing.get_context({!r}).Pool(1) as pool: pool.map(sum_of, [train.labels])"
+ODD = {
+    "no streams": "sys.stdout = None; sys.stderr.close()",
+    "another time zone": "os.environ['TZ'] = 'Asia/Tokyo'; time.tzset()",
+    "a path of its own folder": "assert float(open('scale.txt').read()) == 1",
+    **{how: POOL.format(how) for how in ("spawn", "forkserver")},
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_a_right_stage_is_right_in_any_file(odd: str, here: Path, tmp_path: Path) -> None:
+    (folder := tmp_path / "other").mkdir()
+    (folder / "scale.txt").write_text("1")
+    lines = STAGE.replace("RATE", "1.0").splitlines()
+    lines[8:8] = SUM.splitlines()
+    at = next(at for at, line in enumerate(lines) if "super().__init__" in line)
+    lines[at:at] = [f"        {odd}"]
+    (folder / "my.stage.py").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())
+    assert main(["check", f"{folder}/my.stage.py", *SMALL]) == 0
+
+
+def test_a_package_that_the_trainer_lacks_has_a_way_out(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "wrong.py").write_text(STAGE.replace("RATE", "__import__('no_such_package')"))
+    assert main(["check", "wrong.py", *SMALL]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "! ModuleNotFoundError: No module named 'no_such_package' (wrong.py, line 14); install the package" in told
+
+
 @pytest.mark.parametrize(("file", "status", "code"), [("right.py", "passed", 0), ("wrong.py", "failed", 1)])
 def test_json_has_all_checks(file: str, status: str, code: int, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", file, *SMALL, "--json"]) == code

@@ -8,7 +8,6 @@ import secrets
 import statistics
 import sys
 import time
-import traceback
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,6 +25,7 @@ from common.cuda.driver import has_context, multiprocessor
 from common.data.dataset import Dataset, Split
 from common.errors import MisfitError
 from common.problem import Params, Problem, initial_params, zero_params
+from common.streams import print_error
 from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, wait_of
 from ladder.machine.cpu_speed import CpuSpeedProbe, pace_of
 from ladder.machine.environment import cores_usable, import_packages
@@ -151,7 +151,7 @@ class Measurement:
             try:
                 seen = {"counts": self._counts()} if counts else {"profile": self._profile()}
             except Exception as error:  # CUPTI needs permissions, and a version that fits the driver
-                traceback.print_exc()
+                print_error()
                 # The trainer stays open: the stage is not to blame for the state that CUPTI left behind.
                 return msgspec.structs.replace(result, unprofiled=one_line(error))
             (self._folder / RESULT).unlink()
@@ -346,7 +346,7 @@ class Measurement:
                     self._stage.build, self._job.problem, data, params, self._job.curve_steps, self._fence
                 )
             except Exception as error:
-                traceback.print_exc()
+                print_error()
                 no_curve = one_line(error)
         self._laps.end("curve")
         return curve, no_curve

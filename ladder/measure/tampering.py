@@ -15,6 +15,7 @@ from typing import Any
 
 # Of Python's own names those that the harness calls: libraries may replace others, such as `__import__`.
 BUILTINS = ("float", "int", "isinstance", "len", "list", "max", "min", "range", "sorted", "sum", "tuple", "zip")
+ZONE = ("altzone", "daylight", "timezone", "tzname")  # of the local time, which a library may set
 Owner = ModuleType | type
 
 
@@ -63,7 +64,7 @@ def _owners(module: ModuleType) -> Iterator[Owner]:
 def _counts(owner: Owner, name: str) -> bool:
     """Whether a change means harm: Python itself keeps accounts in a module's special names, and in some of a class."""
     if isinstance(owner, ModuleType):
-        return not name.startswith("__")
+        return not name.startswith("__") and name not in ZONE
     return callable(vars(owner)[name]) or not name.startswith("_")
 
 

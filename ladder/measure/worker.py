@@ -22,11 +22,12 @@ from common.cuda import nvtx
 from common.cuda.clock import fence
 from common.cuda.driver import has_context
 from common.data.dataset import Dataset
-from common.errors import MisfitError
+from common.errors import MisfitError, way_out
 from common.files import NO_ROOM
 from common.problem import initial_params
 from common.process_group import die_with_parent
 from common.ranks import RankError, tell_losses_by
+from common.streams import flush_output, print_error
 from common.trainer import wait_of
 from ladder.machine.environment import import_packages
 from ladder.measure import shared_memory
@@ -46,7 +47,8 @@ from ladder.measure.protocol import (
 )
 from ladder.measure.seeds import RunSeeds
 from stages.engine.stage import Stage
-from stages.registry import load_entry
+from stages.engine.user_stage import enter_folder
+from stages.registry import load_entry, own_file
 
 # Python, its packages and the harness: a line of theirs says nothing about the stage.
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,7 +62,10 @@ def main(folder: Path) -> int:
     files = shared_memory.present()
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     choices: dict[str, int] = {}
+    own = own_file(job.source)
     try:
+        if own:
+            enter_folder(own)
         if not job.compiles:  # beside other processes, choices by timing would be poor
             choices = share_choices(job.choices)
             if Path(job.mark).is_file():
@@ -74,19 +79,20 @@ def main(folder: Path) -> int:
     except MisfitError as error:
         result = JobResult(misfit=str(error))
     except ClosingError as error:
-        traceback.print_exc()
+        print_error()
         result = JobResult(error=f"{crash_reason(error.__cause__ or error)} while closing")
     except Exception as error:  # the stage's own error is the reason in its row
-        traceback.print_exc()
+        print_error()
         if isinstance(error, OSError) and error.errno in NO_ROOM and str(error.filename).startswith(f"{folder}/"):
             result = JobResult(error=no_room(error))  # the harness's own files
         else:
-            result = JobResult(error=crash_reason(error), lost_rank=isinstance(error, RankError))
+            way = f"; {way_out(error, own)}" if own and way_out(error, own) else ""
+            result = JobResult(error=crash_reason(error) + way, lost_rank=isinstance(error, RankError))
     left = [f"file {file}" for file in shared_memory.remove_new(files)]
     try:
         write_result(folder, msgspec.structs.replace(result, left=left, choices=choices))
     except OSError as error:
-        traceback.print_exc()
+        print_error()
         return NO_ROOM_CODE if error.errno in NO_ROOM else 1
     return 0 if result.error is None else 1
 
@@ -177,6 +183,5 @@ def crash_reason(error: BaseException) -> str:
 
 if __name__ == "__main__":
     code = main(Path(sys.argv[1]))
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_output()
     os._exit(code)  # a library that crashes while it is torn down cannot change the exit code

@@ -1,4 +1,4 @@
-"""The stages in users' files, as a process of its own describes them: the harness never imports such a file."""
+"""The stages in users' files, as a process for each describes them: the harness never imports such a file."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from stages.engine.user_stage import ATTRIBUTE, check_described
 from stages.registry import Entry
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 60.0  # for one file
+TIMEOUT_S = 60.0
 DRAIN_S = 1.0  # for what an ended process has printed
-ANSWER_LIMIT = 1 << 20  # bytes of all answers; a longer one is no description
-OUTPUT_KEPT = 4096  # bytes of what the files print last: the reason may be there if the process ends
+ANSWER_LIMIT = 1 << 20  # bytes; a longer one is no description
+OUTPUT_KEPT = 4096  # bytes of what the file prints last: the reason may be there if the process ends
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,7 @@ class OwnStage(Stage):
 
 def described(files: Sequence[Path]) -> list[Entry]:
     """The stages of these files, in their order; UsageError for the first file without a valid stage."""
-    answers = _ask(Question([str(file) for file in files])) if files else []
-    return [_entry(file, answer) for file, answer in zip(files, answers, strict=True)]
+    return [_entry(file, _ask(Question(str(file)))) for file in files]
 
 
 def _entry(file: Path, answer: Answer) -> Entry:
@@ -87,32 +86,29 @@ def _built_elsewhere(*_: object) -> Trainer:
 @cache
 def _about(file: Path, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Answer:
     """The answer of one file about a problem."""
-    (answer,) = _ask(Question([str(file)], problem, steps, multiprocessors, block_shared_bytes))
+    answer = _ask(Question(str(file), problem, steps, multiprocessors, block_shared_bytes))
     return msgspec.structs.replace(answer, misfit=printable(answer.misfit) if answer.misfit else None)
 
 
-def _ask(question: Question) -> list[Answer]:
-    """The answers of one process, a file each; UsageError for the first file that fails."""
-    answers: list[Answer] = []
-    for line in _lines(question):
-        try:
-            answer = msgspec.json.decode(line, type=Answer)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            answer = Answer()
-        if answer.error:
-            raise UsageError(printable(answer.error))
-        if answer.stage is None:
-            _refuse(question, len(answers), "wrote to a pipe that is not its own; leave descriptors above 2 alone")
-        answers.append(answer)
-    return answers
+def _ask(question: Question) -> Answer:
+    """The answer of a process of its own; UsageError for a file that fails."""
+    try:
+        answer = msgspec.json.decode(_line(question), type=Answer)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        answer = Answer()
+    if answer.error:
+        raise UsageError(printable(answer.error))
+    if answer.stage is None:
+        _refuse(question, "wrote to a pipe that is not its own; leave descriptors above 2 alone")
+    return answer
 
 
-def _refuse(question: Question, index: int, what: str) -> NoReturn:
-    raise UsageError(f"--stage-file {question.files[index]}: its import {what}")
+def _refuse(question: Question, what: str) -> NoReturn:
+    raise UsageError(f"--stage-file {question.file}: its import {what}")
 
 
-def _lines(question: Question) -> list[bytes]:
-    """One line for each file; UsageError for the first file that takes too long, exits, or answers too much."""
+def _line(question: Question) -> bytes:
+    """The line that answers; UsageError for a file that takes too long, exits, or answers too much."""
     process = subprocess.Popen(
         [sys.executable, "-m", "ladder.processes.stage_reader", str(os.getpid())],
         cwd=ROOT,
@@ -136,28 +132,26 @@ def _lines(question: Question) -> list[bytes]:
         process.stderr.close()
 
 
-def _read(process: subprocess.Popen[bytes], answers: int, output: int, question: Question) -> list[bytes]:
-    """Read answers, and what the files print, so that they never wait for a full pipe."""
-    wanted, raw, printed, listening = len(question.files), b"", b"", [answers, output]
+def _read(process: subprocess.Popen[bytes], answer: int, output: int, question: Question) -> bytes:
+    """Read the answer, and what the file prints, so that it never waits for a full pipe."""
+    raw, printed, listening = b"", b"", [answer, output]
     deadline = time.monotonic() + TIMEOUT_S
-    while (done := raw.count(b"\n")) < wanted:
+    while b"\n" not in raw:
         ready, _, _ = select.select(listening, [], [], max(deadline - time.monotonic(), 0.0))
         if time.monotonic() >= deadline:
-            _refuse(question, done, f"did not end within {TIMEOUT_S:g} s; move slow work into the trainer")
+            _refuse(question, f"did not end within {TIMEOUT_S:g} s; move slow work into the trainer")
         for pipe in ready:
             chunk = os.read(pipe, 1 << 16)
             if pipe == output:
                 printed = (printed + chunk)[-OUTPUT_KEPT:]
-                listening = listening if chunk else [answers]
+                listening = listening if chunk else [answer]
                 continue
             raw += chunk
-            if raw.count(b"\n") > done:  # each file has the whole time
-                deadline = time.monotonic() + TIMEOUT_S
             if len(raw) > ANSWER_LIMIT:
-                _refuse(question, done, f"describes its stage in more than {ANSWER_LIMIT:,} bytes; shorten its texts")
+                _refuse(question, f"describes its stage in more than {ANSWER_LIMIT:,} bytes; shorten its texts")
             if not chunk:
-                _refuse(question, done, _how_it_ended(process, printed, output))
-    return raw.splitlines()[:wanted]
+                _refuse(question, _how_it_ended(process, printed, output))
+    return raw.partition(b"\n")[0]
 
 
 def _how_it_ended(process: subprocess.Popen[bytes], printed: bytes, output: int) -> str:

@@ -1,6 +1,6 @@
-"""The process that imports users' stage files: `python -m ladder.processes.stage_reader PARENT`.
+"""The process that imports a user's stage file: `python -m ladder.processes.stage_reader PARENT`.
 
-It answers one question, which comes by standard input: what the stages are, and what they say to a problem. Whatever a
+It answers one question, which comes by standard input: what the stage is, and what it says to a problem. Whatever the
 file does when imported, such as changing the environment, hanging, exiting or printing, stays in this process.
 """
 
@@ -13,19 +13,20 @@ from pathlib import Path
 import msgspec
 
 from common.cost import Exchanges
-from common.errors import UsageError
+from common.errors import UsageError, describe_error
 from common.problem import Problem
 from common.process_group import die_with_parent
+from common.streams import flush_output
 from common.vocabulary import Regime
 from stages.engine.recipe import PartUse, Traits
 from stages.engine.stage import Doc, Stage
-from stages.engine.user_stage import describe_error, load_file, own_parts
+from stages.engine.user_stage import enter_folder, load_file, own_parts
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Asks for the stages of some files; with a problem, also for their misfits; with a GPU's size, for exchanges."""
+    """Asks for the stage of a file; with a problem, also for its misfit; with a GPU's size, for exchanges."""
 
-    files: list[str]
+    file: str
     problem: Problem | None = None
     steps: int = 0  # an epoch
     multiprocessors: int = 0  # of the GPU; 0: not asked
@@ -53,7 +54,7 @@ class Description(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer for one file: its stage, or the error that its user is to read."""
+    """The answer: the stage, or the error that its user is to read."""
 
     error: str = ""
     stage: Description | None = None
@@ -62,14 +63,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def main(parent: int) -> None:
-    """Answer the question, one line a file."""
+    """Answer the question in one line."""
     die_with_parent(parent)
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps what the files print out of the answers
         question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
-        for file in question.files:
-            answers.write(msgspec.json.encode(_answer(Path(file), question)) + b"\n")
-            answers.flush()
+        enter_folder(path := Path(question.file))
+        answers.write(msgspec.json.encode(_answer(path, question)) + b"\n")
 
 
 def _answer(path: Path, question: Question) -> Answer:
@@ -101,5 +101,5 @@ def _described(path: Path, stage: Stage, doc: Doc) -> Description:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]))
-    sys.stdout.flush()
+    flush_output()
     os._exit(0)  # without the files' threads and exit functions

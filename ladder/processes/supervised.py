@@ -15,6 +15,7 @@ from typing import NoReturn
 import msgspec
 
 from common.process_group import die_with_parent, end_orphans
+from common.streams import flush_output
 from ladder.measure import shared_memory
 
 LOG_HEAD, LOG_TAIL = 512 << 10, 512 << 10  # bytes kept of a log: its beginning, and its end with the traceback
@@ -93,8 +94,7 @@ def _work(work: Callable[[], int], sink: int, parent: int) -> NoReturn:
             os.dup2(file, descriptor)
         os.close(sink)
         code = work()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_output()
     except BaseException:
         traceback.print_exc()
     finally:

@@ -127,7 +127,8 @@ class Symbols:
                     continue
                 case ast.ImportFrom(module, names):
                     for alias in names:
-                        self.imports.setdefault(alias.asname or alias.name, set()).add(f"{module}.{alias.name}")
+                        origin = f"{module}.{alias.name}" if module else alias.name
+                        self.imports.setdefault(alias.asname or alias.name, set()).add(origin)
                     continue
                 case ast.Expr(ast.Constant(str())) | ast.If(ast.Name("TYPE_CHECKING")):
                     continue

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import gzip
 import io
-import posixpath
 import re
 import subprocess
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -87,16 +86,32 @@ def filled_in(commit: str) -> Sources | None:
 
 
 def collected(project: Project, places: Mapping[str, str]) -> Sources:
-    """The sources of stages; `places` has a stage's `path:attribute` by its name. A user's file has no folder there."""
+    """The sources of stages; `places` has a stage's `path:attribute` by its name.
+
+    Of the folders of a user's file, only those are there that tell it from another one of its name.
+    """
     texts = project.texts
     stages = {name: files_of(place, project) for name, place in places.items()}
     replaced = {name: project.replaced(place) for name, place in places.items()}
-    shown = {path: posixpath.basename(path) if path.startswith("/") else path for path in chain(*stages.values())}
+    shown = _shown(set(chain(*stages.values())))
     return Sources(
         {shown[path]: texts[path] for path in shown},
         {name: [shown[path] for path in files] for name, files in stages.items()},
         replaced,
     )
+
+
+def _shown(paths: Collection[str]) -> dict[str, str]:
+    """Each path in the project as it is, any other with as few folders as tell it from the rest."""
+
+    def ends(path: str) -> Iterator[str]:
+        for start in range(path.count("/"), 0, -1):
+            yield path.split("/", start)[-1]
+
+    def alone(end: str) -> bool:
+        return sum(path == end or path.endswith(f"/{end}") for path in paths) == 1
+
+    return {path: next(filter(alone, ends(path)), path) if path.startswith("/") else path for path in paths}
 
 
 def _place(folder: Path) -> Path:

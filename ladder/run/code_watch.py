@@ -7,7 +7,10 @@ are recorded in the environment, and the rest of the harness by its commit.
 from __future__ import annotations
 
 import hashlib
+import io
+import tokenize
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ladder.records.run import StageCode
@@ -36,7 +39,7 @@ class Disk(Mapping[str, str]):
 
     def __getitem__(self, path: str) -> str:
         if path not in self._texts:
-            self._texts[path] = (ROOT / path).read_text(encoding="utf-8", errors="replace")
+            self._texts[path] = source_text(ROOT / path)
         return self._texts[path]
 
     def __iter__(self) -> Iterator[str]:
@@ -44,6 +47,18 @@ class Disk(Mapping[str, str]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def source_text(file: Path) -> str:
+    """The text of a source file as Python reads it; in other languages, or of an unknown encoding, as UTF-8.
+
+    Bytes that are no text become U+FFFD. Raises OSError.
+    """
+    raw, encoding = file.read_bytes(), "utf-8-sig"
+    if file.suffix == ".py":
+        with suppress(SyntaxError):
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+    return io.TextIOWrapper(io.BytesIO(raw), encoding, errors="replace").read()
 
 
 class CodeWatch:

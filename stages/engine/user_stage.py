@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import multiprocessing.process
+import os
 import sys
-import traceback
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import get_args
 
-from common.errors import UsageError
+from common.errors import UsageError, describe_error, way_out
 from common.streams import printable
 from common.vocabulary import MOST_LETTERS, STAGE_NAME
 from stages.engine.recipe import Precision
@@ -16,6 +18,7 @@ from stages.engine.stage import Doc, Group, Stage
 
 ATTRIBUTE = "STAGE"
 ENDINGS = "STAGE = Stage(...) or STAGE = rung(...).climb(...)"
+PREFIX = "stage_file_"  # begins the name of the module that a user's file becomes
 LONGEST_TITLE = 120  # characters of a title, which stands in tables
 TAKEN = ("all", "ladder", "references")  # words that `--stages` reads as groups
 
@@ -23,31 +26,28 @@ TAKEN = ("all", "ladder", "references")  # words that `--stages` reads as groups
 def load_file(path: Path) -> tuple[Stage, Doc]:
     """The `STAGE` of a Python file, and the paragraphs of its docstring.
 
-    The file may import modules beside it. Raises UsageError if it is missing, raises on import, or has no valid stage.
+    The file may import modules beside it, also relatively. Raises UsageError if it is missing, raises on import, or has
+    no valid stage.
     """
     if not path.is_file():
         raise UsageError(f"--stage-file {path}: {'not a file' if path.exists() else 'no such file'}; name a .py file")
     if path.suffix != ".py":
         raise UsageError(f"--stage-file {path}: not a .py file; name one that ends in STAGE = ...")
-    name = _module_name(path)
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
+    spec = _spec(path)
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look there
+    sys.modules[spec.name] = module  # dataclasses look there
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # last, so that no file there shadows a module of ours
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        where = describe_error(error, path)
-        raise UsageError(f"--stage-file {path}: cannot be imported: {where}; correct it") from error
+        where, way = describe_error(error, path), way_out(error, path) or "correct it"
+        raise UsageError(f"--stage-file {path}: cannot be imported: {where}; {way}") from error
     stage = getattr(module, ATTRIBUTE, None)
     if not isinstance(stage, Stage):
         has = "no STAGE" if stage is None else f"a STAGE that is {type(stage).__name__}"
-        raise UsageError(
-            f"--stage-file {path}: has {has}; end it in STAGE = Stage(...) or STAGE = rung(...).climb(...)"
-        )
+        raise UsageError(f"--stage-file {path}: has {has}; end it in {ENDINGS}")
     doc = Doc.of_any(module.__doc__ or "")
     check_described(path, stage, doc)
     return stage, doc
@@ -66,22 +66,42 @@ def own_parts(path: Path, stage: Stage) -> tuple[str, ...]:
     return tuple(name for name, made in chosen.items() if is_own(made))
 
 
+class StageFiles:
+    """Finds a stage file by the name of its module: processes that a stage starts have its path alone."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> ModuleSpec | None:
+        """The file of this name in the last folder of the path that has one; None for any other module."""
+        folders = reversed(sys.path) if name.startswith(PREFIX) else ()
+        files = (file for folder in folders for file in Path(folder).glob("*.py") if _module_name(file) == name)
+        return next(map(_spec, files), None)
+
+
+sys.meta_path.append(StageFiles)
+
+
 def _module_name(path: Path) -> str:
-    return f"stage_file_{path.stem}"
+    return f"{PREFIX}{path.stem.replace('.', '_')}"
+
+
+def _spec(path: Path) -> ModuleSpec:
+    """The module that a file becomes, which is also the package of the modules beside it."""
+    around = [str(path.parent)]
+    spec = importlib.util.spec_from_file_location(_module_name(path), path, submodule_search_locations=around)
+    assert spec is not None
+    return spec
+
+
+def enter_folder(path: Path) -> None:
+    """Let relative paths, also those of processes started later, begin where the user's file lies."""
+    os.chdir(path.parent)
+    multiprocessing.process.ORIGINAL_DIR = str(path.parent)  # type: ignore[attr-defined]
 
 
 def check_described(path: Path, stage: Stage, doc: Doc) -> None:
     """Raise UsageError if tables, results or folders cannot hold the stage's description."""
     if wrong := _wrong(stage, doc):
         raise UsageError(f"--stage-file {path}: {wrong}")
-
-
-def describe_error(error: BaseException, path: Path) -> str:
-    """The file's line that raised the exception, its type and its text, in one line."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else lines[-1:] and lines[-1]
-    text = printable(error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split()))
-    return f"{f'line {line}: ' if line else ''}{type(error).__name__}{f': {text}' if text else ''}"
 
 
 def _wrong(stage: Stage, doc: Doc) -> str:

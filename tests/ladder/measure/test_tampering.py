@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -10,6 +11,18 @@ from typing import Any
 import pytest
 
 from ladder.measure.tampering import Originals, TamperedError
+
+
+def test_the_local_time_may_be_another_zone_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    originals = Originals([time])
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        originals.check()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
 
 SOURCE = """
 LIMIT, ADDRESS, NAMES = 0.5, "here", {"begin": b"begin"}

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -152,21 +150,6 @@ def test_a_misfit_comes_from_the_file_and_one_that_fails_is_refused(tmp_path: Pa
     wrong = written(tmp_path, trainer.format("return 1 / 0"), stage, "wrong.py")
     with pytest.raises(UsageError, match=r"cannot judge the problem: line 4: ZeroDivisionError: division by zero"):
         all_entries([wrong])[0]["mine"].stage.misfit(small_problem(), 3)
-
-
-def test_several_files_share_one_process_and_none_costs_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun: list[object] = []
-
-    class Counted(subprocess.Popen[bytes]):
-        def __init__(self, *words: Any, **more: Any) -> None:
-            begun.append(words)
-            super().__init__(*words, **more)
-
-    monkeypatch.setattr(subprocess, "Popen", Counted)
-    all_entries()
-    assert not begun
-    all_entries([written(tmp_path, ""), written(tmp_path, "", STAGE.replace('"mine"', '"yours"'), "yours.py")])
-    assert len(begun) == 1
 
 
 def test_a_run_measures_a_stage_whose_file_changes_its_process(tmp_path: Path) -> None:

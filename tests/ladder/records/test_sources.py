@@ -70,6 +70,13 @@ def test_each_file_is_kept_once() -> None:
     assert {path for files in found.stages.values() for path in files} == set(found.files)
 
 
+def test_users_files_of_one_name_are_told_apart_by_a_folder() -> None:
+    texts = {f"/home/{path}": path for path in ("a/mine.py", "b/mine.py", "b/naive.py", "b/other.py")}
+    found = collected(Project(TEXTS | texts), PROJECT.stages | {path: f"{path}:STAGE" for path in texts})
+    assert [found.files[file] for path in texts for file in found.stages[path]] == list(texts.values())
+    assert {"a/mine.py", "b/mine.py", "b/naive.py", "other.py", "stages/naive.py"} <= set(found.files)
+
+
 def test_kept_sources_are_read_again_and_are_the_same_bytes_twice(tmp_path: Path) -> None:
     found = collected(PROJECT, PROJECT.stages)
     keep(found, tmp_path)

@@ -252,3 +252,16 @@ def test_a_stage_of_the_user_s_is_kept_by_its_name_alone(tmp_path: Path) -> None
     assert "fast.cu" in found.stages["mine"]
     assert "secret.py" not in found.files
     assert str(tmp_path) not in "".join(found.files)
+
+
+def test_the_way_in_which_a_file_is_saved_changes_no_hash(tmp_path: Path) -> None:
+    text = "from helper import é\nSTAGE = Stage('ï', é)\n"
+    found = set()
+    for at, (mark, encoding, end) in enumerate(
+        [("", "utf-8", "\n"), ("", "utf-8-sig", "\r\n"), ("# -*- coding: latin-1 -*-\n", "latin-1", "\n")]
+    ):
+        (folder := tmp_path / str(at)).mkdir()
+        (folder / "mine.py").write_bytes(f"{mark}{text}".replace("\n", end).encode(encoding))
+        (folder / "helper.py").write_bytes(f"{mark}def é(): return 'ï'\n".replace("\n", end).encode(encoding))
+        found.add(hashes_of(f"{folder}/mine.py:STAGE"))
+    assert len(found) == 1

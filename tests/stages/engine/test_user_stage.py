@@ -17,11 +17,11 @@ STAGE = Stage({name}, {title}, {group}, {precision}, {needs}, {build})
 """
 
 
-def written(folder: Path, text: str = GOOD, file: str = "my_stage.py", **changes: str) -> Path:
+def written(folder: Path, text: str = GOOD, file: str = "my_stage.py", first: str = "", **changes: str) -> Path:
     words = {"name": '"mine"', "title": '"Mine"', "group": '"reference"', "precision": '"float32"'}
     words |= {"needs": "()", "build": "NumpyTrainer"} | changes
     path = folder / file
-    path.write_text(text.format(**words) if text is GOOD else text)
+    path.write_text(first + (text.format(**words) if text is GOOD else text))
     return path
 
 
@@ -41,9 +41,7 @@ def test_a_stage_is_found_by_its_file_and_again_by_its_source(tmp_path: Path) ->
 
 
 def test_the_paragraphs_that_its_docstring_has_are_kept(tmp_path: Path) -> None:
-    entry = own_entries([written(tmp_path, '"""Mine.\n\nWhy: to see."""' + GOOD.format(
-        name='"mine"', title='"M"', group='"reference"', precision='"float32"', needs="()", build="NumpyTrainer"
-    ))], load_all())["mine"]  # fmt: skip
+    entry = own_entries([written(tmp_path, first='"""Mine.\n\nWhy: to see."""')], load_all())["mine"]
     assert (entry.doc.why, entry.doc.change) == ("to see.", "")
 
 
@@ -56,10 +54,36 @@ def test_a_stage_may_import_what_lies_beside_it_but_hides_nothing_of_ours(tmp_pa
     (tmp_path / "beside_it.py").write_text("NAME = 'beside'")
     (tmp_path / "common").mkdir()
     (tmp_path / "common" / "__init__.py").write_text("raise RuntimeError('hidden')")
-    path = written(tmp_path, "from beside_it import NAME\nfrom common.problem import Problem" + GOOD.format(
-        name="NAME", title='"M"', group='"reference"', precision='"float32"', needs="()", build="NumpyTrainer"
-    ))  # fmt: skip
+    path = written(tmp_path, first="from beside_it import NAME\nfrom common.problem import Problem", name="NAME")
     assert list(own_entries([path], {})) == ["beside"]
+
+
+def test_two_files_may_have_helpers_of_one_name_and_import_them_relatively(tmp_path: Path) -> None:
+    paths = []
+    for name, how in (("a", "from helper import"), ("b", "from .helper import")):
+        (folder := tmp_path / name).mkdir()
+        (folder / "helper.py").write_text(f"OF_{name} = {name!r}")
+        paths.append(written(folder, first=f"{how} OF_{name}", name=f"OF_{name}"))
+    assert list(own_entries(paths, {})) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        ("import réseau".encode("latin-1"), "save it as UTF-8, or name its encoding in the first line: # -*- coding: "),
+        ("STAGE = 1".encode("utf-16"), "save it as UTF-8"),
+        (b"from common import grad", "common/__init__.py here; rename common.py, such as to my_common.py"),
+        (b"import common\ncommon.grad", "line 2: AttributeError: module 'common' has no attribute 'grad'; common is "),
+        (b"import tests.grad", "tests/__init__.py here; rename tests, such as to my_tests"),
+        (b"import no_such_package.of", "; install the package that has it, by `"),
+        (b"raise ModuleNotFoundError(name='torch')", "name it in `needs`, ('torch',), and import it inside a function"),
+    ],
+)
+def test_what_many_files_run_into_has_a_way_out(tmp_path: Path, raw: bytes, said: str) -> None:
+    (tmp_path / "common.py").touch()
+    (tmp_path / "tests").mkdir()
+    (path := tmp_path / "my_stage.py").write_bytes(raw)
+    assert said in refusal(path)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,17 @@ NO_NETWORK = re.compile(
     re.IGNORECASE,
 )
 
+# Of pip's and uv's variables, those that say how to reach packages; others, and Python's paths, lead elsewhere.
+INSTALLERS = re.compile("PIP_|UV_|PYTHON(PATH|HOME)$")
+REACHING = re.compile(
+    "INDEX|FIND_LINKS|PROXY|CERT|TLS|HOST|CACHE|TIMEOUT|RETRIES|OFFLINE|KEYRING|LINK_MODE|CONFIG_FILE"
+)
+
+# Imports what every command needs, and looks for the packages named.
+STARTS = (
+    "import sys, importlib.metadata as of; [of.version(name) for name in sys.argv[1:]]; import msgspec, numba, rich"
+)
+
 
 class SetupError(Exception):
     """Set-up has to stop: one line with the reason and the way out."""
@@ -78,19 +89,20 @@ class Stamp(NamedTuple):
     python: str  # `3.12`
     tables: str  # the hash of pyproject.toml's dependency tables
     extras: frozenset[str]
+    place: str = ""  # of `.venv`, which its programs know; empty: made before stamps had one
 
     @classmethod
     def read(cls, path: Path) -> "Stamp | None":
         """The stamp of a finished set-up; None without one, as after an interruption."""
         try:
             raw = json.loads(path.read_text())
-            return cls(raw["python"], raw["tables"], frozenset(raw["extras"]))
+            return cls(raw["python"], raw["tables"], frozenset(raw["extras"]), raw.get("place", ""))
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def write(self, path: Path) -> None:
         """Write the stamp: the last step of a set-up."""
-        path.write_text(json.dumps({"python": self.python, "tables": self.tables, "extras": sorted(self.extras)}))
+        path.write_text(json.dumps({**self._asdict(), "extras": sorted(self.extras)}))
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
@@ -133,6 +145,7 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, also: fr
     Raises SetupError when that cannot be done.
     """
     venv, stamp_path = root / ".venv", root / ".venv" / "setup.json"
+    place = os.path.realpath(venv)
     core, optional = dependency_tables(root / "pyproject.toml")
     stamp = Stamp.read(stamp_path) if (venv / "bin" / "python").exists() else None
     before = stamp.extras if stamp else frozenset()
@@ -140,7 +153,7 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, also: fr
     wanted = extras_for(target, torch=torch, jax=jax, dev=dev, installed=before) | also
     python = ".".join(str(part) for part in sys.version_info[:2])
     tables = hashlib.sha256(json.dumps([core, optional], sort_keys=True).encode()).hexdigest()
-    if stamp and wanted <= before and (stamp.python, stamp.tables) == (python, tables):
+    if stamp and wanted <= before and stamp[:2] == (python, tables) and stamp.place in ("", place):
         return
 
     started = time.monotonic()
@@ -151,7 +164,7 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, also: fr
     print(f"setup: Python {python}, {because}{extra}; by {by}", flush=True)
     # Resolve links: if this runs from the `.venv` that is about to go, only the real file will remain.
     interpreter = os.path.realpath(sys.executable)
-    obstacle = reason_to_rebuild(venv, stamp, python, wanted)
+    obstacle = reason_to_rebuild(venv, stamp, python, wanted, place)
     if obstacle:
         print(f"setup: {obstacle}: making it anew", flush=True)
         # The stamp goes first, so that a half-deleted folder never looks finished.
@@ -168,10 +181,12 @@ def set_up(root: Path, *, cuda: str, torch: bool, jax: bool, dev: bool, also: fr
         status, log = run_installer(venv, uv, *from_its_index)
         if status != 0 or PYPI_TORCH.search(log):
             print(f"setup: taking PyPI's PyTorch, with CUDA: {TORCH_CPU_INDEX} is out of reach or lacks it", flush=True)
-    status, log = run_installer(venv, uv, *core, *(line for extra in sorted(extras) for line in optional[extra]))
+    wanted_lines = [*core, *(line for extra in sorted(extras) for line in optional[extra])]
+    status, log = run_installer(venv, uv, *wanted_lines)
     if status != 0:
         raise SetupError(why_install_failed(log))
-    Stamp(python, tables, extras).write(stamp_path)
+    check_installed(venv, wanted_lines)
+    Stamp(python, tables, extras, place).write(stamp_path)
     print(f"setup: done in {time.monotonic() - started:.0f} s", flush=True)
 
 
@@ -229,7 +244,7 @@ def rivals(wanted: frozenset[str]) -> frozenset[str]:
     return frozenset().union(*(right for left, right in sides if left & wanted))
 
 
-def reason_to_rebuild(venv: Path, stamp: Stamp | None, python: str, wanted: frozenset[str]) -> str | None:
+def reason_to_rebuild(venv: Path, stamp: Stamp | None, python: str, wanted: frozenset[str], place: str) -> str | None:
     """Why an existing `.venv` must be made anew; None if it can be extended, or does not exist."""
     if not venv.exists():
         return None
@@ -237,6 +252,8 @@ def reason_to_rebuild(venv: Path, stamp: Stamp | None, python: str, wanted: froz
         return ".venv is half-made or of other making"
     if stamp.python != python:
         return f".venv is of Python {stamp.python}, this is {python}"
+    if stamp.place not in ("", place):
+        return f".venv was made in {Path(stamp.place).parent}"
     in_the_way = stamp.extras & rivals(wanted)
     if in_the_way:
         return f".venv has {', '.join(sorted(in_the_way))}, which cannot stay beside {', '.join(sorted(wanted))}"
@@ -246,7 +263,7 @@ def reason_to_rebuild(venv: Path, stamp: Stamp | None, python: str, wanted: froz
 def make_venv(venv: Path, uv: str | None, interpreter: str, python: str) -> None:
     """Make the virtual environment, with pip in it, from that interpreter of that version."""
     command = [uv, "venv", "--seed", "--python", interpreter] if uv else [interpreter, "-m", "venv"]
-    made = subprocess.run([*command, str(venv)], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    made = ended([*command, str(venv)])
     if made.returncode == 0:
         return
     output = made.stdout + made.stderr
@@ -267,9 +284,36 @@ def run_installer(venv: Path, uv: str | None, *arguments: str) -> tuple[int, str
     command = [uv, "pip", "install", "--python", python] if uv else pip
     with (venv / "setup.log").open("a+") as log:
         begin = log.tell()
-        run = subprocess.run([*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)
+        run = subprocess.run(
+            [*command, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=variables(), check=False
+        )
         log.seek(begin)
         return run.returncode, log.read()
+
+
+def check_installed(venv: Path, requirements: list[str]) -> None:
+    """Raise SetupError unless these packages are in `venv` and the first ones can be imported."""
+    names = [re.split(r"[^\w.-]", line)[0] for line in requirements]
+    command = [str(venv / "bin" / "python"), "-c", STARTS, *names]
+    run = ended(command)
+    if run.returncode != 0:
+        raise SetupError(
+            f"installed, but not usable from .venv: {last_error(run.stderr)}; "
+            "look for target, prefix or root in `.venv/bin/python -m pip config list`"
+        )
+
+
+def ended(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    """A command that has run, with its output."""
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=variables(), check=False
+    )
+
+
+def variables() -> dict[str, str]:
+    """The environment, without what would make pip, uv or Python look elsewhere than in `.venv`."""
+    kept = {name: text for name, text in os.environ.items() if not INSTALLERS.match(name) or REACHING.search(name)}
+    return {**kept, "PIP_USER": "0"}  # more than a file of pip's may say
 
 
 def why_install_failed(log: str) -> str:

@@ -16,6 +16,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(driver, "driver_version", lambda: None)
     monkeypatch.setenv("PATH", str(made.programs))
     monkeypatch.setenv("FAKE_LOG", str(made.log))
-    for variable in ("VENV_FAILS", "INDEX_FAILS", "PIP_FAILS", "PIP_SAYS"):
+    for variable in ("VENV_FAILS", "INDEX_FAILS", "INSTALL_FAILS", "INSTALL_SAYS", "IMPORT_FAILS"):
         monkeypatch.delenv(variable, raising=False)
     return made

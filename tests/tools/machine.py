@@ -26,19 +26,25 @@ cluster = ["submitit"]
 """
 
 FAKE_PYTHON = """#!/bin/sh
+case "$1" in -c)
+    if [ -n "$IMPORT_FAILS" ]; then echo "$IMPORT_FAILS" >&2; exit 1; fi
+    exit ;;
+esac
 echo "python $*" >> "$FAKE_LOG"
+set > "$FAKE_LOG.variables"
 case "$2" in
 venv)
     if [ -n "$VENV_FAILS" ]; then echo "$VENV_FAILS"; exit 1; fi
     mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
 pip)
     case "$*" in *--extra-index-url*) if [ -n "$INDEX_FAILS" ]; then echo "$INDEX_FAILS"; exit 1; fi ;; esac
-    if [ -n "$PIP_FAILS" ]; then echo "$PIP_FAILS"; exit 1; fi
-    if [ -n "$PIP_SAYS" ]; then echo "$PIP_SAYS"; fi ;;
+    if [ -n "$INSTALL_FAILS" ]; then echo "$INSTALL_FAILS"; exit 1; fi
+    if [ -n "$INSTALL_SAYS" ]; then echo "$INSTALL_SAYS"; fi ;;
 esac
 """
 
 FAKE_UV = """#!/bin/sh
+if [ "$1" = -c ]; then exit; fi
 echo "uv $*" >> "$FAKE_LOG"
 for last; do :; done
 if [ "$1" = venv ]; then mkdir -p "$last/bin" && cp "$0" "$last/bin/python"; fi

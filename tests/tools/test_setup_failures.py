@@ -27,6 +27,14 @@ def test_an_interrupted_set_up_is_made_anew(machine: Machine, missing: str) -> N
     assert machine.set_up() == (0, [])
 
 
+def test_a_moved_checkout_is_set_up_anew(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.installed()
+    machine.root = machine.root.rename(machine.root.with_name("moved"))
+    assert len(machine.set_up()[1]) == 2
+    assert f"setup: .venv was made in {machine.root.with_name('project')}: making it anew\n" in capsys.readouterr().out
+    assert machine.set_up() == (0, [])
+
+
 @pytest.mark.parametrize(
     "output", ["environment was not created successfully because ensurepip is not\navailable.", "No module named venv"]
 )
@@ -58,30 +66,59 @@ ERROR: No matching distribution found for numpy
 def test_a_failing_install_is_one_line_and_the_next_run_goes_on(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: str, complaint: str
 ) -> None:
-    monkeypatch.setenv("PIP_FAILS", output)
+    monkeypatch.setenv("INSTALL_FAILS", output)
     assert machine.set_up()[0] == 1
     said = capsys.readouterr().err
     assert complaint in said
     assert said.count("\n") == 1
     assert output in (machine.root / ".venv" / "setup.log").read_text()
-    monkeypatch.delenv("PIP_FAILS")
+    monkeypatch.delenv("INSTALL_FAILS")
     assert machine.installed() == ["numpy>=2", "jax"]
 
 
 def test_failing_to_add_leaves_what_was_there_in_use(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.installed()
-    monkeypatch.setenv("PIP_FAILS", NO_NETWORK)
+    monkeypatch.setenv("INSTALL_FAILS", NO_NETWORK)
     assert machine.set_up("--dev")[0] == 1
     assert machine.set_up() == (0, [])
+
+
+def test_what_was_installed_elsewhere_is_no_finished_set_up(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("IMPORT_FAILS", "Traceback\nPackageNotFoundError: No package metadata was found for numpy")
+    assert machine.set_up()[0] == 1
+    said = capsys.readouterr().err
+    assert said.startswith(
+        "setup: installed, but not usable from .venv: PackageNotFoundError: No package metadata was "
+    )
+    assert said.count("\n") == 1
+    monkeypatch.delenv("IMPORT_FAILS")
+    assert len(machine.installed()) == 2
+
+
+@pytest.mark.parametrize(
+    "name", ["PIP_TARGET", "PIP_DRY_RUN", "PIP_NO_DEPS", "PIP_CONSTRAINT", "UV_NO_DEPS", "PYTHONPATH"]
+)
+def test_variables_that_lead_elsewhere_do_not_reach_installers(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "/elsewhere")
+    monkeypatch.setenv("PIP_USER", "1")
+    monkeypatch.setenv("PIP_INDEX_URL", "/mirror")
+    machine.installed()
+    given = machine.log.with_suffix(".variables").read_text().splitlines()
+    assert {"PIP_USER='0'", "PIP_INDEX_URL='/mirror'"} <= {*given}
+    assert not [line for line in given if line.startswith(f"{name}=")]
 
 
 @pytest.mark.parametrize(
     ("variable", "output", "told"),
     [
         ("INDEX_FAILS", "error: Failed to fetch: `https://download.pytorch.org/whl/cpu/torch/`", True),
-        ("PIP_SAYS", "Installed 1 package in 2ms\n + torch==2.11.0", True),
-        ("PIP_SAYS", "Looking in indexes: ...\nSuccessfully installed torch-2.11.0+cpu", False),
-        ("PIP_SAYS", "Requirement already satisfied: torch==2.11.0 in .venv (2.11.0+cpu)", False),
+        ("INSTALL_SAYS", "Installed 1 package in 2ms\n + torch==2.11.0", True),
+        ("INSTALL_SAYS", "Looking in indexes: ...\nSuccessfully installed torch-2.11.0+cpu", False),
+        ("INSTALL_SAYS", "Requirement already satisfied: torch==2.11.0 in .venv (2.11.0+cpu)", False),
     ],
 )
 def test_one_line_says_that_torch_for_the_cpu_came_from_pypi(
@@ -99,12 +136,12 @@ def test_one_line_says_that_torch_for_the_cpu_came_from_pypi(
 
 def test_the_log_keeps_what_all_installers_of_a_set_up_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INDEX_FAILS", "no index")
-    monkeypatch.setenv("PIP_SAYS", "installed")
+    monkeypatch.setenv("INSTALL_SAYS", "installed")
     machine.installed("--torch", "1")
     log = machine.root / ".venv" / "setup.log"
     assert log.read_text() == "no index\ninstalled\n"
     monkeypatch.delenv("INDEX_FAILS")
-    monkeypatch.setenv("PIP_SAYS", "pytest, too")
+    monkeypatch.setenv("INSTALL_SAYS", "pytest, too")
     machine.installed("--dev")
     assert log.read_text() == "pytest, too\npytest, too\n"  # the index again, which set-up asks first
 

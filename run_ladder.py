@@ -19,6 +19,7 @@ try:
     from common.files import explained, of_system
     from common.signals import INTERRUPTED, end_at_ctrl_c, interruptible
     from common.streams import accept_any_text, drop_output, printable
+    from common.variables import clear
     from ladder.records.foreign import ResultsError
     from reports.report_error import ReportError
 except ModuleNotFoundError as missing:  # by a Python outside of .venv
@@ -45,6 +46,8 @@ def main(argv: Sequence[str]) -> int:
         return _refuse("PYTHONOPTIMIZE=2 or -OO drops the stages' descriptions; leave it out")
     if os.environ.get("COLUMNS") == "0":  # as if it were not set
         del os.environ["COLUMNS"]
+    if cleared := clear():
+        print(f"run_ladder.py: goes on without {', '.join(cleared)}, which stages do not expect", file=sys.stderr)
     try:
         from ladder.options.parsers import parse
 

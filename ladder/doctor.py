@@ -86,11 +86,29 @@ def _packages() -> list[Finding]:
     for requirement, (command, optional) in wanted.items():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         version = libraries([name]).get(name)
-        advice = "" if version else f"`{command}`"
-        if advice and "TORCH" not in command:  # plain pip would install PyTorch with gigabytes of CUDA
+        if version and is_within(version, requirement):
+            rows.append(Finding(name, version))
+            continue
+        advice = f"`{'rm -r .venv && ' if version else ''}{command}`"  # set-up takes its part for done
+        if "TORCH" not in command:  # plain pip would install PyTorch with gigabytes of CUDA
             advice += f", or `python -m pip install '{requirement}'`"
-        rows.append(Finding(name, version or "missing", advice, optional and not version))
+        rows.append(Finding(name, f"{version}, not {requirement}" if version else "missing", advice, optional))
     return rows
+
+
+def is_within(version: str, requirement: str) -> bool:
+    """Whether a version is within the bounds of a requirement such as `numpy>=2,<2.6`."""
+    number = _numbers(version)
+    for relation, text in re.findall(r"(>=|<|==)([\d.]+)", requirement):
+        bound = _numbers(text)
+        begin = number[: len(bound)] + [0] * (len(bound) - len(number))
+        if not {">=": begin >= bound, "<": begin < bound, "==": begin == bound}[relation]:
+            return False
+    return True
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
 
 
 def _extras() -> list[tuple[str, str]]:

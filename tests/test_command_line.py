@@ -257,6 +257,16 @@ def test_a_resumed_run_keeps_its_settings(refused: Refused, option: str) -> None
     assert f"{option}: a resumed run keeps its settings; leave it out, or start anew" in line
 
 
+def test_variables_that_make_a_stage_another_are_left_out(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    assert main(["list"]) == 0
+    assert ("TORCHDYNAMO_DISABLE" in os.environ, os.environ["OPENBLAS_CORETYPE"]) == (False, "Haswell")
+    assert capsys.readouterr().err == "run_ladder.py: goes on without TORCHDYNAMO_DISABLE, which stages do not expect\n"
+
+
 def test_a_run_on_other_data_or_of_another_version_is_not_resumed(refused: Refused, here: Path, tmp_path: Path) -> None:
     other = write_files(tmp_path / "other", quartet_arrays(401, 50, (6, 6), 4))
     line = refused("--resume", "earlier", "--data-dir", str(other))

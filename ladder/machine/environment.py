@@ -24,6 +24,7 @@ from common.cache import cache_folder
 from common.cpu.cores import usable_cores
 from common.cuda import driver
 from common.cuda.compile import nvrtc_version
+from common.variables import recorded
 from ladder.machine.gpu_monitor import GpuMonitor
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,6 +199,7 @@ def describe() -> dict[str, Any]:
         "system": {"os": _os_name(), "kernel": f"{platform.system()} {platform.release().split('-')[0]}"},
         "python": platform.python_version(),
         "libraries": libraries(LIBRARIES) | compiler(),
+        "variables": recorded(),
         "blas": {"library": blas_library(), "threads": blas_threads() or UNKNOWN},
         "code": {"git_commit": commit, "uncommitted_changes": dirty},
     }

@@ -224,10 +224,10 @@ def check_same_data(results: Results, dataset: Dataset, folder: Path) -> None:
 def check_same_machine(results: Results, folder: Path) -> None:
     """Raise UsageError where the results come from another machine, other libraries or another commit."""
     now = environment.describe()
-    for part in ("gpu", "cpu", "libraries", "code"):
+    for part in ("gpu", "cpu", "libraries", "code", *({"variables"} & results.environment.keys())):
         then, today = (_without_dirt(machine.get(part)) for machine in (results.environment, now))
         if then != today:
-            raise UsageError(f"{folder}: was measured with another {part} than this one; measure anew with --out")
+            raise UsageError(f"{folder}: was measured with different {part}; measure anew with --out")
 
 
 def _without_dirt(value: object) -> object:

@@ -48,7 +48,14 @@ def _processes(run: Results) -> dict[str, tuple[Status, StageCode | None, list[P
 
 def differences(base: Results, new: Results) -> list[str]:
     """One sentence for each difference that may change times although no stage changed."""
-    return [*_problem(base, new), *_machine(base, new), *_clocks(base, new), *_libraries(base, new), *_code(base, new)]
+    return [
+        *_problem(base, new),
+        *_machine(base, new),
+        *_clocks(base, new),
+        *_named(base, new, "libraries", "Libraries"),
+        *_named(base, new, "variables", "Environment variables"),
+        *_code(base, new),
+    ]
 
 
 def _problem(base: Results, new: Results) -> Iterator[str]:
@@ -79,12 +86,14 @@ def _clocks(base: Results, new: Results) -> Iterator[str]:
         yield f"The GPU's application clock differs: {_word(given[0])}, {_word(given[1])} MHz."
 
 
-def _libraries(base: Results, new: Results) -> Iterator[str]:
-    then, now = (_mapping(run.environment.get("libraries")) for run in (base, new))
+def _named(base: Results, new: Results, part: str, words: str) -> Iterator[str]:
+    """What a part of one run's environment has by a name, and another's has not, or differently."""
+    then, now = (_mapping(run.environment.get(part)) for run in (base, new))
     changed = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
     if changed:
-        each = (f"{name} {_word(then.get(name))}, {_word(now.get(name))}" for name in changed)
-        yield f"Libraries differ: {'; '.join(each)}."
+        absent = ["none" if part in run.environment else "not recorded" for run in (base, new)]
+        each = (f"{name} {_word(then.get(name, absent[0]))}, {_word(now.get(name, absent[1]))}" for name in changed)
+        yield f"{words} differ: {'; '.join(each)}."
 
 
 def _code(base: Results, new: Results) -> Iterator[str]:

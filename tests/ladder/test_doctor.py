@@ -19,7 +19,8 @@ from tests.ladder.gpus import H200
 
 Has = Callable[..., None]
 with (ROOT / "pyproject.toml").open("rb") as file:
-    PACKAGES = [re.split(r"[^\w.-]", one)[0] for one in tomllib.load(file)["project"]["dependencies"]]
+    BOUNDS = [re.match(r"([\w.-]+)>=([\d.]+)", one) for one in tomllib.load(file)["project"]["dependencies"]]
+    PACKAGES = {found[1]: found[2] for found in BOUNDS if found}
 
 
 @pytest.fixture
@@ -57,14 +58,34 @@ def test_no_driver(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
 
 def test_a_laptop_is_ready_for_the_cpu_ladder_unless_a_package_lacks(monkeypatch: pytest.MonkeyPatch, has: Has) -> None:
     gpus.hide(monkeypatch)
-    has(**dict.fromkeys(PACKAGES, "1.0"))
+    has(**PACKAGES)
     found = doctor.doctor()
     assert found[0] == Finding("ladder", "ready for the CPU ladder (`--stages cpu`)")
     assert [one.what for one in found if one.advice] == ["NVIDIA driver", "torch", "jax", "data", "nsys"]
     assert all(one.optional for one in found if one.advice)
-    has(**{name: "1.0" for name in PACKAGES if name != "numba"})
+    has(**{name: version for name, version in PACKAGES.items() if name != "numba"})
     assert findings("ladder")[0].found == "not ready"
     assert [one.what for one in doctor.doctor() if one.advice and not one.optional] == ["ladder", "numba"]
+
+
+@pytest.mark.parametrize("version", ["1.26.4", "2.6.0", "10.1"])
+def test_a_version_outside_of_its_bounds_is_not_ready(monkeypatch: pytest.MonkeyPatch, has: Has, version: str) -> None:
+    gpus.hide(monkeypatch)
+    has(**PACKAGES | {"numpy": version})
+    advice = "`rm -r .venv && make ladder`, or `python -m pip install 'numpy>=2,<2.6'`"
+    assert findings("numpy") == [Finding("numpy", f"{version}, not numpy>=2,<2.6", advice)]
+    assert findings("ladder")[0].found == "not ready"
+
+
+@pytest.mark.parametrize(
+    ("version", "requirement", "within"),
+    [
+        ("2.5.9", "numpy>=2,<2.6", True), ("2", "numpy>=2.0.1", False), ("2.13.0+cpu", "torch==2.13.0", True),
+        ("2.10.1", "torch==2.10.*", True), ("2.1.0", "torch==2.10.*", False), ("0.1", "nvidia-cudnn-cu13", True),
+    ],
+)  # fmt: skip
+def test_the_bounds_of_a_requirement(version: str, requirement: str, within: bool) -> None:
+    assert doctor.is_within(version, requirement) == within
 
 
 @pytest.mark.parametrize("major", [12, 13])

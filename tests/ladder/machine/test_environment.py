@@ -139,6 +139,20 @@ def test_describe_is_plain_data_without_host_or_user_names(monkeypatch: pytest.M
     assert str(Path.home()) not in text
 
 
+def test_what_libraries_read_is_recorded_without_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {
+        "OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "generic", "XLA_FLAGS": "--xla_dump_to=/home/me/x --a=1",
+        "LD_PRELOAD": "/usr/lib/libjemalloc.so:/me/b.so", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "PYTHONOPTIMIZE": "1",
+    }  # fmt: skip
+    others = ("CUDA_HOME", "NCCL_VERSION", "CUDA_VISIBLE_DEVICES", "TF_CLI_CONFIG_FILE", "OMPI_RANK", "TORCH_HOME")
+    for name, value in (given | dict.fromkeys(others, "x")).items():
+        monkeypatch.setenv(name, value)
+    shown = given | {"XLA_FLAGS": "--xla_dump_to=x --a=1", "LD_PRELOAD": "libjemalloc.so:b.so"}
+    found = environment.describe()["variables"]
+    assert shown.items() <= found.items()
+    assert not {*others} & found.keys()
+
+
 def test_describe_the_first_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, H200, RTX_3060)
     FakeNvml(RTX_3060.pci_bus_id, H200.pci_bus_id).install(monkeypatch)

@@ -280,3 +280,14 @@ def test_runs_without_a_common_time_cannot_be_compared() -> None:
 def test_the_same_processes_in_another_order_are_the_same() -> None:
     mixed = np.random.default_rng(0).permutation(times(50.0)).tolist()
     assert only(times(50.0), mixed).stages == only(times(50.0), times(50.0)).stages
+
+
+def test_variables_that_libraries_read_are_told() -> None:
+    base, new = (
+        replace(on_cpu(100.0, 1.0), environment={**on_cpu(100.0, 1.0).environment, "variables": held})
+        for held in ({"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2"})
+    )
+    assert compare(base, new, NAMES).warnings == ["Environment variables differ: OPENBLAS_CORETYPE Haswell, none."]
+    old = on_cpu(100.0, 1.0)
+    told = "Environment variables differ: OMP_NUM_THREADS not recorded, 2."
+    assert compare(old, new, NAMES).warnings == [told]

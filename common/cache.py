@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickletools
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from common.errors import UsageError
+
+PROBE_BYTES = 8 << 20  # more than a run adds, but for the compilers of PyTorch and JAX
+PICKLES = {".nbi": 2, ".nbc": 1}  # in a file of Numba's: in an index, its version stands before it
 
 
 def cache_folder(name: str) -> Path:
@@ -29,6 +34,39 @@ def cache_is_writable() -> bool:
     folder = cache_folder("numba").absolute()
     there = next(place for place in (folder, *folder.parents) if place.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
+
+
+def cache_obstacle() -> str:
+    """Why nothing new can be kept in the cache, in one line with the folder; empty if it can."""
+    folder = cache_folder("")
+    if not cache_is_writable():
+        return f"{folder} cannot be written to"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder, buffering=0) as file:
+            left = PROBE_BYTES
+            while left:  # a write may stop where the room ends, and the next one says why
+                left -= file.write(bytes(left))
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return ""
+
+
+def cut_files() -> list[Path]:
+    """The files of Numba's cache that were cut off: it crashes over each."""
+    return [file for file in sorted(cache_folder("numba").rglob("*.nb[ci]")) if not _is_whole(file)]
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a file holds whole pickles."""
+    try:
+        with file.open("rb") as stream:
+            for _ in range(PICKLES[file.suffix]):
+                for _ in pickletools.genops(stream):
+                    pass
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def at_home(path: str | Path, what: str) -> Path:

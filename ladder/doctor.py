@@ -8,7 +8,7 @@ import re
 import tomllib
 from typing import NamedTuple
 
-from common.cache import at_home, cache_folder, cache_is_writable
+from common.cache import at_home, cache_folder, cache_obstacle, cut_files
 from common.cuda import driver
 from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
@@ -146,11 +146,11 @@ def _git() -> list[Finding]:
 
 
 def _cache() -> list[Finding]:
-    """A cache that cannot be written to."""
-    if cache_is_writable():
-        return []
+    """A cache that cannot be written to, and files in it that were cut off."""
     advice = "each run compiles anew, in its temporary folder; LADDER_CACHE_DIR names another cache"
-    return [Finding("cache", f"{cache_folder('')} cannot be written to", advice, optional=True)]
+    obstacles = [Finding("cache", found, advice, optional=True) for found in [cache_obstacle()] if found]
+    cut = (Finding("cache", f"{file} is cut off", "the next run removes it", optional=True) for file in cut_files())
+    return [*obstacles, *cut]
 
 
 def _data() -> Finding:

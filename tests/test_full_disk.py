@@ -69,6 +69,13 @@ def test_a_run_that_fills_the_disk_of_its_results_says_how_to_go_on(size: str, t
     assert [stage.status for stage in load(tmp_path / "kept").stages] == ["passed", "passed"]
 
 
+def test_a_full_cache_is_named_and_costs_no_stage(tmp_path: Path) -> None:
+    out, refusals = run(tmp_path, "1m", f'LADDER_CACHE_DIR=tiny/cache LADDER {SMALL} --out run 2>&1; echo "status $?"')
+    assert refusals == []
+    assert out.endswith("status 0\n")
+    assert " ".join(out.split()).count("tiny/cache: No space left on device; this run keeps compiled code in its ") == 1
+
+
 @pytest.mark.parametrize(
     ("size", "hidden", "file"),
     [("8k", 5, "dataset/"), ("40k", 5, "numpy.1/result.msgpack"), ("80k", 200, "numpy.1/")],

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from common.cache import cache_obstacle
 from ladder.machine.environment import cores_usable
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.measure.protocol import JobResult
@@ -74,6 +75,8 @@ class Bench:
 
         Raises UsageError if there is no room.
         """
+        if obstacle := cache_obstacle():
+            note(f"{obstacle}; this run keeps compiled code in its temporary folder")
         with scratch_folder(self._out, nbytes) as self.scratch:
             self.note = note
             yield

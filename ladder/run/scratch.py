@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
-from common.cache import cache_folder, cache_is_writable
+from common.cache import cache_folder, cache_obstacle, cut_files
 from common.errors import UsageError
 
 PREFIX, BEGINNING = "ladder-scratch-", "ladder-begins-"
@@ -22,8 +22,8 @@ def scratch_folder(out: Path, nbytes: int) -> Iterator[Path]:
     """A new folder with room for so many bytes inside the context: in the temporary folder, the cache, or `out`.
 
     It is locked while the run lives, so that a later run knows which folders a killed one has left, and removes them.
-    Where the cache cannot be written to, it holds the cache of all processes that start inside the context. Raises
-    UsageError if there is no room.
+    Where the cache cannot be written to, it holds the cache of all processes that start inside the context. Files that
+    were cut off leave the cache. Raises UsageError if there is no room.
     """
     parent = _with_room([*_temporary(), cache_folder("scratch"), out], nbytes + SPARE_BYTES).resolve()
     _remove_leftovers(parent)
@@ -34,7 +34,9 @@ def scratch_folder(out: Path, nbytes: int) -> Iterator[Path]:
         with suppress(OSError):  # this file system has no locks: the folder is not removed if the run is killed
             fcntl.flock(lock, fcntl.LOCK_EX)
         beginning.rename(folder)  # only now, so that no other run finds it without its lock
-        with _environment({} if cache_is_writable() else _caches_in(folder)):
+        for file in cut_files():
+            file.unlink(missing_ok=True)
+        with _environment(_caches_in(folder) if cache_obstacle() else {}):
             yield folder
     finally:
         for path in (beginning, folder):

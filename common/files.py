@@ -24,11 +24,14 @@ def is_limit(error: OSError) -> bool:
 
 def explained(error: OSError, way_on: str = "repeat the command") -> str:
     """An error in one line with its file; for what the machine has no more of, also what to do and the way on."""
-    line = f"{error.filename}: {error.strerror}" if error.filename else f"{error.strerror or error}"
+    name = error.filename or ("standard output" if error.errno in NO_ROOM else "")  # all files are named
+    line = f"{name}: {error.strerror}" if name else f"{error.strerror or error}"
     if not is_limit(error):
         return line
+    if error.errno in NO_ROOM and not error.filename:
+        return f"{line}; send it elsewhere, then {way_on}"
     if error.errno in NO_ROOM:
-        folder = next(parent for parent in Path(error.filename or ".").absolute().parents if parent.is_mount())
+        folder = next(parent for parent in Path(error.filename).absolute().parents if parent.is_mount())
         return f"{line}; free some below {folder}, then {way_on}"
     return f"{line}; {RAISE[error.errno or 0]}, then {way_on}"
 

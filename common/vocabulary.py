@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[Group, ...]] = {
     "all": tuple(group for group in get_args(Group) if group not in ABLATIONS),
     "ladder": ("ladder",),
     "references": ("reference",),
-    **{group: (group,) for group in ("cpu", *ABLATIONS) if group not in EARLIER},
+    **{group: (group,) for group in ("beyond", "cpu", *ABLATIONS) if group not in EARLIER},
 }
 """The words of `--stages` that name several stages."""
 

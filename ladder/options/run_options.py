@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -281,7 +282,9 @@ def _described(kind: Any) -> tuple[Any, Meta]:
 
 
 def _as_path(kind: type, value: Any) -> Any:
-    """A path; an empty text, as from a script's unset variable, would name the current folder."""
+    """A path, `~` expanded; an empty text, as from a script's unset variable, would name the current folder."""
     if kind is Path and isinstance(value, str) and value:
+        with suppress(RuntimeError):  # whoever needs the file says that there is no such home directory
+            return Path(value).expanduser()
         return Path(value)
     raise ValueError(value)

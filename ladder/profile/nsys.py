@@ -35,7 +35,7 @@ AT_HOME = ("nsight-systems*", "nsight-systems*/*", "opt/nvidia/nsight-systems*/*
 IN_NSIGHT_COMPUTE = ("opt/nvidia/nsight-compute/*/host", "usr/local/cuda*/nsight-compute-*/host")
 PROGRAMS = ("bin/nsys", "target-linux-*/nsys")
 
-NSYS_TIMEOUT_S = 120  # an export normally takes a second
+VERSION_TIMEOUT_S, NSYS_TIMEOUT_S = 10, 120  # a version normally takes a tenth of a second, an export one
 REPORT_SUFFIX = ".nsys-rep"  # added by nsys itself
 
 # CPU sampling would make nsys seven times slower. Tracing graphs as a whole would hide their kernels. After the range,
@@ -51,11 +51,15 @@ PROFILE_FLAGS = (
 def find() -> Path | None:
     """The nsys to use: $NSYS, or else the first working one on the PATH or in the usual folders, newest first.
 
-    None if there is none. Raises UsageError if $NSYS is not an executable file.
+    None if there is none. Raises UsageError if $NSYS does not tell its version.
     """
     if named := os.environ.get("NSYS"):
         if not _is_program(Path(named)):
             raise UsageError(f"NSYS={named} is not an executable file; set it to the nsys program, or unset NSYS")
+        try:
+            nsys_version(Path(named))
+        except ProfileError as error:
+            raise UsageError(f"NSYS={named}: {error}; set it to an nsys that works, or unset NSYS") from error
         return Path(named)
     # In a CUDA toolkit, nsys may be a script that only reports that Nsight Systems is not installed.
     return next((program for program in _programs() if _works(program)), None)
@@ -124,6 +128,7 @@ def _works(nsys: Path) -> bool:
 
 def _run(nsys: Path, *arguments: str) -> str:
     """The output of nsys; raises ProfileError if it fails."""
+    limit_s = VERSION_TIMEOUT_S if arguments == ("--version",) else NSYS_TIMEOUT_S
     try:
         done = subprocess.run(
             [str(nsys), *arguments],
@@ -131,12 +136,12 @@ def _run(nsys: Path, *arguments: str) -> str:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=NSYS_TIMEOUT_S,
+            timeout=limit_s,
         )
     except OSError as error:
         raise ProfileError(f"{nsys} cannot be run: {error.strerror}") from error
     except subprocess.TimeoutExpired as error:
-        raise ProfileError(f"nsys {arguments[0]} has not ended within {NSYS_TIMEOUT_S} s") from error
+        raise ProfileError(f"nsys {arguments[0]} has not ended within {limit_s} s") from error
     if done.returncode != 0:
         message = _last_line(done.stderr) or _last_line(done.stdout) or "no message"
         raise ProfileError(f"nsys {arguments[0]} failed with exit code {done.returncode}: {message}")

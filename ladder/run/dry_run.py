@@ -11,8 +11,8 @@ import msgspec
 from ladder.options.commands import Run
 from ladder.records.run import ResultsError, load
 from ladder.run.entries import CLASSES, IMAGES, INPUTS, all_entries, stages_of
-from ladder.run.preflight import cannot_run, check_oracle_fits, misfit, refuse_idle_gpus
-from ladder.run.session import check_any_runs
+from ladder.run.preflight import cannot_run, check_oracle_fits, misfit
+from ladder.run.session import check_any_runs, check_options
 
 
 class Planned(NamedTuple):
@@ -34,7 +34,7 @@ def dry_run(asked: Run, runs: Path) -> Planned:
     entries, own = all_entries(asked.stage_file)
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
     chosen = stages_of(options, entries)
-    refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
+    check_options(options, entries, chosen, asked.out)
     problem = options.problem(INPUTS, CLASSES)
     check_oracle_fits(problem)
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)

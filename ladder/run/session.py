@@ -87,10 +87,7 @@ def begin(
     """
     has_gpu = missing(("gpu",)) is None
     chosen = stages_of(options, entries)
-    seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
-    if out is not None:
-        _refuse_begun(out)
-    refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
+    seen = check_options(options, entries, chosen, out)
     check_any_runs({entry.stage.name: cannot_run(entry.stage) for entry in chosen})  # before the data is downloaded
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))
@@ -206,6 +203,17 @@ def _unprofilable(tools: Sequence[Tool], chosen: Sequence[Entry]) -> str | None:
 def _folder(path: Path) -> Path:
     """The folder of a run, named by itself or by the file in it."""
     return path if path.is_dir() else path.parent
+
+
+def check_options(
+    options: RunOptions, entries: Mapping[str, Entry], chosen: Sequence[Entry], out: Path | None
+) -> list[str] | None:
+    """Raise UsageError for options that do not fit together, or here; returns the stages that nsys profiles."""
+    seen = _seen_by_nsys(options.nsys_stages, options.profilers, entries, chosen)
+    if out is not None:
+        _refuse_begun(out)
+    refuse_idle_gpus(options.gpus, [entry.stage for entry in chosen])
+    return seen
 
 
 def _refuse_begun(folder: Path) -> None:

@@ -52,9 +52,9 @@ def check_engine(on: Engine) -> None:
 
 def local_gpus() -> list[str]:
     """The GPUs of this host, as CUDA_VISIBLE_DEVICES names them."""
-    number = len(devices())
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return named if len(named) == number else [str(ordinal) for ordinal in range(number)]
+    ordinals = [str(ordinal) for ordinal in range(len(devices()))]
+    return (named or ordinals)[: len(ordinals)]  # CUDA takes names up to the first that it does not know
 
 
 def local_slots(parallel: int, gpus: int) -> list[Slot]:
@@ -98,10 +98,16 @@ def _sbatch_options(folder: Path, how: Submission) -> dict[str, Any]:
         "gpus_per_node": how.gpus or None,
         "time": None,  # the partition's
         "wckey": None,
-        "setup": [f"[ -e {shlex.quote(str(folder / JOBS))} ] || exit {NOT_SHARED}"],
+        "setup": [f"[ -e {shlex.quote(str(folder / JOBS))} ] || exit {NOT_SHARED}", *_exports()],
         "srun_args": [f"--cpus-per-task={cores}"] if cores else None,  # which srun does not take over from sbatch
         "additional_parameters": given,
     }
+
+
+def _exports() -> list[str]:
+    """Lines that set what a job needs of this environment, which a cluster may not hand over to it or its steps."""
+    needed = {name: text for name, text in os.environ.items() if name == "PYTHONPATH" or name.startswith("LADDER_")}
+    return [*(f"export {name}={shlex.quote(text)}" for name, text in needed.items()), "export SLURM_EXPORT_ENV=ALL"]
 
 
 @contextmanager

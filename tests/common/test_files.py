@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.files import atomic_write
+from common.files import atomic_write, explained
 
 
 @pytest.mark.parametrize("sync", [False, True])
@@ -60,3 +60,8 @@ def test_two_writers_do_not_share_a_temporary_file(tmp_path: Path, monkeypatch: 
     atomic_write(path, "first")
     assert path.read_text() == "first"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_has_no_file_and_no_room_is_the_output() -> None:
+    said = explained(OSError(errno.ENOSPC, "No space left on device"), "go on")
+    assert said == "standard output: No space left on device; send it elsewhere, then go on"

@@ -14,13 +14,21 @@ import pytest
 
 from ladder.machine.environment import missing
 from ladder.records.run import load
-from stages.registry import load_all
+from stages.registry import load_all, select
 from tests.common.data.idx_writer import quartet_arrays, write_files
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "examples" / "ladder.ipynb"
 READER = ROOT / "examples" / "read_results.ipynb"
 SMALL = "--batch-size=16 --epochs=1 --rounds=1 --repeats=1 --budget=1 --remeasure=0"
+
+
+def test_its_defaults_are_stages_that_there_are() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+    source = "".join(line for cell in cells for line in cell["source"])
+    ((with_gpu, without),) = re.findall(r'ours = "(.+)" if has_gpu else "(.+)"', source)
+    assert len(select(with_gpu.split(","), load_all(), has_gpu=True)) > 20
+    assert len(select(without.split(","), load_all())) > 10
 
 
 @pytest.fixture(scope="module")

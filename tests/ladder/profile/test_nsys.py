@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
+from ladder import doctor
 from ladder.profile import nsys
 from ladder.profile.trace import ProfileError
 
@@ -52,6 +53,32 @@ def test_without_nsys_one_line_says_where_to_get_it(machine: Path, monkeypatch: 
     assert nsys.find() is None
     assert "\n" not in nsys.WHERE_TO_GET_IT
     assert "developer.nvidia.com/nsight-systems" in nsys.WHERE_TO_GET_IT
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TOOLKIT, "Error: Nsight Systems 2024.5.1 hasn't been installed with CUDA Toolkit 12.6"),
+        ("#!/bin/sh\nkill -SEGV $$\n", "failed with exit code -11"),
+        ("#!/bin/sh\n", "prints no version"),
+        ("#!/bin/sh\nexec sleep 60\n", "has not ended within 0.5 s"),
+        ("\x7fELF of another machine", "cannot be run: Exec format error"),
+    ],
+)
+def test_a_named_nsys_that_does_not_work_is_refused_in_a_line(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+) -> None:
+    monkeypatch.setattr(nsys, "VERSION_TIMEOUT_S", 0.5)
+    named = program(machine / "nsys", text)
+    monkeypatch.setenv("NSYS", str(named))
+    with pytest.raises(UsageError) as caught:
+        nsys.find()
+    line = str(caught.value)
+    assert line.startswith(f"NSYS={named}: ")
+    assert line.endswith("; set it to an nsys that works, or unset NSYS")
+    assert said in line
+    (found,) = [one for one in doctor.doctor() if one.what == "nsys"]
+    assert (found.found, found.optional) == (line, True)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def test_each_job_of_a_host_has_gpus_of_its_own(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(engines, "devices", lambda: [None] * 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert [slot.gpus for slot in engines.local_slots(2, 2)] == ["4,5", "6,7"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7,MIG-5,4,3,9,1")  # CUDA ends at the first that it does not know
+    assert [slot.gpus for slot in engines.local_slots(4, 1)] == ["7", "MIG-5", "4", "3"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert [slot.gpus for slot in engines.local_slots(3, 1)] == ["0", "1", "2"]
     with pytest.raises(UsageError, match="--parallel 3: with --gpus 2 needs 6 GPUs, this host has 4"):

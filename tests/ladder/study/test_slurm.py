@@ -98,6 +98,15 @@ def _until(begin: str, lines: Iterator[str]) -> list[str]:
     return found
 
 
+def test_jobs_without_the_caller_s_environment_find_modules_and_data(
+    here: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_EXPORT", "NONE")
+    watching = start("four.toml", "--on", "slurm", "--parallel", "2", "--out", "bare")
+    assert watching.communicate(timeout=PATIENCE_S)[1] == ""
+    assert watching.returncode == 0
+
+
 def test_a_list_of_constraints_is_a_study_each(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["four.toml", "--on", "slurm", "--constraint", "old,new", "--points", "hidden-3"]
     assert main(["study", *asked, "--slurm", "time=20", "--out", "out"]) == 0

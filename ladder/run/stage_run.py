@@ -40,6 +40,7 @@ from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK
 from stages.engine.stage import GPU
 from stages.registry import Entry
 
+BUSY = "other work kept this machine busy, so that times say nothing; measure again on a quiet one"
 TIME_CHECKS = {TIMER_CHECK, CLOCK_CHECK, JUDGED_CHECK}  # that a disturbed process may fail
 
 
@@ -144,15 +145,19 @@ class StageRun:
         return all(process.disturbed for process in self.processes)
 
     def should_repeat_timer_failure(self, round_: int, limit: int) -> bool:
-        """Whether the stage failed only checks of times, in a disturbed process of this round.
+        """Whether the stage failed only checks of times, for the first time or in a disturbed process of this round.
 
-        The disturbance may be the cause, so one repetition is granted even where `limit` is 0. After `limit`
+        Other work may be the cause, seen or not, so one repetition is granted even where `limit` is 0. After `limit`
         repetitions the failure counts: a stage that works outside of the timer does so every time.
         """
-        failed = [check.what for check in self._checks if not check.passed]
         disturbed = any(process.round == round_ and process.disturbed for process in self.processes)
         repeated = [process.round for process in self.set_aside].count(round_)
-        return self.status == "failed" and {*failed} <= TIME_CHECKS and disturbed and repeated < max(1, limit)
+        return self._failed_times_alone and (disturbed or not repeated) and repeated < max(1, limit)
+
+    @property
+    def _failed_times_alone(self) -> bool:
+        failed = {check.what for check in self._checks if not check.passed}
+        return self.status == "failed" and failed <= TIME_CHECKS
 
     def set_round_aside(self, round_: int) -> None:
         """Exclude a round's process from the times, if it was measured."""
@@ -317,6 +322,8 @@ class StageRun:
             advice = f"; {said}" if (said := cause or what_to_look_at(first, self._checks)) else ""
             self.status, self.reason = "failed", f"{first.what}: error {size}, limit {first.limit:.1e}{more}{advice}"
             self.reason += f"; it printed: {self.printed}" if self.printed else ""
+            if self._failed_times_alone and self.is_latest_disturbed:
+                self.reason = f"{BUSY}: {self.reason}"
         else:
             self.status = "passed"
 

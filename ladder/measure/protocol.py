@@ -168,12 +168,13 @@ def run_number(round_: int, run: int) -> int:
     return round_ * RUNS_PER_ROUND + run
 
 
-def salted_number(salt: int, number: int) -> int:
+def salted_number(salt: int, number: int, own: str = "") -> int:
     """The number of a judged run for `common.problem.initial_params`: it tells nothing about salt and other runs.
 
     A stage knows the problem, with its seed, before it is timed, and could compute the parameters of a plain number.
+    `own` names the stage if no other one may have the run.
     """
-    return int.from_bytes(sha256(f"{salt} {number}".encode()).digest()[:16])
+    return int.from_bytes(sha256(f"{salt} {number} {own}".strip().encode()).digest()[:16])
 
 
 def save_params(path: Path, params: Params) -> None:

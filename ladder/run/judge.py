@@ -19,7 +19,7 @@ from common.problem import Params, Problem, initial_params, kept_params, network
 from common.trainer import EpochMetrics
 from ladder.measure import protocol
 from ladder.measure.protocol import Job, JobResult, LateEpoch, run_file
-from ladder.processes.seed_server import Attempt
+from ladder.processes.seed_server import JUDGED_RUN, Attempt
 from ladder.records.run import TAKES_TOO_LONG, Check, LossPoint, OracleRecord, Precision
 from ladder.verify import gates
 from ladder.verify.gates import verify_timer
@@ -88,13 +88,18 @@ class Judge:
         self._trained: dict[ShortTask, Trained] = {}
         self._start: Params | None = None  # see `trained_params`
 
-    def number(self, round_: int, run: int) -> int:
-        """The number of a run that all stages of a round share, for `initial_params`."""
-        return network_run(protocol.salted_number(self._salt, protocol.run_number(round_, run)), self._network)
+    def number(self, round_: int, run: int, own: str = "") -> int:
+        """The number of a run that all stages of a round share, for `initial_params`.
 
-    def untrained(self, rounds: Iterable[int]) -> list[int]:
-        """The run numbers of these rounds that no oracle has trained."""
-        return [run for run in (self.number(round_, 0) for round_ in rounds) if run not in self._oracles]
+        Of a run that ends at the whole oracle, which one stage of the user's has alone, `own` is the stage's name.
+        """
+        own = own if run == JUDGED_RUN else ""
+        return network_run(protocol.salted_number(self._salt, protocol.run_number(round_, run), own), self._network)
+
+    def untrained(self, rounds: Iterable[int], own: Iterable[str]) -> list[int]:
+        """The numbers of the judged runs of these rounds, and of these stages of the user's, that none has trained."""
+        runs = [self.number(round_, JUDGED_RUN, name) for round_ in rounds for name in ("", *own)]
+        return [run for run in runs if run not in self._oracles]
 
     def adopt(self, computed: Computed, runs: Iterable[int], spreads: Spreads) -> None:
         """Judge by these of the computed runs, and by these controls, which serve all rounds."""
@@ -146,9 +151,10 @@ class Judge:
             checks.insert(0, verify_timer(result.share_outside, statistics.median(result.process.runs_s)))
             checks.append(verify_clock(result.process, attempt.stamped_s))
             checks.append(verify_judged_time(result.process, attempt.kept[0]))
-        initial = kept_params(problem, self.number(job.round, 0))
+        judged = network_run(attempt.seeds[attempt.kept[0]], self._network)
+        initial = kept_params(problem, judged)
         final, others = self._left(folder, run_file(attempt.kept[0])), attempt.kept[1:]
-        oracle = self._oracles[self.number(job.round, 0)]
+        oracle = self._oracles[judged]
         evaluated, epochs = gates.evaluate_final(final, test.images, test.labels), result.plan.epochs
         seen = problem.steps(len(train.images)) * problem.batch_size  # a rest of no full batch is left out
         accuracy, images = evaluated.accuracy, (len(test.images), seen)

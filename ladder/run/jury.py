@@ -47,9 +47,9 @@ class Jury:
         """Whether any oracle is trained."""
         return bool(self._spreads)
 
-    def number(self, round_: int, run: int) -> int:
-        """The number of a run that all stages of a round share, for `initial_params`."""
-        return self._first.number(round_, run)
+    def number(self, round_: int, run: int, own: str = "") -> int:
+        """The number of a run for `initial_params`; the judged one of a user's stage, named by `own`, is its alone."""
+        return self._first.number(round_, run, own)
 
     def judged(self, round_: int) -> list[int]:
         """The networks that are judged in a round."""
@@ -59,9 +59,12 @@ class Jury:
             by_rate = [by_rate[0], *drawn, by_rate[-1]]
         return sorted(by_rate)
 
-    def untrained(self, rounds: Iterable[int]) -> list[int]:
-        """The run numbers of these rounds that no oracle has trained, for each of their networks."""
-        return [run for round_ in rounds for judge in self._of(round_) for run in judge.untrained([round_])]
+    def untrained(self, rounds: Iterable[int], own: Collection[str] = ()) -> list[int]:
+        """The judged runs of these rounds, and of these stages of the user's, that no oracle has trained.
+
+        There is one for each network.
+        """
+        return [run for round_ in rounds for judge in self._of(round_) for run in judge.untrained([round_], own)]
 
     def train(self, untrained: list[int], scratch: Path, precisions: set[Precision], job: Job | None = None) -> None:
         """Train the oracles for these run numbers: those of one learning rate together, with their controls once.

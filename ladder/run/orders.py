@@ -145,7 +145,8 @@ class Orders:
             blas_threads=self.blas_threads,
         )
         name, logs = f"{stage.name}.{round_ + 1}", self._ledger.folder / "logs"
-        return Order(stage, job, self.dataset.parent / name, logs / f"{name}.log", partial(self._jury.number, round_))
+        number = partial(self._jury.number, round_, own=stage.own)
+        return Order(stage, job, self.dataset.parent / name, logs / f"{name}.log", number)
 
     def _budget_s(self) -> float:
         """The seconds for which the next stage may be measured: at most its share of what the others leave of all."""

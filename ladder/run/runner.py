@@ -185,9 +185,10 @@ class Runner:
 
     def _train_oracles(self, rounds: Iterable[int]) -> None:
         """Train the oracle for these rounds, unless it has been."""
-        if untrained := self._jury.untrained(rounds):
+        stages = self.ledger.stages
+        own = [stage.own for stage in stages if stage.own and stage.status in (None, "passed")]
+        if untrained := self._jury.untrained(rounds, own):
             self._observer.step("training in float64, to check against")
-            stages = self.ledger.stages
             precisions = {stage.entry.stage.precision for stage in stages if stage.status != "skipped"}
             job = next((self.orders.order(stage, 0).job for stage in stages if stage.needs_round(0)), None)
             with self.ledger.timing("training the oracle"):

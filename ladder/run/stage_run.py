@@ -117,6 +117,11 @@ class StageRun:
         """The stage's id."""
         return self.entry.stage.name
 
+    @property
+    def own(self) -> str:
+        """Its id if it is a stage of the user's, whose judged runs no other stage has; else empty."""
+        return "" if self.entry.is_ours else self.name
+
     def needs_round(self, round_: int) -> bool:
         """Whether this round still has to be measured."""
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)

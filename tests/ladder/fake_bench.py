@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,7 +93,7 @@ class FakeJury(Jury):
     def has_trained(self) -> bool:
         return bool(self._script.oracles)
 
-    def untrained(self, rounds: Iterable[int]) -> list[int]:
+    def untrained(self, rounds: Iterable[int], own: Collection[str] = ()) -> list[int]:
         runs = [self.number(round_, JUDGED_RUN) for round_ in rounds]
         return [run for run in runs if run not in self._script.oracles]
 

@@ -157,3 +157,26 @@ def test_a_run_measures_a_stage_whose_file_changes_its_process(tmp_path: Path) -
     (tmp_path / "run").mkdir()
     (stage,) = prepare(tmp_path / "run", all_entries([path])[0]["mine"]).run(Watcher()).stages
     assert (stage.status, stage.title) == ("passed", "Mine")
+
+
+NOTES = """
+from hashlib import sha256
+from pathlib import Path
+from stages.references.numpy_cpu import NumpyTrainer as Plain
+class NumpyTrainer(Plain):
+    def load_params(self, params):
+        with Path(__file__).with_suffix(".seen").open("a") as seen:
+            print(sha256(params.weights[0].tobytes()).hexdigest(), file=seen)
+        super().load_params(params)
+"""
+
+
+def test_no_stage_of_the_user_s_can_tell_another_which_run_is_judged(tmp_path: Path) -> None:
+    stage = STAGE.replace("from stages.references.numpy_cpu import NumpyTrainer", "")
+    files = [written(tmp_path, NOTES, stage.replace("mine", name), f"{name}.py") for name in ("mine", "yours")]
+    (tmp_path / "run").mkdir()
+    entries = all_entries(files)[0]
+    results = prepare(tmp_path / "run", entries["mine"], entries["yours"]).run(Watcher())
+    assert [one.status for one in results.stages] == ["passed", "passed"]
+    mine, yours = ({*file.with_suffix(".seen").read_text().split()} for file in files)
+    assert len(mine & yours) == 1 + 1 + 3 + 2  # zeros, trained parameters, first updates, repeated ones

@@ -62,6 +62,7 @@ from ladder.measure.tampering import Originals
 from ladder.measure.timing import (
     Clock,
     LateRead,
+    Plan,
     TimedRun,
     Validation,
     measure,
@@ -81,7 +82,7 @@ from stages.engine.stage import Stage
 from stages.registry import load_entry
 
 PROFILED_S = {"cpu": 0.5, "gpu": 0.1}  # of epochs; if all of a sample take longer, one is profiled
-LATE_S = 5.0  # after which a late epoch begins, even if fewer epochs were made than drawn; a busy host needs as long
+LATE_S = 5.0  # that the epochs before a late one take, even if they are fewer than drawn; a busy host needs as long
 SLOW_S = 0.5  # an epoch on a few batches; a stage that takes longer makes no late one
 SHORT_EPOCH_S = 0.3  # one that costs little to time again
 FEWEST_COUNTED, MOST_COUNTED = 40, 120  # steps of the epoch whose kernels and reads are counted
@@ -124,10 +125,14 @@ class Measurement:
             raise UnusedDeviceError(
                 "its trainer says that it trains on a GPU, and has used none; name the device that does"
             )
+        is_late_first = self._seeds.untimed() % 2 == 1  # else loads could be counted up to the timed runs
+        if is_late_first:
+            self._late_epoch_of_all()
         if self._job.is_timed:
             self._timed_runs()
             self._energy()
-        self._late_epoch_of_all()
+        if not is_late_first:
+            self._late_epoch_of_all()
         self._metrics_from_zeros()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
@@ -299,7 +304,7 @@ class Measurement:
             start, due = load_params(Path(job.trained), job.problem), job.problem.metrics_every - 1
             seen = msgspec.structs.replace(seen, trained=trained("trained", start, 1, first_epoch=due))
         if batches in job.late and batches in job.repeated and epoch_s < SLOW_S:
-            self._late_epoch(trainer, batches, LATE_EPOCHS)
+            self._late_epoch(trainer, batches, LATE_EPOCHS, epoch_s)
         self._close(trainer)
         return seen
 
@@ -307,7 +312,7 @@ class Measurement:
         """An epoch that begins in the second half of a run like the timed ones, by the same trainer."""
         steps, epochs = self._job.problem.steps(len(self._data.train.images)), self._plan.epochs
         if steps in self._job.late and steps not in self._job.repeated and epochs > 1:
-            self._late_epoch(self._trainer, steps, range(max(1, epochs // 2), epochs))
+            self._late_epoch(self._trainer, steps, range(max(1, epochs // 2), epochs), self._from_zero.seconds)
             self._laps.end("late epoch")
 
     def _metrics_from_zeros(self) -> None:
@@ -319,21 +324,31 @@ class Measurement:
             self._zeros = train_on(self._trainer, [due], self._fence)
             self._laps.end("metrics")
 
-    def _late_epoch(self, trainer: Trainer, batches: int, begins: range) -> None:
+    def _late_epoch(self, trainer: Trainer, batches: int, begins: range, epoch_s: float) -> None:
         """Train for a number of epochs that the runner draws now, read the parameters, and train one epoch more.
 
-        Until that reading, it is a run like any other to the stage.
+        But for that reading, it is a run like any other to the stage: every epoch begins by the same calls.
         """
-        wanted, after = begins[self._seeds.untimed() % len(begins)], 0
-        trainer.load_params(self._params_from(self._seeds.untimed()))
-        ends = self._clock() + LATE_S
-        while after < wanted and self._clock() < ends:
-            train_on(trainer, [after], self._fence)
-            after += 1
-        save_params(self._folder / f"late-{batches}-begin.npy", fetched_params(trainer))
-        seen = train_on(trainer, [after], self._fence)
+        wanted = begins[self._seeds.untimed() % len(begins)]
+        after = min(wanted, max(1, int(LATE_S / epoch_s)))
+
+        def read() -> EpochMetrics:
+            wait_of(trainer)()
+            self._fence()
+            save_params(self._folder / f"late-{batches}-begin.npy", fetched_params(trainer))
+            return EpochMetrics(0.0, 0.0)
+
+        _, (run,) = measure(
+            trainer,
+            lambda _: self._params_from(self._seeds.untimed()),
+            Plan(after + 1, repeats=1, warmups=0),
+            metrics_every=1,
+            fence=self._fence,
+            clock=self._clock,
+            validation=Validation(read, lambda epoch: epoch == after - 1),
+        )
         save_params(self._folder / f"late-{batches}.npy", fetched_params(trainer))
-        self._late.append(LateEpoch(batches, after, seen))
+        self._late.append(LateEpoch(batches, after, run.metrics.get(after)))
 
     def _curve(self) -> tuple[Curve | None, str]:
         """The stage's curves, or why there are none: a failure here must not cost the row."""

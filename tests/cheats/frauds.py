@@ -558,6 +558,20 @@ class _RunsOfNoTime(_ShorterRuns):
     factor = -1.0
 
 
+class _LearnsLessWhenTimed(NumpyTrainer):
+    """Leaves out a part of each epoch's update where the stack says that a timed run calls it."""
+
+    def run_epoch(self, epoch: int) -> None:
+        frame, names = sys._getframe(), set[str]()
+        while frame.f_back is not None:
+            frame = frame.f_back
+            names |= {frame.f_code.co_name} if frame.f_code.co_filename == timing.__file__ else set()
+        before = [weight.copy() for weight in self._weights]
+        super().run_epoch(epoch)
+        for weight, old in zip(self._weights, before, strict=True):
+            weight -= np.float32(0.01 * (names >= {"measure", "timed_run"})) * (weight - old)
+
+
 class _InfiniteInTheMiddle(NumpyTrainer):
     """Leaves one infinite weight where a run is read in its middle, so that nothing could follow from there."""
 

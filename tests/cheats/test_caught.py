@@ -117,6 +117,7 @@ BEGIN_LATE = {
     "defects:HALVES_AFTER_EPOCHS": KEPT_CHECK,
     "defects:LEARNS_THE_TEST": LATE_OF_ALL,
     "frauds:INFINITE_IN_THE_MIDDLE": "late epoch of 3 batches, finite parameters before it",
+    "frauds:LEARNS_LESS_WHEN_TIMED": "late epoch of 3 batches, scale",
     "defects:LOSS_OF_A_WINDOW": "epoch from zeros, loss",
     "defects:ACCURACY_ROUNDED_UP": WHOLE_CHECK,
     "defects:SIX_BITS_AS_BFLOAT16": "first update, precision",

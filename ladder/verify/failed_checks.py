@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from ladder.records.run import Check
 from ladder.verify.gates import KEPT_CHECK, MAY_SPIKE, SPEED_CHECK, TIMER_CHECK, WHOLE_CHECK
-from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK
+from ladder.verify.other_runs import CLOCK_CHECK, JUDGED_CHECK, LOSS_CHECK, WAY_CHECK
 from ladder.verify.rubric import KERNELS_CHECK, MISSING, READS_CHECK
 
 ADVICE = {
     TIMER_CHECK: "wait for your results in run_epoch() or wait(), and train nowhere else",
-    LOSS_CHECK: "train every epoch of every run, not only of the one that is judged",
+    **dict.fromkeys((LOSS_CHECK, WAY_CHECK), "train every epoch of every run, not only of the one that is judged"),
     SPEED_CHECK: "no program is as fast: look for work that is left out or not waited for",
     CLOCK_CHECK: "leave the clock and the recorded times alone",
     READS_CHECK: "the host waits whenever it reads the device; let it read later, and less often",

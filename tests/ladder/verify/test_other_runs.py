@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from common.problem import Problem, initial_params
-from ladder.measure.displacement import UNKNOWN
+from ladder.measure.displacement import Displacement
 from ladder.records.run import Process
-from ladder.verify.other_runs import RunEnd, verify_clock, verify_judged_time, verify_losses
+from ladder.verify.other_runs import WAY_CHECK, RunEnd, verify_clock, verify_judged_time, verify_losses
 from tests.ladder.harness import small_dataset, small_problem
 
 
@@ -20,9 +20,9 @@ def process(*runs_s: float, warmups_s: tuple[float, ...] = (0.5,), gpu_runs_s: l
     )
 
 
-def arrived(share: float) -> RunEnd:
-    """A run that wins this share of a loss of 2."""
-    return RunEnd(UNKNOWN, 2.3, 2.3 - 2.0 * share)
+def arrived(share: float, way: float = 1.0) -> RunEnd:
+    """A run that wins this share of a loss of 2, and goes so far."""
+    return RunEnd(Displacement(way, 0.0), 2.3, 2.3 - 2.0 * share)
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,24 @@ def arrived(share: float) -> RunEnd:
     ],
 )
 def test_the_median_run_wins_as_much_as_the_judged_one(others: tuple[float, ...], passes: bool) -> None:
-    (check,) = verify_losses(Problem(784, 10), arrived(1.0), [arrived(share) for share in others])
-    assert check.passed == passes
+    check, way = verify_losses(Problem(784, 10), arrived(1.0), [arrived(share) for share in others])
+    assert (check.passed, way.passed) == (passes, True)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "ways", "passes"),
+    [
+        ((), (0.9, 1.2), True),
+        ((), (1.0, 0.62), False),
+        ((), (1.0, math.nan), False),
+        ((64,), (0.5,), None),
+    ],
+)
+def test_no_run_of_softmax_regression_goes_a_far_shorter_way(
+    hidden: tuple[int, ...], ways: tuple[float, ...], passes: bool | None
+) -> None:
+    checks = verify_losses(Problem(784, 10, hidden=hidden), arrived(1.0), [arrived(1.0, way) for way in ways])
+    assert [one.passed for one in checks if one.what == WAY_CHECK] == ([] if passes is None else [passes])
 
 
 def test_where_correct_runs_differ_no_loss_is_judged() -> None:
@@ -48,7 +64,7 @@ def test_where_correct_runs_differ_no_loss_is_judged() -> None:
     for layers, least in ((0, 0.3), (1, 0.3), (2, 0.6), (3, 0.6)):
         problem = Problem(784, 10, hidden=(64,) * layers)
         assert verify_losses(problem, arrived((least - 0.01) * 2.3 / 2.0), [arrived(0.0)]) == []
-        assert len(verify_losses(problem, arrived((least + 0.01) * 2.3 / 2.0), [arrived(0.0)])) == 1
+        assert len(verify_losses(problem, arrived((least + 0.01) * 2.3 / 2.0), [arrived(0.0)])) == 1 + problem.is_logistic
     assert verify_losses(Problem(784, 10), arrived(1.0), []) == []
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
+import tokenize
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
@@ -48,6 +50,18 @@ def of_system(error: Exception) -> OSError | None:
 def is_endless(path: Path) -> bool:
     """Whether reading it may wait for ever, as a pipe does, or have no end, as a device."""
     return path.exists() and not (path.is_file() or path.is_dir())
+
+
+def source_text(file: Path) -> str:
+    """The text of a source file as Python reads it; in other languages, or of an unknown encoding, as UTF-8.
+
+    Bytes that are no text become U+FFFD. Raises OSError.
+    """
+    raw, encoding = file.read_bytes(), "utf-8-sig"
+    if file.suffix == ".py":
+        with suppress(SyntaxError):
+            encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+    return io.TextIOWrapper(io.BytesIO(raw), encoding, errors="replace").read()
 
 
 @contextmanager

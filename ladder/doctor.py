@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import platform
 import re
@@ -98,13 +99,10 @@ def _packages() -> list[Finding]:
 
 def is_within(version: str, requirement: str) -> bool:
     """Whether a version is within the bounds of a requirement such as `numpy>=2,<2.6`."""
-    number = _numbers(version)
-    for relation, text in re.findall(r"(>=|<|==)([\d.]+)", requirement):
-        bound = _numbers(text)
-        begin = number[: len(bound)] + [0] * (len(bound) - len(number))
-        if not {">=": begin >= bound, "<": begin < bound, "==": begin == bound}[relation]:
-            return False
-    return True
+    holds = {">=": operator.ge, "<": operator.lt, "==": operator.eq}
+    bounds = [(holds[how], _numbers(text)) for how, text in re.findall(r"(>=|<|==)([\d.]+)", requirement)]
+    number = [*_numbers(version), 0, 0, 0]
+    return all(holds(number[: len(bound)], bound) for holds, bound in bounds)
 
 
 def _numbers(version: str) -> list[int]:

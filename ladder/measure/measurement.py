@@ -329,8 +329,7 @@ class Measurement:
 
         But for that reading, it is a run like any other to the stage: every epoch begins by the same calls.
         """
-        wanted = begins[self._seeds.untimed() % len(begins)]
-        after = min(wanted, max(1, int(LATE_S / epoch_s)))
+        after = min(begins[self._seeds.untimed() % len(begins)], max(1, int(LATE_S / epoch_s)))
 
         def read() -> EpochMetrics:
             wait_of(trainer)()

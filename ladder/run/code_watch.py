@@ -7,12 +7,10 @@ are recorded in the environment, and the rest of the harness by its commit.
 from __future__ import annotations
 
 import hashlib
-import io
-import tokenize
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
+from common.files import source_text
 from ladder.records.run import StageCode
 from ladder.records.source_walk import Project
 from ladder.records.sources import collected, keep
@@ -47,18 +45,6 @@ class Disk(Mapping[str, str]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def source_text(file: Path) -> str:
-    """The text of a source file as Python reads it; in other languages, or of an unknown encoding, as UTF-8.
-
-    Bytes that are no text become U+FFFD. Raises OSError.
-    """
-    raw, encoding = file.read_bytes(), "utf-8-sig"
-    if file.suffix == ".py":
-        with suppress(SyntaxError):
-            encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
-    return io.TextIOWrapper(io.BytesIO(raw), encoding, errors="replace").read()
 
 
 class CodeWatch:

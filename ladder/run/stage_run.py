@@ -161,8 +161,7 @@ class StageRun:
 
     @property
     def _failed_times_alone(self) -> bool:
-        failed = {check.what for check in self._checks if not check.passed}
-        return self.status == "failed" and failed <= TIME_CHECKS
+        return self.status == "failed" and {check.what for check in self._checks if not check.passed} <= TIME_CHECKS
 
     def set_round_aside(self, round_: int) -> None:
         """Exclude a round's process from the times, if it was measured."""

@@ -64,7 +64,9 @@ def test_where_correct_runs_differ_no_loss_is_judged() -> None:
     for layers, least in ((0, 0.3), (1, 0.3), (2, 0.6), (3, 0.6)):
         problem = Problem(784, 10, hidden=(64,) * layers)
         assert verify_losses(problem, arrived((least - 0.01) * 2.3 / 2.0), [arrived(0.0)]) == []
-        assert len(verify_losses(problem, arrived((least + 0.01) * 2.3 / 2.0), [arrived(0.0)])) == 1 + problem.is_logistic
+        assert (
+            len(verify_losses(problem, arrived((least + 0.01) * 2.3 / 2.0), [arrived(0.0)])) == 1 + problem.is_logistic
+        )
     assert verify_losses(Problem(784, 10), arrived(1.0), []) == []
 
 

@@ -1,12 +1,19 @@
-"""The parameters that runs start from."""
+"""Problems, the arrays that parameters lie in, and files that are written whole."""
 
 from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 import pytest
 
 from common import arrays
+from common.arrays import by_blocks, copied
 from common.errors import UsageError
+from common.files import atomic_write, explained
 from common.problem import Problem, initial_params, network_run
 
 
@@ -67,3 +74,85 @@ def test_rates_are_as_many_as_networks() -> None:
     assert Problem(inputs=4, classes=2, networks=2, learning_rate=0.5).rates == (0.5, 0.5)
     with pytest.raises(UsageError, match=r"^gpus 2: divide one network's batches; leave it out with several networks$"):
         Problem(5, 3, gpus=2, networks=2)
+
+
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 40, 101])
+def test_blocks_are_whole_and_in_order(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "BLOCK_ELEMENTS", 10)
+    found = by_blocks(lambda begin, end: (get_ident(), range(begin, end)), size)
+    assert [number for _, block in found for number in block] == list(range(size))
+    assert all(0 < len(block) <= 10 for _, block in found)
+    assert (get_ident() in {thread for thread, _ in found}) == (0 < size <= 20)  # a small array stays in this thread
+
+
+def test_an_error_in_a_block_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "BLOCK_ELEMENTS", 10)
+    with pytest.raises(ZeroDivisionError):
+        by_blocks(lambda begin, end: 1 // (begin - 70), 100)
+
+
+@pytest.mark.parametrize("dtype", [None, np.float64])
+def test_a_copy_has_the_same_values_in_order(dtype: type | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "BLOCK_ELEMENTS", 10)
+    array = np.asfortranarray(np.arange(6000, dtype=np.float32).reshape(60, 100))
+    copy = copied(array, dtype)
+    assert np.array_equal(copy, array)
+    assert copy.dtype == np.dtype(dtype or np.float32)
+    assert copy.flags.c_contiguous
+    assert not np.shares_memory(copy, array)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize(("content", "written"), [("a\nµ\n", "a\nµ\n".encode()), (b"\0\r\n", b"\0\r\n")])
+def test_the_content_replaces_the_file(tmp_path: Path, content: str | bytes, written: bytes, sync: bool) -> None:
+    path = tmp_path / "file.json"
+    path.write_text("old")
+    atomic_write(path, content, sync=sync)
+    assert path.read_bytes() == written
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def stopped(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("fault", [full, stopped])
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, fault: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file.json"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", fault)
+    with pytest.raises((OSError, KeyboardInterrupt)) as caught:
+        atomic_write(path, "new", sync=True)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+    if isinstance(caught.value, OSError):
+        assert str(caught.value) == f"[Errno 28] No space left on device: '{path}'"
+
+
+def test_a_folder_that_is_missing_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "file.json"
+    with pytest.raises(FileNotFoundError, match=r"gone/file\.json'$"):
+        atomic_write(path, "new")
+
+
+def test_two_writers_do_not_share_a_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, replace = tmp_path / "file.json", Path.replace
+
+    def interrupted(temporary: Path, target: Path) -> Path:
+        monkeypatch.setattr(Path, "replace", replace)
+        atomic_write(path, "second")  # while the first is about to replace the file
+        return replace(temporary, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    atomic_write(path, "first")
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_has_no_file_and_no_room_is_the_output() -> None:
+    said = explained(OSError(errno.ENOSPC, "No space left on device"), "go on")
+    assert said == "standard output: No space left on device; send it elsewhere, then go on"

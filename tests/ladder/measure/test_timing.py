@@ -1,7 +1,12 @@
-"""Timing and planning of runs, with a fake clock and a fake fence."""
+"""How runs are timed, and what is counted and read back."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -9,6 +14,9 @@ import pytest
 
 from common.problem import Params
 from common.trainer import EpochMetrics
+from ladder.measure.fetched import ContractError, fetched_metrics, fetched_params
+from ladder.measure.measurement import first_calls
+from ladder.measure.profiled import OwnProfile, Sample
 from ladder.measure.timing import (
     LateRead,
     Plan,
@@ -21,6 +29,10 @@ from ladder.measure.timing import (
     timed_run,
     warmup_epochs,
 )
+from ladder.profile import cupti
+from ladder.records.profile import FirstCalls
+from stages.registry import load_all
+from tests.ladder.harness import small_dataset, small_problem
 
 PARAMS = Params((), ())
 
@@ -219,3 +231,103 @@ def test_a_warm_up_is_half_a_run_or_long_enough_for_metrics(metrics_every: int, 
 )
 def test_a_plan_fits_into_its_budget(budget: float, epoch: float, planned: Plan) -> None:
     assert plan_within(budget, epoch, Plan(20, 3, 1), metrics_every=10) == planned
+
+
+def test_allocator_calls_are_counted_while_a_separate_trainer_is_built_and_in_its_first_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    class Trainer:
+        def load_params(self, params: Params) -> None:
+            done.append("load_params")
+
+        def run_epoch(self, epoch: int) -> None:
+            done.append(f"epoch {epoch}")
+
+        def close(self) -> None:
+            done.append("close")
+
+    def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
+        counted = []
+        for part in parts:
+            done.append("|")
+            part()
+            counted.append(Counter({"cudaMalloc": len(done), "cudaFreeAsync": 1, "cuLaunchKernel": 9}))
+        return counted
+
+    def build(*_: object) -> Any:
+        done.append("build")
+        return Trainer()
+
+    monkeypatch.setattr(cupti, "record_calls", record_calls)
+    stage = replace(load_all()["alloc-pool"].stage, build=build)
+    job: Any = SimpleNamespace(problem=small_problem(), round=0)
+    found = first_calls(stage, job, small_dataset().train)
+    assert done == ["|", "build", "load_params", "|", "epoch 0", "close"]
+    assert found == FirstCalls({"cudaFreeAsync": 1, "cudaMalloc": 3}, {"cudaFreeAsync": 1, "cudaMalloc": 5})
+
+
+class Waiting(FakeTrainer):
+    def wait(self) -> None:
+        self.log.append("wait")
+
+
+def test_each_epoch_of_a_profile_ends_on_the_device() -> None:
+    for trainer, between in ((FakeTrainer(), []), (Waiting(), ["wait"])):
+        OwnProfile(trainer, Sample((3, 4), (0.5, 0.5)), trainer.fence).warm_up()
+        assert trainer.log == ["epoch 3", *between, "fence", "epoch 4", *between, "fence"]
+
+
+WAY_OUT = "return float32 NumPy arrays, and wait for your results in run_epoch()"
+
+
+class Reads:
+    """A trainer that returns this."""
+
+    def __init__(self, params: Any) -> None:
+        self.read_params = lambda: params
+
+
+class OnADevice:
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise TypeError("Implicit conversion to a NumPy array is not allowed")
+
+
+def test_arrays_are_copied() -> None:
+    weight, bias = np.ones((2, 3), np.float32), np.zeros(3, np.float32)
+    params = fetched_params(Reads(Params((weight,), (bias,))))  # type: ignore[arg-type]
+    weight[:] = 5.0
+    assert params.weights[0].tolist() == [[1.0] * 3] * 2
+
+
+def test_a_librarys_array_on_the_host_is_converted() -> None:
+    torch = pytest.importorskip("torch")
+    (weight,) = fetched_params(Reads(Params((torch.ones(2, 3),), ()))).weights  # type: ignore[arg-type]
+    assert (type(weight), weight.dtype.name, weight.shape) == (np.ndarray, "float32", (2, 3))
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        (Future[Params](), "read_params() returned concurrent.futures._base.Future, not Params"),
+        (Params((Future(),), ()), "weights[0] from read_params() is concurrent.futures._base.Future of object"),  # type: ignore[arg-type]
+        (Params((), (np.zeros(3),)), "biases[0] from read_params() is numpy.ndarray of float64"),  # type: ignore[arg-type]
+        (Params((OnADevice(),), ()), f"weights[0] from read_params() is {__name__}.OnADevice, which NumPy cannot read"),  # type: ignore[arg-type]
+    ],
+)
+def test_anything_else_is_refused(params: Any, said: str) -> None:
+    with pytest.raises(ContractError) as refused:
+        fetched_params(Reads(params))  # type: ignore[arg-type]
+    assert str(refused.value) == f"{said}; {WAY_OUT}"
+
+
+def test_metrics_become_floats() -> None:
+    seen = fetched_metrics(EpochMetrics(np.float32(0.5), np.array(0.25)))  # type: ignore[arg-type]
+    assert (seen, type(seen.mean_loss), type(seen.accuracy)) == (EpochMetrics(0.5, 0.25), float, float)
+
+
+@pytest.mark.parametrize("seen", [EpochMetrics("low", 0.5), EpochMetrics(None, 0.5), 0.5])  # type: ignore[arg-type]
+def test_metrics_that_are_no_numbers_are_refused(seen: Any) -> None:
+    with pytest.raises(ContractError, match=r"^metrics of .*: return EpochMetrics of two numbers$"):
+        fetched_metrics(seen)

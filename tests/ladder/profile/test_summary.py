@@ -1,8 +1,9 @@
-"""Profiles of made-up traces with known numbers."""
+"""A profile in numbers: kernels, calls of the API, and where the time of an epoch goes."""
 
 from __future__ import annotations
 
 import gzip
+import re
 from pathlib import Path
 
 import msgspec
@@ -12,11 +13,15 @@ from common.cuda.driver import Multiprocessor
 from common.problem import Problem
 from ladder.measure.profiled import sample_of
 from ladder.profile import chrome
+from ladder.profile.api_names import allocates, call_name, is_action, short_name
+from ladder.profile.kernel_kinds import declared, kind_of
 from ladder.profile.summary import occupancy, summarise, with_bytes, without_tool
+from ladder.profile.time_split import SplitNs, merged, split, union, waiting_calls
 from ladder.profile.timeline import excerpt
 from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Range, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, Split
 from reports.facts.profiles import overlap
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, kernels_in
 
 H200 = Multiprocessor(
     count=132, threads=2048, shared_bytes=233472, registers=65536, blocks=32, reserved_shared_bytes=1024
@@ -229,3 +234,173 @@ def test_a_core_that_has_no_network_left_waits_for_the_other() -> None:
     calls = [Call(FROM_PYTHON, 0, 100, 1, 1), Call(FROM_PYTHON, 0, 40, 2, 2)]
     profile = summarise(Trace([Window(0, 0, 100)], kernels, [], calls), (1.0,), 1, "stamps", 0.1)
     assert (profile.seen.kernels_us, profile.seen.waiting_us, profile.seen.launching_us) == (0.07, 0.03, 0.0)
+
+
+CPU_KERNELS = KERNELS_FOLDER.parent / "cpu" / "kernels"
+TRITON_KERNELS = KERNELS_FOLDER.parent / "languages" / "triton_kernels.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("gemm_naive", "gemm_naive"),
+        ("void splitKreduce_kernel<(int)32, int, float>(cublasSplitKParams<T6>, const T4 *)", "splitKreduce_kernel"),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(cutlass_80_simt_sgemm::Params)",
+            "cutlass_80_simt_sgemm_128x32_8x5_nn_align1",
+        ),
+        (
+            "_ZN7cutlass7Kernel2I42cutlass_80_simt_sgemm_128x32_8x5_nn_align1EEvNT_6ParamsE",
+            "cutlass_80_simt_sgemm_128x32_8x5_nn_align1",
+        ),
+        ("void at::native::(anonymous namespace)::fill<at::Bar<float (*)(int)>, 4>(int, T2)", "fill"),
+        ("void at::native::<unnamed>::fill_kernel<2>(int)", "fill_kernel"),
+        ("kernel_cutlass_cute_softmax_xent_tensorptrf32gmemo12810101_tensorptri32gmemo1281_0", "cute_softmax_xent"),
+        ("_Znonsense", "_Znonsense"),
+    ],
+)
+def test_a_kernel_has_a_short_name(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+def test_a_calls_name_has_no_version() -> None:
+    for name in ("cudaGraphLaunch_v10000", "cudaLaunchKernel_ptsz_v7000", "cuMemcpyDtoH_v2", "cuLaunchKernelEx"):
+        assert call_name(name) == name.partition("_")[0]
+
+
+def test_every_kernel_of_ours_declares_its_kind() -> None:
+    on_gpu = {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
+    on_cpu = {one for file in CPU_KERNELS.glob("*.py") for one in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())}
+    in_python = set(re.findall(r"@triton.jit\ndef (triton_\w+)", TRITON_KERNELS.read_text()))
+    in_python |= set(re.findall(r"@cute.kernel\ndef (\w+)", TRITON_KERNELS.with_name("cute_kernels.py").read_text()))
+    assert on_cpu
+    assert len(in_python) == 4
+    assert set(declared()) == on_gpu | on_cpu | in_python
+    assert (kind_of("tile_product_split"), kind_of("cluster_mlp"), kind_of("spread")) == ("gemm", "fused", "gemm")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("gemm", "cutlass_80_simt_sgemm_128x32_8x5_nn_align1 splitKreduce_kernel gemv2T_kernel_val triton_mm "
+         "nvjet_sm90_tst_8x64_64x16_4x1_v_bz_bias_TNN triton_tem_fused_mm_3 gemm_fusion_dot_8"),
+        ("fused", "triton_poi_fused_add_relu_0 triton_per_fused__log_softmax_1 input_reduce_fusion_3"),
+        ("softmax", "softmax_fw_small_kernel nll_loss_forward_reduce_cuda_kernel_2d cunn_SoftMaxForward"),
+        ("layer", "reduce_kernel"),
+        ("update", "multi_tensor_apply_kernel"),
+        ("other", "loop_transpose"),
+    ],
+)  # fmt: skip
+def test_a_library_s_kernel_is_known_by_its_name(kind: str, names: str) -> None:
+    assert {name: kind_of(name) for name in names.split()} == dict.fromkeys(names.split(), kind)
+
+
+@pytest.mark.parametrize(
+    ("names", "does", "takes_memory"),
+    [
+        ("cudaMalloc cudaMallocAsync cuMemAlloc cudaHostAlloc cudaFree cuMemFreeAsync", True, True),
+        ("cudaLaunchKernelExC cudaGraphLaunch cuMemcpyDtoHAsync cudaMemsetAsync cudaEventSynchronize", True, False),
+        ("cudaGetDevice cudaStreamIsCapturing cuKernelGetName", False, False),
+    ],
+)
+def test_actions_are_distinguished_from_queries(names: str, does: bool, takes_memory: bool) -> None:
+    for name in names.split():
+        assert (is_action(name), allocates(name)) == (does, takes_memory), name
+
+
+WINDOW = Window(0, 0, 100)
+
+
+def kernel(start: int, end: int, correlation: int) -> Kernel:
+    return Kernel("k", start, end, correlation)
+
+
+def launch(start: int, end: int, correlation: int, thread: int = 1) -> Call:
+    return Call("cuLaunchKernelEx", start, end, correlation, thread)
+
+
+def test_idle_time_before_a_late_launch_is_launching() -> None:
+    trace = Trace(kernels=[kernel(10, 20, 1), kernel(60, 100, 2)], calls=[launch(2, 5, 1), launch(40, 45, 2)])
+    assert split(trace, WINDOW) == SplitNs(kernels=50, launching=10 + 40)
+
+
+def test_idle_time_before_submitted_work_is_queued() -> None:
+    trace = Trace(kernels=[kernel(10, 20, 1), kernel(25, 100, 2)], calls=[launch(2, 5, 1), launch(6, 9, 2)])
+    assert split(trace, WINDOW) == SplitNs(kernels=85, launching=10, queued=5)
+
+
+def test_all_nodes_of_a_graph_count_as_submitted_together() -> None:
+    kernels = [kernel(10, 30, 1), kernel(35, 60, 1), kernel(61, 90, 1)]
+    trace = Trace(kernels=kernels, calls=[Call("cudaGraphLaunch", 0, 8, 1, 1), Call("cuCtxSynchronize", 8, 100, 2, 1)])
+    assert split(trace, WINDOW) == SplitNs(kernels=74, queued=6, launching=8, waiting=2 + 10)
+
+
+def test_waiting_and_launching_are_separated_within_an_idle_interval() -> None:
+    calls = [launch(0, 4, 1), Call("cudaStreamSynchronize", 5, 40, 2, 1), launch(50, 55, 3)]
+    trace = Trace(kernels=[kernel(5, 30, 1), kernel(70, 100, 3)], calls=calls)
+    assert split(trace, WINDOW) == SplitNs(kernels=55, launching=5 + 30, waiting=10)
+
+
+def test_only_the_launching_threads_waits_count() -> None:
+    calls = [launch(0, 4, 1, thread=2), Call("cudaStreamSynchronize", 5, 90, 2, 1), launch(50, 55, 3, thread=2)]
+    trace = Trace(kernels=[kernel(5, 30, 1), kernel(60, 100, 3)], calls=calls)
+    assert split(trace, WINDOW) == SplitNs(kernels=65, launching=5 + 30)
+
+
+def test_copies_beside_kernels_count_as_the_kernels() -> None:
+    copies = [Copy("host to device", 20, 50, 2, 64), Copy("fill", 60, 70, 3, 64)]
+    trace = Trace(kernels=[kernel(0, 30, 1)], copies=copies)
+    assert split(trace, WINDOW) == SplitNs(kernels=30, copies=20 + 10, launching=10, waiting=30)
+
+
+def test_kernels_that_overlap_count_once_and_only_inside_the_epoch() -> None:
+    trace = Trace(kernels=[kernel(-20, 30, 1), kernel(10, 40, 2), kernel(90, 130, 3)], calls=[launch(80, 85, 3)])
+    assert split(trace, WINDOW) == SplitNs(kernels=50, launching=50)
+
+
+def test_a_thread_of_the_cpu_that_ends_first_waits_for_the_others() -> None:
+    trace = Trace(kernels=[kernel(10, 40, 1)], calls=[Call(FROM_PYTHON, 10, 40, 1, 1)])
+    assert split(trace, WINDOW, others_end=90) == SplitNs(kernels=30, launching=10 + 10, waiting=50)
+
+
+def test_an_epoch_without_work_is_all_waiting() -> None:
+    assert split(Trace(), WINDOW) == SplitNs(waiting=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "copy", "waits"),
+    [
+        ("cuCtxSynchronize", None, True),
+        ("cudaEventSynchronize", None, True),
+        ("cudaMemcpyAsync", Copy("device to host", 12, 18, 1, 8), True),
+        ("cudaMemcpyAsync", Copy("device to host", 30, 35, 1, 8), False),  # into pinned memory: the call returned first
+        ("cudaMemcpyAsync", Copy("host to device", 12, 18, 1, 8), False),
+        ("cudaStreamWaitEvent", None, False),
+        ("cuLaunchKernel", None, False),
+    ],
+)
+def test_which_calls_wait(name: str, copy: Copy | None, waits: bool) -> None:
+    trace = Trace(calls=[Call(name, 10, 20, 1, 1)], copies=[copy] if copy else [])
+    assert bool(waiting_calls(trace)) is waits
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel_ends", "handed_over", "waits"),
+    [
+        ("cudaFree", 15, 5, True),
+        ("cuMemFree", 15, 5, True),
+        ("cudaFree", 9, 5, False),  # the device was idle
+        ("cudaFree", 25, 5, False),  # the device kept working
+        ("cudaFree", 15, 11, False),  # submitted by another thread after the free began
+        ("cudaFreeAsync", 15, 5, False),
+    ],
+)
+def test_a_free_waits_for_earlier_work(name: str, kernel_ends: int, handed_over: int, waits: bool) -> None:
+    calls = [launch(handed_over, handed_over + 1, 1), Call(name, 10, 20, 2, 1)]
+    trace = Trace(calls=calls, kernels=[kernel(handed_over + 1, kernel_ends, 1)])
+    assert [call.name for call in waiting_calls(trace)] == ([name] if waits else [])
+
+
+def test_intervals_are_merged() -> None:
+    assert merged([(5, 9), (0, 3), (3, 4), (8, 12), (20, 20)]) == [(0, 4), (5, 12)]
+    assert union([kernel(-5, 2, 1), kernel(200, 300, 2)], WINDOW) == [(0, 2)]

@@ -4,7 +4,7 @@ Why: a gate that has never rejected anything proves nothing.
 
 Change: each is the NumPy trainer with one planted defect.
 
-Expect: the check that test_caught.py names catches each of them.
+Expect: the check that stands above each catches it.
 """
 
 from __future__ import annotations
@@ -22,32 +22,60 @@ from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics, Trainer
 from ladder.measure.protocol import REPEATED_EPOCHS
+from ladder.verify.gates import KEPT_CHECK, WHOLE_CHECK
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import Labels, NumpyTrainer
 
 FIRST_UPDATE_BATCHES = 17  # the most that first updates are checked on; defects with more batches must show later
 
 
-def planted(name: str, build: Callable[[Problem, Split], Trainer]) -> Stage:
-    """A stage of this name, built by this function."""
+# Checks that catch many.
+FIRST, ZEROS = "first update, weight[0]", "epoch from zeros, parameters"
+REPEATED, TRAINED = "3 epochs of 17 batches, tensors", "trained parameters, tensors"
+LATE, LATE_OF_ALL = "late epoch of 3 batches, tensors", "late epoch, tensors"
+# What catches a stage, by its name, in each kind of run. `later` ones begin after the first updates: in that run, no
+# timed epoch has metrics. `late` ones begin after more steps than any short run has from its first parameters on, or in
+# long splits alone. `refused` are the reasons of processes that count as crashed in a usual run.
+CAUGHT: dict[str, dict[str, str]] = {"usual": {}, "later": {}, "late": {}, "refused": {}}
+
+
+def caught_by(what: str, run: str = "usual") -> Callable[[type], type]:
+    """Say what catches this trainer's stage: how the name of a failed check, or a reason, begins."""
+
+    def noted(trainer: type) -> type:
+        CAUGHT[run][name_of(trainer)] = what
+        return trainer
+
+    return noted
+
+
+def name_of(trainer: type) -> str:
+    """The name of a trainer's stage: that of `_NoOp` is no-op."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[A-Z][a-z])", "-", trainer.__name__[1:]).lower()
+
+
+def planted(name: str, build: Callable[[Problem, Split], Trainer], what: str = "", run: str = "usual") -> Stage:
+    """A stage of this name, built by this function, and what catches it, if anything."""
+    CAUGHT[run] |= {name: what} if what else {}
     return Stage(name, name, "reference", "float32", (), build)
 
 
 def stages_of(trainers: dict[str, Any], *bases: type[NumpyTrainer]) -> dict[str, Stage]:
-    """A stage of every trainer in a module but these: that of `_NoOp` is NO_OP, and called no-op."""
+    """A stage of every trainer in a module but these: that of `_NoOp` is NO_OP."""
     found = {}
     for one in trainers.values():
         if isinstance(one, type) and issubclass(one, NumpyTrainer) and one not in (NumpyTrainer, *bases):
-            name = re.sub(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[A-Z][a-z])", "-", one.__name__[1:]).lower()
-            found[name.replace("-", "_").upper()] = planted(name, one)
+            found[name_of(one).replace("-", "_").upper()] = planted(name_of(one), one)
     return found
 
 
+@caught_by(FIRST)
 class _NoOp(NumpyTrainer):
     def run_epoch(self, epoch: int) -> None:
         pass
 
 
+@caught_by(ZEROS)
 class _FewerSteps(NumpyTrainer):
     """Omits the last step of an epoch, like a wrong loop bound; not in short splits."""
 
@@ -57,6 +85,7 @@ class _FewerSteps(NumpyTrainer):
             self._batches.pop()
 
 
+@caught_by(ZEROS)
 class _LastBatchRepeated(NumpyTrainer):
     """Repeats the last step of an epoch; not in short splits."""
 
@@ -66,6 +95,7 @@ class _LastBatchRepeated(NumpyTrainer):
             self._batches.append(self._batches[-1])
 
 
+@caught_by(FIRST)
 class _SmallerBatches(NumpyTrainer):
     """Trains on half of each batch's images."""
 
@@ -75,24 +105,28 @@ class _SmallerBatches(NumpyTrainer):
         super().__init__(replace(problem, batch_size=half), Split(train.images[rows], train.labels[rows]))
 
 
+@caught_by("first 3 updates, weight[0]")
 class _FirstBatch(NumpyTrainer):
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
         self._batches = [self._batches[0]] * len(self._batches)
 
 
+@caught_by("first 3 updates, weight[0]")
 class _OtherOrder(NumpyTrainer):
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
         self._batches.reverse()
 
 
+@caught_by(FIRST)
 class _Twice(NumpyTrainer):
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
         self._batches = [batch for batch in self._batches for _ in range(2)]
 
 
+@caught_by("loss curve")
 class _OneEpochOnly(NumpyTrainer):
     """Trains only in the first epoch of a run."""
 
@@ -101,6 +135,7 @@ class _OneEpochOnly(NumpyTrainer):
             super().run_epoch(epoch)
 
 
+@caught_by("first update, bias[0]")
 class _NoBias(NumpyTrainer):
     def run_epoch(self, epoch: int) -> None:
         kept = [bias.copy() for bias in self._biases]
@@ -109,6 +144,7 @@ class _NoBias(NumpyTrainer):
             bias[:] = old
 
 
+@caught_by("first update, scale")
 class _Gradient(NumpyTrainer):
     """Every gradient is 1 % too large."""
 
@@ -116,6 +152,7 @@ class _Gradient(NumpyTrainer):
         super().__init__(replace(problem, learning_rate=problem.learning_rate * 1.01), train)
 
 
+@caught_by("first update, scale")
 class _RateFoldedWrong(NumpyTrainer):
     """Rounds learning rate / batch size to half precision."""
 
@@ -124,11 +161,13 @@ class _RateFoldedWrong(NumpyTrainer):
         super().__init__(replace(problem, learning_rate=folded * problem.batch_size), train)
 
 
+@caught_by(FIRST)
 class _Labels(NumpyTrainer):
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, Split(train.images, np.roll(train.labels, 1)))
 
 
+@caught_by(FIRST)
 class _Transformed(NumpyTrainer):
     """Drops the last bit of every pixel while preparing the data."""
 
@@ -136,6 +175,7 @@ class _Transformed(NumpyTrainer):
         super().__init__(problem, Split(train.images & np.uint8(0xFE), train.labels))
 
 
+@caught_by(FIRST)
 class _LowerPrecision(NumpyTrainer):
     """Rounds the weights to bfloat16 for the forward pass, without declaring that precision."""
 
@@ -148,6 +188,7 @@ class _LowerPrecision(NumpyTrainer):
             weight[:] = whole
 
 
+@caught_by("first 3 updates, scale")
 class _Momentum(NumpyTrainer):
     """Uses another optimiser: SGD with momentum, whose first step is that of SGD."""
 
@@ -160,6 +201,7 @@ class _Momentum(NumpyTrainer):
         self._moved = [weight - old for weight, old in zip(self._weights, before, strict=True)]
 
 
+@caught_by(FIRST)
 class _Nan(NumpyTrainer):
     def read_params(self) -> Params:
         params = super().read_params()
@@ -167,6 +209,7 @@ class _Nan(NumpyTrainer):
         return params
 
 
+@caught_by("first update, bias[0]")
 class _Inf(_Nan):
     def read_params(self) -> Params:
         params = super().read_params()
@@ -174,16 +217,19 @@ class _Inf(_Nan):
         return params
 
 
+@caught_by("finite parameters and metrics")
 class _NanMetrics(NumpyTrainer):
     def last_metrics(self) -> EpochMetrics | None:
         return EpochMetrics(float("nan"), float("inf"))
 
 
+@caught_by("trained parameters, loss", "later")
 class _NanMetricsWhenDue(NumpyTrainer):
     def last_metrics(self) -> EpochMetrics | None:
         return EpochMetrics(float("nan"), float("nan")) if self._last is not None else None
 
 
+@caught_by(FIRST)
 class _LeftBehind(NumpyTrainer):
     """Returns while a thread still trains, for which no fence waits."""
 
@@ -195,6 +241,7 @@ class _LeftBehind(NumpyTrainer):
         threading.Thread(target=later, daemon=True).start()
 
 
+@caught_by(ZEROS)
 class _OldParams(NumpyTrainer):
     """Continues from the parameters of the run before, instead of loading new ones."""
 
@@ -206,6 +253,7 @@ class _OldParams(NumpyTrainer):
         self._loaded = True
 
 
+@caught_by(ZEROS)
 class _HalfTheSteps(NumpyTrainer):
     """Trains on every second batch, at twice the rate; not in short splits."""
 
@@ -216,12 +264,14 @@ class _HalfTheSteps(NumpyTrainer):
             self._problem = replace(problem, learning_rate=2 * problem.learning_rate)
 
 
+@caught_by("first 17 updates, weight[0]")
 class _OneStepInEightSkipped(NumpyTrainer):
     def __init__(self, problem: Problem, train: Split) -> None:
         super().__init__(problem, train)
         del self._batches[7::8]
 
 
+@caught_by(ZEROS)
 class _ShortBatch(NumpyTrainer):
     """Fills the last batch, which is too short to count, with images of the first."""
 
@@ -234,6 +284,7 @@ class _ShortBatch(NumpyTrainer):
             self._batches.append((filled[0], filled[1]))
 
 
+@caught_by("first 3 updates, weight[0]")
 class _ShufflesEachEpoch(NumpyTrainer):
     """Draws another order of the batches in every epoch."""
 
@@ -248,6 +299,7 @@ class _ShufflesEachEpoch(NumpyTrainer):
         self._batches = kept
 
 
+@caught_by("first 3 updates, weight[0]")
 class _ShufflesTheImages(NumpyTrainer):
     """Deals the same images out to other batches."""
 
@@ -257,6 +309,7 @@ class _ShufflesTheImages(NumpyTrainer):
         super().__init__(problem, Split(train.images[dealt], train.labels[dealt]))
 
 
+@caught_by(FIRST)
 class _TruncatedParams(NumpyTrainer):
     """Stores its parameters in 16 bits."""
 
@@ -266,6 +319,7 @@ class _TruncatedParams(NumpyTrainer):
             tensor.view(np.uint32)[...] &= np.uint32(0xFFFF0000)
 
 
+@caught_by(FIRST)
 class _StaleGradient(NumpyTrainer):
     """Applies each gradient one step late, as a wrong double buffer would."""
 
@@ -282,6 +336,7 @@ class _StaleGradient(NumpyTrainer):
         self._late = steps
 
 
+@caught_by(FIRST)
 class _WeightDecay(NumpyTrainer):
     def _backward(self, images: Float32Array) -> None:
         for weight in self._weights:
@@ -289,6 +344,7 @@ class _WeightDecay(NumpyTrainer):
         super()._backward(images)
 
 
+@caught_by("first update, scale")
 class _Nesterov(NumpyTrainer):
     """Another optimiser: Nesterov's momentum, which looks ahead from the first step on."""
 
@@ -299,6 +355,7 @@ class _Nesterov(NumpyTrainer):
             weight += np.float32(0.1) * (weight - old)
 
 
+@caught_by("first update, scale")
 class _ClippedGradient(NumpyTrainer):
     """Shortens long gradients, each tensor's by itself."""
 
@@ -311,6 +368,7 @@ class _ClippedGradient(NumpyTrainer):
             weight[:] = old + step * np.float32(longest / max(longest, float(np.linalg.norm(step))))
 
 
+@caught_by("first update, bias[0]")
 class _BiasAtTwiceTheRate(NumpyTrainer):
     def _backward(self, images: Float32Array) -> None:
         before = [bias.copy() for bias in self._biases]
@@ -319,6 +377,7 @@ class _BiasAtTwiceTheRate(NumpyTrainer):
             bias += bias - old
 
 
+@caught_by(FIRST)
 class _LabelSmoothing(NumpyTrainer):
     """Trains towards 0.9 for the right class."""
 
@@ -329,6 +388,7 @@ class _LabelSmoothing(NumpyTrainer):
         self._doutputs[-1] -= np.float32(share / classes)
 
 
+@caught_by(FIRST)
 class _EpsilonInSoftmax(NumpyTrainer):
     """Adds a small number to the sum of softmax, against a division by zero that cannot happen."""
 
@@ -340,6 +400,7 @@ class _EpsilonInSoftmax(NumpyTrainer):
         wrong[self._rows, labels] -= np.float32(1.0 / len(labels))
 
 
+@caught_by(FIRST)
 class _Dropout(NumpyTrainer):
     """Drops one hidden unit in ten."""
 
@@ -352,6 +413,7 @@ class _Dropout(NumpyTrainer):
             outputs[-1][:] += self._biases[-1]
 
 
+@caught_by("first update, weight[1]")
 class _LeakyRelu(NumpyTrainer):
     """Has inactive units pass a hundredth on."""
 
@@ -365,6 +427,7 @@ class _LeakyRelu(NumpyTrainer):
             inputs = output
 
 
+@caught_by(FIRST)
 class _PixelsBy255(NumpyTrainer):
     """Divides pixels by 255, as most programs do, and not by 256."""
 
@@ -373,6 +436,7 @@ class _PixelsBy255(NumpyTrainer):
         self._batches = [(images * np.float32(256 / 255), labels) for images, labels in self._batches]
 
 
+@caught_by("first update, loss")
 class _MetricsAfterwards(NumpyTrainer):
     """Takes its metrics from the last parameters, and not as the epoch goes."""
 
@@ -401,6 +465,7 @@ class _FromTheSecondEpochOn(NumpyTrainer):
         raise NotImplementedError
 
 
+@caught_by(REPEATED, "later")
 class _LaterMomentum(_FromTheSecondEpochOn):
     """Momentum, whose memory is empty in the first epoch."""
 
@@ -411,6 +476,7 @@ class _LaterMomentum(_FromTheSecondEpochOn):
             weight += np.float32(0.1) * (weight - old)
 
 
+@caught_by(REPEATED, "later")
 class _LaterReshuffled(_FromTheSecondEpochOn):
     def _wrong_epoch(self, epoch: int) -> None:
         self._batches.reverse()
@@ -429,6 +495,7 @@ class _LateReshuffled(NumpyTrainer):
             self._batches.reverse()
 
 
+@caught_by(REPEATED, "later")
 class _LaterDroppedBatch(_FromTheSecondEpochOn):
     def _wrong_epoch(self, epoch: int) -> None:
         last = self._batches.pop()
@@ -436,6 +503,7 @@ class _LaterDroppedBatch(_FromTheSecondEpochOn):
         self._batches.append(last)
 
 
+@caught_by(REPEATED, "later")
 class _LaterFrozenBias(_FromTheSecondEpochOn):
     def _wrong_epoch(self, epoch: int) -> None:
         kept = [bias.copy() for bias in self._biases]
@@ -444,6 +512,7 @@ class _LaterFrozenBias(_FromTheSecondEpochOn):
             bias[:] = old
 
 
+@caught_by(REPEATED, "later")
 class _LaterDecay(_FromTheSecondEpochOn):
     """Lowers its learning rate after each epoch."""
 
@@ -454,6 +523,7 @@ class _LaterDecay(_FromTheSecondEpochOn):
         self._problem = asked
 
 
+@caught_by(TRAINED, "later")
 class _HalfRateWithMetrics(NumpyTrainer):
     """Trains at half the rate where metrics are due."""
 
@@ -465,6 +535,7 @@ class _HalfRateWithMetrics(NumpyTrainer):
         self._problem = problem
 
 
+@caught_by(TRAINED, "later")
 class _SureImagesLeftOut(NumpyTrainer):
     """Leaves out images that it is sure of: those with a probability above 0.99."""
 
@@ -496,6 +567,7 @@ class _CountsSteps(NumpyTrainer):
         pass
 
 
+@caught_by(LATE, "late")
 class _EightBitsLate(_CountsSteps):
     """Rounds the errors of the last layer to eight bits, as bfloat16 does."""
 
@@ -504,12 +576,14 @@ class _EightBitsLate(_CountsSteps):
         errors[:] = errors * large - (errors * large - errors)
 
 
+@caught_by("late epoch of 3 batches, ", "late")  # by tensors or by their scale, as the parameters fall
 class _WeightDecayLate(_CountsSteps):
     def _before_late(self) -> None:
         for weight in self._weights:
             weight *= np.float32(1.0 - 1e-4 * self._problem.learning_rate)
 
 
+@caught_by(LATE, "late")
 class _BiasFrozenLate(_CountsSteps):
     def _before_late(self) -> None:
         self._kept = self._biases[0].copy()
@@ -518,6 +592,7 @@ class _BiasFrozenLate(_CountsSteps):
         self._biases[0][:] = self._kept
 
 
+@caught_by("late epoch of 3 batches, scale", "late")
 class _ScheduleLeftIn(NumpyTrainer):
     """Divides the learning rate by 1.25 for the second half of a run's epochs."""
 
@@ -529,6 +604,7 @@ class _ScheduleLeftIn(NumpyTrainer):
         self._problem = asked
 
 
+@caught_by(KEPT_CHECK, "late")
 class _HalvesAfterEpochs(NumpyTrainer):
     """Keeps its weights in float16 between the epochs of a long split."""
 
@@ -539,6 +615,7 @@ class _HalvesAfterEpochs(NumpyTrainer):
                 weight[:] = weight.astype(np.float16)
 
 
+@caught_by(LATE_OF_ALL, "late")
 class _LearnsTheTest(NumpyTrainer):
     """Trains on a batch of test images, too, from the fourth epoch on."""
 
@@ -550,6 +627,7 @@ class _LearnsTheTest(NumpyTrainer):
         self._batches = trained
 
 
+@caught_by("epoch from zeros, loss", "late")
 class _LossOfAWindow(NumpyTrainer):
     """Reports the loss of the last batches alone, as a progress bar does."""
 
@@ -569,6 +647,7 @@ class _LossOfAWindow(NumpyTrainer):
             self._last = EpochMetrics(float(np.mean(losses[-FIRST_UPDATE_BATCHES - 3 :])), self._last.accuracy)
 
 
+@caught_by(WHOLE_CHECK, "late")
 class _AccuracyRoundedUp(NumpyTrainer):
     def last_metrics(self) -> EpochMetrics | None:
         seen = super().last_metrics()
@@ -597,8 +676,9 @@ def _rounding_to(bits: int) -> type[NumpyTrainer]:
     return Rounding
 
 
-ROUNDED_TO_16 = planted("rounded-to-16", _rounding_to(16))
+ROUNDED = "first update, precision"
+ROUNDED_TO_16 = planted("rounded-to-16", _rounding_to(16), ROUNDED, "later")
 ROUNDED_TO_17 = planted("rounded-to-17", _rounding_to(17))
-BFLOAT16_AS_TF32 = replace(planted("bfloat16-as-tf32", _rounding_to(8)), precision="tf32")
-SIX_BITS_AS_BFLOAT16 = replace(planted("six-bits-as-bfloat16", _rounding_to(6)), precision="bfloat16")
+BFLOAT16_AS_TF32 = replace(planted("bfloat16-as-tf32", _rounding_to(8), ROUNDED, "later"), precision="tf32")
+SIX_BITS_AS_BFLOAT16 = replace(planted("six-bits-as-bfloat16", _rounding_to(6), ROUNDED, "late"), precision="bfloat16")
 globals().update(stages_of(globals(), _FromTheSecondEpochOn, _CountsSteps))

@@ -4,7 +4,7 @@ Why: people quote these times, and long tuning of a stage finds every gap betwee
 
 Change: each is the NumPy trainer with one way of cheating.
 
-Expect: the check or the reason that test_caught.py names catches each of them.
+Expect: the check or the reason that stands above each catches it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,16 @@ from ladder.measure.protocol import (
     salted_number,
     save_params,
 )
+from ladder.measure.seeds import REFUSED
 from ladder.run.orders import FIRST_BATCHES
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
-from tests.cheats.defects import FIRST_UPDATE_BATCHES, planted, stages_of
+from tests.cheats.defects import FIRST_UPDATE_BATCHES, ZEROS, caught_by, planted, stages_of
 
+UNTIMED_WORK = "work outside of the timer, as a share of the run"
+DISPLACEMENT, SHORTEST_RUN = "way from the first parameters", "timed runs, shortest way by the judged one's"
+JUDGED, CLOCK = "judged run, shorter than any other by", "timed runs, difference from Linux's clock"
+REPLACED = "TamperedError: the stage replaced {}, which measures it; leave it alone"
 TRAINING_S = 0.05  # added to the tiny problem's training, which would take about this long at the usual size
 
 
@@ -85,6 +90,7 @@ def _folder() -> Path:
     return folder
 
 
+@caught_by(UNTIMED_WORK)
 class _TrainsWhileLoading(_Snapshots):
     """Trains all epochs while loading parameters, before the clock starts."""
 
@@ -97,6 +103,7 @@ class _TrainsWhileLoading(_Snapshots):
         self.show(epoch)
 
 
+@caught_by(UNTIMED_WORK)
 class _TrainsWhileRead(NumpyTrainer):
     """Defers training until its parameters are read, after the clock has stopped."""
 
@@ -118,6 +125,7 @@ class _TrainsWhileRead(NumpyTrainer):
         return super().read_params()
 
 
+@caught_by(UNTIMED_WORK)
 class _TrainsBehindTheFence(NumpyTrainer):
     """Trains on a thread that the fence does not wait for, and joins it when parameters are read."""
 
@@ -156,6 +164,7 @@ class _Unready:
         return self.__array__().copy()
 
 
+@caught_by(UNTIMED_WORK)
 class _ReturnsBeforeItIsReady(_TrainsWhileRead):
     """Returns tensors that are trained when NumPy asks for them."""
 
@@ -166,6 +175,11 @@ class _ReturnsBeforeItIsReady(_TrainsWhileRead):
         return Params(*(tuple(_Unready(one, train) for one in part) for part in (self._weights, self._biases)))  # type: ignore[arg-type]
 
 
+@caught_by(
+    "ContractError: weights[0] from read_params() is concurrent.futures._base.Future of object; return float32 NumPy "
+    "arrays, and wait for your results in run_epoch()",
+    "refused",
+)
 class _ReturnsFutures(NumpyTrainer):
     """Hands the training to a thread pool and returns its promises."""
 
@@ -232,6 +246,7 @@ class _Slowly(float):
         return float(super().__float__())
 
 
+@caught_by(UNTIMED_WORK)
 class _TrainsWhileLoadingButOnce(_TrainsWhileLoading):
     """Trains while loading in all runs but one, in case the least share of a process counts."""
 
@@ -248,6 +263,7 @@ class _TrainsWhileLoadingButOnce(_TrainsWhileLoading):
         (NumpyTrainer if self._honest else _TrainsWhileLoading).run_epoch(self, epoch)
 
 
+@caught_by(UNTIMED_WORK)
 class _SleepsWhenReadAgain(_TrainsWhileRead):
     """Trains when its parameters are read, and takes as long when they are read again, as if copying did."""
 
@@ -257,6 +273,7 @@ class _SleepsWhenReadAgain(_TrainsWhileRead):
         return super().read_params()
 
 
+@caught_by(DISPLACEMENT)
 class _TrainsWhilePreparing(_Snapshots):
     """Trains while preparing, from the parameters that it predicts from seed, salt and run number."""
 
@@ -313,6 +330,7 @@ class _GraftsWeights(NumpyTrainer):
             super().load_params(Params((first, *self._trained.weights[1:]), self._trained.biases))
 
 
+@caught_by(DISPLACEMENT)
 class _Replays(_Snapshots):
     """Trains in its warm-up and presents that run's parameters in all later runs."""
 
@@ -354,6 +372,7 @@ class _Stored(NumpyTrainer):
             file.write_bytes(pickle.dumps((self._weights, self._biases, self._last)))
 
 
+@caught_by(JUDGED)
 class _ReplaysAfterACrash(_Stored):
     """Crashes once everything is trained, to be given a second process."""
 
@@ -364,6 +383,7 @@ class _ReplaysAfterACrash(_Stored):
             os._exit(1)
 
 
+@caught_by(SHORTEST_RUN)
 class _TrainsLastRunOnly(NumpyTrainer):
     """Skips all but the last of the usual number of runs, guessing that it is the verified one."""
 
@@ -396,6 +416,7 @@ class _TrainsABatchInOtherRuns(_TrainsLastRunOnly):
         self._batches = whole
 
 
+@caught_by(DISPLACEMENT)
 class _ReadsTheSalt(_TrainsWhilePreparing):
     """Finds the salt, or what it takes to compute the parameters to come, in every file and frame within reach."""
 
@@ -413,6 +434,7 @@ class _ReadsTheSalt(_TrainsWhilePreparing):
         return next(filter(None, found), 0)
 
 
+@caught_by(DISPLACEMENT)
 class _ReadsTheAnswer(NumpyTrainer):
     """Returns parameters that it finds in any file nearby, hoping for the oracle's."""
 
@@ -429,6 +451,7 @@ class _ReadsTheAnswer(NumpyTrainer):
         return super().read_params()
 
 
+@caught_by(DISPLACEMENT)
 class _HelperKilled(NumpyTrainer):
     """Lets another process train; that is killed, and the file of an earlier run is read instead."""
 
@@ -452,11 +475,13 @@ class _HelperKilled(NumpyTrainer):
         NumpyTrainer.load_params(self, load_params(self._file, self._problem))
 
 
+@caught_by("first update, loss")
 class _MadeUpMetrics(NumpyTrainer):
     def last_metrics(self) -> EpochMetrics | None:
         return EpochMetrics(0.3, 0.92)
 
 
+@caught_by("metrics left out, of those that are due")
 class _NoMetrics(NumpyTrainer):
     """Computes no metrics."""
 
@@ -464,6 +489,7 @@ class _NoMetrics(NumpyTrainer):
         return None
 
 
+@caught_by("validation of the final parameters, loss")
 class _MadeUpValidation(NumpyTrainer):
     """Does not validate, and returns plausible numbers."""
 
@@ -471,6 +497,7 @@ class _MadeUpValidation(NumpyTrainer):
         return EpochMetrics(0.3, 0.92)
 
 
+@caught_by("validation of the final parameters, loss")
 class _ValidatesAFew(NumpyTrainer):
     """Validates on a tenth of the test images."""
 
@@ -478,6 +505,7 @@ class _ValidatesAFew(NumpyTrainer):
         super().prepare_validation(test.first(len(test.images) // 10))
 
 
+@caught_by("validation of the final parameters, loss")
 class _ValidatesOnce(NumpyTrainer):
     """Validates after the first epoch of a run, and repeats those numbers."""
 
@@ -492,6 +520,7 @@ class _ValidatesOnce(NumpyTrainer):
         return self._said
 
 
+@caught_by(ZEROS)
 class _TrainsOnTheTest(NumpyTrainer):
     """Trains on the test images as soon as it has seen them."""
 
@@ -501,6 +530,7 @@ class _TrainsOnTheTest(NumpyTrainer):
         self._batches[-len(whole) :] = whole
 
 
+@caught_by(REPLACED.format("time.perf_counter"), "refused")
 class _Clock(NumpyTrainer):
     """Replaces the clock by one that is ten times slower."""
 
@@ -510,6 +540,7 @@ class _Clock(NumpyTrainer):
         time.perf_counter = lambda: honest() / 10
 
 
+@caught_by(REPLACED.format("clock.fence"), "refused")
 class _Fence(NumpyTrainer):
     """Replaces the fence by one that does not wait."""
 
@@ -519,6 +550,7 @@ class _Fence(NumpyTrainer):
             module.fence = lambda: None  # type: ignore[attr-defined]
 
 
+@caught_by(REPLACED.format("clock.fence"), "refused")
 class _FenceInside(NumpyTrainer):
     """Replaces the code inside the fence function."""
 
@@ -527,6 +559,7 @@ class _FenceInside(NumpyTrainer):
         clock.fence.__code__ = (lambda: None).__code__
 
 
+@caught_by(REPLACED.format("Measurement._params_from"), "refused")
 class _Method(NumpyTrainer):
     """Replaces the initial parameters of every run by zeros."""
 
@@ -535,6 +568,7 @@ class _Method(NumpyTrainer):
         measurement.Measurement._params_from = lambda *_: zero_params(problem)  # type: ignore[method-assign]
 
 
+@caught_by(CLOCK)
 class _ShorterRuns(NumpyTrainer):
     """Has a tenth of each run's time recorded, by a method that puts the right one back as soon as it is called."""
 
@@ -552,12 +586,14 @@ class _ShorterRuns(NumpyTrainer):
         timing.TimedRun.__init__ = shorter  # type: ignore[assignment, method-assign]
 
 
+@caught_by(CLOCK)
 class _RunsOfNoTime(_ShorterRuns):
     """Has runs recorded that end before they begin."""
 
     factor = -1.0
 
 
+@caught_by("late epoch of 3 batches, scale", "late")
 class _LearnsLessWhenTimed(NumpyTrainer):
     """Leaves out a part of each epoch's update where the stack says that a timed run calls it."""
 
@@ -572,6 +608,7 @@ class _LearnsLessWhenTimed(NumpyTrainer):
             weight -= np.float32(0.01 * (names >= {"measure", "timed_run"})) * (weight - old)
 
 
+@caught_by("late epoch of 3 batches, finite parameters before it", "late")
 class _InfiniteInTheMiddle(NumpyTrainer):
     """Leaves one infinite weight where a run is read in its middle, so that nothing could follow from there."""
 
@@ -590,6 +627,7 @@ class _InfiniteInTheMiddle(NumpyTrainer):
         return params
 
 
+@caught_by(REPLACED.format("timing.COPY_S_PER_BYTE"), "refused")
 class _Constant(_TrainsWhileLoading):
     """Trains while loading, and has copying excused for minutes."""
 
@@ -610,6 +648,7 @@ class _Late(NumpyTrainer):
         raise NotImplementedError
 
 
+@caught_by(REPLACED.format("builtins.max"), "refused")
 class _Builtin(_Late):
     """Makes the larger of two numbers 0, and so all work outside of the timer."""
 
@@ -617,6 +656,7 @@ class _Builtin(_Late):
         builtins.max = lambda *_, **__: 0.0  # type: ignore[assignment]
 
 
+@caught_by(REPLACED.format("msgpack.encode"), "refused")
 class _Encoder(_Late):
     """Alters its result as it is written."""
 
@@ -653,6 +693,7 @@ class _KillsItsForkServer(NumpyTrainer):
             time.sleep(1)
 
 
+@caught_by(f"SeedError: {REFUSED}", "refused")
 class _AsksAhead(NumpyTrainer):
     """Asks for the seed of the next round's judged run, through the connection that its measurement holds."""
 
@@ -665,6 +706,7 @@ class _AsksAhead(NumpyTrainer):
         caller._seeds.shared(RUNS_PER_ROUND)
 
 
+@caught_by("exit code 3 after its result; see logs/reports-and-leaves.1.log", "refused")
 class _ReportsAndLeaves(NumpyTrainer):
     """Writes a made-up result and exits."""
 
@@ -675,5 +717,5 @@ class _ReportsAndLeaves(NumpyTrainer):
 
 JAX_WITHOUT_WAITING = Stage("jax-unwaited", "JAX", "reference", "float32", ("jax",), _JaxWithoutWaiting)  # type: ignore[arg-type]
 STORES = planted("stores", _Stored)
-REPLAYS_A_NEIGHBOUR = planted("replays-a-neighbour", _Stored)
+REPLAYS_A_NEIGHBOUR = planted("replays-a-neighbour", _Stored, JUDGED)
 globals().update(stages_of(globals(), _Snapshots, _Stored, _Late))

@@ -11,7 +11,6 @@ import pytest
 
 from ladder.measure import measurement
 from ladder.measure.protocol import REPEATED_EPOCHS
-from ladder.measure.seeds import REFUSED
 from ladder.records.run import StageResult
 from ladder.run import jury, orders
 from ladder.run.stage_run import TIME_CHECKS
@@ -21,120 +20,21 @@ from reports.facts.run_table import passed_in_words
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
 from tests.cheats import defects, frauds
-from tests.cheats.frauds import TRAINING_S
+from tests.cheats.defects import CAUGHT, LATE, LATE_OF_ALL
+from tests.cheats.frauds import DISPLACEMENT, SHORTEST_RUN, TRAINING_S, UNTIMED_WORK
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
 from tests.ladder.times import judged_times
 
-FIRST, ZEROS = "first update, weight[0]", "epoch from zeros, parameters"
-UNTIMED_WORK = "work outside of the timer, as a share of the run"
-DISPLACEMENT, SHORTEST_RUN = "way from the first parameters", "timed runs, shortest way by the judged one's"
-JUDGED, CLOCK = "judged run, shorter than any other by", "timed runs, difference from Linux's clock"
-REPLACED = "TamperedError: the stage replaced {}, which measures it; leave it alone"
-
-FAILED_BY = {
-    "defects:NO_OP": FIRST,
-    "defects:FEWER_STEPS": ZEROS,
-    "defects:LAST_BATCH_REPEATED": ZEROS,
-    "defects:SMALLER_BATCHES": FIRST,
-    "defects:FIRST_BATCH": "first 3 updates, weight[0]",
-    "defects:OTHER_ORDER": "first 3 updates, weight[0]",
-    "defects:TWICE": FIRST,
-    "defects:ONE_EPOCH_ONLY": "loss curve",
-    "defects:NO_BIAS": "first update, bias[0]",
-    "defects:GRADIENT": "first update, scale",
-    "defects:RATE_FOLDED_WRONG": "first update, scale",
-    "defects:LABELS": FIRST,
-    "defects:TRANSFORMED": FIRST,
-    "defects:LOWER_PRECISION": FIRST,
-    "defects:MOMENTUM": "first 3 updates, scale",
-    "defects:NAN": FIRST,
-    "defects:INF": "first update, bias[0]",
-    "defects:NAN_METRICS": "finite parameters and metrics",
-    "defects:LEFT_BEHIND": FIRST,
-    "defects:OLD_PARAMS": ZEROS,
-    "defects:HALF_THE_STEPS": ZEROS,
-    "defects:ONE_STEP_IN_EIGHT_SKIPPED": "first 17 updates, weight[0]",
-    "defects:SHORT_BATCH": ZEROS,
-    "defects:SHUFFLES_EACH_EPOCH": "first 3 updates, weight[0]",
-    "defects:SHUFFLES_THE_IMAGES": "first 3 updates, weight[0]",
-    "defects:TRUNCATED_PARAMS": FIRST,
-    "defects:STALE_GRADIENT": FIRST,
-    "defects:WEIGHT_DECAY": FIRST,
-    "defects:NESTEROV": "first update, scale",
-    "defects:CLIPPED_GRADIENT": "first update, scale",
-    "defects:BIAS_AT_TWICE_THE_RATE": "first update, bias[0]",
-    "defects:LABEL_SMOOTHING": FIRST,
-    "defects:EPSILON_IN_SOFTMAX": FIRST,
-    "defects:DROPOUT": FIRST,
-    "defects:LEAKY_RELU": "first update, weight[1]",
-    "defects:PIXELS_BY_255": FIRST,
-    "defects:METRICS_AFTERWARDS": "first update, loss",
-    "frauds:TRAINS_ON_THE_TEST": ZEROS,
-    "frauds:TRAINS_WHILE_LOADING": UNTIMED_WORK,
-    "frauds:TRAINS_WHILE_READ": UNTIMED_WORK,
-    "frauds:TRAINS_BEHIND_THE_FENCE": UNTIMED_WORK,
-    "frauds:RETURNS_BEFORE_IT_IS_READY": UNTIMED_WORK,
-    "frauds:TRAINS_WHILE_LOADING_BUT_ONCE": UNTIMED_WORK,
-    "frauds:SLEEPS_WHEN_READ_AGAIN": UNTIMED_WORK,
-    "frauds:TRAINS_WHILE_PREPARING": DISPLACEMENT,
-    "frauds:REPLAYS": DISPLACEMENT,
-    "frauds:TRAINS_LAST_RUN_ONLY": SHORTEST_RUN,
-    "frauds:REPLAYS_A_NEIGHBOUR": JUDGED,
-    "frauds:REPLAYS_AFTER_A_CRASH": JUDGED,
-    "frauds:READS_THE_SALT": DISPLACEMENT,
-    "frauds:SHORTER_RUNS": CLOCK,
-    "frauds:RUNS_OF_NO_TIME": CLOCK,
-    "frauds:READS_THE_ANSWER": DISPLACEMENT,
-    "frauds:HELPER_KILLED": DISPLACEMENT,
-    "frauds:MADE_UP_METRICS": "first update, loss",
-    "frauds:NO_METRICS": "metrics left out, of those that are due",
-    "frauds:MADE_UP_VALIDATION": "validation of the final parameters, loss",
-    "frauds:VALIDATES_A_FEW": "validation of the final parameters, loss",
-    "frauds:VALIDATES_ONCE": "validation of the final parameters, loss",
+NAMES = {
+    stage.name: f"{module.__name__.rpartition('.')[2]}:{name}"
+    for module in (defects, frauds)
+    for name, stage in vars(module).items()
+    if isinstance(stage, Stage)
 }
-# These begin after the first updates. In a short run, no epoch of a timed run has metrics.
-REPEATED, TRAINED = "3 epochs of 17 batches, tensors", "trained parameters, tensors"
-LATER = {
-    "defects:LATER_MOMENTUM": REPEATED,
-    "defects:LATER_RESHUFFLED": REPEATED,
-    "defects:LATER_DROPPED_BATCH": REPEATED,
-    "defects:LATER_FROZEN_BIAS": REPEATED,
-    "defects:LATER_DECAY": REPEATED,
-    "defects:HALF_RATE_WITH_METRICS": TRAINED,
-    "defects:SURE_IMAGES_LEFT_OUT": TRAINED,
-    "defects:NAN_METRICS_WHEN_DUE": "trained parameters, loss",
-    "defects:BFLOAT16_AS_TF32": "first update, precision",
-    "defects:ROUNDED_TO_16": "first update, precision",
-}
-# These begin after more steps than any short run has from its first parameters on, or in long splits alone.
-LATE, LATE_OF_ALL = "late epoch of 3 batches, tensors", "late epoch, tensors"
-BEGIN_LATE = {
-    "defects:EIGHT_BITS_LATE": LATE,
-    "defects:WEIGHT_DECAY_LATE": "late epoch of 3 batches, ",  # by tensors or by their scale, as the parameters fall
-    "defects:BIAS_FROZEN_LATE": LATE,
-    "defects:SCHEDULE_LEFT_IN": "late epoch of 3 batches, scale",
-    "defects:HALVES_AFTER_EPOCHS": KEPT_CHECK,
-    "defects:LEARNS_THE_TEST": LATE_OF_ALL,
-    "frauds:INFINITE_IN_THE_MIDDLE": "late epoch of 3 batches, finite parameters before it",
-    "frauds:LEARNS_LESS_WHEN_TIMED": "late epoch of 3 batches, scale",
-    "defects:LOSS_OF_A_WINDOW": "epoch from zeros, loss",
-    "defects:ACCURACY_ROUNDED_UP": WHOLE_CHECK,
-    "defects:SIX_BITS_AS_BFLOAT16": "first update, precision",
-}
-REFUSED_FOR = {
-    "frauds:RETURNS_FUTURES": "ContractError: weights[0] from read_params() is concurrent.futures._base.Future "
-    "of object; return float32 NumPy arrays, and wait for your results in run_epoch()",
-    "frauds:CLOCK": REPLACED.format("time.perf_counter"),
-    "frauds:FENCE": REPLACED.format("clock.fence"),
-    "frauds:FENCE_INSIDE": REPLACED.format("clock.fence"),
-    "frauds:METHOD": REPLACED.format("Measurement._params_from"),
-    "frauds:CONSTANT": REPLACED.format("timing.COPY_S_PER_BYTE"),
-    "frauds:BUILTIN": REPLACED.format("builtins.max"),
-    "frauds:ENCODER": REPLACED.format("msgpack.encode"),
-    "frauds:ASKS_AHEAD": f"SeedError: {REFUSED}",
-    "frauds:REPORTS_AND_LEAVES": "exit code 3 after its result; see logs/reports-and-leaves.1.log",
-}
+FAILED_BY, LATER, BEGIN_LATE, REFUSED_FOR = (
+    {NAMES[stage]: what for stage, what in caught.items()} for caught in CAUGHT.values()
+)
 JAX_UNWAITED = "tests.cheats.frauds:JAX_WITHOUT_WAITING"
 GRAFTED = "tests.cheats.frauds:GRAFTS_WEIGHTS"
 LATE_ORDER = "tests.cheats.defects:LATE_RESHUFFLED"
@@ -186,19 +86,13 @@ def judged_logistic(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage
     return run(tmp_path_factory.mktemp("logistic"), NUMPY, *cheats, hidden=())
 
 
-def test_every_planted_cheat_is_listed_and_there_are_many() -> None:
-    planted = {
-        f"{module.__name__.rpartition('.')[2]}:{name}"
-        for module in (defects, frauds)
-        for name, value in vars(module).items()
-        if isinstance(value, Stage)
-    }
+def test_of_every_planted_cheat_is_said_what_catches_it_and_there_are_many() -> None:
     others = {
         source.removeprefix("tests.cheats.")
         for source in (JAX_UNWAITED, GRAFTED, LATE_ORDER, SHORT_WAYS, SECOND_RUN, LONELY, *HONEST[1:])
     }
-    assert planted == {*FAILED_BY, *LATER, *BEGIN_LATE, *REFUSED_FOR, "defects:ROUNDED_TO_17", *others}
-    assert len(planted) >= 2 * 39  # twice as many as before limits followed controls
+    assert {*NAMES.values()} == {*FAILED_BY, *LATER, *BEGIN_LATE, *REFUSED_FOR, "defects:ROUNDED_TO_17", *others}
+    assert len(NAMES) >= 2 * 39  # twice as many as before limits followed controls
 
 
 @pytest.mark.parametrize("name", FAILED_BY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from common.trainer import Trainer
 from ladder.machine.environment import missing
 from ladder.measure.timing import timed_run
 from stages.registry import Entry, load_all
+from tests.stages.contract import trainer_contract
 from tests.stages.engine.test_step import assert_first_updates, random_split
 
 pytestmark = pytest.mark.gpu
@@ -55,13 +57,9 @@ def build(entry: Entry, problem: Problem, split: Split) -> Trainer:
 
 @pytest.mark.parametrize(("hidden", "batch"), SIZES, ids=str)
 @pytest.mark.parametrize("entry", STAGES, ids=lambda entry: entry.stage.name)
-def test_first_updates_are_the_oracle_s(entry: Entry, hidden: tuple[int, ...], batch: int) -> None:
+def test_every_trainer_keeps_the_contract(entry: Entry, hidden: tuple[int, ...], batch: int) -> None:
     problem = Problem(inputs=49, classes=10, hidden=hidden, batch_size=batch, metrics_every=1)
-    split = random_split(3 * batch + batch // 2, inputs=49, classes=10, seed=batch)
-    trainer = build(entry, problem, split)
-    for run in range(2):  # the second from other parameters, through the same buffers
-        assert_first_updates(trainer, problem, split, entry.stage.precision, run)
-    trainer.close()
+    trainer_contract(entry.stage, problem, partial(build, entry))
 
 
 @pytest.mark.parametrize("hidden", [(), (33,)], ids=str)

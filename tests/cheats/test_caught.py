@@ -69,7 +69,9 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageResult]:
 def judged_later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageResult]:
     problem = small_problem(hidden=(64,), batch_size=16, learning_rate=0.5, metrics_every=10, epochs=4)
     sources = [NUMPY, *(f"tests.cheats.{name}" for name in LATER)]
-    results = prepare(tmp_path_factory.mktemp("later"), *sources, problem=problem, salt=SALT).run(Watcher())
+    with pytest.MonkeyPatch.context() as patch:
+        judge_in_this_process(patch)
+        results = prepare(tmp_path_factory.mktemp("later"), *sources, problem=problem, salt=SALT).run(Watcher())
     return dict(zip(sources, results.stages, strict=True))
 
 
@@ -77,7 +79,9 @@ def judged_later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageRes
 def judged_late(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageResult]:
     cheats = [f"tests.cheats.{name}" for name in BEGIN_LATE]
     changes = {"hidden": (64,), "epochs": 8, "metrics_every": 4, "validate_every": 8}
-    return run(tmp_path_factory.mktemp("late"), NUMPY, *cheats, **changes)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        judge_in_this_process(patch)
+        return run(tmp_path_factory.mktemp("late"), NUMPY, *cheats, **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ $(PYTHON) tools/setup.py --cuda "$(CUDA)" --torch "$(TORCH)" --jax "$(JAX)" \
 
 # Files stay whole, since their tests share runs; more processes than cores, since many a test waits.
 # Bytecode is written, whatever the environment says: each of hundreds of processes would compile the ladder anew.
-PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -m "not alone" -n 4 --dist loadfile --no-loadscope-reorder
+PYTEST = PYTHONDONTWRITEBYTECODE= .venv/bin/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 QUICK = tests/common/data/test_idx.py tests/common/test_problem.py \
 tests/ladder/machine tests/ladder/options tests/ladder/records tests/reports/compare tests/reports/facts \
@@ -35,10 +35,10 @@ ladder: ## set up, then run every stage; more options through ARGS="--hidden 256
 	@$(SETUP) && .venv/bin/python run_ladder.py --stages all $(ARGS)
 
 test: ## set up, then run the tests, four at a time; GPU tests are skipped without a GPU
-	@$(SETUP) --dev && $(PYTEST) $(ARGS)
+	@$(SETUP) --dev && $(PYTEST) -m "not alone" $(ARGS)
 
 test-quick: ## set up, then run the tests of options, data, records and reports, in under a minute
-	@$(SETUP) --dev && $(PYTEST) $(QUICK) $(ARGS)
+	@$(SETUP) --dev && $(PYTEST) -m "not alone and not slow" $(QUICK) $(ARGS)
 
 test-alone: ## set up, then run the tests that look at times, one at a time, on a machine without other work
 	@$(SETUP) --dev && .venv/bin/python -m pytest -m "alone and not gpu" $(ARGS)

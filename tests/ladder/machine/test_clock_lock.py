@@ -17,6 +17,7 @@ from run_ladder import main
 from tests.common.data.idx_writer import quartet_arrays, write_files
 from tests.streams import wait_until
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[3]
 # `sitecustomize.py`, which every Python process imports: one GPU, and an NVML that logs each setting.
 SITE = """

@@ -31,7 +31,7 @@ from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice
 
-pytestmark = requires_compiler
+pytestmark = [requires_compiler, pytest.mark.slow]
 
 assert NAIVE.recipe is not None
 STEPS = 2

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import math
+import sys
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import msgspec
 import numpy as np
@@ -94,4 +96,6 @@ def test_every_input_is_accepted_or_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(target, count, SEED, tmp_path)
+    ours = [module for name, module in sys.modules.items() if name.startswith(("reports.", "ladder."))]
+    assert [one.__name__ for one in ours if any(isinstance(value, mock.Mock) for value in vars(one).values())] == []
     assert {path.name for path in tmp_path.iterdir()} <= FILES

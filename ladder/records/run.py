@@ -408,6 +408,10 @@ class Results(msgspec.Struct, frozen=True):
     took_s: dict[str, float] = {}  # the parts of `seconds` by activity
     schema_version: int = SCHEMA_VERSION
 
+    def stage(self, name: str | None) -> StageResult | None:
+        """The stage of this name; None if the run has none."""
+        return next((stage for stage in self.stages if stage.name == name), None)
+
 
 def save(results: Results, path: Path) -> None:
     """Replace a results file atomically."""

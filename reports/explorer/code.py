@@ -69,12 +69,9 @@ def shown_code(stage: StageResult, results: Results, sources: Sources) -> RungCo
     files = sources.stages.get(stage.name)
     if not files:
         return None
-    stages = {stage.name: stage for stage in results.stages}
-    own = files[0]
-    parent = stages.get(stage.below or "")
+    own, parent = files[0], results.stage(stage.below)
     before = _class_named(sources.replaced.get(stage.name, ""), sources)
-    launched = _launched(stage)
-    below = _launched(parent) if parent is not None else set()
+    launched, below = _launched(stage), _launched(parent)
     compiled = [path for path in files if "/kernels/" in path or not path.endswith(".py")]
     compiled = [path for path in compiled if not path.endswith((".cuh", ".h"))]
     below_files = sources.stages.get(stage.below or "", [])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ladder.records.run import Results, StageResult
+from ladder.records.run import Energy, Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import references, rivals
 
-ENERGY_COLUMNS = ("J/epoch", "x less than", "Above idle", "ms", "W", "Idle W")
 IDLE_SPREAD_W = 4  # between the idle powers that the processes of one recorded study read
 READING = (
     "J/epoch: what the whole GPU draws in an epoch, and the host not, by NVML's counter. After the timed runs one "
@@ -55,6 +54,12 @@ def to_accuracy(stage: StageResult, target: float | None) -> ToAccuracy | None:
     return ToAccuracy(spent, spent * timing.epoch_s.median, drawn, epochs is not None)
 
 
+def reached_in_words(stage: StageResult, target: float | None) -> str:
+    """The way to this accuracy; empty without one to reach, a dash where the judged run did not validate."""
+    reached = to_accuracy(stage, target)
+    return reached.text if reached else numbers.MISSING * (target is not None)
+
+
 def has_energy(results: Results) -> bool:
     """Whether a stage's energy was measured."""
     return any(stage.energy is not None for stage in results.stages)
@@ -66,17 +71,18 @@ def how_to_read_energy(*runs: Results) -> str:
     return " ".join([*([READING] if any(map(has_energy, runs)) else []), *([TO_TARGET] if has_target else [])])
 
 
-def energy_cells(stage: StageResult, results: Results) -> list[str]:
-    """Under `ENERGY_COLUMNS`; dashes where energy was not measured."""
-    own = stage.energy
-    if own is None or not own.watts:
-        return [numbers.MISSING] * len(ENERGY_COLUMNS)
-    below = next((one for one in results.stages if one.name == stage.below), None)
-    more = below.energy.joules / own.joules if below and below.energy and own.joules else None
-    less = f"{numbers.ratio(more)} {stage.below}" if more else numbers.MISSING
-    above_w, epoch_ms = own.watts - own.idle_w, own.joules / own.watts * 1e3
-    above = f"{above_w * epoch_ms / 1e3:.2g} J" if above_w > IDLE_SPREAD_W else numbers.MISSING
-    return [joules(own.joules), less, above, numbers.microseconds(epoch_ms), f"{own.watts:.0f}", f"{own.idle_w:.0f}"]
+def less_than_parent(stage: StageResult, results: Results) -> str:
+    """The parent's energy as a multiple of a stage's own: `1.37x naive`; a dash where either is unknown."""
+    own, below = stage.energy, results.stage(stage.below)
+    if own is None or not own.joules or below is None or below.energy is None or not below.energy.joules:
+        return numbers.MISSING
+    return f"{numbers.ratio(below.energy.joules / own.joules)} {stage.below}"
+
+
+def above_idle(own: Energy) -> str:
+    """The joules of an epoch without idle power; a dash where both powers are alike."""
+    above_w = own.watts - own.idle_w
+    return f"{above_w * own.joules / own.watts:.2g} J" if above_w > IDLE_SPREAD_W else numbers.MISSING
 
 
 def saving(results: Results) -> str:

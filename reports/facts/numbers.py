@@ -25,20 +25,6 @@ def milliseconds(seconds: float | None) -> str:
     return MISSING if seconds is None else _digits(seconds * 1e3)
 
 
-def spread_ends(spread: Spread) -> str:
-    """The ends of a spread of seconds in milliseconds, with the decimals of its median: `17.1-17.9`."""
-    ends = (spread.min * 1e3, spread.max * 1e3)
-    if not all(math.isfinite(end) for end in ends):
-        return MISSING
-    decimals = _decimals(spread.median * 1e3)
-    return "-".join(f"{end:,.{decimals}f}" for end in ends)
-
-
-def spread_milliseconds(spread: Spread | None) -> str:
-    """A spread of seconds in milliseconds: `17.2 (17.1-17.9)`."""
-    return MISSING if spread is None else f"{milliseconds(spread.median)} ({spread_ends(spread)})"
-
-
 def microseconds(value: float | None) -> str:
     """Microseconds without the unit: `36.8`."""
     return MISSING if value is None else _digits(value)
@@ -48,8 +34,14 @@ def spread_microseconds(spread: Spread | None) -> str:
     """A median of microseconds with its ends, in the median's decimals: `36.8 (35.9-40.2)`."""
     if spread is None:
         return MISSING
-    decimals = _decimals(spread.median)
-    return f"{microseconds(spread.median)} ({spread.min:,.{decimals}f}-{spread.max:,.{decimals}f})"
+    ends = [aligned(end, spread.median) for end in (spread.min, spread.max)]
+    return f"{microseconds(spread.median)} ({MISSING if MISSING in ends else '-'.join(ends)})"
+
+
+def spread_milliseconds(spread: Spread | None) -> str:
+    """A spread of seconds in milliseconds: `17.2 (17.1-17.9)`."""
+    known = spread and Spread(*(seconds * 1e3 for seconds in (spread.median, spread.min, spread.max)))
+    return spread_microseconds(known)
 
 
 def rough(value: float | None) -> str:
@@ -101,9 +93,9 @@ def rough_share(value: float) -> str:
     return f"{value * 100:,.0f}%" if math.isfinite(value) else MISSING
 
 
-def bandwidth(octets: float, us: float) -> str:
+def bandwidth(octets: float | None, us: float) -> str:
     """The rate of moving so many bytes in so many microseconds: `812 GB/s`."""
-    return f"{_digits(octets / us / 1e3)} GB/s" if us > 0 else MISSING
+    return f"{_digits(octets / us / 1e3)} GB/s" if octets is not None and us > 0 else MISSING
 
 
 def ratio(value: float | None) -> str:

@@ -132,7 +132,7 @@ def judge(stage: StageResult, results: Results) -> Judgement | None:
     predicted, own_us = prediction(stage, results), median_us(stage)
     if predicted is None or own_us is None:
         return None
-    base_us = median_us(next((other for other in results.stages if other.name == predicted.of), None))
+    base_us = median_us(results.stage(predicted.of))
     if predicted.of and base_us is None:
         return None
     measured, text = _measured(predicted, own_us, base_us or 0.0)

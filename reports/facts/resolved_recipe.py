@@ -35,9 +35,8 @@ def resolved_recipe(stage: StageResult, results: Results) -> list[ResolvedPart]:
 
 def _way(stage: StageResult, results: Results) -> list[StageResult]:
     """The stage and the rungs that it climbs from, the nearest first, as far as the run has them."""
-    stages = {stage.name: stage for stage in results.stages}
     way = [stage]
-    while (below := stages.get(way[-1].below or "")) is not None and below not in way:
+    while (below := results.stage(way[-1].below)) is not None and below not in way:
         way.append(below)
     return way
 

@@ -134,10 +134,7 @@ class StageFacts:
     @cached_property
     def parent(self) -> StageResult | None:
         """The stage that it climbs from, if the run has it."""
-        return self._named(self.stage.below or "")
-
-    def _named(self, name: str) -> StageResult | None:
-        return next((stage for stage in self.results.stages if stage.name == name), None)
+        return self.results.stage(self.stage.below)
 
     @cached_property
     def versus_parent(self) -> Ratio | None:
@@ -147,7 +144,7 @@ class StageFacts:
     @property
     def versus_naive(self) -> float | None:
         """How many times as fast as `naive`; only in the same class of precision."""
-        naive = self._named("naive")
+        naive = self.results.stage("naive")
         if naive is None or precision_class(naive) != precision_class(self.stage):
             return None
         factor = ratio(naive, self.stage)

@@ -8,7 +8,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import Any
 
-from ladder.records.run import Results, Spread, StageResult, load, results_in
+from ladder.records.run import Results, StageResult, load, results_in
 from ladder.records.study import Point, Study, as_found, load_study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, overall_winner, references, rivals, winners
@@ -47,7 +47,7 @@ class StudyResults:
     def at(self, point: Point, name: str) -> StageResult | None:
         """A stage at a point; None if the point has no results or was measured without that stage."""
         run = self.runs.get(point.name)
-        return next((stage for stage in run.stages if stage.name == name), None) if run else None
+        return run.stage(name) if run else None
 
 
 def load_results(folder: Path) -> StudyResults:
@@ -62,14 +62,6 @@ def accuracy_text(results: StudyResults, stage: StageResult) -> str:
     """A stage's test accuracy, `92.41%`, in a study of what decides how well a network learns; else empty."""
     learns = {"learning_rate", "epochs"} & {*results.study.varied}
     return numbers.percent(stage.metrics.test_accuracy if stage.metrics else None) if learns else ""
-
-
-def spread_text(spread: Spread | None) -> str:
-    """A spread of microseconds: `12.3 (12.1-12.9)`."""
-    if spread is None:
-        return numbers.MISSING
-    ends = "-".join(numbers.aligned(end, spread.median) for end in (spread.min, spread.max))
-    return f"{numbers.microseconds(spread.median)} ({ends})"
 
 
 def is_disturbed(stage: StageResult | None) -> bool:
@@ -91,6 +83,11 @@ class PointLead:
         """The lead with its spread: `8.58x (8.55-8.60)`; `at most` if a reference is missing that may be faster."""
         at_most = "at most " if self.missing else ""
         return f"{at_most}{self.lead.text}"
+
+    @property
+    def in_full(self) -> str:
+        """The same with the missing references: `at most 8.58x (8.55-8.60) (jax-scan)`."""
+        return self.text + (f" ({numbers.listing(self.missing)})" if self.missing else "")
 
 
 def point_lead(results: StudyResults, point: Point, stage: StageResult) -> PointLead | None:

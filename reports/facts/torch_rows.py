@@ -57,7 +57,6 @@ class TorchRow:
     first_step_s: float | None
     peak_mib: float | None
     step_joules: float | None
-    is_chosen: bool  # by the recipe
 
     @property
     def name(self) -> str:
@@ -121,10 +120,8 @@ def grade(rung: TorchRung) -> str:
 
 def torch_rows(results: TorchResults) -> list[TorchRow]:
     """A row for each rung, in the ladder's order; then those with a change left out, and what some take instead."""
-    recipe = results.recipe()
     order = ("ladder", "left out", "instead")
-    rungs = sorted(results.rungs, key=lambda rung: order.index(rung.group))
-    return [_row(rung, results, is_chosen=recipe is not None and recipe.rung == rung.name) for rung in rungs]
+    return [_row(rung, results) for rung in sorted(results.rungs, key=lambda rung: order.index(rung.group))]
 
 
 def regime(rung: TorchRung, results: TorchResults) -> TorchRegime:
@@ -145,7 +142,7 @@ def part(results: TorchResults, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _row(rung: TorchRung, results: TorchResults, *, is_chosen: bool) -> TorchRow:
+def _row(rung: TorchRung, results: TorchResults) -> TorchRow:
     parent, eager = results.rung(rung.parent or ""), results.rung(EAGER)
     versus_eager = None if rung.name == EAGER else ratio(eager, rung, results)
     pays_after = None
@@ -163,7 +160,6 @@ def _row(rung: TorchRung, results: TorchResults, *, is_chosen: bool) -> TorchRow
         rung.first_step_s if rung.is_timed else None,
         max((process.peak_mib for process in rung.processes if process.peak_mib is not None), default=None),
         _median(process.step_joules for process in rung.processes),
-        is_chosen,
     )
 
 

@@ -68,8 +68,7 @@ def _of_reference(lead: Lead | None) -> str:
 
 def gains(results: Results) -> list[Gain]:
     """Every rung with a time and a timed parent, in the order of the table."""
-    stages = {stage.name: stage for stage in results.stages}
-    all_gains = ((stage, ratio(stages.get(stage.below or ""), stage)) for stage in table_order(results))
+    all_gains = ((stage, ratio(results.stage(stage.below), stage)) for stage in table_order(results))
     return [(stage, factor) for stage, factor in all_gains if factor is not None]
 
 

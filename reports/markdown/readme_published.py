@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ladder.records.run import Results, StageResult
 from ladder.records.study import Published, Study
 from reports.facts import numbers
 from reports.facts.baselines import fastest, ratio
@@ -37,7 +36,7 @@ def _ours(row: Published, results: StudyResults) -> str:
     run = results.runs.get(row.at)
     if run is None or row.measure is None:
         return ""
-    stage = _stage(run, row.of) if row.of else fastest(rung for rung in run.stages if rung.group != "reference")
+    stage = run.stage(row.of) if row.of else fastest(rung for rung in run.stages if rung.group != "reference")
     us = median_us(stage)
     if stage is None or stage.timing is None or us is None:
         return ""
@@ -47,9 +46,5 @@ def _ours(row: Published, results: StudyResults) -> str:
         return f"{numbers.milliseconds(stage.timing.epoch_s.median)} ms/epoch ({where}{cut})"
     if row.measure == "step":
         return f"{numbers.microseconds(us)} us/step ({where}{cut})"
-    factor = ratio(_stage(run, row.than), stage)
+    factor = ratio(run.stage(row.than), stage)
     return f"{factor.text}, {where}" if factor is not None else ""
-
-
-def _stage(run: Results, name: str) -> StageResult | None:
-    return next((stage for stage in run.stages if stage.name == name), None)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
+from ladder.records.profile import CopyUse
 from ladder.records.run import Group, StageResult
 from reports.facts import numbers
 from reports.facts.ablations import hidden_share, host_us, overlap, uploads
 from reports.facts.baselines import ratio
 from reports.facts.profiles import calls_in_words
 from reports.facts.run_table import X_OF_FROM
-from reports.facts.study_points import is_disturbed, spread_text
+from reports.facts.study_points import is_disturbed
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import step_us
-from reports.screens.blocks import Block, Sentences, by_row
+from reports.screens.blocks import Block, ColumnOf, Sentences, number, table_of
 
 HOW_TO_READ_MEMORY = (
     "The profiler counts allocator calls in three phases: preparation with one step, the first epoch, and a later "
@@ -22,11 +24,6 @@ HOW_TO_READ_MEMORY = (
     "queued before it ended meanwhile. Host time in calls is measured under the tool, which lengthens each call. "
     "Memory: the most in use while the process ran."
 )
-MEMORY_COLUMNS = (
-    "Stage", "us/step (min-max)", "x of from", "Calls while preparing", "In the first epoch", "In a later epoch",
-    "Host in them, us/step", "Waits/epoch", "Memory",
-)  # fmt: skip
-IN_WORDS = {"Stage", "Calls while preparing", "In the first epoch", "In a later epoch"}  # columns
 HOW_TO_READ_DATA = (
     "Copies from the host to the GPU, by the profiler. GPU copies: how long the GPU copies a step. Beside kernels: the "
     "share of that time in which a kernel runs too. Host copies: the host's time in calls that start copies, under the "
@@ -37,18 +34,13 @@ HOW_TO_READ: dict[Group, str] = {
     "memory": f"{X_OF_FROM} {DISTURBED} {HOW_TO_READ_MEMORY}",
     "data": f"{X_OF_FROM} {DISTURBED} {HOW_TO_READ_DATA}",
 }
-DATA_COLUMNS = (
-    "Stage", "us/step (min-max)", "x of from", "Copies/epoch", "Bytes/epoch", "GPU copies, us/step", "Beside kernels",
-    "Host copies, us/step", "Memory",
-)  # fmt: skip
+NO_COPY = CopyUse("host to device", 0.0, 0.0, 0.0)
 
 
 def ablation_blocks(group: Group, rungs: Sequence[Profiled]) -> Iterator[Block]:
     """What the profiles of an ablation counted, a row for each rung, and whose copies overlap with kernels."""
     parents = {rung.stage.name: rung.stage for rung in rungs}
-    header, cells_of = (MEMORY_COLUMNS, _memory_cells) if group == "memory" else (DATA_COLUMNS, _data_cells)
-    lines = [[*_times(rung.stage, parents.get(rung.stage.below or "")), *cells_of(rung)] for rung in rungs]
-    yield by_row(header, lines, IN_WORDS)
+    yield table_of(rungs, [*_timed(parents), *COUNTED[group], number("Memory", _memory)])
     told = [(rung.stage, sentence) for rung in rungs if (sentence := overlap(rung))]
     sentences = [f"{sentence} {_effect(stage, parents.get(stage.below or ''))}".strip() for stage, sentence in told]
     if sentences:
@@ -61,37 +53,54 @@ def _effect(stage: StageResult, parent: StageResult | None) -> str:
     return "" if factor is None else f"The whole step: {factor.saying(f' the speed of `{stage.below}`')}."
 
 
-def _times(stage: StageResult, parent: StageResult | None) -> list[str]:
-    """The first cells of a row: the stage, its time with its spread, and its speed beside its parent's."""
-    factor = ratio(parent, stage)
-    remark = ", disturbed" if is_disturbed(stage) else ""
-    return [f"`{stage.name}`", spread_text(step_us(stage)) + remark, factor.text if factor else numbers.MISSING]
+def _timed(parents: Mapping[str, StageResult]) -> Iterator[ColumnOf[Profiled]]:
+    def versus_parent(rung: Profiled) -> str:
+        factor = ratio(parents.get(rung.stage.below or ""), rung.stage)
+        return factor.text if factor else numbers.MISSING
+
+    yield ColumnOf("Stage", lambda rung: f"`{rung.stage.name}`")
+    yield number("us/step (min-max)", _spread)
+    yield number("x of from", versus_parent)
 
 
-def _memory_cells(rung: Profiled) -> list[str]:
-    profile, first = rung.profile, rung.profile.first_calls
-    return [
-        calls_in_words(first.preparing) if first else numbers.MISSING,
-        calls_in_words(first.first_epoch) if first else numbers.MISSING,
-        calls_in_words(profile.allocations_per_epoch),
-        numbers.microseconds(host_us(profile, profile.allocations_per_epoch)),
-        numbers.per_step(profile.syncs_per_epoch),
-        _memory(rung),
-    ]
+def _spread(rung: Profiled) -> str:
+    return f"{numbers.spread_microseconds(step_us(rung.stage))}{', disturbed' * is_disturbed(rung.stage)}"
 
 
-def _data_cells(rung: Profiled) -> list[str]:
-    copied = uploads(rung.profile)
-    names = [call.name for call in rung.profile.calls if "Memcpy" in call.name]
-    return [
-        numbers.per_step(copied.per_epoch) if copied else "0",
-        numbers.size(copied.bytes_per_epoch) if copied else "0",
-        numbers.microseconds(copied.us_per_step if copied else 0.0),
-        numbers.share(hidden_share(copied) if copied else None),
-        numbers.microseconds(host_us(rung.profile, names)),
-        _memory(rung),
-    ]
+def _first_calls(rung: Profiled, phase: Literal["preparing", "first_epoch"]) -> str:
+    first = rung.profile.first_calls
+    return calls_in_words(getattr(first, phase)) if first else numbers.MISSING
+
+
+def _copied(rung: Profiled) -> CopyUse:
+    return uploads(rung.profile) or NO_COPY
+
+
+def _copying_us(rung: Profiled) -> float:
+    """The host's time in calls that start copies, a step."""
+    return host_us(rung.profile, [call.name for call in rung.profile.calls if "Memcpy" in call.name])
 
 
 def _memory(rung: Profiled) -> str:
     return numbers.memory(rung.stage.timing.gpu_memory_mib if rung.stage.timing else None)
+
+
+# fmt: off
+COUNTED: dict[Group, Sequence[ColumnOf[Profiled]]] = {
+    "memory": (
+        ColumnOf("Calls while preparing", lambda rung: _first_calls(rung, "preparing")),
+        ColumnOf("In the first epoch", lambda rung: _first_calls(rung, "first_epoch")),
+        ColumnOf("In a later epoch", lambda rung: calls_in_words(rung.profile.allocations_per_epoch)),
+        number("Host in them, us/step",
+               lambda rung: numbers.microseconds(host_us(rung.profile, rung.profile.allocations_per_epoch))),
+        number("Waits/epoch", lambda rung: numbers.per_step(rung.profile.syncs_per_epoch)),
+    ),
+    "data": (
+        number("Copies/epoch", lambda rung: numbers.per_step(_copied(rung).per_epoch)),
+        number("Bytes/epoch", lambda rung: numbers.size(_copied(rung).bytes_per_epoch)),
+        number("GPU copies, us/step", lambda rung: numbers.microseconds(_copied(rung).us_per_step)),
+        number("Beside kernels", lambda rung: numbers.share(hidden_share(_copied(rung)))),
+        number("Host copies, us/step", lambda rung: numbers.microseconds(_copying_us(rung))),
+    ),
+}
+# fmt: on

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ladder.records.expectation import NearRun, Outlook, Outlooks
 from reports.facts import numbers
 from reports.facts.advice import REFERENCES, advice_facts, deciding, notes, training_s, verdict
-from reports.screens.blocks import Block, Column, Group, Screen, Sentences, Table
+from reports.screens.blocks import Block, ColumnOf, Group, Screen, Sentences, Table, number, table_of
 
 OTHER_MODELS = (
     "All of this holds for fully connected layers with ReLU, softmax and plain SGD. "
@@ -39,18 +39,15 @@ def _warnings(outlooks: Outlooks) -> Iterator[str]:
 
 
 def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
-    def number(header: str, rank: int, text: Callable[[Outlook], str]) -> Column:
-        return Column(header, [text(outlook) for outlook in stages], rank, is_number=True)
-
-    return Table([
-        Column("stage", [outlook.name for outlook in stages]),
-        Column("precision", [numbers.precision(outlook.precision) for outlook in stages]),
-        number("us/step", 0, lambda one: f"{'' if one.is_recorded else '~'}{numbers.microseconds(one.us)}"),
-        number("nine in ten", 1, _ends),
-        number("measured\nhere", 0, lambda one: numbers.microseconds(one.measured_us)),
-        number("prepare", 2, lambda one: numbers.duration(one.prepare_s)),
-        number("your\ntraining", 2, lambda one: numbers.duration(training_s(one, outlooks))),
-        Column("", [REFERENCES.get(outlook.name, outlook.words) for outlook in stages], 3, tone="quiet"),
+    return table_of(stages, [
+        ColumnOf("stage", lambda one: one.name),
+        ColumnOf("precision", lambda one: numbers.precision(one.precision)),
+        number("us/step", lambda one: f"{'' if one.is_recorded else '~'}{numbers.microseconds(one.us)}"),
+        number("nine in ten", _ends, 1),
+        number("measured\nhere", lambda one: numbers.microseconds(one.measured_us)),
+        number("prepare", lambda one: numbers.duration(one.prepare_s), 2),
+        number("your\ntraining", lambda one: numbers.duration(training_s(one, outlooks)), 2),
+        ColumnOf("", lambda one: REFERENCES.get(one.name, one.words), 3, tone="quiet"),
     ])  # fmt: skip
 
 

@@ -5,16 +5,16 @@ Text may name a thing in backticks, `eager`; each writer shows that in its own w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
+Row = TypeVar("Row")
 Tone = Literal["plain", "strong", "quiet", "good", "doubtful", "bad", "alarm"]
 
 
@@ -76,16 +76,39 @@ class Table:
     is_named: bool = True  # its first column names rungs, kernels or the like
 
 
-def by_row(
-    header: Sequence[str], lines: Sequence[Sequence[str]], in_words: Collection[str], note: str = "", *,
-    is_named: bool = True, tones: Mapping[str, Tone] = MappingProxyType({}),
-) -> Table:  # fmt: skip
-    """A table by rows; columns hold numbers but for those with these headers, and cells have tones by their text."""
-    cells = zip(*lines, strict=True) if lines else [()] * len(header)
-    columns = [
-        Column(name, own, is_number=name not in in_words, tones=tones) for name, own in zip(header, cells, strict=True)
-    ]
-    return Table(columns, note=lambda _: note, is_named=is_named)
+@dataclass(frozen=True)
+class ColumnOf(Generic[Row]):
+    """A column before it has rows: what tables say of each row of a kind, and what other programs read of it."""
+
+    header: str
+    text: Callable[[Row], str]
+    rank: int = 0  # this and the next four: as a `Column`'s
+    is_number: bool = False
+    tones: Mapping[str, Tone] = field(default_factory=dict)
+    tone: Tone = "plain"
+    wider: ColumnOf[Row] | None = None
+    data: Mapping[str, Callable[[Row], Any]] = field(default_factory=dict)  # by JSON key, which never changes
+
+    def over(self, rows: Sequence[Row]) -> Column:
+        """The column of these rows."""
+        wider = self.wider.over(rows) if self.wider is not None else None
+        return Column(self.header, list(map(self.text, rows)), self.rank, self.is_number, self.tones, self.tone, wider)
+
+
+def number(header: str, text: Callable[[Row], str], rank: int = 0, **others: Any) -> ColumnOf[Row]:
+    """A column of numbers."""
+    return ColumnOf(header, text, rank, is_number=True, **others)
+
+
+def table_of(rows: Sequence[Row], columns: Iterable[ColumnOf[Row]], note: str = "", *, is_named: bool = True) -> Table:
+    """A table of such columns."""
+    return Table([column.over(rows) for column in columns], note=lambda _: note, is_named=is_named)
+
+
+def plain_rows(rows: Iterable[Row], columns: Iterable[ColumnOf[Row]]) -> list[dict[str, Any]]:
+    """The rows as plain data."""
+    read = [entry for column in columns for entry in column.data.items()]
+    return [{key: value(row) for key, value in read} for row in rows]
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ladder.records.checked import Checked
 from ladder.records.program import PROGRAM
+from ladder.records.run import Check
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.run_table import trained
-from reports.screens.blocks import Block, Code, Column, Group, Screen, Sentences, Table, Tone
+from reports.screens.blocks import Block, Code, ColumnOf, Group, Screen, Sentences, Table, Tone, number, table_of
 
 PASSED: dict[str, Tone] = {"yes": "good", "no": "bad", "not judged": "doubtful"}
+CHECK_COLUMNS: Sequence[ColumnOf[Any]] = (
+    ColumnOf("check", lambda check: check.what),
+    number("error", lambda check: numbers.error(check.error)),
+    number("limit", lambda check: numbers.error(check.limit)),
+)  # of checks of any kind
 
 
 def check_screen(checked: Checked) -> Screen:
@@ -25,15 +32,13 @@ def check_screen(checked: Checked) -> Screen:
 
 
 def _table(checked: Checked) -> Iterator[Table]:
-    checks = checked.checks
-    if checks:
-        passed = [("yes" if check.judged else "not judged") if check.passed else "no" for check in checks]
-        yield Table([
-            Column("check", [check.what for check in checks]),
-            Column("error", [numbers.error(check.error) for check in checks], is_number=True),
-            Column("limit", [numbers.error(check.limit) for check in checks], is_number=True),
-            Column("passed", passed, tones=PASSED),
-        ])  # fmt: skip
+    if checked.checks:
+        passed: ColumnOf[Check] = ColumnOf("passed", _passed, tones=PASSED)
+        yield table_of(checked.checks, [*CHECK_COLUMNS, passed])
+
+
+def _passed(check: Check) -> str:
+    return ("yes" if check.judged else "not judged") if check.passed else "no"
 
 
 def _told(checked: Checked) -> Iterator[Block]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from reports.facts.grouped import grouped
 from reports.facts.many_runs import MachineCell, Machines
 from reports.facts.many_studies import Studies
 from reports.facts.two_runs import Comparison, StageVerdict, Verdict, how_to_read
-from reports.screens.blocks import Block, Column, Screen, Sentences, Table, Tone
+from reports.screens.blocks import Block, Column, ColumnOf, Screen, Sentences, Table, Tone, number, table_of
 
 VERDICTS: tuple[Verdict, ...] = ("FASTER", "SLOWER", "SAME", "AMBIGUOUS")
 TONES: dict[str, Tone] = {"FASTER": "good", "SLOWER": "bad", "AMBIGUOUS": "doubtful"}
@@ -56,20 +56,16 @@ def _names(comparison: Comparison) -> str:
 
 def _verdicts(comparison: Comparison) -> list[Table]:
     judged = [stage for stage in comparison.stages if stage.verdict]
-
-    def number(header: str, rank: int, text: Callable[[StageVerdict], str]) -> Column:
-        return Column(header, list(map(text, judged)), rank, is_number=True)
-
-    columns = [
-        Column("stage", [stage.name for stage in judged]),
-        Column("verdict", [stage.words for stage in judged], tones=TONES),
-        number("new\n/ base", 0, lambda stage: f"{stage.ratio:.3f}"),
-        number("interval", 1, lambda stage: f"{_end(stage.low)}-{_end(stage.high)}"),
-        number("base\nus/step", 2, lambda stage: numbers.microseconds(stage.base_us)),
-        number("new\nus/step", 2, lambda stage: numbers.microseconds(stage.new_us)),
-        number("processes", 3, lambda stage: f"{stage.base_processes}, {stage.new_processes}"),
+    columns: list[ColumnOf[StageVerdict]] = [
+        ColumnOf("stage", lambda stage: stage.name),
+        ColumnOf("verdict", lambda stage: stage.words, tones=TONES),
+        number("new\n/ base", lambda stage: f"{stage.ratio:.3f}"),
+        number("interval", lambda stage: f"{_end(stage.low)}-{_end(stage.high)}", 1),
+        number("base\nus/step", lambda stage: numbers.microseconds(stage.base_us), 2),
+        number("new\nus/step", lambda stage: numbers.microseconds(stage.new_us), 2),
+        number("processes", lambda stage: f"{stage.base_processes}, {stage.new_processes}", 3),
     ]
-    return [Table(columns)] if judged else []
+    return [table_of(judged, columns)] if judged else []
 
 
 def _end(ratio: float | None) -> str:

@@ -58,14 +58,14 @@ def _rungs(results: Results) -> list[StageResult]:
 
 def try_next(results: Results, folder: Path | None, example: tuple[Path, Results] | None) -> str:
     """One thing to try, with its command; that names the files of stages, which no other run knows."""
-    paths = list(dict.fromkeys(path for _, path in _given(results.command, ["--stage-file"])))
+    paths = list(dict.fromkeys(path for _, path in given(results.command, ["--stage-file"])))
     files = "".join(f" --stage-file {shlex.quote(path)}" for path in paths)
     broken = [stage for stage in results.stages if stage.status in ("failed", "crashed")]
     if broken:
         first, more = broken[0], f"; {len(broken) - 1} more did not pass" if len(broken) > 1 else ""
         own = dict(zip((stage.name for stage in reversed(results.stages)), reversed(paths), strict=False))
         if first.name in own and not first.processes:  # checked before anything was measured
-            same = "".join(f" {option} {shlex.quote(value)}" for option, value in _given(results.command, OF_CHECK))
+            same = "".join(f" {option} {shlex.quote(value)}" for option, value in given(results.command, OF_CHECK))
             return f"mend {first.name}: {unbroken(f'{PROGRAM} check {shlex.quote(own[first.name])}{same}')}{more}"
         logs = shlex.quote(str(folder / "logs")) if folder is not None else "logs"
         return f"see {logs}, then run {first.name} alone: {unbroken(f'{PROGRAM} --stages {first.name}{files}')}{more}"
@@ -87,7 +87,7 @@ def _named(folder: Path | None) -> str:
     return f" {shlex.quote(numbers.shortest(folder))}"
 
 
-def _given(command: str, options: Sequence[str]) -> list[tuple[str, str]]:
+def given(command: str, options: Sequence[str]) -> list[tuple[str, str]]:
     """Those of some options that a command has, each with its value."""
     try:
         given = shlex.split(command)

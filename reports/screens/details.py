@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from operator import itemgetter
 
 from ladder.records.limits_record import CpuLimits, LimitsRecord
-from ladder.records.run import Results
+from ladder.records.run import Energy, Results, StageResult
 from reports.facts import numbers
-from reports.facts.energy import ENERGY_COLUMNS, energy_cells, has_energy, how_to_read_energy, to_accuracy
+from reports.facts.energy import (
+    above_idle,
+    has_energy,
+    how_to_read_energy,
+    joules,
+    less_than_parent,
+    reached_in_words,
+    to_accuracy,
+)
 from reports.facts.glossary import TERMS
 from reports.facts.provenance import provenance
 from reports.facts.run_table import BOUNDS, CYCLES, caption, dataset_name, validated
@@ -22,13 +32,9 @@ from reports.facts.time_breakdown import (
     changes,
     verdict,
 )
-from reports.screens.blocks import Block, Column, Heading, Sentences, Table, by_row
+from reports.screens.blocks import Block, ColumnOf, Heading, Sentences, Table, number, table_of
 from reports.screens.stages import page_table
 
-# Columns of words, which stand to the left; numbers stand to the right.
-IN_WORDS = {
-    "Stage", "From", "Rung", "Title", "Precision", "Checked", "Item", "Value", "Term", "Is",
-}  # fmt: skip
 HOW_TO_READ_PARTS = """\
 Microseconds a step. *Kernels*: the GPU runs at least one kernel. *Copies*: it copies or fills memory
 and runs no kernel. The other parts are idle time, named by the work that ends it. *Between queued kernels*: that work
@@ -75,13 +81,18 @@ def details(results: Results) -> list[Block]:
 
 def glossary() -> list[Block]:
     """The glossary, which is the same for all runs."""
-    return _section("Terms", [by_row(("Term", "Is"), list(TERMS.items()), IN_WORDS, is_named=False)])
+    return _section("Terms", [_pairs("Term", "Is", TERMS.items())])
 
 
 def _section(title: str, blocks: Iterable[Block]) -> list[Block]:
     """Blocks below a heading; nothing without any."""
     told = list(blocks)
     return [Heading(title), *told] if told else []
+
+
+def _pairs(first: str, second: str, pairs: Iterable[tuple[str, str]], note: str = "") -> Table:
+    columns = [ColumnOf[tuple[str, str]](first, itemgetter(0)), ColumnOf[tuple[str, str]](second, itemgetter(1))]
+    return table_of(list(pairs), columns, note, is_named=False)
 
 
 def all_columns(results: Results) -> Table:
@@ -96,54 +107,77 @@ def all_columns(results: Results) -> Table:
 def energy(results: Results) -> list[Block]:
     """Joules an epoch, and the way to an accuracy, of the stages that have either."""
     target = results.settings.target_accuracy
-    columns = ENERGY_COLUMNS if has_energy(results) else ()
-    header = ["Stage", *columns]
-    header += [f"To {numbers.share(target)}"] if target is not None else []
-    lines = []
-    for stage in results.stages:
-        reached = to_accuracy(stage, target)
-        if stage.energy is not None or reached is not None:
-            way = [reached.text if reached else numbers.MISSING] if target is not None else []
-            lines.append([f"`{stage.name}`", *(energy_cells(stage, results) if columns else []), *way])
-    tables = [by_row(header, lines, IN_WORDS, how_to_read_energy(results), is_named=False)] if lines else []
+    rows = [one for one in results.stages if one.energy is not None or to_accuracy(one, target) is not None]
+    columns: list[ColumnOf[StageResult]] = [ColumnOf("Stage", lambda stage: f"`{stage.name}`")]
+    if has_energy(results):
+        columns += [
+            _drawn("J/epoch", lambda own: joules(own.joules)),
+            number("x less than", lambda stage: less_than_parent(stage, results)),
+            _drawn("Above idle", above_idle),
+            _drawn("ms", lambda own: numbers.microseconds(own.joules / own.watts * 1e3)),
+            _drawn("W", lambda own: f"{own.watts:.0f}"),
+            _drawn("Idle W", lambda own: f"{own.idle_w:.0f}"),
+        ]
+    if target is not None:
+        columns.append(number(f"To {numbers.share(target)}", lambda stage: reached_in_words(stage, target)))
+    tables = [table_of(rows, columns, how_to_read_energy(results), is_named=False)] if rows else []
     return _section("Energy, and time to an accuracy", tables)
+
+
+def _drawn(header: str, text: Callable[[Energy], str]) -> ColumnOf[StageResult]:
+    """Something of a stage's energy; a dash where it was not measured."""
+    return number(header, lambda one: text(one.energy) if one.energy and one.energy.watts else numbers.MISSING)
 
 
 def _parts(results: Results) -> Iterator[Table]:
     for on_cpu, names, how_to_read in ((False, PARTS, HOW_TO_READ_PARTS), (True, PARTS_ON_CPU, HOW_TO_READ_ON_CPU)):
         of_device = [rung for rung in all_profiled(results) if rung.is_on_cpu == on_cpu]
         if of_device:
-            header = ("Stage", *map(_heading, names), "Sum", "Timed", "Under the tool")
-            yield by_row(header, [_parts_row(rung) for rung in of_device], IN_WORDS, " ".join(how_to_read.split()))
+            columns: list[ColumnOf[Profiled]] = [
+                ColumnOf("Stage", lambda rung: rung.stage.name),
+                *(number(_heading(name), partial(_part, name)) for name in names),
+                number("Sum", lambda rung: numbers.aligned(sum(rung.parts_us.values()), rung.step_us)),
+                number("Timed", lambda rung: numbers.aligned(rung.step_us, rung.step_us)),
+                number("Under the tool", _under_tool),
+            ]
+            yield table_of(of_device, columns, " ".join(how_to_read.split()))
 
 
-def _parts_row(rung: Profiled) -> list[str]:
-    parts = rung.parts_us
-    kernels, *others = (
-        numbers.aligned(us, rung.step_us) for us in (*parts.values(), sum(parts.values()), rung.step_us)
-    )
-    if rung.is_scaled_down:
-        kernels += f" (seen {numbers.aligned(rung.profile.seen.kernels_us, rung.step_us)})"
-    longer = f"{'+' if rung.profile.slowdown > 0 else ''}{numbers.share(rung.profile.slowdown)}"
-    return [rung.stage.name, kernels, *others, longer]
+def _part(name: str, rung: Profiled) -> str:
+    """Microseconds of a part; of kernels also as seen, if they were scaled down."""
+    text = numbers.aligned(rung.parts_us[name], rung.step_us)
+    if name == "kernels" and rung.is_scaled_down:
+        return f"{text} (seen {numbers.aligned(rung.profile.seen.kernels_us, rung.step_us)})"
+    return text
+
+
+def _under_tool(rung: Profiled) -> str:
+    return f"{'+' if rung.profile.slowdown > 0 else ''}{numbers.share(rung.profile.slowdown)}"
 
 
 def _changes(results: Results) -> Iterator[Table]:
     all_changes = changes(results)
-    columns = [*OPERATIONS.values(), *{**PARTS, **PARTS_ON_CPU}]
-    parts = [name for name in columns if any(name in change.detailed_us for change in all_changes)]
+    every = [*OPERATIONS.values(), *{**PARTS, **PARTS_ON_CPU}]
+    parts = [name for name in every if any(name in change.detailed_us for change in all_changes)]
     if all_changes:
-        note = f"{' '.join(HOW_TO_READ_CHANGES.split())} {verdict(results)}"
-        header = ("Rung", "From", "Timed", *map(_heading, parts), "Rest", "Seen")
-        yield by_row(header, [_change_row(change, parts) for change in all_changes], IN_WORDS, note)
+        columns: list[ColumnOf[Change]] = [
+            ColumnOf("Rung", lambda change: change.rung.stage.name),
+            ColumnOf("From", lambda change: change.parent.stage.name),
+            number("Timed", lambda change: numbers.change(change.timed_us, change.slower_us)),
+            *(number(_heading(name), partial(_moved, name)) for name in parts),
+            number("Rest", lambda change: numbers.change(change.rest_us, change.slower_us)),
+            number("Seen", _seen),
+        ]
+        yield table_of(all_changes, columns, f"{' '.join(HOW_TO_READ_CHANGES.split())} {verdict(results)}")
 
 
-def _change_row(change: Change, parts: Sequence[str]) -> list[str]:
-    us = change.detailed_us
-    cells = [numbers.change(us[name], change.slower_us) if name in us else "" for name in parts]
-    timed, rest = (numbers.change(us, change.slower_us) for us in (change.timed_us, change.rest_us))
-    seen = "within noise" if change.explained is None else numbers.rough_share(change.explained)
-    return [change.rung.stage.name, change.parent.stage.name, timed, *cells, rest, seen]
+def _moved(name: str, change: Change) -> str:
+    us = change.detailed_us.get(name)
+    return numbers.change(us, change.slower_us) if us is not None else ""
+
+
+def _seen(change: Change) -> str:
+    return "within noise" if change.explained is None else numbers.rough_share(change.explained)
 
 
 def _heading(part: str) -> str:
@@ -152,18 +186,13 @@ def _heading(part: str) -> str:
 
 def limits_table(record: LimitsRecord | CpuLimits) -> Table:
     """The primitives of a device with their spread."""
-    limits = record.limits
-
-    def us(header: str, rank: int) -> Column:
-        return Column(header, [numbers.microseconds(getattr(one, header)) for one in limits], rank, is_number=True)
-
-    return Table([
-        Column("primitive", [one.title for one in limits]),
-        us("median", 0),
-        us("min", 2),
-        us("max", 2),
-        Column("", [one.unit for one in limits]),
-        Column("spread", [numbers.percent(one.spread) for one in limits], 1, is_number=True),
+    return table_of(record.limits, [
+        ColumnOf("primitive", lambda one: one.title),
+        number("median", lambda one: numbers.microseconds(one.median)),
+        number("min", lambda one: numbers.microseconds(one.min), 2),
+        number("max", lambda one: numbers.microseconds(one.max), 2),
+        ColumnOf("", lambda one: one.unit),
+        number("spread", lambda one: numbers.percent(one.spread), 1),
     ], is_named=False)  # fmt: skip
 
 
@@ -184,8 +213,7 @@ def not_measured(record: LimitsRecord | CpuLimits) -> Iterator[str]:
 
 
 def _origin(results: Results) -> Table:
-    lines = [*_problem(results), *_flat(results.environment)]
-    return by_row(("Item", "Value"), lines, IN_WORDS, provenance(results), is_named=False)
+    return _pairs("Item", "Value", [*_problem(results), *_flat(results.environment)], provenance(results))
 
 
 def _problem(results: Results) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ladder.records.jobs import JobState, PointJob
 from reports.facts import numbers
-from reports.screens.blocks import Column, Screen, Sentences, Table, Tone
+from reports.screens.blocks import ColumnOf, Screen, Sentences, Tone, table_of
 
 TONES: dict[JobState, Tone] = {
     "measured": "good", "skipped": "quiet", "stopped": "bad", "running": "strong", "waiting": "quiet"
@@ -19,14 +19,13 @@ def jobs_screen(jobs: Sequence[PointJob], at_once: int, now: float, most: int) -
     """At most so many points, and how many are in which state; `at_once` jobs run at a time, `now` is in seconds."""
     first = sorted(jobs, key=lambda job: ORDER.index(job.state))[:most]
     shown = [job for job in jobs if job in first]
-    states = [f"{job.state}: {job.reason}" if job.reason else job.state for job in shown]
-    tones = {state: TONES[job.state] for state, job in zip(states, shown, strict=True)}
-    table = Table([
-        Column("point", [job.name for job in shown]),
-        Column("state", states, tones=tones),
-        Column("job", [job.job for job in shown], 2),
-        Column("host", [job.host for job in shown], 2),
-        Column("for", [_took(job, now) for job in shown], 1),
+    tones = {_state(job): TONES[job.state] for job in shown}
+    table = table_of(shown, [
+        ColumnOf("point", lambda job: job.name),
+        ColumnOf("state", _state, tones=tones),
+        ColumnOf("job", lambda job: job.job, 2),
+        ColumnOf("host", lambda job: job.host, 2),
+        ColumnOf("for", lambda job: _took(job, now), 1),
     ])  # fmt: skip
     return Screen("", "", [], jobs, [], [table, Sentences([total(jobs, at_once, now)])])
 
@@ -37,7 +36,11 @@ def changed(job: PointJob, now: float) -> str:
         return f"running, job {job.job} on {job.host}"
     if job.state == "waiting":  # its first state is no change
         return f"waiting again, job {job.job}"
-    return f"{job.state}: {job.reason}" if job.reason else f"{job.state} in {_took(job, now)}"
+    return _state(job) if job.reason else f"{job.state} in {_took(job, now)}"
+
+
+def _state(job: PointJob) -> str:
+    return f"{job.state}: {job.reason}" if job.reason else job.state
 
 
 def _took(job: PointJob, now: float) -> str:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import difflib
 import shlex
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from itertools import pairwise
+from collections.abc import Iterator
 from pathlib import Path
 
 from ladder.records.profile import KernelUse
@@ -34,7 +32,22 @@ from reports.facts.stage_facts import StageFacts
 from reports.facts.time_breakdown import Change, Profiled
 from reports.facts.times import median_us
 from reports.report_error import ReportError
-from reports.screens.blocks import Block, Column, Folded, Group, Heading, Screen, Sentences, Table, Titled
+from reports.screens.blocks import (
+    Block,
+    Column,
+    ColumnOf,
+    Folded,
+    Group,
+    Heading,
+    Screen,
+    Sentences,
+    Table,
+    Titled,
+    number,
+    table_of,
+)
+from reports.screens.check import CHECK_COLUMNS
+from reports.screens.conclusion import given
 
 MOST_KERNELS, MOST_KERNELS_IN_FULL = 6, 20  # rows of the table; a library may launch a hundred
 LETTERS, LETTERS_IN_FULL = 18, 60  # of a kernel's name
@@ -147,10 +160,7 @@ def _again(name: str, results: Results) -> str:
     if problem.hidden:
         command += f" --hidden {','.join(map(str, problem.hidden))}"
     command += f" --batch-size {problem.batch_size}"
-    with suppress(ValueError):  # a quotation that does not end
-        words = shlex.split(results.command)
-        files = [file for word, file in pairwise(words) if word == "--stage-file"]
-        command += "".join(f" --stage-file {shlex.quote(file)}" for file in files)
+    command += "".join(f" --stage-file {shlex.quote(file)}" for _, file in given(results.command, ["--stage-file"]))
     counts = {"networks": problem.networks, "gpus": problem.gpus}
     return command + "".join(f" --{option} {count}" for option, count in counts.items() if count > 1)
 
@@ -216,11 +226,11 @@ def _recipe(rung: StageFacts) -> tuple[str, Table] | None:
     which = " that rungs changed"
     if all(part.file for part in parts):
         which = "" if any(part.name == "gemm" for part in parts) else "; the launch does the rest itself"
-    return f"The parts of its step{which}", Table([
-        Column("part", [part.name for part in parts]),
-        Column("chosen", [f"`{part.chosen}`" for part in parts]),
-        Column("by", [f"`{part.rung}`" if part.rung else "" for part in parts], 1),
-        Column("file", [f"`{part.file}`" if part.file else "" for part in parts], 2, tone="quiet"),
+    return f"The parts of its step{which}", table_of(parts, [
+        ColumnOf("part", lambda part: part.name),
+        ColumnOf("chosen", lambda part: f"`{part.chosen}`"),
+        ColumnOf("by", lambda part: f"`{part.rung}`" if part.rung else "", 1),
+        ColumnOf("file", lambda part: f"`{part.file}`" if part.file else "", 2, tone="quiet"),
     ], is_named=False)  # fmt: skip
 
 
@@ -266,59 +276,40 @@ def _parts(rung: Profiled, change: Change | None) -> Table:
     if change is not None:
         changed = change.detailed_us if rung.is_on_cpu else change.parts_us
         parts = {name: parts.get(name, 0.0) for name in changed}
+        changed |= {"rest": change.rest_us, "timed": change.timed_us}
     total = sum(parts.values())
     longest = max(parts.values()) or 1.0
-    lines = [
-        (
-            name,
-            "█" * round(LONGEST_BAR * us / longest),
-            numbers.aligned(us, total),
-            numbers.share(us / total),
-            numbers.change(changed[name], total) if change else "",
-        )
-        for name, us in parts.items()
-    ]
-    if change is not None:
-        lines.append(("rest", "", "", "", numbers.change(change.rest_us, total)))
-    timed = numbers.change(change.timed_us, total) if change else ""
-    lines.append(("timed", "", numbers.aligned(rung.step_us, total), "", timed))
-    names, bars, times, shares, differences = zip(*lines, strict=True)
-    return Table([
-        Column("part", names),
-        Column("", bars, 3),
-        Column("us/step", times, is_number=True),
-        Column("share", shares, 2, is_number=True),
-        Column(f"vs {change.parent.stage.name}" if change else "", differences, 1, is_number=True),
+    shown = {**parts, "timed": rung.step_us}
+    names = [*parts, *["rest"] * (change is not None), "timed"]
+    return table_of(names, [
+        ColumnOf("part", lambda name: name),
+        ColumnOf("", lambda name: "█" * round(LONGEST_BAR * parts.get(name, 0.0) / longest), 3),
+        number("us/step", lambda name: numbers.aligned(shown[name], total) if name in shown else ""),
+        number("share", lambda name: numbers.share(parts[name] / total) if name in parts else "", 2),
+        number(f"vs {change.parent.stage.name}" if change else "",
+               lambda name: numbers.change(changed[name], total) if change else "", 1),
     ], is_named=False)  # fmt: skip
 
 
 def _kernels(kernels: list[KernelUse], *, on_cpu: bool, in_full: bool = False) -> Table:
     """A row for each kernel; in full with its kind and its shared memory."""
     names = kernel_names((kernel.name for kernel in kernels), LETTERS_IN_FULL if in_full else LETTERS)
-
-    def number(header: str, cells: Iterable[str], rank: int = 0) -> Column:
-        return Column(header, list(cells), rank, is_number=True)
-
-    def moved(text: str, kernel: KernelUse) -> str:
-        return text if kernel.bytes is not None else numbers.MISSING
-
-    rates = (numbers.bandwidth(one.bytes or 0, one.us_each).removesuffix(" GB/s") for one in kernels)
-    shape = [number("threads", (str(kernel.blocks) for kernel in kernels), 1)]
+    shape: list[ColumnOf[KernelUse]] = [number("threads", lambda kernel: str(kernel.blocks), 1)]
     if not on_cpu:
         shape = [
-            number("blocks", (f"{kernel.blocks:,}" for kernel in kernels), 1),
-            number("threads\na block", (f"{kernel.threads:,}" for kernel in kernels), 2),
-            number("registers", (str(kernel.registers) for kernel in kernels), 4),
-            *([number("shared\na block", (numbers.size(one.shared_bytes) for one in kernels))] if in_full else []),
-            number("occupancy", (numbers.share(kernel.occupancy) for kernel in kernels), 3),
+            number("blocks", lambda kernel: f"{kernel.blocks:,}", 1),
+            number("threads\na block", lambda kernel: f"{kernel.threads:,}", 2),
+            number("registers", lambda kernel: str(kernel.registers), 4),
+            number("shared\na block", lambda kernel: numbers.size(kernel.shared_bytes) if in_full else ""),
+            number("occupancy", lambda kernel: numbers.share(kernel.occupancy), 3),
         ]
-    return Table([
-        Column("kernel", [names[kernel.name] for kernel in kernels]),
-        *([Column("kind", [kernel.kind for kernel in kernels])] if in_full else []),
-        number("us/step", (numbers.microseconds(kernel.us_per_step) for kernel in kernels)),
+    return table_of(kernels, [
+        ColumnOf("kernel", lambda kernel: names[kernel.name]),
+        ColumnOf("kind", lambda kernel: kernel.kind if in_full else ""),
+        number("us/step", lambda kernel: numbers.microseconds(kernel.us_per_step)),
         *shape,
-        number("moved", (moved(numbers.size(kernel.bytes or 0), kernel) for kernel in kernels), 5),
-        number("GB/s", (moved(rate, kernel) for rate, kernel in zip(rates, kernels, strict=True)), 5),
+        number("moved", lambda kernel: numbers.MISSING if kernel.bytes is None else numbers.size(kernel.bytes), 5),
+        number("GB/s", lambda kernel: numbers.bandwidth(kernel.bytes, kernel.us_each).removesuffix(" GB/s"), 5),
     ])  # fmt: skip
 
 
@@ -340,16 +331,11 @@ def details(rung: StageFacts) -> Iterator[Folded]:
 
 def checks(rung: StageFacts) -> Iterator[Folded]:
     """Every check of its results."""
-    made = rung.stage.checks
-    if made:
-        verdicts = [judged(check) for check in made]
-        failed = {verdict for verdict, check in zip(verdicts, made, strict=True) if not check.passed}
-        yield Folded(f"{numbers.count(len(made), 'check')} of its results", [Table([
-            Column("check", [check.what for check in made]),
-            Column("error", [numbers.error(check.error) for check in made], is_number=True),
-            Column("limit", [numbers.error(check.limit) for check in made], is_number=True),
-            Column("verdict", verdicts, tones=dict.fromkeys(failed, "bad")),
-        ], is_named=False)])  # fmt: skip
+    if made := rung.stage.checks:
+        failed = {judged(check) for check in made if not check.passed}
+        verdict: ColumnOf[Check] = ColumnOf("verdict", judged, tones=dict.fromkeys(failed, "bad"))
+        every = table_of(made, [*CHECK_COLUMNS, verdict], is_named=False)
+        yield Folded(f"{numbers.count(len(made), 'check')} of its results", [every])
 
 
 def judged(check: Check) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from ladder.records.expectation import Listed
+from ladder.records.expectation import Expected, Listed
 from ladder.records.program import PROGRAM
 from ladder.records.run import ABLATIONS, BLOCKS
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS
-from reports.screens.blocks import Column, Group, Screen, Sentences, Table, Tone
+from reports.screens.blocks import ColumnOf, Group, Screen, Sentences, Table, Tone, number
 
 OTHERS, ON_CPU = "More stages", "The same ladder on the CPU"
 HERE: dict[str, Tone] = {"yes": "good", "no": "quiet"}
@@ -26,14 +26,18 @@ def stage_list_screen(stages: Iterable[Listed], way_to_gpu: str | None, network:
     listed = list(stages)
     ordered = sorted(listed, key=lambda stage: blocks.index(BLOCKS.get(stage.group, "")))
     grouped = groupby(enumerate(ordered), key=lambda pair: _heading(pair[1]))
-    table = Table([
-        Column("stage", [stage.name for stage in ordered]),
-        *_expected(ordered),
-        Column("from", [stage.below for stage in ordered], 1 if network else 3, tone="quiet"),
-        Column("what it changes", [stage.words or stage.title for stage in ordered], 2),
-        Column("needs", [stage.needs for stage in ordered], 4, tone="quiet"),
-        Column("runs\nhere", ["no" if stage.missing or stage.misfit else "yes" for stage in ordered], 1, tones=HERE),
-    ], {next(members)[0]: heading for heading, members in grouped})  # fmt: skip
+    columns: list[ColumnOf[Listed]] = [
+        ColumnOf("stage", lambda stage: stage.name),
+        number("expected\nus/step", lambda stage: _of(stage, lambda one: numbers.microseconds(one.us))),
+        number("its\nerror", lambda stage: _of(stage, lambda one: f"{one.error:.0%}"), 1),
+        number("expected\nx of from", lambda stage: _of(stage, lambda one: numbers.ratio(one.times_from)), 1),
+        ColumnOf("from", lambda stage: stage.below, 1 if network else 3, tone="quiet"),
+        ColumnOf("what it changes", lambda stage: stage.words or stage.title, 2),
+        ColumnOf("needs", lambda stage: stage.needs, 4, tone="quiet"),
+        ColumnOf("runs\nhere", lambda stage: "no" if stage.missing or stage.misfit else "yes", 1, tones=HERE),
+    ]
+    headings = {next(members)[0]: heading for heading, members in grouped}
+    table = Table([column.over(ordered) for column in columns], headings)
     told = Group([
         Sentences([*_losses(ordered), *_why_not(ordered), *([f"{way_to_gpu}."] if way_to_gpu else [])]),
         Sentences([f"To explain a recorded one: `{PROGRAM} explain NAME`"], "quiet"),
@@ -48,23 +52,9 @@ EXPECTED = (
 )
 
 
-def _expected(stages: Sequence[Listed]) -> list[Column]:
-    """The columns of the estimates; none without any."""
-    expectations = [stage.expected for stage in stages]
-    if not any(expectations):
-        return []
-    cells = [
-        (numbers.microseconds(expected.us), f"{expected.error:.0%}", numbers.ratio(expected.times_from))
-        if expected
-        else (numbers.MISSING,) * 3
-        for expected in expectations
-    ]
-    us, errors, ratios = zip(*cells, strict=True)
-    return [
-        Column("expected\nus/step", us, is_number=True),
-        Column("its\nerror", errors, 1, is_number=True),
-        Column("expected\nx of from", ratios, 1, is_number=True),
-    ]
+def _of(stage: Listed, text: Callable[[Expected], str]) -> str:
+    """Something that is expected of a stage."""
+    return text(stage.expected) if stage.expected else numbers.MISSING
 
 
 def _losses(stages: Sequence[Listed]) -> list[str]:

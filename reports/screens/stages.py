@@ -5,20 +5,20 @@ Tables keep the order of the entries, and leave out a column that says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.energy import joules, to_accuracy
+from reports.facts.energy import joules, reached_in_words, to_accuracy
 from reports.facts.launch_regimes import change_in_words
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import disturbed_in_words, title_of
 from reports.facts.stage_facts import StageFacts
-from reports.screens.blocks import Column, Table, Tone
+from reports.screens.blocks import Column, ColumnOf, Table, Tone, plain_rows
 
 FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
 ABOUT = "≈"  # before a ratio that is within the noise
@@ -29,25 +29,15 @@ Text = Callable[[StageFacts], str]
 
 
 @dataclass(frozen=True)
-class StageColumn:
+class StageColumn(ColumnOf[StageFacts]):
     """Something that tables tell of each stage, in every form that it has."""
 
     header: str = ""  # on the terminal; empty: not there
     text: Text = str
-    rank: int = 0  # as that of a `Column`
     is_number: bool = True
-    tone: Tone = "plain"
-    wider: StageColumn | None = None
     page: str = ""  # the header on the page and in the report; empty: not there
     full: Text | None = None  # there, where more has room
     report: Text | bool = False  # in the report; True: as on the page
-    data: Mapping[str, Callable[[StageFacts], Any]] = field(default_factory=dict)  # by JSON key, which never changes
-
-    def on_terminal(self, rows: Sequence[StageFacts]) -> Column:
-        """The column of a screen."""
-        wider = self.wider.on_terminal(rows) if self.wider is not None else None
-        cells, tones = list(map(self.text, rows)), STATUS if self.tone == "doubtful" else {}
-        return Column(self.header, cells, self.rank, self.is_number, tones, self.tone, wider)
 
     def on_page(self, rows: Sequence[StageFacts], text: Text | bool = True) -> Column:
         """The column of a page, or of a report."""
@@ -63,10 +53,11 @@ def measured(key: str, form: Callable[[Any], str], header: str = "", rank: int =
 def stage_columns(results: Results) -> list[StageColumn]:
     """Every column that tables of this run may have."""
     target = results.settings.target_accuracy
+    # fmt: off
     remarked = StageColumn("", lambda row: ", ".join(remarks(row).values()), 15, is_number=False, tone="doubtful")
     brief = StageColumn("", _first_remark, 2, is_number=False, tone="doubtful", wider=remarked)
-    in_words = StageColumn("checked", lambda row: _checked(row, in_words=True), 7, is_number=False, tone="doubtful")
-    # fmt: off
+    in_words = StageColumn("checked", lambda row: _checked(row, in_words=True), 7, is_number=False, tone="doubtful",
+                           tones=STATUS)
     return [
         measured("name", str, "rung", page="Stage", report=lambda row: f"`{row.name}`", is_number=False),
         StageColumn(data={"is_reference": attrgetter("is_reference")}),
@@ -95,8 +86,8 @@ def stage_columns(results: Results) -> list[StageColumn]:
                     page="x of the fastest reference", report=lambda row: "" if row.is_reference else _lead(row),
                     full=lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
                     data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
-        StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", wider=in_words, page="Checked",
-                    full=attrgetter("verdict"), report=True,
+        StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", tones=STATUS, wider=in_words,
+                    page="Checked", full=attrgetter("verdict"), report=True,
                     data={"status": attrgetter("stage.status"), "verdict": attrgetter("verdict"),
                           "checks_not_made": attrgetter("stage.not_made")}),
         StageColumn("what it changes", lambda row: change_in_words(row.stage), 6, is_number=False, tone="quiet"),
@@ -104,7 +95,7 @@ def stage_columns(results: Results) -> list[StageColumn]:
                     data={"reference": lambda row: row.lead and row.lead.reference.name}),
         StageColumn("J/epoch", lambda row: joules(row.stage.energy.joules) if row.stage.energy else "", 2,
                     data={"energy": attrgetter("stage.energy")}),
-        StageColumn(f"to {numbers.share(target)}" if target else "", lambda row: _reached(row, target), 2,
+        StageColumn(f"to {numbers.share(target)}" if target else "", lambda row: reached_in_words(row.stage, target), 2,
                     data={"to_accuracy": lambda row: to_accuracy(row.stage, target)}),
         measured("test_accuracy", numbers.percent, "accuracy", 9, page="Test accuracy", full=attrgetter("accuracy")),
         measured("epoch_s", numbers.spread_milliseconds, "ms/epoch\n(min-max)", 10, page="ms/epoch (min-max)",
@@ -121,7 +112,7 @@ def stage_columns(results: Results) -> list[StageColumn]:
 def stage_table(results: Results, rows: Sequence[StageFacts], note: Callable[[Sequence[str]], str]) -> Table:
     """The table of a screen."""
     columns = [column for column in stage_columns(results) if column.header or column.wider]
-    return Table([column.on_terminal(rows) for column in columns], headings(rows), note)
+    return Table([column.over(rows) for column in columns], headings(rows), note)
 
 
 def report_table(results: Results, rows: Sequence[StageFacts]) -> Table:
@@ -137,8 +128,7 @@ def page_table(results: Results, rows: Sequence[StageFacts]) -> Table:
 
 def row_facts(results: Results, rows: Sequence[StageFacts]) -> list[dict[str, Any]]:
     """The rows as plain data; the times of a stage without one are null."""
-    read = [entry for column in stage_columns(results) for entry in column.data.items()]
-    return [{key: value(row) for key, value in read} for row in rows]
+    return plain_rows(rows, stage_columns(results))
 
 
 def headings(rows: Sequence[StageFacts]) -> dict[int, str]:
@@ -181,12 +171,6 @@ def _parent(row: StageFacts) -> str:
 def _of_several(us: float | None) -> str:
     """A network's share of a step; empty where one trains, so that no column shows it."""
     return numbers.microseconds(us) if us is not None else ""
-
-
-def _reached(row: StageFacts, target: float | None) -> str:
-    """The time to the accuracy that the run names; empty where it names none."""
-    reached = to_accuracy(row.stage, target)
-    return reached.text if reached else numbers.MISSING * (target is not None)
 
 
 def _ratio(ratio: Ratio | None, about: str = "") -> str:

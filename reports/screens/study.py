@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ladder.records.run import StageResult
 from reports.facts import numbers
 from reports.facts.run_table import name_of, passed_in_words
 from reports.facts.study_points import (
@@ -11,12 +12,13 @@ from reports.facts.study_points import (
     not_passed,
     point_text,
     point_winners,
-    spread_text,
 )
-from reports.facts.times import step_us
-from reports.screens.blocks import Column, Group, Screen, Sentences, Table
+from reports.facts.times import median_us, step_us
+from reports.screens.blocks import ColumnOf, Group, Screen, Sentences, Table, number
 from reports.screens.run import run_screen
 from reports.screens.stages import STATUS
+
+SPREAD: ColumnOf[StageResult] = number("us/step (min-max)", lambda here: numbers.spread_microseconds(step_us(here)), 3)
 
 
 def study_screen(results: StudyResults) -> Screen:
@@ -34,25 +36,18 @@ def study_screen(results: StudyResults) -> Screen:
 
 def _times(results: StudyResults) -> Table:
     """A row for every point and stage, and the heading of each point by the number of its first row."""
-    lines: list[tuple[str, ...]] = []
+    rows: list[StageResult] = []
     headings = {}
     for point in results.measured:
-        headings[len(lines)] = point_text(point)
-        for stage in results.stages():
-            here = results.at(point, stage.name)
-            if here is not None and here.status != "skipped":
-                spread = step_us(here)
-                time = numbers.microseconds(spread.median if spread else None)
-                remark = "disturbed" if is_disturbed(here) else ""
-                verdict = passed_in_words(here) if here.status == "passed" else here.status
-                learned = accuracy_text(results, here)
-                lines.append((name_of(here), time, spread_text(spread), learned, remark, verdict))
-    stages, times, spreads, accuracies, remarks, checked = zip(*lines, strict=True) if lines else ((),) * 6
-    whole = Column("us/step (min-max)", spreads, 3, is_number=True)
-    return Table([
-        Column("stage", stages),
-        Column("us/step", times, is_number=True, wider=whole),
-        Column("accuracy", accuracies, 2, is_number=True),
-        Column("", remarks, 1, tone="doubtful"),
-        Column("checked", checked, 2, tones=STATUS),
-    ], headings)  # fmt: skip
+        headings[len(rows)] = point_text(point)
+        every = (results.at(point, stage.name) for stage in results.stages())
+        rows += [here for here in every if here is not None and here.status != "skipped"]
+    columns: list[ColumnOf[StageResult]] = [
+        ColumnOf("stage", name_of),
+        number("us/step", lambda here: numbers.microseconds(median_us(here)), wider=SPREAD),
+        number("accuracy", lambda here: accuracy_text(results, here), 2),
+        ColumnOf("", lambda here: "disturbed" * is_disturbed(here), 1, tone="doubtful"),
+        ColumnOf("checked", lambda here: passed_in_words(here) if here.status == "passed" else here.status, 2,
+                 tones=STATUS),
+    ]  # fmt: skip
+    return Table([column.over(rows) for column in columns], headings)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
 from ladder.records.run import BLOCKS, Group, Results, StageResult
-from ladder.records.study import Point
+from ladder.records.study import Point, Published
 from reports.facts import numbers
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.energy import how_to_read_energy
-from reports.facts.oracle_distance import oracle_distances
+from reports.facts.oracle_distance import OracleDistance, oracle_distances
 from reports.facts.provenance import origins
 from reports.facts.run_table import FASTEST_REFERENCE, MARKS, ON_GPU_TIME, disturbed_mark, heading, name_of
-from reports.facts.scaling import scalings
+from reports.facts.scaling import Scaling, scalings
 from reports.facts.sheet import sheet
 from reports.facts.study_points import (
     PointLead,
@@ -34,7 +35,20 @@ from reports.facts.verdict import study_savings, study_sentences
 from reports.figures.canvas import Canvas
 from reports.figures.study_figures import seeds_of
 from reports.screens.ablations import HOW_TO_READ, ablation_blocks
-from reports.screens.blocks import Block, Code, Figure, Folded, Heading, Screen, Sentences, Table, Tone, by_row
+from reports.screens.blocks import (
+    Block,
+    Code,
+    ColumnOf,
+    Figure,
+    Folded,
+    Heading,
+    Screen,
+    Sentences,
+    Table,
+    Tone,
+    number,
+    table_of,
+)
 from reports.screens.details import energy
 from reports.screens.run import loud_notices
 
@@ -42,10 +56,6 @@ CSV_COLUMNS = (
     "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
     "gpu_memory_mib", "prepare_s", "test_accuracy",
 )  # fmt: skip
-IN_WORDS = {
-    "Stage", "Precision", "Point", "Fastest rung", "Fastest reference", "Fastest on one GPU", "Within", "Status",
-    "Problem", "Publication", "Measure", "Published", "Their GPU",
-}  # fmt: skip
 BAD: dict[str, Tone] = {"failed": "bad", "crashed": "bad", "no": "bad"}  # cells
 ABLATION = "ablation-"  # prefix of the file names of ablation figures
 NO_FIGURES: Mapping[str, Canvas] = MappingProxyType({})
@@ -61,7 +71,6 @@ def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_
     study = results.study
     first = next(iter(results.runs.values()), None)
     pictures = [_figure(results, name, drawn) for name in sorted(drawn) if not name.startswith(ABLATION)]
-    points = [_point(point, results.runs.get(point.name)) for point in study.points]
     again = (
         f"Begun {study.created}. This report is rendered from `study.json` and each point's `results.json`; "
         "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
@@ -82,7 +91,7 @@ def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_
         *_published(results),
         Heading("Details"),
         *([Folded("Missing results", _list(failures))] if (failures := not_passed(results)) else []),
-        Folded("Points", [_table(("Point", "Status", "Problem"), points)]),
+        Folded("Points", [_points(results)]),
         Folded("Provenance", [Code("Its command", [" ".join(study.command.split())], ""), Sentences([again])]),
     ]
     lead = [Sentences([study.question] if study.question else []), loud_notices(results.runs.values())]
@@ -93,9 +102,17 @@ def _list(texts: Sequence[str]) -> list[Block]:
     return [Sentences(texts, is_list=True)] if texts else []
 
 
-def _point(point: Point, run: Results | None) -> tuple[str, str, str]:
-    link = f"[{point_text(point)}]({quote(point.name)}/)"
-    return link if run else point_text(point), point.status, heading(run) if run else ""
+def _points(results: StudyResults) -> Table:
+    def address(point: Point) -> str:
+        return f"[{point_text(point)}]({quote(point.name)}/)" if point.name in results.runs else point_text(point)
+
+    def problem(point: Point) -> str:
+        return heading(results.runs[point.name]) if point.name in results.runs else ""
+
+    columns: list[ColumnOf[Point]] = [
+        ColumnOf("Point", address), ColumnOf("Status", lambda point: point.status), ColumnOf("Problem", problem)
+    ]  # fmt: skip
+    return table_of(results.study.points, columns, is_named=False)
 
 
 def study_csv(results: StudyResults) -> str:
@@ -158,26 +175,18 @@ def _accuracies(results: StudyResults) -> Iterator[Block]:
 def _times(results: StudyResults, text: Callable[[StageResult], str]) -> Table:
     """A row for each stage, a column for each point."""
 
-    def time(stage: StageResult | None) -> str:
-        if stage is None:
+    def here(point: Point, stage: StageResult) -> str:
+        known = results.at(point, stage.name)
+        if known is None:
             return numbers.MISSING
-        return stage.status if stage.status in BAD else text(stage)
+        return known.status if known.status in BAD else text(known)
 
-    return _table(
-        ("Stage", "Precision", *map(point_text, results.measured)),
-        [
-            (
-                _name(stage),
-                numbers.precision(stage.precision),
-                *(time(results.at(point, stage.name)) for point in results.measured),
-            )
-            for stage in results.stages()
-        ],
-    )
-
-
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
-    return by_row(header, lines, IN_WORDS, is_named=False, tones=BAD)
+    columns: list[ColumnOf[StageResult]] = [
+        ColumnOf("Stage", _name),
+        ColumnOf("Precision", lambda stage: numbers.precision(stage.precision)),
+        *(number(point_text(point), partial(here, point), tones=BAD) for point in results.measured),
+    ]
+    return table_of(results.stages(), columns, is_named=False)
 
 
 def _marked(stage: StageResult, us: float | None) -> str:
@@ -196,21 +205,16 @@ def _best(results: StudyResults) -> Iterator[Block]:
         "point. A lead is left out if such a reference is faster wherever both have a time."
         + (f" {ON_GPU_TIME}" if any(winner.lead.on_gpu_time for winner in winners) else "")
     ])  # fmt: skip
-    yield _table(
-        ("Point", "Precision", "Fastest rung", "us/step", "Fastest reference", "us/step", "Lead"),
-        [
-            (
-                point_text(winner.point),
-                winner.lead.precision,
-                f"`{winner.lead.stage.name}`",
-                _marked(winner.lead.stage, median_us(winner.lead.stage)),
-                f"`{winner.lead.reference.name}`",
-                _marked(winner.lead.reference, winner.lead.reference_us),
-                winner.text + (f" ({numbers.listing(winner.missing)})" if winner.missing else ""),
-            )
-            for winner in winners
-        ],
-    )
+    columns: list[ColumnOf[PointLead]] = [
+        ColumnOf("Point", lambda one: point_text(one.point)),
+        ColumnOf("Precision", lambda one: one.lead.precision),
+        ColumnOf("Fastest rung", lambda one: f"`{one.lead.stage.name}`"),
+        number("us/step", lambda one: _marked(one.lead.stage, median_us(one.lead.stage))),
+        ColumnOf("Fastest reference", lambda one: f"`{one.lead.reference.name}`"),
+        number("us/step", lambda one: _marked(one.lead.reference, one.lead.reference_us)),
+        number("Lead", lambda one: one.in_full),
+    ]
+    yield table_of(winners, columns, is_named=False)
 
 
 def _scaling(results: StudyResults) -> Iterator[Block]:
@@ -223,22 +227,17 @@ def _scaling(results: StudyResults) -> Iterator[Block]:
         "Efficiency is the share of the GPUs that is a gain over the rung on one GPU that a stage climbs from. Strong: "
         "both have the same batch. Weak: the one GPU has as many images as each of the several."
     ])  # fmt: skip
-    yield _table(
-        ("Point", "Stage", "us/step", "x of one GPU", "Strong", "Weak", "Fastest on one GPU", "x of it"),
-        [
-            (
-                point_text(scaling.point),
-                _name(scaling.stage),
-                _marked(scaling.stage, scaling.us),
-                numbers.ratio(scaling.base_us / scaling.us if scaling.base_us else None),
-                numbers.share(scaling.strong),
-                numbers.share(scaling.weak),
-                f"{_name(scaling.best)}, {_marked(scaling.best, scaling.best_us)}",
-                numbers.ratio(scaling.best_us / scaling.us),
-            )
-            for scaling in scaled
-        ],
-    )
+    columns: list[ColumnOf[Scaling]] = [
+        ColumnOf("Point", lambda one: point_text(one.point)),
+        ColumnOf("Stage", lambda one: _name(one.stage)),
+        number("us/step", lambda one: _marked(one.stage, one.us)),
+        number("x of one GPU", lambda one: numbers.ratio(one.base_us / one.us if one.base_us else None)),
+        number("Strong", lambda one: numbers.share(one.strong)),
+        number("Weak", lambda one: numbers.share(one.weak)),
+        ColumnOf("Fastest on one GPU", lambda one: f"{_name(one.best)}, {_marked(one.best, one.best_us)}"),
+        number("x of it", lambda one: numbers.ratio(one.best_us / one.us)),
+    ]
+    yield table_of(scaled, columns, is_named=False)
 
 
 def _ablations(results: StudyResults, drawn: Mapping[str, Canvas]) -> Iterator[Block]:
@@ -263,10 +262,10 @@ def _point_heading(point: Point) -> Heading:
 def _energy(results: StudyResults) -> Iterator[Block]:
     """Joules an epoch, and the way to an accuracy, at each point whose stages have either."""
     sections = [(point, told) for point in results.measured if (told := energy(results.runs[point.name]))]
-    for number, (point, (title, *tables)) in enumerate(sections):
-        if number == 0:
-            yield title
-            yield Sentences([how_to_read_energy(*results.runs.values())])
+    if sections:
+        yield sections[0][1][0]
+        yield Sentences([how_to_read_energy(*results.runs.values())])
+    for point, (_, *tables) in sections:
         yield _point_heading(point)
         yield from (Table(block.columns, is_named=False) for block in tables if isinstance(block, Table))
 
@@ -281,22 +280,16 @@ def _oracle_distances(results: StudyResults) -> Iterator[Block]:
         "epoch. The limit is the one that verification sets for an epoch's loss, of the strictest seed. Each part of "
         "some steps has a trainer of its own, which goes on from the last one's parameters; nothing is timed."
     ])  # fmt: skip
+    columns: list[ColumnOf[OracleDistance]] = [
+        ColumnOf("Stage", lambda one: _name(one.stage)),
+        ColumnOf("Precision", lambda one: numbers.precision(one.stage.precision)),
+        number("Largest distance", lambda one: numbers.error(one.worst)),
+        number("Limit", lambda one: numbers.MISSING if one.limit is None else numbers.error(one.limit)),
+        ColumnOf("Within", lambda one: {True: "yes", False: "no", None: numbers.MISSING}[one.within], tones=BAD),
+    ]
     for name, points in groups.items():
-        distances = oracle_distances([results.runs[point.name] for point in points])
         yield Sentences([f"{name or 'All points'}:"])
-        yield _table(
-            ("Stage", "Precision", "Largest distance", "Limit", "Within"),
-            [
-                (
-                    _name(distance.stage),
-                    numbers.precision(distance.stage.precision),
-                    f"{distance.worst:.1e}",
-                    numbers.MISSING if distance.limit is None else f"{distance.limit:.1e}",
-                    {True: "yes", False: "no", None: numbers.MISSING}[distance.within],
-                )
-                for distance in distances
-            ],
-        )
+        yield table_of(oracle_distances([results.runs[one.name] for one in points]), columns, is_named=False)
 
 
 def _name(stage: StageResult) -> str:
@@ -308,8 +301,13 @@ def _published(results: StudyResults) -> Iterator[Block]:
     if rows := results.study.published:
         yield Heading("Published numbers")
         yield Sentences(["These numbers are of other programs on other GPUs; none was measured here."])
-        lines = [(f"[{row.who}]({row.link})" if row.link else row.who, row.what, row.value, row.gpu) for row in rows]
-        yield _table(("Publication", "Measure", "Published", "Their GPU"), lines)
+        columns: list[ColumnOf[Published]] = [
+            ColumnOf("Publication", lambda row: f"[{row.who}]({row.link})" if row.link else row.who),
+            ColumnOf("Measure", lambda row: row.what),
+            ColumnOf("Published", lambda row: row.value),
+            ColumnOf("Their GPU", lambda row: row.gpu),
+        ]
+        yield table_of(rows, columns, is_named=False)
 
 
 def _figure(results: StudyResults, file: str, drawn: Mapping[str, Canvas]) -> Figure:

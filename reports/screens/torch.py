@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from ladder.records.torch_run import (
@@ -38,7 +39,22 @@ from reports.facts.torch_rows import (
 )
 from reports.figures.torch_ladder import torch_ladder
 from reports.report_error import ReportError
-from reports.screens.blocks import Block, Code, Column, Figure, Folded, Heading, Screen, Sentences, Table, Tone
+from reports.screens.blocks import (
+    Block,
+    Code,
+    ColumnOf,
+    Figure,
+    Folded,
+    Heading,
+    Screen,
+    Sentences,
+    Table,
+    Tone,
+    number,
+    plain_rows,
+    table_of,
+)
+from reports.screens.check import CHECK_COLUMNS
 
 SAME_BITS = "same bits"
 TONES: dict[str, Tone] = {
@@ -151,35 +167,7 @@ def _error_ratio(row: TorchRow) -> str:
 
 def run_table(rows: Sequence[TorchRow]) -> Table:
     """A row for each rung, defeats included."""
-
-    def number(header: str, rank: int, text: Text, wider: Column | None = None) -> Column:
-        return Column(header, [text(row) for row in rows], rank, is_number=True, wider=wider)
-
-    def over(whom: str, rank: int, gain: Callable[[TorchRow], Ratio | None]) -> Column:
-        in_full = number(f"speedup\nover {whom}", 11, lambda row: speedup(gain(row), in_full=True))
-        return number(f"over\n{whom}", rank, lambda row: speedup(gain(row)), in_full)
-
-    bare = number("us per\nstep", 0, lambda row: numbers.microseconds(row.step_us.median if row.step_us else None))
-    spread = number("us per step\n(range)", 3, lambda row: numbers.spread_microseconds(row.step_us))
-    bits = Column("check", [SAME_BITS if row.rung.same_bits else grade(row.rung) for row in rows], 8, tones=TONES)
-    return Table(
-        [
-            Column("rung", [row.label for row in rows], 0),
-            Column(bare.header, bare.cells, 0, is_number=True, wider=spread),
-            over("eager", 1, lambda row: row.versus_eager),
-            over("parent", 4, lambda row: row.versus_parent),
-            Column("parent", [row.rung.parent or "" for row in rows], 7),
-            number("error\nratio", 6, _error_ratio),
-            Column("check", [grade(row.rung) for row in rows], 1, tones=TONES, wider=bits),
-            number("first\nstep", 5, lambda row: numbers.seconds(row.first_step_s)),
-            number("steps\nto pay\noff", 10, lambda row: _pays(row, row.pays_after)),
-            number("epochs\nto pay\noff", 2, lambda row: _pays(row, row.pays_after_epochs)),
-            number("memory", 6, lambda row: numbers.memory(row.peak_mib)),
-            number("J/step", 6, lambda row: numbers.microseconds(row.step_joules)),
-            Column("change", [row.rung.words for row in rows], 9),
-        ],
-        _group_headings(rows),
-    )
+    return Table([column.over(rows) for column in COLUMNS], _group_headings(rows))
 
 
 def _group_headings(rows: Sequence[TorchRow]) -> dict[int, str]:
@@ -252,11 +240,10 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
             "shortest set within 5 % of the fastest as exact as eager mode. Without a change, the whole training takes "
             f"this many times as long.{borrowed}"
         ])  # fmt: skip
-        yield Table([
-            Column("change", [change.name for change in verdict.changes]),
-            Column("without it", [_costs(change.costs, is_noise=change.is_noise) for change in verdict.changes], 0,
-                   is_number=True),
-            Column("what it does", [change.words for change in verdict.changes], 1),
+        yield table_of(verdict.changes, [
+            ColumnOf("change", lambda change: change.name),
+            number("without it", lambda change: _costs(change.costs, is_noise=change.is_noise)),
+            ColumnOf("what it does", lambda change: change.words, 1),
         ])  # fmt: skip
     if programs is not None and programs.diff:
         title = "The difference between `train_plain.py` and `train_fast.py`"
@@ -321,21 +308,16 @@ def _check_in_words(check: TorchCheck) -> str:
 def check_screen(results: TorchResults) -> Screen:
     """Whether each rung is right: its check that comes nearest to a limit; nothing is timed."""
     rows = torch_rows(results)
-    worst = [row.worst for row in rows]
-    error = [multiple(check.error) if check else numbers.MISSING for check in worst]
-    limits = [multiple(check.limit) if check else numbers.MISSING for check in worst]
-    table = Table(
-        [
-            Column("rung", [row.label for row in rows]),
-            Column("check", [grade(row.rung) for row in rows], tones=TONES),
-            Column("error", error, 1, is_number=True),
-            Column("limit", limits, 1, is_number=True),
-            Column("error\nratio", list(map(_error_ratio, rows)), 2, is_number=True),
-            Column("worst check", [_check_in_words(check) if check else "" for check in worst], 3),
-            Column("same bits", ["yes" if row.rung.same_bits else "" for row in rows], 4),
-        ],
-        _group_headings(rows),
-    )
+    columns: list[ColumnOf[TorchRow]] = [
+        ColumnOf("rung", attrgetter("label")),
+        ColumnOf("check", _grade, tones=TONES),
+        number("error", lambda row: multiple(row.worst.error) if row.worst else numbers.MISSING, 1),
+        number("limit", lambda row: multiple(row.worst.limit) if row.worst else numbers.MISSING, 1),
+        number("error\nratio", _error_ratio, 2),
+        ColumnOf("worst check", lambda row: _check_in_words(row.worst) if row.worst else "", 3),
+        ColumnOf("same bits", lambda row: "yes" if row.rung.same_bits else "", 4),
+    ]
+    table = Table([column.over(rows) for column in columns], _group_headings(rows))
     blocks: list[Block] = [Sentences([_judged(rows)], "strong"), *_warned(results), Sentences([_subject(results)])]
     blocks += [table, Sentences([HOW_TO_READ_A_CHECK], "quiet"), *_reasons(rows), *_findings(results, rows)]
     return Screen(f"The check of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
@@ -357,22 +339,15 @@ def rung_screen(results: TorchResults, name: str) -> Screen:
     row = rows[name]
     rung, doc = row.rung, row.rung.doc
     paragraphs = {"Why": doc.why, "Change": doc.change, "Expect": doc.expect, "Found": doc.found}
-    checks = [
-        Column("check", [check.what for check in rung.checks]),
-        Column("error", [numbers.error(check.error) for check in rung.checks], is_number=True),
-        Column("limit", [numbers.error(check.limit) for check in rung.checks], is_number=True),
-        Column(
-            "less exact\nup to", [numbers.error(check.less_exact_limit) for check in rung.checks], 1, is_number=True
-        ),
-    ]
+    rough: ColumnOf[TorchCheck] = number("less exact\nup to", lambda check: numbers.error(check.less_exact_limit), 1)
     blocks: list[Block] = [
         Sentences([_measured(row)], "strong"),
         Sentences([f"{title}: {text}" for title, text in paragraphs.items() if text], is_list=True),
         Sentences(list(_in_detail(row)), is_list=True),
-        *([Table(checks)] if rung.checks else []),
+        *([table_of(rung.checks, [*CHECK_COLUMNS, rough])] if rung.checks else []),
         *([Sentences(rung.notes, is_list=True)] if rung.notes else []),
     ]
-    return Screen(f"{name}: {rung.words}", origin(results), blocks, {"rungs": [row_facts(row)]}, "rungs")
+    return Screen(f"{name}: {rung.words}", origin(results), blocks, {"rungs": plain_rows([row], COLUMNS)}, "rungs")
 
 
 def _measured(row: TorchRow) -> str:
@@ -421,34 +396,51 @@ def run_facts(results: TorchResults) -> Mapping[str, Any]:
             "changes": [asdict(change) for change in verdict.changes],
             "fastest_in_any_precision": other.name if other is not None else None,
         }
-    return {"model": results.model, "verdict": told, "rungs": list(map(row_facts, torch_rows(results)))}
-
-
-def row_facts(row: TorchRow) -> dict[str, Any]:
-    """A row as plain data."""
-    rung, worst = row.rung, row.worst
-    return {
-        "name": row.name,
-        "parent": rung.parent,
-        "group": rung.group,
-        "regime": row.regime,
-        "precision": rung.precision,
-        "status": rung.status,
-        "reason": rung.reason,
-        "step_us": row.step_us,
-        "versus_parent": _plain(row.versus_parent),
-        "versus_eager": _plain(row.versus_eager),
-        "error_ratio": rung.error_ratio,
-        "same_bits": rung.same_bits,
-        "worst_check": worst,
-        "first_step_s": row.first_step_s,
-        "pays_after_steps": row.pays_after,
-        "pays_after_epochs": row.pays_after_epochs,
-        "peak_mib": row.peak_mib,
-        "step_joules": row.step_joules,
-        "processes": len(rung.processes),
-    }
+    return {"model": results.model, "verdict": told, "rungs": plain_rows(torch_rows(results), COLUMNS)}
 
 
 def _plain(gain: Ratio | None) -> dict[str, Any] | None:
     return asdict(gain) if gain is not None else None
+
+
+def _grade(row: TorchRow) -> str:
+    return grade(row.rung)
+
+
+def _gain(whom: str, rank: int, key: str) -> ColumnOf[TorchRow]:
+    """The column of a speedup, with more room also its range."""
+    gain = attrgetter(key)
+    in_full: ColumnOf[TorchRow] = number(f"speedup\nover {whom}", lambda row: speedup(gain(row), in_full=True), 11)
+    data = {key: lambda row: _plain(gain(row))}
+    return number(f"over\n{whom}", lambda row: speedup(gain(row)), rank, wider=in_full, data=data)
+
+
+# fmt: off
+IN_WORDS: ColumnOf[TorchRow] = ColumnOf("check", lambda row: SAME_BITS if row.rung.same_bits else _grade(row), 8,
+                                        tones=TONES)
+SPREAD: ColumnOf[TorchRow] = number("us per step\n(range)", lambda row: numbers.spread_microseconds(row.step_us), 3)
+COLUMNS: Sequence[ColumnOf[TorchRow]] = (
+    ColumnOf("rung", attrgetter("label"),
+             data={"name": attrgetter("name"), "group": attrgetter("rung.group"), "regime": attrgetter("regime"),
+                   "precision": attrgetter("rung.precision")}),
+    number("us per\nstep", lambda row: numbers.microseconds(row.step_us.median if row.step_us else None), wider=SPREAD,
+           data={"step_us": attrgetter("step_us")}),
+    _gain("eager", 1, "versus_eager"),
+    _gain("parent", 4, "versus_parent"),
+    ColumnOf("parent", lambda row: row.rung.parent or "", 7, data={"parent": attrgetter("rung.parent")}),
+    number("error\nratio", _error_ratio, 6, data={"error_ratio": attrgetter("rung.error_ratio")}),
+    ColumnOf("check", _grade, 1, tones=TONES, wider=IN_WORDS,
+             data={"status": attrgetter("rung.status"), "same_bits": attrgetter("rung.same_bits"),
+                   "reason": attrgetter("rung.reason"), "worst_check": attrgetter("worst")}),
+    number("first\nstep", lambda row: numbers.seconds(row.first_step_s), 5,
+           data={"first_step_s": attrgetter("first_step_s")}),
+    number("steps\nto pay\noff", lambda row: _pays(row, row.pays_after), 10,
+           data={"pays_after_steps": attrgetter("pays_after")}),
+    number("epochs\nto pay\noff", lambda row: _pays(row, row.pays_after_epochs), 2,
+           data={"pays_after_epochs": attrgetter("pays_after_epochs")}),
+    number("memory", lambda row: numbers.memory(row.peak_mib), 6, data={"peak_mib": attrgetter("peak_mib")}),
+    number("J/step", lambda row: numbers.microseconds(row.step_joules), 6,
+           data={"step_joules": attrgetter("step_joules"), "processes": lambda row: len(row.rung.processes)}),
+    ColumnOf("change", lambda row: row.rung.words, 9),
+)
+# fmt: on

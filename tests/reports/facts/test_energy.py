@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Energy, LossPoint, Results
-from reports.facts.energy import energy_cells, has_energy, how_to_read_energy, saving, to_accuracy, why_none
+from reports.facts.energy import above_idle, has_energy, how_to_read_energy, saving, to_accuracy, why_none
 from reports.figures.energy_figure import drawn, energies, headline
 from reports.screens.details import details, energy
 from reports.screens.run import run_screen
@@ -73,10 +73,7 @@ def test_tables_have_energy_where_it_was_measured() -> None:
     assert lines[1][1:] == ["0.4 J", "1.00x async", "0.24 J", "1.33", "300", "120", "not in 20 epochs"]
     assert "climbs from, over its own. To an accuracy: epochs" in how_to_read_energy(run)
     assert "| `cublas` | 0.4 J | 1.00x async | 0.24 J | 1.33 | 300 | 120 | not in 20 epochs |" in report(run)
-    idle = sample.replace_stage(
-        run, "async", processes=[replace(run.stages[1].processes[0], energy=replace(DRAWN, watts=123.0))]
-    )
-    assert energy_cells(next(stage for stage in idle.stages if stage.name == "async"), idle)[2] == "-"
+    assert [above_idle(replace(DRAWN, watts=watts)) for watts in (123.0, 125.0)] == ["-", "0.016 J"]
     facts = {stage["name"]: stage for stage in run_screen(run).facts["stages"]}
     assert (facts["async"]["energy"], facts["naive"]["energy"]) == (DRAWN, None)
 

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from ladder.records.run import Spread, save
 from ladder.records.study import Point, save_study
-from reports.facts.study_points import StudyResults, load_results, not_passed, point_winners, spread_text
+from reports.facts.numbers import spread_microseconds
+from reports.facts.study_points import StudyResults, load_results, not_passed, point_winners
 from reports.facts.times import step_us
 from reports.figures.step_time import axis_of
 from reports.render import print_study, render_study
@@ -32,7 +33,7 @@ def test_a_step_is_an_epoch_by_its_steps() -> None:
     spread = step_us(naive)
     assert spread is not None
     assert spread.median == pytest.approx(naive.timing.epoch_s.median / STEPS * 1e6)
-    assert spread_text(spread) == "157 (146-188)"
+    assert spread_microseconds(spread) == "157 (146-188)"
 
 
 def test_a_race_is_run_in_each_class_of_precision() -> None:

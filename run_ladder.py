@@ -139,7 +139,7 @@ def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
 def torch(command: commands.Torch) -> int:
     """Climb the ladder with a PyTorch model of the user's, or print an example of one; 1 if a rung is wrong."""
     from ladder.torch_model.climb import climbed, text_of
-    from reports.render_torch import print_torch, render_torch
+    from reports.render import print_torch, render_torch
     from reports.terminal.torch_progress import TorchView
     from reports.writers.console import aside
 
@@ -183,7 +183,7 @@ def explain(command: commands.Explain) -> int:
     """Say where the time of a stage goes: in the named run, else in the newest that profiled or timed it."""
     from ladder.run.entries import check_name
     from reports.compare.run_lookup import NotTimedError, run_to_explain
-    from reports.render_torch import explain_torch
+    from reports.render import explain_torch
     from reports.screens.rung import rung_screen
     from reports.writers.write import write
 
@@ -252,7 +252,7 @@ def doctor(command: commands.Doctor) -> int:
 def limits(command: commands.MeasureLimits) -> int:
     """Measure what the primitives of the GPU cost, or without one those of the CPU."""
     from ladder.machine.cpu_limits import measure_limits_here
-    from reports.screens.limits import limits_screen
+    from reports.screens.details import limits_screen
     from reports.writers.write import write
 
     interruptible()

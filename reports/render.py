@@ -1,49 +1,52 @@
-"""Writes the report and the figures of a run or a study beside its results."""
+"""Writes the report and the figures of a run, a study or a ladder over a user's own model beside its record."""
 
 from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from ladder.records import torch_run
 from ladder.records.program import atomic_write
 from ladder.records.run import Results, load
 from ladder.records.sources import sources_of
 from ladder.records.study import INDEX
-from ladder.records.torch_run import has_record
-from reports.compare.run_lookup import newest_run, recorded_like
+from ladder.records.torch_run import TorchResults, has_record
+from reports.compare.run_lookup import nearest_recorded, newest_run, recorded_like
 from reports.explorer import browser
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
 from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import PICTURE
 from reports.facts.study_points import StudyResults, load_results, value_text
+from reports.facts.torch_rows import Programs
 from reports.figures.ablation_figures import ablation_figure
 from reports.figures.canvas import Canvas
+from reports.figures.chart import FILE
 from reports.figures.loss_curves import curves_csv
-from reports.figures.run_figures import TITLES, drawings
-from reports.figures.study_figures import drawings as drawings_of_study
-from reports.figures.study_figures import seeds_of
-from reports.render_torch import report_torch, torch_page
+from reports.figures.run_figures import OF_RUN, drawings, seeds_of, study_drawings
 from reports.report_error import ReportError
-from reports.screens.blocks import Answers, Screen
+from reports.screens import torch
+from reports.screens.blocks import Answers, Figure, Screen
 from reports.screens.conclusion import conclusion, report_in
-from reports.screens.run import report_screen, run_screen
-from reports.screens.study import study_screen
-from reports.screens.study_report import ABLATION, ablation_figure_name, study_csv, study_report_screen
-from reports.terminal.recorded import nearest_recorded, print_recorded
+from reports.screens.run import recorded_screen, report_screen, run_screen
+from reports.screens.study import ABLATION, ablation_figure_name, study_csv, study_report_screen, study_screen
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
-from reports.writers.terminal import write_blocks
+from reports.writers.page import page
+from reports.writers.terminal import print_apart, write_blocks
 from reports.writers.write import Form, write
 
 PAGE = "report.html"
+PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where programs were written
 # Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.
-OF_RUN = re.compile(rf"({'|'.join(Path(name).stem for name in TITLES)}|epoch_time|loss_curves|{PICTURE}.+)\.svg")
-OF_STUDY = re.compile(rf"(ladder|curves|step_time|{ABLATION}.+)(-.+)?\.svg|(curves|study)\.csv")
+KNOWN = "|".join(Path(name).stem for name in OF_RUN)
+FILES_OF_RUN = re.compile(rf"({KNOWN}|epoch_time|loss_curves|timelines|{PICTURE}.+)\.svg")
+FILES_OF_STUDY = re.compile(rf"(ladder|curves|step_time|{ABLATION}.+)(-.+)?\.svg|(curves|study)\.csv")
 
 
 def render_all(results: Results, folder: Path, reference: Path | None = None) -> None:
@@ -52,7 +55,7 @@ def render_all(results: Results, folder: Path, reference: Path | None = None) ->
     `reference` holds the recorded runs, one of which the page compares this run with.
     """
     drawn = drawings(results)
-    _write_figures({name: draw().svg() for name, draw in drawn.items()}, folder, OF_RUN)
+    _write_figures({name: draw().svg() for name, draw in drawn.items()}, folder, FILES_OF_RUN)
     atomic_write(folder / "report.md", markdown(report_screen(results, drawn)))
     atomic_write(folder / PAGE, _page(results, folder, reference))
 
@@ -70,42 +73,69 @@ def render_study(folder: Path) -> StudyResults:
     Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
     """
     results = load_results(folder)
-    drawn = dict(drawings_of_study(results)) | _ablation_figures(results)
+    drawn = dict(study_drawings(results)) | _ablation_figures(results)
     files = {name: canvas.svg() for name, canvas in drawn.items()}
     if seeds_of(results):
-        runs = {tuple(value_text(value) for value in point.values.values()): point for point in results.measured}
-        header = results.study.varied
-        files["curves.csv"] = curves_csv({key: results.runs[point.name] for key, point in runs.items()}, header)
+        runs = {tuple(map(value_text, point.values.values())): results.runs[point.name] for point in results.measured}
+        files["curves.csv"] = curves_csv(runs, results.study.varied)
     files["study.csv"] = study_csv(results)
-    _write_figures(files, folder, OF_STUDY)
+    _write_figures(files, folder, FILES_OF_STUDY)
     atomic_write(folder / "report.md", markdown(study_report_screen(results, drawn)))
     atomic_write(folder / PAGE, render_study_page(results))
     return results
+
+
+def render_torch(results: TorchResults, folder: Path) -> None:
+    """Write `report.md`, `report.html` and `figures/ladder.svg` into the folder; OSError if it is not writable."""
+    screen = torch_screen(results, folder)
+    drawn = {block.file: block.draw(FILE).svg() for block in screen.blocks if isinstance(block, Figure)}
+    if drawn:
+        _write_figures(drawn, folder, FILES_OF_RUN)
+    atomic_write(folder / "report.md", markdown(screen))
+    atomic_write(folder / PAGE, page(screen, torch_run.FILE))
+
+
+def torch_screen(results: TorchResults, folder: Path | None) -> Screen:
+    """The screen of a run, or of one that was judged alone."""
+    if results.settings.is_check:
+        return torch.check_screen(results)
+    return torch.run_screen(results, programs(folder) if folder is not None else None)
+
+
+def programs(folder: Path) -> Programs | None:
+    """The programs in a run's folder; None unless it has both."""
+    plain, fast = folder / PLAIN, folder / FAST
+    if not plain.is_file() or not fast.is_file():
+        return None
+    return Programs(*(path.read_text(encoding="utf-8", errors="replace") for path in (plain, fast)))
 
 
 def report_again(path: Path, reference: Path, form: Form = "table") -> None:
     """Render and print the run or the study in a file or folder.
 
     A run without a GPU is shown with the nearest run in the folder `reference`.
-    Raises ResultsError for a file that cannot be read, and, once the run is printed, OSError if the folder is not
+    Raises ResultsError for a file that cannot be read, and, once a run is printed, OSError if the folder is not
     writable.
     """
-    if has_record(path):
-        report_torch(path, form)
+    folder = path if path.is_dir() else path.parent
+    if (folder / INDEX).exists() and not has_record(path):
+        print_study(render_study(folder), folder, form)
         return
-    if path.name == INDEX:
-        path = path.parent
-    if (path / INDEX).exists():
-        study = render_study(path)
-        print_study(study, path, form)
+    writes: Callable[[], None]
+    prints: Callable[[Path | None], None]
+    if has_record(path):
+        own = torch_run.load(path)
+        writes, prints = partial(render_torch, own, folder), lambda folder: print_torch(own, folder, form)
     else:
-        results, folder = load(path), path if path.is_dir() else path.parent
-        try:
-            render_all(results, folder, reference)
-        except OSError:
-            print_results(results, None, form, recorded=reference)
-            raise
-        print_results(results, folder, form, recorded=reference)
+        results = load(path)
+        writes = partial(render_all, results, folder, reference)
+        prints = lambda folder: print_results(results, folder, form, recorded=reference)  # noqa: E731
+    try:
+        writes()
+    except OSError:
+        prints(None)
+        raise
+    prints(folder)
 
 
 def print_results(
@@ -117,7 +147,7 @@ def print_results(
     if form == "table":
         example = nearest_recorded(results, recorded) if recorded else None
         if example is not None:
-            print_recorded(results, *example, console)
+            print_apart(recorded_screen(results, *example), console)
         write_blocks([conclusion(results, folder, example)], console)
 
 
@@ -128,6 +158,15 @@ def print_study(results: StudyResults, folder: Path, form: Form = "table", conso
         write_blocks([Answers({"Report": report_in(folder)})], console)
 
 
+def print_torch(
+    results: TorchResults, folder: Path | None, form: Form = "table", console: Console | None = None
+) -> None:
+    """Print a ladder over a user's own model, or its check, and where its report is."""
+    write(torch_screen(results, folder), form, console)
+    if folder is not None and form == "table":
+        write_blocks([Answers({"Report": report_in(folder)})], standard(console))
+
+
 def _printed(screen: Screen, form: Form, console: Console | None) -> Console:
     """The console that the screen is printed on."""
     console = standard(console)
@@ -135,6 +174,14 @@ def _printed(screen: Screen, form: Form, console: Console | None) -> Console:
         console.print()
     write(screen, form, console)
     return console
+
+
+def explain_torch(run: Path, name: str, form: Form = "table", console: Console | None = None) -> bool:
+    """Print a rung of a run in full; False for a run of stages. Raises ReportError if it has no rung of this name."""
+    if not has_record(run):
+        return False
+    write(torch.rung_screen(torch_run.load(run), name), form, console)
+    return True
 
 
 def show_page(path: Path | None, runs: Path, reference: Path) -> None:
@@ -147,18 +194,18 @@ def show_page(path: Path | None, runs: Path, reference: Path) -> None:
     path = path or newest_run(runs, reference)
     folder = path if path.is_dir() else path.parent
     if has_record(path):
-        text = torch_page(path)
+        text = page(torch_screen(torch_run.load(path), folder), torch_run.FILE)
     elif (folder / INDEX).exists():
         text = render_study_page(load_results(folder))
     else:
         text = _page(load(path), folder, reference)
-    page = folder / PAGE
+    file = folder / PAGE
     try:
-        atomic_write(page, text)
+        atomic_write(file, text)
     except OSError:
-        page = Path(tempfile.mkdtemp(prefix="optimisation-ladder-")) / PAGE
-        atomic_write(page, text)
-    browser.open_page(page)
+        file = Path(tempfile.mkdtemp(prefix="optimisation-ladder-")) / PAGE
+        atomic_write(file, text)
+    browser.open_page(file)
 
 
 def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]) -> None:

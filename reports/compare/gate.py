@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ladder.records.torch_run import has_record
+from ladder.records.program import visible
+from ladder.records.torch_run import has_record, load
 from reports.compare.run_lookup import named_runs, named_studies
-from reports.facts.many_runs import compare_machines
-from reports.facts.many_studies import compare_studies
+from reports.facts.many_runs import compare_machines, compare_studies
+from reports.facts.torch_comparison import compare_torch_runs
 from reports.facts.two_runs import THRESHOLD, CannotCompareError, Comparison, compare
-from reports.render_torch import compare_torch
 from reports.screens.compare import comment, comparison_screen, machines_screen
 from reports.writers.markdown import in_markdown
 from reports.writers.write import Form, write
@@ -43,3 +43,13 @@ def _judged(comparison: Comparison, form: Form) -> int:
     else:
         write(comparison_screen(comparison), form)
     return comparison.exit_code
+
+
+def compare_torch(names: Sequence[str], threshold: float, *, strict: bool) -> Comparison:
+    """The comparison of two runs; raises CannotCompareError, and ResultsError for a file that cannot be read."""
+    if other := next((name for name in names if not has_record(Path(name))), None):
+        raise CannotCompareError(f"{other}: no run of the command torch, but another one is; name runs of one kind")
+    if len(names) != 2:
+        raise CannotCompareError(f"compare {' '.join(names)}: {len(names)} runs of the command torch; name two")
+    base, new = (load(Path(name)) for name in names)
+    return compare_torch_runs(base, new, (visible(names[0]), visible(names[1])), threshold, strict=strict)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from ladder.records.program import visible
-from ladder.records.run import Results, ResultsError, all_results, load, load_once, results_in
+from ladder.records.run import ProblemRecord, Results, ResultsError, all_results, load, load_once, results_in
 from ladder.records.study import INDEX
 from reports.facts.baselines import fastest
 from reports.facts.predictions import judge
@@ -97,6 +98,33 @@ def recorded_like(results: Results, reference: Path) -> Results | None:
                 recorded.append(other)
     own = machine_name(results)
     return next((other for other in recorded if machine_name(other) == own), recorded[0] if recorded else None)
+
+
+def nearest_recorded(results: Results, reference: Path) -> tuple[Path, Results] | None:
+    """The folder and the recorded run on a GPU of the same network and batch size, or of the nearest.
+
+    None if the run had a GPU or skipped nothing, or if there is no recorded run that can be read.
+    """
+    if gpu_name(results) or all(stage.status != "skipped" for stage in results.stages):
+        return None
+    runs = []
+    for path in all_results(reference, "*/*"):
+        with suppress(ResultsError):
+            if gpu_name(run := load_once(path)):
+                runs.append((path.parent, run))
+    return min(runs, key=lambda near: _distance(results.problem, near[1].problem), default=None)
+
+
+def _distance(own: ProblemRecord, other: ProblemRecord) -> tuple[bool, int, float]:
+    """Another network is farther than another batch size, and another depth farther than other widths."""
+    depth = abs(len(own.hidden) - len(other.hidden))
+    widths, batches = (abs(math.log(_width(own) / _width(other))), abs(math.log(own.batch_size / other.batch_size)))
+    return own.network != other.network, depth, widths + batches
+
+
+def _width(problem: ProblemRecord) -> float:
+    """The geometric mean of the hidden layers' widths; 1 without any."""
+    return math.exp(sum(map(math.log, problem.hidden)) / max(len(problem.hidden), 1))
 
 
 def newest_run(runs: Path, reference: Path) -> Path:

@@ -42,7 +42,7 @@ class CodeLine:
     """A line of a diff: `-` of the replaced part, `+` of the rung's own file, or a blank for both."""
 
     sign: str
-    code: Markup
+    code: str
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _kernel_diff(before: tuple[list[str], list[Markup]], after: tuple[list[str],
     if not before[0] or not after[0]:
         return []
     alike = SequenceMatcher(lambda line: not line.strip(), before[0], after[0], autojunk=False).ratio()
-    return list(_matched(before[0], tuple(before[1]), after[0], tuple(after[1]))) if alike >= LEAST_ALIKE else []
+    return list(matched(before[0], tuple(before[1]), after[0], tuple(after[1]))) if alike >= LEAST_ALIKE else []
 
 
 def _is_included(header: str, by: list[str], files: Mapping[str, str]) -> bool:
@@ -192,19 +192,19 @@ def _diff(before: tuple[str, str, int, int] | None, own: str, files: Mapping[str
         return [CodeLine(" ", html) for html in after_html]
     _, path, first, last = before
     replaced, replaced_html = files[path].splitlines()[first - 1 : last], lines(path, files[path])[first - 1 : last]
-    return list(_matched(replaced, replaced_html, after, after_html))
+    return list(matched(replaced, replaced_html, after, after_html))
 
 
-def _matched(
-    before: list[str], before_html: tuple[Markup, ...], after: list[str], after_html: tuple[Markup, ...]
+def matched(
+    before: Sequence[str], before_shown: Sequence[str], after: Sequence[str], after_shown: Sequence[str]
 ) -> Iterator[CodeLine]:
-    """The lines of both texts: what both have once, and otherwise the replaced ones first."""
+    """The lines of both texts as they are shown: what both have once, and otherwise the replaced ones first."""
     matcher = SequenceMatcher(lambda line: not line.strip(), before, after, autojunk=False)
     for _, a, b, c, d in matcher.get_opcodes():
         same = before[a:b] == after[c:d]
         if not same:
-            yield from (CodeLine("-", html) for html in before_html[a:b])
-        yield from (CodeLine(" " if same else "+", html) for html in after_html[c:d])
+            yield from (CodeLine("-", line) for line in before_shown[a:b])
+        yield from (CodeLine(" " if same else "+", line) for line in after_shown[c:d])
 
 
 def _after_imports(text: str) -> int:

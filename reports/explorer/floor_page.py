@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+from markupsafe import Markup
+
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.provenance import gpu_name
 from reports.facts.run_table import FLOOR, name_of
 from reports.figures import floor_figure as floor
 from reports.figures import roofline
-from reports.writers.html import drawing, template
+from reports.screens.blocks import Block, ColumnOf, Figure, Folded, Heading, Sentences, Table, number, table_of
+from reports.writers.page import in_html
 
+OF_A_FLOOR = {True: "calls from Python, kernels and barriers", False: "launches, kernels, exchanges and waits"}
+WITHOUT_ON_GPU = "This run did not measure its GPU's limits, so no rung has a floor; its notices say why."
+WITHOUT = "This run had no GPU and did not measure its CPU's limits, so no rung has a floor."
 HOW_FLOORS_ON_CPU_ARE_MADE = """\
 *Floor of this design* uses the best sample of each primitive: Python's calls and the barriers of the threads, plus the
 longest of three times that overlap. *Arithmetic*: the matrix products at the rate of multiply-adds or of BLAS,
@@ -27,41 +36,45 @@ longer, plus one exchange between multiprocessors, or all of it on one multiproc
 as a margin. A stage that is faster than the cheat limit fails."""
 
 
-def floor_view(results: Results) -> str:
-    """The view as HTML; a sentence where the GPU's limits were not measured."""
-    distances = floor.floor_distances(results)
+def floor_view(results: Results) -> Markup:
+    """The view as HTML; a sentence where the device's limits were not measured."""
+    title, distances = Heading("How far from the floor", 1), floor.floor_distances(results)
+    if not distances:
+        return in_html([title, Sentences([WITHOUT_ON_GPU if gpu_name(results) else WITHOUT], "quiet")])
     on_cpu = all(distance.stage.device == "cpu" for distance in distances)
-    return template(
-        "floor.html",
-        pictures=[drawing(floor.drawn(results), "wide"), drawing(floor.drawn(results, floor.PHONE), "narrow")]
-        if distances
-        else [],
-        roofline=drawing(roofline.drawn(results)) if roofline.points(results) else None,
-        rows=[_floor_cells(distance, on_cpu=on_cpu) for distance in distances],
-        on_cpu=on_cpu,
-        how_to_read=FLOOR,
-        how_made=" ".join((HOW_FLOORS_ON_CPU_ARE_MADE if on_cpu else HOW_BOUNDS_ARE_MADE).split()),
-        without=[(one.name, one.bounds.no_floor) for one in results.stages if one.bounds and one.bounds.no_floor],
-        why_not=(
-            "This run did not measure its GPU's limits, so no rung has a floor; its notices say why."
-            if gpu_name(results)
-            else "This run had no GPU and did not measure its CPU's limits, so no rung has a floor."
-        ),
-    )
+    how_made = " ".join((HOW_FLOORS_ON_CPU_ARE_MADE if on_cpu else HOW_BOUNDS_ARE_MADE).split())
+    under_roof: Block = Figure("", "", lambda _: roofline.drawn(results))
+    without = [
+        f"`{one.name}` has no floor: {one.bounds.no_floor}"
+        for one in results.stages
+        if one.bounds and one.bounds.no_floor
+    ]
+    blocks: list[Block] = [
+        title,
+        Sentences([f"The floor of a design is the least time that its own {OF_A_FLOOR[on_cpu]} take here, from the "
+                   "limits that this run measured."], "quiet"),
+        Figure("", "", partial(floor.drawn, results)),
+        *([Heading("Under the roof"), under_roof] if roofline.points(results) else []),
+        Heading("What each floor is made of"),
+        _table(distances, on_cpu=on_cpu),
+        Sentences([f"Microseconds a step. {FLOOR}", *without], "quiet"),
+        Folded("How floors and cheat limits are made", [Sentences([how_made], "quiet")]),
+    ]  # fmt: skip
+    return in_html(blocks, {stage.name for stage in results.stages})
 
 
-def _floor_cells(distance: floor.FloorDistance, *, on_cpu: bool) -> dict[str, object]:
-    """A rung's line of the table: what its floor is made of, in us/step; without exchanges if all are on the CPU."""
-    design = distance.stage.bounds.design if distance.stage.bounds else None
-    exchanging = [] if on_cpu or design is None else [design.exchanging_us]
-    parts = [design.launching_us, design.kernels_us, *exchanging, design.waiting_us] if design is not None else []
-    return {
-        "name": distance.stage.name,
-        "shown": name_of(distance.stage),
-        "arithmetic": design.arithmetic if design is not None else "",
-        "bound_by": design.bound_by if design is not None else "",
-        "cells": [
-            numbers.ratio(distance.times),
-            *(numbers.microseconds(us) for us in (distance.step_us, distance.floor_us, *parts)),
-        ],
-    }
+def _table(distances: Sequence[floor.FloorDistance], *, on_cpu: bool) -> Table:
+    """What each rung's floor is made of, in us/step."""
+    us = numbers.microseconds
+    return table_of(distances, [
+        ColumnOf("Rung", lambda one: f"`{one.stage.name}`{name_of(one.stage).removeprefix(one.stage.name)}"),
+        number("x floor", lambda one: numbers.ratio(one.times)),
+        number("Timed", lambda one: us(one.step_us)),
+        number("Floor", lambda one: us(one.floor_us)),
+        number("Calls" if on_cpu else "Launching", lambda one: us(one.design.launching_us)),
+        number("Kernels", lambda one: us(one.design.kernels_us)),
+        number("Exchanging", lambda one: "" if on_cpu else us(one.design.exchanging_us)),
+        number("Barriers" if on_cpu else "Waiting", lambda one: us(one.design.waiting_us)),
+        ColumnOf("Multiplies by", lambda one: one.design.arithmetic),
+        ColumnOf("Longest part", lambda one: one.design.bound_by),
+    ])  # fmt: skip

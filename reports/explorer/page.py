@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
 from ladder.records.exactness import CLASSES, precision_class
-from ladder.records.run import Results
+from ladder.records.profile import Profile
+from ladder.records.run import Results, StageResult
 from ladder.records.sources import Sources
 from reports.explorer.code import lines, shown_code
 from reports.explorer.floor_page import floor_view
-from reports.explorer.rung_page import part_bars, rung_html
-from reports.explorer.script_data import comparison, script_data, spans
+from reports.explorer.rung_page import LEAST_CHANGE, part_bars, rung_html
 from reports.explorer.trust_page import trust_view
-from reports.facts.provenance import COMMIT_DIGITS, gpu_name, provenance
-from reports.facts.run_table import ALL_DISTURBED, MARKS, disturbed_mark, heading, name_of, table_order, title_of
+from reports.facts.provenance import COMMIT_DIGITS, gpu_name, machine_name, provenance
+from reports.facts.run_table import ALL_DISTURBED, MARKS, heading, name_of, reason, table_order, title_of
 from reports.facts.stage_facts import all_stage_facts
 from reports.facts.times import step_us
-from reports.facts.two_runs import how_to_read
+from reports.facts.two_runs import CannotCompareError, Comparison, compare, how_to_read
 from reports.facts.warnings import notices
-from reports.figures.canvas import page_rules
-from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import dots, drawn, headline
 from reports.figures.style import OPERATION_COLOURS
+from reports.figures.timeline_figure import row_name
 from reports.screens.blocks import Heading
 from reports.screens.details import details, glossary
 from reports.screens.run import untimed
-from reports.writers.html import asset, drawing, packed, template
+from reports.writers.html import document, drawings, packed, template
 from reports.writers.page import in_html
 
-LAYOUTS = (PAGE, "wide"), (PHONE, "narrow")
 MOST_LINES = 3  # stages without a time that are named beside their reason; more wait for a click
 
 
@@ -59,35 +55,15 @@ def render(
     )
 
 
-def skeleton(
-    *,
-    title: str,
-    provenance: str,
-    file: str,
-    first_view: str,
-    data: Mapping[str, Any],
-    rungs: str = "",
-    points: Sequence[tuple[str, str]] = (),
-    home: str = "",
-) -> str:
+def skeleton(data: Mapping[str, Any], *, first_view: str, rungs: str = "", **given: Any) -> str:
     """A page that shows its first view at once, and the views in `data` when its script has unpacked them.
 
-    `points` are the names of a study's points, each with its words. `home` is the way to a site's front page.
+    Given are `title`, `provenance` and the `file` of the record; of a study also `points`, the name of each with its
+    words. `home` is the way to a site's front page.
     """
-    return template(
-        "page.html",
-        title=title,
-        provenance=provenance,
-        file=file,
-        first_view=Markup(first_view),
-        rungs=Markup(rungs),
-        points=points,
-        home=home,
-        css=Markup(f"{page_rules()}\n{asset('explorer.css')}"),
-        script=Markup(_script()),
-        policy=_policy(),
-        data=packed({**data, "terms": in_html(glossary())}),
-    )
+    given |= {"first_view": Markup(first_view), "rungs": Markup(rungs)}
+    given["data"] = packed({**data, "terms": in_html(glossary())})
+    return document("page.html", ("explorer.css",), ("theme.js", "explorer.js"), **{"points": (), **given})
 
 
 def data_of(
@@ -128,7 +104,6 @@ def data_of(
 
 def _ladder(results: Results, example: str, *, is_brief: bool) -> str:
     """The view of the picture as HTML; a brief one has the references in its list alone."""
-    layouts = [(replace(layout, has_references=not is_brief), name) for layout, name in LAYOUTS]
     every, told, stages = all_stage_facts(results), notices(results), results.stages
     timed = bool(dots(results, is_page=True))
     passed = {stage.name for stage in stages if step_us(stage)}
@@ -139,7 +114,7 @@ def _ladder(results: Results, example: str, *, is_brief: bool) -> str:
         notices=[notice.text for notice in told],
         marks=MARKS if any(row.disturbed for row in every) else "",
         headline=_headline(results),
-        pictures=[drawing(drawn(results, layout), name) for layout, name in layouts] if timed else [],
+        pictures=drawings(lambda layout: drawn(results, replace(layout, has_references=not is_brief))) if timed else [],
         precisions=_precisions(results),
         untimed=[
             (f"{status}: {why}", [(stage.name, name_of(stage)) for stage in members])
@@ -157,11 +132,11 @@ def _headline(results: Results) -> str:
     shown = dots(results, is_page=True)
     if not shown:
         return "No stage was timed in this run"
-    ends = shown[0], min(shown, key=lambda dot: dot.step_us.median)
-    on_gpu = any(dot.stage.device == "gpu" for dot in shown)
+    ends = shown[0], min(shown, key=lambda one: one.step_us or 0.0)
+    on_gpu = any(one.stage.device == "gpu" for one in shown)
     where = f", on {gpu_name(results) or 'a GPU'}" if on_gpu else ", on the CPU"
-    disturbed = any(disturbed_mark(dot.stage) == ALL_DISTURBED for dot in ends)
-    return f"{headline(shown, results)}{where}{', disturbed by other work' * disturbed}"
+    disturbed = any(one.disturbed == ALL_DISTURBED for one in ends)
+    return f"{headline(shown)}{where}{', disturbed by other work' * disturbed}"
 
 
 def _origin(results: Results, sources: Sources | None) -> str:
@@ -183,14 +158,74 @@ def _precisions(results: Results) -> list[str]:
     return [name for name in dict.fromkeys(CLASSES.values()) if name in classes]
 
 
-def _policy() -> str:
-    """The content policy: no request, and no script but this page's own."""
-    digest = base64.b64encode(hashlib.sha256(_script().encode()).digest()).decode()
-    return (
-        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
-        "form-action 'none'"
-    )
+DIGITS = 6  # significant digits; times are known to three or four
 
 
-def _script() -> str:
-    return asset("theme.js") + asset("explorer.js")
+def script_data(results: Results, recorded: Results | None) -> dict[str, Any]:
+    """The run, and the recorded run of the same problem or None, as the script reads them.
+
+    With them the verdicts of `compare` on the two, and the least change that a guess is scored by.
+    """
+    compared = comparison(results, recorded)
+    return {
+        "least": LEAST_CHANGE,
+        "verdicts": {stage.name: stage.words for stage in compared.stages if stage.verdict} if compared else {},
+        "run": _run_data(results),
+        "recorded": _run_data(recorded) if recorded is not None else None,
+    }
+
+
+def comparison(results: Results, recorded: Results | None) -> Comparison | None:
+    """The run against the recorded one; None if they share no timed stage."""
+    try:
+        return compare(recorded, results, ("the recorded run", "this run")) if recorded is not None else None
+    except CannotCompareError:
+        return None
+
+
+def compared_problem(results: Results) -> list[str | int | None]:
+    """What two runs must share for their times to compare."""
+    problem = results.problem
+    several = [problem.networks] if problem.networks > 1 else []
+    return [problem.network, problem.batch_size, problem.dataset, problem.max_steps, problem.validate_every, *several]
+
+
+def spans(results: Results) -> dict[str, list[list[str | float]]]:
+    """The bars of every timeline, by stage."""
+    return {stage.name: _spans(stage.profile) for stage in results.stages if stage.profile is not None}
+
+
+def _spans(profile: Profile) -> list[list[str | float]]:
+    """The bars of a timeline: row, name, kind, start and duration in us as the profiler saw them."""
+    return [
+        [row_name(span.row, span.thread), span.name, span.kind, round(span.start_us, 3), round(span.duration_us, 3)]
+        for span in profile.timeline
+    ]
+
+
+def _run_data(results: Results) -> dict[str, Any]:
+    return {
+        "heading": heading(results),
+        "origin": provenance(results),
+        "machine": machine_name(results),
+        "created": results.created,
+        "problem": compared_problem(results),
+        "stages": [_stage_data(stage) for stage in table_order(results)],
+    }
+
+
+def _stage_data(stage: StageResult) -> dict[str, Any]:
+    timed = step_us(stage)
+    return {
+        "name": stage.name,
+        "shown": name_of(stage),
+        "from": stage.below,
+        "reference": stage.group == "reference",
+        "precision": precision_class(stage),
+        "status": stage.status if stage.status == "passed" else f"{stage.status}: {reason(stage)}",
+        "us": _rounded(timed.median) if timed else None,
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

@@ -7,22 +7,21 @@ from functools import partial
 from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
 from reports.explorer.code import RungCode
-from reports.explorer.script_data import LEAST_CHANGE
 from reports.facts import numbers
 from reports.facts.ablations import overlap
 from reports.facts.launch_regimes import HEADINGS, change_in_full, regime
 from reports.facts.profiles import grid, kernel_name
-from reports.facts.run_table import MARKS, disturbed_mark, table_order
+from reports.facts.run_table import MARKS, table_order
 from reports.facts.stage_facts import StageFacts
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import median_us
 from reports.figures import timeline_figure as timeline
 from reports.figures import waterfall
 from reports.screens.rung import bound, checks, details, judgement, measured_facts, purpose
-from reports.writers.html import drawing, template
+from reports.writers.html import drawing, drawings, template
 from reports.writers.page import in_html
 
-WATERFALLS = (waterfall.WIDE, "wide"), (waterfall.PHONE, "narrow")
+LEAST_CHANGE = 1.1  # a rung that changed its parent's time by less is judged by this factor when a guess is scored
 
 
 def rung_html(
@@ -52,15 +51,13 @@ def rung_html(
         before=names[at - 1] if at else None,
         after=names[at + 1] if at + 1 < len(names) else None,
         purpose=shown(purpose(rung)),
-        reason=rung.reason,
+        rung=rung,
         guessed=not is_reference and us is not None and parent_us is not None,
-        us=rung.us,
-        mark=disturbed_mark(stage),
         marks=MARKS,
         least=numbers.ratio(LEAST_CHANGE),
         judgement=shown(judgement(rung)),
         facts=list(measured_facts(rung)),
-        moved=[drawing(waterfall.drawn(results, moved, layout), look) for layout, look in WATERFALLS if moved],
+        moved=drawings(partial(waterfall.drawn, results, moved)) if moved else [],
         overlap=overlap(rung.profiled) if rung.profiled is not None else "",
         timelines=drawing(timeline.on_one_clock(clock, results, is_page=True), "timelines") if clock else None,
         has_spans=rung.profiled is not None and bool(rung.profiled.profile.timeline),

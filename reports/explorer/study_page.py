@@ -15,8 +15,8 @@ from reports.facts.run_table import FASTEST_REFERENCE
 from reports.facts.study_points import PointLead, StudyResults, not_passed, overall_winners, point_text
 from reports.facts.times import step_us
 from reports.facts.verdict import study_savings, study_sentences
-from reports.facts.warnings import notices
-from reports.figures.study_figures import drawings, seeds_of
+from reports.figures.run_figures import seeds_of, study_drawings
+from reports.screens.run import loud_notices
 from reports.writers.html import drawing, prose, template
 
 MOST_FIGURES = 6  # one of curves takes 250 KB, a third of it packed; all stand beside report.md
@@ -32,14 +32,13 @@ def render_study_page(results: StudyResults, home: str = "") -> str:
     points = results.measured
     data = _by_stage({point.name: data_of(results.runs[point.name], is_brief=True) for point in points})
     leads = {winner.point.name: winner for winner in overall_winners(results)}
-    loud = {notice.text: None for run in results.runs.values() for notice in notices(run) if notice.loud}
-    pictures = [drawing(canvas) for _, canvas in islice(drawings(results), MOST_FIGURES)]
+    pictures = [drawing(canvas) for _, canvas in islice(study_drawings(results), MOST_FIGURES)]
     data["pictures"] = pictures[1:]
     overview = template(
         "study.html",
         title=study.title,
         question=study.question,
-        loud=list(loud),
+        loud=loud_notices(results.runs.values()).texts,
         sentences=[prose(text) for text in study_sentences(results)] if points and not seeds_of(results) else [],
         savings=[prose(text) for text in study_savings(results)],
         pictures=pictures[:1],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,35 +24,6 @@ IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # 
 NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
-
-SENTENCES = {
-    "pays": "Counting the time to compile, it pays to change to {ways}.",
-    "not_yet": "For {epochs}, {now} is the sure choice in PyTorch: counting the time to compile, it pays to change to "
-    "{ways}. Longer training gains more.",
-    "way": "`{rung}` from about {epochs} on",
-    "then": ", then to ",
-    "capture": "Once an epoch is captured in a graph ({own}), it is {eager} as fast as in eager mode, {compiled} as by "
-    "compiled steps in {precision}; stages/references/torch_graph.py shows how.",
-    "stay": "Stay with PyTorch as it is: torch.compile is not surely faster",
-    "use_compiled": "Use torch.compile (whole step, reduce-overhead, {precision}): {eager} as fast as eager mode",
-    "may_capture": "{stay}; an epoch in a graph ({own}) may gain another {times}: measure it by `advise --measure`.",
-    "no_capture": "{stay}, and an epoch in a graph ({own}) gains nothing.",
-    "kernels": "Kernels of your own in float32 gain {times} over `{reference}`, as in `{rung}`.",
-    "no_kernels": "No float32 rung here is surely faster than the best library, `{reference}`{may}.",
-    "may_kernels": "; `{rung}` may gain {times}",
-    "lower_library": "In {precision}, `{reference}` gains {times} over `{other}`.",
-    "lower": "In {precision}, `{rung}` gains {times} over `{reference}` in {own}.",
-    "no_lower": "No rung here of lower precision is surely faster than `{reference}`.",
-    "time": "{epochs} of {images} images, with the time to prepare, should take {eager} in eager mode and {best} at "
-    "best, by `{rung}` ({precision}){worth}.",
-    "range": "Nine in ten should lie within the range.",
-    "model": "~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, faster if they fit{others}. "
-    "On networks left out, median errors are {median}, nine in ten within {most}, more farther away{and_gpu}.",
-    "host": "Eager and compiled steps are bound by the host (recorded: {host}): a slower processor takes longer, and "
-    "eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
-    "DataLoader, an eager step took {least} to {most} times as long (torch-dataloader).",
-    "short": ": hardly worth a change, unless you train often",
-}
 
 
 class Gain(NamedTuple):
@@ -172,19 +143,31 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         least = max(pays_from(stages[slow], outlook, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
         best = [*((name, epochs) for name, epochs in best if epochs < least), (outlook.name, least)]
     if best:
-        ways = [_filled("way", rung=name, epochs=numbers.count(least, "epoch")) for name, least in best]
+        ways = ", then to ".join(f"`{name}` from about {numbers.count(least, 'epoch')} on" for name, least in best)
         now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
-        case = "pays" if len(now) > len(best) else "not_yet"
-        yield _filled(
-            case, epochs=numbers.count(outlooks.epochs, "epoch"), now=now[-1], ways=SENTENCES["then"].join(ways)
-        )
-    told = {"precision": numbers.precision(compiled.precision), "own": numbers.precision(graph.precision)}
+        if len(now) > len(best):
+            yield f"Counting the time to compile, it pays to change to {ways}."
+        else:
+            yield (
+                f"For {numbers.count(outlooks.epochs, 'epoch')}, {now[-1]} is the sure choice in PyTorch: counting the "
+                f"time to compile, it pays to change to {ways}. Longer training gains more."
+            )
+    precision, own = numbers.precision(compiled.precision), numbers.precision(graph.precision)
     if of_graph.is_sure:
-        yield _filled("capture", eager=gain(eager, graph).text, compiled=of_graph.text, **told)
+        yield (
+            f"Once an epoch is captured in a graph ({own}), it is {gain(eager, graph).text} as fast as in eager mode, "
+            f"{of_graph.text} as by compiled steps in {precision}; stages/references/torch_graph.py shows how."
+        )
         return
-    use = _filled("use_compiled", eager=of_compiling.text, **told)
-    case = "may_capture" if of_graph.times > WORTH_TRYING else "no_capture"
-    yield _filled(case, stay=use if of_compiling.is_sure else _filled("stay"), times=of_graph.text, **told)
+    stay = "Stay with PyTorch as it is: torch.compile is not surely faster"
+    if of_compiling.is_sure:
+        stay = (
+            f"Use torch.compile (whole step, reduce-overhead, {precision}): {of_compiling.text} as fast as eager mode"
+        )
+    if of_graph.times > WORTH_TRYING:
+        yield f"{stay}; an epoch in a graph ({own}) may gain another {of_graph.text}: measure it by `advise --measure`."
+    else:
+        yield f"{stay}, and an epoch in a graph ({own}) gains nothing."
 
 
 def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
@@ -197,17 +180,17 @@ def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
     exact, lower = rungs[0], rungs[-1]
     gained = gain(library, exact)
     if gained.is_sure and CLASSES[exact.precision] == "float32":
-        yield _filled("kernels", times=gained.text, rung=exact.name, reference=library.name)
+        yield f"Kernels of your own in float32 gain {gained.text} over `{library.name}`, as in `{exact.name}`."
     else:
-        may = _filled("may_kernels", rung=exact.name, times=gained.text)
-        yield _filled("no_kernels", reference=library.name, may=may if gained.times > WORTH_TRYING else "")
+        may = f"; `{exact.name}` may gain {gained.text}" * (gained.times > WORTH_TRYING)
+        yield f"No float32 rung here is surely faster than the best library, `{library.name}`{may}."
     own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
     if (gained := gain(library, best)).is_sure:
-        yield _filled("lower_library", precision=own, reference=best.name, times=gained.text, other=library.name)
+        yield f"In {own}, `{best.name}` gains {gained.text} over `{library.name}`."
     if lower is not exact and (gained := gain(best, lower)).is_sure:
-        yield _filled("lower", precision=precision, rung=lower.name, times=gained.text, reference=best.name, own=own)
+        yield f"In {precision}, `{lower.name}` gains {gained.text} over `{best.name}` in {own}."
     elif best.name in IN_FLOAT32:
-        yield _filled("no_lower", reference=best.name)
+        yield f"No rung here of lower precision is surely faster than `{best.name}`."
 
 
 def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -217,15 +200,12 @@ def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
         return
     best = min(stages.values(), key=lambda outlook: training_s(outlook, outlooks))
     long_s, short_s = training_s(eager, outlooks), training_s(best, outlooks)
-    yield _filled(
-        "time",
-        epochs=numbers.count(outlooks.epochs, "epoch"),
-        images=f"{outlooks.images:,}",
-        eager=numbers.duration(long_s),
-        best=numbers.duration(short_s),
-        rung=best.name,
-        precision=numbers.precision(best.precision),
-        worth=_filled("short") if long_s < SHORT_S else "",
+    worth = ": hardly worth a change, unless you train often" * (long_s < SHORT_S)
+    epochs = numbers.count(outlooks.epochs, "epoch")
+    yield (
+        f"{epochs} of {outlooks.images:,} images, with the time to prepare, should take "
+        f"{numbers.duration(long_s)} in eager mode and {numbers.duration(short_s)} at best, by `{best.name}` "
+        f"({numbers.precision(best.precision)}){worth}."
     )
 
 
@@ -235,14 +215,24 @@ def notes(outlooks: Outlooks) -> list[str]:
     by_model = [outlook for outlook in stages if not outlook.is_recorded]
     others = "; other times are recorded" if len(by_model) < len(stages) else ""
     and_gpu = " and on another GPU than the model's" if outlooks.guess else ""
-    errors = {"median": [row.median_error for row in by_model], "most": [row.most_error for row in by_model]}
-    shares = {name: [numbers.rough_share(share) for share in sorted(of)] for name, of in errors.items()}
-    ranges = {name: " to ".join(dict.fromkeys((of[0], of[-1]))) for name, of in shares.items() if of}
-    of_model = _filled("model", others=others, and_gpu=and_gpu, **ranges) if by_model else ""
+    of_model = ""
+    if by_model:
+        median = _ends([row.median_error for row in by_model])
+        most = _ends([row.most_error for row in by_model])
+        of_model = (
+            " ~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, faster if they fit"
+            f"{others}. On networks left out, median errors are {median}, nine in ten within {most}, more farther away"
+            f"{and_gpu}."
+        )
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
-    host = _filled("host", host=outlooks.host, differ=differ, least=least, most=most)
-    return [" ".join(filter(None, (_filled("range"), of_model))), host]
+    host = (
+        f"Eager and compiled steps are bound by the host (recorded: {outlooks.host}): a slower processor takes longer, "
+        f"and eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
+        f"DataLoader, an eager step took {least} to {most} times as long (torch-dataloader)."
+    )
+    return [f"Nine in ten should lie within the range.{of_model}", host]
 
 
-def _filled(name: str, **given: str) -> str:
-    return SENTENCES[name].format(**given)
+def _ends(errors: Sequence[float]) -> str:
+    """The least and the largest error: `9% to 14%`, or `9%`."""
+    return " to ".join(dict.fromkeys(numbers.rough_share(end(errors)) for end in (min, max)))

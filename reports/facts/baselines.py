@@ -159,9 +159,3 @@ def sm_mhz(stage: StageResult) -> float | None:
     states = [state for process in stage.processes for state in process.gpu_states[-len(process.runs_s) :]]
     clocks = [state.sm_mhz for state in states if state.sm_mhz is not None]
     return statistics.median(clocks) if clocks else None
-
-
-def step_cycles(stage: StageResult) -> float | None:
-    """Cycles of that clock a step, which compares GPUs of one kind at different clocks."""
-    clock, us = sm_mhz(stage), median_us(stage)
-    return us * clock if us is not None and clock is not None else None

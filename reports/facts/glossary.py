@@ -55,6 +55,6 @@ TERMS: dict[str, str] = {
 }  # fmt: skip
 
 
-def glossary_lines(terms: tuple[str, ...] = ()) -> list[str]:
-    """`**term**: meaning`, for these terms or for all."""
-    return [f"**{term}**: {TERMS[term]}" for term in terms or TERMS]
+def glossary_lines() -> list[str]:
+    """`**term**: meaning`."""
+    return [f"**{term}**: {meaning}" for term, meaning in TERMS.items()]

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
 
 from ladder.records.program import visible
@@ -20,14 +21,21 @@ BARS = "▁▂▃▄▅▆▇█"  # of rising height
 MARKUP = re.compile(r"((?<!\\)`[^`]+`)|[<`]|^~|^\[(?=[^]]*\]:)|\](?=\((?!(?:https?://[^\s&<()]*|[\w./#%-]*)\)))")
 
 
-def milliseconds(seconds: float | None) -> str:
+def known(text: Callable[[float], str]) -> Callable[[float | None], str]:
+    """The same for a number that may be missing or not finite: then a dash."""
+    return wraps(text)(lambda value: MISSING if value is None or not math.isfinite(value) else text(value))
+
+
+@known
+def milliseconds(seconds: float) -> str:
     """Seconds in milliseconds, without the unit: `17.2`."""
-    return MISSING if seconds is None else _digits(seconds * 1e3)
+    return _digits(seconds * 1e3)
 
 
-def microseconds(value: float | None) -> str:
+@known
+def microseconds(value: float) -> str:
     """Microseconds without the unit: `36.8`."""
-    return MISSING if value is None else _digits(value)
+    return _digits(value)
 
 
 def spread_microseconds(spread: Spread | None) -> str:
@@ -44,10 +52,9 @@ def spread_milliseconds(spread: Spread | None) -> str:
     return spread_microseconds(known)
 
 
-def rough(value: float | None) -> str:
+@known
+def rough(value: float) -> str:
     """An estimated number with two significant digits: `0`, `0.42`, `25`, `1,200`."""
-    if value is None or not math.isfinite(value):
-        return MISSING
     return "0" if value == 0 else _digits(float(f"{value:.2g}"), 2)
 
 
@@ -57,10 +64,9 @@ def bars(values: Sequence[float | None], low: float, high: float) -> str:
     return "".join("·" if value is None else BARS[round((value - low) * height)] for value in values)
 
 
-def cycles(value: float | None) -> str:
+@known
+def cycles(value: float) -> str:
     """Clock cycles to three significant digits, as the clock is known to about 1 MHz: `71,300`."""
-    if value is None or not math.isfinite(value):
-        return MISSING
     return _digits(float(f"{value:.3g}"))
 
 
@@ -83,14 +89,16 @@ def change(value: float, beside: float) -> str:
     return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
-def share(value: float | None) -> str:
+@known
+def share(value: float) -> str:
     """A share with at most one decimal: `71%`, `1.6%`."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value * 100:.1f}".removesuffix(".0") + "%"
+    return f"{value * 100:.1f}".removesuffix(".0") + "%"
 
 
+@known
 def rough_share(value: float) -> str:
     """A share in whole per cent, which may be below 0 or far above 1: `96%`, `-738%`."""
-    return f"{value * 100:,.0f}%" if math.isfinite(value) else MISSING
+    return f"{value * 100:,.0f}%"
 
 
 def bandwidth(octets: float | None, us: float) -> str:
@@ -98,10 +106,9 @@ def bandwidth(octets: float | None, us: float) -> str:
     return f"{_digits(octets / us / 1e3)} GB/s" if octets is not None and us > 0 else MISSING
 
 
-def ratio(value: float | None) -> str:
+@known
+def ratio(value: float) -> str:
     """A factor with three significant digits, or two below one: `2.14x`, `0.066x`."""
-    if value is None or not math.isfinite(value):
-        return MISSING
     return f"{_digits(value, 3 if value >= 0.995 else 2)}x"
 
 
@@ -119,16 +126,16 @@ def ratio_spread(value: float, low: float, high: float) -> str:
     return f"{ratio(value)} ({low:,.{decimals}f}-{high:,.{decimals}f})"
 
 
-def per_step(value: float | None) -> str:
+@known
+def per_step(value: float) -> str:
     """A count a step: `9`, `9.5`, and `0.002` for one an epoch."""
-    if value is None or not math.isfinite(value):
-        return MISSING
     return f"{value:,.1f}".removesuffix(".0") if value >= 0.1 else f"{value:.{_decimals(value, 1)}f}"
 
 
+@known
 def mean_count(value: float) -> str:
     """A mean with up to three decimals, to be compared exactly: `8`, `5.385`."""
-    return f"{value:,.3f}".rstrip("0").removesuffix(".") if math.isfinite(value) else MISSING
+    return f"{value:,.3f}".rstrip("0").removesuffix(".")
 
 
 def precision(name: Precision) -> str:
@@ -136,16 +143,16 @@ def precision(name: Precision) -> str:
     return {"bfloat16": "bf16", "float16": "fp16"}.get(name, name)
 
 
-def memory(mib: float | None) -> str:
+@known
+def memory(mib: float) -> str:
     """Mebibytes: `710 MiB`, `1.0 GiB`."""
-    if mib is None or not math.isfinite(mib):
-        return MISSING
     return f"{mib:.0f} MiB" if mib < 999.5 else f"{_digits(mib / 1024, 2)} GiB"
 
 
-def percent(share: float | None) -> str:
+@known
+def percent(share: float) -> str:
     """A share of 0 to 1: `92.22%`."""
-    return MISSING if share is None or not math.isfinite(share) else f"{share * 100:.2f}%"
+    return f"{share * 100:.2f}%"
 
 
 def error(value: float | None) -> str:
@@ -153,23 +160,24 @@ def error(value: float | None) -> str:
     return "not finite" if value is None or not math.isfinite(value) else f"{value:.1e}"
 
 
-def loss(value: float | None) -> str:
+@known
+def loss(value: float) -> str:
     """A mean cross-entropy: `0.2746`."""
-    return MISSING if value is None or not math.isfinite(value) else f"{value:.4f}"
+    return f"{value:.4f}"
 
 
-def seconds(value: float | None) -> str:
+@known
+def seconds(value: float) -> str:
     """A time in seconds, however long: `0.31 s`, `42 s`, `185 s`."""
-    if value is None or not math.isfinite(value):
-        return MISSING
     if value < 9.95:
         return f"{value:.2g} s" if value >= 0.0995 else f"{value:.2f} s"
     return f"{value:,.0f} s"
 
 
-def duration(value: float | None) -> str:
+@known
+def duration(value: float) -> str:
     """A time in the units that people use: `0.31 s`, `42 s`, `3 min 05 s`, `2 h 10 min`."""
-    if value is None or not math.isfinite(value) or value < 59.5:
+    if value < 59.5:
         return seconds(value)
     minutes, whole = divmod(round(value), 60)
     if minutes < 60:

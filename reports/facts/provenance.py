@@ -48,7 +48,7 @@ def provenance(results: Results) -> str:
 
 def recorded(results: Results) -> str:
     """The same without the libraries: `NVIDIA H200, driver 580.65; recorded 2026-11-20, commit 0123456789`."""
-    return line("; ".join(filter(None, (_machine(results), _when(results)))))
+    return line("; ".join(filter(None, (_machine(results), when(results)))))
 
 
 def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
@@ -63,33 +63,34 @@ def origins(runs: Iterable[Results]) -> list[tuple[str, list[Results]]]:
 
 def machine_name(results: Results | TorchResults) -> str:
     """The GPU's name; without a GPU the processor's and its cores: `AMD EPYC, 2 cores, no GPU`."""
-    cpu = _part(results.environment, "cpu")
+    cpu = part(results.environment, "cpu")
     cores = f"{cpu['cores_usable']} cores" if cpu.get("cores_usable") else ""
     return gpu_name(results) or ", ".join(filter(None, (str(cpu.get("model") or ""), cores, "no GPU")))
 
 
 def _machine(results: Results) -> str:
-    driver = _part(results.environment, "gpu").get("driver")
+    driver = part(results.environment, "gpu").get("driver")
     return (gpus_name(results) or machine_name(results)) + (f", driver {driver}" if driver else "")
 
 
-def _when(results: Results) -> str:
-    when = f"recorded {results.created.partition('T')[0]}"
+def when(results: Results | TorchResults) -> str:
+    """The day and the commit: `recorded 2026-11-20, commit 0123456789`."""
+    day = f"recorded {results.created.partition('T')[0]}"
     if not commit(results):
-        return when
-    changes = _part(results.environment, "code").get("uncommitted_changes")
+        return day
+    changes = part(results.environment, "code").get("uncommitted_changes")
     tree = " (uncommitted changes unknown)" if changes is None else " with uncommitted changes" if changes else ""
-    return f"{when}, commit {commit(results)[:COMMIT_DIGITS]}{tree}"
+    return f"{day}, commit {commit(results)[:COMMIT_DIGITS]}{tree}"
 
 
 def commit(results: Results | TorchResults) -> str:
     """The commit of the code that measured a run; empty if it is not known."""
-    return str(_part(results.environment, "code").get("git_commit") or "")
+    return str(part(results.environment, "code").get("git_commit") or "")
 
 
 def gpu_name(results: Results | TorchResults) -> str:
     """The GPU's name as its driver reports it; empty without a GPU."""
-    return str(_part(results.environment, "gpu").get("name") or "")
+    return str(part(results.environment, "gpu").get("name") or "")
 
 
 def gpus_name(results: Results) -> str:
@@ -99,7 +100,7 @@ def gpus_name(results: Results) -> str:
 
 
 def _versions(results: Results) -> list[str]:
-    installed = _part(results.environment, "libraries")
+    installed = part(results.environment, "libraries")
     passed = [stage for stage in results.stages if stage.status == "passed"]
     versions = []
     for library in LIBRARIES:
@@ -109,6 +110,7 @@ def _versions(results: Results) -> list[str]:
     return versions
 
 
-def _part(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def part(environment: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A part of what is known of a machine; empty if it was not recorded."""
     part = environment.get(name)
     return part if isinstance(part, Mapping) else {}

@@ -7,7 +7,7 @@ from typing import Any
 
 from ladder.records.run import Process, Results, StageCode, Status
 from reports.facts.numbers import line
-from reports.facts.provenance import COMMIT_DIGITS
+from reports.facts.provenance import COMMIT_DIGITS, part
 from reports.facts.run_table import dataset_name
 
 # The compared parts of an environment: name, and path of the value.
@@ -64,7 +64,7 @@ def _problem(base: Results, new: Results) -> Iterator[str]:
         if then == now:
             continue
         if field == "dataset_sha256":
-            yield f"The data differ: {line(dataset_name(base))}, {line(dataset_name(new))}."
+            yield f"The data differ: {line(dataset_name(base.problem))}, {line(dataset_name(new.problem))}."
         else:
             yield f"The problems differ in {field.replace('_', ' ')}: {then}, {now}."
 
@@ -86,18 +86,18 @@ def _clocks(base: Results, new: Results) -> Iterator[str]:
         yield f"The GPU's application clock differs: {_word(given[0])}, {_word(given[1])} MHz."
 
 
-def _named(base: Results, new: Results, part: str, words: str) -> Iterator[str]:
+def _named(base: Results, new: Results, where: str, words: str) -> Iterator[str]:
     """What a part of one run's environment has by a name, and another's has not, or differently."""
-    then, now = (_mapping(run.environment.get(part)) for run in (base, new))
+    then, now = (part(run.environment, where) for run in (base, new))
     changed = [name for name in dict.fromkeys([*then, *now]) if then.get(name) != now.get(name)]
     if changed:
-        absent = ["none" if part in run.environment else "not recorded" for run in (base, new)]
+        absent = ["none" if where in run.environment else "not recorded" for run in (base, new)]
         each = (f"{name} {_word(then.get(name, absent[0]))}, {_word(now.get(name, absent[1]))}" for name in changed)
         yield f"{words} differ: {'; '.join(each)}."
 
 
 def _code(base: Results, new: Results) -> Iterator[str]:
-    then, now = (_mapping(run.environment.get("code")) for run in (base, new))
+    then, now = (part(run.environment, "code") for run in (base, new))
     commits = [code.get("git_commit") for code in (then, now)]
     if commits[0] != commits[1]:
         words = ", ".join("none recorded" if commit is None else str(commit)[:COMMIT_DIGITS] for commit in commits)
@@ -118,12 +118,8 @@ def _same_stages(base: Results, new: Results) -> bool:
 def _at(environment: Mapping[str, Any], path: tuple[str, ...]) -> Any:
     value: Any = environment
     for name in path:
-        value = _mapping(value).get(name)
+        value = value.get(name) if isinstance(value, Mapping) else None
     return value
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _word(value: Any) -> str:

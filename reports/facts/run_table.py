@@ -5,15 +5,16 @@ Numbers stay numbers here (seconds, shares, ratios); `numbers` turns them into t
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ladder.records.run import BLOCKS, ProblemRecord, Results, StageResult, Timing
+from ladder.records.run import ABLATIONS, BLOCKS, ProblemRecord, Results, StageResult, Timing
 from reports.facts import numbers
-from reports.facts.baselines import Lead, lead, references
+from reports.facts.baselines import Lead, lead, ratio, references
 from reports.facts.grouped import grouped
 from reports.facts.ratios import NOISE
-from reports.facts.times import median_us
+from reports.facts.times import median_us, step_us
 
 SHORTEST_PICTURE = 3  # epochs
 FOUND = "Found by the author"  # the measurement that a stage's file tells
@@ -95,7 +96,7 @@ def heading(results: Results, *, explained: bool = False) -> str:
     steps = "" if problem.max_steps is None else f" of at most {numbers.count(problem.max_steps, 'step')}"
     validation = f", {validated(results)}{' in the times' * explained}" if problem.validate_every else ""
     return (
-        f"{problem.network}{f' ({kind})' * explained} on {dataset_name(results)}, batch {problem.batch_size}, "
+        f"{problem.network}{f' ({kind})' * explained} on {dataset_name(problem)}, batch {problem.batch_size}, "
         f"{trained(problem)}, {numbers.count(problem.epochs, 'epoch')}"
         f"{steps}, seed {problem.seed}{validation}"
     )
@@ -119,19 +120,18 @@ def validated(results: Results) -> str:
     return f"validation after every {'epoch' if every == 1 else f'{every} epochs'}"
 
 
-def dataset_name(results: Results) -> str:
+def dataset_name(problem: ProblemRecord) -> str:
     """The data's name, marked if it is not MNIST."""
-    problem = results.problem
     return problem.dataset if problem.is_mnist else f"{problem.dataset} (not MNIST)"
 
 
-def caption(results: Results, *, with_naive: bool = True) -> str:
-    """How to read the table of a run, with or without the column `x of naive`."""
+def caption(results: Results) -> str:
+    """How to read the table of a run."""
     inside = f"The times include {validated(results)}. " if results.problem.validate_every else ""
-    naive = "x of naive: the same against naive, in naive's precision only. " if with_naive else ""
     return (
         "ms/epoch: the median of all runs, with the fastest and the slowest; preparation is not included. "
-        f"{inside}{LAUNCHES} {X_OF_FROM} {naive}{yardsticks(results)}"
+        f"{inside}{LAUNCHES} {X_OF_FROM} x of naive: the same against naive, in naive's precision only. "
+        f"{yardsticks(results)}"
     )
 
 
@@ -170,24 +170,6 @@ def _lost_yardsticks(stages: list[StageResult]) -> str:
 def fewer_epochs(stage: StageResult, problem: ProblemRecord) -> int | None:
     """The epochs that a stage trained, if fewer than the problem's; None without a time, too."""
     return stage.timing.epochs if stage.timing and stage.timing.epochs < problem.epochs else None
-
-
-def network_us(stage: StageResult, problem: ProblemRecord) -> float | None:
-    """A network's share of a step's time; None where one trains alone, or without a time."""
-    us = median_us(stage)
-    return us / problem.networks if us is not None and problem.networks > 1 else None
-
-
-def learned_best(stage: StageResult, problem: ProblemRecord) -> str:
-    """The most accurate network, by rate or number, its accuracy, and any lack of epochs; empty if one trained."""
-    seen = [epoch if epoch is not None else -1.0 for epoch in stage.metrics.networks] if stage.metrics else []
-    if len(seen) != problem.networks or problem.networks == 1:
-        return ""
-    best = max(range(len(seen)), key=seen.__getitem__)
-    name = f"rate {problem.learning_rates[best]:g}" if problem.learning_rates else f"number {best + 1}"
-    fewer = fewer_epochs(stage, problem)
-    after = "" if fewer is None else f" ({numbers.count(fewer, 'epoch')})"
-    return f"{name}, {numbers.percent(stage.metrics.networks[best] if stage.metrics else None)}{after}"
 
 
 def networks_in_words(results: Results) -> str:
@@ -261,3 +243,43 @@ def skipped_in_words(reasons: Mapping[str, str], of: int | None = None) -> str:
         return f"{f'{len(names)}{every} stages' if len(names) > 1 else names[0]} skipped: {why}."
     most = f"{len(names)} of them for one reason" if len(names) > 1 else f"{names[0]} for this reason"
     return f"{len(reasons)}{every} stages skipped; {most}: {why}."
+
+
+MOST_RUNGS = 15  # of the front picture and README's table: what fits on a screen
+
+
+def timed_rungs(results: Results, *, with_ablations: bool = True) -> list[StageResult]:
+    """Every rung with a time, in table order."""
+    left_out = ("reference", *(() if with_ablations else ABLATIONS))
+    return [stage for stage in table_order(results) if stage.group not in left_out and step_us(stage) is not None]
+
+
+def headline_rungs(results: Results, most: int) -> list[StageResult]:
+    """At most `most` timed rungs of the ladder, in table order; ablations and references are left out.
+
+    The fastest rung is chosen first, then those that change the time most. A rung comes with every timed rung below it,
+    so that each row's parent is in the table.
+    """
+    timed = {stage.name: stage for stage in timed_rungs(results, with_ablations=False)}
+    chosen: set[str] = set()
+    fastest = min(timed, key=lambda name: median_us(timed[name]) or math.inf, default="")
+    for name in sorted(timed, key=lambda name: (name != fastest, -_effect(timed, name))):
+        wanted = chosen | _way_up(timed, name)
+        if len(wanted) <= most:
+            chosen = wanted
+    return [stage for name, stage in timed.items() if name in chosen]
+
+
+def _effect(timed: dict[str, StageResult], name: str) -> float:
+    """How far a rung moves the time of its parent, as a logarithm; infinite for a rung without a timed parent."""
+    factor = ratio(timed.get(timed[name].below or ""), timed[name])
+    return math.inf if factor is None else abs(math.log(factor.times))
+
+
+def _way_up(timed: dict[str, StageResult], name: str | None) -> set[str]:
+    """A rung and the timed rungs that it climbs from."""
+    way: set[str] = set()
+    while name in timed and name not in way:
+        way.add(name)
+        name = timed[name].below
+    return way

@@ -11,23 +11,22 @@ from functools import cached_property
 from ladder.records.exactness import precision_class
 from ladder.records.run import BLOCKS, Results, Spread, StageResult, Timing
 from reports.facts import numbers
-from reports.facts.baselines import Lead, lead, ratio, step_cycles
+from reports.facts.baselines import Lead, lead, ratio, sm_mhz
 from reports.facts.bottleneck import advice_on
 from reports.facts.kernel_bottleneck import Advice
+from reports.facts.launch_regimes import Regime, regime
 from reports.facts.predictions import outcome
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import (
     disturbed_mark,
     fewer_epochs,
-    learned_best,
     measured_runs,
-    network_us,
     passed_in_words,
     reason,
     table_order,
 )
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
-from reports.facts.times import median_us
+from reports.facts.times import median_us, step_us
 
 
 @dataclass(frozen=True)
@@ -78,6 +77,16 @@ class StageFacts:
         return median_us(self.stage)
 
     @property
+    def spread_us(self) -> Spread | None:
+        """Microseconds a step, with the fastest and the slowest run."""
+        return step_us(self.stage)
+
+    @property
+    def regime(self) -> Regime | None:
+        """What launches its kernels; None for a reference."""
+        return regime_of(self.stage)
+
+    @property
     def us(self) -> str:
         """The same as text; empty without a time."""
         return numbers.microseconds(self.step_us) if self.step_us is not None else ""
@@ -96,17 +105,25 @@ class StageFacts:
     @property
     def network_us(self) -> float | None:
         """A network's share of a step; None where one trains."""
-        return network_us(self.stage, self.results.problem)
+        networks = self.results.problem.networks
+        return self.step_us / networks if self.step_us is not None and networks > 1 else None
 
     @property
     def learned_best(self) -> str:
-        """`0.3, 92.41%`: which of several networks, and its accuracy."""
-        return learned_best(self.stage, self.results.problem) if self.timing else ""
+        """`rate 0.3, 92.41%`: which of several networks, its accuracy, and any lack of epochs; empty if one trained."""
+        metrics, problem = self.stage.metrics, self.results.problem
+        seen = [epoch if epoch is not None else -1.0 for epoch in metrics.networks] if metrics else []
+        if metrics is None or not self.timing or len(seen) != problem.networks or problem.networks == 1:
+            return ""
+        best = max(range(len(seen)), key=seen.__getitem__)
+        name = f"rate {problem.learning_rates[best]:g}" if problem.learning_rates else f"number {best + 1}"
+        return f"{name}, {self._after(metrics.networks[best])}"
 
     @property
     def step_cycles(self) -> float | None:
-        """Cycles of the SM clock after the timed runs."""
-        return step_cycles(self.stage)
+        """Cycles of the SM clock after the timed runs, which compare GPUs of one kind at different clocks."""
+        clock = sm_mhz(self.stage)
+        return self.step_us * clock if self.step_us is not None and clock is not None else None
 
     @property
     def launches_per_step(self) -> float | None:
@@ -178,8 +195,11 @@ class StageFacts:
     @property
     def accuracy(self) -> str:
         """The test accuracy, with the epochs if they are fewer than the problem's: `96.93% (10 epochs)`."""
-        text, fewer = numbers.percent(self.test_accuracy), fewer_epochs(self.stage, self.results.problem)
-        return text if fewer is None else f"{text} ({numbers.count(fewer, 'epoch')})"
+        return self._after(self.test_accuracy)
+
+    def _after(self, accuracy: float | None) -> str:
+        fewer = fewer_epochs(self.stage, self.results.problem)
+        return numbers.percent(accuracy) + ("" if fewer is None else f" ({numbers.count(fewer, 'epoch')})")
 
     @property
     def shortened(self) -> str:
@@ -216,6 +236,11 @@ class StageFacts:
     def outcome(self) -> tuple[str, str]:
         """The author's prediction for this network and batch, and the verdict on it."""
         return outcome(self.stage, self.results)
+
+
+def regime_of(stage: StageResult) -> Regime | None:
+    """What launches a rung's kernels; None for a reference."""
+    return None if stage.group == "reference" else regime(stage)
 
 
 def all_stage_facts(results: Results) -> list[StageFacts]:

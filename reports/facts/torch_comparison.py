@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from ladder.records.statistics import ratio_interval
 from ladder.records.torch_run import RIGHT, TorchResults
-from reports.facts.torch_rows import assumed_spread, machine, part
+from reports.facts.provenance import part
+from reports.facts.torch_rows import assumed_spread, machine
 from reports.facts.two_runs import THRESHOLD, CannotCompareError, Comparison, StageVerdict, judged
 
 
@@ -49,7 +50,7 @@ def _verdict(name: str, base_run: TorchResults, new_run: TorchResults, threshold
 
 
 def _differences(base: TorchResults, new: TorchResults) -> Iterator[str]:
-    version, new_version = (str(part(run, "libraries").get("torch") or "unknown") for run in (base, new))
+    version, new_version = (str(part(run.environment, "libraries").get("torch") or "unknown") for run in (base, new))
     for what, one, other in (
         ("machine", machine(base), machine(new)),
         ("PyTorch", version, new_version),

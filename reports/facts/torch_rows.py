@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, Literal
+from typing import Literal
 
 from ladder.records.run import Spread
 from ladder.records.statistics import CPU_SPREAD, GPU_SPREAD, HOST_SPREAD
@@ -25,6 +25,7 @@ from ladder.records.torch_run import (
     worst_of,
 )
 from reports.facts import numbers
+from reports.facts.provenance import gpu_name, part, when
 from reports.facts.ratios import NOISE, Ratio, Times, ratio_of
 
 EAGER, FUSED = "eager", "fused-optimizer"
@@ -67,6 +68,11 @@ class TorchRow:
     def label(self) -> str:
         """Its name in a table."""
         return label(self.rung)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is as exact as eager mode, in float32."""
+        return self.rung.status == "passed" and self.rung.precision == "float32"
 
     @property
     def worst(self) -> TorchCheck | None:
@@ -126,7 +132,7 @@ def torch_rows(results: TorchResults) -> list[TorchRow]:
 
 def regime(rung: TorchRung, results: TorchResults) -> TorchRegime:
     """What launches a rung's kernels."""
-    if not part(results, "gpu").get("name"):
+    if not gpu_name(results):
         return "CPU"
     return "graph" if GRAPHED & {*rung.changes, rung.name} else "host"
 
@@ -134,12 +140,6 @@ def regime(rung: TorchRung, results: TorchResults) -> TorchRegime:
 def assumed_spread(rung: TorchRung, results: TorchResults) -> float:
     """How far a rung's processes scatter if they are too few to tell."""
     return {"graph": GPU_SPREAD, "host": HOST_SPREAD, "CPU": CPU_SPREAD}[regime(rung, results)]
-
-
-def part(results: TorchResults, name: str) -> dict[str, Any]:
-    """A part of what is known of the machine; empty if it was not recorded."""
-    found = results.environment.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _row(rung: TorchRung, results: TorchResults) -> TorchRow:
@@ -219,7 +219,7 @@ def torch_verdict(results: TorchResults) -> TorchVerdict | None:
 
     quicker = training(chosen, fastest)
     is_quicker = quicker is not None and quicker.times > 1 and not quicker.is_noise
-    is_other = is_quicker and (fastest.rung.status != "passed" or fastest.rung.precision != "float32")
+    is_other = is_quicker and not fastest.is_exact
     return TorchVerdict(
         recipe.epochs,
         recipe.steps,
@@ -245,8 +245,8 @@ def _change(change: RecipeChange, recipe: TorchRecipe, results: TorchResults) ->
 
 def _later(rows: Iterable[TorchRow], epochs: int) -> TorchRow | None:
     """The exact rung that pays off first, after more than these epochs."""
-    exact = [row for row in rows if row.rung.status == "passed" and row.rung.precision == "float32"]
-    paying = [row for row in exact if row.rung.group == "ladder" and row.pays_after_epochs is not None]
+    ladder = (row for row in rows if row.is_exact and row.rung.group == "ladder")
+    paying = [row for row in ladder if row.pays_after_epochs is not None]
     first = min(paying, key=lambda row: row.pays_after_epochs or 0.0, default=None)
     return first if first is not None and (first.pays_after_epochs or 0.0) > epochs else None
 
@@ -277,30 +277,21 @@ class Programs:
 
 def origin(results: TorchResults) -> str:
     """The run's machine, date, commit and PyTorch: `NVIDIA H200; recorded 2026-11-20; PyTorch 2.11.0`."""
-    return numbers.line("; ".join(filter(None, (machine(results), _when(results), _version(results)))))
+    version = part(results.environment, "libraries").get("torch")
+    return numbers.line("; ".join([machine(results), when(results), *([f"PyTorch {version}"] if version else [])]))
 
 
 def machine(results: TorchResults) -> str:
     """The GPU with its driver, else the CPU."""
-    gpu, cpu = part(results, "gpu"), part(results, "cpu")
+    gpu, cpu = part(results.environment, "gpu"), part(results.environment, "cpu")
     driver = f", driver {gpu['driver']}" if gpu.get("driver") else ""
     return f"{gpu['name']}{driver}" if gpu.get("name") else f"{cpu.get('model') or 'a CPU'}, no GPU"
 
 
 def device(results: TorchResults) -> str:
     """The device in a sentence: `an NVIDIA H200`, `a CPU`."""
-    name = str(part(results, "gpu").get("name") or "")
+    name = gpu_name(results)
     return f"{'an' if name[:1] in 'AEIN' else 'a'} {name}" if name else "a CPU"
-
-
-def _when(results: TorchResults) -> str:
-    commit = str(part(results, "code").get("git_commit") or "")[:10]
-    return f"recorded {results.created.partition('T')[0]}{f', commit {commit}' if commit else ''}"
-
-
-def _version(results: TorchResults) -> str:
-    version = part(results, "libraries").get("torch")
-    return f"PyTorch {version}" if version else ""
 
 
 def broken(rows: Iterable[TorchRow]) -> Iterator[TorchRow]:

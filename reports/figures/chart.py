@@ -6,7 +6,7 @@ Figures are made of these parts; none of them knows what is measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -20,6 +20,7 @@ ROOM = 74  # pixels on the left of the least dot, for its label
 EDGE = 22  # pixels on the left of the least dot where labels stand elsewhere
 MOST_TICKS, APART, BESIDE_TICK = 9, 26, 8  # pixels; the last one lies between the numbers of two ticks
 WIDEST_NUMBER = 60  # pixels: with the space around it
+GROUP = 30  # pixels: the height of a group's heading
 HEAD = 7  # pixels: the length of an arrow's head
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
@@ -279,6 +280,8 @@ class Row:
     mark: Mark
     speedup: str
     words: str
+    link: Mapping[str, str] = field(default_factory=dict)  # attributes; empty: none
+    tip: str = ""  # where one points at the link
 
     def height(self, layout: ChartLayout) -> float:
         """Pixels: higher if it has a speedup."""
@@ -287,6 +290,14 @@ class Row:
 
     def draw(self, canvas: Canvas, top: float, scale: Scale, layout: ChartLayout) -> None:
         """Draw the row below `top`; on a page, what was measured is one group."""
+        with canvas.group("a", **self.link) if self.link else nullcontext():
+            if self.tip:
+                canvas.tip(self.tip)
+            if self.link:
+                canvas.rectangle(0, top, layout.width, self.height(layout), "idle", opacity=0)
+            self._draw(canvas, top, scale, layout)
+
+    def _draw(self, canvas: Canvas, top: float, scale: Scale, layout: ChartLayout) -> None:
         middle = top + self.height(layout) / 2
         measured = canvas.group(class_="measured") if layout.is_page else nullcontext()
         if layout.words is None:
@@ -303,6 +314,37 @@ class Row:
             draw_label(canvas, self.value, middle, scale.place(self.mark.value.median), covered, layout)
             canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
         canvas.text(layout.words, middle + 4 + aside, self.words, "faint", look="small")
+
+
+@dataclass(frozen=True)
+class RowChart:
+    """Rows on one log axis, in groups: the heading of each, its colour and its rows."""
+
+    groups: Sequence[tuple[str, Colour, Sequence[Row]]]
+
+    @property
+    def rows(self) -> list[Row]:
+        """Those of all groups."""
+        return [row for _, _, rows in self.groups for row in rows]
+
+    def height(self, layout: ChartLayout) -> float:
+        """Pixels of all groups."""
+        return GROUP * len(self.groups) + sum(row.height(layout) for row in self.rows)
+
+    def axis(self, layout: ChartLayout) -> Scale:
+        """An axis with room for the least value's label on its left."""
+        ends = [end for row in self.rows for end in (row.mark.value.min, row.mark.value.max)]
+        return Scale.with_room(ends, layout.left, layout.right, EDGE if layout.words is None else ROOM)
+
+    def draw(self, canvas: Canvas, top: float, axis: Scale, layout: ChartLayout) -> None:
+        """Each group below its heading."""
+        for words, colour, rows in self.groups:
+            plate(canvas, layout.left, top + 19, words, "bold", lines=layout.lines)
+            canvas.text(layout.left, top + 19, words, colour, look="bold halo")
+            top += GROUP
+            for row in rows:
+                row.draw(canvas, top, axis, layout)
+                top += row.height(layout)
 
 
 def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[float, float]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from ladder.records.run import Results, StageResult
 from reports.facts.energy import joules
-from reports.facts.headline_rungs import headline_rungs
-from reports.facts.launch_regimes import regime
+from reports.facts.run_table import headline_rungs
+from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
 from reports.figures.chart import KEY_LINE, RADIUS, Heading, Scale, key_lines, legend
 from reports.figures.ladder import COLOURS, regime_keys
-from reports.figures.style import PIXELS, Colour, subject
+from reports.figures.style import PIXELS, subject
 
 MOST_RUNGS = 15
 LEFT, RIGHT, TOP, ROW = 190, PIXELS - 196, 96, 22  # pixels: the axis, and a stage's height
@@ -43,9 +43,8 @@ def drawn(results: Results) -> Canvas:
     scale.draw_below(canvas, TOP - 8, bottom)
     for number, stage in enumerate(stages):
         y = TOP + ROW * (number + 0.5)
-        colour: Colour = "reference" if stage.group == "reference" else COLOURS[regime(stage)]
         canvas.text(LEFT - 12, y + 4, stage.name, anchor="end", look="mono")
-        canvas.dot(scale.place(_drawn(stage)), y, RADIUS, colour)
+        canvas.dot(scale.place(_drawn(stage)), y, RADIUS, COLOURS[regime_of(stage)])
         assert stage.energy is not None
         cells = joules(_drawn(stage)).removesuffix(" J"), f"{stage.energy.watts:.0f}", f"{_idle_share(stage):.0%}"
         for words, (_, end) in zip(cells, COLUMNS, strict=True):

@@ -5,31 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ladder.records.limits_record import DesignFloor
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.run_table import name_of, table_order
-from reports.facts.times import step_us
+from reports.facts.times import median_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import KEY_LINE, LINE, MARGIN, Heading, Scale, draw_lines, folded, key_lines, legend
+from reports.figures.chart import (
+    KEY_LINE,
+    LINE,
+    MARGIN,
+    ChartLayout,
+    Heading,
+    Scale,
+    draw_lines,
+    folded,
+    key_lines,
+    legend,
+)  # fmt: skip
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
-
-@dataclass(frozen=True)
-class FloorLayout:
-    """The picture's places in pixels."""
-
-    width: float
-    left: float  # where the axis begins
-    right: float  # where it ends
-    row: float  # the height of a rung
-    is_narrow: bool = False  # names and multiples stand above their rows, and long lines are folded
-
-
-WIDE = FloorLayout(PIXELS, 180, 700, 22)
-PHONE = FloorLayout(344, 12, 332, 40, is_narrow=True)
-ASIDE = 14  # pixels; it lies between the axis and the words on its right
+WIDE = ChartLayout(PIXELS, 180, 700, 714, top=0, row=22)
+NARROW = ChartLayout(344, 12, 332, None, top=0, row=40)  # names and multiples stand above their rows
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class FloorDistance:
     step_us: float
     floor_us: float
     cheat_limit_us: float
+    design: DesignFloor
 
     @property
     def times(self) -> float:
@@ -51,15 +51,16 @@ def floor_distances(results: Results) -> list[FloorDistance]:
     """The timed rungs whose design has a floor, in table order."""
     distances = []
     for stage in table_order(results):
-        timed, bounds = step_us(stage), stage.bounds
-        floor_us = bounds.design_floor_us if bounds is not None else None
-        if timed and bounds is not None and floor_us and bounds.cheat_limit_us > 0 and stage.group != "reference":
-            distances.append(FloorDistance(stage, timed.median, floor_us, bounds.cheat_limit_us))
+        us, bounds = median_us(stage), stage.bounds
+        if us and bounds and bounds.design and bounds.cheat_limit_us > 0 and stage.group != "reference":
+            floor_us = max(bounds.design.total_us, bounds.cheat_limit_us)
+            distances.append(FloorDistance(stage, us, floor_us, bounds.cheat_limit_us, bounds.design))
     return distances
 
 
-def drawn(results: Results, layout: FloorLayout = WIDE) -> Canvas:
+def drawn(results: Results, layout: ChartLayout) -> Canvas:
     """A row a rung: a bar at the floor, a dot at the time; at least one rung must have a floor."""
+    layout = WIDE if layout.words is not None else NARROW
     distances = floor_distances(results)
     nearest = min(distances, key=lambda distance: distance.times)
     title = f"{nearest.stage.name} is nearest to its floor: {numbers.ratio(nearest.times)}"
@@ -86,17 +87,17 @@ def drawn(results: Results, layout: FloorLayout = WIDE) -> Canvas:
     return canvas
 
 
-def _draw_rung(canvas: Canvas, distance: FloorDistance, middle: float, scale: Scale, layout: FloorLayout) -> None:
+def _draw_rung(canvas: Canvas, distance: FloorDistance, middle: float, scale: Scale, layout: ChartLayout) -> None:
     """A rung's name, floor, dot, and its time as a multiple of the floor."""
     colour = COLOURS[regime(distance.stage)]
     words = f"{numbers.ratio(distance.times)} its floor"
-    if layout.is_narrow:
+    if layout.words is None:
         canvas.text(layout.left, middle - 5, name_of(distance.stage), look="mono halo")
         canvas.text(layout.right, middle - 5, words, "faint", anchor="end", look="small halo")
         middle += 9
     else:
-        canvas.text(layout.left - ASIDE, middle + 4, name_of(distance.stage), anchor="end", look="mono")
-        canvas.text(layout.right + ASIDE, middle + 4, words, "faint", look="small")
+        canvas.text(layout.left - 14, middle + 4, name_of(distance.stage), anchor="end", look="mono")
+        canvas.text(layout.words, middle + 4, words, "faint", look="small")
     floor, at = scale.place(distance.floor_us), scale.place(distance.step_us)
     canvas.line([(floor, middle), (at, middle)], "grid", width=3)
     canvas.line([(floor, middle - 7), (floor, middle + 7)], colour, width=3)

@@ -6,32 +6,29 @@ Above the rungs, a hollow dot a reference: the times of PyTorch and JAX that a r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from urllib.parse import quote
 
 from ladder.records.exactness import precision_class
-from ladder.records.run import MOST_LETTERS, Results, Spread, StageResult
+from ladder.records.run import MOST_LETTERS, Results, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import Lead, host_times, lead, overall_winner, ratio, references
+from reports.facts.baselines import Lead, host_times, overall_winner, references
 from reports.facts.grouped import grouped
-from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
-from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words, regime
-from reports.facts.ratios import Ratio
-from reports.facts.run_table import MARKS, disturbed_mark, name_of
-from reports.facts.times import step_us
+from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words
+from reports.facts.run_table import MARKS, MOST_RUNGS, headline_rungs, name_of, timed_rungs
+from reports.facts.stage_facts import StageFacts, regime_of
+from reports.facts.times import median_us, step_us
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
-    EDGE,
     FILE,
     ONE_LINE,
-    ROOM,
     ChartLayout,
     Heading,
     Key,
     Mark,
     Row,
+    RowChart,
     Scale,
     plate,
     text_width,
@@ -39,7 +36,7 @@ from reports.figures.chart import (
 from reports.figures.style import Colour, subject
 
 FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the axis
-HEADING, BOTTOM = 30, 62  # pixels
+BOTTOM = 62  # pixels
 LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
 SAMPLE = 26  # pixels of a reference's line, before its words
 AXIS = "microseconds a training step, log scale (left is faster)"
@@ -51,56 +48,30 @@ COLOURS: dict[Regime | None, Colour] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Dot:
-    """A timed stage, its spread in us/step, and its parent's if that was timed too."""
-
-    stage: StageResult
-    step_us: Spread
-    parent_us: Spread | None
-    regime: Regime | None  # None for a reference
-    over_parent: Ratio | None
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether the difference from the parent is within the noise."""
-        return self.over_parent is not None and self.over_parent.is_noise
-
-    def row(self) -> Row:
-        """The stage as a row of the chart."""
-        time = numbers.microseconds(self.step_us.median) + disturbed_mark(self.stage)
-        start = self.parent_us.median if self.parent_us is not None else None
-        mark = Mark(self.step_us, start, COLOURS[self.regime], is_noise=self.is_noise, is_hollow=self.regime is None)
-        speedup = self.over_parent.over(self.stage.below or "") if self.over_parent is not None else ""
-        return Row(name_of(self.stage), time, mark, speedup, _words(self))
-
-
-def dots(results: Results, *, is_page: bool = False) -> list[Dot]:
+def dots(results: Results, *, is_page: bool = False) -> list[StageFacts]:
     """The rungs that the picture shows, on a page every timed one; the references if no rung was timed."""
     rungs = timed_rungs(results) if is_page else headline_rungs(results, MOST_RUNGS)
-    return _dots(results, rungs or references(results))
+    return _drawn(results, rungs or references(results))
 
 
-def reference_dots(results: Results, shown: Sequence[Dot]) -> list[Dot]:
+def reference_dots(results: Results, shown: Sequence[StageFacts]) -> list[StageFacts]:
     """The references above those rungs: on their kind of device, and not so slow that nothing else would be seen."""
-    if not shown[0].regime:
+    if shown[0].is_reference:
         return []
-    devices, slowest = {dot.stage.device for dot in shown}, max(dot.step_us.median for dot in shown)
-    device = "gpu" if "gpu" in devices else "cpu"
-    dots = _dots(results, [stage for stage in references(results) if stage.device == device])
-    return [dot for dot in dots if dot.step_us.median <= FARTHEST * slowest]
+    device = "gpu" if any(one.stage.device == "gpu" for one in shown) else "cpu"
+    dots = _drawn(results, [stage for stage in references(results) if stage.device == device])
+    return [one for one in dots if _us(one) <= FARTHEST * max(map(_us, shown))]
 
 
-def _dots(results: Results, shown: Sequence[StageResult]) -> list[Dot]:
-    stages = {stage.name: stage for stage in results.stages}
-    dots = []
-    for stage in shown:
-        parent = stages.get(stage.below or "")
-        own = step_us(stage)
-        if own is not None and own.min > 0:  # a log axis has no zero
-            kind = regime(stage) if stage.group != "reference" else None
-            dots.append(Dot(stage, own, step_us(parent), kind, ratio(parent, stage)))
-    return dots
+def _drawn(results: Results, stages: Iterable[StageResult]) -> list[StageFacts]:
+    """Those with a time that a log axis has a place for."""
+    return [StageFacts(stage, results) for stage in stages if (own := step_us(stage)) is not None and own.min > 0]
+
+
+def _us(one: StageFacts) -> float:
+    """A timed stage's microseconds a step."""
+    assert one.step_us is not None
+    return one.step_us
 
 
 def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
@@ -108,20 +79,20 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     shown = dots(results, is_page=layout.is_page)
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
     lines = _reference_lines(results, shown, layout)
-    heading = Heading(headline(shown, results), subject(results))
+    heading = Heading(headline(shown), subject(results))
     folded = 0 if layout.is_page else heading.bottom - ONE_LINE
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0) + folded)
-    layout = layout.fitted(name_of(dot.stage) for dot in every)
-    groups = [(name, list(members)) for name, members in groupby(every, key=lambda dot: dot.regime)]
-    rows = {dot.stage.name: dot.row() for dot in every}
-    bottom = layout.top + HEADING * len(groups) + sum(row.height(layout) for row in rows.values())
+    layout = layout.fitted(name_of(one.stage) for one in every)
+    chart = RowChart([
+        (HEADINGS[name] if name else REFERENCES, COLOURS[name], [_row(one, layout, one in shown) for one in members])
+        for name, members in groupby(every, key=lambda one: one.regime)
+    ])  # fmt: skip
+    bottom = layout.top + chart.height(layout)
     # A page explains the marks of disturbed times in its own words.
-    has_marks = not layout.is_page and any(disturbed_mark(dot.stage) for dot in every)
+    has_marks = not layout.is_page and any(one.disturbed for one in every)
     height = bottom + BOTTOM + LABEL * has_marks
     canvas = Canvas(layout.width, height, f"{heading.title}: {heading.subject}", _description(results, every))
-    room = ROOM if layout.words else EDGE  # for the fastest rung's time on its left
-    ends = [end for dot in every for end in (dot.step_us.min, dot.step_us.max)]
-    axis = Scale.with_room(ends, layout.left, layout.right, room)
+    axis = chart.axis(layout)
     if not layout.is_page:
         heading.draw(canvas)
     axis.draw_below(canvas, layout.top - 6, bottom)
@@ -130,19 +101,7 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     for index, (winner, words) in enumerate(lines):
         above = layout.top - 14 - LABEL * (len(lines) - 1 - index)
         _reference_line(canvas, winner, words, axis, (above, bottom), layout, DASHES[index % len(DASHES)])
-    top = float(layout.top)
-    for name, members in groups:
-        words = HEADINGS[name] if name else REFERENCES
-        plate(canvas, layout.left, top + 19, words, "bold", lines=layout.lines)
-        canvas.text(layout.left, top + 19, words, COLOURS[name], look="bold halo")
-        top += HEADING
-        for dot in members:
-            with ExitStack() as within:
-                row = rows[dot.stage.name]
-                if layout.is_page and dot in shown:
-                    _link(canvas, within, dot, results, (top, row.height(layout)), layout)
-                row.draw(canvas, top, axis, layout)
-            top += row.height(layout)
+    chart.draw(canvas, layout.top, axis, layout)
     canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
     caption = " ".join(_caption(results, every, layout))
     canvas.text(layout.left if layout.is_page else 12, bottom + 52, caption, "faint", look="small")
@@ -151,73 +110,77 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     return canvas
 
 
+def _row(one: StageFacts, layout: ChartLayout, is_linked: bool) -> Row:
+    """A timed stage as a row of the chart; on a page, a rung leads to its place there."""
+    assert one.spread_us is not None
+    over = one.versus_parent
+    is_noise = over is not None and over.is_noise
+    mark = Mark(
+        one.spread_us, median_us(one.parent), COLOURS[one.regime], is_noise=is_noise, is_hollow=one.is_reference
+    )
+    speedup = over.over(one.stage.below or "") if over is not None else ""
+    link = _link(one, layout) if layout.is_page and is_linked else {}
+    tip = link["aria_label"] if link and layout.words is not None else ""  # a telephone cannot point
+    return Row(name_of(one.stage), f"{one.us}{one.disturbed}", mark, speedup, _words(one), link, tip)
+
+
 def regime_keys(stages: Iterable[StageResult]) -> list[Key]:
     """What the colours of these stages mean: one entry for stages of the same colour."""
-    there = {None if stage.group == "reference" else regime(stage) for stage in stages}
+    there = set(map(regime_of, stages))
     named = grouped((COLOURS[name], words) for name, words in [*HEADINGS.items(), (None, REFERENCES)] if name in there)
     return [Key(" or ".join(words), colour, shape="dot") for colour, words in named.items()]
 
 
-def _link(
-    canvas: Canvas, within: ExitStack, dot: Dot, results: Results, where: tuple[float, float], layout: ChartLayout
-) -> None:
-    """Begin a link to the rung's place on the page, with a rectangle by its top and height that can be clicked.
+def _link(one: StageFacts, layout: ChartLayout) -> dict[str, str]:
+    """A link to the rung's place on the page.
 
     Its words name the reference that this rung is compared with, which another rung's class of precision may not have.
     """
-    words = f"{name_of(dot.stage)}, {numbers.microseconds(dot.step_us.median)} us a step"
-    if dot.regime and (own := lead(dot.stage, results)) is not None:
+    words = f"{name_of(one.stage)}, {one.us} us a step"
+    if not one.is_reference and (own := one.lead) is not None:
         words += f", {numbers.ratio(own.ratio.times)} as fast as {own.reference.name}, {_reference_time(own)}"
-    within.enter_context(
-        canvas.group(
-            "a",
-            href=f"{layout.page}#{quote(dot.stage.name)}",
-            class_="row",
-            data_rung=dot.stage.name,
-            data_precision=precision_class(dot.stage),
-            aria_label=words,
-        )
-    )
-    if layout.words is not None:  # a telephone cannot point
-        canvas.tip(words)
-    top, height = where
-    canvas.rectangle(0, top, layout.width, height, "idle", opacity=0)
+    return {
+        "href": f"{layout.page}#{quote(one.name)}",
+        "class_": "row",
+        "data_rung": one.name,
+        "data_precision": precision_class(one.stage),
+        "aria_label": words,
+    }
 
 
-def headline(shown: Sequence[Dot], results: Results) -> str:
+def headline(shown: Sequence[StageFacts]) -> str:
     """The first and the fastest time, over the first rung and over the fastest reference.
 
     Such as `77.1 to 1.18 us a training step: 65.4x over naive, 7.16x over torch-graph`.
     """
-    first, fastest = shown[0], min(shown, key=lambda dot: dot.step_us.median)
-    ends = [numbers.microseconds(dot.step_us.median) for dot in (first, fastest)]
-    if not first.regime:
-        return f"{ends[1]} us a training step: no rung was timed in this run"
+    first, fastest = shown[0], min(shown, key=_us)
+    if first.is_reference:
+        return f"{fastest.us} us a training step: no rung was timed in this run"
     if first is fastest:
-        return f"{ends[0]} us a training step"
+        return f"{first.us} us a training step"
     precision = numbers.precision(fastest.stage.precision)
     aside = "" if fastest.stage.precision == first.stage.precision else f" in {precision}"
-    over = [f"{numbers.ratio(first.step_us.median / fastest.step_us.median)} over {first.stage.name}"]
-    if (best := lead(fastest.stage, results)) is not None:
+    over = [f"{numbers.ratio(_us(first) / _us(fastest))} over {first.name}"]
+    if (best := fastest.lead) is not None:
         over.append(f"{best.ratio.over(best.reference.name)}{' in GPU time' * best.on_gpu_time}")
-    return f"{ends[0]} to {ends[1]} us a training step{aside}: {', '.join(over)}"
+    return f"{first.us} to {fastest.us} us a training step{aside}: {', '.join(over)}"
 
 
-def _description(results: Results, shown: Sequence[Dot]) -> str:
+def _description(results: Results, shown: Sequence[StageFacts]) -> str:
     """The picture in a sentence, for a reader who cannot see it."""
-    times = [f"{dot.stage.name} {numbers.microseconds(dot.step_us.median)}" for dot in shown]
+    times = [f"{one.name} {one.us}" for one in shown]
     winner = overall_winner(results)
     line = f" Fastest reference: {winner.reference.name} {_reference_time(winner)}." if winner else ""
     return f"Microseconds a training step: {', '.join(times)}.{line}"
 
 
-def _reference_lines(results: Results, shown: Sequence[Dot], layout: ChartLayout) -> list[tuple[Lead, str]]:
+def _reference_lines(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> list[tuple[Lead, str]]:
     """Each reference that a shown rung's lead is taken over.
 
     With each, its words; those of several say for which precisions they count.
     """
     winner = overall_winner(results)
-    leads = [best_lead for dot in shown if (best_lead := lead(dot.stage, results)) is not None]
+    leads = [one.lead for one in shown if one.lead is not None]
     used = grouped(((lead.reference.name, lead.on_gpu_time), lead) for lead in leads)
     groups = list(used.values()) or [[winner]] if winner is not None else []
     return [(alike[0], _reference_words(alike, layout, is_alone=len(groups) == 1)) for alike in groups]
@@ -233,13 +196,7 @@ def _reference_words(alike: Sequence[Lead], layout: ChartLayout, *, is_alone: bo
 
 
 def _reference_line(
-    canvas: Canvas,
-    winner: Lead,
-    words: str,
-    axis: Scale,
-    ends: tuple[float, float],
-    layout: ChartLayout,
-    dash: str,
+    canvas: Canvas, winner: Lead, words: str, axis: Scale, ends: tuple[float, float], layout: ChartLayout, dash: str
 ) -> None:
     """A dashed line at a reference's time, from its words down to the axis."""
     at, (above, bottom) = axis.place(winner.reference_us), ends
@@ -255,18 +212,17 @@ def _reference_line(
     canvas.text(left + SAMPLE + 6, above, words, "reference")
 
 
-def _words(dot: Dot) -> str:
+def _words(one: StageFacts) -> str:
     """The change in plain words, with the precision and whether the GPU was throttled."""
-    precision = numbers.precision(dot.stage.precision)
-    aside = "" if precision == "float32" or precision in dot.stage.name else f" ({precision})"
-    if dot.stage.timing is not None and dot.stage.timing.throttled:
-        aside += " (throttled)"
-    return f"{change_in_words(dot.stage)[: MOST_LETTERS - len(aside)]}{aside}"
+    precision = numbers.precision(one.stage.precision)
+    aside = "" if precision == "float32" or precision in one.name else f" ({precision})"
+    aside += " (throttled)" * one.throttled
+    return f"{change_in_words(one.stage)[: MOST_LETTERS - len(aside)]}{aside}"
 
 
-def _caption(results: Results, shown: Sequence[Dot], layout: ChartLayout) -> Iterator[str]:
+def _caption(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> Iterator[str]:
     """How to read the picture, and how many rungs it leaves out."""
-    rungs = [dot for dot in shown if dot.regime]
+    rungs = [one for one in shown if not one.is_reference]
     if not rungs:
         yield "Dot: median; band: fastest to slowest run."
         return

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.launch_regimes import regime
 from reports.facts.run_table import name_of, table_order
+from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
-from reports.figures.chart import KEY_LINE, LINE, Heading, Scale, draw_lines, key_lines, legend
+from reports.figures.chart import KEY_LINE, LINE, RADIUS, Heading, Scale, draw_lines, key_lines, legend
 from reports.figures.ladder import COLOURS, regime_keys
-from reports.figures.style import NEAREST, PIXELS, Colour, subject
+from reports.figures.style import NEAREST, PIXELS, subject
 
 CHECK = "loss curve"  # as verification names it
 LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
@@ -56,10 +56,8 @@ def loss_distance(results: Results) -> Canvas:
     distances = loss_distances(results)
     outside = [distance for distance in distances if not distance.passed]
     title = _verdict(distances)
-    bottom, keys = (
-        TOP + ROW * len(distances),
-        regime_keys(one.stage for one in distances if one.passed and not one.is_none),
-    )
+    bottom = TOP + ROW * len(distances)
+    keys = regime_keys(one.stage for one in distances if one.passed and not one.is_none)
     says = [*SAYS, *([SAYS_NONE] if any(one.is_none for one in distances) else [])]
     height = bottom + BOTTOM + LINE * (len(says) - len(SAYS)) + KEY_LINE * len(key_lines(keys))
     canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(distances))
@@ -83,9 +81,8 @@ def _verdict(distances: Sequence[LossDistance]) -> str:
         without = f"; {exact} without any difference" if exact else ""
         every = len(distances)
         return f"Every loss curve stays within its limit of float64's ({every} of {every}{without})"
-    return (
-        f"{outside} of {numbers.count(len(distances), 'loss curve')} left the float64 oracle's by more than the limit"
-    )
+    curves = numbers.count(len(distances), "loss curve")
+    return f"{outside} of {curves} left the float64 oracle's by more than the limit"
 
 
 def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, scale: Scale) -> None:
@@ -102,17 +99,12 @@ def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, scale: Sc
         else:
             canvas.text(ASIDE, middle + 4, NONE, "faint", look="small")
         return
-    known = COLOURS[None if distance.stage.group == "reference" else regime(distance.stage)]
-    colour: Colour = known if distance.passed else "limit"
-    canvas.dot(scale.place(error), middle, 4.5, colour)
-    factor = distance.limit / error if distance.passed else error / distance.limit
-    canvas.text(
-        ASIDE,
-        middle + 4,
-        f"{_times(factor)} {'below' if distance.passed else 'above'}",
-        "faint" if distance.passed else "limit",
-        look="small",
-    )
+    if distance.passed:
+        canvas.dot(scale.place(error), middle, RADIUS, COLOURS[regime_of(distance.stage)])
+        canvas.text(ASIDE, middle + 4, f"{_times(distance.limit / error)} below", "faint", look="small")
+    else:
+        canvas.dot(scale.place(error), middle, RADIUS, "limit")
+        canvas.text(ASIDE, middle + 4, f"{_times(error / distance.limit)} above", "limit", look="small")
 
 
 def _times(factor: float) -> str:

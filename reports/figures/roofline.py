@@ -16,8 +16,8 @@ from typing import get_args
 from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import Precision, Results, StageResult
 from reports.facts import numbers
-from reports.facts.headline_rungs import headline_rungs
 from reports.facts.launch_regimes import regime
+from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
 from reports.figures.chart import RADIUS, Heading, Room, Scale, legend
 from reports.figures.ladder import COLOURS, regime_keys

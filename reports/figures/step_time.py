@@ -101,7 +101,8 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         step = "network-step"
         times += _limit(results, axis, points)
     run = results.runs[points[0].name]
-    about = ", ".join(part for part in (where, _fixed(results, points), dataset_name(run), gpus_name(run)) if part)
+    gpus = dict.fromkeys(gpus_name(results.runs[point.name]) for point in points)
+    about = ", ".join(filter(None, (where, _fixed(results, points), dataset_name(run.problem), *gpus)))
     found = _found(axis, winners)
     heading = Heading(found or results.study.title, f"{results.study.title}: {about}" if found else about)
     keys = _keys(times)

@@ -63,7 +63,7 @@ def subject(results: Results) -> str:
     parts = (
         named(problem),
         f"batch {problem.batch_size}",
-        dataset_name(results),
+        dataset_name(problem),
         gpus_name(results) or machine_name(results),
     )
     return ", ".join(part for part in parts if part)

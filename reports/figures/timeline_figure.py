@@ -1,4 +1,4 @@
-"""Timelines of three steps, for one stage, two on one clock, or all: the host's calls above, the GPU's work below.
+"""Timelines of three steps, for one stage or two on one clock: the host's calls above, the GPU's work below.
 
 On the CPU, each thread has a row of its own for its kernels and waits.
 
@@ -10,18 +10,16 @@ A profile cannot see the steps inside a kernel that runs many. Such a kernel is 
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 import msgspec
 
 from ladder.records.profile import Kind, Row, Span
-from ladder.records.run import BLOCKS, Results, StageResult
+from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
-from reports.facts.run_table import name_of, table_order
+from reports.facts.run_table import name_of
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
 from reports.figures.canvas import Canvas
 from reports.figures.chart import KEY_LINE, Heading, Key, Scale, key_lines, legend, text_width
@@ -42,9 +40,9 @@ MANY, IDLE = "many steps in one kernel", "idle; host: own code"
 WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
 DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "wait")  # kinds whose colours need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps
-LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis of one or two stages
-NAMES, TIMES = 190, PIXELS - 76  # pixels: the axis of all stages, with names on its left and times on its right
-TOP, FOOT = 62, 44
+LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis
+TOP, STAGE, FOOT = 62, 104, 44  # pixels; the second is the height of a stage
+HOST, GPU, GAP = (20.0, 30.0), (56.0, 38.0), 6.0  # pixels: the top and height of a row, and what parts threads
 NARROWEST = 0.6  # pixels; a shorter bar could not be seen
 STEPS = 3
 
@@ -52,16 +50,6 @@ STEPS = 3
 def with_timeline(results: Results) -> list[StageResult]:
     """The stages with a timeline, in table order."""
     return [rung.stage for rung in all_profiled(results) if runs_many_steps(rung) or rung.profile.timeline_us > 0]
-
-
-def left_out(results: Results) -> list[str]:
-    """The passed stages without a timeline, each with the reason."""
-    drawn = [stage.name for stage in with_timeline(results)]
-    return [
-        f"{stage.name} ({_why_left_out(stage)})"
-        for stage in table_order(results)
-        if stage.status == "passed" and stage.name not in drawn
-    ]
 
 
 def shown(stage: StageResult) -> Profiled:
@@ -79,67 +67,25 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
     """
     names = " and ".join(f"{name_of(rung.stage)}, {numbers.microseconds(rung.step_us)} us/step" for rung in rungs)
     keys = list(_keys(rungs))
-    height = TOP + 104 * len(rungs) + FOOT + KEY_LINE * len(key_lines(keys))
+    bottom = TOP + STAGE * len(rungs)
+    height = bottom + FOOT + KEY_LINE * len(key_lines(keys))
     title = f"Three steps of {names}"
     canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(rungs))
     Heading(title, subject(results), look="bold").draw(canvas)
-    end = max(map(_length_us, rungs))
-
-    scale, top, bottom = Scale.linear([0, end], LEFT, RIGHT), float(TOP), TOP + 104 * len(rungs)
+    scale = Scale.linear([0, max(map(_length_us, rungs))], LEFT, RIGHT)
     scale.draw_below(canvas, TOP - 4, bottom)
-    for rung in rungs:
+    for top, rung in zip(range(TOP, bottom, STAGE), rungs, strict=True):
         if len(rungs) > 1:
             canvas.text(LEFT, top + 13, name_of(rung.stage), look="mono bold")
-        for name, row, (below, thick) in _rows(rung, (("host", 20.0, 30.0), ("GPU", 56.0, 38.0)), gap=6.0):
+        for name, row, (below, thick) in _rows(rung):
             canvas.text(LEFT - 10, top + below + thick / 2 + 4, name, "faint", anchor="end", look="small")
             _draw_spans(canvas, rung, row, (top + below, thick), scale.place, is_page=is_page)
-        top += 104
     seen = [rung for rung in rungs if not runs_many_steps(rung)]
-    tools = seen_by(rungs[0].profile) if len(rungs) == 1 else _tools(seen or rungs)
+    both = dict.fromkeys(TOOLS[rung.profile.tool] for rung in seen)
+    tools = seen_by(rungs[0].profile) if len(rungs) == 1 else numbers.listing(both or [""])
     words = f"us, scaled to the timed step; profiled by {tools}" if seen else "us, as timed"
     canvas.text(LEFT, bottom + 34, words, "faint", look="small")
     legend(canvas, keys, bottom + FOOT)
-    return canvas
-
-
-def timelines(results: Results) -> Canvas:
-    """Three steps of every stage with a timeline, at least one, on one time scale.
-
-    The scale ends with the slowest rung. A reference may take ten times as long, so its rows are cut there.
-    """
-    in_order = [shown(stage) for stage in with_timeline(results)]
-    rungs = [rung for rung in in_order if rung.stage.group != "reference"]
-    end = max(map(_length_us, rungs or in_order))
-    devices = {rung.is_on_cpu: "a row for each thread" if rung.is_on_cpu else "the host's calls above, the GPU below"
-               for rung in in_order}  # fmt: skip
-    notes = [f"us, scaled to the timed step; {', or '.join(devices.values())}; profiled by {_tools(in_order)}"]
-    if absent := left_out(results):
-        notes += textwrap.wrap(f"no timeline: {', '.join(absent)}", 120)
-    keys = list(_keys(in_order))
-    gaps = sum(_block(above) != _block(rung) for above, rung in pairwise(in_order))
-    bottom = TOP + 36 * len(in_order) + 14 * gaps
-    title = "Three steps of every stage"
-    height = bottom + FOOT + 14 * (len(notes) - 1) + KEY_LINE * len(key_lines(keys))
-    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(in_order))
-    Heading(title, subject(results), look="bold").draw(canvas)
-    canvas.text(TIMES + 10, TOP - 8, "us/step", "faint", look="small")
-
-    scale = Scale.linear([0, end], NAMES, TIMES)
-    scale.draw_below(canvas, TOP - 4, bottom)
-    top = float(TOP)
-    for above, rung in zip([None, *in_order], in_order, strict=False):
-        if above is not None and _block(above) != _block(rung):
-            canvas.line([(12, top + 6), (PIXELS - 12, top + 6)], "faint")
-            top += 14
-        canvas.text(NAMES - 10, top + 25, name_of(rung.stage), anchor="end", look="mono")
-        for _, row, (below, thick) in _rows(rung, (("host", 4.0, 8.0), ("GPU", 13.0, 19.0)), gap=1.0):
-            _draw_spans(canvas, rung, row, (top + below, thick), scale.within, named=False)
-        more = " ▸" if _length_us(rung) > end else ""
-        canvas.text(TIMES + 10, top + 25, numbers.microseconds(rung.step_us) + more, look="bold")
-        top += 36
-    for index, note in enumerate(notes):
-        canvas.text(12, bottom + 34 + 14 * index, note, "faint", look="small")
-    legend(canvas, keys, bottom + FOOT + 14 * (len(notes) - 1))
     return canvas
 
 
@@ -148,23 +94,15 @@ def runs_many_steps(rung: Profiled) -> bool:
     return 0 < rung.profile.kernels_per_step < 1
 
 
-def _block(rung: Profiled) -> str:
-    """The heading of a stage's block in a table."""
-    return BLOCKS.get(rung.stage.group, "")
-
-
-def _rows(
-    rung: Profiled, places: tuple[tuple[str, float, float], tuple[str, float, float]], gap: float
-) -> list[tuple[str, tuple[Row, int], tuple[float, float]]]:
+def _rows(rung: Profiled) -> list[tuple[str, tuple[Row, int], tuple[float, float]]]:
     """The rows of a stage: name, row and thread, top and height; threads of the CPU share the room of two rows."""
-    (above, top, high), (below, lower, deep) = places
     if not rung.is_on_cpu:
-        return [(above, ("host", 0), (top, high)), (below, ("gpu", 0), (lower, deep))]
+        return [("host", ("host", 0), HOST), ("GPU", ("gpu", 0), GPU)]
     threads = sorted({span.thread for span in rung.profile.timeline}) or [0]
-    thick = (lower + deep - top + gap) / len(threads) - gap
+    thick = (sum(GPU) - HOST[0] + GAP) / len(threads) - GAP
     names = [f"CPU {thread + 1}" for thread in threads] if len(threads) > 1 else ["CPU"]
     return [
-        (name, ("cpu", thread), (top + at * (thick + gap), thick))
+        (name, ("cpu", thread), (HOST[0] + at * (thick + GAP), thick))
         for at, (name, thread) in enumerate(zip(names, threads, strict=True))
     ]
 
@@ -176,37 +114,43 @@ def _draw_spans(
     where: tuple[float, float],
     place: Callable[[float], float],
     *,
-    named: bool = True,
-    is_page: bool = False,
+    is_page: bool,
 ) -> None:
     """A row of bars at (top, height), with names where there is room."""
     top, thick = where
     left, right = place(0), place(_length_us(rung))
     if runs_many_steps(rung):
-        words = _many_steps(rung)
-        if row[0] == "gpu":
-            canvas.rectangle(left, top, right - left, thick, "one-kernel", opacity=PALE)
-        elif named:
-            words = _an_epoch(rung, rung.profile.launches_per_step, "launch", "es")
-        if row[0] == "gpu" or named:
-            _say(canvas, words, (left, right, place(_length_us(rung) * 1e9) if not named else RIGHT), top + thick / 2)
+        _draw_many(canvas, rung, (left, right), where, on_gpu=row[0] == "gpu")
         return
     canvas.rectangle(left, top, right - left, thick, "idle")
     spans = [span for span in rung.profile.timeline if (span.row, span.thread) == row]
     for span in () if is_page else spans:
         begin, end = place(span.start_us), place(span.start_us + span.duration_us)
-        if begin >= right and not named:
-            continue  # beyond the cut axis
-        colour = OPERATION_COLOURS[span.kind]
-        canvas.rectangle(begin, top, max(end - begin, NARROWEST), thick, colour)
+        canvas.rectangle(begin, top, max(end - begin, NARROWEST), thick, OPERATION_COLOURS[span.kind])
     if is_page:
         seen_us = rung.stage.profile.timeline_us if rung.stage.profile is not None else 0.0
         places = {"left": left, "scale": (right - left) / seen_us, "top": top, "height": thick}
         numbers_ = {f"data_{name}": f"{value:.6g}" for name, value in places.items()}
         with canvas.group(data_bars=rung.stage.name, data_row=row_name(*row), **numbers_):
             pass
-    if named:
-        _names(canvas, spans, top + thick / 2, place)
+    _names(canvas, spans, top + thick / 2, place)
+
+
+def _draw_many(
+    canvas: Canvas, rung: Profiled, ends: tuple[float, float], where: tuple[float, float], *, on_gpu: bool
+) -> None:
+    """A kernel that runs many steps, or its launches: words beside where it ends, else within."""
+    (left, right), (top, thick) = ends, where
+    words = _an_epoch(rung, rung.profile.launches_per_step, "launch", "es")
+    if on_gpu:
+        canvas.rectangle(left, top, right - left, thick, "one-kernel", opacity=PALE)
+        kernels = _an_epoch(rung, rung.profile.kernels_per_step, "kernel", "s")
+        words = f"{kernels}: {numbers.microseconds(rung.step_us)} us a step"
+    middle = top + thick / 2 + 4
+    if right + 8 + text_width(words, "small") < RIGHT:
+        canvas.text(right + 8, middle, words, "faint", look="small")
+    else:
+        canvas.text((left + right) / 2, middle, words, anchor="middle", look="small halo")
 
 
 def row_name(row: Row, thread: int) -> str:
@@ -227,15 +171,6 @@ def _names(canvas: Canvas, spans: Sequence[Span], middle: float, place: Callable
             colour: Colour = "paper" if span.kind in DEEP else "on-pale"
             at = (place(span.start_us) + place(end)) / 2
             canvas.text(at, middle + 4, name, colour, anchor="middle", look="small inside")
-
-
-def _say(canvas: Canvas, words: str, ends: tuple[float, float, float], middle: float) -> None:
-    """Write beside a bar that ends before the axis does, or into it if there is no room beside it."""
-    left, right, last = ends
-    if right + 8 + text_width(words, "small") < last:
-        canvas.text(right + 8, middle + 4, words, "faint", look="small")
-    else:
-        canvas.text((left + right) / 2, middle + 4, words, anchor="middle", look="small halo")
 
 
 def _keys(rungs: Sequence[Profiled]) -> Iterator[Key]:
@@ -261,12 +196,6 @@ def _description(rungs: Sequence[Profiled]) -> str:
     )
 
 
-def _many_steps(rung: Profiled) -> str:
-    """The text on the bar of a kernel that runs many steps."""
-    kernels = _an_epoch(rung, rung.profile.kernels_per_step, "kernel", "s")
-    return f"{kernels}: {numbers.microseconds(rung.step_us)} us a step"
-
-
 def _an_epoch(rung: Profiled, per_step: float, noun: str, plural: str) -> str:
     """The number of something an epoch: `one kernel an epoch`, `2 kernels an epoch`."""
     count = round(per_step * rung.stage.timing.steps_per_epoch) if rung.stage.timing else 1
@@ -278,12 +207,6 @@ def _length_us(rung: Profiled) -> float:
     return STEPS * rung.step_us
 
 
-def _why_left_out(stage: StageResult) -> str:
-    if stage.device == "cpu":
-        return "on the CPU"
-    return "the profile saw no step" if stage.profiles else next(iter(stage.unprofiled.values()), "no profile")
-
-
 def _scaled(rung: Profiled) -> Profiled:
     """The stage with the bars of its timeline scaled to three timed steps."""
     scale = _length_us(rung) / rung.profile.timeline_us
@@ -293,7 +216,3 @@ def _scaled(rung: Profiled) -> Profiled:
     ]
     profile = msgspec.structs.replace(rung.profile, timeline=spans, timeline_us=_length_us(rung))
     return replace(rung, profile=profile)
-
-
-def _tools(rungs: Sequence[Profiled]) -> str:
-    return numbers.listing(dict.fromkeys(TOOLS[rung.profile.tool] for rung in rungs))

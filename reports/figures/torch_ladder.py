@@ -9,11 +9,10 @@ from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
-from reports.figures.chart import EDGE, MARGIN, ROOM, ChartLayout, Heading, Key, Mark, Row, Scale, swatch
+from reports.figures.chart import MARGIN, ChartLayout, Heading, Mark, Row, RowChart
 from reports.figures.style import Colour
 
-HEADING, BOTTOM = 30, 62  # pixels
-KEY = 20  # pixels from the dot of a heading's colour to its words
+BOTTOM = 62  # pixels
 AXIS = "microseconds per step, log scale (left is faster)"
 CAPTION = "Arrow: from the parent, dotted within noise. Band: fastest to slowest run."
 PHONE_CAPTION = "Arrow: from the parent, dotted in noise. Band: runs."
@@ -44,7 +43,7 @@ def headline(results: TorchResults) -> str:
     """
     rows = shown(results)
     own = [row for row in rows if row.rung.group != "instead"]
-    exact = [row for row in own if row.rung.status == "passed" and row.rung.precision == "float32"]
+    exact = [row for row in own if row.is_exact]
     fastest = min(exact or rows, key=_median_us, default=None)
     if fastest is None:
         return "No rung was timed in this run"
@@ -68,26 +67,16 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     """The picture in a layout; at least one rung must have a time."""
     known = shown(results)
     layout = layout.fitted(row.name for row in known)
-    groups = [(name, list(members)) for name, members in groupby(known, key=_kind)]
-    rows = {row.name: _row(row) for row in known}
+    chart = RowChart([(*HEADINGS[name], list(map(_row, rows))) for name, rows in groupby(known, key=_kind)])
     top = float(layout.top if layout.is_page else 62)
-    bottom = top + HEADING * len(groups) + sum(row.height(layout) for row in rows.values())
+    bottom = top + chart.height(layout)
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
     canvas = Canvas(layout.width, bottom + BOTTOM, f"{headline(results)}: {subject}", _description(known))
-    ends = [end for row in rows.values() for end in (row.mark.value.min, row.mark.value.max)]
-    room = ROOM if layout.words is not None else EDGE
-    axis = Scale.with_room(ends, layout.left, layout.right, room)
     if not layout.is_page:
         Heading(headline(results), subject).draw(canvas)
+    axis = chart.axis(layout)
     axis.draw_below(canvas, top - 6, bottom)
-    for name, members in groups:
-        words, colour = HEADINGS[name]
-        swatch(canvas, Key(words, colour, shape="ring" if name == INSTEAD else "dot"), layout.left, top + 15)
-        canvas.text(layout.left + KEY, top + 19, words, colour, look="bold halo")
-        top += HEADING
-        for row in (rows[member.name] for member in members):
-            row.draw(canvas, top, axis, layout)
-            top += row.height(layout)
+    chart.draw(canvas, top, axis, layout)
     canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
     caption = CAPTION if layout.words is not None else PHONE_CAPTION
     canvas.text(layout.left if layout.is_page else MARGIN, bottom + 52, caption, "faint", look="small")

@@ -10,9 +10,11 @@ from reports.facts import numbers
 from reports.facts.time_breakdown import Change, Profiled, part_name
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
+    FILE,
     KEY_LINE,
     LINE,
     MARGIN,
+    ChartLayout,
     Heading,
     Key,
     Scale,
@@ -41,7 +43,6 @@ class BarsLayout:
     left: float  # where the axis begins
     right: float  # where it ends
     names: float  # the height of the line above each bar with its name and number; 0: they stand beside it
-    look: str = "bold"  # of the title
 
 
 WIDE = BarsLayout(PIXELS, 190, 730, 0)
@@ -69,12 +70,13 @@ class Bar:
         return (25 if self.is_step else 17) + layout.names * (2 if self.remark else 1)
 
 
-def drawn(results: Results, way: Sequence[Change], layout: BarsLayout = WIDE) -> Canvas:
-    """A way of at least one change as bars from time to time."""
+def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) -> Canvas:
+    """A way of at least one change as bars from time to time; names stand above them where `chart` is for a phone."""
+    layout = WIDE if chart.words is not None else PHONE
     steps = list(bars(way))
     keys = [key for key in KEYS if any(bar.colour == key.colour for bar in steps)]
     says = folded(SAYS, layout.width - 2 * MARGIN, "small")
-    heading = Heading(_title(way, steps, results), subject(results), layout.width, layout.look)
+    heading = Heading(_title(way, steps, results), subject(results), layout.width, "bold")
     top = heading.bottom + KEY_LINE * len(key_lines(keys, layout.width)) + 18
     bottom = top + sum(bar.height(layout) for bar in steps) + 4
     name = f"{heading.title}, {heading.subject}"

@@ -10,12 +10,18 @@ from ladder.records.run import StageCode
 from ladder.records.study import Study
 from reports.facts.glossary import glossary_lines
 from reports.markdown.climb import chapters
-from reports.markdown.leads import leads_sentence, leads_table
-from reports.markdown.method_limits import limits_block
 from reports.markdown.own_models import own_model_block, own_models_block
-from reports.markdown.readme import RecordedRuns, cpu_block, ladder_block, networks_block, picture_block
-from reports.markdown.readme_published import published_block
-from reports.markdown.recorded_code import recorded_code_block
+from reports.markdown.readme import (
+    RecordedRuns,
+    cpu_block,
+    ladder_block,
+    leads_sentence,
+    leads_table,
+    networks_block,
+    picture_block,
+    published_block,
+    recorded_code_block,
+)
 from reports.report_error import ReportError
 from reports.writers.markdown import bullets
 
@@ -28,7 +34,6 @@ BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in th
     "study-leads": lambda records, _: leads_table(records.studies),
     "published": lambda records, _: published_block(records.plans, records.studies),
     "recorded": lambda records, _: recorded_code_block(records.reference, records.code_today),
-    "limits": lambda records, page: limits_block(records.runs(page)),
     "own-model": lambda records, page: own_model_block(records.reference, page),
     "own-models": lambda records, page: own_models_block(records.reference, page),
     "glossary": lambda *_: bullets(glossary_lines()),

@@ -8,17 +8,18 @@ refuses to write a chapter that a new recording contradicts.
 from __future__ import annotations
 
 import ast
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
-from ladder.records.run import Results, StageResult, all_results, load
+from ladder.records.limits_record import DesignFloor
+from ladder.records.run import Results, all_results, load
+from reports.explorer.code import matched
 from reports.facts import numbers
-from reports.facts.baselines import lead
 from reports.facts.predictions import judge
 from reports.facts.profiles import kernel_names
 from reports.facts.provenance import recorded
@@ -86,53 +87,135 @@ class Named(Mapping[str, Any]):
         return 0
 
 
-class ChapterRun:
-    """What chapters say of one recorded run, by the names of its rungs."""
+Fact = Callable[[StageFacts], Any]  # None where the run does not know it
+
+
+def _shown(value: float | None, text: Callable[[float], str]) -> Shown | None:
+    return Shown(value, text(value)) if value is not None else None
+
+
+def _of_gain(told: Callable[[Ratio], Any]) -> Fact:
+    """Something of the speedup over the stage that one climbs from."""
+    return lambda rung: told(rung.versus_parent) if rung.versus_parent is not None else None
+
+
+def _of_profile(field: str) -> Fact:
+    return lambda rung: _shown(getattr(_profiled(rung).profile, field), numbers.per_step)
+
+
+def _of_prediction(field: str) -> Fact:
+    def of(rung: StageFacts) -> Any:
+        judgement = judge(rung.stage, rung.results)
+        return getattr(judgement, field) if judgement is not None else None
+
+    return of
+
+
+def _of_design(value: Callable[[DesignFloor], float], text: Callable[[float], str]) -> Fact:
+    def of(rung: StageFacts) -> Shown | None:
+        bounds = rung.stage.bounds
+        return _shown(value(bounds.design), text) if bounds is not None and bounds.design is not None else None
+
+    return of
+
+
+def _profiled(rung: StageFacts) -> Profiled:
+    if rung.profiled is None:
+        raise LookupError(f"the recorded run has no profile of {rung.name}")
+    return rung.profiled
+
+
+def _error(rung: StageFacts) -> Shown | None:
+    errors = [check.error for check in rung.stage.checks if check.what == EPOCH]
+    return _shown(errors[0], numbers.error) if errors else None
+
+
+def _lead(rung: StageFacts) -> dict[str, Any] | None:
+    best = rung.lead
+    return {"times": Shown(best.ratio.times, best.ratio.text), "over": best.reference.name} if best else None
+
+
+def _parts(rung: StageFacts) -> dict[str, Shown]:
+    one = _profiled(rung)
+    return {part: Shown(us, numbers.aligned(us, one.step_us)) for part, us in (one.detailed_us | one.parts_us).items()}
+
+
+def _moved(rung: StageFacts) -> dict[str, Shown] | None:
+    change = rung.change
+    if change is None:
+        return None
+    parts = change.parts_us | change.detailed_us
+    return {part: Shown(us, numbers.change(us, change.slower_us)) for part, us in parts.items()}
+
+
+def _kernels(rung: StageFacts) -> list[dict[str, Any]]:
+    kernels, limits = _profiled(rung).profile.kernels, rung.results.limits
+    names = kernel_names([kernel.name for kernel in kernels])
+    return [
+        {
+            "name": names[kernel.name],
+            "us": Shown(kernel.us_per_step, numbers.microseconds(kernel.us_per_step)),
+            "blocks": kernel.blocks,
+            "idle": max((limits.chip.multiprocessors if limits else 0) - kernel.blocks, 0),
+        }
+        for kernel in kernels
+    ]
+
+
+FACTS: dict[str, tuple[str, Fact]] = {  # what chapters say of a rung, with the word for what a run may lack
+    "us": ("time", lambda rung: _shown(rung.step_us, numbers.microseconds)),
+    "ratio": ("ratio", _of_gain(lambda gain: Shown(gain.times, gain.text))),
+    "range": ("ratio", _of_gain(lambda gain: f"{numbers.ratio(gain.low)} to {numbers.ratio(gain.high)}")),
+    "processes": ("stage", lambda rung: len(rung.stage.processes)),
+    "noise": ("ratio", _of_gain(lambda gain: gain.is_noise)),
+    "error": ("check", _error),
+    "lead": ("lead", _lead),
+    "predicted": ("prediction", _of_prediction("predicted")),
+    "verdict": ("verdict", _of_prediction("text")),
+    "hit": ("verdict", _of_prediction("hit")),
+    "parts": ("profile", _parts),
+    "moved": ("change", _moved),
+    "launches": ("profile", _of_profile("launches_per_step")),
+    "kernels": ("profile", _of_profile("kernels_per_step")),
+    "kernel": ("profile", _kernels),
+    "floor": ("floor", lambda rung: _shown(rung.floor_us, numbers.microseconds)),
+    "traffic": ("traffic", _of_design(lambda design: design.bytes, numbers.size)),
+}
+
+
+class ChapterRun(dict[str, Any]):
+    """What chapters say of one recorded run, by name: of the run itself, and of its rungs."""
 
     def __init__(self, results: Results, folder: str = MAIN) -> None:
-        self._results = results
-        self.folder = folder
-        self._rungs = {stage.name: StageFacts(stage, results) for stage in results.stages}
-        self.heading = heading(results)
-        self.network = results.problem.network
-        self.recorded = recorded(results)
-        self.multiprocessors = results.limits.chip.multiprocessors if results.limits else None
-        self.l2_mb = round(results.limits.chip.l2_bytes / 1e6) if results.limits else None
-        self.us = Named("time", self._us)
-        self.ratio = Named("ratio", self._of_gain(lambda gain: Shown(gain.times, gain.text)))
-        self.range = Named(
-            "ratio", self._of_gain(lambda gain: f"{numbers.ratio(gain.low)} to {numbers.ratio(gain.high)}")
-        )
-        self.processes = Named("stage", lambda name: len(self._stage(name).processes))
-        self.noise = Named("ratio", self._of_gain(lambda gain: gain.is_noise))
-        self.error = Named("check", self._error)
-        self.lead = Named("lead", self._lead)
-        self.predicted = Named("prediction", lambda name: self._judged(name, "predicted"))
-        self.verdict = Named("verdict", lambda name: self._judged(name, "text"))
-        self.hit = Named("verdict", lambda name: self._judged(name, "hit"))
-        self.parts = Named("profile", self._parts)
-        self.moved = Named("change", self._moved)
-        self.launches = Named("profile", lambda name: self._profile(name, "launches_per_step", numbers.per_step))
-        self.kernels = Named("profile", lambda name: self._profile(name, "kernels_per_step", numbers.per_step))
-        self.kernel = Named("profile", self._kernels)
-        self.floor = Named("floor", self._floor)
-        self.arithmetic = Named("floor", self._arithmetic)
-        self.traffic = Named("traffic", self._traffic)
-        self.limit = Named("limit", lambda name: self._limit(name, "median"))
-        self.least = Named("limit", lambda name: self._limit(name, "min"))
+        self.results = results
+        limits = results.limits
+        super().__init__({
+            "folder": folder,
+            "heading": heading(results),
+            "network": results.problem.network,
+            "recorded": recorded(results),
+            "multiprocessors": limits.chip.multiprocessors if limits else None,
+            "l2_mb": round(limits.chip.l2_bytes / 1e6) if limits else None,
+            "limit": Named("limit", partial(self._limit, "median")),
+            "least": Named("limit", partial(self._limit, "min")),
+            "arithmetic": Named("floor", self._arithmetic),
+            "less": self.less, "table": self.table, "kernel_table": self.kernel_table, "page": self.page,
+        })  # fmt: skip
+        for name, (what, fact) in FACTS.items():
+            self[name] = Named(what, partial(self._of, fact))
 
     def less(self, name: str, than: str) -> Shown:
         """By how many microseconds a step one stage is shorter than another, in that one's decimals."""
-        difference = self.us[than] - self.us[name]
-        return Shown(difference, numbers.aligned(abs(difference), float(self.us[than])))
+        difference = self["us"][than] - self["us"][name]
+        return Shown(difference, numbers.aligned(abs(difference), float(self["us"][than])))
 
     def table(self, *names: str) -> str:
         """Stages side by side: their time, its parts and their number of kernels."""
         rows = [
-            ("**us/step**", [f"**{self.us[name]}**" for name in names]),
-            *((part, [str(self.parts[name][part]) for name in names]) for part in PARTS),
-            ("launches a step", [str(self.launches[name]) for name in names]),
-            ("kernels a step", [str(self.kernels[name]) for name in names]),
+            ("**us/step**", [f"**{self['us'][name]}**" for name in names]),
+            *((part, [str(self["parts"][name][part]) for name in names]) for part in PARTS),
+            ("launches a step", [str(self["launches"][name]) for name in names]),
+            ("kernels a step", [str(self["kernels"][name]) for name in names]),
         ]
         return table(
             ("", *map(code, names)), [(row, *cells) for row, cells in rows], right=[False] + [True] * len(names)
@@ -140,138 +223,64 @@ class ChapterRun:
 
     def kernel_table(self, *names: str) -> str:
         """The kernels of a step of each stage in their order, and how their sum differs from the part *kernels*."""
+        kernels = {name: self["kernel"][name] for name in names}
         lines = [
-            (code(name), code(kernel["name"]), str(kernel["us"]), str(kernel["blocks"]))
+            (code(name), code(one["name"]), str(one["us"]), str(one["blocks"]))
             for name in names
-            for kernel in self.kernel[name]
+            for one in kernels[name]
         ]
-        sums = [f"{numbers.microseconds(sum(kernel['us'] for kernel in self.kernel[name]))} us" for name in names]
-        fits = [f"{self.parts[name]['kernels']}" for name in names]
+        sums = [f"{numbers.microseconds(sum(one['us'] for one in kernels[name]))} us" for name in names]
+        fits = [f"{self['parts'][name]['kernels']}" for name in names]
         note = (
             f"As the profiler saw them: {numbers.listing(sums)} in all, where the part *kernels*, scaled to the time "
             f"without the tool, has {numbers.listing(fits)}."
         )
-        return "\n".join(
-            (table(("Rung", "Kernel", "us/step", "Blocks"), lines, right=[False, False, True, True]), "", note)
-        )
+        return f"{table(('Rung', 'Kernel', 'us/step', 'Blocks'), lines, right=[False, False, True, True])}\n\n{note}"
 
     def timeline(self, name: str) -> str:
         """The figure of three steps of a stage, below those of the one that it climbs from, as SVG text."""
         rung = self._rung(name)
         both = [stage for stage in (rung.parent, rung.stage) if stage is not None]
-        return on_one_clock([shown(stage) for stage in both], self._results).svg()
+        return on_one_clock([shown(stage) for stage in both], self.results).svg()
 
     def way(self, first: str, last: str) -> str:
         """The figure of what each rung on the way from one stage to another changed, as SVG text."""
         way: list[Change] = []
         name = last
         while name != first:
-            change = self._rung(name).change
-            if change is None:
+            rung = self._rung(name)
+            if rung.change is None:
                 raise LookupError(f"the recorded run has no way from {first} to {last}: it stops at {name}")
-            way.insert(0, change)
-            name = self._stage(name).below or ""
-        return waterfall.drawn(self._results, way).svg()
+            way.insert(0, rung.change)
+            name = rung.stage.below or ""
+        return waterfall.drawn(self.results, way).svg()
 
     def page(self, name: str) -> str:
         """A link to a stage in the run's report; in the site it leads to the stage on the run's page."""
-        anchor = re.sub(r"[^\w\- ]", "", f"{name} {title_of(self._stage(name))}".lower()).replace(" ", "-")
-        return f"[its page](../../results/reference/{FOLDER}/{self.folder}/report.md#{anchor})"
+        title = title_of(self._rung(name).stage)
+        anchor = re.sub(r"[^\w\- ]", "", f"{name} {title}".lower()).replace(" ", "-")
+        return f"[its page](../../results/reference/{FOLDER}/{self['folder']}/report.md#{anchor})"
 
     def _rung(self, name: str) -> StageFacts:
-        if name not in self._rungs:
+        stage = self.results.stage(name)
+        if stage is None:
             raise LookupError(f"the recorded run has no stage {name}")
-        return self._rungs[name]
+        return StageFacts(stage, self.results)
 
-    def _stage(self, name: str) -> StageResult:
-        return self._rung(name).stage
+    def _of(self, fact: Fact, name: str) -> Any:
+        return fact(self._rung(name))
 
-    def _of_gain(self, told: Callable[[Ratio], Any]) -> Callable[[str], Any]:
-        """Something of the speedup over the stage that one climbs from."""
+    def _arithmetic(self, name: str) -> Any:
+        """The time of a step's products at the measured rate of float32."""
+        rate = float(self["limit"]["gemm_float32"])
+        fact: Shown | None = _of_design(lambda design: design.flops / rate / 1e6, numbers.microseconds)(
+            self._rung(name)
+        )
+        return fact
 
-        def of(name: str) -> Any:
-            gain = self._rung(name).versus_parent
-            return told(gain) if gain is not None else None
-
-        return of
-
-    def _us(self, name: str) -> Shown | None:
-        timing = self._stage(name).timing
-        return Shown(timing.step_us, numbers.microseconds(timing.step_us)) if timing else None
-
-    def _error(self, name: str) -> Shown | None:
-        errors = [check.error for check in self._stage(name).checks if check.what == EPOCH]
-        return Shown(errors[0], numbers.error(errors[0])) if errors and errors[0] is not None else None
-
-    def _lead(self, name: str) -> dict[str, Any] | None:
-        best_lead = lead(self._stage(name), self._results)
-        if best_lead is None:
-            return None
-        return {"times": Shown(best_lead.ratio.times, best_lead.ratio.text), "over": best_lead.reference.name}
-
-    def _judged(self, name: str, field: str) -> Any:
-        judgement = judge(self._stage(name), self._results)
-        return getattr(judgement, field) if judgement is not None else None
-
-    def _profiled(self, name: str) -> Profiled:
-        rung = self._rung(name).profiled
-        if rung is None:
-            raise LookupError(f"the recorded run has no profile of {name}")
-        return rung
-
-    def _profile(self, name: str, field: str, text: Callable[[float], str]) -> Shown:
-        value = getattr(self._profiled(name).profile, field)
-        return Shown(value, text(value))
-
-    def _parts(self, name: str) -> dict[str, Shown]:
-        rung = self._profiled(name)
-        parts = rung.detailed_us | rung.parts_us
-        return {part: Shown(us, numbers.aligned(us, rung.step_us)) for part, us in parts.items()}
-
-    def _moved(self, name: str) -> dict[str, Shown] | None:
-        change = self._rung(name).change
-        if change is None:
-            return None
-        parts = change.parts_us | change.detailed_us
-        return {part: Shown(us, numbers.change(us, change.slower_us)) for part, us in parts.items()}
-
-    def _kernels(self, name: str) -> list[dict[str, Any]]:
-        kernels = self._profiled(name).profile.kernels
-        names = kernel_names([kernel.name for kernel in kernels])
-        return [
-            {
-                "name": names[kernel.name],
-                "us": Shown(kernel.us_per_step, numbers.microseconds(kernel.us_per_step)),
-                "blocks": kernel.blocks,
-                "idle": max((self.multiprocessors or 0) - kernel.blocks, 0),
-            }
-            for kernel in kernels
-        ]
-
-    def _floor(self, name: str) -> Shown | None:
-        bounds = self._stage(name).bounds
-        floor = bounds.design_floor_us if bounds else None
-        return Shown(floor, numbers.microseconds(floor)) if floor is not None else None
-
-    def _arithmetic(self, name: str) -> Shown | None:
-        bounds, limit = self._stage(name).bounds, self.limit["gemm_float32"]
-        if bounds is None or bounds.design is None:
-            return None
-        us = bounds.design.flops / float(limit) / 1e6
-        return Shown(us, numbers.microseconds(us))
-
-    def _traffic(self, name: str) -> Shown | None:
-        bounds = self._stage(name).bounds
-        if bounds is None or bounds.design is None:
-            return None
-        return Shown(bounds.design.bytes, numbers.size(bounds.design.bytes))
-
-    def _limit(self, name: str, end: Literal["median", "min"]) -> Shown | None:
-        limit = self._results.limits.get(name) if self._results.limits else None
-        if limit is None:
-            return None
-        value = getattr(limit, end)
-        return Shown(value, numbers.microseconds(value))
+    def _limit(self, end: Literal["median", "min"], name: str) -> Shown | None:
+        limit = self.results.limits.get(name) if self.results.limits else None
+        return _shown(getattr(limit, end), numbers.microseconds) if limit is not None else None
 
 
 def chapters(folder: Path, reference: Path) -> list[tuple[Path, str]]:
@@ -312,10 +321,9 @@ def rendered(template: Path, runs: Mapping[str, ChapterRun], models: Mapping[str
     if main is None:
         raise ReportError(f"{template}: there is no recorded run {MAIN}; record it with `make record`")
     recorded = origins((name, model.results) for name, model in (models or {}).items())
-    given = {name: getattr(main, name) for name in dir(main) if not name.startswith("_")}
     try:
         text = environment.get_template(template.name).render(
-            given, run=runs, models=models or {}, models_recorded=recorded, holds=_holds, diff=diff, abs=abs
+            main, run=runs, models=models or {}, models_recorded=recorded, holds=_holds, diff=diff, abs=abs
         )
     except (TemplateError, LookupError, TypeError) as error:
         raise ReportError(f"{template}: {error}; correct the template, or record that run again") from error
@@ -328,11 +336,7 @@ def diff(before: str, after: str) -> str:
     Raises LookupError for a class that is not there.
     """
     old, new = (_class_lines(*text.split(":")) for text in (before, after))
-    lines: list[str] = []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            lines += [f"-{line}" for line in old[a:b]]
-        lines += [f"{' ' if tag == 'equal' else '+'}{line}" for line in new[c:d]]
+    lines = (f"{line.sign}{line.code}" for line in matched(old, old, new, new))
     return "\n".join(("```diff", *lines, "```"))
 
 

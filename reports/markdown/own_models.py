@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ladder.records.torch_run import FILE, TorchResults, load
@@ -54,7 +55,7 @@ def own_model_block(reference: Path, page: Path) -> str:
         for over in [row.versus_eager]
     ]
     shown = table(["Rung", "us/step", "over `eager`", "check"], lines, right=[False, True, True, False])
-    return f"[{folder.name}]({_relative(folder, page)}/report.md), {origin(results)}:\n\n{shown}"
+    return f"{_link(folder, page)}, {origin(results)}:\n\n{shown}"
 
 
 def origins(models: Iterable[tuple[str, TorchResults]]) -> str:
@@ -65,9 +66,13 @@ def origins(models: Iterable[tuple[str, TorchResults]]) -> str:
     return "; ".join(f"{numbers.listing(names)}: {place}" for place, names in named.items())
 
 
+def _link(folder: Path, page: Path) -> str:
+    return f"[{folder.name}]({PurePosixPath(os.path.relpath(folder, page.parent)).as_posix()}/report.md)"
+
+
 def _line(folder: Path, results: TorchResults, page: Path) -> list[str]:
     rows = {row.name: row for row in torch_rows(results)}
-    link = f"[{folder.name}]({_relative(folder, page)}/report.md)"
+    link = _link(folder, page)
     times = [numbers.microseconds(row.rung.step_us) if (row := rows.get(name)) else numbers.MISSING for name in SHOWN]
     exact, fastest = _best(rows, exact=True), _best(rows, exact=False)
     fused = rows.get(FUSED)
@@ -81,22 +86,10 @@ def _line(folder: Path, results: TorchResults, page: Path) -> list[str]:
     return [link, *times, *gains]
 
 
-def _relative(folder: Path, page: Path) -> str:
-    root = next(parent for parent in folder.parents if (parent / "run_ladder.py").exists() or parent.name == "results")
-    root = root.parent if root.name == "results" else root
-    up = len(page.parent.resolve().relative_to(root.resolve()).parts)
-    return "/".join([*[".."] * up, *folder.resolve().relative_to(root.resolve()).parts])
-
-
 def _best(rows: dict[str, TorchRow], *, exact: bool) -> TorchRow | None:
     """The ladder's fastest timed row, as exact as eager or of any."""
-    fitting = [
-        row
-        for row in rows.values()
-        if row.rung.is_timed
-        and row.rung.group == "ladder"
-        and (not exact or (row.rung.status == "passed" and row.rung.precision == "float32"))
-    ]
+    ladder = (row for row in rows.values() if row.rung.is_timed and row.rung.group == "ladder")
+    fitting = [row for row in ladder if row.is_exact or not exact]
     return min(fitting, key=lambda row: row.rung.step_us or 0.0, default=None)
 
 

@@ -1,4 +1,4 @@
-"""The tables that README and the pages of docs/ take from the recorded runs, each between two markers.
+"""The tables and sentences that README and the pages of docs/ take from the recorded runs, each between two markers.
 
 A recorded run is a folder `results/reference/<gpu or cpu>/<problem>` with its `results.json`, `report.md` and
 `figures/`.
@@ -10,22 +10,24 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
+from statistics import mode
 
 from ladder.records.run import Results, StageCode, StageResult, all_results, load
-from ladder.records.study import INDEX, Study
+from ladder.records.study import INDEX, Published, Study
 from reports.facts import numbers
-from reports.facts.baselines import Lead, lead, overall_winner, ratio, winners
+from reports.facts.baselines import Lead, fastest, lead, overall_winner, ratio, winners
 from reports.facts.grouped import grouped
-from reports.facts.headline_rungs import MOST_RUNGS, headline_rungs, timed_rungs
 from reports.facts.launch_regimes import change_in_full
-from reports.facts.provenance import gpu_name, recorded
-from reports.facts.run_table import FASTEST_REFERENCE, ON_GPU_TIME, heading
-from reports.facts.study_points import StudyResults, load_results
+from reports.facts.provenance import commit, gpu_name, gpus_name, machine_name, recorded
+from reports.facts.run_table import FASTEST_REFERENCE, MOST_RUNGS, ON_GPU_TIME, heading, headline_rungs, timed_rungs
+from reports.facts.study_points import StudyResults, load_results, overall_winners, point_text
 from reports.facts.times import median_us
 from reports.facts.warnings import notices
-from reports.figures.run_figures import LADDER, TITLES
+from reports.figures.run_figures import LADDER, OF_RUN, seeds_of
 from reports.markdown.climb import FOLDER
+from reports.markdown.own_models import own_models
 from reports.screens.blocks import Sentences
 from reports.screens.run import loud_notices
 from reports.writers.markdown import cell, code, in_markdown, picture, table
@@ -62,7 +64,7 @@ class RecordedRuns:
 def picture_block(runs: Runs) -> str:
     """The picture of the first run with a timed rung on the front page's GPU; empty without one."""
     timed = [folder for folder, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)]
-    return picture(TITLES[LADDER], f"{timed[0]}/figures/{LADDER}") if timed else ""
+    return picture(OF_RUN[LADDER].title, f"{timed[0]}/figures/{LADDER}") if timed else ""
 
 
 def ladder_block(runs: Runs) -> str:
@@ -94,7 +96,7 @@ def cpu_block(runs: Runs) -> str:
 
 
 def _fastest_on_cpu(run: Results) -> tuple[str, ...]:
-    loops = next((_step(stage) for stage in run.stages if stage.name == "cpu-loops"), numbers.MISSING)
+    loops = _step(run.stage("cpu-loops"))
     best = overall_winner(run)
     if best is None:
         return (loops, *[numbers.MISSING] * 5)
@@ -134,12 +136,11 @@ def _link(folder: str, run: Results) -> str:
 
 def _winners(run: Results) -> list[tuple[str, ...]]:
     """A line for each class of precision; one of dashes if there is nothing to compare."""
-    graph = {stage.precision: _step(stage) for stage in run.stages if stage.name == "cuda-graph"}
     best = overall_winner(run)
     return [
         (
             winner.precision,
-            graph.get("float32", numbers.MISSING) if winner.precision == "float32" else "",
+            _step(run.stage("cuda-graph")) if winner.precision == "float32" else "",
             code(winner.stage.name),
             _step(winner.stage),
             code(winner.reference.name),
@@ -150,7 +151,7 @@ def _winners(run: Results) -> list[tuple[str, ...]]:
     ] or [(numbers.MISSING,) * 7]
 
 
-def _step(stage: StageResult) -> str:
+def _step(stage: StageResult | None) -> str:
     return numbers.microseconds(median_us(stage))
 
 
@@ -198,3 +199,131 @@ def _references(results: Results, shown: Sequence[StageResult]) -> str:
 def _reference(lead: Lead) -> str:
     on_gpu = " of GPU time, without its own waits" if lead.on_gpu_time else ""
     return f"{code(lead.reference.name)}, {numbers.microseconds(lead.reference_us)} us/step{on_gpu}"
+
+
+def published_block(plans: Sequence[Study], recorded: Sequence[StudyResults]) -> str:
+    """The table, a row for each published number; empty without any."""
+    lines = [line for plan in plans for line in _lines(plan, recorded)]
+    return table(("Study", "Publication", "Measure", "Published", "Their GPU", "Ours"), lines) if lines else ""
+
+
+def _lines(plan: Study, recorded: Sequence[StudyResults]) -> Iterator[tuple[str, ...]]:
+    mine = [results for results in recorded if results.study.name == plan.name]
+    for row in plan.published:
+        ours = "; ".join(filter(None, (_ours(row, results) for results in mine)))
+        who = f"[{cell(row.who)}]({row.link})" if row.link else cell(row.who)
+        waits = "not recorded yet" if row.measure else numbers.MISSING
+        yield f"`{plan.name}`", who, cell(row.what), cell(row.value), cell(row.gpu), cell(ours or waits)
+
+
+def _ours(row: Published, results: StudyResults) -> str:
+    """Our number for the same measure, with the stage and the GPU; empty without one."""
+    run = results.runs.get(row.at)
+    if run is None or row.measure is None:
+        return ""
+    stage = run.stage(row.of) if row.of else fastest(rung for rung in run.stages if rung.group != "reference")
+    us = median_us(stage)
+    if stage is None or stage.timing is None or us is None:
+        return ""
+    where = f"{stage.name} in {numbers.precision(stage.precision)} on {gpu_name(run) or 'a CPU'}"
+    cut = f", {run.problem.max_steps} steps an epoch" if run.problem.max_steps else ""
+    if row.measure == "epoch":
+        return f"{numbers.milliseconds(stage.timing.epoch_s.median)} ms/epoch ({where}{cut})"
+    if row.measure == "step":
+        return f"{numbers.microseconds(us)} us/step ({where}{cut})"
+    factor = ratio(run.stage(row.than), stage)
+    return f"{factor.text}, {where}" if factor is not None else ""
+
+
+COMMIT_DIGITS = 7
+
+
+def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
+    """The largest and the smallest lead of the fastest rung in the newest runs, and the smallest one of a study."""
+    newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
+    winners = [(network, gpu_name(run), overall_winner(run)) for network, run in newest.items()]
+    leads = sorted(((at, gpu, lead) for at, gpu, lead in winners if lead), key=lambda one: -one[2].ratio.times)
+    if not leads:
+        return ""
+    ends = [leads[0], leads[-1]] if len(leads) > 1 else leads
+    least = min(
+        ((results, winner) for results in _timed(studies) for winner in overall_winners(results)),
+        key=lambda pair: pair[1].lead.ratio.times,
+        default=None,
+    )
+    one = ends[0][1] if len({gpu for _, gpu, _ in ends}) == 1 else ""
+    shown = [
+        f"{lead.ratio.text} in {numbers.precision(lead.stage.precision)} in {at}{'' if one else f' on an {gpu}'}"
+        f"{' (GPU time)' * lead.on_gpu_time}"
+        for at, gpu, lead in ends
+    ]
+    waits = " GPU time: without the reference's own waits." * any(lead.on_gpu_time for _, _, lead in ends)
+    text = (
+        f"**The lead**{one and f', on an {one},'} of the fastest rung over the fastest reference "
+        f"(NumPy, PyTorch, JAX) that is at least as exact: {' down to '.join(shown)}.{waits}"
+    )
+    if least is not None:
+        found, at = least
+        run, point = found.runs[at.point.name], point_text(at.point)
+        where = f"`{found.study.name}` at {point} ({run.problem.network}, batch {run.problem.batch_size})"
+        where += f", on an {gpu_name(run)}" * (gpu_name(run) != one)
+        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, in {where}."
+    return text
+
+
+def leads_table(studies: list[StudyResults]) -> str:
+    """The fastest rung's lead at every point of the studies, its commit, and its GPU where most others have another."""
+    timed = [results for results in _timed(studies) if results.runs]
+    gpus = [gpus_name(next(iter(results.runs.values()))) for results in timed]
+    here = mode(gpus) if gpus else ""
+    lines = [
+        (
+            f"`{results.study.name}`" + f", {gpu.replace('NVIDIA ', '')}" * (gpu != here),
+            cell(point_text(winner.point)),
+            code(winner.lead.stage.name),
+            code(winner.lead.reference.name),
+            cell(winner.in_full),
+            commit(results.runs[winner.point.name])[:COMMIT_DIGITS],
+        )
+        for results, gpu in zip(timed, gpus, strict=True)
+        for winner in overall_winners(results)
+    ]
+    columns = ("Study", "Point", "Fastest rung", "Fastest reference", "Lead", "Commit")
+    return table(columns, lines, right=[False] * 4 + [True, False]) if lines else ""
+
+
+def _timed(studies: Sequence[StudyResults]) -> list[StudyResults]:
+    """All but those of curves, which time short runs only."""
+    return [results for results in studies if not seeds_of(results)]
+
+
+OLDER = "older hashes"  # which nobody can compare with today's
+STUDIES = "studies"  # the folder beside a machine's networks
+
+
+def recorded_code_block(reference: Path, today: Mapping[str, StageCode]) -> str:
+    """A line for each machine and commit, the newest first; a row is a stage that passed in one run.
+
+    `today` has the hashes of every stage's code.
+    """
+    runs = [(file.parent.relative_to(reference).parts, load(file)) for file in all_results(reference, "**")]
+    runs.sort(key=lambda run: run[1].created, reverse=True)
+    schemes = {now.scheme for now in today.values()}
+    lines = []
+    for (machine, at), group in grouped(((machine_name(run), commit(run)), (path, run)) for path, run in runs).items():
+        by_name = sorted(group, key=itemgetter(0))
+        names = dict.fromkeys(code(path[2]) if STUDIES in path else run.problem.network for path, run in by_name)
+        rows = [stage for _, run in by_name for stage in run.stages if stage.status == "passed"]
+        other = [code(row.name) for row in rows if row.code != today.get(row.name)]
+        same = "none" if other else "all"
+        if not schemes & {row.code.scheme for row in rows if row.code} and schemes:
+            same = OLDER
+        elif 0 < len(other) < len(rows):
+            same = f"{len(rows) - len(other):,}, not {numbers.listing(dict.fromkeys(other))}"
+        lines.append((cell(machine), at[:COMMIT_DIGITS], ", ".join(names), f"{len(rows):,}", same))
+    models = own_models(reference).values()
+    for (machine, at), own in grouped(((machine_name(run), commit(run)), run) for _, run in models).items():
+        passed = sum(rung.status == "passed" for run in own for rung in run.rungs)
+        files = ", ".join(code(f"torch {run.model.file}") for run in own)
+        lines.append((cell(machine), at[:COMMIT_DIGITS], files, f"{passed:,}", "not recorded"))
+    return table(("Machine", "Commit", "What", "Rows", "Same code today"), lines, right=[False] * 3 + [True, False])

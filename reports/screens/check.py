@@ -11,7 +11,7 @@ from ladder.records.program import PROGRAM
 from ladder.records.run import Check
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.run_table import trained
+from reports.facts.run_table import dataset_name, trained
 from reports.screens.blocks import Block, Code, ColumnOf, Group, Screen, Sentences, Table, Tone, number, table_of
 
 PASSED: dict[str, Tone] = {"yes": "good", "no": "bad", "not judged": "doubtful"}
@@ -25,9 +25,8 @@ CHECK_COLUMNS: Sequence[ColumnOf[Any]] = (
 def check_screen(checked: Checked) -> Screen:
     """Whether a stage is right, and what that does not tell."""
     problem = checked.problem
-    data = problem.dataset if problem.is_mnist else f"{problem.dataset} (not MNIST)"
     stage = f"{checked.name}, {numbers.precision(checked.precision)}"
-    title = f"{stage}: {problem.network} on {data}, batch {problem.batch_size}, {trained(problem)}"
+    title = f"{stage}: {problem.network} on {dataset_name(problem)}, batch {problem.batch_size}, {trained(problem)}"
     return Screen(title, "", [*_table(checked), Group(list(_told(checked)))], checked, "checks")
 
 

@@ -9,8 +9,7 @@ import msgspec
 
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.many_runs import MachineCell, Machines
-from reports.facts.many_studies import Studies
+from reports.facts.many_runs import MachineCell, Machines, Studies
 from reports.facts.two_runs import Comparison, StageVerdict, Verdict, how_to_read
 from reports.screens.blocks import Block, Column, ColumnOf, Screen, Sentences, Table, Tone, number, table_of
 
@@ -98,11 +97,8 @@ def notes(comparison: Comparison) -> list[str]:
 
 def machines_screen(compared: Machines | Studies) -> Screen:
     """Several runs, or each point of several studies: microseconds a step, with the ratio to the first run."""
-    points = [("", [], compared)] if isinstance(compared, Machines) else [
-        (point.point, point.fastest, point.machines) for point in compared.points
-    ]  # fmt: skip
     names, cells, headings = list[str](), list[Sequence[tuple[str, str]]](), dict[int, str]()
-    for title, fastest, machines in points:
+    for title, fastest, machines in _points(compared):
         if title:
             headings[len(names)] = title
             names.append("fastest rung")
@@ -135,24 +131,32 @@ def _of_machine(pair: MachineCell) -> tuple[str, str]:
 
 def _rows(compared: Machines | Studies) -> list[dict[str, Any]]:
     """A row for each stage in each run, of studies at each point."""
-    parts = [({}, compared)] if isinstance(compared, Machines) else [
-        ({"point": point.point}, point.machines) for point in compared.points
-    ]  # fmt: skip
     return [
-        {**point, "name": row.name, "run": run, "machine": machine, **msgspec.to_builtins(cell)}
-        for point, several in parts
+        {
+            **({"point": title} if title else {}),
+            "name": row.name,
+            "run": run,
+            "machine": on,
+            **msgspec.to_builtins(cell),
+        }
+        for title, _, several in _points(compared)
         for row in several.rows
-        for run, machine, cell in zip(several.runs, several.machines, row.cells, strict=True)
+        for run, on, cell in zip(several.runs, several.machines, row.cells, strict=True)
     ]
+
+
+def _points(compared: Machines | Studies) -> list[tuple[str, list[str], Machines]]:
+    """The points of studies in words, with the fastest rung of each study there; runs are one point without a name."""
+    if isinstance(compared, Machines):
+        return [("", [], compared)]
+    return [(point.point, point.fastest, point.machines) for point in compared.points]
 
 
 def orders(compared: Machines | Studies) -> list[str]:
     """A sentence for each pair of rungs that changes order, and one for the pairs within the noise."""
-    if isinstance(compared, Studies):
-        changes = [f"{point.point}: {change}" for point in compared.points for change in _changes(point.machines)]
-        within_noise = sum(point.machines.within_noise for point in compared.points)
-    else:
-        changes, within_noise = _changes(compared), compared.within_noise
+    points = _points(compared)
+    changes = [f"{f'{title}: ' if title else ''}{text}" for title, _, one in points for text in _changes(one)]
+    within_noise = sum(machines.within_noise for _, _, machines in points)
     sentences = changes or ["No pair of rungs certainly changes order."]
     if within_noise:
         pairs = numbers.count(within_noise, "pair")

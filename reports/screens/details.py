@@ -32,7 +32,7 @@ from reports.facts.time_breakdown import (
     changes,
     verdict,
 )
-from reports.screens.blocks import Block, ColumnOf, Heading, Sentences, Table, number, table_of
+from reports.screens.blocks import Block, ColumnOf, Group, Heading, Screen, Sentences, Table, number, table_of
 from reports.screens.stages import page_table
 
 HOW_TO_READ_PARTS = """\
@@ -219,7 +219,7 @@ def _origin(results: Results) -> Table:
 def _problem(results: Results) -> Iterator[tuple[str, str]]:
     problem, settings = results.problem, results.settings
     yield "Network", f"{problem.network}, {'ReLU after every hidden layer' if problem.hidden else 'softmax regression'}"
-    yield "Data", f"{dataset_name(results)}, {problem.dataset_source}"
+    yield "Data", f"{dataset_name(problem)}, {problem.dataset_source}"
     yield "Images", f"{problem.train_images:,} for training, {problem.test_images:,} for testing"
     yield "Batch", f"{problem.batch_size}"
     if problem.networks > 1:
@@ -267,3 +267,10 @@ def _flat(value: object, name: str = "") -> Iterable[tuple[str, str]]:
         ]
     text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
     return [(name, numbers.MISSING if value in (None, "") else text)]
+
+
+def limits_screen(record: LimitsRecord | CpuLimits) -> Screen:
+    """Every primitive with its spread, then the primitives that were not measured, with the reason."""
+    how = Sentences([limits_caption(record), f"Measured in {numbers.seconds(record.seconds)}."], "quiet")
+    told = Group([limits_table(record), how, Sentences(list(not_measured(record)), is_list=True)])
+    return Screen("", "", [told], record, "limits")

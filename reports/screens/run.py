@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from ladder.records.run import Results, StageResult, Status
@@ -22,11 +24,13 @@ from reports.facts.run_table import (
 )
 from reports.facts.stage_facts import StageFacts, all_stage_facts
 from reports.facts.verdict import verdict_sentences
-from reports.facts.warnings import NAMED_STAGES, not_made_in_words, notices
+from reports.facts.warnings import not_made_in_words, notices
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout
-from reports.figures.run_figures import LADDER, TITLES
-from reports.screens.blocks import Block, Figure, Folded, Group, Heading, Screen, Sentences
+from reports.figures.ladder import dots, headline
+from reports.figures.run_figures import LADDER, OF_RUN
+from reports.screens.blocks import Answers, Block, Figure, Folded, Group, Heading, Screen, Sentences
+from reports.screens.conclusion import report_in
 from reports.screens.details import energy
 from reports.screens.rung import rung_in_short
 from reports.screens.stages import ABOUT, BEST, FROM, STAR, UNDECIDED, remarks, report_table, row_facts, stage_table
@@ -53,8 +57,7 @@ def run_screen(results: Results) -> Screen:
     """A run; its report and what to do next follow it."""
     every = all_stage_facts(results)
     shown = [row for row in every if row.stage.status != "skipped"]
-    skipped = {stage.name: reason(stage) for stage in results.stages if stage.status == "skipped"}
-    missing = Sentences([skipped_in_words(skipped, len(results.stages))] if skipped else [])
+    missing = Sentences([skipped] if (skipped := _skipped(results)) else [])
     told = notices(results)
     loud = Sentences([notice.text for notice in told if notice.loud], "alarm", is_list=True)
     texts = [notice.text for notice in told]
@@ -64,17 +67,37 @@ def run_screen(results: Results) -> Screen:
     return Screen(heading(results, explained=True), "", blocks, facts, "stages", lead)
 
 
+def recorded_screen(results: Results, folder: Path, recorded: Results) -> Screen:
+    """The recorded run that a machine without a GPU is shown, clearly apart from its own: the rungs of its picture."""
+    own, theirs, shown = results.problem, recorded.problem, dots(recorded)
+    title = f"Recorded on an {gpu_name(recorded)}, not on this machine: {theirs.network}, batch {theirs.batch_size}"
+    is_same = (own.network, own.batch_size) == (theirs.network, theirs.batch_size)
+    nearest = [] if is_same else [f"The nearest recorded run to your {own.network}, batch {own.batch_size}."]
+    blocks: list[Block] = [
+        Sentences([f"{headline(shown)}."], "strong"),
+        stage_table(recorded, shown, partial(_how_to_read, shown)),
+        Answers({"Its report": report_in(folder)}),
+    ]
+    return Screen(title, "", [Group(blocks)], recorded, "stages", [Sentences(nearest)])
+
+
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
     """The front page of a run for a code host or an editor, and a short screen a rung; `drawn` has its figures."""
     shown = [row for row in all_stage_facts(results) if row.stage.status != "skipped"]
     rungs = [row for row in shown if not row.is_reference]
-    pictures = [Figure(file, title, _drawn(drawn[file])) for file, title in TITLES.items() if file in drawn]
+    pictures = [Figure(file, figure.title, _drawn(drawn[file])) for file, figure in OF_RUN.items() if file in drawn]
     first = [picture for picture in pictures if picture.file == LADDER]
     others = [picture for picture in pictures if picture.file != LADDER]
     told = notices(results)
     quiet = [notice.text for notice in told if not notice.loud]
-    marks = MARKS if any(row.disturbed for row in shown) else ""
-    how = (FEW_WORDS, networks_in_words(results), yardsticks(results), marks, _skipped(results))
+    marks, skipped = MARKS if any(row.disturbed for row in shown) else "", _skipped(results)
+    how = (
+        FEW_WORDS,
+        networks_in_words(results),
+        yardsticks(results),
+        marks,
+        skipped and f"{skipped} The page says why.",
+    )
     blocks: list[Block] = [
         Sentences([" ".join(verdict_sentences(results))]),
         *first,
@@ -113,16 +136,9 @@ def untimed(results: Results, *statuses: Status) -> dict[tuple[Status, str], lis
 
 
 def _skipped(results: Results) -> str:
-    """A sentence with the skipped stages, or with their number and the commonest reason; empty without any."""
-    skipped = untimed(results, "skipped")
-    names = [stage.name for stages in skipped.values() for stage in stages]
-    if not names:
-        return ""
-    if len(names) <= NAMED_STAGES:
-        return f"Skipped: {numbers.listing(f'`{name}`' for name in names)}; the page says why."
-    (_, why), most = max(skipped.items(), key=lambda group: len(group[1]))
-    told = f"{len(names)} stages, {len(most)} of them for one reason: {why.removesuffix('.')}"
-    return f"Skipped: {told}. The page has all reasons."
+    """A sentence with the number of skipped stages and the commonest reason; empty without any."""
+    skipped = {stage.name: reason(stage) for stage in results.stages if stage.status == "skipped"}
+    return skipped_in_words(skipped, len(results.stages)) if skipped else ""
 
 
 def _table(results: Results, shown: Sequence[StageFacts]) -> Iterator[Block]:

@@ -12,7 +12,7 @@ from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.ablations import overlap
-from reports.facts.baselines import sm_mhz, step_cycles
+from reports.facts.baselines import sm_mhz
 from reports.facts.findings import found_of
 from reports.facts.launch_regimes import change_in_full, change_in_words
 from reports.facts.profiles import agreement, host_lines, kernel_names, seen_by
@@ -24,7 +24,6 @@ from reports.facts.run_table import (
     disturbed_in_words,
     heading,
     measured_runs,
-    network_us,
     reason,
     title_of,
 )
@@ -93,7 +92,7 @@ def measured_facts(rung: StageFacts) -> Iterator[tuple[str, str]]:
         calls = "calls from Python" if stage.device == "cpu" else "launches"
         yield f"{calls} and kernels a step", f"{numbers.per_step(launches)}, {numbers.per_step(kernels)}"
     if (clock_mhz := sm_mhz(stage)) is not None:
-        yield f"cycles a step at {clock_mhz:,.0f} MHz", numbers.cycles(step_cycles(stage))
+        yield f"cycles a step at {clock_mhz:,.0f} MHz", numbers.cycles(rung.step_cycles)
     if stage.metrics is not None and stage.metrics.test_accuracy is not None:
         yield "test accuracy", numbers.percent(stage.metrics.test_accuracy)
     if stage.metrics is not None and stage.metrics.validation:
@@ -169,7 +168,7 @@ def _title(rung: StageFacts) -> str:
     """The timed stage's name, its time, and its speed beside the rung that it climbs from."""
     stage, versus, problem = rung.stage, rung.versus_parent, rung.results.problem
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
-    each_us = network_us(stage, problem)
+    each_us = rung.network_us
     each = f" of {problem.networks} networks, {numbers.microseconds(each_us)} us a network-step" if each_us else ""
     words = change_in_words(stage)
     what = stage.title if words.startswith("the same") else words  # as a stage that is not shown here

@@ -1,22 +1,338 @@
-"""The screen of a study: a step's time at every point, the fastest rungs, and the reasons for missing times."""
+"""The screens of a study: its times at every point, its report, and its numbers as CSV."""
 
 from __future__ import annotations
 
-from ladder.records.run import StageResult
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from urllib.parse import quote
+
+from ladder.records import run
+from ladder.records.run import BLOCKS, Results, StageResult
+from ladder.records.study import Point, Published
 from reports.facts import numbers
-from reports.facts.run_table import name_of, passed_in_words
+from reports.facts.ablations import FIGURES, ablation
+from reports.facts.energy import how_to_read_energy
+from reports.facts.oracle_distance import OracleDistance, oracle_distances
+from reports.facts.provenance import origins
+from reports.facts.run_table import (
+    FASTEST_REFERENCE,
+    MARKS,
+    ON_GPU_TIME,
+    disturbed_mark,
+    heading,
+    name_of,
+    passed_in_words,
+)
+from reports.facts.scaling import Scaling, scalings
+from reports.facts.sheet import sheet
 from reports.facts.study_points import (
+    PointLead,
     StudyResults,
     accuracy_text,
+    further_differences,
     is_disturbed,
     not_passed,
+    point_lead,
     point_text,
     point_winners,
+    setting,
+    value_text,
 )
 from reports.facts.times import median_us, step_us
-from reports.screens.blocks import ColumnOf, Group, Screen, Sentences, Table, number
-from reports.screens.run import run_screen
+from reports.facts.verdict import study_savings, study_sentences
+from reports.figures.canvas import Canvas
+from reports.figures.run_figures import seeds_of
+from reports.screens.ablations import HOW_TO_READ, ablation_blocks
+from reports.screens.blocks import (
+    Block,
+    Code,
+    ColumnOf,
+    Figure,
+    Folded,
+    Group,
+    Heading,
+    Screen,
+    Sentences,
+    Table,
+    Tone,
+    number,
+    table_of,
+)
+from reports.screens.details import energy
+from reports.screens.run import loud_notices, run_screen
 from reports.screens.stages import STATUS
+
+CSV_COLUMNS = (
+    "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
+    "gpu_memory_mib", "prepare_s", "test_accuracy",
+)  # fmt: skip
+BAD: dict[str, Tone] = {"failed": "bad", "crashed": "bad", "no": "bad"}  # cells
+ABLATION = "ablation-"  # prefix of the file names of ablation figures
+NO_FIGURES: Mapping[str, Canvas] = MappingProxyType({})
+
+
+def ablation_figure_name(group: run.Group, point: str) -> str:
+    """The file name of a point's ablation figure: `ablation-memory-hidden-128.svg`."""
+    return f"{ABLATION}{Path(FIGURES[group]).stem}-{point}.svg"
+
+
+def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_FIGURES) -> Screen:
+    """The whole report; `drawn` has its figures by file name."""
+    study = results.study
+    first = next(iter(results.runs.values()), None)
+    pictures = [_figure(results, name, drawn) for name in sorted(drawn) if not name.startswith(ABLATION)]
+    again = (
+        f"Begun {study.created}. This report is rendered from `study.json` and each point's `results.json`; "
+        "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
+        "point's own report."
+    )
+    timed = first is not None and not seeds_of(results)  # a study of curves times short runs only
+    blocks: list[Block] = [
+        Sentences([" ".join(study_sentences(results))] if timed else []),
+        *_list(list(study_savings(results))),
+        *pictures,
+        Sentences([_varied(results, first) if first else "No point is measured yet."]),
+        *([_origins(results)] if first else []),
+        *((*_step_times(results), *_best(results), *_scaling(results)) if timed else ()),
+        *_accuracies(results),
+        *_energy(results),
+        *_oracle_distances(results),
+        *_ablations(results, drawn),
+        *_published(results),
+        Heading("Details"),
+        *([Folded("Missing results", _list(failures))] if (failures := not_passed(results)) else []),
+        Folded("Points", [_points(results)]),
+        Folded("Provenance", [Code("Its command", [" ".join(study.command.split())], ""), Sentences([again])]),
+    ]
+    lead = [Sentences([study.question] if study.question else []), loud_notices(results.runs.values())]
+    return Screen(study.title, "", blocks, study, [], lead)
+
+
+def _list(texts: Sequence[str]) -> list[Block]:
+    return [Sentences(texts, is_list=True)] if texts else []
+
+
+def _points(results: StudyResults) -> Table:
+    def address(point: Point) -> str:
+        return f"[{point_text(point)}]({quote(point.name)}/)" if point.name in results.runs else point_text(point)
+
+    def problem(point: Point) -> str:
+        return heading(results.runs[point.name]) if point.name in results.runs else ""
+
+    columns: list[ColumnOf[Point]] = [
+        ColumnOf("Point", address), ColumnOf("Status", lambda point: point.status), ColumnOf("Problem", problem)
+    ]  # fmt: skip
+    return table_of(results.study.points, columns, is_named=False)
+
+
+def study_csv(results: StudyResults) -> str:
+    """A line for every stage at every point, with empty cells for missing numbers."""
+    rows = (
+        [
+            *(value_text(point.values[key]) for key in results.study.varied),
+            *_csv_cells(stage, point_lead(results, point, stage)),
+        ]
+        for point in results.measured
+        for stage in results.runs[point.name].stages
+    )
+    return sheet([*results.study.varied, *CSV_COLUMNS], rows)
+
+
+def _csv_cells(stage: StageResult, lead: PointLead | None) -> Iterator[object]:
+    spread, timing = step_us(stage), stage.timing
+    yield from (stage.name, stage.group, stage.precision, stage.device, stage.status)
+    yield from (spread.median, spread.min, spread.max) if spread else (None, None, None)
+    yield len(timing.runs_s) if spread and timing else None
+    yield lead.lead.ratio.times if lead else None
+    yield timing.gpu_memory_mib if spread and timing else None
+    yield timing.prepare_s if spread and timing else None
+    yield stage.metrics.test_accuracy if spread and stage.metrics else None
+
+
+def _varied(results: StudyResults, first: Results) -> str:
+    """The varied settings, the first point's problem, and in what else others differ."""
+    varied = results.study.varied
+    text = heading(first)
+    if not varied:
+        return f"{text}."
+    more = "".join(f"; {difference}" for difference in further_differences(results.study))
+    return f"Varied: {numbers.listing(setting(key) for key in varied)}. The first point is {text}{more}."
+
+
+def _origins(results: StudyResults) -> Sentences:
+    """The origin of the numbers, or one for each group of points with the same GPU, day and commit."""
+    texts = {id(results.runs[point.name]): point_text(point) for point in results.measured}
+    groups = origins(results.runs[point.name] for point in results.measured)
+    if len(groups) == 1:
+        return Sentences([groups[0][0]])
+    named = [f"{numbers.listing(texts[id(run)] for run in runs)}: {origin}" for origin, runs in groups]
+    return Sentences(named, is_list=True)
+
+
+def _step_times(results: StudyResults) -> Iterator[Block]:
+    of_all = " of all networks" if any(run.problem.networks > 1 for run in results.runs.values()) else ""
+    yield Heading("Time of a step")
+    yield Sentences([f"us/step{of_all}, the median of all runs. {MARKS}"])
+    yield _times(results, lambda stage: _marked(stage, median_us(stage)))
+
+
+def _accuracies(results: StudyResults) -> Iterator[Block]:
+    if any(accuracy_text(results, stage) for run in results.runs.values() for stage in run.stages):
+        yield Heading("Test accuracy")
+        yield _times(results, lambda stage: accuracy_text(results, stage))
+
+
+def _times(results: StudyResults, text: Callable[[StageResult], str]) -> Table:
+    """A row for each stage, a column for each point."""
+
+    def here(point: Point, stage: StageResult) -> str:
+        known = results.at(point, stage.name)
+        if known is None:
+            return numbers.MISSING
+        return known.status if known.status in BAD else text(known)
+
+    columns: list[ColumnOf[StageResult]] = [
+        ColumnOf("Stage", _name),
+        ColumnOf("Precision", lambda stage: numbers.precision(stage.precision)),
+        *(number(point_text(point), partial(here, point), tones=BAD) for point in results.measured),
+    ]
+    return table_of(results.stages(), columns, is_named=False)
+
+
+def _marked(stage: StageResult, us: float | None) -> str:
+    throttled = ", throttled" if stage.timing is not None and stage.timing.throttled else ""
+    return f"{numbers.microseconds(us)}{disturbed_mark(stage) if step_us(stage) else ''}{throttled}"
+
+
+def _best(results: StudyResults) -> Iterator[Block]:
+    winners = list(point_winners(results))
+    if not winners:
+        return
+    yield Heading("The fastest rung against the fastest reference")
+    yield Sentences([
+        f"The fastest rung of each class of precision. Lead: x of {FASTEST_REFERENCE}, with the range over processes. "
+        "At most: a reference without a time at that point, named beside the lead, is faster than this one at another "
+        "point. A lead is left out if such a reference is faster wherever both have a time."
+        + (f" {ON_GPU_TIME}" if any(winner.lead.on_gpu_time for winner in winners) else "")
+    ])  # fmt: skip
+    columns: list[ColumnOf[PointLead]] = [
+        ColumnOf("Point", lambda one: point_text(one.point)),
+        ColumnOf("Precision", lambda one: one.lead.precision),
+        ColumnOf("Fastest rung", lambda one: f"`{one.lead.stage.name}`"),
+        number("us/step", lambda one: _marked(one.lead.stage, median_us(one.lead.stage))),
+        ColumnOf("Fastest reference", lambda one: f"`{one.lead.reference.name}`"),
+        number("us/step", lambda one: _marked(one.lead.reference, one.lead.reference_us)),
+        number("Lead", lambda one: one.in_full),
+    ]
+    yield table_of(winners, columns, is_named=False)
+
+
+def _scaling(results: StudyResults) -> Iterator[Block]:
+    """What more GPUs buy, at each point."""
+    scaled = list(scalings(results))
+    if not scaled:
+        return
+    yield Heading("Several GPUs against one")
+    yield Sentences([
+        "Efficiency is the share of the GPUs that is a gain over the rung on one GPU that a stage climbs from. Strong: "
+        "both have the same batch. Weak: the one GPU has as many images as each of the several."
+    ])  # fmt: skip
+    columns: list[ColumnOf[Scaling]] = [
+        ColumnOf("Point", lambda one: point_text(one.point)),
+        ColumnOf("Stage", lambda one: _name(one.stage)),
+        number("us/step", lambda one: _marked(one.stage, one.us)),
+        number("x of one GPU", lambda one: numbers.ratio(one.base_us / one.us if one.base_us else None)),
+        number("Strong", lambda one: numbers.share(one.strong)),
+        number("Weak", lambda one: numbers.share(one.weak)),
+        ColumnOf("Fastest on one GPU", lambda one: f"{_name(one.best)}, {_marked(one.best, one.best_us)}"),
+        number("x of it", lambda one: numbers.ratio(one.best_us / one.us)),
+    ]
+    yield table_of(scaled, columns, is_named=False)
+
+
+def _ablations(results: StudyResults, drawn: Mapping[str, Canvas]) -> Iterator[Block]:
+    """What the profiles of ablations counted at each point: allocator calls, and copies to the GPU."""
+    for group in FIGURES:
+        points = [(point, rungs) for point in results.measured if (rungs := ablation(results.runs[point.name], group))]
+        if points:
+            yield Heading(BLOCKS[group])
+            yield Sentences([HOW_TO_READ[group]])
+        for point, rungs in points:
+            yield _point_heading(point)
+            yield from ablation_blocks(group, rungs)
+            if (name := ablation_figure_name(group, point.name)) in drawn:
+                yield _figure(results, name, drawn)
+
+
+def _point_heading(point: Point) -> Heading:
+    text = point_text(point)
+    return Heading(text[:1].upper() + text[1:], 3)
+
+
+def _energy(results: StudyResults) -> Iterator[Block]:
+    """Joules an epoch, and the way to an accuracy, at each point whose stages have either."""
+    sections = [(point, told) for point in results.measured if (told := energy(results.runs[point.name]))]
+    if sections:
+        yield sections[0][1][0]
+        yield Sentences([how_to_read_energy(*results.runs.values())])
+    for point, (_, *tables) in sections:
+        yield _point_heading(point)
+        yield from (Table(block.columns, is_named=False) for block in tables if isinstance(block, Table))
+
+
+def _oracle_distances(results: StudyResults) -> Iterator[Block]:
+    groups = seeds_of(results)
+    if not groups:
+        return
+    yield Heading("Distance from the oracle's curves")
+    yield Sentences([
+        "The largest distance in training loss in any part of any seed, as a share of the oracle's loss in its first "
+        "epoch. The limit is the one that verification sets for an epoch's loss, of the strictest seed. Each part of "
+        "some steps has a trainer of its own, which goes on from the last one's parameters; nothing is timed."
+    ])  # fmt: skip
+    columns: list[ColumnOf[OracleDistance]] = [
+        ColumnOf("Stage", lambda one: _name(one.stage)),
+        ColumnOf("Precision", lambda one: numbers.precision(one.stage.precision)),
+        number("Largest distance", lambda one: numbers.error(one.worst)),
+        number("Limit", lambda one: numbers.MISSING if one.limit is None else numbers.error(one.limit)),
+        ColumnOf("Within", lambda one: {True: "yes", False: "no", None: numbers.MISSING}[one.within], tones=BAD),
+    ]
+    for name, points in groups.items():
+        yield Sentences([f"{name or 'All points'}:"])
+        yield table_of(oracle_distances([results.runs[one.name] for one in points]), columns, is_named=False)
+
+
+def _name(stage: StageResult) -> str:
+    """A stage's name as code, with `(CPU)` behind it if it ran there."""
+    return f"`{stage.name}`{name_of(stage).removeprefix(stage.name)}"
+
+
+def _published(results: StudyResults) -> Iterator[Block]:
+    if rows := results.study.published:
+        yield Heading("Published numbers")
+        yield Sentences(["These numbers are of other programs on other GPUs; none was measured here."])
+        columns: list[ColumnOf[Published]] = [
+            ColumnOf("Publication", lambda row: f"[{row.who}]({row.link})" if row.link else row.who),
+            ColumnOf("Measure", lambda row: row.what),
+            ColumnOf("Published", lambda row: row.value),
+            ColumnOf("Their GPU", lambda row: row.gpu),
+        ]
+        yield table_of(rows, columns, is_named=False)
+
+
+def _figure(results: StudyResults, file: str, drawn: Mapping[str, Canvas]) -> Figure:
+    stem = file.removesuffix(".svg")
+    kind, _, name = stem.partition("-")
+    title = stem.replace("_", " ").replace("-", " ").capitalize()
+    if kind == "curves" and (points := seeds_of(results).get(name)):
+        problem = results.runs[points[0].name].problem
+        title = f"Training and validation, {problem.network}, batch {problem.batch_size}"
+    if kind == "energy":
+        title = f"Joules an epoch, {next(point_text(point) for point in results.measured if point.name == name)}"
+    return Figure(file, title, lambda _: drawn[file])
+
 
 SPREAD: ColumnOf[StageResult] = number("us/step (min-max)", lambda here: numbers.spread_microseconds(step_us(here)), 3)
 
@@ -28,13 +344,13 @@ def study_screen(results: StudyResults) -> Screen:
         where = f"{point_text(winner.point)}, {winner.lead.precision}"
         rung, reference = winner.lead.stage.name, winner.lead.reference.name
         leads.append(f"{where}: {rung}, {winner.text} of the fastest reference, {reference}")
-    blocks = [Group([_times(results), Sentences([*leads, *not_passed(results)], is_list=True)])]
+    blocks = [Group([_by_point(results), Sentences([*leads, *not_passed(results)], is_list=True)])]
     runs = {name: run_screen(run).facts for name, run in results.runs.items()}
     rows = [{"point": point, **row} for point, run in runs.items() for row in run["stages"]]
     return Screen(results.study.title, "", blocks, {"study": results.study, "runs": runs}, rows)
 
 
-def _times(results: StudyResults) -> Table:
+def _by_point(results: StudyResults) -> Table:
     """A row for every point and stage, and the heading of each point by the number of its first row."""
     rows: list[StageResult] = []
     headings = {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import json
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from reports.facts.run_table import name_of, title_of
-from reports.figures.canvas import Canvas
+from reports.figures.canvas import Canvas, page_rules
+from reports.figures.chart import PAGE, PHONE, ChartLayout
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -25,6 +28,26 @@ ELEMENT = r"(?=<(?:h2|details|section|table|tr|svg|pre|p|dl|li|g)\b)"
 def template(name: str, **given: Any) -> str:
     """A template of this folder, filled in."""
     return _environment().get_template(name).render(given)
+
+
+def document(name: str, styles: Sequence[str], scripts: Sequence[str], **given: Any) -> str:
+    """A page by its template, with these files and a policy that permits no other script and no request."""
+    script = "".join(map(asset, scripts))
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return template(
+        name,
+        css=Markup("\n".join((page_rules(), *map(asset, styles)))),
+        script=Markup(script),
+        policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
+        "form-action 'none'",
+        **given,
+    )
+
+
+def drawings(draw: Callable[[ChartLayout], Canvas]) -> list[Markup]:
+    """A drawing for wide windows and one for narrow ones; once, if both are the same."""
+    wide, narrow = draw(PAGE), draw(PHONE)
+    return [drawing(wide)] if wide.inline() == narrow.inline() else [drawing(wide, "wide"), drawing(narrow, "narrow")]
 
 
 def drawing(canvas: Canvas, look: str = "") -> Markup:

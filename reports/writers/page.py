@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Collection, Iterable
 from html import unescape
@@ -12,28 +10,20 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from reports.figures.canvas import page_rules
-from reports.figures.chart import PAGE, PHONE
 from reports.screens.blocks import Block, Figure, Folded, Heading, Screen, Sentences, Table, Titled, in_document
-from reports.writers.html import asset, drawing, phrase, prose, template
-
-LOOKS = (PAGE, "wide"), (PHONE, "narrow")
+from reports.writers.html import document, drawings, phrase, prose, template
 
 
 def page(screen: Screen, file: str) -> str:
     """The page as HTML text; `file` is the record beside it."""
-    script = asset("theme.js") + asset("screen.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return template(
+    return document(
         "screen.html",
+        ("explorer.css", "screen.css"),
+        ("theme.js", "screen.js"),
         title=screen.title,
         origin=screen.origin,
         file=file,
         blocks=in_html([*screen.lead, *screen.blocks]),
-        css=Markup(f"{page_rules()}\n{asset('explorer.css')}\n{asset('screen.css')}"),
-        script=Markup(script),
-        policy=f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
-        "form-action 'none'",
     )
 
 
@@ -52,7 +42,7 @@ def in_html(blocks: Iterable[Block], linked: Collection[str] = ()) -> Markup:
         """What the template lays out: the kind of a block and its parts."""
         known: dict[str, Any] = {"kind": type(block).__name__, "block": block, "told": told}
         if isinstance(block, Figure):
-            known["drawings"] = [drawing(block.draw(layout), look) for layout, look in LOOKS]
+            known["drawings"] = drawings(block.draw)
         elif isinstance(block, Table):
             columns = [column.widest for column in block.columns if not column.is_empty]
             known["columns"] = columns

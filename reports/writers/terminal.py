@@ -23,7 +23,7 @@ from reports.screens.blocks import (
     Titled,
     Tone,
 )
-from reports.writers.console import STYLES, named, print_link, print_table, say, say_titled
+from reports.writers.console import STYLES, has_symbols, named, print_link, print_table, say, say_titled
 
 BELOW = 5  # blanks before a note
 MARKS: dict[Tone, str] = {"doubtful": "! ", "bad": "! ", "alarm": "!!! "}  # of a list's items, else a dash
@@ -37,6 +37,15 @@ def write_terminal(screen: Screen, console: Console) -> None:
     for block in screen.lead:
         _write(block, console)
     write_blocks(screen.blocks, console)
+
+
+def print_apart(screen: Screen, console: Console) -> None:
+    """Print the screen between two lines."""
+    rule = Text(("─" if has_symbols(console) else "-") * console.width, "dim")
+    console.print()
+    console.print(rule, soft_wrap=True)
+    write_terminal(screen, console)
+    console.print(rule, soft_wrap=True)
 
 
 def as_text(screen: Screen, console: Console) -> Text:

@@ -20,8 +20,7 @@ from reports.explorer.rung_page import rung_html
 from reports.facts.many_runs import compare_machines
 from reports.facts.torch_rows import Programs
 from reports.facts.two_runs import compare
-from reports.figures.run_figures import drawings
-from reports.figures.study_figures import drawings as study_drawings
+from reports.figures.run_figures import drawings, study_drawings
 from reports.markdown.readme import ladder_block, networks_block
 from reports.render import print_results, print_study
 from reports.screens import torch as of_torch
@@ -29,10 +28,9 @@ from reports.screens.advise import advise_screen
 from reports.screens.blocks import Screen
 from reports.screens.check import check_screen
 from reports.screens.compare import comment, comparison_screen, machines_screen
-from reports.screens.details import details
+from reports.screens.details import details, limits_screen
 from reports.screens.doctor import doctor_screen
 from reports.screens.jobs import jobs_screen
-from reports.screens.limits import limits_screen
 from reports.screens.plan import Plan, plan_screen
 from reports.screens.run import run_screen
 from reports.screens.rung import rung_screen

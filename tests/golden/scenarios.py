@@ -13,14 +13,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from ladder.records.expectation import Expected
-from ladder.records.limits_record import SHARED, Chip, Limit, LimitsRecord
+from ladder.records.limits_record import SHARED
 from ladder.records.profile import CallUse, CopyUse, FirstCalls, Split
 from ladder.records.program import PROGRAM
 from ladder.records.run import Check, OracleRecord, PartRecord, Results, StageCode, load
 from reports.facts.ablations import ablation, overlap
 from reports.facts.run_differences import cannot_compare, differences
 from reports.facts.run_table import caption
-from reports.markdown.method_limits import limits_table
 from reports.report_error import ReportError
 from reports.screens.conclusion import found, try_next
 from reports.screens.details import details
@@ -240,19 +239,8 @@ def _explanation(run: Results, name: str) -> Iterator[str]:
 
 def _others() -> Iterator[tuple[str, list[str]]]:
     yield "differences of two runs", list(_differences())
-    records = [("a", _limits(launch=3.6, grid_barrier=0.69)), ("b", _limits(launch=3.96))]
-    yield "limits beside earlier ones", limits_table(records).splitlines()
-    yield (
-        "limits as the earlier ones",
-        limits_table([("a", _limits(launch=3.6)), ("b", _limits(launch=3.7))]).splitlines(),
-    )
     yield "what to do next", list(_next_steps())
     yield "copies that are hidden or not", list(_overlaps())
-
-
-def _limits(**medians: float) -> LimitsRecord:
-    limits = [Limit(name, f"the {name}", "us", us, us, us) for name, us in medians.items()]
-    return LimitsRecord(Chip(132, 60 << 20, 64 << 20), limits, {}, 4.5)
 
 
 def _differences() -> Iterator[str]:

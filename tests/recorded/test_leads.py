@@ -24,7 +24,7 @@ from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import load_results
 from reports.screens.details import all_columns
 from reports.screens.rung import measured_facts
-from reports.screens.study_report import study_csv
+from reports.screens.study import study_csv
 from tests.reports.reporting import report, rows_of, study_report
 
 ROOT = Path(__file__).parents[2]

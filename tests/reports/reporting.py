@@ -9,11 +9,11 @@ from types import MappingProxyType
 from ladder.records.run import Results
 from reports.facts.study_points import StudyResults
 from reports.figures.canvas import Canvas
-from reports.figures.study_figures import drawings
+from reports.figures.run_figures import study_drawings
 from reports.screens.blocks import Block, Heading, Table
 from reports.screens.run import NO_FIGURES, report_screen
 from reports.screens.rung import rung_screen
-from reports.screens.study_report import study_report_screen
+from reports.screens.study import study_report_screen
 from reports.writers.markdown import markdown
 from reports.writers.terminal import write_terminal
 from tests.reports.terminal.screens import screen
@@ -31,7 +31,7 @@ def study_report(results: StudyResults, drawn: Mapping[str, Canvas] = MappingPro
 
 def study_figures(results: StudyResults) -> dict[str, str]:
     """The figures of a study as SVG."""
-    return {name: canvas.svg() for name, canvas in drawings(results)}
+    return {name: canvas.svg() for name, canvas in study_drawings(results)}
 
 
 def explanation(

@@ -57,7 +57,7 @@ def test_the_timeline_of_a_stage_that_has_none_any_more_goes_and_other_files_sta
     (rendered / "figures" / "mine.svg").write_text("<svg/>")
     render_all(sample.replace_stage(sample.results(), "async", profiles=[]), rendered)
     assert "figures/timeline-async.svg" not in files(rendered)
-    assert {"figures/timeline-naive.svg", "figures/timelines.svg", "figures/mine.svg"} <= files(rendered)
+    assert {"figures/timeline-naive.svg", "figures/mine.svg"} <= files(rendered)
 
 
 def test_figures_of_an_older_rendering_go_when_nothing_passed(rendered: Path) -> None:

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 import run_ladder
 from ladder.records.torch_run import TorchResults, save
-from reports.render_torch import FAST, PLAIN, programs, render_torch
+from reports.render import FAST, PLAIN, programs, render_torch
 from reports.report_error import ReportError
 from tests.reports.torch_sample import a_process, a_torch_run, with_rung
 

@@ -14,18 +14,18 @@ from pathlib import Path
 
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
-from reports.facts.measured_points import measured_points
 from reports.facts.numbers import line
 from reports.facts.provenance import gpu_name, machine_name
 from reports.facts.run_table import MARKS
 from reports.facts.times import step_us
-from reports.figures import regimes_map
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
 from reports.writers.html import drawing
 from reports.writers.markdown import cell
+from tools.site import regimes_map
 from tools.site.advised import advised
 from tools.site.records import REFERENCE, Records
+from tools.site.regimes_map import measured_points
 
 FIRST = "runs/h100-80gb-hbm3-logistic.html"  # the run whose picture the front page shows
 LINK = re.compile(r"(\]\(|src=\"|srcset=\")(?P<address>[^)\"#\s]+)(?P<place>#[^)\"\s]*)?")

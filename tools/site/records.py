@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
-from reports.explorer.script_data import compared_problem
+from reports.explorer.page import compared_problem
 from reports.facts.provenance import machine_name
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import step_us

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from markupsafe import Markup
 from msgspec.structs import replace
 
 from ladder.records.run import Results, load
@@ -45,7 +46,7 @@ def shown(name: str, run: Results | None = None, sources: Sources = SOURCES) -> 
 
 
 def diff(code: RungCode) -> list[str]:
-    return [f"{line.sign}{line.code.striptags()}" for line in code.diff]
+    return [f"{line.sign}{Markup(line.code).striptags()}" for line in code.diff]
 
 
 def test_a_rung_is_compared_with_the_part_of_the_first_rung_s_recipe() -> None:
@@ -109,7 +110,10 @@ def kernel_diff(before: str, after: str) -> list[str]:
     run = kernels(kernels(sample.results(), "naive", "old"), "async", "new")
     files = FILES | {"stages/kernels/a.cu": before, "stages/kernels/b.cu": after}
     stages = {"naive": ["stages/naive.py", "stages/kernels/a.cu"], "async": ["stages/async.py", "stages/kernels/b.cu"]}
-    return [f"{line.sign}{line.code.striptags()}" for line in shown("async", run, Sources(files, stages)).kernel_diff]
+    return [
+        f"{line.sign}{Markup(line.code).striptags()}"
+        for line in shown("async", run, Sources(files, stages)).kernel_diff
+    ]
 
 
 def test_a_kernel_is_shown_against_the_one_that_it_replaces() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ladder.records.run import Results, StageResult, save
 from ladder.records.study import Point, save_study
 from reports.compare.run_lookup import named_studies
-from reports.facts.many_studies import compare_studies
+from reports.facts.many_runs import compare_studies
 from reports.facts.study_points import StudyResults
 from reports.facts.two_runs import CannotCompareError
 from reports.screens.compare import machines_screen, orders

@@ -3,10 +3,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ladder.records.run import Results
-from reports.facts.measured_points import measured_points
 from reports.facts.study_points import StudyResults
 from tests.reports.sample import replace_stage
 from tests.reports.study_sample import curve_results, run_at, study_results
+from tools.site.regimes_map import measured_points
 
 
 def with_problem(run: Results, **changes: object) -> Results:

@@ -15,7 +15,7 @@ from reports.facts.study_points import StudyResults, load_results, not_passed, p
 from reports.facts.times import step_us
 from reports.figures.step_time import axis_of
 from reports.render import print_study, render_study
-from reports.screens.study_report import study_csv
+from reports.screens.study import study_csv
 from tests.reports.reporting import study_figures, study_report
 from tests.reports.sample import replace_stage
 from tests.reports.study_sample import STEPS, run_at, study, study_results

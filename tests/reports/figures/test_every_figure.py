@@ -13,8 +13,7 @@ from reports.facts.time_breakdown import chain
 from reports.figures import floor_figure, ladder, waterfall
 from reports.figures.canvas import Canvas
 from reports.figures.chart import PAGE, PHONE
-from reports.figures.run_figures import drawings
-from reports.figures.study_figures import drawings as study_drawings
+from reports.figures.run_figures import drawings, study_drawings
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts
 from tests.reports.study_sample import study_results
@@ -37,10 +36,9 @@ def of_run(run: Path | str) -> Iterator[tuple[str, Canvas]]:
     if ladder.dots(results):
         yield from ((f"ladder in {layout.width:g}", ladder.drawn(results, layout)) for layout in (PAGE, PHONE))
     if way := chain(results):
-        yield "waterfall on a telephone", waterfall.drawn(results, way, waterfall.PHONE)
+        yield "waterfall on a telephone", waterfall.drawn(results, way, PHONE)
     if floor_figure.floor_distances(results):
-        yield "floor", floor_figure.drawn(results)
-        yield "floor on a telephone", floor_figure.drawn(results, floor_figure.PHONE)
+        yield from ((f"floor in {layout.width:g}", floor_figure.drawn(results, layout)) for layout in (PAGE, PHONE))
 
 
 def drawn_colours(svg: str) -> dict[str, list[tuple[float, float]]]:

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
-from reports.facts import numbers
 from reports.facts.run_table import MARKS, disturbed_mark
 from reports.figures.chart import FILE, PAGE, PHONE, ChartLayout
 from reports.figures.ladder import FARTHEST, REFERENCES, dots, drawn, headline, reference_dots
@@ -42,7 +41,7 @@ def test_an_arrow_begins_at_the_parents_dot_and_is_dotted_within_the_noise() -> 
     assert [one.get("stroke-dasharray") for one in arrows] == [None] * 3
     timing = next(stage for stage in RUN.stages if stage.name == "naive").timing
     same = sample.replace_stage(RUN, "async", timing=timing)
-    assert [dot.is_noise for dot in dots(same)] == [False, True, False, False]
+    assert [bool(dot.versus_parent and dot.versus_parent.is_noise) for dot in dots(same)] == [False, True, False, False]
     assert 'stroke-dasharray="2 3"' in drawn(same).svg()
 
 
@@ -85,12 +84,12 @@ def test_a_reference_that_would_squeeze_the_axis_is_left_out() -> None:
 
 def test_the_headline_names_both_ends_and_the_precision_of_the_fastest() -> None:
     said = "85.5 to 36.8 us a training step: 2.33x over naive, 1.45x over jax-scan"
-    assert headline(dots(RUN), RUN) == said
+    assert headline(dots(RUN)) == said
     fast = next(stage for stage in RUN.stages if stage.name == "cublas").timing
     assert fast is not None
     half = replace(fast, epoch_s=replace(fast.epoch_s, median=0.01, min=0.01))
     faster = sample.replace_stage(RUN, "bf16-gemm", timing=half)
-    assert "in bf16" in headline(dots(faster), faster)
+    assert "in bf16" in headline(dots(faster))
 
 
 def test_each_precision_has_the_line_of_its_reference() -> None:
@@ -119,7 +118,7 @@ def test_the_file_has_the_lines_and_marks_of_the_page(path: Path) -> None:
     if precisions == {precision_class(dot.stage) for dot in dots(run, is_page=True)}:
         assert lines == {text for text in page if text.startswith("fastest reference")}
     for dot in dots(run):
-        time = numbers.microseconds(dot.step_us.median) + disturbed_mark(dot.stage)
+        time = dot.us + dot.disturbed
         assert file[file.index(dot.stage.name) + 1] == time == page[page.index(dot.stage.name) + 1]
     is_marked = any(disturbed_mark(one) for one in run.stages if one.name in names)
     assert (MARKS in file) is is_marked

@@ -14,8 +14,7 @@ from ladder.records.study import save_study
 from reports.facts.oracle_distance import largest, oracle_distances, seed_distances
 from reports.facts.study_points import StudyResults, not_passed
 from reports.figures.loss_curves import PARTS, curves, curves_csv, has_curves, thinned
-from reports.figures.run_figures import drawings
-from reports.figures.study_figures import seeds_of
+from reports.figures.run_figures import drawings, seeds_of
 from reports.render import render_study
 from tests.reports.figures.svg import assert_texts_apart, words
 from tests.reports.reporting import study_report

@@ -13,8 +13,9 @@ from reports.facts import numbers
 from reports.facts.ablations import ablation
 from reports.facts.time_breakdown import chain
 from reports.figures.ablation_figures import ablation_figure
+from reports.figures.chart import FILE, PHONE, ChartLayout
 from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, THEME, Colour
-from reports.figures.waterfall import KEYS, PHONE, WIDE, BarsLayout, bars, drawn
+from reports.figures.waterfall import KEYS, bars, drawn
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
 from tests.reports.profiles import own_kernels, profile
@@ -88,8 +89,8 @@ def test_a_change_of_precision_is_named_where_it_happens() -> None:
     assert "from here on in tf32" in words(drawn(run, chain(run)).svg())
 
 
-@pytest.mark.parametrize("layout", [WIDE, PHONE], ids=["wide", "phone"])
-def test_no_text_lies_on_another_or_outside(layout: BarsLayout) -> None:
+@pytest.mark.parametrize("layout", [FILE, PHONE], ids=["wide", "phone"])
+def test_no_text_lies_on_another_or_outside(layout: ChartLayout) -> None:
     # A rung whose parts reach far to both sides, and below zero.
     run = sample.replace_stage(RUN, "async", profiles=[profile(Split(1.0, 0.0, 4.0, 900.0, 0.1), own_kernels())])
     for one in (RUN, run):

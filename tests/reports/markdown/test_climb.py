@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from ladder.options.parsers import parse
-from ladder.records.run import Results, load
+from ladder.records.run import Results, Spread, load
 from reports.markdown.climb import FOLDER, ChapterRun, chapters, diff, rendered
 from reports.report_error import ReportError
 
@@ -164,7 +164,7 @@ def test_a_folder_of_templates_becomes_chapters(tmp_path: Path) -> None:
 def _slower(run: Results, name: str) -> Results:
     """The run with one stage ten times as slow."""
     stages = [
-        replace(one, timing=replace(one.timing, step_us=10 * one.timing.step_us))
+        replace(one, timing=replace(one.timing, epoch_s=Spread(*(10 * s for s in astuple(one.timing.epoch_s)))))
         if one.name == name and one.timing
         else one
         for one in run.stages

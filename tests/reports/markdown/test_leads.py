@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ladder.records.run import Results, save
 from ladder.records.study import save_study
 from reports.markdown.all_documents import markers, update_documents
-from reports.markdown.leads import leads_sentence, leads_table
+from reports.markdown.readme import leads_sentence, leads_table
 from tests.reports import sample
 from tests.reports.facts.test_baselines import busy
 from tests.reports.study_sample import curve_results, study_results

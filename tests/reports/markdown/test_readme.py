@@ -10,7 +10,7 @@ from ladder.records.run import Results, ResultsError, StageDoc, load, save
 from ladder.run.code_watch import code_today
 from ladder.study.study_file import read_study
 from reports.facts import numbers
-from reports.facts.headline_rungs import MOST_RUNGS
+from reports.facts.run_table import MOST_RUNGS
 from reports.facts.verdict import gains
 from reports.figures.run_figures import drawings
 from reports.markdown import all_documents

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ladder.records.study import Published, Study
 from ladder.study.study_file import read_study
 from reports.facts.study_points import StudyResults
-from reports.markdown.readme_published import published_block
+from reports.markdown.readme import published_block
 from tests.reports.study_sample import study_results
 
 ROOT = Path(__file__).parents[3]

@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ladder.records.run import StageCode, StageResult, save
-from reports.markdown.recorded_code import recorded_code_block
+from reports.markdown.readme import recorded_code_block
 from tests.reports import sample
 
 CODE, OTHER = StageCode("a", None, scheme=2), StageCode("a", "b", scheme=2)

@@ -23,15 +23,14 @@ from reports.screens.advise import advise_screen
 from reports.screens.blocks import Code, Screen, Table, in_document
 from reports.screens.check import check_screen
 from reports.screens.compare import comparison_screen, machines_screen
+from reports.screens.details import limits_screen
 from reports.screens.doctor import doctor_screen
 from reports.screens.jobs import jobs_screen
-from reports.screens.limits import limits_screen
 from reports.screens.plan import plan_screen
 from reports.screens.run import report_screen, run_screen
 from reports.screens.rung import rung_screen
 from reports.screens.stage_list import stage_list_screen
-from reports.screens.study import study_screen
-from reports.screens.study_report import study_report_screen
+from reports.screens.study import study_report_screen, study_screen
 from reports.writers.markdown import markdown
 from reports.writers.page import page
 from reports.writers.terminal import write_terminal

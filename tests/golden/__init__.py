@@ -39,10 +39,12 @@ from reports.writers.markdown import in_markdown, markdown
 from reports.writers.page import in_html, page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
+from tests.golden.comparisons import comparisons
+from tests.golden.outlooks import GRID, GRID_BF16, advised, outlooks, small
 from tests.golden.scenarios import scenarios
+from tests.golden.studies import studies
 from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
-from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.reporting import report, study_report
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen
@@ -97,6 +99,9 @@ def renderings() -> dict[str, str]:
         "torch.html": _without_drawings(page(torch, "torch.json")),
         "torch.csv": plain_text(torch),
         "scenarios.txt": scenarios(),
+        "comparisons.txt": comparisons(),
+        "outlooks.txt": advised(),
+        "studies.txt": studies(),
         "doctor.txt": on_terminal(partial(write_terminal, doctor_screen(FINDINGS))),
         "jobs.txt": on_terminal(partial(write_terminal, jobs_screen(JOBS, 2, NOW, 4))),
         "plan.txt": on_terminal(partial(write_terminal, plan_screen(PLAN))),

@@ -36,8 +36,8 @@ from reports.writers.page import page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.golden import PLAN
+from tests.golden.outlooks import GRID, GRID_BF16, outlooks, small
 from tests.reports import checked_sample, recorded, sample
-from tests.reports.facts.test_advice import GRID, GRID_BF16, outlooks, small
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen as shown
 from tests.reports.terminal.screens import too_wide

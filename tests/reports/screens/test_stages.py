@@ -1,37 +1,104 @@
-"""The columns of stages: one list feeds the terminal, the report, the page, JSON and CSV."""
+"""The columns of stages and of rungs: one list each feeds the terminal, the report, the page, JSON and CSV."""
 
 from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 from ladder.records.run import Results
-from reports.facts.stage_facts import all_stage_facts
-from reports.screens import stages
+from reports.facts import numbers
+from reports.facts.stage_facts import StageFacts, all_stage_facts
+from reports.screens import stages, torch
+from reports.screens.blocks import Screen, Table
 from reports.screens.details import all_columns
-from reports.screens.run import run_screen
+from reports.screens.run import report_screen, run_screen
 from reports.screens.stages import StageColumn, row_facts, stage_columns
+from reports.writers.markdown import markdown
+from reports.writers.page import in_html
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.reports import sample
-from tests.reports.reporting import report, rows_of
 from tests.reports.terminal.screens import screen
+from tests.reports.torch_sample import a_torch_run
 
 RUN = sample.results()
+PASSED = [row for row in all_stage_facts(RUN) if row.stage.status != "skipped"]
+
+
+def moved(row: StageFacts) -> float | None:
+    """The rate at which a stage's kernels move bytes, in GB/s: those of its design by its time of a step."""
+    bounds, us = row.stage.bounds, row.step_us
+    return bounds.design.bytes / us / 1e3 if bounds and bounds.design and bounds.design.bytes and us else None
 
 
 def test_a_new_column_is_one_entry_of_one_list(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    entry = StageColumn("tries", lambda row: f"{len(row.name)} t", page="Tries", report=True, data={"tries": id})
+    known = {row.name: text for row in PASSED if (text := numbers.microseconds(moved(row))) != numbers.MISSING}
+    assert len({*known.values()}) == len(known) > 1
+    entry = StageColumn(
+        "GB/s", lambda row: numbers.microseconds(moved(row)), page="GB/s", report=True, data={"moved_gb_s": moved}
+    )
     monkeypatch.setattr(stages, "stage_columns", lambda results: [*stage_columns(results), entry])
     shown = run_screen(RUN)
-    text = screen(lambda console: write_terminal(shown, console), 80)
-    assert any(line.endswith(" tries") for line in text.splitlines())
-    assert "| `naive` |  | 85.5 | - | 0.63x, within noise | passed | 5 t |" in report(RUN)
-    assert list(rows_of(all_columns(RUN))[0].items())[-1] == ("Tries", "5 t")
+    text, report = screen(lambda console: write_terminal(shown, console), 250), markdown(report_screen(RUN))
+    page = in_html([all_columns(RUN)])
+    assert text.count("GB/s") == 1
+    assert page.count("GB/s") == 1
+    for name, rate in known.items():
+        assert re.search(rf"(?m)^{name} .* {re.escape(rate)}$", text)
+        assert re.search(rf"(?m)^\| `{name}` .* \| {re.escape(rate)} \|$", report)
+        assert re.search(rf"(?s)<code>{name}</code>(?:(?!<tr>).)*>{re.escape(rate)}</td>\n</tr>", page)
+    rows = {row["name"]: row for row in plain(shown, capsys)}
+    for name, rate in known.items():
+        assert numbers.microseconds(float(rows[name]["moved_gb_s"])) == rate
+
+
+def plain(shown: Screen, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """The rows of a screen as CSV; JSON has the same keys and numbers."""
     write(shown, "csv")
-    assert capsys.readouterr().out.partition("\n")[0].split(",").count("tries") == 1
-    assert all("tries" in row for row in shown.facts["stages"])
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    write(shown, "json")
+    facts = json.loads(capsys.readouterr().out)[shown.rows]
+    for row, fact in zip(rows, facts, strict=True):
+        assert {key: row[key] for key, value in flat(fact).items() if value is not None} == {
+            key: str(value) for key, value in flat(fact).items() if value is not None
+        }
+    return rows
+
+
+def flat(fact: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Plain data without nesting."""
+    pairs = [flat(of, f"{before}{key}_") if isinstance(of, dict) else {before + key: of} for key, of in fact.items()]
+    return {key: value for pair in pairs for key, value in pair.items()}
+
+
+def tables(shown: Screen) -> list[Table]:
+    """The tables of a screen, those of its groups included."""
+    blocks = [block for one in shown.blocks for block in getattr(one, "blocks", [one])]
+    return [block for block in blocks if isinstance(block, Table)]
+
+
+@pytest.mark.parametrize("shown", [run_screen(RUN), torch.run_screen(a_torch_run())], ids=["stages", "rungs"])
+def test_every_writer_shows_the_same_facts(shown: Screen, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each cell of each column, and each number of the rows that programs read."""
+    table = tables(shown)[0]
+    text, report = screen(lambda console: write_terminal(shown, console), 400), markdown(shown)
+    page = in_html(shown.blocks)
+    for column in (column.widest for column in table.columns if not column.is_empty):
+        for place in (text, report, page):
+            words = {word for cell in column.cells for word in re.split(r"[ \n]", cell) if word.strip("-")}
+            assert words <= set(re.split(r"[ \n|<>]", html.unescape(place).replace("\\|", "|").replace("*", ""))), (
+                column.header
+            )
+    assert len(plain(shown, capsys)) >= len(table.columns[0].cells)  # skipped stages have a row there, too
 
 
 def test_every_number_of_a_row_is_in_the_record() -> None:

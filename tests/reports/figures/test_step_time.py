@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from ladder.records.limits_record import Limit
 from ladder.records.run import Results
 from ladder.records.study import Point
 from reports.facts import numbers
-from reports.facts.study_points import StudyResults, load_results
+from reports.facts.study_points import StudyResults, load_results, point_winners
 from reports.facts.times import median_us
-from reports.figures.step_time import OTHERS, axis_of, step_time
+from reports.figures.lead_panels import Contest, note
+from reports.figures.step_time import axis_of, step_time
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts, words
 from tests.reports.sample import limits, replace_stage
 from tests.reports.study_sample import run_at, study, study_results
@@ -34,21 +36,37 @@ def test_every_line_carries_its_name_and_its_last_time() -> None:
     assert shown[0] == "Lead of float32 rungs: 3.05x at hidden 64, 2.95x at 128"
 
 
-def test_a_lead_is_the_quotient_of_the_two_times_below_it() -> None:
-    shown = words(drawn(study_results([64, 128, 256])))
-    lead = float(shown[shown.index("cublas over jax-scan:") - 1].removeprefix("float32 rungs  ").removesuffix("x"))
-    reference, own = shown[shown.index("cublas over jax-scan:") + 1].removesuffix(" us a step").split(" / ")
-    assert float(reference) / float(own) == pytest.approx(lead, rel=5e-3)
-
-
-def test_of_many_lines_those_that_no_lead_needs_are_faint_and_unnamed() -> None:
-    text = drawn(load_results(Path("results/reference/h200/studies/hidden-size")))
+def test_of_many_stages_only_the_fastest_rung_and_reference_of_each_point_are_drawn() -> None:
+    results = load_results(Path("results/reference/h200/studies/hidden-size"))
+    text, winners = drawn(results), list(point_winners(results))
+    assert dots(text) == 2 * len(winners) + 2  # the key has two
+    assert_texts_apart(text)
     shown = words(text)
-    assert any(word.startswith("jax-scan  ") for word in shown)
-    assert not any(word.startswith("torch-eager  ") for word in shown)
-    assert OTHERS.words in shown
-    assert OTHERS.words not in words(drawn(study_results()))
+    for winner in winners:
+        assert {winner.lead.stage.name, winner.lead.reference.name} <= {*shown}
+        assert numbers.ratio(winner.lead.ratio.times) in shown
+    assert not any(word.startswith("torch-eager") for word in shown)
     assert "On the CPU" not in shown  # its colour is there: the host's launches have it
+
+
+def test_a_lead_is_the_quotient_of_the_two_times_that_are_drawn() -> None:
+    results = load_results(Path("results/reference/h200/studies/hidden-size"))
+    for winner in point_winners(results):
+        one = Contest(0.0, winner, networks=3)
+        lead = winner.lead.ratio.times
+        assert one.reference_us.median / one.rung_us.median == pytest.approx(lead, rel=5e-3)
+        assert one.rung_us.median == pytest.approx(winner.lead.reference_us / lead / 3, rel=5e-3)
+
+
+def test_a_lead_within_noise_is_grey_and_one_that_lacks_a_reference_says_so() -> None:
+    winner = next(point_winners(load_results(Path("results/reference/h200/studies/hidden-size"))))
+    ratio = dataclasses.replace(winner.lead.ratio, is_noise=True)
+    noisy = dataclasses.replace(winner, lead=dataclasses.replace(winner.lead, ratio=ratio))
+    lacking = dataclasses.replace(winner, missing=["torch-graph"])
+    assert "Grey: within noise." in note([Contest(0.0, noisy)])
+    assert Contest(0.0, lacking).words == f"≤ {Contest(0.0, winner).words}"
+    assert "≤" in note([Contest(0.0, lacking)])
+    assert {"Grey", "≤"}.isdisjoint(note([Contest(0.0, winner)]).split())
 
 
 def test_references_are_broken_grey_lines() -> None:

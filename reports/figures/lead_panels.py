@@ -1,0 +1,135 @@
+"""A panel of a study's figure: the fastest rung and the fastest reference at each point, and how far they lie apart.
+
+A study of thirty stages is a tangle of thirty lines. What its reader asks is which rung to take at a point, over what,
+and what it gains: two lines and a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ladder.records.run import Spread
+from reports.facts import numbers
+from reports.facts.launch_regimes import regime
+from reports.facts.ratios import WITHIN_NOISE
+from reports.facts.study_points import PointLead
+from reports.facts.times import step_us
+from reports.figures.canvas import Canvas
+from reports.figures.chart import Box, Room, Scale, number, text_width
+from reports.figures.ladder import COLOURS
+from reports.figures.style import Colour
+
+HEIGHT = 250  # pixels of a panel
+LETTER, LINE = 6, 13  # pixels: half a letter's height, and a line of small text
+STEPS = (16, 29, 42, 55, 68)  # pixels between a dot and its name, the nearest first
+DASHES = "6 4"  # a reference
+ENOUGH = 32  # pixels between two dots: room for a number between them
+
+
+@dataclass(frozen=True)
+class Contest:
+    """A rung and a reference at a point: microseconds a step on the clock that the lead compares."""
+
+    place: float  # pixels
+    of: PointLead
+    networks: int = 1  # that share the step; a network's share is drawn
+
+    @property
+    def rung_us(self) -> Spread:
+        """The rung's time, with its runs where the host's clock is compared."""
+        lead = self.of.lead
+        return self._share(step_us(lead.stage), lead.reference_us / lead.ratio.times)
+
+    @property
+    def reference_us(self) -> Spread:
+        """The reference's time."""
+        return self._share(step_us(self.of.lead.reference), self.of.lead.reference_us)
+
+    def _share(self, known: Spread | None, compared_us: float) -> Spread:
+        if known is None or self.of.lead.on_gpu_time:
+            known = Spread(compared_us, compared_us, compared_us)
+        return Spread(*(value / self.networks for value in (known.median, known.min, known.max)))
+
+    @property
+    def words(self) -> str:
+        """The lead: `4.90x`, and `≤ 2.1x` where a faster reference has no time."""
+        return f"{'≤ ' * bool(self.of.missing)}{numbers.ratio(self.of.lead.ratio.times)}"
+
+
+def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: Box) -> None:
+    """Both lines of one class of precision within a box, with the lead between their dots, and names where they change.
+
+    The lines have whiskers from the fastest to the slowest run. A lead that is within noise is grey.
+    """
+    left, top, right, bottom = box
+    ends = [end for one in contests for spread in (one.rung_us, one.reference_us) for end in (spread.min, spread.max)]
+    scale = Scale.log([min(ends) / 1.9, max(ends) * 1.7], bottom, top, number)  # with room for names
+    canvas.text(12, top - 12, words, "ink", look="small bold")
+    scale.draw_beside(canvas, left, right)
+    room = Room((left - 4, top - 6, right + 44, bottom + 8))
+    rungs = [(one.place, one.rung_us) for one in contests]
+    references = [(one.place, one.reference_us) for one in contests]
+    for points, dash in ((rungs, ""), (references, DASHES)):
+        for (at, before), (then, after) in pairwise(points):
+            line = [(at, scale.place(before.median)), (then, scale.place(after.median))]
+            canvas.line(line, "reference" if dash else "ink", width=1.4, dash=dash)
+            room.keep_free(*line)
+    for one in contests:
+        _apart(canvas, one, scale, room)
+    for one, earlier in zip(contests, [None, *contests], strict=False):
+        lead, last = one.of.lead, earlier.of.lead if earlier else None
+        if last is None or lead.reference.name != last.reference.name:
+            _name(canvas, room, (one.place, scale.place(one.reference_us.median)), lead.reference.name, "faint", -1)
+        if last is None or lead.stage.name != last.stage.name:
+            colour = COLOURS[regime(lead.stage)]
+            _name(canvas, room, (one.place, scale.place(one.rung_us.median)), lead.stage.name, colour, 1)
+
+
+def _apart(canvas: Canvas, one: Contest, scale: Scale, room: Room) -> None:
+    """The dots of a point with their whiskers, and the lead between them, or below both where they nearly meet."""
+    high, low = (scale.place(spread.median) for spread in (one.reference_us, one.rung_us))
+    noise = one.of.lead.ratio.is_noise
+    if low - high > ENOUGH:
+        canvas.line([(one.place, high), (one.place, low)], "grid", width=4)
+    for spread, colour in ((one.reference_us, COLOURS[None]), (one.rung_us, COLOURS[regime(one.of.lead.stage)])):
+        middle, ends = scale.place(spread.median), (scale.place(spread.min), scale.place(spread.max))
+        if ends[0] - ends[1] > 3:
+            canvas.line([(one.place, ends[0]), (one.place, ends[1])], colour)
+        canvas.dot(one.place, middle, 4, colour, hollow=colour == COLOURS[None])
+        room.keep_free((one.place, ends[0] + 4), (one.place, ends[1] - 4))
+    middle = (high + low) / 2 + 4 if low - high > ENOUGH else max(high, low) + 18
+    width = text_width(one.words, "small bold")
+    room.words.append((one.place - width / 2, middle - LETTER * 2, one.place + width / 2, middle + 4))
+    canvas.text(one.place, middle, one.words, "faint" if noise else "ink", anchor="middle", look="small bold halo")
+
+
+def _name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colour: Colour, way: int) -> None:
+    """A stage's name above its dot (`way` -1) or below it, at the nearest free place; without one, the table has it."""
+    at, height = dot
+    width = text_width(name, "small")
+    for step in STEPS:
+        for start in (at - width / 2, at - 8, at - width + 8):
+            middle = height + way * step
+            box = (start, middle - LETTER, start + width, middle + LETTER)
+            if room.is_free(box):
+                room.words.append(box)
+                if step > STEPS[1]:  # nearer, the lead may stand between
+                    canvas.line([(at, height + way * 6), (at, middle - way * LETTER)], "faint", width=0.5)
+                canvas.text(start, middle + 4, name, colour, look="small halo")
+                return
+
+
+def note(contests: Sequence[Contest]) -> str:
+    """How to read the panels, in a line."""
+    marks = [
+        "Number: the lead, over references at least as exact. A name stands where another stage becomes the fastest."
+    ]
+    if any(one.of.lead.ratio.is_noise for one in contests):
+        marks.append(f"Grey: {WITHIN_NOISE}.")
+    if any(one.of.missing for one in contests):
+        marks.append("≤: a reference that may be faster has no time there.")
+    if any(one.of.lead.on_gpu_time for one in contests):
+        marks.append("Where a reference waits in its own loop, both times are those of the GPU.")
+    return " ".join(marks)

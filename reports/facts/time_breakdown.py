@@ -35,7 +35,7 @@ OPERATIONS: dict[Kind, str] = {  # by a kernel's kind, as the profile recorded i
     "layer": "bias, ReLU",
     "softmax": "softmax, loss",
     "update": "update",
-    "fused": "several in one",
+    "fused": "fused kernels",
     "copy": "copy kernels",
     "other": "other kernels",
 }

@@ -1,7 +1,7 @@
 """The roofline of a run: each rung's rate over its arithmetic intensity, below the measured limits of the GPU.
 
 Williams, Waterman, Patterson: Roofline, CACM 2009. The rate is the step's products by its time, the intensity the same
-products by the bytes that the rung's kernels must exchange with L2 or memory. Small networks stay far below, as they
+products by the bytes that the rung's kernels must move to or from L2 or memory. Small networks stay far below, as they
 wait: so each rung also has a latency roof, its products by the time that its own launches, kernels and exchanges take.
 """
 
@@ -34,7 +34,7 @@ NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
 SAYS = "Lines: limits that this run measured."
-SAYS_OWN = " Bar: what the rung's own launches, kernels or exchanges between blocks allow at most."
+SAYS_OWN = " Bar: the most that the fastest rung's own design allows."
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 NEAR = 30  # pixels that stay free before a roof's label
 FAR = 16  # pixels that stay free at a label's far end
@@ -56,10 +56,10 @@ class RooflinePoint:
         if design is None or design.total_us <= 0:
             return "", math.inf
         parts = (
-            ("launches", design.launching_us), ("kernels", design.kernels_us),
-            ("exchanges", design.exchanging_us), ("waits", design.waiting_us),
+            ("its launches", design.launching_us), ("its kernels", design.kernels_us),
+            ("exchanges between its blocks", design.exchanging_us), ("its waits", design.waiting_us),
         )  # fmt: skip
-        return f"its {max(parts, key=lambda part: part[1])[0]}", design.flops / design.total_us / 1e6
+        return max(parts, key=lambda part: part[1])[0], design.flops / design.total_us / 1e6
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def drawn(results: Results) -> Canvas:
     canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
     plot.up.draw_beside(canvas, LEFT, RIGHT)
     plot.across.draw_below(canvas, TOP, BOTTOM)
-    words = "flops for each byte that the kernels exchange with L2 or memory, log scale"
+    words = "flops per byte that the kernels move to or from L2 or memory, log scale"
     canvas.text(LEFT, BOTTOM + 34, words, "faint", look="small")
     for point in dots:
         at, height = plot.across.place(point.intensity), plot.up.place(point.rate)

@@ -30,7 +30,7 @@ LEGEND: dict[Kind, str] = {
     "layer": "bias, ReLU",
     "softmax": "softmax, loss",
     "update": "update",
-    "fused": "several in one",
+    "fused": "fused kernels",
     "copy": "copy or fill",
     "launch": "host: launch",
     "wait": "host: wait",

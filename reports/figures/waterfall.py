@@ -31,7 +31,8 @@ SMALLER = "smaller changes"
 KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("time added", "added", shape="frame"))
 AXIS = "microseconds a training step"
 SAYS = (
-    "Below each rung: how the parts of a step change up to the next, fitted to the timed steps and rounded to add up."
+    "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, rounded to"
+    " add up."
 )
 
 
@@ -56,7 +57,7 @@ class Bar:
     name: str
     begin: float
     end: float
-    number: str  # a step's time, or a change with the decimals of the slowest step
+    number: str  # a step's time, or a change with the decimals of the step before
     is_step: bool = False  # a rung's whole step, not the change of one part
     remark: str = ""
 
@@ -110,17 +111,16 @@ def bars(way: Sequence[Change]) -> Iterator[Bar]:
 
     A change's number is the difference of the rounded times at its ends, so that the numbers add up.
     """
-    slowest = way[0].parent.step_us
     yield _step(way[0].parent, "")
     for change in way:
-        at = change.parent.step_us
+        at = slower = change.parent.step_us
         for name, end in _parts(change):
-            moved = numbers.rounded(end, slowest) - numbers.rounded(at, slowest)
-            if name != SMALLER or numbers.rounded(moved, slowest):
-                yield Bar(name, at, end, numbers.change(moved, slowest))
+            moved = numbers.rounded(end, slower) - numbers.rounded(at, slower)
+            if name != SMALLER or numbers.rounded(moved, slower):
+                yield Bar(name, at, end, numbers.change(moved, slower))
             at = end
         changed = change.rung.stage.precision != change.parent.stage.precision
-        precision = f"from here on in {numbers.precision(change.rung.stage.precision)}" if changed else ""
+        precision = f"now in {numbers.precision(change.rung.stage.precision)}" if changed else ""
         noise = f"within noise of {change.parent.stage.name}" if change.is_noise else ""
         yield _step(change.rung, "; ".join(filter(None, (precision, noise))))
 

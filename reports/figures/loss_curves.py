@@ -1,8 +1,8 @@
 """Loss and accuracy over a training run, of the float64 oracle and of all stages, over one or several seeds.
 
 The curves of correct stages coincide, so one panel shows how far they lie from the oracle's, beside how far its seeds
-lie apart. It has one line a precision, which is as far off as its worst stage: thirty stages hide one another, and
-verification has one limit for each precision.
+lie apart. It has one line, the farthest of all stages, since thirty hide one another; words name the farthest of each
+precision.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 from ladder.records.run import Curve, CurvePoint, Precision, Results
 from reports.facts import numbers
@@ -22,11 +23,10 @@ from reports.figures.chart import APART, LINE, Heading, Scale, draw_lines, sprea
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right
-TOP, GAP, BOTTOM, LABEL = 82, 34, 58, 31  # pixels; a label has two rows
+TOP, GAP, BOTTOM, ROW = 82, 34, 58, 14  # pixels; the last, of a label's rows
 TRAINING, DISTANCE, VALIDATION = 170, 230, 110  # pixels: the height of a panel
 PARTS = 30  # of training, in each of which a line shows the largest distance: a line through every point is a scribble
 FAINT = 0.4  # opacity of a range
-DASHES: dict[Precision, str] = {"float32": "", "tf32": "2 3", "bfloat16": "9 3", "float16": "9 3 2 3"}
 Value = Callable[[CurvePoint], float | None]
 SEEN: tuple[tuple[str, str, float, Value], ...] = (
     ("training", "training loss, log scale", TRAINING, lambda seen: seen.loss),
@@ -42,10 +42,8 @@ class Line:
     by_step: Mapping[int, float]
     colour: Colour
     width: float  # pixels
-    dash: str = ""
-    label: tuple[str, str] | None = None  # beside its end, and below that
+    label: tuple[str, ...] = ()  # beside its end, and below that
     lows: Mapping[int, float] | None = None
-    has_peak: bool = False  # marked by a dot
 
 
 def has_curves(run: Results) -> bool:
@@ -68,7 +66,7 @@ def curves(runs: Sequence[Results]) -> Canvas:
     title = "Training and validation"
     if judged := [one.within for one in distances if one.within is not None]:
         inside = f"{sum(judged)} of {numbers.count(len(judged), 'stage')}"
-        title = f"{inside} within the limit of the oracle's loss throughout training"
+        title = f"{inside} within the limit of the float64 loss throughout training"
     says = list(_says(runs, distances))
     height = bottom + BOTTOM + LINE * max(len(says) - 1, 0)
     canvas = Canvas(PIXELS, height, f"{title}: {subject(runs[0])}", _description(distances))
@@ -88,7 +86,7 @@ def curves(runs: Sequence[Results]) -> Canvas:
 def _says(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> Iterator[str]:
     """How to read the distances."""
     if distances:
-        yield f"Line: the farthest stage of a precision, in each {PARTS}th of training. Dot: the peak of the one named."
+        yield f"Line: the distance of the farthest stage, in each {PARTS}th of training."
     if _has_limits(distances):
         yield "The limit is one for the mean loss of an epoch; a line here shows shorter stretches, which scatter more."
     if apart := seed_distances(runs):
@@ -129,19 +127,19 @@ class Panel:
             if line.lows:
                 canvas.polygon([*edges[0], *reversed(edges[1])], "step", opacity=FAINT)
             for edge in edges:
-                canvas.line(edge, line.colour, width=line.width, dash=line.dash)
+                canvas.line(edge, line.colour, width=line.width)
                 for point in edge if len(edge) < PARTS and line.lows else ():
                     canvas.dot(*point, line.width + 1, line.colour)
-            if line.has_peak:
-                canvas.dot(*min(edges[0], key=lambda point: point[1]), 3, line.colour)
         labelled = [(line, line.label, list(line.by_step.items())[-1]) for line in self.lines if line.label]
         wanted = [scale.within(value) for _, _, (_, value) in labelled]
-        places = spread_apart(wanted, top, self.height, LABEL)
+        spacing = ROW * max((len(line.label) for line in self.lines), default=0) + 3
+        places = spread_apart(wanted, top, self.height, spacing)
         for (line, label, (step, _)), end, middle in zip(labelled, wanted, places, strict=True):
             canvas.line([(across(step), end), (RIGHT + 14, middle)], "faint", width=0.5)
-            canvas.line([(RIGHT + 14, middle), (LABELS - 6, middle)], line.colour, width=line.width, dash=line.dash)
+            canvas.line([(RIGHT + 14, middle), (LABELS - 6, middle)], line.colour, width=line.width)
             canvas.text(LABELS, middle + 1, label[0], "limit" if line.colour == "limit" else "ink", look="small bold")
-            canvas.text(LABELS, middle + 14, label[1], "faint", look="small")
+            for row, words in enumerate(label[1:], start=1):
+                canvas.text(LABELS, middle + 1 + ROW * row, words, "faint", look="small")
 
 
 def _ranges(runs: Sequence[Results], kind: str, value: Value) -> list[Line]:
@@ -159,36 +157,36 @@ def _ranges(runs: Sequence[Results], kind: str, value: Value) -> list[Line]:
         at_step = grouped((step, number) for step, number in pairs if number is not None)
         highs, lows = [{step: end(at_step[step]) for step in sorted(at_step)} for end in (max, min)]
         if highs:
-            label = (words, over) if kind == "training" else None
+            label = (words, over) if kind == "training" else ()
             lines.append(Line(highs, colour, width, label=label, lows=lows))
     return lines
 
 
 def _distances(distances: Sequence[OracleDistance]) -> list[Line]:
-    """A line a precision, below the limit if every stage has one."""
-    lines = []
+    """The line of the farthest stage, below the limit if every stage has one, and the farthest of each precision."""
     has_limits = _has_limits(distances)
+    shares = {
+        one.stage.name: {
+            step: far / (one.limit if has_limits and one.limit else 1.0) for step, far in one.by_step.items()
+        }
+        for one in distances
+    }
+    if not shares:
+        return []
+    peaks = {name: max(share.values()) for name, share in shares.items()}
+    words = {name: f"{peak:.2g}" if has_limits else numbers.error(peak) for name, peak in peaks.items()}
+    label = [f"farthest of {numbers.count(len(shares), 'stage')}"]
+    for precision in get_args(Precision):
+        if own := [one for one in distances if one.stage.precision == precision]:
+            farthest = max(own, key=lambda one: (one.within is False, peaks[one.stage.name]))
+            far = words[farthest.stage.name] if math.isfinite(peaks[farthest.stage.name]) else "not finite"
+            label.append(f"{numbers.precision(precision)} {far}: {name_of(farthest.stage)}")
+    colour: Colour = "limit" if any(one.within is False for one in distances) else "ink"
+    lines = [Line(thinned(largest(list(shares.values()))), colour, 1.4, tuple(label))]
     if has_limits:
         ends = dict.fromkeys((0, max(max(one.by_step) for one in distances)), 1.0)
-        lines.append(Line(ends, "limit", 1.4, label=("the limit", "each stage's own")))
-    for precision, dash in DASHES.items():
-        if not (own := [one for one in distances if one.stage.precision == precision]):
-            continue
-        shares = [{step: far / _unit(one, has_limits) for step, far in one.by_step.items()} for one in own]
-        peaks = [max(share.values()) for share in shares]
-        farthest = max(range(len(own)), key=lambda index: (own[index].within is False, peaks[index]))
-        peak = f"{peaks[farthest]:.2g}" if has_limits else numbers.error(peaks[farthest])
-        words = f"at most {peak}" if math.isfinite(peaks[farthest]) else "not finite"
-        among = f", farthest of {len(own)}" if len(own) > 1 else ""
-        label = (f"{numbers.precision(precision)}: {words}", f"{name_of(own[farthest].stage)}{among}")
-        colour: Colour = "limit" if any(one.within is False for one in own) else "ink"
-        lines.append(Line(thinned(largest(shares)), colour, 1.4, dash, label, has_peak=True))
+        lines.insert(0, Line(ends, "limit", 1.4, ("the limit", "each stage's own")))
     return lines
-
-
-def _unit(one: OracleDistance, has_limits: bool) -> float:
-    """What a distance is shown as a share of."""
-    return one.limit if has_limits and one.limit else 1.0
 
 
 def thinned(by_step: Mapping[int, float]) -> dict[int, float]:

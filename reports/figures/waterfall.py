@@ -31,8 +31,8 @@ SMALLER = "smaller changes"
 KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("time added", "added", shape="frame"))
 AXIS = "microseconds a training step"
 SAYS = (
-    "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, rounded to"
-    " add up."
+    "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, "
+    "rounded to add up."
 )
 
 

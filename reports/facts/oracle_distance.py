@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import permutations
 
 from ladder.records.run import Curve, OracleRecord, Results, StageResult
 from reports.facts.grouped import grouped
@@ -32,7 +31,7 @@ class OracleDistance:
 
 def oracle_distances(runs: Sequence[Results]) -> list[OracleDistance]:
     """The distances of these runs, for every stage with a curve in one of them, in the run's order."""
-    curves = ((stage, _by_step(stage.curve, run.oracle, own=True)) for run in runs for stage in run.stages)
+    curves = ((stage, _by_step(stage.curve, run.oracle)) for run in runs for stage in run.stages)
     found = grouped((stage.name, (stage, by_step)) for stage, by_step in curves if by_step)
     distances = []
     for ones in found.values():
@@ -48,18 +47,12 @@ def largest(distances: Iterable[Mapping[int, float]]) -> dict[int, float]:
     return {step: max(at_step[step]) for step in sorted(at_step)}
 
 
-def seed_distances(runs: Sequence[Results]) -> dict[int, float]:
-    """The largest distance from one run's oracle to another's, by step, on the same scale; empty for a single run."""
-    oracles = [run.oracle for run in runs if run.oracle is not None]
-    return largest(_by_step(one.curve, other) for one, other in permutations(oracles, 2))
-
-
-def _by_step(curve: Curve | None, oracle: OracleRecord | None, *, own: bool = False) -> dict[int, float]:
-    """The distance at each training point, infinite for a loss that is not finite; `own`: from the same parameters."""
+def _by_step(curve: Curve | None, oracle: OracleRecord | None) -> dict[int, float]:
+    """The distance at each training point, from the same parameters, infinite for a loss that is not finite."""
     first = next((seen.loss for seen in oracle.loss_curve), None) if oracle is not None else None
     if curve is None or oracle is None or oracle.curve is None or not first:
         return {}
-    oracles = [one for one in (oracle.curve, *oracle.earlier_curves) if not own or one.begins == curve.begins]
+    oracles = [one for one in (oracle.curve, *oracle.earlier_curves) if one.begins == curve.begins]
     theirs = {seen.step: seen.loss for seen in oracles[0].training} if oracles else {}
     both = [(seen.step, seen.loss, theirs[seen.step]) for seen in curve.training if seen.step in theirs]
     return {step: math.inf if own is None or their is None else abs(own - their) / first for step, own, their in both}

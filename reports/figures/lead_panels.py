@@ -54,8 +54,9 @@ class Contest:
 
     @property
     def words(self) -> str:
-        """The lead: `4.90x`, and `≤ 2.1x` where a faster reference has no time."""
-        return f"{'≤ ' * bool(self.of.missing)}{numbers.ratio(self.of.lead.ratio.times)}"
+        """The lead: `4.90x`, `≤ 2.1x` where a faster reference has no time, and `2.26x*` of times on the GPU."""
+        ratio = numbers.ratio(self.of.lead.ratio.times)
+        return f"{'≤ ' * bool(self.of.missing)}{ratio}{'*' * self.of.lead.on_gpu_time}"
 
 
 def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: Box) -> None:
@@ -124,12 +125,12 @@ def _name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colou
 def note(contests: Sequence[Contest]) -> str:
     """How to read the panels, in a line."""
     marks = [
-        "Number: the lead, over references at least as exact. A name stands where another stage becomes the fastest."
+        "Number: the lead, over references at least as exact. A name stands where another one becomes the fastest."
     ]
     if any(one.of.lead.ratio.is_noise for one in contests):
         marks.append(f"Grey: {WITHIN_NOISE}.")
     if any(one.of.missing for one in contests):
         marks.append("≤: a reference that may be faster has no time there.")
     if any(one.of.lead.on_gpu_time for one in contests):
-        marks.append("Where a reference waits in its own loop, both times are those of the GPU.")
+        marks.append("*: the reference waits in its own loop, so both times are those of the GPU.")
     return " ".join(marks)

@@ -1,8 +1,7 @@
 """Loss and accuracy over a training run, of the float64 oracle and of all stages, over one or several seeds.
 
-The curves of correct stages coincide, so one panel shows how far they lie from the oracle's, beside how far its seeds
-lie apart. It has one line, the farthest of all stages, since thirty hide one another; words name the farthest of each
-precision.
+The curves of correct stages coincide, so one panel shows how far they lie from the oracle's. It has one line, the
+farthest of all stages, since thirty hide one another; words name the farthest of each precision.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import get_args
 from ladder.records.run import Curve, CurvePoint, Precision, Results
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances, seed_distances
+from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances
 from reports.facts.run_table import name_of
 from reports.facts.sheet import sheet
 from reports.figures.canvas import Canvas
@@ -55,7 +54,8 @@ def curves(runs: Sequence[Results]) -> Canvas:
     """The curves of runs that differ only in their seeds; at least one run must have curves."""
     distances, steps = oracle_distances(runs), _steps(runs[0])
     training, *validation = [
-        Panel(text, kind == "training", height, _ranges(runs, kind, value)) for kind, text, height, value in SEEN
+        Panel(text, kind == "training", height, _ranges(runs[:1], kind, value, len(runs)))
+        for kind, text, height, value in SEEN
     ]
     of = "its limit" if _has_limits(distances) else "the first epoch's"
     text = f"distance of the training loss from the oracle's, as a share of {of}, log scale"
@@ -67,7 +67,7 @@ def curves(runs: Sequence[Results]) -> Canvas:
     if judged := [one.within for one in distances if one.within is not None]:
         inside = f"{sum(judged)} of {numbers.count(len(judged), 'stage')}"
         title = f"{inside} within the limit of the float64 loss throughout training"
-    says = list(_says(runs, distances))
+    says = list(_says(distances))
     height = bottom + BOTTOM + LINE * max(len(says) - 1, 0)
     canvas = Canvas(PIXELS, height, f"{title}: {subject(runs[0])}", _description(distances))
     Heading(title, subject(runs[0]), colour="ink" if all(judged) else "limit").draw(canvas)
@@ -83,14 +83,12 @@ def curves(runs: Sequence[Results]) -> Canvas:
     return canvas
 
 
-def _says(runs: Sequence[Results], distances: Sequence[OracleDistance]) -> Iterator[str]:
+def _says(distances: Sequence[OracleDistance]) -> Iterator[str]:
     """How to read the distances."""
     if distances:
-        yield f"Line: the distance of the farthest stage, in each {PARTS}th of training."
+        yield f"Line: the distance of the farthest stage, over all seeds, in each {PARTS}th of training."
     if _has_limits(distances):
-        yield "The limit is one for the mean loss of an epoch; a line here shows shorter stretches, which scatter more."
-    if apart := seed_distances(runs):
-        yield f"Seeds differ more: their oracles lie up to {max(apart.values()):.2g} of the first epoch's loss apart."
+        yield "Stricter than the check, whose limit is for the mean loss of an epoch: shorter stretches scatter more."
 
 
 def _has_limits(distances: Sequence[OracleDistance]) -> bool:
@@ -142,11 +140,11 @@ class Panel:
                 canvas.text(LABELS, middle + 1 + ROW * row, words, "faint", look="small")
 
 
-def _ranges(runs: Sequence[Results], kind: str, value: Value) -> list[Line]:
-    """From the least to the largest number over all seeds: of the oracle, and of all stages."""
+def _ranges(runs: Sequence[Results], kind: str, value: Value, seeds: int) -> list[Line]:
+    """From the least to the largest number: of the oracle, and of all stages."""
     found = [(name, seen) for run in runs for name, curve in _curves(run) for seen in getattr(curve, kind)]
     names = {name for name, _ in found} - {"oracle"}
-    over = f"least to largest, {numbers.count(len(runs), 'seed')}"
+    over = "least to largest" + f", first of {numbers.count(seeds, 'seed')}" * (seeds > 1)
     looks: tuple[tuple[str, set[str], Colour, float], ...] = (
         ("float64 oracle", {"oracle"}, "step", 4),
         (numbers.count(len(names), "stage"), names, "ink", 1),

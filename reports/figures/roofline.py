@@ -169,13 +169,14 @@ def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
 
 
 def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
-    """The fastest rung's rate, and its share of the lowest roof over it, by name."""
+    """The fastest rung's rate, and its share of the chip's roof over it and of a lower one of its own design."""
     fastest = _fastest(dots)
     (path, over), (waits, latency) = roof.over(fastest), fastest.latency
-    limit, allowed = (
-        (latency, f"{waits} allow") if latency < LOWER * over else (over, f"{NAMES.get(path, path)} allows there")
+    limits = [(over, f"{NAMES.get(path, path)} allows there")] + [(latency, f"{waits} allow")] * (
+        latency < LOWER * over
     )
-    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / limit:.2g}% of what {allowed}"
+    shares = " and ".join(f"{100 * fastest.rate / limit:.2g}% of what {allowed}" for limit, allowed in limits)
+    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {shares}"
 
 
 def _description(dots: Sequence[RooflinePoint], roof: Roof) -> str:

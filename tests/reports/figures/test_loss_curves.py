@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ladder.records.run import Check, Results, save
 from ladder.records.study import save_study
-from reports.facts.oracle_distance import largest, oracle_distances, seed_distances
+from reports.facts.oracle_distance import largest, oracle_distances
 from reports.facts.study_points import StudyResults, not_passed
 from reports.figures.loss_curves import PARTS, curves, curves_csv, has_curves, thinned
 from reports.figures.run_figures import drawings, seeds_of
@@ -47,8 +47,6 @@ def test_a_line_is_the_largest_distance_of_stages_and_seeds_in_each_part_of_trai
     assert largest([{1: 2.0, 2: 1.0}, {1: 0.5, 2: 3.0}]) == {1: 2.0, 2: 3.0}
     assert thinned({1: 5.0, 2: 3.0}) == {1: 5.0, 2: 3.0}
     assert list(thinned({step: float(step % 7) for step in range(10 * PARTS)}).values()) == [6.0] * PARTS
-    apart = {step: 0.03 * 2 / (1 + step / 100) / 0.6 for step in together["numpy"]}  # of the first seed and the third
-    assert seed_distances(RUNS) == pytest.approx(apart)
 
 
 @pytest.mark.parametrize("loss", [9.0, None])
@@ -80,7 +78,7 @@ def test_thirty_stages_take_few_bytes_and_no_text_lies_on_another(seeds: int) ->
         assert_texts_apart(drawn)
         assert len(drawn) < 40_000
         assert {f"{7 * len(names)} stages", "float64 oracle", "0", "3"} <= set(words(drawn))
-        assert any(word.startswith("Seeds differ more") for word in words(drawn)) == (seeds == 3)
+        assert any(word.endswith("first of 3 seeds") for word in words(drawn)) == (seeds == 3)
         assert drawn.count("<circle") == 2 * 2 * 2 * 3  # panels, oracle or stages, ends, epochs
 
 

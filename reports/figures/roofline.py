@@ -56,8 +56,8 @@ class RooflinePoint:
         if design is None or design.total_us <= 0:
             return "", math.inf
         parts = (
-            ("its launches", design.launching_us), ("its kernels", design.kernels_us),
-            ("exchanges between its blocks", design.exchanging_us), ("its waits", design.waiting_us),
+            ("launches", design.launching_us), ("kernels", design.kernels_us),
+            ("exchanges between blocks", design.exchanging_us), ("waits", design.waiting_us),
         )  # fmt: skip
         return max(parts, key=lambda part: part[1])[0], design.flops / design.total_us / 1e6
 
@@ -161,7 +161,7 @@ def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None
     heights = (top + shift for shift in (4, -4, 12, -12, 20, -20))
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
     places = [(at + side * (ROOF + 4), height, anchor) for height in heights for side, anchor in sides]
-    _words(canvas, plot, places, f"{words} allow {_rate(rate)}")
+    _words(canvas, plot, places, f"its design allows {_rate(rate)}: {words}")
 
 
 def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
@@ -171,12 +171,10 @@ def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
 def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
     """The fastest rung's rate, and its share of the chip's roof over it and of a lower one of its own design."""
     fastest = _fastest(dots)
-    (path, over), (waits, latency) = roof.over(fastest), fastest.latency
-    limits = [(over, f"{NAMES.get(path, path)} allows there")] + [(latency, f"{waits} allow")] * (
-        latency < LOWER * over
-    )
-    shares = " and ".join(f"{100 * fastest.rate / limit:.2g}% of what {allowed}" for limit, allowed in limits)
-    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {shares}"
+    (path, over), (_, latency) = roof.over(fastest), fastest.latency
+    share = f"{100 * fastest.rate / over:.2g}% of what {NAMES.get(path, path)} allows there"
+    of_design = f", {100 * fastest.rate / latency:.2g}% of what its design does" if latency < LOWER * over else ""
+    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {share}{of_design}"
 
 
 def _description(dots: Sequence[RooflinePoint], roof: Roof) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from ladder.records.torch_run import FILE, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.torch_rows import FUSED, TorchRow, grade, origin, torch_rows, torch_verdict
+from reports.facts.torch_rows import FUSED, TorchRow, device, grade, origin, torch_rows, torch_verdict
 from reports.writers.markdown import code, table
 
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
@@ -55,7 +55,7 @@ def own_model_block(reference: Path, page: Path) -> str:
         for over in [row.versus_eager]
     ]
     shown = table(["Rung", "us/step", "over `eager`", "check"], lines, right=[False, True, True, False])
-    return f"{_link(folder, page)}, {origin(results)}:\n\n{shown}"
+    return f"{_link(folder, page)} on {device(results)}:\n\n{shown}"
 
 
 def origins(models: Iterable[tuple[str, TorchResults]]) -> str:

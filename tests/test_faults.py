@@ -270,6 +270,6 @@ def test_a_worker_that_crashes_in_c_leaves_a_row_and_the_next_one_runs(tmp_path:
 def test_a_gpu_lost_before_a_stage_runs_costs_only_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (preflight, bounds):  # it was there when the run began
         monkeypatch.setattr(module, "missing", lambda needs: None)
-    naive, numpy = prepare(tmp_path, "stages.classic.r1_naive:STAGE", NUMPY).run(Watcher()).stages
+    naive, numpy = prepare(tmp_path, "stages.classic.naive:STAGE", NUMPY).run(Watcher()).stages
     assert (naive.status, numpy.status) == ("crashed", "passed")
     assert naive.reason

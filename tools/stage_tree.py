@@ -26,8 +26,7 @@ HEAD = """\
 
 A *rung* is its parent with exactly one choice changed. Its file holds only that choice; the training step that all
 rungs share is [engine/step.py](engine/step.py). Each file begins with four paragraphs: *Why* the parent is slow, the
-*Change*, a prediction (*Expect*), and the measurement (*Found*). In a file's name, `r1` climbs from another folder,
-`r2` from an `r1` of its own; equal numbers are alternatives. The kernels have a [page of their
+*Change*, a prediction (*Expect*), and the measurement (*Found*). The kernels have a [page of their
 own](kernels/README.md).
 
 *GPU*: `sm_80` is an A100 or newer, `sm_90` an H100 or newer, `any` an sm_75 or newer. `python run_ladder.py list` tells

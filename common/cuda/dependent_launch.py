@@ -6,7 +6,7 @@ kernel of a chain waits before it touches memory, even if it reads nothing from 
 then seen its predecessor complete, and so on back to the first. If one kernel did not wait, it could finish while its
 predecessor still ran; the next kernel would read or overwrite memory too early. A kernel may let the next one start
 at any time, best at once: the next one only takes its place and waits. If it does so after its own wait, the next one
-may read early what kernels before it wrote (stages/large_batch/r2_large_batch_early.py).
+may read early what kernels before it wrote (stages/large_batch/large_batch_early.py).
 
 A ring of weight tiles (stages/kernels/streamed/ring.cuh) copies weights before it waits. Each ring lets the next kernel
 start only after its own wait, so of the kernels before it at most two may still run, and these write no weights of its

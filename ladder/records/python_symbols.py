@@ -27,7 +27,7 @@ class Piece:
 
     def __init__(self, nodes: Iterable[ast.AST]) -> None:
         self.nodes = list(nodes)
-        self.names: set[str] = set()  # with their attributes, such as `r1_naive.STAGE`, to be looked up in the module
+        self.names: set[str] = set()  # with their attributes, such as `naive.STAGE`, to be looked up in the module
         self.mentions: set[str] = set()  # words that may name a member, and patterns of those that an f-string makes
         self.rungs: set[str] = set()  # the ids in `rung("id")`
         waiting: list[object] = [*self.nodes]

@@ -243,7 +243,7 @@ class StageDoc(msgspec.Struct, frozen=True):
 
 
 class PartRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A part of a rung's recipe: `launch`, `GraphEpoch`, `stages/classic/r6_cuda_graph.py`."""
+    """A part of a rung's recipe: `launch`, `GraphEpoch`, `stages/classic/cuda_graph.py`."""
 
     name: str
     chosen: str  # the class

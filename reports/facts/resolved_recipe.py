@@ -12,7 +12,7 @@ BESIDE_A_KERNEL = ("data", "metrics", "launch")  # have effect where the launch 
 
 @dataclass(frozen=True)
 class ResolvedPart:
-    """A part of a step: `launch`, `GraphEpoch`, `stages/classic/r6_cuda_graph.py`, `cuda-graph`."""
+    """A part of a step: `launch`, `GraphEpoch`, `stages/classic/cuda_graph.py`, `cuda-graph`."""
 
     name: str
     chosen: str  # the class

@@ -291,7 +291,7 @@ class Choice(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class PartUse:
-    """A part of a recipe in words: `launch`, `GraphEpoch`, `stages/classic/r6_cuda_graph.py`."""
+    """A part of a recipe in words: `launch`, `GraphEpoch`, `stages/classic/cuda_graph.py`."""
 
     name: str
     chosen: str  # the class

@@ -34,7 +34,7 @@ from stages.engine.workspace import Setup
 from stages.fusion.head_kernel import HeadKernel
 from stages.references.torch_common import RunEpoch, Tensor, TorchSetup, TorchTrainer
 from stages.references.torch_graph import captured, use_one_stream
-from stages.tiles.r1_skinny_gemm import SkinnyGemm
+from stages.tiles.skinny_gemm import SkinnyGemm
 
 
 class Kernels:

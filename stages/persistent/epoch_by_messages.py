@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from common.vocabulary import Regime
-from stages.classic import r6_cuda_graph
+from stages.classic import cuda_graph
 from stages.engine.misfit import require_shared_bytes
 from stages.engine.parts import float32, int32
 from stages.engine.workspace import Array, Setup
 
 
-class EpochByMessages(r6_cuda_graph.EpochByItself):
+class EpochByMessages(cuda_graph.EpochByItself):
     """An epoch by one cooperative launch."""
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")

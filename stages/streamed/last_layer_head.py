@@ -10,7 +10,7 @@ from stages.engine.misfit import require_cluster, require_shared_bytes
 from stages.engine.parts import blocks, float32, int32
 from stages.engine.recipe import Head
 from stages.engine.workspace import Array, Setup
-from stages.fusion.r1_fused_head import FusedHead
+from stages.fusion.fused_head import FusedHead
 
 BLOCKS, THREADS, MOST_CLASSES = 16, 512, 32  # last_layer.cu
 MOST_BYTES = 224 * 1024  # of shared memory a block, on any GPU

@@ -38,7 +38,7 @@ from tests.ladder.in_process import judge_in_this_process
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 VALIDATING = (NUMPY, "stages.references.torch_eager:STAGE", f"{EXAMPLES}/torch_by_hand.py:STAGE")
-ALWAYS = (*VALIDATING, "stages.cpu.r1_loops:STAGE", "stages.cpu.r10_resident:STAGE")
+ALWAYS = (*VALIDATING, "stages.cpu.loops:STAGE", "stages.cpu.resident:STAGE")
 SOFTMAX_ONLY = (f"{EXAMPLES}/cpp_step.py:STAGE",)
 JAX, JAX_SHARE = ("stages.references.jax_scan:STAGE", "stages.references.jax_scan_bf16:STAGE"), 0.1  # compiling is slow
 MOST_WORK, FULL_WORK, FULL_SHARE = 3e7, 5e9, 0.01  # multiplications of a pass over the data, all epochs together

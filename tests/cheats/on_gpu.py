@@ -15,7 +15,7 @@ from typing import Any
 from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import Trainer
-from stages.classic import r6_cuda_graph
+from stages.classic import cuda_graph
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.stage import Stage
 from stages.engine.workspace import Setup
@@ -30,7 +30,7 @@ SPIN = """extern "C" __global__ void spin(long long cycles) {
 SPIN_CYCLES = 100_000_000  # about 50 ms
 
 
-class _ShortGraph(r6_cuda_graph.GraphEpoch):
+class _ShortGraph(cuda_graph.GraphEpoch):
     """Captures a graph without the last step."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
@@ -39,7 +39,7 @@ class _ShortGraph(r6_cuda_graph.GraphEpoch):
         super().__init__(setup, step, metrics)
 
 
-class _SameBatchGraph(r6_cuda_graph.GraphEpoch):
+class _SameBatchGraph(cuda_graph.GraphEpoch):
     """Captures a graph with the first batch in every step."""
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:
@@ -64,7 +64,7 @@ class _Wrapped:
     """Wraps a rung's trainer."""
 
     def __init__(self, problem: Problem, train: Split) -> None:
-        self._inner: Any = r6_cuda_graph.STAGE.build(problem, train)
+        self._inner: Any = cuda_graph.STAGE.build(problem, train)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -121,8 +121,8 @@ class _OtherContext(_Wrapped):
         return params
 
 
-SHORT_GRAPH = r6_cuda_graph.STAGE.climb("short-graph", "Short graph", launch=_ShortGraph)
-SAME_BATCH_GRAPH = r6_cuda_graph.STAGE.climb("same-batch-graph", "One batch", launch=_SameBatchGraph)
+SHORT_GRAPH = cuda_graph.STAGE.climb("short-graph", "Short graph", launch=_ShortGraph)
+SAME_BATCH_GRAPH = cuda_graph.STAGE.climb("same-batch-graph", "One batch", launch=_SameBatchGraph)
 TENSOR_CORES = Stage("tensor-cores", "TF32", "reference", "float32", ("torch-cuda",), _tensor_cores)
-SIDE_STREAM = Stage("side-stream", "Side stream", "reference", "float32", r6_cuda_graph.STAGE.needs, _SideStream)
-OTHER_CONTEXT = Stage("other-context", "Context", "reference", "float32", r6_cuda_graph.STAGE.needs, _OtherContext)
+SIDE_STREAM = Stage("side-stream", "Side stream", "reference", "float32", cuda_graph.STAGE.needs, _SideStream)
+OTHER_CONTEXT = Stage("other-context", "Context", "reference", "float32", cuda_graph.STAGE.needs, _OtherContext)

@@ -13,7 +13,7 @@ import pytest
 from common import cost
 from common.cost import Arithmetic, Design, Rates
 from common.problem import Problem
-from stages.classic.r1_naive import STAGE
+from stages.classic.naive import STAGE
 from stages.engine.step import RecipeTrainer
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice

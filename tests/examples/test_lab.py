@@ -153,7 +153,7 @@ def test_a_wrong_stage_never_has_all_points(
 
 
 BORROWED = """from stages import Head, rung
-from stages.fusion.r1_fused_head import FusedHead as Theirs
+from stages.fusion.fused_head import FusedHead as Theirs
 class Mine(Theirs): ...
 STAGE = rung("cpu-blas").climb("mine", "Mine", head={})
 """

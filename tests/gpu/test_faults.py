@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def test_a_stage_that_breaks_the_gpu_leaves_a_row_and_the_next_one_runs(tmp_path: Path) -> None:
-    sources = ("tests.planted:GPU_MEMORY", "tests.planted:ASTRAY", "stages.classic.r1_naive:STAGE")
+    sources = ("tests.planted:GPU_MEMORY", "tests.planted:ASTRAY", "stages.classic.naive:STAGE")
     memory, astray, naive = prepare(tmp_path, *sources).run(Watcher()).stages
     assert (memory.status, naive.status, astray.status) == ("crashed", "passed", "crashed")
     assert memory.reason is not None

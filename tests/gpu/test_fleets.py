@@ -14,14 +14,14 @@ from ladder.machine.environment import missing
 from stages.engine.stage import Stage
 from stages.engine.step import RecipeTrainer
 from stages.persistent import (
-    r1_persistent_cluster,
-    r1_persistent_grid,
-    r2_fleet_cluster,
-    r2_fleet_grid,
-    r3_fleet_columns,
-    r4_fleet_columns_fp16,
+    fleet_cluster,
+    fleet_columns,
+    fleet_columns_fp16,
+    fleet_grid,
+    persistent_cluster,
+    persistent_grid,
 )
-from stages.persistent.r2_fleet_grid import turns
+from stages.persistent.fleet_grid import turns
 from tests.stages.engine.test_step import random_split
 
 pytestmark = pytest.mark.gpu
@@ -39,7 +39,7 @@ def test_each_network_of_fleet_cluster_has_the_bits_of_persistent_cluster(
     hidden: tuple[int, ...], networks: int, rates: tuple[float, ...]
 ) -> None:
     problem = Problem(49, 10, hidden, batch_size=32, networks=networks, learning_rates=rates, metrics_every=2)
-    assert_bits_as_alone(r2_fleet_cluster.STAGE, r1_persistent_cluster.STAGE, problem)
+    assert_bits_as_alone(fleet_cluster.STAGE, persistent_cluster.STAGE, problem)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_each_network_of_fleet_columns_has_the_bits_that_it_has_alone(
     inputs: int, hidden: tuple[int, ...], batch_size: int, networks: int, rates: tuple[float, ...]
 ) -> None:
     problem = Problem(inputs, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
-    assert_bits_as_alone(r3_fleet_columns.STAGE, r3_fleet_columns.STAGE, problem)
+    assert_bits_as_alone(fleet_columns.STAGE, fleet_columns.STAGE, problem)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_each_network_of_fleet_columns_has_the_bits_that_it_has_alone(
 def test_each_network_of_fleet_columns_fp16_has_the_bits_that_it_has_alone(
     hidden: tuple[int, ...], batch_size: int, networks: int, rates: tuple[float, ...]
 ) -> None:
-    stage = r4_fleet_columns_fp16.STAGE
+    stage = fleet_columns_fp16.STAGE
     problem = Problem(784, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
     assert_bits_as_alone(stage, stage, problem)
 
@@ -85,7 +85,7 @@ def test_each_network_of_fleet_grid_has_the_bits_of_persistent_grid_on_as_many_m
 ) -> None:
     from common.cuda.gpu import Gpu
 
-    whole, recipe = Gpu(), r1_persistent_grid.STAGE.recipe
+    whole, recipe = Gpu(), persistent_grid.STAGE.recipe
     problem = Problem(49, 10, hidden, batch_size, networks=networks, learning_rates=rates, metrics_every=2)
     assert turns(problem, 20, networks, whole.multiprocessors, whole.block_shared_bytes) == [networks]
     assert recipe is not None
@@ -95,8 +95,8 @@ def test_each_network_of_fleet_grid_has_the_bits_of_persistent_grid_on_as_many_m
         gpu.multiprocessors //= networks
         return RecipeTrainer(recipe, own, split, gpu)
 
-    of_one = replace(r1_persistent_grid.STAGE, build=on_a_share)
-    assert_bits_as_alone(r2_fleet_grid.STAGE, of_one, problem)
+    of_one = replace(persistent_grid.STAGE, build=on_a_share)
+    assert_bits_as_alone(fleet_grid.STAGE, of_one, problem)
 
 
 def assert_bits_as_alone(stage: Stage, of_one: Stage, problem: Problem) -> None:

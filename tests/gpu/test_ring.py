@@ -10,12 +10,12 @@ import pytest
 from common.cuda.epilogue import Fusion, mask_shape
 from common.problem import Params, Problem
 from ladder.machine.environment import missing
-from stages.classic.r1_naive import STAGE as NAIVE
+from stages.classic.naive import STAGE as NAIVE
 from stages.engine.step import set_up
-from stages.streamed.r3_ring_bf16 import BFloat16Ring
-from stages.streamed.r3_streamed_ring import ExactRing
-from stages.streamed.r4_ring_planes import PlanesRing
+from stages.streamed.ring_bf16 import BFloat16Ring
 from stages.streamed.ring_gemm import RingGemm, panels_of
+from stages.streamed.ring_planes import PlanesRing
+from stages.streamed.streamed_ring import ExactRing
 from stages.tiles.tile_gemm import ProductSpec
 from tests.gpu.conftest import sanitizer
 from tests.gpu.test_kernels import FOR_TOOLS

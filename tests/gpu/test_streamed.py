@@ -12,10 +12,10 @@ import pytest
 from common.cuda.epilogue import Fusion, mask_shape
 from common.problem import Problem
 from ladder.machine.environment import missing
-from stages.classic.r1_naive import STAGE as NAIVE
+from stages.classic.naive import STAGE as NAIVE
 from stages.engine.step import set_up
-from stages.streamed.r1_streamed import ExactStreamed
-from stages.streamed.r1_streamed_bf16 import BFloat16Streamed
+from stages.streamed.streamed import ExactStreamed
+from stages.streamed.streamed_bf16 import BFloat16Streamed
 from stages.streamed.streamed_gemm import StreamedGemm
 from stages.tiles.tile_gemm import ProductSpec
 from tests.gpu.conftest import sanitizer

@@ -12,14 +12,14 @@ import pytest
 from common.cuda.epilogue import Fusion, mask_shape
 from common.problem import Problem
 from ladder.machine.environment import missing
-from stages.classic.r1_naive import STAGE as NAIVE
+from stages.classic.naive import STAGE as NAIVE
 from stages.engine.step import set_up
 from stages.engine.workspace import Setup
-from stages.tiles.r1_skinny_gemm import SkinnyGemm
-from stages.tiles.r3_bf16 import BFloat16Gemm
-from stages.tiles.r3_exact_u8 import ExactGemm
-from stages.tiles.r3_fp16 import Float16Gemm
-from stages.tiles.r3_tf32 import Tf32Gemm
+from stages.tiles.bf16 import BFloat16Gemm
+from stages.tiles.exact_u8 import ExactGemm
+from stages.tiles.fp16 import Float16Gemm
+from stages.tiles.skinny_gemm import SkinnyGemm
+from stages.tiles.tf32 import Tf32Gemm
 from stages.tiles.tile_gemm import TileGemm, gradient_scale
 from stages.tiles.tile_kernels import TileProducts
 from tests.stages.engine.test_step import random_split

@@ -34,34 +34,34 @@ from stages.large_batch.layout import (
     EarlyLayout,
     Layout,
 )
-from stages.persistent import r3_fleet_columns
+from stages.persistent import fleet_columns as columns_rung
 from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.batch_plan import THREADS as BATCH_THREADS
 from stages.persistent.batch_plan import BatchPlan
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
+from stages.persistent.divided_batch import of_blocks
 from stages.persistent.fragments import fragments
+from stages.persistent.grid_messages import shares_of
 from stages.persistent.grid_plan import ALL_PARTS, LINE, make_plan
 from stages.persistent.grid_plan import THREADS as GRID_THREADS
 from stages.persistent.messages_plan import GRADIENT_SCALE, MessagesPlan
 from stages.persistent.messages_plan import THREADS as MESSAGES_THREADS
-from stages.persistent.r1_persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES
-from stages.persistent.r1_persistent_cluster import THREADS as CLUSTER_THREADS
-from stages.persistent.r1_persistent_grid import slices_of
-from stages.persistent.r2_divided_batch import of_blocks
-from stages.persistent.r2_grid_messages import shares_of
+from stages.persistent.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES
+from stages.persistent.persistent_cluster import THREADS as CLUSTER_THREADS
+from stages.persistent.persistent_grid import slices_of
 from stages.streamed.epoch_plan import THREADS as EPOCH_THREADS
 from stages.streamed.epoch_plan import EpochPlan
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
 from stages.streamed.last_layer_head import THREADS as LAST_LAYER_THREADS
 from stages.streamed.last_layer_head import shared_bytes
-from stages.streamed.r3_ring_bf16 import BFloat16Ring
-from stages.streamed.r3_streamed_ring import ExactRing
-from stages.streamed.r4_ring_planes import PlanesRing
-from stages.streamed.r6_streaming_epoch import shares_of as epoch_shares
+from stages.streamed.ring_bf16 import BFloat16Ring
 from stages.streamed.ring_gemm import RingGemm, back_launch, forward_launch, panels_of, rows_macro
+from stages.streamed.ring_planes import PlanesRing
 from stages.streamed.streamed_gemm import DEPTH, FORWARD_BYTES, FORWARD_WARPS, OWN, PARTS, WIDTH, back_bytes
+from stages.streamed.streamed_ring import ExactRing
+from stages.streamed.streaming_epoch import shares_of as epoch_shares
 from stages.streamed.weight_panels import TILE, from_planes, to_planes
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES
 from tests.kernels import doubles
@@ -961,12 +961,12 @@ def fleet_columns(random: Generator) -> Iterator[Case]:
     for (i, size), with_totals in itertools.product(enumerate(sizes), (0, 1)):
         steps, batch, inputs, classes, networks, of_cluster = size
         shared, bounds = _softmax_regressions(random, steps, batch, inputs, classes, networks)
-        images = r3_fleet_columns.chunks(HostDevice(), shared["images"]).view(np.uint16)
+        images = columns_rung.chunks(HostDevice(), shared["images"]).view(np.uint16)
         args: Args = {**shared, "images": images, "steps": steps, "inputs": inputs}
         args |= {"stride": (inputs + 1) * classes, "count": networks, "with_totals": with_totals}
-        problem, block = Problem(inputs, classes, batch_size=batch), (r3_fleet_columns.THREADS,)
-        case = Case("fleet_columns", (_blocks(networks, of_cluster),), block, args, bounds, r3_fleet_columns.BLOCKS)
-        of_plan = {name: getattr(r3_fleet_columns, name)(problem, of_cluster) for name in ("shared_bytes", "macros")}
+        problem, block = Problem(inputs, classes, batch_size=batch), (columns_rung.THREADS,)
+        case = Case("fleet_columns", (_blocks(networks, of_cluster),), block, args, bounds, columns_rung.BLOCKS)
+        of_plan = {name: getattr(fleet_columns, name)(problem, of_cluster) for name in ("shared_bytes", "macros")}
         is_other = with_totals == i % 2  # by turns, since the kernel is the same but for its totals
         yield replace(case, **of_plan, besides={"classes": classes}, on_gpu_alone=is_other)
 

@@ -9,8 +9,8 @@ import pytest
 
 from common.cuda.compile import Macros, compile_cubin
 from common.cuda.dependent_launch import MACROS, waits
-from stages.streamed.r3_ring_bf16 import BFloat16Ring
-from stages.streamed.r4_ring_planes import PlanesRing
+from stages.streamed.ring_bf16 import BFloat16Ring
+from stages.streamed.ring_planes import PlanesRing
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.kernels.cases import all_cases

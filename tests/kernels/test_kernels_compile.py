@@ -12,15 +12,15 @@ from common.cuda.compile import compile_cubin
 from common.cuda.dependent_launch import waits
 from common.problem import Problem
 from stages.engine.workspace import ParameterMemory
-from stages.persistent import r3_fleet_columns
+from stages.persistent import fleet_columns
 from stages.persistent.cluster_plan import EXACT, ROUNDED, plan_for
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.messages_plan import MessagesPlan
 from stages.streamed.epoch_plan import EpochPlan
-from stages.streamed.r3_ring_bf16 import BFloat16Ring
-from stages.streamed.r3_streamed_ring import ExactRing
-from stages.streamed.r4_ring_planes import PlanesRing
+from stages.streamed.ring_bf16 import BFloat16Ring
 from stages.streamed.ring_gemm import RingGemm, rows_macro
+from stages.streamed.ring_planes import PlanesRing
+from stages.streamed.streamed_ring import ExactRing
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in, parse
 from tests.kernels.test_dependent_kernels import DEPENDENTS
 from tests.nvrtc import requires_nvrtc
@@ -102,7 +102,7 @@ def test_a_cluster_of_four_blocks_keeps_a_network_in_float16_in_its_registers() 
 @requires_nvrtc
 @pytest.mark.parametrize("networks", [1, 3])
 def test_fleet_columns_keeps_its_weights_in_the_registers_of_a_warp_group(networks: int) -> None:
-    macros = r3_fleet_columns.macros(Problem(inputs=784, classes=10, batch_size=128), networks)
+    macros = fleet_columns.macros(Problem(inputs=784, classes=10, batch_size=128), networks)
     used = compile_cubin(KERNELS_FOLDER / "cluster/fleet_columns.cu", "sm_90a", macros).resources["fleet_columns"]
     assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0)
 

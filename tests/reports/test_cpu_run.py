@@ -17,7 +17,7 @@ from tests.ladder.harness import Watcher, prepare
 from tests.reports.reporting import explanation
 from tests.reports.sample import replace_stage
 
-SOURCES = ("stages.cpu.r6_one_call:STAGE", "stages.cpu.r7_tiles:STAGE", "stages.cpu.r9_cores:STAGE")
+SOURCES = ("stages.cpu.one_call:STAGE", "stages.cpu.tiles:STAGE", "stages.cpu.cores:STAGE")
 
 
 @pytest.fixture(scope="module")

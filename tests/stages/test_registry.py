@@ -17,7 +17,7 @@ import stages
 from common.errors import UsageError
 from common.vocabulary import ABLATIONS
 from stages import Gemm, cpu_kernel, rung
-from stages.classic import r1_naive, r2_async_metrics, r3_cublas
+from stages.classic import async_metrics, cublas, naive
 from stages.engine import parts
 from stages.engine.recipe import Choice, Recipe, changes
 from stages.engine.stage import Doc
@@ -94,11 +94,11 @@ def test_ablations_of_a_group_differ_in_one_choice_from_the_ladder_s_rung(group:
 
 def test_climb_refuses_two_changes_and_none() -> None:
     with pytest.raises(TypeError, match="exactly one choice"):
-        r1_naive.STAGE.climb("two", "Two", gemm=r3_cublas.CublasGemm, metrics=r2_async_metrics.MetricsEveryEpoch)
+        naive.STAGE.climb("two", "Two", gemm=cublas.CublasGemm, metrics=async_metrics.MetricsEveryEpoch)
     with pytest.raises(TypeError, match="exactly one choice"):
-        r1_naive.STAGE.climb("none", "None")
+        naive.STAGE.climb("none", "None")
     with pytest.raises(TypeError, match="exactly one choice"):
-        r1_naive.STAGE.climb("same", "Same", gemm=parts.NaiveGemm)
+        naive.STAGE.climb("same", "Same", gemm=parts.NaiveGemm)
 
 
 def test_climb_refuses_a_part_without_its_base_class() -> None:
@@ -106,12 +106,12 @@ def test_climb_refuses_a_part_without_its_base_class() -> None:
         needs = ()
 
     with pytest.raises(TypeError, match=r"Duck must inherit from stages.Gemm"):
-        r1_naive.STAGE.climb("duck", "Duck", gemm=Duck)  # type: ignore[arg-type]
+        naive.STAGE.climb("duck", "Duck", gemm=Duck)  # type: ignore[arg-type]
 
 
 def test_climb_refuses_a_choice_that_is_none() -> None:
     with pytest.raises(TypeError, match="unexpected"):
-        r1_naive.STAGE.climb("typo", "Typo", gem=r3_cublas.CublasGemm)  # type: ignore[call-arg]
+        naive.STAGE.climb("typo", "Typo", gem=cublas.CublasGemm)  # type: ignore[call-arg]
 
 
 def test_every_stage_says_why_what_and_what_it_expects() -> None:

@@ -62,7 +62,7 @@ struct Shared {
     }
 };
 
-// Dynamic shared memory of a block (stages/persistent/r1_persistent_cluster.py).
+// Dynamic shared memory of a block (stages/persistent/persistent_cluster.py).
 constexpr int SHARED_BYTES = 212 * 1024 / BLOCKS_A_MULTIPROCESSOR;
 static_assert(sizeof(Shared) <= SHARED_BYTES);
 

@@ -47,7 +47,7 @@ struct alignas(128) Shared {
     double totals[NETWORKS][BLOCKS][HALVES][2];          // in the first block, from each warp: summed loss, number right
     Barrier fetched[STAGES], used[STAGES], logits_are_in[HALVES], dlogits_are_in[HALVES], totals_are_in;
 };
-static_assert(sizeof(Shared) == GIVEN[5]);  // as stages/persistent/r3_fleet_columns.py counts it
+static_assert(sizeof(Shared) == GIVEN[5]);  // as stages/persistent/fleet_columns.py counts it
 
 // The place of an image of a pair in messages: a lane of a product has four images, which travel together.
 __device__ inline int slot_of(int image) { return image % HALF_EDGE / 2 * 4 + image / HALF_EDGE * 2 + image % 2; }

@@ -7,7 +7,7 @@
 
 // neighbour_grams: a block takes whole steps, one in gridDim.x. Its eight warps cover a step's P x P fragments of 16 x 16:
 // warp w has WARP_ROWS rows from w / 2 and WARP_COLUMNS columns from w % 2. Features stream through shared memory in a ring.
-// stages/persistent/r1_persistent_cluster.py launches GRAM_THREADS threads with GRAM_BYTES of shared memory.
+// stages/persistent/persistent_cluster.py launches GRAM_THREADS threads with GRAM_BYTES of shared memory.
 constexpr int GRAM_THREADS = 256;
 constexpr int WARP_ROWS = 2;     // fragments down, for each of four warps
 constexpr int WARP_COLUMNS = 4;  // fragments across, for each of two warps

@@ -21,7 +21,7 @@ from ladder.machine.environment import ROOT
 from ladder.machine.limits import keep_limits, kept_limits
 from ladder.records.limits_record import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds
 from ladder.records.run import GpuState
-from stages.devices.r1_ddp_peer import STAGE
+from stages.devices.ddp_peer import STAGE
 from tests.ladder import gpus
 
 # Three samples of each, in the order of limits.PRIMITIVES.

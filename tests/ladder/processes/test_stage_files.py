@@ -131,7 +131,7 @@ def test_the_answer_of_a_file_is_checked_again_by_the_harness(tmp_path: Path) ->
 
 def test_a_rung_keeps_what_its_recipe_says(tmp_path: Path) -> None:
     rung = 'from stages import rung\nSTAGE = rung("persistent-grid").climb("mine", "M", launch=L)'
-    part = "from stages.persistent.r1_persistent_grid import GridEpoch\nclass L(GridEpoch): pass"
+    part = "from stages.persistent.persistent_grid import GridEpoch\nclass L(GridEpoch): pass"
     path = written(tmp_path, part, rung)
     mine, ours = all_entries([path])[0]["mine"].stage, load_all()["persistent-grid"].stage
     assert (mine.below, mine.changed, mine.needs) == ("persistent-grid", "launch: L", ours.needs)

@@ -17,8 +17,8 @@ from ladder.profile.summary import summarise, with_bytes
 from ladder.profile.timeline import excerpt
 from ladder.profile.trace import FROM_PYTHON, Call, Kernel, Trace, Window
 from ladder.records.profile import Profile
-from stages.classic.r6_cuda_graph import GraphEpoch
-from stages.cpu import r9_cores, r10_resident
+from stages.classic.cuda_graph import GraphEpoch
+from stages.cpu import cores, resident
 from stages.engine.parts import OneByOne
 from stages.registry import load_all
 
@@ -32,7 +32,7 @@ KINDS = {"gemm", "layer", "softmax", "update", "copy"}
 
 @pytest.fixture(autouse=True)
 def threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (r9_cores, r10_resident):
+    for module in (cores, resident):
         monkeypatch.setattr(module, "usable_cores", lambda: THREADS)
 
 

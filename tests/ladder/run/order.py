@@ -33,7 +33,7 @@ from stages.registry import Entry, load_entry
 from tests.ladder.harness import NUMPY, Watcher, prepare
 from tests.reports.profiles import profile
 
-CPU_RUNG = "stages.cpu.r1_loops:STAGE"
+CPU_RUNG = "stages.cpu.loops:STAGE"
 
 
 def named(name: str, source: str = NUMPY, **changes: Any) -> Entry:

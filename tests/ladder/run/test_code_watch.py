@@ -19,11 +19,11 @@ from stages.registry import load_all
 from tests.ladder.harness import NUMPY, Watcher, prepare
 from tests.reports import sample
 
-NAIVE = "stages.classic.r1_naive:STAGE"
-GRAPH, GRID = "stages.classic.r6_cuda_graph:STAGE", "stages.persistent.r1_persistent_grid:STAGE"
-TILES = "stages.tiles.r3_tf32:STAGE"
+NAIVE = "stages.classic.naive:STAGE"
+GRAPH, GRID = "stages.classic.cuda_graph:STAGE", "stages.persistent.persistent_grid:STAGE"
+TILES = "stages.tiles.tf32:STAGE"
 JAX, TORCH = "stages.references.jax_scan_bf16:STAGE", "stages.references.torch_graph:AMP"
-CPU = "stages.cpu.r1_loops:STAGE"
+CPU = "stages.cpu.loops:STAGE"
 
 
 @pytest.fixture
@@ -38,15 +38,15 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("file", "old", "new", "changed"),
     [
-        ("stages/classic/r1_naive.py", "self.read()", "self.read(), 1", {NAIVE: "sources", CPU: "sources"}),
+        ("stages/classic/naive.py", "self.read()", "self.read(), 1", {NAIVE: "sources", CPU: "sources"}),
         (
-            "stages/classic/r1_naive.py",
+            "stages/classic/naive.py",
             "data=ResidentFloat32",
             "data=None",
             dict.fromkeys((NAIVE, GRAPH, GRID, TILES), "sources"),
         ),
-        ("stages/classic/r1_naive.py", "one kernel an operation", "eight kernels", {}),
-        ("stages/classic/r3_cublas.py", "Matmul(", "Matmul(1, ", {GRAPH: "sources", GRID: "sources"}),
+        ("stages/classic/naive.py", "one kernel an operation", "eight kernels", {}),
+        ("stages/classic/cublas.py", "Matmul(", "Matmul(1, ", {GRAPH: "sources", GRID: "sources"}),
         ("common/cuda/gpu.py", "graph.upload", "graph.load", dict.fromkeys((GRAPH, GRID, TILES), "sources")),
         ("common/oracle.py", "copy(self)", "self", {}),
         ("stages/engine/stage.py", "is_fleet: bool = False", "is_fleet: bool = False\n    other: int = 1", {}),
@@ -101,17 +101,16 @@ def test_a_copy_in_another_folder_has_the_same_hashes(tree: Path, monkeypatch: p
     assert re.fullmatch(r"[0-9a-f]{64}", there.sources)
 
 
-@pytest.mark.parametrize("source", [NAIVE, GRID])
+@pytest.mark.parametrize("source", [GRAPH, GRID])
 def test_a_move_a_comment_and_a_docstring_change_no_hash(tree: Path, source: str) -> None:
     before = hashes_of(source)
-    naive, elsewhere = tree / "stages/classic/r1_naive.py", tree / "stages/classic/r1_plainest.py"
-    naive.rename(elsewhere)
+    (tree / "stages/classic/cuda_graph.py").rename(tree / "stages/classic/whole_graph.py")
     kernels = tree / "stages" / "kernels"
     (kernels / "grid").rename(kernels / "whole")
     for file in [*(tree / "stages").rglob("*.py"), *kernels.rglob("*.cu*")]:
-        text = file.read_text().replace("r1_naive", "r1_plainest").replace('"grid/', '"whole/')
+        text = re.sub(r"\bcuda_graph\b", "whole_graph", file.read_text()).replace('"grid/', '"whole/')
         file.write_text(f'"""Another."""  # one\n{text}' if file.suffix == ".py" else f"// another\n{text}")
-    assert hashes_of(source.replace("r1_naive", "r1_plainest")) == before
+    assert hashes_of(source.replace("cuda_graph", "whole_graph")) == before
 
 
 def test_every_stage_with_kernels_has_their_hash() -> None:
@@ -150,9 +149,9 @@ def test_a_users_file_is_hashed_with_the_modules_beside_it(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("file", "old", "changed"),
     [
-        ("stages/classic/r2_async_metrics.py", "MetricsEveryEpoch", True),  # of the rung below cublas
+        ("stages/classic/async_metrics.py", "MetricsEveryEpoch", True),  # of the rung below cublas
         ("stages/engine/recipe.py", "def flush", True),  # of Gemm
-        ("stages/classic/r3_cublas.py", "Matmul", False),  # the part that it replaces
+        ("stages/classic/cublas.py", "Matmul", False),  # the part that it replaces
         ("stages/references/torch_common.py", "TorchTrainer", False),  # another name of the public module
         ("stages/registry.py", "likeness", False),
     ],
@@ -176,17 +175,17 @@ def test_results_have_the_hashes_of_every_stage(tmp_path: Path) -> None:
 
 def test_a_watch_names_the_files_that_were_written_once_code_has_changed(tree: Path) -> None:
     watch = CodeWatch(NAIVE)
-    naive, kernel = tree / "stages/classic/r1_naive.py", tree / "stages/kernels/plain/gemm.cu"
+    naive, kernel = tree / "stages/classic/naive.py", tree / "stages/kernels/plain/gemm.cu"
     naive.touch()
     kernel.write_text("// a comment\n" + kernel.read_text())
     assert watch.changed() == []
     naive.write_text(naive.read_text() + "\nMORE = 1\n")
     assert watch.changed() == []
     naive.write_text(naive.read_text() + "\nMetricsEveryStep.due = None\n")
-    assert watch.changed() == ["gemm.cu", "r1_naive.py"]
+    assert watch.changed() == ["gemm.cu", "naive.py"]
     kernel.unlink()
     naive.write_text("1 +")
-    assert watch.changed() == ["gemm.cu", "r1_naive.py"]
+    assert watch.changed() == ["gemm.cu", "naive.py"]
 
 
 def test_a_header_that_a_kernel_begins_to_include_counts(tree: Path) -> None:
@@ -219,8 +218,8 @@ def test_a_run_keeps_its_stages_and_the_rungs_below(tmp_path: Path) -> None:
     found = sources_of(sample.results(), tmp_path)
     assert found is not None
     assert found.stages.keys() == {"cuda-graph", *PARENTS}
-    assert found.stages["cuda-graph"][0] == "stages/classic/r6_cuda_graph.py"
-    assert "class GraphEpoch" in found.files["stages/classic/r6_cuda_graph.py"]
+    assert found.stages["cuda-graph"][0] == "stages/classic/cuda_graph.py"
+    assert "class GraphEpoch" in found.files["stages/classic/cuda_graph.py"]
     assert "stages/engine/parts.py" in found.stages["naive"]
     assert "stages/kernels/plain/gemm.cu" in found.stages["naive"]
 

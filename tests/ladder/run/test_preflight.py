@@ -81,7 +81,7 @@ def test_the_closest_rung_gives_way_to_the_next_that_takes_the_problem(monkeypat
     told = "1025 units exceed the limit of 1024. Closest rung here: `persistent-grid`."
     assert preflight.misfit(ahead, wide, 469) == told
     assert preflight.misfit(ahead, wide, 469, told) == told
-    monkeypatch.setattr("stages.fusion.r1_fleet_graph.MOST_ELEMENTS", 1)
+    monkeypatch.setattr("stages.fusion.fleet_graph.MOST_ELEMENTS", 1)
     assert preflight.misfit(fleet, widest, 40).endswith(" of shared memory. Closest rung here: `cuda-graph`.")
     monkeypatch.setattr("stages.engine.recipe.Recipe.misfit", lambda *_: "Needs more.")
     assert preflight.misfit(fleet, widest, 40) == "Needs more. The closest rungs do not take it either."

@@ -162,13 +162,13 @@ def test_a_stage_that_does_not_fit_the_problem_is_skipped_with_an_alternative(
 ) -> None:
     monkeypatch.setattr(preflight, "missing", lambda needs: None)  # a machine that lacks nothing
     deep = small_problem(hidden=(8,) * 5)
-    (stage,) = prepare(tmp_path, "stages.persistent.r1_persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
+    (stage,) = prepare(tmp_path, "stages.persistent.persistent_cluster:STAGE", problem=deep).run(Watcher()).stages
     assert stage.status == "skipped"
     assert stage.reason == "5 hidden layers (8,8,8,8,8) exceed the limit of 4. Closest rung here: `persistent-grid`."
 
 
 def test_whether_a_stage_takes_several_gpus_is_recorded_also_of_older_runs(tmp_path: Path) -> None:
-    sources = "stages.devices.torch_ddp:FLOAT32", "stages.devices.r1_ddp_peer:STAGE", NUMPY
+    sources = "stages.devices.torch_ddp:FLOAT32", "stages.devices.ddp_peer:STAGE", NUMPY
     prepare(tmp_path, *sources).run(Watcher())
     recorded = load(tmp_path)
     assert [(stage.name, stage.takes_gpus) for stage in recorded.stages[:2]] == [
@@ -183,7 +183,7 @@ def test_whether_a_stage_takes_several_gpus_is_recorded_also_of_older_runs(tmp_p
 
 @pytest.mark.parametrize(
     ("source", "instead"),
-    [("tiles.r3_dependent_launch", "fused-bias"), ("persistent.r1_persistent_cluster", "cuda-graph")],
+    [("tiles.dependent_launch", "fused-bias"), ("persistent.persistent_cluster", "cuda-graph")],
 )
 def test_a_rung_for_newer_gpus_is_skipped_with_the_rung_below(
     source: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,5 +198,5 @@ def test_a_rung_that_also_lacks_a_package_names_only_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(preflight, "missing", lambda needs: "CuPy is not installed" if "cuda" in needs else None)
-    (stage,) = prepare(tmp_path, "stages.tiles.r3_dependent_launch:STAGE").run(Watcher()).stages
+    (stage,) = prepare(tmp_path, "stages.tiles.dependent_launch:STAGE").run(Watcher()).stages
     assert stage.reason == "CuPy is not installed"

@@ -37,6 +37,6 @@ def test_an_older_file_knows_the_parts_that_its_rungs_changed() -> None:
 def test_every_rung_of_ours_knows_the_files_of_its_parts() -> None:
     stage = load_all()["last-layer"].stage
     files = {part.name: part.file for part in stage.parts}
-    assert files["launch"] == "stages/classic/r6_cuda_graph.py"
+    assert files["launch"] == "stages/classic/cuda_graph.py"
     assert files["head"] == "stages/streamed/last_layer_head.py"
     assert len(files) == 8

@@ -128,7 +128,7 @@ def test_a_pair_of_timelines_and_a_way_name_both_of_their_ends_and_numbers_are_r
 
 
 def test_a_diff_has_both_classes_without_docstrings(tmp_path: Path) -> None:
-    block = diff("stages/classic/r1_naive.py:MetricsEveryStep", "stages/classic/r2_async_metrics.py:MetricsEveryEpoch")
+    block = diff("stages/classic/naive.py:MetricsEveryStep", "stages/classic/async_metrics.py:MetricsEveryEpoch")
     assert block.splitlines() == [
         "```diff",
         "-class MetricsEveryStep(EpochTotals):",
@@ -140,8 +140,8 @@ def test_a_diff_has_both_classes_without_docstrings(tmp_path: Path) -> None:
         "```",
     ]
     page = tmp_path / "page.md.j2"
-    page.write_text('{{ diff("stages/classic/r1_naive.py:Gone", "stages/classic/r1_naive.py:Gone") }}')
-    with pytest.raises(ReportError, match=r"r1_naive\.py has no class Gone"):
+    page.write_text('{{ diff("stages/classic/naive.py:Gone", "stages/classic/naive.py:Gone") }}')
+    with pytest.raises(ReportError, match=r"naive\.py has no class Gone"):
         rendered(page, {"logistic": ChapterRun(load(LOGISTIC))})
 
 

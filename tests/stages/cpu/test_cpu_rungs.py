@@ -21,7 +21,7 @@ from common.cpu.host import BoundCall
 from common.data.dataset import Split
 from common.oracle import Oracle
 from common.problem import Params, Problem, initial_params, network_run
-from stages.cpu import r9_cores, r9_fleet, r10_resident
+from stages.cpu import cores, fleet, resident
 from stages.registry import load_all
 
 RUNGS = {name: entry.stage for name, entry in load_all().items() if entry.stage.group == "cpu"}
@@ -47,7 +47,7 @@ def split(problem: Problem, steps: int = 5) -> Split:
 
 def start_threads(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let rungs start this many, whatever the cores here."""
-    for module in (r9_cores, r10_resident):
+    for module in (cores, resident):
         monkeypatch.setattr(module, "usable_cores", lambda: threads)
 
 
@@ -152,7 +152,7 @@ def test_no_kernel_leaves_its_arrays() -> None:
 def test_networks_of_a_fleet_have_the_bits_that_each_has_alone(
     threads: int, hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(r9_fleet, "usable_cores", lambda: threads)
+    monkeypatch.setattr(fleet, "usable_cores", lambda: threads)
     problem = Problem(50, 7, hidden, batch_size=12, networks=4, learning_rates=(0.1, 0.2, 0.3, 0.4), metrics_every=1)
     trainer = RUNGS["cpu-fleet"].build(problem, split(problem))
     trainer.load_params(initial_params(problem, 0))

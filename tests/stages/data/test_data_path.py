@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 from common.data.dataset import Split
 from common.problem import Problem
 from stages.data.host_batches import packed, unpacked
-from stages.data.r3_pinned_overlap import FromPinnedAhead
+from stages.data.pinned_overlap import FromPinnedAhead
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice
 

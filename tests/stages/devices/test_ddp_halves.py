@@ -15,7 +15,7 @@ from common.data.dataset import Split
 from common.problem import Problem
 from common.ranks import Group
 from common.trainer import Trainer
-from stages.devices.r1_ddp_halves import PeerHalvesEpoch
+from stages.devices.ddp_halves import PeerHalvesEpoch
 from stages.engine.step import RecipeTrainer
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.devices.test_ranks import as_ranks, assert_train_as_one

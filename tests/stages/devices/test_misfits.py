@@ -8,8 +8,8 @@ import pytest
 
 from common.cost import Exchanges
 from common.problem import Problem
-from stages.devices import r1_ddp_halves, r1_ddp_step, r2_ddp_overlap
-from stages.devices.r1_ddp_peer import STAGE
+from stages.devices import ddp_halves, ddp_overlap, ddp_step
+from stages.devices.ddp_peer import STAGE
 from stages.engine.stage import Stage
 
 
@@ -36,11 +36,11 @@ def test_what_fits(
 @pytest.mark.parametrize(
     ("stage", "gpus", "sent"),
     [
-        (r1_ddp_step.STAGE, 2, 203_530 * 4),
-        (r1_ddp_step.STAGE, 3, 203_530 * 16 // 3),
+        (ddp_step.STAGE, 2, 203_530 * 4),
+        (ddp_step.STAGE, 3, 203_530 * 16 // 3),
         (STAGE, 2, 203_530 * 4),
-        (r2_ddp_overlap.STAGE, 2, 784 * 256 * 4),
-        (r1_ddp_halves.STAGE, 2, 203_530 * 4),
+        (ddp_overlap.STAGE, 2, 784 * 256 * 4),
+        (ddp_halves.STAGE, 2, 203_530 * 4),
     ],
 )
 def test_what_is_sent_after_the_last_product(stage: Stage, gpus: int, sent: int) -> None:

@@ -13,19 +13,19 @@ import pytest
 
 from common.cuda.epilogue import Fusion
 from common.problem import Problem
-from stages.classic.r1_naive import STAGE as NAIVE
+from stages.classic.naive import STAGE as NAIVE
 from stages.engine.recipe import FusingGemm, Precision, Recipe
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array, Setup
-from stages.fusion.r1_fused_head import FusedHead
-from stages.fusion.r2_fused_update import FusedUpdate
-from stages.fusion.r3_fused_epilogue import FusedEpilogue
-from stages.persistent.r1_persistent_grid import GridEpoch
+from stages.fusion.fused_epilogue import FusedEpilogue
+from stages.fusion.fused_head import FusedHead
+from stages.fusion.fused_update import FusedUpdate
+from stages.persistent.persistent_grid import GridEpoch
 from stages.registry import load_all
 from stages.streamed.last_layer_head import LastLayerHead
-from stages.tiles.r1_skinny_gemm import SkinnyGemm
-from stages.tiles.r2_fused_bias import FusedBias
-from stages.tiles.r3_exact_u8 import ExactGemm
+from stages.tiles.exact_u8 import ExactGemm
+from stages.tiles.fused_bias import FusedBias
+from stages.tiles.skinny_gemm import SkinnyGemm
 from stages.tiles.tile_kernels import TileProducts
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split

@@ -21,7 +21,7 @@ from stages.engine.fleet import FleetLaunch
 from stages.engine.recipe import Head
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array, Setup
-from stages.persistent.r1_persistent_cluster import ClusterEpoch
+from stages.persistent.persistent_cluster import ClusterEpoch
 from stages.references.numpy_cpu import NumpyTrainer
 from stages.registry import load_all
 from stages.streamed.last_layer_head import LastLayerHead

@@ -14,9 +14,9 @@ from common.problem import Problem
 from stages.engine.parts import SeparateEpilogue
 from stages.engine.step import Step, set_up
 from stages.engine.workspace import Array, Setup
-from stages.fusion.r1_fused_head import FusedHead
-from stages.fusion.r2_fused_update import FusedUpdate
-from stages.fusion.r4_parallel_branches import ParallelUpdate
+from stages.fusion.fused_head import FusedHead
+from stages.fusion.fused_update import FusedUpdate
+from stages.fusion.parallel_branches import ParallelUpdate
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice, HostEvent, HostStream, NumpyGemm
 

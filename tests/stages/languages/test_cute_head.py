@@ -20,14 +20,14 @@ from ladder.machine import environment
 from ladder.machine.environment import missing
 from stages.engine.workspace import Setup
 from stages.fusion.head_kernel import lanes
-from stages.languages import r1_cute_head
-from stages.languages.r1_cute_head import SHARED_BYTES, STAGE, CuteHead
+from stages.languages import cute_head
+from stages.languages.cute_head import SHARED_BYTES, STAGE, CuteHead
 
 NO_CUTE = "CuTe DSL is not installed"
 ROOT = Path(__file__).parents[3]
 COMPILES = """
 import json, sys
-from stages.languages.r1_cute_head import head_code
+from stages.languages.cute_head import head_code
 for shape in ((128, 10, 256, False), (139, 10, 1024, True), (7, 3, 32, True), (5, 100, 256, False)):
     print(json.dumps([len(head_code(*shape, int(sys.argv[1])).cubin), "cutlass" in sys.modules]))
 """
@@ -67,7 +67,7 @@ def test_every_row_has_its_lanes(rows: int, grid: int, most: int, monkeypatch: p
         asked.append((rows, classes, threads, with_totals))
         return CuteCode(b"", f"totals {with_totals}")
 
-    monkeypatch.setattr(r1_cute_head, "head_code", code)
+    monkeypatch.setattr(cute_head, "head_code", code)
     tensors = type("Tensors", (), {name: np.empty((rows, 10)) for name in ("logits", "dlogits", "totals")})
     device: Any = LoadingDevice()
     head = CuteHead(Setup(Problem(inputs=4, classes=10, batch_size=rows), device, tensors))  # type: ignore[arg-type]

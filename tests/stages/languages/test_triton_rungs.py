@@ -25,16 +25,16 @@ from common.problem import Problem
 from ladder.machine import environment
 from ladder.machine.environment import missing
 from ladder.profile.kernel_kinds import kind_of
-from stages.classic.r6_cuda_graph import GraphEpoch
+from stages.classic.cuda_graph import GraphEpoch
 from stages.engine.recipe import Recipe
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Setup
-from stages.fusion.r3_fused_epilogue import FusedEpilogue
-from stages.languages import r1_triton_head
-from stages.languages.r1_triton_head import TritonHead
-from stages.languages.r1_triton_skinny import TritonGemm
-from stages.languages.r1_triton_update import TritonUpdate
+from stages.fusion.fused_epilogue import FusedEpilogue
+from stages.languages import triton_head
+from stages.languages.triton_head import TritonHead
 from stages.languages.triton_products import MOST_PROGRAMS, MOST_SHARES, TritonProducts, configs
+from stages.languages.triton_skinny import TritonGemm
+from stages.languages.triton_update import TritonUpdate
 from stages.registry import load_all
 from tests.seeds import SEED
 from tests.stages.engine.test_step import assert_first_updates, assert_validates, random_split
@@ -180,7 +180,7 @@ def test_every_share_of_a_product_has_something_to_sum(m: int, n: int, k: int) -
 @pytest.mark.parametrize(("rows", "classes"), [(1, 2), (7, 3), (128, 10), (60000, 10), (32, 4096)])
 def test_a_head_s_program_holds_whole_rows(rows: int, classes: int) -> None:
     for with_totals in (False, True):
-        found = r1_triton_head.configs(rows, classes, with_totals)
+        found = triton_head.configs(rows, classes, with_totals)
         assert found
         assert all(classes <= config["BLOCK_CLASSES"] < 2 * classes for config in found)
 

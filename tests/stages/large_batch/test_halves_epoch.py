@@ -15,12 +15,12 @@ import pytest
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.step import RecipeTrainer
+from stages.large_batch.large_batch import HalvesEpoch, Product
+from stages.large_batch.large_batch_dependent import DependentFloat16Epoch
+from stages.large_batch.large_batch_early import EarlyEpoch
+from stages.large_batch.large_batch_early_fp16 import EarlyFloat16Epoch
+from stages.large_batch.large_batch_fp16 import Float16Epoch
 from stages.large_batch.layout import EXACT, ROUNDED, Layout
-from stages.large_batch.r1_large_batch import HalvesEpoch, Product
-from stages.large_batch.r2_large_batch_early import EarlyEpoch
-from stages.large_batch.r2_large_batch_fp16 import Float16Epoch
-from stages.large_batch.r3_large_batch_dependent import DependentFloat16Epoch
-from stages.large_batch.r3_large_batch_early_fp16 import EarlyFloat16Epoch
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.engine.test_parts_on_cpu import ShimDevice
 from tests.stages.engine.test_step import assert_first_updates, random_split

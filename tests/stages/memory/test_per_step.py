@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from common.problem import Params, Problem, initial_params
-from stages.data.r1_pageable import FromPageable
-from stages.data.r2_pinned import FromPinned
-from stages.data.r3_pinned_overlap import FromPinnedAhead
+from stages.data.pageable import FromPageable
+from stages.data.pinned import FromPinned
+from stages.data.pinned_overlap import FromPinnedAhead
 from stages.engine.recipe import Recipe, RunStep
 from stages.engine.step import RecipeTrainer
 from stages.engine.workspace import Array
+from stages.memory.alloc_cudamalloc import CudaMalloc
 from stages.memory.per_step import PerStep
-from stages.memory.r1_alloc_cudamalloc import CudaMalloc
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import RECIPE, HostDevice
 

@@ -10,8 +10,8 @@ import pytest
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.persistent.ahead_plan import MOST_SHARED_BYTES, AheadPlan
-from stages.persistent.r2_cluster_ahead import AheadEpoch
-from stages.persistent.r3_cluster_ahead_fp16 import Float16Ahead
+from stages.persistent.cluster_ahead import AheadEpoch
+from stages.persistent.cluster_ahead_fp16 import Float16Ahead
 from tests.stages.persistent.test_gpu_misfits import HIDDEN, SM_90, SM_90_NONE, SM_90_ONE, SM_120, FakeGpu, make
 
 

@@ -13,6 +13,7 @@ import pytest
 from common.oracle import Oracle
 from common.problem import Problem, initial_params
 from stages.engine.workspace import KERNELS, ParameterMemory
+from stages.persistent.cluster_fp16 import STAGE as FLOAT16
 from stages.persistent.cluster_plan import (
     EXACT,
     MOST_SHARED_BYTES,
@@ -23,8 +24,7 @@ from stages.persistent.cluster_plan import (
     plan_for,
     plans,
 )
-from stages.persistent.r1_persistent_cluster import STAGE
-from stages.persistent.r2_cluster_fp16 import STAGE as FLOAT16
+from stages.persistent.persistent_cluster import STAGE
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent.mlp_model import Cluster

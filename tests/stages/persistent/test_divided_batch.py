@@ -11,8 +11,8 @@ import pytest
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.persistent.batch_plan import BatchPlan, plan_for
+from stages.persistent.divided_batch import DividedBatch, of_blocks
 from stages.persistent.messages_plan import EXACT
-from stages.persistent.r2_divided_batch import DividedBatch, of_blocks
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent.test_gpu_misfits import SM_90, SM_90_NONE, SM_120, make
 

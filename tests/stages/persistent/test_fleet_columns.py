@@ -13,8 +13,8 @@ import pytest
 from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.step import set_up
-from stages.persistent import r3_fleet_columns, r4_fleet_columns_fp16
-from stages.persistent.r3_fleet_columns import BLOCKS, STAGE, THREADS, ColumnsOfOneProduct, macros, shared_bytes
+from stages.persistent import fleet_columns, fleet_columns_fp16
+from stages.persistent.fleet_columns import BLOCKS, STAGE, THREADS, ColumnsOfOneProduct, macros, shared_bytes
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.kernels.cases import Case, all_cases
 from tests.seeds import SEED
@@ -78,8 +78,8 @@ def test_what_it_does_not_take_is_told() -> None:
 )
 def test_in_float16_a_network_has_as_few_blocks_as_hold_it(hidden: tuple[int, ...], batch: int, blocks: int) -> None:
     problem = Problem(784, 10, hidden, batch_size=batch, networks=2)
-    assert r4_fleet_columns_fp16.blocks_for(problem, 10) == blocks
-    assert r4_fleet_columns_fp16.STAGE.misfit(problem, 10) is None
+    assert fleet_columns_fp16.blocks_for(problem, 10) == blocks
+    assert fleet_columns_fp16.STAGE.misfit(problem, 10) is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_in_float16_a_network_has_as_few_blocks_as_hold_it(hidden: tuple[int, ..
     ids=str,
 )
 def test_what_no_small_cluster_takes_in_float16_is_told(hidden: tuple[int, ...], batch: int, reason: str) -> None:
-    told = r4_fleet_columns_fp16.STAGE.misfit(Problem(784, 10, hidden, batch_size=batch, networks=2), 10)
+    told = fleet_columns_fp16.STAGE.misfit(Problem(784, 10, hidden, batch_size=batch, networks=2), 10)
     assert told is not None
     assert reason in told
     assert told.endswith("Closest rung here: `fleet-columns`.")
@@ -121,7 +121,7 @@ def launched(shim: Shim, case: Case) -> dict[str, Any]:
 
 
 def test_the_kernel_s_own_sizes_are_the_ones_that_the_host_counts() -> None:
-    source = (Path(r3_fleet_columns.__file__).parents[1] / "kernels/cluster/fleet_columns.cu").read_text()
+    source = (Path(fleet_columns.__file__).parents[1] / "kernels/cluster/fleet_columns.cu").read_text()
     (sizes,) = (line for line in source.splitlines() if line.startswith("#define SIZES"))
     assert (
         sizes.removeprefix("#define SIZES ").replace(" ", "")

@@ -10,7 +10,7 @@ import pytest
 from common.cost import Exchanges
 from common.problem import Problem
 from stages.engine.fleet import FleetTrainer
-from stages.persistent.r2_fleet_grid import STAGE, turns
+from stages.persistent.fleet_grid import STAGE, turns
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.kernels.cases import all_cases
 from tests.seeds import SEED

@@ -17,10 +17,10 @@ from common.problem import Problem
 from ladder.machine.environment import missing
 from stages.engine.recipe import Recipe
 from stages.engine.step import set_up
-from stages.persistent import r1_persistent_cluster, r1_persistent_grid, r2_cluster_fp16, r2_grid_bf16
-from stages.persistent.r1_persistent_cluster import ClusterEpoch
-from stages.persistent.r1_persistent_grid import GridEpoch
-from stages.streamed import r1_streamed, r2_last_layer, r2_last_layer_bf16
+from stages.persistent import cluster_fp16, grid_bf16, persistent_cluster, persistent_grid
+from stages.persistent.persistent_cluster import ClusterEpoch
+from stages.persistent.persistent_grid import GridEpoch
+from stages.streamed import last_layer, last_layer_bf16, streamed
 from stages.streamed.last_layer_head import LastLayerHead
 from stages.tiles.tile_gemm import ProductSpec, TileGemm
 from tests.ladder import gpus
@@ -86,7 +86,7 @@ def make(part: Any, gpu: FakeGpu, problem: Problem, recipe: Recipe = RECIPE) -> 
 @pytest.mark.parametrize("gpu", [SM_75, SM_80, SM_86, SM_89], ids=lambda gpu: f"sm_{gpu.capability}")
 def test_clusters_need_a_newer_gpu(gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch) -> None:
     gpus.show(monkeypatch, DeviceInfo("a GPU", divmod(gpu.capability, 10), 8 << 30, "0000:01:00.0"))
-    for module in (r1_persistent_cluster, r2_cluster_fp16, r2_last_layer, r2_last_layer_bf16):
+    for module in (persistent_cluster, cluster_fp16, last_layer, last_layer_bf16):
         assert "sm_90" in module.STAGE.needs
     told = missing(("sm_90",))
     assert told is not None
@@ -126,7 +126,7 @@ def test_products_run_before_the_training_where_one_cluster_fits() -> None:
 
 
 @pytest.mark.parametrize("gpu", [SM_75, SM_80, SM_86, SM_89, SM_90, SM_90_NONE, SM_100, SM_120], ids=str)
-@pytest.mark.parametrize("module", [r1_persistent_grid, r2_grid_bf16], ids=lambda module: module.STAGE.name)
+@pytest.mark.parametrize("module", [persistent_grid, grid_bf16], ids=lambda module: module.STAGE.name)
 def test_the_grid_fits_every_gpu(module: Any, gpu: FakeGpu) -> None:
     for problem in (SOFTMAX, HIDDEN):
         make(module.STAGE.recipe.launch, gpu, problem)
@@ -180,4 +180,4 @@ def test_streamed_kernels_are_candidates_only_where_their_memory_fits(
 
 def make_gemm(gpu: FakeGpu, problem: Problem) -> Any:
     """The streamed gemm, made for this GPU without its library."""
-    return r1_streamed.ExactStreamed(set_up(RECIPE, problem, random_split(64, problem.inputs, 10), gpu))
+    return streamed.ExactStreamed(set_up(RECIPE, problem, random_split(64, problem.inputs, 10), gpu))

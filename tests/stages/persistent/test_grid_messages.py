@@ -11,8 +11,8 @@ import pytest
 
 from common.errors import MisfitError
 from common.problem import Problem
+from stages.persistent.grid_messages import MessagesEpoch, shares_of
 from stages.persistent.messages_plan import EXACT, MOST_SHARED_BYTES, MessagesPlan, plan_for
-from stages.persistent.r2_grid_messages import MessagesEpoch, shares_of
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent.test_gpu_misfits import SM_80, SM_90, SM_90_NONE, SM_120, FakeGpu, make
 

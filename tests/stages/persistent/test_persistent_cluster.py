@@ -16,7 +16,7 @@ from common.trainer import EpochMetrics
 from stages.engine.step import set_up
 from stages.engine.workspace import Array
 from stages.persistent.fragments import fragments
-from stages.persistent.r1_persistent_cluster import STAGE, ClusterRegression
+from stages.persistent.persistent_cluster import STAGE, ClusterRegression
 from tests.stages.engine.test_step import random_split
 from tests.stages.fusion.test_parallel_branches import RacingDevice
 from tests.stages.numpy_parts import RECIPE, HostDevice

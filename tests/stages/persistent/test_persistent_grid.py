@@ -12,10 +12,10 @@ import pytest
 
 from common.cost import Exchanges
 from common.problem import Problem
-from stages.classic import r6_cuda_graph
-from stages.persistent import r2_grid_bf16
+from stages.classic import cuda_graph
+from stages.persistent import grid_bf16
 from stages.persistent.grid_plan import ALL_PARTS, GridPlan, floats_of, make_plan
-from stages.persistent.r1_persistent_grid import STAGE
+from stages.persistent.persistent_grid import STAGE
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.kernels.cases import Case, all_cases
@@ -171,13 +171,13 @@ def test_the_floor_knows_the_barriers_of_a_step() -> None:
         problem = Problem(784, 10, hidden, batch_size=batch)
         assert STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges(grid_barriers=barriers)
         assert STAGE.exchanges(problem, 100, multiprocessors, 0).grid_barriers == 2
-    assert r6_cuda_graph.STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges()
+    assert cuda_graph.STAGE.exchanges(problem, 100, multiprocessors, shared_bytes) == Exchanges()
 
 
 def test_the_rung_in_bfloat16_is_in_its_class_and_takes_one_part() -> None:
-    assert (STAGE.precision, r2_grid_bf16.STAGE.precision) == ("float32", "bfloat16")
-    assert r2_grid_bf16.BFloat16GridEpoch.parts == 1
-    assert "sm_80" in r2_grid_bf16.STAGE.needs
+    assert (STAGE.precision, grid_bf16.STAGE.precision) == ("float32", "bfloat16")
+    assert grid_bf16.BFloat16GridEpoch.parts == 1
+    assert "sm_80" in grid_bf16.STAGE.needs
 
 
 def test_what_does_not_fit_is_told() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.problem import Problem
-from stages.streamed import r2_last_layer, r2_last_layer_bf16
+from stages.streamed import last_layer, last_layer_bf16
 
 FITS = Problem(inputs=784, classes=10, hidden=(4096,), batch_size=32)
 
@@ -30,6 +30,6 @@ FITS = Problem(inputs=784, classes=10, hidden=(4096,), batch_size=32)
 )
 def test_a_misfit_names_its_limit_and_the_closest_rung(changed: dict[str, Any], reason: str) -> None:
     problem = replace(FITS, **changed)
-    for module, closest in ((r2_last_layer, "streamed"), (r2_last_layer_bf16, "streamed-bf16")):
+    for module, closest in ((last_layer, "streamed"), (last_layer_bf16, "streamed-bf16")):
         told = f"{reason} Closest rung here: `{closest}`." if reason else None
         assert module.STAGE.misfit(problem, steps=468) == told

@@ -10,15 +10,15 @@ import pytest
 
 from common.cuda.epilogue import Fusion, mask_shape
 from common.problem import Problem, initial_params
-from stages.classic.r1_naive import STAGE as NAIVE
+from stages.classic.naive import STAGE as NAIVE
 from stages.engine.step import RecipeTrainer, set_up
-from stages.fusion.r3_fused_epilogue import FusedEpilogue
-from stages.streamed.r3_ring_bf16 import BFloat16Ring
-from stages.streamed.r3_streamed_ring import ExactRing
-from stages.streamed.r4_ring_planes import PlanesRing
+from stages.fusion.fused_epilogue import FusedEpilogue
+from stages.streamed.ring_bf16 import BFloat16Ring
 from stages.streamed.ring_gemm import RingGemm
+from stages.streamed.ring_planes import PlanesRing
+from stages.streamed.streamed_ring import ExactRing
 from stages.streamed.weight_panels import from_panels, from_planes, to_panels, to_planes
-from stages.tiles.r2_fused_bias import FusedBias
+from stages.tiles.fused_bias import FusedBias
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.seeds import SEED
 from tests.stages.engine.test_parts_on_cpu import ShimDevice

@@ -11,13 +11,13 @@ import pytest
 
 from common.cuda.epilogue import Fusion, mask_shape
 from common.problem import Problem
-from stages.classic.r1_naive import STAGE as NAIVE
+from stages.classic.naive import STAGE as NAIVE
 from stages.engine.step import RecipeTrainer, set_up
-from stages.fusion.r3_fused_epilogue import FusedEpilogue
-from stages.streamed.r1_streamed import ExactStreamed
-from stages.streamed.r1_streamed_bf16 import BFloat16Streamed
+from stages.fusion.fused_epilogue import FusedEpilogue
+from stages.streamed.streamed import ExactStreamed
+from stages.streamed.streamed_bf16 import BFloat16Streamed
 from stages.streamed.streamed_gemm import StreamedGemm
-from stages.tiles.r2_fused_bias import FusedBias
+from stages.tiles.fused_bias import FusedBias
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.seeds import SEED
 from tests.stages.engine.test_parts_on_cpu import ShimDevice

@@ -11,9 +11,9 @@ import pytest
 
 from common.errors import MisfitError
 from common.problem import Problem
-from stages.streamed import r7_deferred_epoch
+from stages.streamed import deferred_epoch
 from stages.streamed.epoch_plan import MOST_SHARED_BYTES, TAKERS, EpochPlan
-from stages.streamed.r6_streaming_epoch import StreamingEpoch, shares_of
+from stages.streamed.streaming_epoch import StreamingEpoch, shares_of
 from stages.streamed.weight_panels import stored_at
 from tests.stages.numpy_parts import HostDevice
 from tests.stages.persistent.test_gpu_misfits import SM_80, SM_90, SM_120, FakeGpu, make
@@ -47,7 +47,7 @@ def test_a_network_too_large_to_be_deferred_is_led_to_its_parent() -> None:
     wide = problem(hidden=(8192,) * 2)
     assert StreamingEpoch.misfit(wide, 1) == ""
     told = "Needs 264,432 bytes of shared memory a block; there are 232,448. Closest rung here: `streaming-epoch`."
-    assert r7_deferred_epoch.STAGE.misfit(wide, 1) == told
+    assert deferred_epoch.STAGE.misfit(wide, 1) == told
 
 
 def test_each_share_of_the_images_is_there_once_in_the_order_of_its_rows_of_weights() -> None:

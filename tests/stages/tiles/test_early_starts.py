@@ -13,10 +13,10 @@ from common.cuda.epilogue import Fusion
 from common.problem import Problem
 from stages.engine.step import RecipeTrainer, Step, set_up
 from stages.engine.workspace import Array
-from stages.fusion.r1_fused_head import FusedHead
-from stages.fusion.r3_fused_epilogue import FusedEpilogue
-from stages.tiles.r2_fused_bias import FusedBias
-from stages.tiles.r3_dependent_launch import DependentEpoch
+from stages.fusion.fused_epilogue import FusedEpilogue
+from stages.fusion.fused_head import FusedHead
+from stages.tiles.dependent_launch import DependentEpoch
+from stages.tiles.fused_bias import FusedBias
 from tests.cpu_cuda.shim import Shim, requires_compiler
 from tests.stages.engine.test_parts_on_cpu import AnyCut, ShimDevice
 from tests.stages.engine.test_step import assert_first_updates, random_split

@@ -15,14 +15,14 @@ import pytest
 
 from common.cuda.epilogue import Fusion
 from common.problem import Problem
-from stages.classic.r1_naive import STAGE as NAIVE
+from stages.classic.naive import STAGE as NAIVE
 from stages.engine.step import RecipeTrainer, set_up
-from stages.fusion.r3_fused_epilogue import FusedEpilogue
+from stages.fusion.fused_epilogue import FusedEpilogue
 from stages.tiles import tile_gemm
-from stages.tiles.r1_skinny_gemm import SkinnyGemm
-from stages.tiles.r2_fused_bias import FusedBias
-from stages.tiles.r3_exact_u8 import ExactGemm
-from stages.tiles.r3_fp16 import Float16Gemm
+from stages.tiles.exact_u8 import ExactGemm
+from stages.tiles.fp16 import Float16Gemm
+from stages.tiles.fused_bias import FusedBias
+from stages.tiles.skinny_gemm import SkinnyGemm
 from stages.tiles.tile_gemm import ProductSpec, TileGemm, gradient_scale, tile_source_hash
 from stages.tiles.tile_kernels import MOST_WARPS, SHAPES, STEP, cuts
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER

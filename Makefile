@@ -23,7 +23,7 @@ tests/reports/terminal tests/stages/engine tests/stages/test_registry.py tests/t
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup ladder test test-quick test-alone test-gpu fuzz sanitize check prose fmt record site clean
+.PHONY: help setup ladder test test-quick test-alone test-gpu fuzz sanitize check rung prose fmt record site clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /make \1 - /p' Makefile
@@ -59,6 +59,9 @@ check: ## run the checks that a commit must pass: ruff, mypy, import-linter, the
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 	.venv/bin/python -m tools.size
+
+rung: ## lay out a rung: make rung NAME=my-gemm FROM=cublas PART=gemm
+	@$(SETUP) --dev && .venv/bin/python -m tools.new_rung "$(NAME)" --from "$(FROM)" --part "$(PART)"
 
 prose: ## for writers: spelling, British where it matters, and the prose of the documents; no gate
 	@$(SETUP) --dev

@@ -230,7 +230,8 @@ class Judge:
                     reference.rounded = max(reference.rounded, _series_distance(_losses(eager, LATE[-1]), truth))
             trainer.load(reference.late)
             error = _series_distance(_losses(trainer, LATE[-1]), truth) / max(reference.rounded, ROUNDING)
-        return TorchCheck("losses as timed, with TF32 in cuDNN", _finite(error), AS_EXACT, LESS_EXACT)
+        what = "losses as timed, where cuDNN rounds to TF32 by default"
+        return TorchCheck(what, _finite(error), AS_EXACT, LESS_EXACT, "loss")
 
     # The reference
 

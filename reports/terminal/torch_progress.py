@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from reports.writers.console import STATUS_STYLE, is_live, say, standard
 
 NAME, TIME, SPEEDUP = 24, 9, 9  # columns of the terminal
 STYLES = {**STATUS_STYLE, "less exact": "yellow", "wrong": "bold red", "refused": "dim", "stopped": "yellow"}
+QUIET_S = 60.0  # a file has no line of a part sooner than this after its last one
 ABOUT = "~"  # before a speedup within noise, or of too few processes
 
 
@@ -54,6 +56,7 @@ class TorchView:
         self._status: Status | None = None
         self._now = _Now(clock)
         self._phases: set[str] = set()  # that a file has lines of
+        self._said_at = -math.inf  # by the clock, of the last such line
         self._is_explained, self._has_times = False, True
         self._shown: set[tuple[str, str, bool]] = set()  # rungs with what was printed of them
 
@@ -69,10 +72,13 @@ class TorchView:
         self._console.print(Text(text), soft_wrap=True)
 
     def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:
-        """Show what goes on now: redrawn in place on a terminal, else a line when a phase begins."""
+        """Show what goes on now: redrawn in place on a terminal, else a line when a phase begins, then one a minute."""
         if not is_live(self._console):
-            if phase not in self._phases:
-                say(self._console, f"{phase}{_left(left_s, until) if not until else ''}", "dim")
+            is_new = phase not in self._phases
+            if is_new or (part and self._clock() - self._said_at >= QUIET_S):
+                left = _left(left_s, until) if not until else ""
+                say(self._console, f"{phase}{f': {part}' if part and not is_new else ''}{left}", "dim")
+                self._said_at = self._clock()
             self._phases.add(phase)
             return
         if phase != self._now.phase:

@@ -89,6 +89,20 @@ def test_a_terminal_shows_a_phase_with_its_time_and_what_is_left() -> None:
     assert "until the first row" in text
 
 
+def test_a_file_has_a_line_a_minute_of_what_a_long_phase_does() -> None:
+    seconds = [0.0]
+
+    def shows(console: Console) -> None:
+        view = TorchView(console, lambda: seconds[0])
+        for at in (0.0, 20.0, 40.0, 65.0, 80.0, 130.0):
+            seconds[0] = at
+            view.doing("judging eager", f"run after {at:g} s")
+
+    assert screen(shows, 80).splitlines() == [
+        "judging eager", "judging eager: run after 65 s", "judging eager: run after 130 s",
+    ]  # fmt: skip
+
+
 def test_a_speedup_of_too_few_processes_is_marked_and_the_mark_explained_once() -> None:
     eager, twice = a_rung("eager", None, 2600.0), a_rung("step-graph", "eager", 200.0)
     once = replace(twice, name="resident", processes=twice.processes[:1])

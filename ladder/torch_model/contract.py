@@ -154,11 +154,12 @@ def read(path: Path) -> UserModel:
 
 
 def mistyped(module: Any) -> list[tuple[str, str]]:
-    """Names of the contract that a module lacks, each with a name it defines that was likely meant."""
+    """Names of the contract that a module lacks, each with a function or number it defines that was likely meant."""
     own = {
-        name for name, value in vars(module).items()
-        if getattr(value, "__module__", None) == module.__name__ or isinstance(value, int)
-    } - KNOWN  # fmt: skip
+        name
+        for name, value in vars(module).items()
+        if isinstance(value, int) or (inspect.isfunction(value) and value.__module__ == module.__name__)
+    } - KNOWN
     found = []
     for name in sorted(KNOWN - vars(module).keys()):
         alike = {other.lower(): other for other in own if other.isupper() or not name.isupper()}

@@ -106,6 +106,7 @@ class TorchVerdict:
     in_any_precision: TorchRow | None  # a rung that is less exact, and faster beyond the noise
     versus_chosen: Ratio | None  # that rung's speedup
     later: TorchRow | None  # the rung that pays off first, if none pays off within these epochs
+    overtaken: tuple[float, TorchRow] | None  # after so many epochs, a rung with faster steps trains faster
 
     @property
     def stays_eager(self) -> bool:
@@ -232,6 +233,7 @@ def torch_verdict(results: TorchResults) -> TorchVerdict | None:
         fastest if is_other else None,
         quicker if is_other else None,
         _later(rows.values(), recipe.epochs),
+        _overtaken(chosen, rows.values(), results),
     )
 
 
@@ -249,6 +251,17 @@ def _later(rows: Iterable[TorchRow], epochs: int) -> TorchRow | None:
     paying = [row for row in ladder if row.pays_after_epochs is not None]
     first = min(paying, key=lambda row: row.pays_after_epochs or 0.0, default=None)
     return first if first is not None and (first.pays_after_epochs or 0.0) > epochs else None
+
+
+def _overtaken(chosen: TorchRow, rows: Iterable[TorchRow], results: TorchResults) -> tuple[float, TorchRow] | None:
+    """The exact rung whose faster steps make up for its preparation first, and after how many epochs."""
+    found = []
+    for row in rows:
+        gain = ratio(chosen.rung, row.rung, results) if row.is_exact and row.rung.group == "ladder" else None
+        steps = row.rung.pays_after(chosen.rung) if gain is not None and not gain.is_noise else None
+        if steps:
+            found.append((steps / results.model.steps_per_epoch, row))
+    return min(found, key=lambda pair: pair[0], default=None)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

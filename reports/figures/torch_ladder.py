@@ -14,7 +14,7 @@ from reports.figures.style import Colour
 
 BOTTOM = 62  # pixels
 AXIS = "microseconds per step, log scale (left is faster)"
-CAPTION = "Arrow: from the parent, dotted within noise. Band: fastest to slowest run."
+CAPTION = "Arrow: from the parent, dotted within noise. Band: fastest to slowest run. Preparation is not counted."
 PHONE_CAPTION = "Arrow: from the parent, dotted in noise. Band: runs."
 INSTEAD = "instead"
 HEADINGS: dict[str, tuple[str, Colour]] = {

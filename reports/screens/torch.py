@@ -137,8 +137,12 @@ def verdict_sentences(
     else:
         todo = f"write {numbers.count(programs.added, 'line')}:" if programs is not None else "take the recipe:"
         yield f"For {epochs} on {device(results)}, {todo} {name} trains {_gains(verdict)}."
-        if verdict.chosen.pays_after:
-            yield f"Counting preparation, it pays off after {_epochs(verdict.chosen)}."
+        told = [f"it pays off after {_epochs(verdict.chosen)}"] if verdict.chosen.pays_after else []
+        if verdict.overtaken is not None:
+            after, other_rung = verdict.overtaken
+            told.append(f"`{other_rung.name}` overtakes it after about {numbers.rough(after)} epochs")
+        if told:
+            yield f"Counting preparation, {', and '.join(told)}."
     other, gain = verdict.in_any_precision, verdict.versus_chosen
     if other is not None and gain is not None:
         yield (

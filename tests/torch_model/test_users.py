@@ -129,8 +129,11 @@ def test_a_counter_outside_of_the_model_is_refused(name: str, tmp_path: Path) ->
 
 
 def test_a_misspelt_optional_function_is_a_note(tmp_path: Path) -> None:
-    opened = models.opened_text(tmp_path, models.source("def schedular(optimizer):\n    return None"))
-    assert "`schedular` is not part of the contract, so the ladder does not call it; rename it" in opened.notes[0]
+    opened = models.opened_text(
+        tmp_path, models.source("def schedular(optimizer):\n    return None\n\nclass Agent:\n    pass")
+    )
+    (note,) = opened.notes  # a class like `augment` is none
+    assert "`schedular` is not part of the contract, so the ladder does not call it; rename it" in note
 
 
 def test_what_a_step_computes_anew_is_no_state(tmp_path: Path) -> None:

@@ -110,6 +110,18 @@ def test_broken_rungs_are_those_without_the_right_to_a_time() -> None:
     assert [row.name for row in broken(torch_rows(RUN))] == ["amp-bf16", "graph-channels-last", "graph-tf32"]
 
 
+def test_a_rung_whose_preparation_takes_long_overtakes_a_quick_one_later() -> None:
+    verdict = verdict_of(a_torch_run(epochs=20))
+    assert verdict.chosen.name == "step-graph"
+    after, other = verdict.overtaken
+    assert other.name == "compiled-graph"
+    whole = {
+        row.name: row.first_step_s + after * STEPS_PER_EPOCH * row.rung.step_us / 1e6 for row in (verdict.chosen, other)
+    }
+    assert whole["step-graph"] == pytest.approx(whole["compiled-graph"])
+    assert verdict_of(RUN).overtaken is None
+
+
 def test_the_verdict_compares_whole_trainings_with_eager_mode_and_the_fused_optimizer() -> None:
     verdict = verdict_of(RUN)
     steps = 3000 * STEPS_PER_EPOCH

@@ -312,7 +312,7 @@ class Measurement:
         """An epoch that begins in the second half of a run like the timed ones, by the same trainer."""
         steps, epochs = self._job.problem.steps(len(self._data.train.images)), self._plan.epochs
         if steps in self._job.late and steps not in self._job.repeated and epochs > 1:
-            self._late_epoch(self._trainer, steps, range(max(1, epochs // 2), epochs), self._from_zero.seconds)
+            self._late_epoch(self._trainer, steps, range(epochs // 2 or 1, epochs), self._from_zero.seconds)
             self._laps.end("late epoch")
 
     def _metrics_from_zeros(self) -> None:
@@ -329,7 +329,7 @@ class Measurement:
 
         But for that reading, it is a run like any other to the stage: every epoch begins by the same calls.
         """
-        after = min(begins[self._seeds.untimed() % len(begins)], max(1, int(LATE_S / epoch_s)))
+        after = min(begins[self._seeds.untimed() % len(begins)], int(LATE_S / epoch_s) or 1)
 
         def read() -> EpochMetrics:
             wait_of(trainer)()

@@ -34,7 +34,7 @@ NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
 SAYS = "Lines: limits that this run measured."
-SAYS_OWN = " Bar: the most that the fastest rung's own design allows."
+SAYS_OWN = " Bar: the most that the fastest rung's own design allows, by its {}."
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 NEAR = 30  # pixels that stay free before a roof's label
 FAR = 16  # pixels that stay free at a label's far end
@@ -140,7 +140,7 @@ def drawn(results: Results) -> Canvas:
     for point in dots:
         canvas.dot(plot.across.place(point.intensity), plot.up.place(point.rate), RADIUS, COLOURS[regime(point.stage)])
     legend(canvas, regime_keys(point.stage for point in dots), BOTTOM + 46)
-    canvas.text(12, BOTTOM + 78, f"{SAYS}{SAYS_OWN * is_own}", "faint", look="small")
+    canvas.text(12, BOTTOM + 78, f"{SAYS}{SAYS_OWN.format(fastest.latency[0]) * is_own}", "faint", look="small")
     return canvas
 
 
@@ -156,12 +156,12 @@ def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
 
 def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """What allows no more than that bar, and its rate, beside its end."""
-    words, rate = point.latency
+    _, rate = point.latency
     at, top = plot.across.place(point.intensity), plot.up.place(rate)
     heights = (top + shift for shift in (4, -4, 12, -12, 20, -20))
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
     places = [(at + side * (ROOF + 4), height, anchor) for height in heights for side, anchor in sides]
-    _words(canvas, plot, places, f"its design allows {_rate(rate)}: {words}")
+    _words(canvas, plot, places, f"its design allows {_rate(rate)}")
 
 
 def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:

@@ -16,8 +16,7 @@ Predict: on H200: 784-784x4-10, batch 64: 22.5 us.
 Found: it halves a step of 784-784x4-10, within a tenth of the prediction; sums among blocks are now half of it. Sums
 inside clusters gained nothing (docs/notebook/persistent-grid.md). 784-256-10 gains nothing, and 784-128x3-10 takes a
 third longer: its parent needs no exchange there. Batches of 32 gained a seventh by half the rows in each sum, and by a
-softmax in every block. That pays where a block reads some 32 KB at most. Layers may differ in size, which gains nothing
-over its parent where they are narrow.
+softmax in every block. Where narrow layers differ in size, its parent is as fast.
 """
 
 from __future__ import annotations

@@ -370,7 +370,7 @@ def without_side_effects() -> Iterator[None]:
 
     A module that is first imported meanwhile would keep what it imports from here, so that no test after it prints.
     """
-    for name in ("reports.compare.gate", "reports.render", "reports.render_torch"):
+    for name in ("reports.compare.gate", "reports.render"):
         import_module(name)
 
     def refuse(*_: object, **__: object) -> None:

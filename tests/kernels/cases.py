@@ -966,7 +966,7 @@ def fleet_columns(random: Generator) -> Iterator[Case]:
         args |= {"stride": (inputs + 1) * classes, "count": networks, "with_totals": with_totals}
         problem, block = Problem(inputs, classes, batch_size=batch), (columns_rung.THREADS,)
         case = Case("fleet_columns", (_blocks(networks, of_cluster),), block, args, bounds, columns_rung.BLOCKS)
-        of_plan = {name: getattr(fleet_columns, name)(problem, of_cluster) for name in ("shared_bytes", "macros")}
+        of_plan = {name: getattr(columns_rung, name)(problem, of_cluster) for name in ("shared_bytes", "macros")}
         is_other = with_totals == i % 2  # by turns, since the kernel is the same but for its totals
         yield replace(case, **of_plan, besides={"classes": classes}, on_gpu_alone=is_other)
 

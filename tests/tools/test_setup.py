@@ -217,7 +217,7 @@ def test_make_sets_up_before_it_runs(machine: Machine, monkeypatch: pytest.Monke
         "python tools/setup.py --cuda 12 --torch 0 --jax 1 --cluster 0",
         "python run_ladder.py --stages all --hidden 256",
         "python tools/setup.py --cuda auto --torch 1 --jax 0 --cluster 0 --dev",
-        "python -m pytest -m not alone -n 4 --dist loadfile --no-loadscope-reorder",
+        "python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m not alone",
         "python tools/setup.py --cuda auto --torch 0 --jax 1 --cluster 0 --dev",
         "python -m tools.record logistic",
     ]

@@ -23,7 +23,7 @@ from common.errors import UsageError
 from common.streams import printable
 from stages.torch import dropout
 from stages.torch.trainer import first_line
-from stages.torch.user_model import Data, Schedule, UserModel, nested, order_of, schedule_of, tensors_of
+from stages.torch.user_model import GRAIN, Data, Schedule, UserModel, nested, order_of, schedule_of, tensors_of
 
 REQUIRED = ("model", "loss", "optimizer", "data", "BATCH_SIZE")
 OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
@@ -102,9 +102,9 @@ def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     with _theirs(path, "scheduler(optimizer)"):
         _check_scheduler(user, initial, name)
         schedule = schedule_of(user, [parameter.shape for parameter in initial.parameters()], steps)
-    if not schedule.steps:
+    if schedule.steps < GRAIN:
         raise RefusedError(
-            f"{name}: the scheduler ends after {len(schedule.rows) - 1} steps; give it those of the training, {steps:,}"
+            f"{name}: the scheduler ends after {schedule.steps} steps; give it those of the training, {steps:,}"
         )
     return Opened(
         user, initial, data, schedule, optimizer, not isinstance(given, (tuple, list)), words, not_resident,
@@ -575,9 +575,9 @@ def _mistyped(user: UserModel) -> Iterator[str]:
 
 
 def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:
-    if schedule.ends and len(schedule.rows) <= steps:
+    if schedule.steps < steps:
         yield (
-            f"The scheduler ends after {len(schedule.rows) - 1:,} steps, and {user.epochs} epochs have {steps:,}: "
+            f"The scheduler ends after {schedule.steps:,} steps, and {user.epochs} epochs have {steps:,}: "
             "the plain loop would stop there with an error."
         )
 

@@ -5,7 +5,8 @@ by rounding, are at some distances from the reference. Some begin moved at rando
 smaller: float32 loses a decay of less than half a unit in every step, always in the same direction, and how much is
 lost depends on whether the decay multiplies or is subtracted. A rung as exact as eager stays within
 `AS_EXACT` times the largest of them, at several steps of the training and again late in it: early, since a chaotic
-network hides a mistake after a hundred steps; late, since a schedule and the optimizer's step count only show there.
+network hides a mistake after a hundred steps; late, since a schedule and the optimizer's step count only show there. If
+the schedule's last change is in neither, some steps across it are compared too.
 
 Each tensor is compared on its own: the norm of its error, relative to how far the reference moved it. A tensor's own
 spread limits it, or the median of all tensors' if that is wider: eager's few runs may agree by chance in one of them.
@@ -37,6 +38,7 @@ LESS_EXACT_ROUNDED = 16.0  # ... of eager TF32 or bfloat16, whose own rounding h
 FIRST = (4, 8, 32, 128)  # steps after which runs from the start are compared
 FIRST_OF_LARGE = (4, 128)
 LATE = (1, 4, 32)  # ... and runs from a checkpoint late in the training
+CHANGE = (4,)  # ... and from one two steps before the schedule's last change
 LARGE = 5_000_000  # parameters; the reference keeps three copies of each at every comparison
 UNIT = 2.0**-23  # of float32, relative
 NUDGES_ROUNDED = (Nudge(), Nudge(1), Nudge(2))  # of eager runs in TF32 or bfloat16
@@ -51,6 +53,7 @@ SAME = 1e-6  # relative difference of two losses by the same numbers
 REPEATS = 2.0  # times fewer different losses than eager's: steps or replays draw the same
 MASKS_LIMIT = (6.0, 6.0)  # standard errors; chance exceeds it twice in a billion times
 DECAYS = ("momentum", "alpha", "rho", "beta2_decay")  # names of rates in an optimizer's groups, beside `betas`
+PHASES = {"first": "", "late": " late in training", "change": " across the schedule's last change"}
 KINDS = {"parameters": "parameters", "buffers": "buffers", "state": "optimizer state", "loss": "losses"}
 ARITHMETICS: dict[str, Arithmetic] = {rung.step.arithmetic.name: rung.step.arithmetic for rung in RUNGS.values()}
 
@@ -70,7 +73,7 @@ class Snapshot:
 
 
 Phases = dict[str, dict[int, Snapshot]]
-"""By phase, `first` or `late`, and steps in it."""
+"""By phase, one of `PHASES`, and steps in it."""
 
 
 @dataclass
@@ -78,7 +81,7 @@ class Reference:
     """What rungs are compared with; a process leaves it for the others."""
 
     kind: str  # `float64`, or why repeated eager runs took its place
-    late: Checkpoint
+    starts: dict[str, Checkpoint]  # of each phase but the first
     truth: Phases  # by phase and steps
     spread: dict[str, dict[str, dict[int, Distances]]]  # by arithmetic, phase and steps: the largest distances
     typical: float  # distance of eager float32's parameters, all together, after the last step of the first phase
@@ -87,6 +90,11 @@ class Reference:
     rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
     dropped: list[float] = field(default_factory=list)  # mean losses of eager runs, each with random numbers of its own
     alike: dict[str, list[float]] = field(default_factory=dict)  # by arithmetic: eager's losses of one batch
+
+    @property
+    def late(self) -> Checkpoint:
+        """A checkpoint late in the training."""
+        return self.starts["late"]
 
 
 class EachLoss:
@@ -134,6 +142,7 @@ class Judge:
         self._opened, self._recorder, self._turn, self._told = opened, recorder, turn, told
         count = sum(parameter.numel() for parameter in opened.initial.parameters())
         self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
+        self._ends = {"first": self._first, "late": LATE, "change": CHANGE}
         self.reference = reference or self._make_reference()
 
     def trainer(self, step: TrainingStep, *, double: bool = False, exact: bool = True) -> Trainer:
@@ -149,14 +158,14 @@ class Judge:
         with self._turn:
             if name not in reference.spread:
                 self._add_spread(trainer.choices.arithmetic)
-            phases = self._trained(trainer, reference.late)
+            phases = self._trained(trainer, reference.starts)
         checks: list[TorchCheck] = []
         for phase, snapshots in phases.items():
             for steps, snapshot in snapshots.items():
                 truth = reference.truth[phase][steps]
                 start = self._start(phase)
                 checks += _checks(
-                    f"after {steps} steps{' late in training' * (phase == 'late')}",
+                    f"after {steps} steps{PHASES[phase]}",
                     distances(snapshot, truth, start),
                     reference.spread[name][phase][steps],
                     LESS_EXACT if name == "float32" else LESS_EXACT_ROUNDED,
@@ -237,21 +246,22 @@ class Judge:
 
     def _make_reference(self) -> Reference:
         resident = self._eager(ARITHMETICS["float32"])
-        runs, late = [], None
+        runs: list[Phases] = []
+        starts: dict[str, Checkpoint] = {}
         for run, nudge in enumerate(NUDGES, 1):
             self._told(run, len(NUDGES) + 1)
             trainer = self.trainer(resident)
             trainer.nudge(nudge)
-            phases = {"first": self._phase(trainer, self._first)}
-            late = late or self._late(trainer.checkpoint())
-            trainer.load(late)
-            trainer.nudge(nudge)
-            phases["late"] = self._phase(trainer, LATE)
+            phases = {"first": self._phase(trainer, "first")}
+            starts = starts or self._starts(trainer.checkpoint())
+            for phase, start in starts.items():
+                trainer.load(start)
+                trainer.nudge(nudge)
+                phases[phase] = self._phase(trainer, phase)
             runs.append(phases)
-        assert late is not None
         self._told(len(NUDGES) + 1, len(NUDGES) + 1)
         self._check_finite(runs[0])
-        truth, kind = self._truth(late, runs[0])
+        truth, kind = self._truth(starts, runs[0])
         compared = runs if kind == "float64" else runs[1:]
         last = self._first[-1]
         repeatable = all(
@@ -259,7 +269,7 @@ class Judge:
             for name, value in runs[0]["first"][last].tensors["parameters"].items()
         )
         reference = Reference(
-            kind, late, truth, {}, 1.0, runs[0]["first"][last].tensors["parameters"], is_repeatable=repeatable
+            kind, starts, truth, {}, 1.0, runs[0]["first"][last].tensors["parameters"], is_repeatable=repeatable
         )
         self.reference = reference
         reference.spread["float32"] = self._spread(compared)
@@ -272,14 +282,14 @@ class Judge:
         for phase, snapshots in run.items():
             for steps, snapshot in snapshots.items():
                 if not all(math.isfinite(total) for series in snapshot.sums.values() for _, total in series):
-                    when = f"{steps} steps{' late in training' * (phase == 'late')}"
+                    when = f"{steps} steps{PHASES[phase]}"
                     name = self._opened.user.path.name
                     raise RefusedError(f"{name}: the loss is not finite within {when}; check learning rate and inputs")
 
-    def _truth(self, late: Checkpoint, eager: Phases) -> tuple[Phases, str]:
+    def _truth(self, starts: dict[str, Checkpoint], eager: Phases) -> tuple[Phases, str]:
         """The float64 training, or an eager one where an operation has no float64 or draws other numbers in it."""
         try:
-            truth = self._trained(self.trainer(self._eager(ARITHMETICS["float32"]), double=True), late)
+            truth = self._trained(self.trainer(self._eager(ARITHMETICS["float32"]), double=True), starts)
         except MisfitError:
             raise
         except Exception as error:
@@ -296,7 +306,7 @@ class Judge:
         for nudge in NUDGES_ROUNDED:
             trainer = self.trainer(self._eager(arithmetic))
             trainer.nudge(nudge)
-            runs.append(self._trained(trainer, self.reference.late))
+            runs.append(self._trained(trainer, self.reference.starts))
         self.reference.spread[arithmetic.name] = self._spread(runs)
 
     def _eager(self, arithmetic: Arithmetic) -> TrainingStep:
@@ -329,19 +339,21 @@ class Judge:
         ]
         return max((float(rate) for rate in rates if 0 <= rate < 1), default=0.0)
 
-    def _trained(self, trainer: Trainer, late: Checkpoint) -> Phases:
-        """Both phases of a trainer at its beginning."""
-        first = self._phase(trainer, self._first)
-        trainer.load(late)
-        return {"first": first, "late": self._phase(trainer, LATE)}
+    def _trained(self, trainer: Trainer, starts: dict[str, Checkpoint]) -> Phases:
+        """All phases of a trainer at its beginning."""
+        phases = {"first": self._phase(trainer, "first")}
+        for phase, start in starts.items():
+            trainer.load(start)
+            phases[phase] = self._phase(trainer, phase)
+        return phases
 
-    def _phase(self, trainer: Trainer, ends: Sequence[int]) -> dict[int, Snapshot]:
+    def _phase(self, trainer: Trainer, phase: str) -> dict[int, Snapshot]:
         """What a trainer has after these steps of a phase; it may have run some of the first phase's before."""
         import torch
 
         snapshots: dict[int, Snapshot] = {}
-        sums, done = _begun(trainer, ends[0])
-        for end in ends:
+        sums, done = _begun(trainer) if phase == "first" else ({}, 0)
+        for end in self._ends[phase]:
             if end > done:
                 torch.manual_seed(SEED)  # others may have drawn since the trainer was built, and since it began
                 sums = _series(trainer, end - done, sums)
@@ -349,23 +361,22 @@ class Judge:
             snapshots[end] = _snapshot(trainer, sums)
         return snapshots
 
-    def _late(self, after: Checkpoint) -> Checkpoint:
-        """A checkpoint at the end of the schedule, with the parameters and the state of an early one."""
+    def _starts(self, after: Checkpoint) -> dict[str, Checkpoint]:
+        """Checkpoints at the schedule's end and its last change, with the parameters and the state of an early one."""
         opened = self._opened
         whole = opened.user.epochs * (len(opened.data.dataset) // opened.user.batch_size)
         end = opened.schedule.steps if opened.schedule.columns or opened.schedule.ends else max(whole, 2 * FIRST[-1])
-        position = max(end - LATE[-1], 0)
-        state = {
-            key: value.new_full(value.shape, position) if key[1] == "step" and hasattr(value, "new_full") else value
-            for key, value in after.state.items()
-        }
-        return replace(after, state=state, position=position)
+        late, change = max(end - LATE[-1], 0), opened.schedule.last_change
+        starts = {"late": _moved_to(late, after)}
+        if FIRST[-1] <= change < late:
+            starts["change"] = _moved_to(change - CHANGE[-1] // 2, after)
+        return starts
 
     def _start(self, phase: str) -> dict[str, Any]:
         """The values from which a phase begins, by name."""
-        if phase == "late":
-            return {**self.reference.late.parameters, **self.reference.late.buffers}
-        return dict(self._opened.initial.state_dict())
+        if phase == "first":
+            return dict(self._opened.initial.state_dict())
+        return {**self.reference.starts[phase].parameters, **self.reference.starts[phase].buffers}
 
 
 def new_trainer(
@@ -448,10 +459,19 @@ def _at_least(spread: float, losses: Sequence[float]) -> float:
     return max(spread, ROUNDING * max(map(abs, losses)), 1e-300)
 
 
-def _begun(trainer: Trainer, first_end: int) -> tuple[Series, int]:
-    """The series of a trainer's steps before the judge came, and their number; none late in the training."""
+def _moved_to(position: int, after: Checkpoint) -> Checkpoint:
+    """A checkpoint as if it had been taken after so many steps."""
+    state = {
+        key: value.new_full(value.shape, position) if key[1] == "step" and hasattr(value, "new_full") else value
+        for key, value in after.state.items()
+    }
+    return replace(after, state=state, position=position)
+
+
+def _begun(trainer: Trainer) -> tuple[Series, int]:
+    """The series of a trainer's steps before the judge came, and their number."""
     done = trainer.position
-    if not 0 < done <= first_end:
+    if not done:
         return {}, 0
     return {name: [(done, trainer.metrics.total(name))] for name in ("loss", *trainer.user.metric_names)}, done
 

@@ -42,7 +42,8 @@ class StepGraph:
         if steps and not self._replays:
             self._replays = {size: trainer.recorded(size) for size in sorted({1, self.steps}, reverse=True)}
         while steps:  # order and schedule end between two graphs, never inside of one
-            size = self.steps if steps >= self.steps and trainer.position % self.steps == 0 else 1
+            left = trainer.schedule.steps - trainer.position % trainer.schedule.steps
+            size = self.steps if min(steps, left) >= self.steps and trainer.position % self.steps == 0 else 1
             trainer.batches.before_replay()
             self._replays[size]()
             trainer.metrics.after_replay()

@@ -12,9 +12,7 @@ from typing import Any
 
 from stages.torch.training_step import Batch
 
-GRAIN = (
-    8  # the order's and the schedule's lengths are multiples of it, so that graphs of eight steps end where they end
-)
+GRAIN = 8  # the order's length is a multiple of it, so that graphs of eight steps end where it ends
 MOST_ROWS = 4096  # of the order: more batches than a timed run of eager steps takes
 MOST_STEPS = 50_000  # of a schedule that trainers follow; the exported loop has no limit
 NUMBERS = (int, float)
@@ -172,8 +170,13 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """The steps that it covers, a multiple of `GRAIN`; without movement there is no end."""
-        return len(self.rows) // GRAIN * GRAIN if self.columns or self.ends else 1 << 40
+        """The steps that it covers; without movement there is no end."""
+        return len(self.rows) - self.ends if self.columns or self.ends else 1 << 40
+
+    @property
+    def last_change(self) -> int:
+        """The first step of those at the end that all have the same numbers."""
+        return max((step for step, (old, new) in enumerate(itertools.pairwise(self.rows), 1) if old != new), default=0)
 
 
 def schedule_of(user: UserModel, shapes: Sequence[Any], steps: int) -> Schedule:

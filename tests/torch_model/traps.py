@@ -55,6 +55,18 @@ ONE_CYCLE = """
 def scheduler(optimizer):
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=160)
 """
+TO_ITS_END = """
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, 0.01, total_steps=156, pct_start=0.97, final_div_factor=0.2, cycle_momentum=False
+    )
+"""
+MILESTONES = """
+EPOCHS = 30
+
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.MultiStepLR(optimizer, [60, 240], gamma=0.2)
+"""
 MOVING_DECAY = """
 class Moving:
     def __init__(self, optimizer):
@@ -102,6 +114,8 @@ MODELS = {
     "warm-up": models.source(WARM_UP),
     "one cycle": models.source(ONE_CYCLE),
     "one cycle, sgd": models.source(ONE_CYCLE, optimizer=SGD),
+    "one cycle to its end": models.source(TO_ITS_END),
+    "milestones": models.source(MILESTONES),
     "moving decay": models.source(MOVING_DECAY),
     "clipped": models.source(CLIPPED),
     "noise": models.source(NOISE),
@@ -178,6 +192,29 @@ class RestartsEarly(Trainer):
         torch.index_select(self._table, 0, self.counters[1:] % (self.schedule.steps - 1), out=self._numbers)
         self.step(self.batches.in_graph())
         self.counters.add_(1)
+
+
+class ShortTable(Trainer):
+    """The schedule's table lacks the row of its last change, or its last row if it changes until it ends."""
+
+    instead: Callable[[Any], Any]  # of the rows before the missing one
+
+    def _follow_schedule(self) -> None:
+        super()._follow_schedule()
+        missing = min(self.schedule.last_change, len(self.schedule.rows) - 1 - self.schedule.ends)
+        self._table[missing] = type(self).instead(self._table[:missing])
+
+
+class RepeatsRow(ShortTable):
+    instead = staticmethod(lambda rows: rows[-1])
+
+
+class WrapsAround(ShortTable):
+    instead = staticmethod(lambda rows: rows[0])
+
+
+class ZeroAtEnd(ShortTable):
+    instead = staticmethod(lambda rows: 0 * rows[-1])
 
 
 class OncePerEpoch(Trainer):
@@ -614,7 +651,7 @@ def _in(choice: str, part: Any) -> tuple[tuple[str, Any], ...]:
 
 
 EARLY, SOON, PASS = "parameters after 4 steps", "parameters after 8 steps", "parameters after 32 steps"
-LATE = "late in training"
+LATE, CHANGE = "late in training", "parameters after 4 steps across the schedule's last change"
 STEPS_DIFFER, SEEDS_DIFFER = "random numbers differ between steps", "random numbers differ between seeds"
 ONE_BATCH = "losses of one batch, in standard errors"
 COMPILED_GRAPHS = replace(GRAPHS, compiler=replace(GRAPHS.compiler, arguments=()))
@@ -627,6 +664,12 @@ TRAPS = {
     "schedule one step late": Trap("warm-up", GRAPH, EARLY, OneStepLate),
     "schedule one step early": Trap("warm-up", GRAPH, EARLY, OneStepEarly),
     "schedule restarts early": Trap("warm-up", GRAPH, f"parameters after 32 steps {LATE}", RestartsEarly),
+    "last row before it again": Trap("one cycle to its end", GRAPH, f"parameters after 32 steps {LATE}", RepeatsRow),
+    "last row the first again": Trap("one cycle to its end", GRAPH, f"parameters after 32 steps {LATE}", WrapsAround),
+    "last row zero": Trap("one cycle to its end", GRAPH, f"parameters after 32 steps {LATE}", ZeroAtEnd),
+    "last change one step late": Trap("milestones", GRAPH, CHANGE, RepeatsRow),
+    "last change to the first row": Trap("milestones", GRAPH, CHANGE, WrapsAround),
+    "last change to zero": Trap("milestones", GRAPH, CHANGE, ZeroAtEnd),
     "scheduler once an epoch": Trap("warm-up", FUSED, EARLY, OncePerEpoch),
     "beta1 not cycled": Trap("one cycle", RESIDENT, EARLY, BetaNotCycled),
     "step count frozen": Trap("plain", GRAPH, "step counts after 4 steps", FrozenCount),

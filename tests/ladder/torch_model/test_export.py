@@ -210,6 +210,34 @@ def test_a_bias_whose_gradient_is_rounding_alone_verifies_and_a_schedule_fits_th
     assert [len(lines.splitlines()) for _, lines in ran.values()] == [3] * len(rungs), ran
 
 
+SCHEDULE_ENDS = {
+    "right": "",
+    "repeats": "table[-1] = table[-2]\n",
+    "wraps around": "table[-1] = table[0]\n",
+    "zero": "table[-1] = 0\n",
+}
+
+
+def test_a_recorded_step_follows_the_schedule_to_its_last_step(tmp_path: Path) -> None:
+    falling = "max_lr=0.1, total_steps=EPOCHS * 32, pct_start=0.97, final_div_factor=0.2, cycle_momentum=False"
+    text = NORMALIZED.replace("max_lr=3e-2, total_steps=EPOCHS * 32", falling).replace("AdamW", "SGD")
+    (tmp_path / "normalized.py").write_text(text)
+    facts = replace(facts_of(tmp_path / "normalized.py", on_gpu=True), moving=frozenset({"lr"}))
+    told = "print(*(float(part.detach().double().norm()) for part in model.parameters()))\n"
+
+    def script(rung: str) -> str:
+        return training_file(tmp_path / "normalized.py", rung_named(rung).step, facts, rung, tmp_path) + told
+
+    place = "now = table[:1]"
+    texts = {name: script("step-graph").replace(place, end + place) for name, end in SCHEDULE_ENDS.items()}
+    ran = run(
+        tmp_path, {name: emulated(one) for name, one in {"usual": script("resident"), **texts}.items()}, recorded=True
+    )
+    norms = {name: [float(norm) for norm in lines.splitlines()[-1].split()] for name, (_, lines) in ran.items()}
+    off = {name: max(abs(a / b - 1) for a, b in zip(own, norms["usual"], strict=True)) for name, own in norms.items()}
+    assert off["right"] < 1e-6 < 1e-4 < min(off[name] for name in SCHEDULE_ENDS if name != "right"), off
+
+
 def test_a_finished_training_goes_on_at_the_rate_of_the_longer_one(tmp_path: Path) -> None:
     """A cosine ends at a rate of zero, and follows from the rate before: the checkpoint's would stay zero for ever."""
     cosine = NORMALIZED.replace(

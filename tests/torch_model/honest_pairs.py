@@ -46,10 +46,10 @@ OPTIMIZERS = (
 SCHEDULERS = (
     "", "", "StepLR(optimizer, 20, 0.5)", "ExponentialLR(optimizer, 0.99)", "CosineAnnealingLR(optimizer, 192)",
     "OneCycleLR(optimizer, 0.01, total_steps=192)",
-    "OneCycleLR(optimizer, 0.01, total_steps=192, cycle_momentum=False)",
+    "OneCycleLR(optimizer, 0.01, total_steps=197, cycle_momentum=False)",
     "LinearLR(optimizer, 0.1, total_iters=20)", "LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10))",
     "CyclicLR(optimizer, 1e-4, 1e-2, step_size_up=15, cycle_momentum=False)", "PolynomialLR(optimizer, 192)",
-    "MultiStepLR(optimizer, [30, 100], 0.3)", "CosineAnnealingWarmRestarts(optimizer, 24)",
+    "MultiStepLR(optimizer, [30, 150], 0.3)", "CosineAnnealingWarmRestarts(optimizer, 24)",
 )  # fmt: skip
 CLIPPINGS = ("", "", "clip_grad_norm_(model.parameters(), 0.5)", "clip_grad_value_(model.parameters(), 0.1)")
 STEPS = 192  # of the whole training
@@ -79,7 +79,7 @@ def drawn(random: Random) -> str:
     extra, optimizer, scheduler = "", random.choice(OPTIMIZERS), random.choice(SCHEDULERS)
     if scheduler:
         if "OneCycleLR" in scheduler and not re.match("N?AdamW?|SGD.*momentum|RMSprop.*momentum", optimizer):
-            scheduler = "OneCycleLR(optimizer, 0.01, total_steps=192, cycle_momentum=False)"
+            scheduler = "OneCycleLR(optimizer, 0.01, total_steps=197, cycle_momentum=False)"
         extra += f"def scheduler(optimizer):\n    return torch.optim.lr_scheduler.{scheduler}\n\n"
     if clipping := random.choice(CLIPPINGS):
         extra += f"def after_backward(model):\n    torch.nn.utils.{clipping}\n\n"

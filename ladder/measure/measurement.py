@@ -125,14 +125,10 @@ class Measurement:
             raise UnusedDeviceError(
                 "its trainer says that it trains on a GPU, and has used none; name the device that does"
             )
-        is_late_first = self._seeds.untimed() % 2 == 1  # else loads could be counted up to the timed runs
-        if is_late_first:
-            self._late_epoch_of_all()
         if self._job.is_timed:
             self._timed_runs()
             self._energy()
-        if not is_late_first:
-            self._late_epoch_of_all()
+        self._late_epoch_of_all()
         self._metrics_from_zeros()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
@@ -329,7 +325,8 @@ class Measurement:
 
         But for that reading, it is a run like any other to the stage: every epoch begins by the same calls.
         """
-        after = min(begins[self._seeds.untimed() % len(begins)], int(LATE_S / epoch_s) or 1)
+        most = int(LATE_S / epoch_s)
+        after = min(begins[self._seeds.untimed() % len(begins)], most if most > 0 else 1)
 
         def read() -> EpochMetrics:
             wait_of(trainer)()

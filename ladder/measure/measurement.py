@@ -125,10 +125,14 @@ class Measurement:
             raise UnusedDeviceError(
                 "its trainer says that it trains on a GPU, and has used none; name the device that does"
             )
+        is_late_first = self._seeds.untimed() % 2 == 1  # else loads could be counted up to the timed runs
+        if is_late_first:
+            self._late_epoch_of_all()
         if self._job.is_timed:
             self._timed_runs()
             self._energy()
-        self._late_epoch_of_all()
+        if not is_late_first:
+            self._late_epoch_of_all()
         self._metrics_from_zeros()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()

@@ -91,7 +91,7 @@ class Judge:
     def number(self, round_: int, run: int, own: str = "") -> int:
         """The number of a run that all stages of a round share, for `initial_params`.
 
-        Of a run that ends at the whole oracle, which one stage of the user's has alone, `own` is the stage's name.
+        A stage of the user's, named by `own`, has a judged run of its own, of which no other stage can tell it.
         """
         own = own if run == JUDGED_RUN else ""
         return network_run(protocol.salted_number(self._salt, protocol.run_number(round_, run), own), self._network)

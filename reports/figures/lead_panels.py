@@ -22,7 +22,7 @@ from reports.figures.ladder import COLOURS
 from reports.figures.style import Colour
 
 HEIGHT = 250  # pixels of a panel
-LETTER, LINE = 6, 13  # pixels: half a letter's height, and a line of small text
+LETTER = 6  # pixels: half a letter's height
 STEPS = (16, 29, 42, 55, 68)  # pixels between a dot and its name, the nearest first
 DASHES = "6 4"  # a reference
 ENOUGH = 32  # pixels between two dots: room for a number between them

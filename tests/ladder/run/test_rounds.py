@@ -14,7 +14,7 @@ from ladder.records.limits_record import Chip, LimitsRecord, StepBounds
 from ladder.records.run import StageResult, load
 from ladder.records.statistics import median_interval
 from ladder.run import bounds, preflight
-from ladder.run.stage_run import BUSY
+from ladder.run.stage_run import BUSY, StageRun
 from ladder.verify.gates import TIMER_CHECK, check, verify_timer
 from reports.facts.warnings import notices
 from stages.engine.stage import Stage
@@ -152,6 +152,12 @@ def test_a_timer_failure_counts_if_repeated_or_not_the_only_one_and_says_that_th
         (stage,) = script.prepare(tmp_path, NUMPY, rounds=2, remeasure=remeasure).run(Watcher()).stages
         assert (len(script.asked), stage.status) == (attempts, "failed")
         assert (stage.reason or "").startswith(said)
+
+
+def test_a_stage_that_failed_without_a_check_is_not_measured_again() -> None:
+    stage = StageRun(load_entry(NUMPY), 1)
+    stage.status = "failed"  # as one that overwrote the data
+    assert not stage.should_repeat_timer_failure(0, 3)
 
 
 def scattered(name: str, round_: int, attempt: int) -> tuple[float, bool]:

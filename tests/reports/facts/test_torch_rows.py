@@ -120,6 +120,7 @@ def test_a_rung_whose_preparation_takes_long_overtakes_a_quick_one_later() -> No
     }
     assert whole["step-graph"] == pytest.approx(whole["compiled-graph"])
     assert verdict_of(RUN).overtaken is None
+    assert verdict_of(a_torch_run(epochs=1)).overtaken[1].name == "step-graph"  # before compiled-graph
 
 
 def test_the_verdict_compares_whole_trainings_with_eager_mode_and_the_fused_optimizer() -> None:

@@ -11,8 +11,8 @@ from stages.engine.workspace import MOST_ELEMENTS
 from stages.persistent.messages_plan import EXACT, MOST_SHARED_BYTES, SLOTS
 
 THREADS, WARPS = 512, 16
-TILE, EDGE = 16, 8
-TILE_BYTES = TILE * TILE * 2  # of pixels
+EDGE, CHUNK = 16, 8  # images or features: of a fragment, of a matrix in it
+TILE_BYTES = EDGE * EDGE * 2  # of pixels
 BARRIER_BYTES = 16
 MOST_BLOCKS = 128  # with images: a lane of an owner adds up eight parts
 ENOUGH_BLOCKS = 64  # more would wait longer for each other, where the batch does not need them
@@ -32,12 +32,12 @@ class BatchPlan:
     @property
     def image_blocks(self) -> int:
         """Blocks that share out the batch."""
-        return -(-self.problem.batch_size // (TILE * self.image_tiles))
+        return -(-self.problem.batch_size // (EDGE * self.image_tiles))
 
     @property
     def tiles(self) -> int:
         """Tiles of sixteen features, with the bias's one."""
-        return self.problem.inputs // TILE + 1
+        return self.problem.inputs // EDGE + 1
 
     @property
     def units(self) -> int:
@@ -57,7 +57,7 @@ class BatchPlan:
     @property
     def edges(self) -> int:
         """Matrices of eight classes."""
-        return -(-self.problem.classes // EDGE)
+        return -(-self.problem.classes // CHUNK)
 
     @property
     def registers(self) -> int:
@@ -67,14 +67,14 @@ class BatchPlan:
     @property
     def images_shape(self) -> tuple[int, int, int, int, int, int, int]:
         """(blocks, tiles of features, tiles of images, 2, 2, 8, 8) of a step."""
-        return self.image_blocks, self.tiles, self.image_tiles, 2, 2, EDGE, EDGE
+        return self.image_blocks, self.tiles, self.image_tiles, 2, 2, CHUNK, CHUNK
 
     @property
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes; divided_batch.cu asserts that it is enough."""
         images = 2 * self.tiles * TILE_BYTES
-        logits = WARPS * self.edges * TILE * EDGE * 4
-        dlogits = self.halves * 2 * -(-self.edges // 2) * TILE * EDGE * 2
+        logits = WARPS * self.edges * EDGE * CHUNK * 4
+        dlogits = self.halves * 2 * -(-self.edges // 2) * EDGE * CHUNK * 2
         return self.image_tiles * (images + logits + dlogits) + BARRIER_BYTES
 
     @property
@@ -102,7 +102,7 @@ def plan_for(problem: Problem, halves: int, multiprocessors: int) -> BatchPlan:
     most = min(MOST_BLOCKS, multiprocessors)
     fitting = [plan for enough in (ENOUGH_BLOCKS, most) for plan in plans if plan.image_blocks <= min(enough, most)]
     if not fitting:
-        reason = f"exceeds the limit of {most * TILE * plans[-1].image_tiles:,}"
+        reason = f"exceeds the limit of {most * EDGE * plans[-1].image_tiles:,}"
         raise MisfitError(f"Batch size {problem.batch_size:,} {reason}.")
     return fitting[0]
 

@@ -18,7 +18,8 @@ from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.misfit import require_cluster
 from stages.engine.parts import int32
-from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
+from stages.engine.workspace import MOST_ELEMENTS, Setup
+from stages.persistent.fragments import matrices
 
 BLOCKS, WARPS, LANES = 16, 16, 32  # mlp_plan.cuh
 THREADS = LANES * WARPS
@@ -233,20 +234,3 @@ def _too_large(problem: Problem, shared_bytes: int, blocks: int) -> str:
 
 def _hidden(problem: Problem) -> str:
     return ",".join(map(str, problem.hidden))
-
-
-def matrices(device: Device, batches: Sequence[Array], tiles: int) -> Array:
-    """Batches of images (B, I) as matrices of 8 images by 8 features, all images of the same features together.
-
-    Returns float16 (steps, 2 * tiles, 2 * pairs, 8, 8), padded with zeros.
-    """
-    steps, (batch, inputs) = len(batches), batches[0].shape
-    pairs = -(-batch // EDGE)
-    images = device.empty((steps, pairs * EDGE, tiles * EDGE), np.float16)
-    images[...] = 0
-    for own, pixels in zip(images, batches, strict=True):
-        own[:batch, :inputs] = pixels
-    split = images.reshape(steps, 2 * pairs, CHUNK, 2 * tiles, CHUNK).transpose(0, 3, 1, 2, 4)
-    whole = device.empty(split.shape, np.float16)
-    whole[...] = split
-    return whole

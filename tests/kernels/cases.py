@@ -39,10 +39,10 @@ from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.batch_plan import THREADS as BATCH_THREADS
 from stages.persistent.batch_plan import BatchPlan
-from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan, matrices
+from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.divided_batch import of_blocks
-from stages.persistent.fragments import fragments
+from stages.persistent.fragments import fragments, matrices
 from stages.persistent.grid_messages import shares_of
 from stages.persistent.grid_plan import ALL_PARTS, LINE, make_plan
 from stages.persistent.grid_plan import THREADS as GRID_THREADS

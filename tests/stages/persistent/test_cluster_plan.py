@@ -20,10 +20,10 @@ from stages.persistent.cluster_plan import (
     ROUNDED,
     STATIC_BYTES,
     Plan,
-    matrices,
     plan_for,
     plans,
 )
+from stages.persistent.fragments import matrices
 from stages.persistent.persistent_cluster import STAGE
 from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice

@@ -7,7 +7,7 @@ Change: launch. One cooperative launch an epoch. Blocks form a table; each strea
 of the steps, and goes on fetching while others add up. Sums travel as in grid-messages, as float16 with tags. A
 warpgroup takes a tile (wgmma); backward another updates it, while the first goes on with the next and with sums. The
 first layer's tile, once updated, is multiplied by the next step's images while it is still in shared memory. The last
-layer stays in registers. Weights leave L2 first, so that messages stay there.
+layer stays in registers. Messages outlast weights in L2.
 
 Expect: the streams and exchanges alone take 112 us for 784-4096x3-10, 394 with 8,192 units, 50 to 55 for 784-2048x4-10
 in batches of 64, by an experiment on an H200. With a head of 3 to 4 us and products before each sum: 114 to 122, 390 to

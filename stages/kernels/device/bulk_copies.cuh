@@ -52,11 +52,20 @@ __device__ inline void cp_async_bulk(void* to, Barrier& barrier, const void* fro
                  : "memory");
 }
 
-// The policy of lines of L2 that others replace first, for what is not read again soon. (PTX ISA: createpolicy.)
+// The policy of lines of L2 that others replace first, for what is not read again soon; and the usual one. (PTX ISA: createpolicy.)
 __device__ inline unsigned long long evict_first() {
     unsigned long long policy;
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
     return policy;
+}
+__device__ inline unsigned long long evict_normal() {
+    unsigned long long policy;
+    asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+// Brings a line of memory into L2, where others are replaced before it, in later launches too. (PTX ISA: prefetch.)
+__device__ inline void prefetch_evict_last(const void* line) {
+    asm volatile("prefetch.global.L2::evict_last [%0];" ::"l"(__cvta_generic_to_global(line)));
 }
 __device__ inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int bytes, unsigned long long policy) {
     asm volatile(

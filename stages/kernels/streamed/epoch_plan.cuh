@@ -31,6 +31,9 @@ constexpr int UPDATERS = TAKERS, THREADS = TAKERS + UPDATERS + TEAM_THREADS;  //
 constexpr bool DEFERS = DEFERRED;
 constexpr int SLOTS = SLOT_COUNT, PLANE_BYTES = 2 * TILE * TILE, SLOT_BYTES = 2 * PLANE_BYTES, ROW_BYTES = 2 * TILE;
 constexpr int CLASS_ROWS = 16;                  // classes, padded
+// Weights leave L2 first, unless they are so many that those which L2 still has of the pass before are worth more than its
+// room (trials: docs/notebook/streamed.md).
+constexpr bool WEIGHTS_LEAVE = 4LL * UNITS * (INPUT_COUNT + (DEPTH - 1LL) * UNITS) < 100'000'000;
 constexpr float GRADIENT_SCALE = 64.0f;         // of all gradients, so that float16 holds small ones
 
 // Whether a step updates the weights of the hidden layers: each, or if it DEFERS, every second one and the last.

@@ -9,8 +9,8 @@
 // A step that does not update reads bfloat16 planes alone: backward two tiles beside each other.
 //
 // Pieces go to the two teams in turn: forward teams have panels of outputs in turn, backward rows of tiles. Each pass begins with
-// the tiles where the one before ended: those that are still in L2. Weights leave L2 before all else, so that messages between
-// blocks, which are read at once but written anew in each step only, stay there.
+// the tiles where the one before ended: those that are still in L2. Messages between blocks are written anew in each step only:
+// they outlast weights there, by a launch's prefetches and, if WEIGHTS_LEAVE, by the weights' own policy.
 #pragma once
 #include "streamed/epoch_plan.cuh"
 
@@ -168,7 +168,7 @@ class Fetcher {
     const Ring& ring;
     float* const parameters;
     const Shares own;
-    const unsigned long long leaving = evict_first();
+    const unsigned long long leaving = WEIGHTS_LEAVE ? evict_first() : evict_normal();
     Turn turn;
     int stored = 0;  // updates that are known to be complete
     unsigned were_stored = 0, times_stored = 0;  // a bit for each slot; times: their lowest
@@ -244,7 +244,7 @@ class Storer {
     const Ring& ring;
     float* const parameters;
     const Shares own;
-    const unsigned long long leaving = evict_first();
+    const unsigned long long leaving = WEIGHTS_LEAVE ? evict_first() : evict_normal();
     Turn turn;
     unsigned times = 0;  // a bit for each slot, as the fetcher's
     int stores = 0, last = -1;

@@ -514,6 +514,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) streaming_epoch(const u
     const Ring ring(memory);
     for (int i = threadIdx.x; i < IMAGES_AT / 16; i += THREADS) reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
     fence_proxy_async();
+    constexpr int LINE_UNITS = 8;  // 128 bytes
+    for (int i = (blockIdx.x * THREADS + threadIdx.x) * LINE_UNITS; i < MAIL_UNITS; i += gridDim.x * THREADS * LINE_UNITS) {
+        prefetch_evict_last(reinterpret_cast<const uint4*>(mail) + i);
+    }
     if (threadIdx.x == 0) ring.begin();
     __syncthreads();
     const int warp = threadIdx.x / WARP;

@@ -119,6 +119,8 @@ inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int byte
 }
 
 inline unsigned long long evict_first() { return 0; }
+inline unsigned long long evict_normal() { return 0; }
+inline void prefetch_evict_last(const void*) {}
 
 inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int bytes, unsigned long long) {
     cp_async_bulk(to, barrier, from, bytes);

@@ -15,10 +15,10 @@ from reports.markdown.readme import (
     RecordedRuns,
     cpu_block,
     ladder_block,
-    leads_sentence,
+    leads_block,
     leads_table,
     networks_block,
-    picture_block,
+    pictures_block,
     published_block,
     recorded_code_block,
 )
@@ -26,11 +26,11 @@ from reports.report_error import ReportError
 from reports.writers.markdown import bullets
 
 BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in their markers
-    "picture": lambda records, page: picture_block(records.runs(page)),
+    "picture": lambda records, page: pictures_block(records.runs(page), records.reference, page),
     "ladder": lambda records, page: ladder_block(records.runs(page)),
     "networks": lambda records, page: networks_block(records.runs(page)),
     "cpu": lambda records, page: cpu_block(records.runs(page, on_cpu=True)),
-    "leads": lambda records, page: leads_sentence(records.runs(page), records.studies),
+    "leads": lambda records, page: leads_block(records.runs(page), records.studies),
     "study-leads": lambda records, _: leads_table(records.studies),
     "published": lambda records, _: published_block(records.plans, records.studies),
     "recorded": lambda records, _: recorded_code_block(records.reference, records.code_today),

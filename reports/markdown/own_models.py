@@ -11,11 +11,12 @@ from ladder.records.torch_run import FILE, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.torch_rows import FUSED, TorchRow, device, grade, origin, torch_rows, torch_verdict
-from reports.writers.markdown import code, table
+from reports.writers.markdown import code, picture, table
 
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
 """The rungs whose times the table has."""
 EXAMPLE = "tabular"
+PICTURE, TITLE = "figures/ladder.svg", "Microseconds per step of each rung, and its speedup over eager mode"
 ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
 
 
@@ -56,6 +57,14 @@ def own_model_block(reference: Path, page: Path) -> str:
     ]
     shown = table(["Rung", "us/step", "over `eager`", "check"], lines, right=[False, True, True, False])
     return f"{_link(folder, page)} on {device(results)}:\n\n{shown}"
+
+
+def own_model_picture(reference: Path, page: Path) -> tuple[str, str] | None:
+    """The heading and the picture of that model; None without its record."""
+    if (found := own_models(reference).get(EXAMPLE)) is None:
+        return None
+    folder = PurePosixPath(os.path.relpath(found[0], page.parent)).as_posix()
+    return f"The ladder of {found[1].model.file}", picture(TITLE, f"{folder}/{PICTURE}")
 
 
 def origins(models: Iterable[tuple[str, TorchResults]]) -> str:

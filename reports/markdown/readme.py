@@ -24,11 +24,9 @@ from reports.facts.provenance import commit, gpu_name, gpus_name, machine_name, 
 from reports.facts.run_table import FASTEST_REFERENCE, MOST_RUNGS, ON_GPU_TIME, heading, headline_rungs, timed_rungs
 from reports.facts.study_points import StudyResults, load_results, overall_winners, point_text
 from reports.facts.times import median_us
-from reports.facts.warnings import notices
 from reports.figures.run_figures import LADDER, OF_RUN, seeds_of
 from reports.markdown.climb import FOLDER
-from reports.markdown.own_models import own_models
-from reports.screens.blocks import Sentences
+from reports.markdown.own_models import own_model_picture, own_models
 from reports.screens.run import loud_notices
 from reports.writers.markdown import cell, code, in_markdown, picture, table
 
@@ -61,14 +59,23 @@ class RecordedRuns:
         return sorted((run for run in runs if _is_of_cpu(run[1]) == on_cpu), key=_by_gpu_and_depth)
 
 
-def picture_block(runs: Runs) -> str:
-    """The picture of the first run with a timed rung on the front page's GPU; empty without one."""
-    timed = [folder for folder, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)]
-    return picture(OF_RUN[LADDER].title, f"{timed[0]}/figures/{LADDER}") if timed else ""
+def pictures_block(runs: Runs, reference: Path, page: Path) -> str:
+    """The picture of the first run with a timed rung on the front page's GPU, beside that of a recorded PyTorch model.
+
+    Empty without such a run; a model that is not recorded has no picture.
+    """
+    timed = [(folder, run) for folder, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)]
+    if not timed:
+        return ""
+    (folder, run), model = timed[0], own_model_picture(reference, page)
+    pictures = {f"The ladder of {run.problem.network}": picture(OF_RUN[LADDER].title, f"{folder}/figures/{LADDER}")}
+    if model is not None:
+        pictures |= dict([model])
+    return table(list(pictures), [list(pictures.values())])
 
 
 def ladder_block(runs: Runs) -> str:
-    """The ladder of the first run on that GPU: at most 15 rungs, each beside the rung that it climbs from."""
+    """The ladder of the first run on that GPU: at most `MOST_RUNGS` rungs, each beside its parent."""
     return "\n\n".join(block for folder, run in _on_front_page(runs)[:1] for block in _ladder(folder, run) if block)
 
 
@@ -159,15 +166,14 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     shown = headline_rungs(results, MOST_RUNGS)
     yield f"### {heading(results)}, on {_gpu((folder, results))}"
     yield f"{recorded(results)}."
-    quiet = [notice.text for notice in notices(results, rows=False) if not notice.loud]
-    yield in_markdown([loud_notices([results]), Sentences(quiet, is_list=True)])
+    yield in_markdown([loud_notices([results])])
     report = f"[report]({folder}/report.md)"
     if not shown:
         yield f"No rung was timed in this run; its {report} says why."
         return
     stages = {stage.name: stage for stage in shown}
     yield table(
-        ("Rung", "From", "What changes", "us/step", "x of from"),
+        ("Rung", "Parent", "What changes", "us/step", "Speedup over parent"),
         [
             (
                 code(stage.name),
@@ -183,17 +189,19 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     more = len(timed_rungs(results, with_ablations=False)) - len(shown)
     others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
     yield (
-        "In brackets: the range over processes, not a confidence interval. [All terms](docs/glossary.md)."
+        "Brackets hold the range over processes, which is no confidence interval ([all terms](docs/glossary.md))."
         f"{_references(results, shown)} {others} in the {report}."
     )
 
 
 def _references(results: Results, shown: Sequence[StageResult]) -> str:
-    """A sentence with the fastest reference for each class of precision among the rungs shown; empty without one."""
+    """A sentence for the fastest reference of each class of precision among the rungs shown; empty without one."""
     leads = {best_lead.precision: best_lead for rung in shown if (best_lead := lead(rung, results))}
     classes = grouped((_reference(lead), precision) for precision, lead in leads.items())
-    fastest = [f"for {numbers.listing(names)} rungs {reference}" for reference, names in classes.items()]
-    return f" The fastest reference at least as exact: {numbers.listing(fastest)}." if fastest else ""
+    return "".join(
+        f" The fastest reference at least as exact as {numbers.listing(names)} rungs is {reference}."
+        for reference, names in classes.items()
+    )
 
 
 def _reference(lead: Lead) -> str:
@@ -238,37 +246,32 @@ def _ours(row: Published, results: StudyResults) -> str:
 COMMIT_DIGITS = 7
 
 
-def leads_sentence(runs: Runs, studies: list[StudyResults]) -> str:
-    """The largest and the smallest lead of the fastest rung in the newest runs, and the smallest one of a study."""
+def leads_block(runs: Runs, studies: list[StudyResults]) -> str:
+    """Rows of the largest and the smallest lead of the newest runs, and of the smallest lead of a study."""
     newest = {run.problem.network: run for _, run in sorted(runs, key=lambda run: run[1].created)}
-    winners = [(network, gpu_name(run), overall_winner(run)) for network, run in newest.items()]
-    leads = sorted(((at, gpu, lead) for at, gpu, lead in winners if lead), key=lambda one: -one[2].ratio.times)
-    if not leads:
-        return ""
-    ends = [leads[0], leads[-1]] if len(leads) > 1 else leads
-    least = min(
-        ((results, winner) for results in _timed(studies) for winner in overall_winners(results)),
-        key=lambda pair: pair[1].lead.ratio.times,
-        default=None,
+    winners = [(run, winner) for run in newest.values() if (winner := overall_winner(run))]
+    winners.sort(key=lambda pair: -pair[1].ratio.times)
+    ends = [*winners[:1], *winners[1:][-1:]]
+    lines = [_lead_line(which, run, best) for which, (run, best) in zip(("Largest", "Smallest"), ends, strict=False)]
+    in_studies = [(found, at) for found in _timed(studies) for at in overall_winners(found)]
+    if lines and in_studies:
+        found, at = min(in_studies, key=lambda pair: pair[1].lead.ratio.times)
+        which = f"Smallest in a [study](docs/studies.md): `{found.study.name}`, {point_text(at.point)}"
+        lines.append(_lead_line(which, found.runs[at.point.name], at.lead))
+    columns = ("Lead", "Network, batch", "GPU", "Fastest rung", "Fastest reference", "Speedup")
+    return table(columns, lines, right=[False] * 5 + [True]) if lines else ""
+
+
+def _lead_line(which: str, run: Results, best: Lead) -> tuple[str, ...]:
+    problem = run.problem
+    return (
+        which,
+        f"{problem.network}, {problem.batch_size}",
+        cell(gpu_name(run).replace("NVIDIA ", "")),
+        f"{code(best.stage.name)} ({numbers.precision(best.stage.precision)})",
+        code(best.reference.name),
+        cell(f"{best.ratio.text}{', GPU time' * best.on_gpu_time}"),
     )
-    one = ends[0][1] if len({gpu for _, gpu, _ in ends}) == 1 else ""
-    shown = [
-        f"{lead.ratio.text} in {numbers.precision(lead.stage.precision)} in {at}{'' if one else f' on an {gpu}'}"
-        f"{' (GPU time)' * lead.on_gpu_time}"
-        for at, gpu, lead in ends
-    ]
-    waits = " GPU time: without the reference's own waits." * any(lead.on_gpu_time for _, _, lead in ends)
-    text = (
-        f"**The lead**{one and f', on an {one},'} of the fastest rung over the fastest reference "
-        f"(NumPy, PyTorch, JAX) that is at least as exact: {' down to '.join(shown)}.{waits}"
-    )
-    if least is not None:
-        found, at = least
-        run, point = found.runs[at.point.name], point_text(at.point)
-        where = f"`{found.study.name}` at {point} ({run.problem.network}, batch {run.problem.batch_size})"
-        where += f", on an {gpu_name(run)}" * (gpu_name(run) != one)
-        text += f" In the [studies](docs/studies.md) it shrinks to {at.text}, in {where}."
-    return text
 
 
 def leads_table(studies: list[StudyResults]) -> str:

@@ -146,51 +146,34 @@ def test_a_wrong_lead_is_caught() -> None:
 
 
 def test_the_leads_of_readme() -> None:
-    text = between("README.md", "leads")
-    shown = re.findall(
-        rf"{FACTOR}(?: \([^)]*\)|, within noise) in (\w+) in ([\d-]*\d)(?: on an [\w -]+?)?"
-        r"((?:, within noise)?(?: \(GPU time\))?)(?= down|\.)",
-        text,
-    )
+    ((most, smallest, in_a_study),) = tables(between("README.md", "leads"))
     folders = {_network(folder): folder for folder in sorted(RUNS, key=_created)}  # of each network, the newest
     found = {}
     for network, folder in folders.items():
         run = stages(folder)
         found[network] = lead(fastest_rung(run), run) or (0.0, "", False)
     by_lead = sorted(found, key=lambda network: found[network][0])
-    assert [network for _, _, network, _ in shown] == [by_lead[-1], by_lead[0]]
-    for times, precision, network, remark in shown:
-        run = stages(folders[network])
-        assert precision == fastest_rung(run)["precision"].replace("bfloat", "bf").replace("float16", "fp16")
-        check(f"{times}x{remark}", found[network][1], fastest_rung(run), run)
-    pattern = rf"shrinks to {FACTOR}((?:, within noise)?),? .*in `([^`]+)` at (.+?) \(.+?\)(?:, on an .+)?\."
-    ((times, remark, study, point),) = re.findall(pattern, text)
-    run = stages(point_folder(newest(study), point))
-    least = lead(fastest_rung(run), run)
-    assert least is not None
-    check(f"{times}x{remark}", least[1], fastest_rung(run), run)
+    study, point = re.findall(r"`([^`]+)`, (.+)$", in_a_study["Lead"])[0]
+    of_study = point_folder(newest(study), point)
+    shown = [(most, folders[by_lead[-1]]), (smallest, folders[by_lead[0]]), (in_a_study, of_study)]
+    for row, folder in shown:
+        run, environment = stages(folder), plain(folder)["environment"]
+        rung = fastest_rung(run)
+        precision = rung["precision"].replace("bfloat", "bf").replace("float16", "fp16")
+        assert row["Fastest rung"] == f"`{rung['name']}` ({precision})"
+        assert row["Network, batch"] == f"{_network(folder)}, {plain(folder)['problem']['batch_size']}"
+        assert environment["gpu"]["name"].endswith(row["GPU"])
+        check(row["Speedup"], row["Fastest reference"], rung, run)
 
 
 def test_readme_begins_with_recorded_times() -> None:
-    paragraph = (ROOT / "README.md").read_text(encoding="utf-8").split("\n\n")[1]
+    paragraph = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- picture:end -->")[2].split("\n\n")[1]
     run = stages(ROOT / "results/reference/h100-80gb-hbm3/logistic")
-    told = ["torch-eager", "torch-graph", "naive", "persistent-cluster"]
-    us = [host_us(named(run, name)) for name in told]
+    us = [host_us(named(run, name)) for name in ("torch-eager", "torch-graph", "naive", "persistent-cluster")]
     found = lead(named(run, "persistent-cluster"), run)
     assert found is not None
-    recorded = [float(f"{number:.3g}") for number in (*us, us[2] / us[3], found[0])]
-    assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph.partition(" Each")[0])] == recorded
-
-
-def test_what_the_readme_shows_is_recorded() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("in us/step:")[2].partition("<!--")[0]
-    run = stages(ROOT / "results/reference/h100-80gb-hbm3/logistic")
-    libraries = [host_us(named(run, name)) for name in ("cublas", "sparse-metrics", "cudnn-softmax")]
-    rungs = [host_us(named(run, name)) for name in ("cuda-graph", "fused-bias", "persistent-grid")]
-    recorded = [min(libraries), max(libraries), *rungs, 16, host_us(named(run, "persistent-cluster"))]  # 16 blocks
-    shown = re.findall(r"\b\d+(?:\.\d+)?\b", text)
-    digits = [len(number.partition(".")[2]) for number in shown]
-    assert shown == [f"{us:.{places}f}" for us, places in zip(recorded, digits, strict=True)]
+    recorded = [float(f"{number:.3g}") for number in (*us, found[0])]
+    assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph)] == recorded
 
 
 def _created(folder: Path) -> str:

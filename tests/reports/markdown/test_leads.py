@@ -7,27 +7,29 @@ from msgspec.structs import replace
 from ladder.records.run import Results, save
 from ladder.records.study import save_study
 from reports.markdown.all_documents import markers, update_documents
-from reports.markdown.readme import leads_sentence, leads_table
+from reports.markdown.readme import leads_block, leads_table
 from tests.reports import sample
 from tests.reports.facts.test_baselines import busy
 from tests.reports.study_sample import curve_results, study_results
 
 
-def test_readme_tells_the_largest_and_the_smallest_lead_of_the_newest_runs() -> None:
+def test_readme_has_the_largest_and_the_smallest_lead_of_the_newest_runs() -> None:
     newest, older = sample.results(), _slower(replace(sample.results(), created="2020-01-01T00:00:00+00:00"))
     slower = _slower(replace(newest, problem=replace(newest.problem, hidden=[])))
     runs = [("h100/hidden-256", newest), ("h100/logistic", slower), ("h200/hidden-256", older)]
-    told = leads_sentence(runs, [study_results([64, 128, 256])])
-    assert told.startswith("**The lead**, on an NVIDIA H200, of the fastest rung over ")
-    assert "1.45x (1.44-1.53) in float32 in 784-256-10 down to 1.25x, within noise in float32 in 784-10. In" in told
-    assert told.endswith(", in `made-up` at hidden 64 (784-64-64-64-10, batch 32).")  # of equal leads, the first
-    assert leads_sentence(runs[:1], []).endswith("exact: 1.45x (1.44-1.53) in float32 in 784-256-10.")
+    rows = leads_block(runs, [study_results([64, 128, 256])]).splitlines()[2:]
+    assert rows[:2] == [
+        "| Largest | 784-256-10, 128 | H200 | `cublas` (float32) | `jax-scan` | 1.45x (1.44-1.53) |",
+        "| Smallest | 784-10, 128 | H200 | `async` (float32) | `jax-scan` | 1.25x, within noise |",
+    ]
+    # Of equal leads, the first.
+    assert rows[2].startswith("| Smallest in a [study](docs/studies.md): `made-up`, hidden 64 | 784-64-64-64-10, 32 | ")
+    assert leads_block(runs[:1], []).splitlines()[2:] == rows[:1]
     other = replace(slower, environment=slower.environment | {"gpu": {"name": "NVIDIA H100"}})
-    told = leads_sentence([runs[0], ("h100/logistic", other)], [])
-    assert "in float32 in 784-256-10 on an NVIDIA H200 down to 1.25x, within noise in float32 in 784-10 on an" in told
-    told = leads_sentence([runs[0], ("h100/logistic", busy(slower, "jax-scan", 40.0, events=False))], [])
-    assert told.endswith(" in 784-10 (GPU time). GPU time: without the reference's own waits.")
-    assert leads_sentence([], []) == ""
+    assert " | H100 | " in leads_block([runs[0], ("h100/logistic", other)], []).splitlines()[3]
+    waits = busy(slower, "jax-scan", 40.0, events=False)
+    assert leads_block([runs[0], ("h100/logistic", waits)], []).endswith(", GPU time |")
+    assert leads_block([], []) == ""
 
 
 def _slower(run: Results) -> Results:

@@ -19,7 +19,6 @@ from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import (
     Check,
-    Curve,
     LossPoint,
     Metrics,
     PartRecord,
@@ -41,6 +40,8 @@ from stages.engine.stage import GPU
 from stages.registry import Entry
 
 BUSY = "other work kept this machine busy, so that times say nothing; measure again on a quiet one"
+SAID = ("name", "title", "group", "below", "changed", "precision", "words", "regime", "takes_gpus")
+"""What a stage says of itself, in the words of its record."""
 TIME_CHECKS = {TIMER_CHECK, CLOCK_CHECK, JUDGED_CHECK}  # that a disturbed process may fail
 
 
@@ -58,58 +59,40 @@ class StageRun:
         """Stages that share a `project` share what they read of their code."""
         self.entry = entry
         self.expected = expected
-        self.status: Status | None = None
-        self.reason: str | None = None
         self.choices: dict[str, int] = {}  # by timing, of its processes
         self.printed = ""  # by its latest process, first: a library may say what is wrong
-        self.plan: Plan | None = None
-        self.processes: list[Process] = []
-        self.set_aside: list[Process] = []
         self._attempts: list[Process] = []  # that passed their checks, in this run of the program
         self._watch = CodeWatch(entry.source, project)
-        self._code = self._watch.code
         self._steps = steps_per_epoch
-        self._latest = JobResult()
-        self._checks: list[Check] = []
-        self._metrics: Metrics | None = None
-        self._profiles: dict[Tool, Profile] = {}
-        self._unprofiled: dict[Tool, str] = {}
-        self._bounds: StepBounds | None = None
-        self._shortened = False
-        self._curve: Curve | None = None
-        self._no_curve = ""
         # Checks, status and reason before the latest process was added.
         self._before_latest: tuple[list[Check], Status | None, str | None] = ([], None, None)
         # Kept whatever the status: compiling again would find everything in the cache.
         self.compiled_s = known.compiled_s if known is not None else None
         # A run that goes on may have come to another machine, whose cache is empty.
         self.may_compile = known is None or known.compiled_s is None or bool(known.processes)
+        self._described = _described(entry, self._watch.code)
         self.retries = list(known.retries) if known is not None else []
         self._crashed_before = ""
         if known is not None:
             self._crashed_before = (known.reason or "") if known.status == "crashed" else known.crashed_before
-            if known.status != "skipped" and known.processes:
-                self._resume_from(known)
+        self._go_on_from(known if known is not None and _can_go_on(known) else self._described)
 
-    def _resume_from(self, known: StageResult) -> None:
+    def _go_on_from(self, known: StageResult) -> None:
         """Continue from an earlier run: a failed stage stays failed, a crashed one repeats only the missing rounds."""
-        first, timing = known.processes[0], known.timing
-        epochs = timing.epochs if timing is not None else first.epochs
-        if known.status == "crashed" and epochs is None:
-            return  # results of an older version do not say how many epochs each run had: start anew
-        self.status = "failed" if known.status == "failed" else "passed"
+        has_begun, timing = bool(known.processes), known.timing
+        self.status: Status | None = None
+        if has_begun:
+            self.status = "failed" if known.status == "failed" else "passed"
         self.reason = known.reason if self.status == "failed" else None
-        if epochs is not None:
-            self.plan = Plan(epochs, len(first.runs_s), len(first.warmups_s))
+        self.plan: Plan | None = None
+        if has_begun and (epochs := _epochs(known)) is not None:
+            self.plan = Plan(epochs, len(known.processes[0].runs_s), len(known.processes[0].warmups_s))
         self._shortened = timing is not None and timing.shortened
-        self.processes = list(known.processes)
-        self.set_aside = list(known.set_aside)
+        self.processes, self.set_aside = list(known.processes), list(known.set_aside)
         self._latest = JobResult(detail=known.detail, device=known.device)
-        self._checks = list(known.checks)
-        self._metrics = known.metrics
+        self._checks, self._metrics, self._bounds = list(known.checks), known.metrics, known.bounds
         self._profiles = {profile.tool: profile for profile in known.profiles}
         self._unprofiled = dict(known.unprofiled)
-        self._bounds = known.bounds
         self._curve, self._no_curve = known.curve, known.no_curve
 
     @property
@@ -129,7 +112,7 @@ class StageRun:
     @property
     def code(self) -> StageCode:
         """The hashes of its code."""
-        return self._code
+        return self._watch.code
 
     @property
     def needs_compiling(self) -> bool:
@@ -373,25 +356,12 @@ class StageRun:
 
     def result(self) -> StageResult:
         """The stage's entry in the results file; a stage without any process is skipped for now."""
-        stage, doc = self.entry.stage, self.entry.doc
-        return StageResult(
-            name=stage.name,
-            title=stage.title,
-            group=stage.group,
-            below=stage.below,
-            changed=stage.changed,
-            words=stage.words,
-            regime=stage.regime,
-            takes_gpus=stage.takes_gpus,
-            hides_copies=stage.recipe is not None and stage.recipe.data.hides_copies,
-            recipe=[PartRecord(part.name, part.chosen, part.file, part.replaced) for part in stage.parts],
-            precision=stage.precision,
+        return msgspec.structs.replace(
+            self._described,
             status=self.status or "skipped",
             reason=self.reason if self.status else "not measured yet; continue with --resume",
             device=self._latest.device,
             detail=self._latest.detail,
-            doc=StageDoc(doc.why, doc.change, doc.expect, doc.found, doc.predict, doc.summary),
-            code=self._code,
             timing=self._timing(),
             checks=self._checks,
             metrics=self._metrics,
@@ -407,6 +377,30 @@ class StageRun:
             compiled_s=self.compiled_s,
             expected=self.expected,
         )
+
+
+def _described(entry: Entry, code: StageCode) -> StageResult:
+    """A stage's entry in the results file before anything is known of it but what it says of itself."""
+    stage = entry.stage
+    return StageResult(
+        **{name: getattr(stage, name) for name in SAID},
+        status="skipped",
+        hides_copies=stage.recipe is not None and stage.recipe.data.hides_copies,
+        recipe=[PartRecord(part.name, part.chosen, part.file, part.replaced) for part in stage.parts],
+        doc=msgspec.convert(entry.doc, StageDoc, from_attributes=True),
+        code=code,
+    )
+
+
+def _epochs(known: StageResult) -> int | None:
+    """Epochs of each run; None where results of an older version do not tell."""
+    return known.timing.epochs if known.timing is not None else known.processes[0].epochs
+
+
+def _can_go_on(known: StageResult) -> bool:
+    """Whether the processes of an earlier run count: not those of a crashed stage of an older version."""
+    has_begun = known.status != "skipped" and bool(known.processes)
+    return has_begun and not (known.status == "crashed" and _epochs(known) is None)
 
 
 def _points(seen: Mapping[int, EpochMetrics]) -> list[LossPoint]:

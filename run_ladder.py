@@ -75,9 +75,8 @@ def run(command: commands.Run | commands.Resume) -> int:
     """Measure stages in a new folder, or continue a stopped run."""
     from ladder.options.commands import Run
     from ladder.options.continuation import interrupted, resumable
-    from ladder.run.dry_run import dry_run
     from ladder.run.preflight import leaves_to_rank_0
-    from ladder.run.session import opened
+    from ladder.run.session import dry_run, opened
     from reports.render import print_results, render_all
     from reports.screens.plan import plan_screen
     from reports.terminal.progress import LiveView
@@ -202,7 +201,7 @@ def explain(command: commands.Explain) -> int:
 
 def list_stages(command: commands.ListStages) -> int:
     """List every stage, its change, its needs, and whether it runs here."""
-    from ladder.machine.gpu_advice import how_to_get_gpu
+    from ladder.machine.environment import how_to_get_gpu
     from ladder.run.entries import listed, network_listed
     from reports.screens.stage_list import stage_list_screen
     from reports.writers.write import write

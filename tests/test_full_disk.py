@@ -21,10 +21,11 @@ SMALL = "--batch-size=20 --epochs=2 --rounds=1 --repeats=3 --budget=1 --remeasur
 PROGRAM = """
 import sys
 import run_ladder
-from ladder.run import entries, scratch
+from ladder.run import entries
+from ladder.run import folders
 from stages.registry import load_all
 
-scratch.SPARE_BYTES = {spare}
+folders.SPARE_BYTES = {spare}
 entries.load_all = lambda: load_all(["stages.references.numpy_cpu:STAGE", "tests.planted:PRINTS"])
 if __name__ == "__main__":
     sys.exit(run_ladder.main(sys.argv[1:]))

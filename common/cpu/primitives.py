@@ -13,8 +13,7 @@ import numpy as np
 
 from common.blas import limit_blas_threads
 from common.cpu import primitive_kernels as kernels
-from common.cpu.caches import Caches, caches
-from common.cpu.cores import usable_cores
+from common.cpu.cores import Caches, caches, usable_cores
 from common.cpu.host import BoundCall, Host, Replay, Team
 from common.cpu.stamps import stamping
 

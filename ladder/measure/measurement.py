@@ -32,46 +32,14 @@ from ladder.machine.environment import cores_usable, import_packages
 from ladder.machine.gpu_monitor import GpuMemory, GpuMonitor
 from ladder.machine.host_monitor import HostMonitor
 from ladder.measure import fetched, protocol, seeds, timing
-from ladder.measure.counted import counted
 from ladder.measure.curves import record_curve
 from ladder.measure.energy_counter import CounterError, energy_of
 from ladder.measure.fetched import fetched_params
-from ladder.measure.profiled import OwnProfile, sample_of
-from ladder.measure.protocol import (
-    COLD_RUN,
-    FIRST_UPDATE_RUN,
-    LATE_EPOCHS,
-    PROFILING,
-    REPEATED_EPOCHS,
-    REPEATED_RUN,
-    RESULT,
-    TRACE,
-    FirstUpdate,
-    Job,
-    JobResult,
-    LateEpoch,
-    load_params,
-    one_line,
-    run_file,
-    run_number,
-    save_params,
-    write_result,
-)
+from ladder.measure.profiled import OwnProfile, counted, sample_of
+from ladder.measure.protocol import FirstUpdate, Job, JobResult, LateEpoch
 from ladder.measure.seeds import RunSeeds
 from ladder.measure.tampering import Originals
-from ladder.measure.timing import (
-    Clock,
-    LateRead,
-    Plan,
-    TimedRun,
-    Validation,
-    measure,
-    plan_within,
-    read_late,
-    share_outside,
-    timed_run,
-    train_on,
-)
+from ladder.measure.timing import Plan, TimedRun, Validation, measure, timed_run
 from ladder.profile import chrome, cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.summary import summarise, with_bytes
@@ -112,7 +80,7 @@ class Measurement:
         self._seeds = run_seeds
         self._timed_seeds: list[int] = []
         self._had_turn, self._waited_s = False, 0.0
-        self._reads: list[LateRead] = []
+        self._reads: list[timing.LateRead] = []
         self._late: list[LateEpoch] = []
         self._plan = job.wanted
 
@@ -152,17 +120,17 @@ class Measurement:
         )
         if (wants_profile and not why) or counts:
             # A profiler can end the process: the result without a profile is on disk by then.
-            write_result(self._folder, msgspec.structs.replace(result, profiling=True))
+            protocol.write_result(self._folder, msgspec.structs.replace(result, profiling=True))
             try:
                 seen = {"counts": self._counts()} if counts else {"profile": self._profile()}
             except Exception as error:  # CUPTI needs permissions, and a version that fits the driver
                 print_error()
                 # The trainer stays open: the stage is not to blame for the state that CUPTI left behind.
-                return msgspec.structs.replace(result, unprofiled=one_line(error))
-            (self._folder / RESULT).unlink()
+                return msgspec.structs.replace(result, unprofiled=protocol.one_line(error))
+            (self._folder / protocol.RESULT).unlink()
             result = msgspec.structs.replace(result, **seen)
         self._close(self._trainer)
-        self._laps.end(PROFILING)
+        self._laps.end(protocol.PROFILING)
         self._originals.check()
         return result
 
@@ -212,14 +180,14 @@ class Measurement:
             at_once = replace(validation, due=lambda _: True) if validation is not None else None
             self._train_one_epoch(self._params_from(self._seeds.untimed()), at_once)
         self._from_zero = self._train_one_epoch(zero_params(problem), validation)
-        save_params(self._folder / "from-zero.npy", fetched_params(self._trainer))
+        protocol.save_params(self._folder / "from-zero.npy", fetched_params(self._trainer))
         if self._job.budget_s is not None:
             epoch_s, wanted = self._from_zero.seconds, self._job.wanted
             whole = min(math.lcm(problem.metrics_every, problem.validate_every or 1), wanted.epochs)
-            self._plan = plan_within(self._job.budget_s, epoch_s, wanted, whole)
+            self._plan = timing.plan_within(self._job.budget_s, epoch_s, wanted, whole)
             if self._plan != wanted and epoch_s < SHORT_EPOCH_S:  # delayed, it would leave a single cold run
                 again = self._train_one_epoch(self._params_from(self._seeds.untimed()), validation, whole - 1)
-                self._plan = plan_within(self._job.budget_s, min(epoch_s, again.seconds), wanted, whole)
+                self._plan = timing.plan_within(self._job.budget_s, min(epoch_s, again.seconds), wanted, whole)
         self._laps.end("first epochs")
 
     def _timed_runs(self) -> None:
@@ -245,7 +213,7 @@ class Measurement:
         kept = self._seeds.finished()
         self._judged = kept[0]
         for run in kept:
-            save_params(self._folder / run_file(run), self._reads[run].params)
+            protocol.save_params(self._folder / protocol.run_file(run), self._reads[run].params)
         self._laps.end("measure")
 
     def _energy(self) -> None:
@@ -257,7 +225,7 @@ class Measurement:
         numbers = itertools.cycle(range(self._plan.epochs))
 
         def train(epochs: int) -> None:
-            train_on(self._trainer, itertools.islice(numbers, epochs), self._fence, self._validation)
+            timing.train_on(self._trainer, itertools.islice(numbers, epochs), self._fence, self._validation)
 
         try:
             self._drawn = energy_of(train, epoch_s, self._plan.epochs, self._gpu.energy_j, self._clock)
@@ -267,7 +235,7 @@ class Measurement:
 
     def _after_run(self, number: int, run: TimedRun) -> None:
         """Read the parameters of a warm-up or timed run at once, then the machine's state; check for tampering."""
-        read = read_late(self._trainer, self._clock, run.ended)
+        read = timing.read_late(self._trainer, self._clock, run.ended)
         self._host_states.extend(self._host.read())
         self._gpu_states.extend(self._gpu.read())
         self._originals.check()
@@ -291,20 +259,20 @@ class Measurement:
 
         def trained(name: str, params: Params, epochs: int, first_epoch: int = 0) -> EpochMetrics | None:
             run = timed_run(trainer, params, epochs, fence=self._fence, clock=self._clock, first_epoch=first_epoch)
-            save_params(self._folder / f"{name}-{batches}.npy", fetched_params(trainer))
+            protocol.save_params(self._folder / f"{name}-{batches}.npy", fetched_params(trainer))
             return run.metrics.get(first_epoch + epochs - 1)
 
-        seen = FirstUpdate(batches, trained("first", shared(FIRST_UPDATE_RUN), 1))
+        seen = FirstUpdate(batches, trained("first", shared(protocol.FIRST_UPDATE_RUN), 1))
         if batches in job.repeated:
             begin = self._clock()
-            again = trained("repeated", shared(REPEATED_RUN), REPEATED_EPOCHS)
-            epoch_s = (self._clock() - begin) / REPEATED_EPOCHS
+            again = trained("repeated", shared(protocol.REPEATED_RUN), protocol.REPEATED_EPOCHS)
+            epoch_s = (self._clock() - begin) / protocol.REPEATED_EPOCHS
             seen = msgspec.structs.replace(seen, repeated=again)
         if job.trained and batches == job.repeated[0]:
-            start, due = load_params(Path(job.trained), job.problem), job.problem.metrics_every - 1
+            start, due = protocol.load_params(Path(job.trained), job.problem), job.problem.metrics_every - 1
             seen = msgspec.structs.replace(seen, trained=trained("trained", start, 1, first_epoch=due))
         if batches in job.late and batches in job.repeated and epoch_s < SLOW_S:
-            self._late_epoch(trainer, batches, LATE_EPOCHS, epoch_s)
+            self._late_epoch(trainer, batches, protocol.LATE_EPOCHS, epoch_s)
         self._close(trainer)
         return seen
 
@@ -321,7 +289,7 @@ class Measurement:
         self._zeros = self._from_zero.metrics.get(0)
         if due and self._job.first_updates:
             self._trainer.load_params(zero_params(problem))
-            self._zeros = train_on(self._trainer, [due], self._fence)
+            self._zeros = timing.train_on(self._trainer, [due], self._fence)
             self._laps.end("metrics")
 
     def _late_epoch(self, trainer: Trainer, batches: int, begins: range, epoch_s: float) -> None:
@@ -335,7 +303,7 @@ class Measurement:
         def read() -> EpochMetrics:
             wait_of(trainer)()
             self._fence()
-            save_params(self._folder / f"late-{batches}-begin.npy", fetched_params(trainer))
+            protocol.save_params(self._folder / f"late-{batches}-begin.npy", fetched_params(trainer))
             return EpochMetrics(0.0, 0.0)
 
         _, (run,) = measure(
@@ -347,7 +315,7 @@ class Measurement:
             clock=self._clock,
             validation=Validation(read, lambda epoch: epoch == after - 1),
         )
-        save_params(self._folder / f"late-{batches}.npy", fetched_params(trainer))
+        protocol.save_params(self._folder / f"late-{batches}.npy", fetched_params(trainer))
         self._late.append(LateEpoch(batches, after, run.metrics.get(after)))
 
     def _curve(self) -> tuple[Curve | None, str]:
@@ -362,7 +330,7 @@ class Measurement:
                 )
             except Exception as error:
                 print_error()
-                no_curve = one_line(error)
+                no_curve = protocol.one_line(error)
         self._laps.end("curve")
         return curve, no_curve
 
@@ -395,7 +363,7 @@ class Measurement:
             ),
             metrics=judged.metrics,
             validations=judged.validations,
-            share_outside=share_outside(self._runs, self._reads, has_ranks=self._stage.takes_gpus),
+            share_outside=timing.share_outside(self._runs, self._reads, has_ranks=self._stage.takes_gpus),
             gpu_peak_mib=self._peak_mib,
             waited_s=self._waited_s,
         )
@@ -410,7 +378,7 @@ class Measurement:
         profiled = OwnProfile(self._trainer, sample, self._fence, self._validation)
         trace = profiled.record(warm_up=epoch_s < WARM_UP_S)
         if job.round == 0:
-            chrome.write_trace(self._folder / TRACE, trace, stage.name, steps)
+            chrome.write_trace(self._folder / protocol.TRACE, trace, stage.name, steps)
         step_us, shape = epoch_s / steps * 1e6, None if on_cpu else multiprocessor()
         profile = summarise(trace, sample.weights, steps, "stamps" if on_cpu else "cupti", step_us, shape)
         if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
@@ -427,9 +395,9 @@ class Measurement:
 
     def _close(self, trainer: Trainer) -> None:
         """Close a trainer. If that ends the process, the result in the folder says so."""
-        write_result(self._folder, JobResult(closing=True))
+        protocol.write_result(self._folder, JobResult(closing=True))
         close(trainer)
-        (self._folder / RESULT).unlink()
+        (self._folder / protocol.RESULT).unlink()
 
     def _next_params(self, number: int) -> Params:
         """The initial parameters of a warm-up or timed run, which the stage cannot foresee."""
@@ -463,7 +431,7 @@ def close(trainer: Trainer) -> None:
 class Laps:
     """The seconds that each phase took."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: timing.Clock) -> None:
         self.seconds: dict[str, float] = {}
         self._clock = clock
         self._begin = clock()
@@ -495,7 +463,7 @@ def first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:
 
     def prepare() -> None:
         trainer.append(stage.trainer(job.problem, train))
-        trainer[0].load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
+        trainer[0].load_params(initial_params(job.problem, protocol.run_number(job.round, protocol.COLD_RUN)))
         fence()
 
     def first_epoch() -> None:

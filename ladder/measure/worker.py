@@ -30,21 +30,10 @@ from common.ranks import RankError, tell_losses_by
 from common.streams import flush_output, print_error
 from common.trainer import wait_of
 from ladder.machine.environment import import_packages
-from ladder.measure import shared_memory
+from ladder.measure import protocol, shared_memory
 from ladder.measure.measurement import ClosingError, Measurement, close, prepared_validation
 from ladder.measure.profiled import OwnProfile, sample_of
-from ladder.measure.protocol import (
-    COLD_RUN,
-    JOB,
-    NO_ROOM_CODE,
-    RESULT,
-    Job,
-    JobResult,
-    no_room,
-    one_line,
-    run_number,
-    write_result,
-)
+from ladder.measure.protocol import Job, JobResult
 from ladder.measure.seeds import RunSeeds
 from stages.engine.stage import Stage
 from stages.engine.user_stage import enter_folder
@@ -60,7 +49,7 @@ def main(folder: Path) -> int:
     die_with_parent()
     tell_losses_by(partial(leave_loss, folder))
     files = shared_memory.present()
-    job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
+    job = msgspec.json.decode((folder / protocol.JOB).read_bytes(), type=Job)
     choices: dict[str, int] = {}
     own = own_file(job.source)
     try:
@@ -84,24 +73,24 @@ def main(folder: Path) -> int:
     except Exception as error:  # the stage's own error is the reason in its row
         print_error()
         if isinstance(error, OSError) and error.errno in NO_ROOM and str(error.filename).startswith(f"{folder}/"):
-            result = JobResult(error=no_room(error))  # the harness's own files
+            result = JobResult(error=protocol.no_room(error))  # the harness's own files
         else:
             way = f"; {way_out(error, own)}" if own and way_out(error, own) else ""
             result = JobResult(error=crash_reason(error) + way, lost_rank=isinstance(error, RankError))
     left = [f"file {file}" for file in shared_memory.remove_new(files)]
     try:
-        write_result(folder, msgspec.structs.replace(result, left=left, choices=choices))
+        protocol.write_result(folder, msgspec.structs.replace(result, left=left, choices=choices))
     except OSError as error:
         print_error()
-        return NO_ROOM_CODE if error.errno in NO_ROOM else 1
+        return protocol.NO_ROOM_CODE if error.errno in NO_ROOM else 1
     return 0 if result.error is None else 1
 
 
 def leave_loss(folder: Path, error: Exception) -> None:
     """Leave the loss of a rank as the result, unless there is one already: the main thread may wait in a kernel."""
     traceback.print_exception(error)
-    if not (folder / RESULT).exists():
-        write_result(folder, JobResult(error=one_line(error), lost_rank=True))
+    if not (folder / protocol.RESULT).exists():
+        protocol.write_result(folder, JobResult(error=protocol.one_line(error), lost_rank=True))
 
 
 def start_no_compilers() -> None:
@@ -131,7 +120,7 @@ def run_under_nsys(job: Job) -> JobResult:
         grant_turns_by(turn)
         trainer = stage.trainer(job.problem, data.train)
         validation = prepared_validation(trainer, job.problem, data.test)
-        trainer.load_params(initial_params(job.problem, run_number(job.round, COLD_RUN)))
+        trainer.load_params(initial_params(job.problem, protocol.run_number(job.round, protocol.COLD_RUN)))
         await_turn()
         profiled = OwnProfile(trainer, sample_of(job.problem, job.wanted.epochs), fence, validation)
         profiled.warm_up()
@@ -150,7 +139,7 @@ def warm_compile_cache(job: Job) -> JobResult:
         with (stage.first_updates_within or nullcontext)():
             for batches in job.first_updates:
                 trainer = stage.trainer(job.problem, data.train.first(batches * job.problem.batch_size))
-                trainer.load_params(initial_params(job.problem, COLD_RUN))
+                trainer.load_params(initial_params(job.problem, protocol.COLD_RUN))
                 trainer.run_epoch(0)
                 wait_of(trainer)()
                 fence()
@@ -168,7 +157,7 @@ def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:
     validation = prepared_validation(trainer, job.problem, data.test)
     fence()
     compiled_s = time.perf_counter() - begin
-    trainer.load_params(initial_params(job.problem, COLD_RUN))
+    trainer.load_params(initial_params(job.problem, protocol.COLD_RUN))
     OwnProfile(trainer, sample_of(job.problem, job.problem.epochs), fence, validation).warm_up()
     close(trainer)
     return compiled_s
@@ -178,7 +167,11 @@ def crash_reason(error: BaseException) -> str:
     """One line: `ValueError: no (mine.py, line 12)`; without the place where no code of a stage took part."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(NOT_THE_STAGE)]
-    return f"{one_line(error)} ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else one_line(error)
+    return (
+        f"{protocol.one_line(error)} ({Path(own[-1].filename).name}, line {own[-1].lineno})"
+        if own
+        else protocol.one_line(error)
+    )
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from common.errors import UsageError
-from ladder.options.command_line import COMMANDS
+from ladder.options.command_line import COMMANDS, complete
 from ladder.options.commands import Command
-from ladder.options.completion import complete
 
 PROGRAM = "run_ladder.py"
 NEAR = 0.7  # likeness of an option worth suggesting; at 0.6 --processes would mean --resume

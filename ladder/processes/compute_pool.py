@@ -1,22 +1,28 @@
-"""Processes that compute for this one, and end with it: of NumPy's small arrays, threads would take turns."""
+"""Processes that compute for this one, and end with it: of NumPy's small arrays, threads would take turns.
+
+A result comes with its arrays in memory that both processes map: a pipe would copy them four times.
+"""
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
+from mmap import mmap
 from multiprocessing import active_children, get_context
+from pathlib import Path
 from threading import current_thread, main_thread
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.arrays import keep_freed_memory
+from common.arrays import by_blocks, keep_freed_memory
 from common.blas import limit_blas_threads
 from common.errors import UsageError
 from common.files import is_limit
@@ -110,3 +116,41 @@ def _begin(threads: int, parent: int) -> None:
     np.seterr(all="ignore")  # divergence is reported in one line
     limit_blas_threads(threads)
     keep_freed_memory()
+
+
+ALIGNMENT = 64  # bytes
+
+
+class Packed(NamedTuple):
+    """A result without its arrays, the file in memory that has them, and the bytes there of each."""
+
+    raw: bytes
+    path: str
+    places: list[slice]
+
+
+def packed(job: Callable[[], Any]) -> Packed:
+    """Do a job and pack its result, for as long as this process lives."""
+    buffers: list[pickle.PickleBuffer] = []
+    raw, places, end = pickle.dumps(job(), protocol=5, buffer_callback=buffers.append), list[slice](), 0
+    for buffer in buffers:
+        places.append(slice(end, end + buffer.raw().nbytes))
+        end = -(-places[-1].stop // ALIGNMENT) * ALIGNMENT
+    descriptor = os.memfd_create("result")
+    os.truncate(descriptor, end + 1)  # a map has a byte or more
+    memory = np.frombuffer(mmap(descriptor, 0), np.uint8)
+    for buffer, place in zip(buffers, places, strict=True):
+        part = np.frombuffer(buffer.raw(), np.uint8)
+        by_blocks(partial(_copy, memory[place], part), part.size)
+    return Packed(raw, f"/proc/{os.getpid()}/fd/{descriptor}", places)
+
+
+def _copy(target: Any, source: Any, begin: int, end: int) -> None:
+    target[begin:end] = source[begin:end]
+
+
+def unpacked(result: Packed) -> Any:
+    """The result of a child that still lives."""
+    with Path(result.path).open("r+b") as file:
+        memory = memoryview(mmap(file.fileno(), 0))
+    return pickle.loads(result.raw, buffers=[memory[place] for place in result.places])

@@ -39,7 +39,7 @@ class StartedWorker:
     ) -> None:
         """`variables` are added to its environment."""
         log.parent.mkdir(exist_ok=True)
-        keeper = [sys.executable, "-m", "ladder.processes.keeper", str(os.getpid()), str(ending)]
+        keeper = [sys.executable, "-m", "ladder.processes.supervised", str(os.getpid()), str(ending)]
         with log.open("wb") as file:
             self._process = subprocess.Popen(
                 [*keeper, *command],

@@ -23,8 +23,8 @@ from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import Compilers, WorkerPool
 from ladder.processes.worker_process import PATIENCE, first_printed, late, measure_cpu_limits, measure_gpu_limits
 from ladder.records.limits_record import CpuLimits, LimitsRecord
+from ladder.run.folders import scratch_folder
 from ladder.run.orders import Order, parameter_bytes
-from ladder.run.scratch import scratch_folder
 from ladder.run.stage_run import StageRun
 
 CORES_FOR_ORACLE = 4  # where stages prepare beside it

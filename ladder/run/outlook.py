@@ -11,9 +11,11 @@ and their clocks.
 from __future__ import annotations
 
 import math
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,18 +28,73 @@ from ladder.options.commands import Advise, Run
 from ladder.records.expectation import NearRun, Outlook, Outlooks
 from ladder.records.program import ROOT
 from ladder.records.run import Results, all_results, load_once
-from ladder.run.chips import BLOCK_SHARED_KIB, CHIPS, MODELLED, UNKNOWN, Chip, chip_named, is_recorded_as
+from ladder.run import expected
 from ladder.run.entries import CLASSES, INPUTS, estimated
-from ladder.run.expected import (
-    Costs,
-    RecordedRun,
-    RungCost,
-    doublings,
-    expectations,
-    recorded_costs,
-)
+from ladder.run.expected import Costs, RecordedRun
 from stages.engine.stage import Stage
 from stages.registry import load_all
+
+
+class Chip(NamedTuple):
+    """What the guess needs to know of a GPU."""
+
+    name: str
+    memory_gb_s: float  # of its data sheet
+    sm: int  # compute capability, such as 90
+    multiprocessors: int
+    clock_mhz: int  # boosted
+    l2_mib: int
+    launch_us: float | None = None  # of a kernel from Python, back to back, as `limits` measures it
+
+
+MODELLED = Chip("H200", 4800, 90, 132, 1980, 60)  # to whose runs the model of expected times is fitted
+CHIPS = (
+    Chip("T4", 320, 75, 40, 1590, 4), Chip("A10", 600, 86, 72, 1695, 6), Chip("RTX 3090", 936, 86, 82, 1695, 6),
+    Chip("A100", 2039, 80, 108, 1410, 40), Chip("L4", 300, 89, 58, 2040, 48), Chip("L40S", 864, 89, 142, 2520, 96),
+    Chip("RTX 4090", 1008, 89, 128, 2520, 72), Chip("H100", 3350, 90, 132, 1980, 50), MODELLED,
+    Chip("RTX 5090", 1792, 120, 170, 2407, 96), Chip("B200", 8000, 100, 148, 1965, 126),
+)  # fmt: skip
+UNKNOWN = Chip("", 0, 80, 108, 1410, 40)  # counts as an A100 but for the limits that the user names
+LIMITS = {"--bandwidth": ("GB/s of a GPU's memory", 10, 100_000), "--launch": ("us of a launch from Python", 0.5, 50)}
+OTHER_KIND = {"laptop", "mobile", "max", "ti", "super", "d"}  # words after a name that make it another GPU
+BLOCK_SHARED_KIB = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # CUDA C++ Programming Guide, table 29
+
+
+def chip_named(name: str, bandwidth: float | None, launch_us: float | None) -> Chip:
+    """The GPU of this name, with the limits that the user gives; UsageError if neither is known, or one is absurd."""
+    for option, value in (("--bandwidth", bandwidth), ("--launch", launch_us)):
+        words, least, most = LIMITS[option]
+        if value is not None and not least <= value <= most:
+            raise UsageError(f"{option} {value:g}: the {words}, from {least:g} to {most:,}")
+    asked = _words(name)
+    fits = [chip for chip in CHIPS if _is_named(chip, asked)]
+    if not fits and bandwidth is None:
+        near = [chip.name for chip in CHIPS if _words(chip.name)[-1:] == asked[-1:]]
+        if near:
+            raise UsageError(f'--gpu {name}: not known; did you mean "{near[0]}"?')
+        known = ", ".join(chip.name for chip in CHIPS)
+        raise UsageError(f"--gpu {name}: not known; add --bandwidth GB/S of its memory, or choose one of {known}")
+    chip = max(fits, key=lambda chip: len(chip.name), default=UNKNOWN._replace(name=name))
+    return chip._replace(memory_gb_s=bandwidth or chip.memory_gb_s, launch_us=launch_us)
+
+
+def is_recorded_as(name: str, folder: str) -> bool:
+    """Whether a folder such as `h100-80gb-hbm3` holds runs of the GPU of this name, as far as the name tells."""
+    asked = _words(name)
+    return bool(asked) and _words(folder)[: len(asked)] == asked
+
+
+def _is_named(chip: Chip, asked: list[str]) -> bool:
+    own = _words(chip.name)
+    return asked[: len(own)] == own and not OTHER_KIND & {*asked[len(own) :]}
+
+
+def _words(name: str) -> list[str]:
+    """`NVIDIA GeForce RTX 4090` and `rtx4090` as `rtx`, `4090`."""
+    model = re.sub(r"(?i)\b(nvidia|geforce|tesla)\b", "", name).strip().lower()
+    words = re.findall(r"[a-z]+\d*[a-z]*|\d+[a-z]*", re.sub(r"^rtx[ -]?", "rtx ", model))
+    return [str(word) for word in words]
+
 
 FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
 GUESS = (
@@ -53,7 +110,7 @@ BUDGET_S = 10.0  # of all stages together, for `--measure`
 
 def outlooks(asked: Advise) -> Outlooks:
     """The outlook for what was asked; UsageError for an unknown GPU, or a network larger than all recorded ones."""
-    costs, problem = recorded_costs(), asked.options.problem(INPUTS, CLASSES)
+    costs, problem = expected.recorded_costs(), asked.options.problem(INPUTS, CLASSES)
     if asked.images < problem.batch_size:
         raise UsageError(f"--images {asked.images}: fewer than a batch of {problem.batch_size}; choose more")
     own = [device.name for device in devices()]
@@ -66,10 +123,10 @@ def outlooks(asked: Advise) -> Outlooks:
     ends = (
         [estimates, estimates]
         if is_recorded
-        else [estimates, expectations(problem, steps, _on(chip, costs, _scale(chip, problem)))]
+        else [estimates, expected.expectations(problem, steps, _on(chip, costs, _scale(chip, problem)))]
     )
     stages = {name: entry.stage for name, entry in load_all().items()}
-    exact = [run for run in runs.values() if not doublings(problem, run)]
+    exact = [run for run in runs.values() if not expected.doublings(problem, run)]
     carrying = 0.0 if is_recorded else _carrying_error(chip) if runs else None
     of_host = 0.0 if is_recorded else None  # what the host launches, another one launches in another time
     carried = {name: [end[name].us for end in ends if name in end] for name in stages}
@@ -85,7 +142,9 @@ def outlooks(asked: Advise) -> Outlooks:
         eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
-        guess="" if is_recorded else _guess(chip, costs, [path for path in runs if not doublings(problem, runs[path])]),
+        guess=""
+        if is_recorded
+        else _guess(chip, costs, [path for path in runs if not expected.doublings(problem, runs[path])]),
         network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
         batch_size=problem.batch_size,
         epochs=problem.epochs,
@@ -120,7 +179,7 @@ def with_measured(asked: Outlooks, results: Results) -> Outlooks:
 
 def _recorded_on(name: str) -> dict[str, RecordedRun]:
     """The recorded runs of one network on a GPU of this name, by their folders; none validates in the timer."""
-    costs, found = recorded_costs(), dict[str, RecordedRun]()
+    costs, found = expected.recorded_costs(), dict[str, RecordedRun]()
     told = {*costs.rungs, *(name for name, entry in load_all().items() if entry.stage.group == "beyond")}
     for file in all_results((ROOT / FOLDER).parent, "**"):
         path = file.parent.relative_to(ROOT)
@@ -144,8 +203,8 @@ def _carrying_error(chip: Chip) -> float | None:
     for run in own:
         problem = Problem(INPUTS, CLASSES, hidden=tuple(run.hidden), batch_size=run.batch_size)
         scaled = math.log(_scale(chip, problem)("million"))
-        for name in run.us.keys() & recorded_costs().rungs.keys() - {*LAUNCHED}:
-            same = [other.us[name] for other in modelled if name in other.us and not doublings(problem, other)]
+        for name in run.us.keys() & expected.recorded_costs().rungs.keys() - {*LAUNCHED}:
+            same = [other.us[name] for other in modelled if name in other.us and not expected.doublings(problem, other)]
             if same:
                 log = math.log(run.us[name] / statistics.median(same))
                 logs.append(max(min(scaled, 0.0) - log, log - max(scaled, 0.0), 0.0))
@@ -176,7 +235,7 @@ def _outlook(
         carried = [statistics.median(run.us[stage.name] for run in recorded)] * 2
         log_error = math.log1p(rung.again)
     else:
-        far = min(doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
+        far = min(expected.doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
         once_more = math.log1p(most) if carrying is None else carrying
         log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0)) + once_more
     return Outlook(
@@ -197,10 +256,10 @@ def _outlook(
     )
 
 
-def _without_model(name: str, recorded: Sequence[RecordedRun]) -> RungCost:
+def _without_model(name: str, recorded: Sequence[RecordedRun]) -> expected.RungCost:
     """What is known of a stage that the model leaves out: how long it prepares, and how well its time repeats."""
     prepare_s = statistics.median(run.prepare_s[name] for run in recorded)
-    return RungCost("", {}, error=0.0, median=0.0, most=0.0, again=AGAIN, networks=0, prepare_s=prepare_s)
+    return expected.RungCost("", {}, error=0.0, median=0.0, most=0.0, again=AGAIN, networks=0, prepare_s=prepare_s)
 
 
 def _most_error(name: str, costs: Costs) -> float:
@@ -217,7 +276,7 @@ def _nearest(problem: Problem, runs: Mapping[str, RecordedRun]) -> list[NearRun]
     nearest: dict[tuple[tuple[int, ...], int], NearRun] = {}
     for path in sorted(runs, key=lambda path: ("/studies/" in path, path)):
         run = runs[path]
-        near = NearRun(path, run.hidden, run.batch_size, doublings(problem, run))
+        near = NearRun(path, run.hidden, run.batch_size, expected.doublings(problem, run))
         if {*LAUNCHED, "torch-graph", "jax-scan"} & run.us.keys():
             nearest.setdefault((tuple(run.hidden), run.batch_size), near)
     return sorted(nearest.values(), key=lambda near: near.doublings)[:MOST_NEAR]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,12 +22,12 @@ from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
 from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
-from ladder.records.run import Results, Settings, load, results_in
+from ladder.records.run import Results, ResultsError, Settings, load, results_in
 from ladder.records.source_walk import Project
 from ladder.records.study import INDEX
 from ladder.run.bench import Bench
 from ladder.run.code_watch import Disk, hashes_of, keep_sources
-from ladder.run.entries import all_entries, stages_of
+from ladder.run.entries import CLASSES, IMAGES, INPUTS, all_entries, stages_of
 from ladder.run.expected import expected_here
 from ladder.run.folders import alone_in, make_folder
 from ladder.run.judge import drawn_salt
@@ -35,6 +36,7 @@ from ladder.run.ledger import Ledger
 from ladder.run.observer import RunObserver
 from ladder.run.preflight import (
     cannot_run,
+    check_oracle_fits,
     cut,
     dataset_of,
     describe_problem,
@@ -281,3 +283,55 @@ def _with_nsys(results: Results, asked: Sequence[Tool], seen: list[str] | None, 
     tools: list[Tool] = [*(tool for tool in results.settings.profile if tool != "nsys"), "nsys"]
     settings = msgspec.structs.replace(results.settings, profile=tools, nsys_stages=seen)
     return msgspec.structs.replace(results, settings=settings)
+
+
+class Planned(NamedTuple):
+    """A run as it would be, on data as large as MNIST."""
+
+    network: str
+    networks: int
+    batch_size: int
+    stages: list[str]  # those that would run
+    reasons: dict[str, str]  # why each of the others would not
+    rounds: int
+    timed_s: float  # the most seconds of timed runs, of all stages together
+    each_s: float  # of one stage
+    earlier: tuple[Path, float, int] | None  # the newest run here of this network and batch: seconds, and stages
+
+
+def dry_run(asked: Run, runs: Path) -> Planned:
+    """The stages and times of a run; UsageError as the run itself would raise it before it looks for its data."""
+    entries, own = all_entries(asked.stage_file)
+    options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
+    chosen = stages_of(options, entries)
+    check_options(options, entries, chosen, asked.out)
+    problem = options.problem(INPUTS, CLASSES)
+    check_oracle_fits(problem)
+    steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
+    reasons = {entry.stage.name: cannot_run(entry.stage) or misfit(entry.stage, problem, steps) for entry in chosen}
+    check_any_runs(reasons)
+    stages = [name for name, why in reasons.items() if not why]
+    each_s = options.seconds_a_stage
+    in_all_s = options.seconds_in_all
+    return Planned(
+        network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
+        networks=problem.networks,
+        batch_size=problem.batch_size,
+        stages=stages,
+        reasons={name: why for name, why in reasons.items() if why},
+        rounds=options.rounds,
+        timed_s=min(len(stages) * each_s, in_all_s if in_all_s is not None else float("inf")),
+        each_s=each_s,
+        earlier=_earlier(runs, (list(problem.hidden), problem.batch_size, problem.networks)),
+    )
+
+
+def _earlier(runs: Path, wanted: tuple[list[int], int, int]) -> tuple[Path, float, int] | None:
+    """The newest run in a folder with these hidden layers, batch and networks, its seconds, and its passed stages."""
+    for path in sorted(runs.glob("*/results.json"), key=lambda path: path.stat().st_mtime, reverse=True):
+        with suppress(ResultsError):
+            run = load(path)
+            problem = run.problem
+            if (problem.hidden, problem.batch_size, problem.networks) == wanted and run.seconds > 0:
+                return path.parent, run.seconds, sum(stage.status == "passed" for stage in run.stages)
+    return None

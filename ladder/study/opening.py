@@ -14,11 +14,11 @@ from ladder.records.jobs import load_submission
 from ladder.records.study import as_found, load_study
 from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
+from ladder.study import study_session
 from ladder.study.point_session import PointSession
-from ladder.study.points import due
 from ladder.study.spread import Sent, SpreadSession, how_to_send, sent_in
 from ladder.study.study_file import with_settings
-from ladder.study.study_session import StudyObserver, StudySession, begin_study, data_hashes, refuse_begun, resume_study
+from ladder.study.study_session import StudyObserver, StudySession
 from stages.registry import Entry
 
 Session = StudySession | SpreadSession | PointSession
@@ -41,16 +41,18 @@ def opened(asked: MeasureStudy | ResumeStudy, observer: StudyObserver, command: 
             if asked.on or sent_in(asked.resume):
                 yield _resumed_jobs(asked, entries, observer)
             else:
-                plan, folder = resume_study(asked, entries, observer)
+                plan, folder = study_session.resume_study(asked, entries, observer)
                 yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
         return
-    plan, data = begin_study(asked, entries, observer, command)
+    plan, data = study_session.begin_study(asked, entries, observer, command)
     how = how_to_send(asked, plan, entries, data) if asked.on else None
     if how and how.on == "local" and how.parallel > 1 and "remeasure" not in asked.changes:
         plan = with_settings(plan, {"remeasure": 0})  # the others disturb each process, and would the next one
     folder = make_folder(asked.out, f"{plan.name}-")
     with alone_in(folder):
-        refuse_begun(folder)  # once more: while the data was downloaded, another study may have begun here
+        study_session.refuse_begun(
+            folder
+        )  # once more: while the data was downloaded, another study may have begun here
         if how is None:
             yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
         else:
@@ -66,9 +68,11 @@ def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: St
     parts = []
     for folder in sent_in(asked.resume) or [asked.resume]:
         plan = as_found(load_study(folder), folder)
-        due(plan, asked.points)
+        study_session.due(plan, asked.points)
         submission = load_submission(folder)
-        how = submission or how_to_send(asked, plan, entries, data_hashes(plan, entries, asked.data_dir, observer))
+        how = submission or how_to_send(
+            asked, plan, entries, study_session.data_hashes(plan, entries, asked.data_dir, observer)
+        )
         part = Sent(folder, plan, how, asked.points)
         if submission is not None and asked.asks_jobs:
             if part.goes_on():

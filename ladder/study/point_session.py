@@ -26,8 +26,7 @@ from ladder.run.folders import alone_in
 from ladder.run.preflight import dataset_of
 from ladder.run.runner import Runner
 from ladder.study.point_queue import finish
-from ladder.study.points import compile_points, options_at
-from ladder.study.study_session import StudySession
+from ladder.study.study_session import StudySession, compile_points, options_at
 
 MACHINE = "machine.json"  # of the job that measured first; the others must have one like it
 WAY_OUT = "name one kind of node, such as --slurm constraint=NAME, then continue with --resume"

@@ -22,8 +22,7 @@ from ladder.records.study import PointStatus, Study, save_study
 from ladder.run.folders import alone_in
 from ladder.study import engines
 from ladder.study.point_session import MACHINE, machine, machine_differences
-from ladder.study.points import due, options_at
-from ladder.study.study_session import StudyObserver
+from ladder.study.study_session import StudyObserver, due, options_at
 from stages.registry import Entry
 
 POLL_S = {"local": 0.5, "slurm": 2.0}

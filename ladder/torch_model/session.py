@@ -45,8 +45,7 @@ from ladder.records.torch_run import (
     load,
     save,
 )
-from ladder.run.folders import alone_in, forget, make_folder
-from ladder.run.scratch import scratch_folder
+from ladder.run.folders import alone_in, forget, make_folder, scratch_folder
 from ladder.torch_model import messages
 from ladder.torch_model.contract import RefusedError
 from ladder.torch_model.messages import (

@@ -30,8 +30,7 @@ from common.problem import Params, Problem, initial_params, kept_params
 from ladder.machine.environment import cores_usable, missing
 from ladder.measure.curves import begins, part_of, point, windows
 from ladder.measure.displacement import Displacement, apart, params_error
-from ladder.processes.compute_pool import pool, results_of
-from ladder.processes.mapped_result import packed, unpacked
+from ladder.processes.compute_pool import packed, pool, results_of, unpacked
 from ladder.records.run import Curve, Precision
 from ladder.verify.agreement import is_wide, verify_agreement
 from ladder.verify.control import FLOAT32_ROUNDING, ROUNDINGS, Control, Draw, addends_repeat

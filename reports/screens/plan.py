@@ -13,7 +13,7 @@ Plan = tuple[str, int, int, Sequence[str], Mapping[str, str], int, float, float,
 
 
 def plan_screen(plan: Plan) -> Screen:
-    """A plan as `ladder.run.dry_run` makes it."""
+    """A plan as `ladder.run.session` makes it."""
     network, networks, batch_size, stages, reasons, rounds, *_ = plan
     asked = numbers.count(len(stages) + len(reasons), "stage")
     whole = f"{len(stages)} of {asked}, each in at most {numbers.count(rounds, 'round')}"

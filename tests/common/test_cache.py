@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from common.cache import cut_files
-from ladder.run.scratch import scratch_folder
+from ladder.run.folders import scratch_folder
 
 
 def test_files_that_were_cut_off_are_found_and_leave_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

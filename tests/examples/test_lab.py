@@ -16,7 +16,7 @@ import pytest
 
 from common.cuda.clock import fence
 from common.problem import Problem
-from ladder.measure.counted import counted
+from ladder.measure.profiled import counted
 from ladder.processes import worker_pool
 from ladder.records.checked import Award, Checked, Counts, Graded
 from run_ladder import main

@@ -32,8 +32,8 @@ from ladder.options.toml_file import options_of
 from ladder.records.run import Results, ResultsError, load, save
 from ladder.records.sources import NAME, Sources, sources_of
 from ladder.records.study import INDEX, Point, Study, load_study
-from ladder.study.points import options_at
 from ladder.study.study_file import KEYS, VARIED, read_study
+from ladder.study.study_session import options_at
 from reports.explorer.code import lines, shown_code
 from reports.explorer.page import render
 from reports.facts.two_runs import CannotCompareError, compare

@@ -11,7 +11,7 @@ import pytest
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.machine.environment import missing
-from ladder.measure.counted import counted
+from ladder.measure.profiled import counted
 from ladder.profile import cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.time_split import waiting_calls

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import save
-from ladder.study.points import options_at
 from ladder.study.study_file import read_study
+from ladder.study.study_session import options_at
 from stages.registry import load_all
 from tests.reports.sample import unprofiled_results
 from tools import record

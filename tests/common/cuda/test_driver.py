@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common.cuda import driver
-from ladder.machine.gpu_advice import how_to_get_gpu
+from ladder.machine.environment import how_to_get_gpu
 
 
 class FakeDriver:

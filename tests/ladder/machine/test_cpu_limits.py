@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from msgspec.structs import replace
 
-from common.cpu.caches import Caches, caches
+from common.cpu.cores import Caches, caches
 from common.cpu.host import Replay
 from common.problem import Problem
 from ladder.machine import cpu_limits

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ladder import doctor
 from ladder.doctor import Finding
-from ladder.machine import environment, gpu_advice
-from ladder.machine.gpu_advice import how_to_get_gpu
+from ladder.machine import environment
+from ladder.machine.environment import how_to_get_gpu
 from ladder.machine.gpu_monitor import WATCHED, ClockError, GpuMemory, GpuMonitor
 from ladder.records.run import GpuState
 from tests.ladder import gpus
@@ -175,7 +175,7 @@ def test_clocks_that_cannot_be_locked(monkeypatch: pytest.MonkeyPatch, mhz: int,
 def bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty PCI bus, on a machine without a driver."""
     gpus.hide(monkeypatch)
-    monkeypatch.setattr(gpu_advice, "PCI_DEVICES", tmp_path)
+    monkeypatch.setattr(environment, "PCI_DEVICES", tmp_path)
     return tmp_path
 
 

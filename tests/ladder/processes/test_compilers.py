@@ -15,7 +15,7 @@ from ladder.processes import worker_pool, worker_process
 from ladder.records.run import Results, StageResult, load
 from ladder.run import session
 from ladder.run.bench import Bench
-from ladder.study import points
+from ladder.study import study_session
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 
 COMPILES = [f"tests.planted:{name}" for name in ("COMPILES", "COMPILES_TOO", "COMPILES_AS_WELL")]
@@ -155,12 +155,12 @@ def test_of_several_points_what_compiles_longest_begins_first(tmp_path: Path, mo
         begun.extend(jobs)
         return nullcontext(SimpleNamespace(names=[]))
 
-    monkeypatch.setattr(points, "Compilers", compilers)
+    monkeypatch.setattr(study_session, "Compilers", compilers)
     runners = {
         name: prepare(tmp_path, *COMPILES[:2], problem=small_problem(hidden=hidden))
         for name, hidden in (("flat", ()), ("deep", (8, 8)))
     }
-    points.compile_points(runners, tmp_path, 60.0, Watcher())
+    study_session.compile_points(runners, tmp_path, 60.0, Watcher())
     assert begun == ["deep.compiles", "flat.compiles", "deep.compiles-too", "flat.compiles-too"]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ladder.processes.mapped_result import packed, unpacked
+from ladder.processes.compute_pool import packed, unpacked
 
 
 def made(sizes: list[int]) -> dict[str, Any]:

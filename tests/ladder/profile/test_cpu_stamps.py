@@ -13,8 +13,7 @@ from common.data.dataset import Split
 from common.problem import Problem, initial_params
 from ladder.measure.profiled import Sample
 from ladder.profile import cpu_stamps
-from ladder.profile.summary import summarise, with_bytes
-from ladder.profile.timeline import excerpt
+from ladder.profile.summary import excerpt, summarise, with_bytes
 from ladder.profile.trace import FROM_PYTHON, Call, Kernel, Trace, Window
 from ladder.records.profile import Profile
 from stages.classic.cuda_graph import GraphEpoch

@@ -15,9 +15,8 @@ from ladder.measure.profiled import sample_of
 from ladder.profile import chrome
 from ladder.profile.api_names import allocates, call_name, is_action, short_name
 from ladder.profile.kernel_kinds import declared, kind_of
-from ladder.profile.summary import occupancy, summarise, with_bytes, without_tool
+from ladder.profile.summary import excerpt, occupancy, summarise, with_bytes, without_tool
 from ladder.profile.time_split import SplitNs, merged, split, union, waiting_calls
-from ladder.profile.timeline import excerpt
 from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Range, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, Split
 from reports.facts.profiles import overlap

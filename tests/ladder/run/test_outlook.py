@@ -21,9 +21,8 @@ from ladder.records.limits_record import StepBounds
 from ladder.records.profile import Split, Tool
 from ladder.records.run import Process, load
 from ladder.run import outlook
-from ladder.run.chips import CHIPS, MODELLED, chip_named
 from ladder.run.expected import recorded_costs
-from ladder.run.outlook import AGAIN, _recorded_on, measuring, outlooks
+from ladder.run.outlook import AGAIN, CHIPS, MODELLED, _recorded_on, chip_named, measuring, outlooks
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check
 from stages.registry import load_all, load_entry

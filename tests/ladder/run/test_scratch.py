@@ -14,10 +14,8 @@ from common.cache import cache_folder
 from common.errors import UsageError
 from ladder.doctor import doctor
 from ladder.run import folders
-from ladder.run import scratch as scratch_module
 from ladder.run.bench import Finished
-from ladder.run.folders import make_folder
-from ladder.run.scratch import PREFIX, scratch_folder
+from ladder.run.folders import PREFIX, make_folder, scratch_folder
 from ladder.run.verdicts import Verdicts
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset
 
@@ -74,7 +72,7 @@ def test_without_any_temporary_folder_the_run_s_own_serves(tmp_path: Path, monke
     def none() -> str:
         raise FileNotFoundError("no usable temporary directory")
 
-    monkeypatch.setattr(scratch_module, "gettempdir", none)
+    monkeypatch.setattr(folders, "gettempdir", none)
     monkeypatch.setenv("LADDER_CACHE_DIR", "/proc/self/cache")
     with scratch_folder(tmp_path, 1) as scratch:
         assert scratch.parent == tmp_path

@@ -21,9 +21,9 @@ from ladder.records.study import Point, PointStatus, Study, load_study, save_stu
 from ladder.study import engines, point_queue, point_session
 from ladder.study.point_queue import Slot, measure_points, slots
 from ladder.study.point_session import machine_differences
-from ladder.study.points import due, measure_study
 from ladder.study.spread import how_to_send
 from ladder.study.study_file import read_study
+from ladder.study.study_session import due, measure_study
 from run_ladder import main
 from stages.registry import load_all
 from tests.ladder.harness import NUMPY

@@ -8,8 +8,8 @@ import pytest
 
 from common.errors import UsageError
 from ladder.records.study import Published, Study
-from ladder.study.points import options_at
 from ladder.study.study_file import point_options, read_study, varied_study, with_settings
+from ladder.study.study_session import options_at
 from stages.registry import load_all
 
 EXPERIMENTS = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))

@@ -8,8 +8,8 @@ import pytest
 
 from common.errors import UsageError
 from common.problem import Problem
-from ladder.study.points import options_at
 from ladder.study.study_file import read_study
+from ladder.study.study_session import options_at
 from stages.references import choices, jax_scan, torch_graph
 from stages.references.choices import Choice, choose, keep, read
 from stages.registry import load_all

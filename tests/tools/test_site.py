@@ -18,11 +18,9 @@ from reports.facts.provenance import machine_name
 from reports.markdown.climb import FOLDER, STUDIES
 from tests.browser import Open, violations
 from tests.reports import sample
-from tools.site.__main__ import MOST_BYTES
+from tools.site.__main__ import MOST_BYTES, build
 from tools.site.advised import FIRST, said
-from tools.site.build import build
-from tools.site.documents import index
-from tools.site.records import REFERENCE, ROOT, Records, read
+from tools.site.documents import REFERENCE, ROOT, Records, index, read
 
 ADDRESS = re.compile(r"""<(?:a|link|img|script|source)\b[^>]*?\s(?:href|src|srcset)="([^"]*)\"""")
 RECORDED = ROOT / REFERENCE

@@ -45,7 +45,7 @@ def rung_html(
         kind="reference" if is_reference else regime(stage).replace(" ", "-"),
         regime="Reference" if is_reference else HEADINGS[regime(stage)],
         precision=numbers.precision(stage.precision),
-        changes=change_in_full(stage),
+        changes=change_in_full(stage, results.problem),
         parent_us=numbers.microseconds(parent_us) if parent_us is not None else "",
         children=[other.name for other in results.stages if other.below == stage.name],
         before=names[at - 1] if at else None,

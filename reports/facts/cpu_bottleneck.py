@@ -24,7 +24,7 @@ def next_on_cpu(results: Results, stage: StageResult) -> Advice:
     told = _rate(results, stage) if rung is None else _largest(results, rung)
     told += _above_floor(stage)
     above = next((known for known in results.stages if known.below == stage.name and known.status == "passed"), None)
-    return Advice(told, f"Climb to {above.name}: {change_in_words(above)}." if above else "")
+    return Advice(told, f"Climb to {above.name}: {change_in_words(above, results.problem)}." if above else "")
 
 
 def _above_floor(stage: StageResult) -> str:

@@ -90,8 +90,7 @@ def saving(results: Results) -> str:
 
     Empty without either.
     """
-    rung = _most_frugal(stage for stage in results.stages if stage.group != "reference")
-    reference = _most_frugal(rivals(rung, references(results))) if rung else None
+    rung, reference = most_frugal(results)
     if rung is None or reference is None:
         return ""
     own, other = rung.energy, reference.energy
@@ -102,6 +101,12 @@ def saving(results: Results) -> str:
         f"`{rung.name}` takes {joules(own.joules)} an epoch, {idle} of it idle energy; `{reference.name}`, the most "
         f"frugal reference at least as exact, takes {times} times as much"
     )
+
+
+def most_frugal(results: Results) -> tuple[StageResult | None, StageResult | None]:
+    """The rung that takes least energy for an epoch, and the reference at least as exact that does."""
+    rung = _most_frugal(stage for stage in results.stages if stage.group != "reference")
+    return rung, _most_frugal(rivals(rung, references(results))) if rung else None
 
 
 def _most_frugal(stages: Iterable[StageResult]) -> StageResult | None:

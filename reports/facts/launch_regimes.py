@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
+from ladder.records.run import ProblemRecord, StageResult
 from ladder.records.run import Regime as Declared
-from ladder.records.run import StageResult
 from ladder.records.statistics import CPU_SPREAD, GPU_SPREAD, HOST_SPREAD
 
 Regime = Literal[Declared, "unknown"]
@@ -20,6 +21,7 @@ HEADINGS: dict[Regime, str] = {
 
 LAUNCHED_BY_THE_EPOCH = {"torch-graph", "torch-graph-amp", "torch-stacked", "jax-scan", "jax-scan-bf16", "jax-vmap"}
 """References of which older records and studies have no profile."""
+RELU = re.compile(r"(,| and)( apply)? ReLU(, or its gradient,)?")
 BUSY = 0.9  # share of a step: the host then moves little of its time
 
 
@@ -49,11 +51,17 @@ def assumed_spread(stage: StageResult) -> float:
     return HOST_SPREAD if known == "host" and not is_busy else GPU_SPREAD
 
 
-def change_in_words(stage: StageResult) -> str:
+def change_in_words(stage: StageResult, problem: ProblemRecord) -> str:
     """What the rung changes, short enough to stand beside it in a figure; the title of a stage without such words."""
-    return stage.words or stage.title
+    return in_network(stage.words or stage.title, problem)
 
 
-def change_in_full(stage: StageResult) -> str:
+def change_in_full(stage: StageResult, problem: ProblemRecord) -> str:
     """What the rung changes, in a line; shorter where its file does not say it."""
-    return (stage.doc.summary if stage.doc is not None else "") or stage.words or stage.title
+    summary = stage.doc.summary if stage.doc is not None else ""
+    return in_network(summary, problem) or change_in_words(stage, problem)
+
+
+def in_network(words: str, problem: ProblemRecord) -> str:
+    """Words on a rung or a kernel, of this problem's network: without a hidden layer there is no ReLU."""
+    return words if problem.hidden else RELU.sub("", words)

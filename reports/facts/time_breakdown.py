@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ladder.records.profile import Kind, Profile, Split
-from ladder.records.run import ABLATIONS, ProblemRecord, Results, StageResult
+from ladder.records.run import ABLATIONS, Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import host_times
 from reports.facts.ratios import within_noise
@@ -173,11 +173,6 @@ class Change:
         """Whether the profiles saw the timed difference to within 5 %; None within the noise."""
         share = self.explained
         return None if share is None else abs(1 - share) <= 1 - EXPLAINED
-
-
-def part_name(name: str, problem: ProblemRecord) -> str:
-    """A part's name in figures of this problem: without a hidden layer there is no ReLU."""
-    return name if problem.hidden else name.removesuffix(", ReLU")
 
 
 def fitted(profile: Profile) -> Split:

@@ -15,7 +15,7 @@ from reports.figures.canvas import Canvas
 from reports.figures.chart import Heading, Key, legend
 from reports.figures.style import PART_COLOURS, PIXELS, subject
 
-TITLES: dict[Group, str] = {"memory": "The cost of allocating", "data": "The cost of bringing each batch"}
+TITLES: dict[Group, str] = {"memory": "Allocating", "data": "Bringing each batch"}
 LEFT, RIGHT = 150, 760  # pixels: the axis; the longest bar's time stands on its right
 TOP, ROW, BOTTOM = 92, 44, 26
 
@@ -26,7 +26,9 @@ def ablation_figure(results: Results, group: Group) -> Canvas:
     spreads = [step_us(rung.stage) or Spread.of([rung.step_us]) for rung in rungs]
     bar = max(sum(rung.parts_us.values()) for rung in rungs)
     longest = min(max(bar, *(spread.max for spread in spreads)), 1.5 * bar)  # one slow run must not shrink all bars
-    title = f"{TITLES[group]}: the parts of a step"
+    ends = (min(rungs, key=lambda rung: rung.step_us), max(rungs, key=lambda rung: rung.step_us))
+    (least, its_us), (most, most_us) = ((rung.stage.name, numbers.microseconds(rung.step_us)) for rung in ends)
+    title = f"{TITLES[group]}: {its_us} us per step with {least}, {most_us} with {most}"
     canvas = Canvas(PIXELS, TOP + ROW * len(rungs) + BOTTOM, f"{title}, {subject(results)}", _description(rungs, group))
     Heading(title, subject(results)).draw(canvas)
     there = [name for name in PARTS if any(rung.parts_us[name] > 0 for rung in rungs)]
@@ -68,4 +70,4 @@ def _counted(rung: Profiled, group: Group) -> str:
 def _description(rungs: Sequence[Profiled], group: Group) -> str:
     """The figure in words, for a reader who cannot see it."""
     rows = [f"{rung.stage.name} {numbers.microseconds(rung.step_us)} ({_counted(rung, group)})" for rung in rungs]
-    return f"Microseconds a training step: {'; '.join(rows)}."
+    return f"Microseconds per step: {'; '.join(rows)}."

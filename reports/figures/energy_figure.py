@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ladder.records.run import Results, StageResult
-from reports.facts.energy import joules
+from reports.facts import numbers
+from reports.facts.energy import joules, most_frugal
 from reports.facts.run_table import headline_rungs
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
@@ -28,14 +27,14 @@ def energies(results: Results) -> list[StageResult]:
 def drawn(results: Results) -> Canvas:
     """The figure; at least one stage's energy must be known."""
     stages = energies(results)
-    title = headline(stages)
+    title = headline(results)
     bottom, keys = TOP + ROW * len(stages), regime_keys(stages)
     drawn_j = ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages)
     canvas = Canvas(
         PIXELS, bottom + 62 + KEY_LINE * len(key_lines(keys)), f"{title}: {subject(results)}", f"{drawn_j}."
     )
     Heading(title, subject(results)).draw(canvas)
-    canvas.text(12, 70, "joules an epoch of the whole GPU, log scale", "faint", look="small")
+    canvas.text(12, 70, "joules per epoch of the whole GPU, log scale", "faint", look="small")
     for words, end in COLUMNS:
         canvas.text(RIGHT + end, TOP - 12, words, "faint", anchor="end", look="small bold")
     values = [_drawn(stage) for stage in stages]
@@ -55,10 +54,14 @@ def drawn(results: Results) -> Canvas:
     return canvas
 
 
-def headline(stages: Sequence[StageResult]) -> str:
-    """The most frugal stage, and the share of its energy that an idle GPU would draw."""
-    best = min(stages, key=_drawn)
-    return f"{best.name} takes least: {joules(_drawn(best))} an epoch, {_idle_share(best):.0%} of it idle energy"
+def headline(results: Results) -> str:
+    """The most frugal rung's energy, beside that of the most frugal reference; of references alone the least."""
+    rung, reference = most_frugal(results)
+    best = rung or min(energies(results), key=_drawn)
+    told = f"{best.name} takes {joules(_drawn(best))} per epoch"
+    if rung is None or reference is None:
+        return f"{told}, {_idle_share(best):.0%} of it idle energy"
+    return f"{told}, {reference.name} {numbers.ratio(_drawn(reference) / _drawn(rung))} as much"
 
 
 def _drawn(stage: StageResult) -> float:

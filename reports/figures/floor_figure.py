@@ -62,8 +62,7 @@ def drawn(results: Results, layout: ChartLayout) -> Canvas:
     """A row a rung: a bar at the floor, a dot at the time; at least one rung must have a floor."""
     layout = WIDE if layout.words is not None else NARROW
     distances = floor_distances(results)
-    nearest = min(distances, key=lambda distance: distance.times)
-    title = f"{nearest.stage.name} is nearest to its floor: {numbers.ratio(nearest.times)}"
+    title = headline(distances)
     foot = "Bar: the floor of the rung's own design here. Dot: its time. Red: no honest program is faster."
     heading = Heading(title, subject(results), layout.width, "bold")
     feet, keys = folded(foot, layout.width - 2 * MARGIN, "small"), regime_keys(one.stage for one in distances)
@@ -81,10 +80,20 @@ def drawn(results: Results, layout: ChartLayout) -> Canvas:
     canvas.text(max(at, layout.left + 26), top - 12, "cheat limit", "limit", anchor="middle", look="small")
     for index, distance in enumerate(distances):
         _draw_rung(canvas, distance, top + layout.row * (index + 0.5), scale, layout)
-    canvas.text(layout.left, bottom + 34, "microseconds a training step, log scale", "faint", look="small")
+    canvas.text(layout.left, bottom + 34, "microseconds per step, log scale", "faint", look="small")
     draw_lines(canvas, feet, bottom + 54)
     legend(canvas, keys, bottom + 42 + LINE * len(feet))
     return canvas
+
+
+def headline(distances: Sequence[FloorDistance]) -> str:
+    """How far the fastest rung is from its floor, and which is nearest to its own."""
+    fastest = min(distances, key=lambda distance: distance.step_us)
+    nearest = min(distances, key=lambda distance: distance.times)
+    told = f"{fastest.stage.name} takes {numbers.ratio(fastest.times)} its floor"
+    if nearest is fastest:
+        return f"{told}, the nearest of all"
+    return f"{told}; {nearest.stage.name} is nearest, {numbers.ratio(nearest.times)}"
 
 
 def _draw_rung(canvas: Canvas, distance: FloorDistance, middle: float, scale: Scale, layout: ChartLayout) -> None:
@@ -110,4 +119,4 @@ def _description(distances: Sequence[FloorDistance]) -> str:
         f"{distance.stage.name} {numbers.microseconds(distance.step_us)} of {numbers.microseconds(distance.floor_us)}"
         for distance in distances
     ]
-    return f"Microseconds a step and the floor of each rung's design: {', '.join(rows)}."
+    return f"Microseconds per step and the floor of each rung's design: {', '.join(rows)}."

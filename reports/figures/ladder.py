@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ladder.records.exactness import precision_class
 from ladder.records.run import MOST_LETTERS, Results, StageResult
 from reports.facts import numbers
-from reports.facts.baselines import Lead, host_times, overall_winner, references
+from reports.facts.baselines import Lead, host_times, overall_winner, ratio, references
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words
 from reports.facts.run_table import MARKS, MOST_RUNGS, headline_rungs, name_of, timed_rungs
@@ -39,7 +39,7 @@ FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the ax
 BOTTOM = 62  # pixels
 LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
 SAMPLE = 26  # pixels of a reference's line, before its words
-AXIS = "microseconds a training step, log scale (left is faster)"
+AXIS = "microseconds per step, log scale (left is faster)"
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
@@ -136,7 +136,7 @@ def _link(one: StageFacts, layout: ChartLayout) -> dict[str, str]:
 
     Its words name the reference that this rung is compared with, which another rung's class of precision may not have.
     """
-    words = f"{name_of(one.stage)}, {one.us} us a step"
+    words = f"{name_of(one.stage)}, {one.us} us per step"
     if not one.is_reference and (own := one.lead) is not None:
         words += f", {numbers.ratio(own.ratio.times)} as fast as {own.reference.name}, {_reference_time(own)}"
     return {
@@ -149,21 +149,20 @@ def _link(one: StageFacts, layout: ChartLayout) -> dict[str, str]:
 
 
 def headline(shown: Sequence[StageFacts]) -> str:
-    """The first and the fastest time, over the first rung and over the fastest reference.
+    """The fastest rung's time, over the fastest reference and over the first rung, whose own time scatters most.
 
-    Such as `77.1 to 1.18 us a training step: 65.4x over naive, 7.16x over torch-graph`.
+    Such as `persistent-cluster takes 1.21 us per step: 7.16x over torch-graph, 66.3x over naive`.
     """
     first, fastest = shown[0], min(shown, key=_us)
+    precision = fastest.stage.precision
+    aside = "" if precision == first.stage.precision else f" in {numbers.precision(precision)}"
+    told = f"{fastest.name} takes {fastest.us} us per step{aside}"
     if first.is_reference:
-        return f"{fastest.us} us a training step: no rung was timed in this run"
-    if first is fastest:
-        return f"{first.us} us a training step"
-    precision = numbers.precision(fastest.stage.precision)
-    aside = "" if fastest.stage.precision == first.stage.precision else f" in {precision}"
-    over = [f"{numbers.ratio(_us(first) / _us(fastest))} over {first.name}"]
-    if (best := fastest.lead) is not None:
-        over.append(f"{best.ratio.over(best.reference.name)}{' in GPU time' * best.on_gpu_time}")
-    return f"{first.us} to {fastest.us} us a training step{aside}: {', '.join(over)}"
+        return f"No rung was timed; {told}"
+    best, whole = fastest.lead, None if first is fastest else ratio(first.stage, fastest.stage)
+    over = [f"{best.ratio.over(best.reference.name)}{' in GPU time' * best.on_gpu_time}"] if best else []
+    over += [whole.over(first.name)] if whole else []
+    return ": ".join(filter(None, [told, ", ".join(over)]))
 
 
 def _description(results: Results, shown: Sequence[StageFacts]) -> str:
@@ -171,7 +170,7 @@ def _description(results: Results, shown: Sequence[StageFacts]) -> str:
     times = [f"{one.name} {one.us}" for one in shown]
     winner = overall_winner(results)
     line = f" Fastest reference: {winner.reference.name} {_reference_time(winner)}." if winner else ""
-    return f"Microseconds a training step: {', '.join(times)}.{line}"
+    return f"Microseconds per step: {', '.join(times)}.{line}"
 
 
 def _reference_lines(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> list[tuple[Lead, str]]:
@@ -217,7 +216,7 @@ def _words(one: StageFacts) -> str:
     precision = numbers.precision(one.stage.precision)
     aside = "" if precision == "float32" or precision in one.name else f" ({precision})"
     aside += " (throttled)" * one.throttled
-    return f"{change_in_words(one.stage)[: MOST_LETTERS - len(aside)]}{aside}"
+    return f"{change_in_words(one.stage, one.results.problem)[: MOST_LETTERS - len(aside)]}{aside}"
 
 
 def _caption(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> Iterator[str]:

@@ -169,12 +169,13 @@ def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
 
 
 def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
-    """The fastest rung's rate, and its share of the chip's roof over it and of a lower one of its own design."""
+    """The fastest rung's rate, and its share of the lowest roof over it: of the chip, or of its own design."""
     fastest = _fastest(dots)
     (path, over), (_, latency) = roof.over(fastest), fastest.latency
-    share = f"{100 * fastest.rate / over:.2g}% of what {NAMES.get(path, path)} allows there"
-    of_design = f", {100 * fastest.rate / latency:.2g}% of what its design does" if latency < LOWER * over else ""
-    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {share}{of_design}"
+    name, most = ("its design", latency) if latency < LOWER * over else (NAMES.get(path, path), over)
+    return (
+        f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / most:.2g}% of what {name} allows"
+    )
 
 
 def _description(dots: Sequence[RooflinePoint], roof: Roof) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from ladder.records.profile import Kind, Row, Span
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
+from reports.facts.launch_regimes import in_network
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
 from reports.facts.run_table import name_of
 from reports.facts.time_breakdown import Profiled, all_profiled, profiled
@@ -66,7 +67,7 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
     On a page the bars are left to its script, which has the times of every stage once: a group says where they go.
     """
     names = " and ".join(f"{name_of(rung.stage)}, {numbers.microseconds(rung.step_us)} us/step" for rung in rungs)
-    keys = list(_keys(rungs))
+    keys = [replace(key, words=in_network(key.words, results.problem)) for key in _keys(rungs)]
     bottom = TOP + STAGE * len(rungs)
     height = bottom + FOOT + KEY_LINE * len(key_lines(keys))
     title = f"Three steps of {names}"
@@ -145,7 +146,7 @@ def _draw_many(
     if on_gpu:
         canvas.rectangle(left, top, right - left, thick, "one-kernel", opacity=PALE)
         kernels = _an_epoch(rung, rung.profile.kernels_per_step, "kernel", "s")
-        words = f"{kernels}: {numbers.microseconds(rung.step_us)} us a step"
+        words = f"{kernels}: {numbers.microseconds(rung.step_us)} us per step"
     middle = top + thick / 2 + 4
     if right + 8 + text_width(words, "small") < RIGHT:
         canvas.text(right + 8, middle, words, "faint", look="small")
@@ -189,7 +190,7 @@ def _keys(rungs: Sequence[Profiled]) -> Iterator[Key]:
 def _description(rungs: Sequence[Profiled]) -> str:
     """The times and the kernels of a step, for a reader who cannot see the bars."""
     return " ".join(
-        f"{name_of(rung.stage)}: {numbers.microseconds(rung.step_us)} us a step, "
+        f"{name_of(rung.stage)}: {numbers.microseconds(rung.step_us)} us per step, "
         f"{numbers.per_step(rung.profile.launches_per_step)} {'calls' if rung.is_on_cpu else 'launches'} and "
         f"{numbers.per_step(rung.profile.kernels_per_step)} kernels."
         for rung in rungs

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from ladder.records.run import Results
 from reports.facts import numbers
-from reports.facts.time_breakdown import Change, Profiled, part_name
+from reports.facts.launch_regimes import in_network
+from reports.facts.time_breakdown import Change, Profiled
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
     FILE,
@@ -29,7 +30,7 @@ from reports.figures.style import PIXELS, Colour, subject
 SHOWN = 0.01  # share of the longer step; smaller changes are added up
 SMALLER = "smaller changes"
 KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("time added", "added", shape="frame"))
-AXIS = "microseconds a training step"
+AXIS = "microseconds per step"
 SAYS = (
     "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, "
     "rounded to add up."
@@ -88,7 +89,7 @@ def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) ->
     scale = Scale.linear(ends, layout.left, layout.right)
     scale.draw_below(canvas, top - 8, bottom)
     for bar in steps:
-        _draw(canvas, bar, top, scale, part_name(bar.name, results.problem), layout)
+        _draw(canvas, bar, top, scale, in_network(bar.name, results.problem), layout)
         top += bar.height(layout)
     canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
     draw_lines(canvas, says, bottom + 54)
@@ -98,12 +99,12 @@ def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) ->
 def _title(way: Sequence[Change], steps: Sequence[Bar], results: Results) -> str:
     """Both ends, and the part that a rung saved most of."""
     first, last = way[0].parent, way[-1].rung
-    times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us a step"
+    times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us per step"
     most = min((bar for bar in steps if bar.colour == "saved"), key=lambda bar: bar.end - bar.begin, default=None)
     if most is None or most.name == SMALLER:
         return f"{times}: what changed on the way to {last.stage.name}"
     rung = next(bar.name for bar in steps[steps.index(most) :] if bar.is_step)
-    return f"{times}: {rung} saves most, {most.number.removeprefix('-')} us of {part_name(most.name, results.problem)}"
+    return f"{times}: {rung} saves most, {most.number.removeprefix('-')} us of {in_network(most.name, results.problem)}"
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
@@ -167,4 +168,4 @@ def _description(way: Sequence[Change]) -> str:
     """The way in a sentence, for a reader who cannot see it."""
     steps = [f"{way[0].parent.stage.name} {numbers.microseconds(way[0].parent.step_us)}"]
     steps += [f"{change.rung.stage.name} {numbers.microseconds(change.rung.step_us)}" for change in way]
-    return f"Microseconds a training step on the way to the fastest rung: {', '.join(steps)}."
+    return f"Microseconds per step on the way to the fastest rung: {', '.join(steps)}."

@@ -178,7 +178,7 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
             (
                 code(stage.name),
                 code(stage.below) if stage.below else "",
-                cell(change_in_full(stage)),
+                cell(change_in_full(stage, results.problem)),
                 _step(stage),
                 factor.text if (factor := ratio(stages.get(stage.below or ""), stage)) else numbers.MISSING,
             )

@@ -170,7 +170,7 @@ def _title(rung: StageFacts) -> str:
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
     each_us = rung.network_us
     each = f" of {problem.networks} networks, {numbers.microseconds(each_us)} us a network-step" if each_us else ""
-    words = change_in_words(stage)
+    words = change_in_words(stage, problem)
     what = stage.title if words.startswith("the same") else words  # as a stage that is not shown here
     return f"{stage.name} ({what}): {rung.us} us/step{each}{factor}"
 
@@ -349,7 +349,7 @@ def rung_in_short(rung: StageFacts) -> Iterator[Block]:
     stage, factor = rung.stage, rung.versus_parent
     yield Heading(f"`{stage.name}`: {title_of(stage)}", 3)
     if stage.below:
-        yield Sentences([f"From `{stage.below}`: {change_in_full(stage)}."])
+        yield Sentences([f"From `{stage.below}`: {change_in_full(stage, rung.results.problem)}."])
     if rung.reason:
         yield Titled(stage.status.capitalize(), rung.reason)
         return

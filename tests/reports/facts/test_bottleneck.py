@@ -136,6 +136,7 @@ def test_a_run_from_before_recorded_words_gets_those_of_its_time() -> None:
 
 
 def test_an_unknown_rung_shows_its_title() -> None:
-    stage = next(one for one in sample.unprofiled_results().stages if one.name == "bf16-gemm")
-    assert change_in_words(stage) == "Tensor cores"
+    run = sample.unprofiled_results()
+    stage = next(one for one in run.stages if one.name == "bf16-gemm")
+    assert change_in_words(stage, run.problem) == "Tensor cores"
     assert regime(stage) == "unknown"

@@ -87,6 +87,7 @@ def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
     run = sample.replace_stage(run, "torch-eager", precision="bfloat16")  # less exact, and so no reference of `async`
     said = "`async` takes 0.4 J an epoch, 40% of it idle energy; `jax-scan`, the most frugal reference at least as "
     assert saving(run) == f"{said}exact, takes 3.00 times as much"
+    assert headline(run) == "async takes 0.4 J per epoch, jax-scan 3.00x as much"
 
 
 def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:
@@ -98,9 +99,9 @@ def test_a_run_without_energy_says_nothing_of_it_or_why_there_is_none() -> None:
     assert why_none(sample.replace_stage(run, "async", processes=[asked, *others])) == "it stands still"
 
 
-def test_the_figure_names_the_most_frugal_stage() -> None:
+def test_the_figure_names_the_most_frugal_rung() -> None:
     run = measured()
-    assert headline(energies(run)) == "async takes least: 0.4 J an epoch, 40% of it idle energy"
+    assert headline(run) == "async takes 0.4 J per epoch, 40% of it idle energy"
     drawing = drawn(run).svg()
     assert {"async", "cublas", "J/epoch", "0.4", "watts", "300", "idle", "40%"} <= set(words(drawing))
     assert_texts_apart(drawing)

@@ -79,6 +79,13 @@ def test_no_label_of_a_run_covers_another_or_is_cut_and_every_colour_is_named(ru
             raise AssertionError(name) from error
 
 
+def test_a_network_without_hidden_layers_has_no_relu() -> None:
+    texts = [{name: canvas.svg() for name, canvas in of_run(run)} for run in all_results(REFERENCE, "*/logistic")]
+    assert [name for text in texts for name, svg in text.items() if "ReLU" in svg] == []
+    deep = {name: canvas.svg() for name, canvas in of_run(REFERENCE / "h200" / "hidden-256" / "results.json.gz")}
+    assert {"waterfall.svg", "timeline-naive.svg"} <= {name for name in deep if "ReLU" in deep[name]}
+
+
 @pytest.mark.parametrize("folder", [None, *STUDIES], ids=str)
 def test_no_label_of_a_study_covers_another_or_is_cut_and_every_colour_is_named(folder: Path | None) -> None:
     for name, canvas in study_drawings(load_results(folder) if folder else study_results()):

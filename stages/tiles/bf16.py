@@ -12,8 +12,8 @@ Predict: on H200: 784-10, 784-256-10 and 784-1024-10, batch 128: 0.95 to 1.05 x 
 batch 32: 0.95 to 1.05 x of tf32; 784-784x4-10, batch 64: 1.1 x of tf32.
 
 Found: as predicted, it is as fast as TF32 within a few per cent: latency and loads bind these products, and the tensor
-cores' rate does not. Weights stay float32 in memory, so no traffic is saved. 784-784x4-10 was to gain a tenth and gains
-hardly anything; why is not explained.
+cores' rate does not. Weights stay float32 in memory, so no traffic is saved. 784-784x4-10 was to be a tenth faster
+than TF32 and hardly is; why is not explained.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ Predict: on H200: 784-10, 784-256-10 and 784-1024-10, batch 128: 1 x of bf16; 78
 1 x of bf16; 784-784x4-10, batch 64: 1 x of bf16.
 
 Found: as predicted, it takes bfloat16's time where our tiles multiply: the scaling of gradients costs nothing.
-784-1024-10 loses a tenth, and 784-4096x3-10 even loses to float32. cuBLASLt has no scale for each product, so our tiles
-make wide products that the library makes faster.
+784-1024-10 is a tenth behind bfloat16, and 784-4096x3-10 even loses to float32. cuBLASLt has no scale for each
+product, so our tiles make wide products that the library makes faster.
 """
 
 from __future__ import annotations

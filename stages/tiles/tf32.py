@@ -13,7 +13,7 @@ the large products in place of 3.5, 13 us. 784-1024-10: 20 us. 784-128x3-10, bat
 Predict: on H200: 784-10, batch 128: 1 x of fused-bias; 784-256-10, batch 128: 13 us; 784-1024-10, batch 128: 20 us;
 784-128x3-10, batch 32: 18 us; 784-784x4-10, batch 64: 40 us; 784-4096x3-10, batch 32: 150 us.
 
-Found: softmax regression gains next to nothing, as predicted, since nodes and latency are its time. Wider networks gain
+Found: softmax regression gains little, as predicted, since nodes and latency are its time. Wider networks gain
 up to half as much again, but stay far above the estimates. In 784-4096x3-10 the library's products win, and by a trial
 an update takes longer than both other products of its layer; the other misses are not explained.
 """

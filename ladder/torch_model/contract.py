@@ -23,6 +23,7 @@ from common.errors import UsageError
 from common.streams import printable
 from stages.torch import dropout
 from stages.torch.trainer import first_line
+from stages.torch.training_step import Rung
 from stages.torch.user_model import GRAIN, Data, Schedule, UserModel, nested, order_of, schedule_of, tensors_of
 
 REQUIRED = ("model", "loss", "optimizer", "data", "BATCH_SIZE")
@@ -39,6 +40,10 @@ MODULE = "user_model_"  # begins the name of the module that a user's file becom
 
 class RefusedError(UsageError):
     """A model that the ladder cannot climb: one line with the file, the reason and a way out."""
+
+
+class _UnfitError(Exception):
+    """The same without the file's name."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,12 @@ class Opened:
         """Whether a step draws numbers: for dropout, in augment or elsewhere."""
         return self.has_dropout or self.user.draws
 
+    def misfit(self, rung: Rung) -> str:
+        """Why this model cannot have a rung, as far as that is known before it is built; empty if it can."""
+        if self.not_resident and rung.step.batches.needs_resident:
+            return self.not_resident
+        return rung.only(self) or ""
+
     @property
     def module(self) -> Any:
         """What the user's file has become."""
@@ -70,42 +81,44 @@ class Opened:
 
 def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     """Read the file, and try each of its functions once on the device. Raises RefusedError."""
+    user = read(path)
+    try:
+        return _tried_whole(user if epochs is None else replace(user, epochs=epochs), path, device)
+    except _UnfitError as unfit:
+        raise RefusedError(f"{path.name}: {unfit}") from unfit.__cause__
+
+
+def _tried_whole(user: UserModel, path: Path, device: Any) -> Opened:
     import torch
 
-    user = read(path)
-    if epochs is not None:
-        user = replace(user, epochs=epochs)
-    name = path.name
     dropout.SWITCH.used = False
     torch.manual_seed(SEED)
     began = time.perf_counter()
     with _theirs(path, "data()"):
         given = user.data()
-    dataset, inputs, targets, words, not_resident = _data(given, name, device)
+        dataset, inputs, targets, words, not_resident = _data(given, device)
     words += f", read in {time.perf_counter() - began:.1f} s"
     rows = len(dataset)
     if rows < user.batch_size:
-        raise RefusedError(
-            f"{name}: data() has {rows} rows and BATCH_SIZE is {user.batch_size}; choose a batch that the data fills"
+        raise _UnfitError(
+            f"data() has {rows} rows and BATCH_SIZE is {user.batch_size}; choose a batch that the data fills"
         )
     torch.manual_seed(SEED)
     with _theirs(path, "model()"):
         initial = user.model()
     if not isinstance(initial, torch.nn.Module):
-        raise RefusedError(f"{name}: model() returns {type(initial).__name__}; return a torch.nn.Module")
-    _check_parameters(initial, name)
+        raise _UnfitError(f"model() returns {type(initial).__name__}; return a torch.nn.Module")
+    _check_parameters(initial)
     dropout.switch(initial, on=True)  # a recurrent module's dropout is seen here, and not in its step
     order = order_of(rows, user.batch_size, SEED)
     data = Data(dataset, order, inputs, targets, device)
     user, optimizer = _tried(user, initial, data, path)
     steps = user.epochs * (rows // user.batch_size)
     with _theirs(path, "scheduler(optimizer)"):
-        _check_scheduler(user, initial, name)
+        _check_scheduler(user, initial)
         schedule = schedule_of(user, [parameter.shape for parameter in initial.parameters()], steps)
     if schedule.steps < GRAIN:
-        raise RefusedError(
-            f"{name}: the scheduler ends after {schedule.steps} steps; give it those of the training, {steps:,}"
-        )
+        raise _UnfitError(f"the scheduler ends after {schedule.steps} steps; give it those of the training, {steps:,}")
     return Opened(
         user, initial, data, schedule, optimizer, not isinstance(given, (tuple, list)), words, not_resident,
         dropout.SWITCH.used,
@@ -176,7 +189,7 @@ def _theirs(path: Path, what: str) -> Iterator[None]:
         yield
         if torch.cuda.is_initialized():
             torch.cuda.synchronize()
-    except (RefusedError, KeyboardInterrupt):
+    except (_UnfitError, RefusedError, KeyboardInterrupt):
         raise
     except BaseException as error:
         raise RefusedError(their_error(error, path, what)) from error
@@ -197,7 +210,7 @@ def their_error(error: BaseException, path: Path, what: str) -> str:
     return f"{path.name}: {what} raises {type(error).__name__}: {printable(first_line(error) + where)}"
 
 
-def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
+def _data(given: Any, device: Any) -> tuple[Any, Any, Any, str, str]:
     """The dataset, its inputs and targets as nests of tensors, words for it, and why it cannot be resident."""
     import torch
     from torch.utils._pytree import tree_leaves
@@ -205,8 +218,8 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
 
     if isinstance(given, (tuple, list)):
         if len(given) != 2:
-            raise RefusedError(
-                f"{name}: data() returns {_parts(given)}; return (inputs, targets), tensors or nests of them, "
+            raise _UnfitError(
+                f"data() returns {_parts(given)}; return (inputs, targets), tensors or nests of them, "
                 "or a Dataset of such pairs"
             )
         inputs, targets = given
@@ -214,38 +227,36 @@ def _data(given: Any, name: str, device: Any) -> tuple[Any, Any, Any, str, str]:
             others = [leaf for leaf in tree_leaves(nest) if not isinstance(leaf, torch.Tensor)]
             if others or not tensors_of(nest):
                 kind = type(others[0]).__name__ if others else "nothing"
-                raise RefusedError(
-                    f"{name}: the {part} of data() hold {kind} in place of a tensor; return them as torch.as_tensor"
+                raise _UnfitError(
+                    f"the {part} of data() hold {kind} in place of a tensor; return them as torch.as_tensor"
                 )
         tensors = tensors_of((inputs, targets))
         lengths = {len(tensor) if tensor.dim() else 0 for tensor in tensors}
         if len(lengths) > 1:
-            raise RefusedError(f"{name}: data() returns tensors of {_listed(lengths)} rows; give each the same number")
+            raise _UnfitError(f"data() returns tensors of {_listed(lengths)} rows; give each the same number")
         both = isinstance(inputs, torch.Tensor) and isinstance(targets, torch.Tensor)
         dataset: Any = TensorDataset(inputs, targets) if both else _NestedRows(inputs, targets)
         words, why = "tensors", ""
     elif hasattr(given, "__getitem__") and hasattr(given, "__len__") and not isinstance(given, torch.Tensor):
         dataset, words = given, type(given).__name__
-        _check_items(dataset, name)
-        inputs, targets, why = _read_whole(dataset, name)
+        _check_items(dataset)
+        inputs, targets, why = _read_whole(dataset)
         if inputs is not None:
             words += ", read once into tensors"
     elif isinstance(given, torch.Tensor):
-        raise RefusedError(f"{name}: data() returns one tensor; return (inputs, targets), for an autoencoder (x, x)")
+        raise _UnfitError("data() returns one tensor; return (inputs, targets), for an autoencoder (x, x)")
     else:
-        raise RefusedError(
-            f"{name}: data() returns {type(given).__name__}; return (inputs, targets) or a Dataset with items by number"
+        raise _UnfitError(
+            f"data() returns {type(given).__name__}; return (inputs, targets) or a Dataset with items by number"
         )
     tensors = tensors_of((inputs, targets)) if inputs is not None else tensors_of(tuple(dataset[0]))
     for tensor in tensors:
         if tensor.is_complex():
-            raise RefusedError(f"{name}: data() has complex numbers, which the judge cannot compare; split them in two")
+            raise _UnfitError("data() has complex numbers, which the judge cannot compare; split them in two")
         if tensor.device.type != "cpu":
-            raise RefusedError(
-                f"{name}: data() has tensors on {tensor.device}; return them on the CPU: the ladder moves them"
-            )
+            raise _UnfitError(f"data() has tensors on {tensor.device}; return them on the CPU: the ladder moves them")
         if tensor.layout != torch.strided:
-            raise RefusedError(f"{name}: data() has sparse tensors; make them dense by .to_dense()")
+            raise _UnfitError("data() has sparse tensors; make them dense by .to_dense()")
     if inputs is not None:
         size = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         words += f", {size / 1e6:,.{1 if size < 1e7 else 0}f} MB"
@@ -286,20 +297,18 @@ def _reader(nest: Any) -> Callable[[int], Any]:
     return lambda row: [tensor[row] for tensor in parts]
 
 
-def _check_items(dataset: Any, name: str) -> None:
+def _check_items(dataset: Any) -> None:
     """Raise RefusedError for a Dataset whose items have another form, or are random."""
     if not len(dataset):
-        raise RefusedError(f"{name}: data() is an empty Dataset; check where it looks for its files")
+        raise _UnfitError("data() is an empty Dataset; check where it looks for its files")
     for row in range(0, len(dataset), max(1, len(dataset) // LOOKED_AT)):
         first, second = dataset[row], dataset[row]
         if not isinstance(first, (tuple, list)) or len(first) != 2:
             form = f"has {_parts(first)}" if isinstance(first, (tuple, list)) else f"is a {type(first).__name__}"
-            raise RefusedError(
-                f"{name}: item {row} of data() {form}; let each be (input, target), for an autoencoder (x, x)"
-            )
+            raise _UnfitError(f"item {row} of data() {form}; let each be (input, target), for an autoencoder (x, x)")
         if not _same(first, second):
-            raise RefusedError(
-                f"{name}: item {row} of data() differs between two reads; "
+            raise _UnfitError(
+                f"item {row} of data() differs between two reads; "
                 "move the random transform to augment(batch), which runs on the device"
             )
 
@@ -312,7 +321,7 @@ def _same(first: Any, second: Any) -> bool:
     return all(torch.equal(torch.as_tensor(one), torch.as_tensor(other)) for one, other in pairs)
 
 
-def _read_whole(dataset: Any, name: str) -> tuple[Any, Any, str]:
+def _read_whole(dataset: Any) -> tuple[Any, Any, str]:
     """All items stacked, or why they are not: it would take too long."""
     from torch.utils.data import default_collate
 
@@ -329,34 +338,32 @@ def _read_whole(dataset: Any, name: str) -> tuple[Any, Any, str]:
     try:
         inputs, targets = default_collate(items)
     except (RuntimeError, TypeError) as error:
-        raise RefusedError(
-            f"{name}: items of data() do not stack ({first_line(error)}); pad them to one shape"
-        ) from error
+        raise _UnfitError(f"items of data() do not stack ({first_line(error)}); pad them to one shape") from error
     return inputs, targets, ""
 
 
-def _check_parameters(model: Any, name: str) -> None:
+def _check_parameters(model: Any) -> None:
     import torch
 
     parameters = list(model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
-        raise RefusedError(f"{name}: model() has no parameters that learn; check requires_grad")
+        raise _UnfitError("model() has no parameters that learn; check requires_grad")
     if any(isinstance(parameter, torch.nn.UninitializedParameter) for parameter in parameters):
-        raise RefusedError(f"{name}: model() has lazy parameters; run it once on an example before you return it")
+        raise _UnfitError("model() has lazy parameters; run it once on an example before you return it")
     for label, parameter in model.named_parameters():
         if parameter.is_complex():
-            raise RefusedError(f"{name}: {label} is complex; hold it as two real tensors, which can be compared")
+            raise _UnfitError(f"{label} is complex; hold it as two real tensors, which can be compared")
     if isinstance(model, (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)):
-        raise RefusedError(f"{name}: model() is spread over devices; return the plain module, as the ladder uses one")
+        raise _UnfitError("model() is spread over devices; return the plain module, as the ladder uses one")
     if len(places := {str(parameter.device) for parameter in parameters}) > 1:
-        raise RefusedError(f"{name}: model() lies on {_listed(places)}; return it on one device")
+        raise _UnfitError(f"model() lies on {_listed(places)}; return it on one device")
     for label, module in model.named_modules():
         if getattr(module, "sparse", False):
             what = f"{type(module).__name__} {label}".rstrip()
-            raise RefusedError(f"{name}: {what} has sparse=True, whose gradients no graph holds; leave sparse out")
+            raise _UnfitError(f"{what} has sparse=True, whose gradients no graph holds; leave sparse out")
 
 
-def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
+def _check_scheduler(user: UserModel, initial: Any) -> None:
     if user.scheduler is None:
         return
     import torch
@@ -364,12 +371,12 @@ def _check_scheduler(user: UserModel, initial: Any, name: str) -> None:
     optimizer = user.optimizer([torch.nn.Parameter(torch.zeros_like(value)) for value in initial.parameters()])
     scheduler = user.scheduler(optimizer)
     if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise RefusedError(
-            f"{name}: scheduler() is ReduceLROnPlateau, which follows a metric and not the step; "
+        raise _UnfitError(
+            "scheduler() is ReduceLROnPlateau, which follows a metric and not the step; "
             "use a schedule of steps, such as CosineAnnealingLR"
         )
     if not hasattr(scheduler, "step"):
-        raise RefusedError(f"{name}: scheduler(optimizer) returns {type(scheduler).__name__}; return a torch scheduler")
+        raise _UnfitError(f"scheduler(optimizer) returns {type(scheduler).__name__}; return a torch scheduler")
 
 
 def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserModel, str]:
@@ -379,26 +386,25 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     """
     import torch
 
-    name = path.name
     with _theirs(path, "copying the model"):
         model = copy.deepcopy(initial).to(data.device).train()
     with _theirs(path, "optimizer(params)"):
         optimizer = user.optimizer(list(model.parameters()))
     if not isinstance(optimizer, torch.optim.Optimizer):
         kind = type(optimizer).__name__
-        raise RefusedError(f"{name}: optimizer(params) returns {kind}; return a torch.optim.Optimizer")
+        raise _UnfitError(f"optimizer(params) returns {kind}; return a torch.optim.Optimizer")
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise RefusedError(f"{name}: LBFGS calls the model several times per step; use AdamW or SGD")
+        raise _UnfitError("LBFGS calls the model several times per step; use AdamW or SGD")
     held = sum(len(group["params"]) for group in optimizer.param_groups)
     if held < len([parameter for parameter in model.parameters() if parameter.requires_grad]):
         trained = len(list(model.parameters()))
-        raise RefusedError(f"{name}: the optimizer holds {held} of {trained} parameters; freeze the others in model()")
+        raise _UnfitError(f"the optimizer holds {held} of {trained} parameters; freeze the others in model()")
     before = {label: value.clone() for label, value in model.state_dict().items()}
     outside, attributes = _copied(user.outside()), _copied(_attributes(model))
     batches = data.loader(0)
     names: tuple[str, ...] = ()
     draws = False
-    _check_forward(model, data.as_given(next(batches))[0], name)
+    _check_forward(model, data.as_given(next(batches))[0])
     for _ in range(2):
         batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(batches))))
         generators = _generators()
@@ -407,7 +413,7 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
                 changed: Any = user.augment(batch)
             if not isinstance(changed, (tuple, list)) or len(changed) != 2:
                 form = f"{len(changed)} parts" if isinstance(changed, (tuple, list)) else type(changed).__name__
-                raise RefusedError(f"{name}: augment(batch) returns {form}; return (inputs, targets)")
+                raise _UnfitError(f"augment(batch) returns {form}; return (inputs, targets)")
             batch = tuple(changed)
         optimizer.zero_grad()
         doubles = any(tensor.dtype == torch.float64 for tensor in tensors_of(batch[0]))
@@ -417,17 +423,15 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
             loss = user.loss(output, batch[1])
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.dim():
             shape = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise RefusedError(f"{name}: loss(output, target) returns {shape}; return a scalar tensor, such as a mean")
+            raise _UnfitError(f"loss(output, target) returns {shape}; return a scalar tensor, such as a mean")
         if not loss.requires_grad:
-            raise RefusedError(f"{name}: the loss depends on no parameter that learns; check .detach() and no_grad")
+            raise _UnfitError("the loss depends on no parameter that learns; check .detach() and no_grad")
         if not bool(torch.isfinite(loss)):
-            raise RefusedError(
-                f"{name}: the loss of the first steps is {float(loss.detach())}; check learning rate and inputs"
-            )
+            raise _UnfitError(f"the loss of the first steps is {float(loss.detach())}; check learning rate and inputs")
         if user.metrics is not None:
             with _theirs(path, "metrics(output, target)"), torch.no_grad():
                 values = user.metrics(output, batch[1])
-            _check_metrics(values, name)
+            _check_metrics(values)
             names = tuple(values)
         with _theirs(path, "backward"):
             loss.backward()
@@ -438,11 +442,11 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
             optimizer.step()
         draws = draws or _generators() != generators
     if all(torch.equal(value, before[label]) for label, value in model.state_dict().items()):
-        raise RefusedError(f"{name}: two steps change no parameter; check the learning rate")
+        raise _UnfitError("two steps change no parameter; check the learning rate")
     strays = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
     if strays:
-        raise RefusedError(
-            f"{name}: a step changes {_listed(strays)}; a graph would freeze all but the model's parameters and "
+        raise _UnfitError(
+            f"a step changes {_listed(strays)}; a graph would freeze all but the model's parameters and "
             "buffers and the optimizer's state: register a buffer in model(), or leave the change out"
         )
     return replace(user, metric_names=names, draws=draws), type(optimizer).__name__
@@ -456,26 +460,26 @@ def _generators() -> list[bytes]:
     return [state.numpy().tobytes() for state in states]
 
 
-def _check_metrics(values: Any, name: str) -> None:
+def _check_metrics(values: Any) -> None:
     import torch
 
     if not isinstance(values, dict):
         kind = type(values).__name__
-        raise RefusedError(f"{name}: metrics(output, target) returns {kind}; return a dict of scalar tensors")
+        raise _UnfitError(f"metrics(output, target) returns {kind}; return a dict of scalar tensors")
     for label, value in values.items():
         if not isinstance(value, torch.Tensor):
-            raise RefusedError(
-                f"{name}: metrics(output, target): {label} is a {type(value).__name__}; "
+            raise _UnfitError(
+                f"metrics(output, target): {label} is a {type(value).__name__}; "
                 "return a scalar tensor, and leave .item() out"
             )
         if value.dim():
-            raise RefusedError(
-                f"{name}: metrics(output, target): {label} has shape {tuple(value.shape)}; "
+            raise _UnfitError(
+                f"metrics(output, target): {label} has shape {tuple(value.shape)}; "
                 "return a scalar tensor, such as its .mean()"
             )
 
 
-def _check_forward(model: Any, inputs: Any, name: str) -> None:
+def _check_forward(model: Any, inputs: Any) -> None:
     """Raise RefusedError for a model that cannot be called with the inputs as its only argument."""
     try:
         inspect.signature(model.forward).bind(inputs)
@@ -483,8 +487,8 @@ def _check_forward(model: Any, inputs: Any, name: str) -> None:
         form = (
             f"a {type(inputs).__name__} of {_parts(inputs)}" if isinstance(inputs, (tuple, list, dict)) else "a tensor"
         )
-        raise RefusedError(
-            f"{name}: forward() does not take the inputs ({error}); it gets them as one argument, here {form}"
+        raise _UnfitError(
+            f"forward() does not take the inputs ({error}); it gets them as one argument, here {form}"
         ) from error
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from stages.torch.training_step import Arithmetic, Batch, Compiler, Rung, TrainingStep
+from stages.torch.training_step import Arithmetic, Compiler, Rung, TrainingStep
+from stages.torch.user_model import Batch
 
 if TYPE_CHECKING:
     from stages.torch.trainer import Trainer

@@ -19,7 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from stages.torch import r1_eager, r2_no_item
-from stages.torch.training_step import Batch
+from stages.torch.user_model import Batch
 
 if TYPE_CHECKING:
     from stages.torch.trainer import Trainer
@@ -162,15 +162,23 @@ def waiting(trainer: Trainer, granted: SimpleQueue[int], answers: SimpleQueue[Ba
 
 def fitted(trainer: Trainer) -> None:
     """Give the trainer Lightning's loop."""
-    kind = type(trainer.scheduler)
-    if trainer.scheduler is not None and not (hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")):
-        raise trainer.misfit(
-            f"Lightning saves a scheduler by state_dict(), which {kind.__name__} lacks; "
-            "inherit from torch.optim.lr_scheduler.LRScheduler"
-        )
     trainer.batches = trainer.launch = LightningLoop(trainer)
 
 
+def unsaved(model: Any) -> str | None:
+    """Why Lightning cannot step the scheduler of a model."""
+    user = model.user
+    if user.scheduler is None:
+        return None
+    kind = type(user.scheduler(user.optimizer(list(model.initial.parameters()))))
+    if hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict"):
+        return None
+    return (
+        f"Lightning saves a scheduler by state_dict(), which {kind.__name__} lacks; "
+        "inherit from torch.optim.lr_scheduler.LRScheduler"
+    )
+
+
 RUNG = r2_no_item.RUNG.climb(
-    "lightning", "Lightning's Trainer.fit", group="instead", package="lightning", around=fitted
+    "lightning", "Lightning's Trainer.fit", group="instead", only=unsaved, package="lightning", around=fitted
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stages.torch import r2_no_item
-from stages.torch.training_step import Batch
+from stages.torch.user_model import Batch
 
 if TYPE_CHECKING:
     from stages.torch.trainer import Trainer

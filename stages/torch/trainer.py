@@ -17,8 +17,8 @@ from typing import Any
 
 from common.errors import MisfitError
 from stages.torch import draws, dropout
-from stages.torch.training_step import Batch, TrainingStep
-from stages.torch.user_model import Data, Schedule, UserModel, hyperparameters, nested
+from stages.torch.training_step import TrainingStep
+from stages.torch.user_model import Batch, Data, Schedule, UserModel, hyperparameters, nested, tensors_of
 
 Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 """Records what a function has the device do, and returns a function that has it done again."""
@@ -99,10 +99,6 @@ class Trainer:
 
     # What the choices use
 
-    def misfit(self, reason: str) -> MisfitError:
-        """The error for a choice that this model cannot have."""
-        return MisfitError(reason)
-
     def scalars(self) -> dict[str, Any]:
         """A zero on the device for the loss and each of the user's metrics."""
         import torch
@@ -125,8 +121,6 @@ class Trainer:
 
     def copy_into(self, buffers: Batch, batch: Batch, *, asynchronous: bool) -> None:
         """Copy a batch of the host into tensors on the device."""
-        from stages.torch.user_model import tensors_of
-
         for buffer, tensor in zip(tensors_of(buffers), tensors_of(tuple(batch)), strict=True):
             buffer.copy_(tensor, non_blocking=asynchronous)
 
@@ -227,11 +221,7 @@ class Trainer:
 
     def recorded(self, steps: int) -> Callable[[], None]:
         """A function that replays so many steps. Recording trains nothing. Raises MisfitError."""
-        if number := self._number_of_host():
-            raise MisfitError(
-                f"{type(self.optimizer).__name__} keeps {number} on the host, and a graph would freeze it; "
-                "use an optimizer with capturable=, such as AdamW"
-            )
+        self.check_recordable()
         self.optimizer.zero_grad()  # gradients get their memory inside of the graph
 
         def body() -> None:
@@ -239,6 +229,18 @@ class Trainer:
                 self.step_in_graph()
 
         return self._recorder(body)
+
+    def check_recordable(self) -> None:
+        """Raise MisfitError where the optimizer, after a step, keeps a number on the host: a graph would freeze it."""
+        for parameter in self._parameters:
+            for name, value in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, (int, float)) or (
+                    hasattr(value, "device") and value.device.type != self.device.type
+                ):
+                    raise MisfitError(
+                        f"{type(self.optimizer).__name__} keeps {name} on the host, and a graph would freeze it; "
+                        "use an optimizer with capturable=, such as AdamW"
+                    )
 
     def advance(self, steps: int = 1) -> None:
         """Count steps that ran, and begin order and schedule again where they end."""
@@ -431,16 +433,6 @@ class Trainer:
         if not self.is_captured:
             self._restart_scheduler(position)
         torch.manual_seed(seed)
-
-    def _number_of_host(self) -> str:
-        """The name of a state of the optimizer that lives on the host; empty if there is none."""
-        for parameter in self._parameters:
-            for name, value in self.optimizer.state.get(parameter, {}).items():
-                if isinstance(value, (int, float)) or (
-                    hasattr(value, "device") and value.device.type != self.device.type
-                ):
-                    return str(name)
-        return ""
 
 
 def recorded_by_cuda(body: Callable[[], None]) -> Callable[[], None]:

@@ -1,6 +1,7 @@
 """One way to run a training step of a user's model, as a frozen set of choices, and the rungs that change one each.
 
-A choice is a class, which the file of the rung that introduces it defines; `stages.torch.trainer` puts them together.
+A choice is a class, which the file of the rung that introduces it defines; `stages.torch.trainer.Trainer` puts them
+together. Each gets its trainer, which is `Any` here, since the trainer imports this module.
 """
 
 from __future__ import annotations
@@ -8,18 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
-if TYPE_CHECKING:
-    from stages.torch.trainer import Trainer
+from stages.torch.user_model import Batch
 
 Precision = Literal["float32", "tf32", "bfloat16"]
 Place = Literal["anywhere", "cpu", "gpu"]
 Group = Literal["ladder", "left out", "instead"]
 WITHOUT = "-without-"
 """Between a rung and the change that is left out, in the name of such a row."""
-Batch = tuple[Any, Any]
-"""A step's inputs and targets, each a tensor or a nest of tensors."""
 
 
 class Batches(Protocol):
@@ -28,7 +26,7 @@ class Batches(Protocol):
     needs_resident: bool
     """Whether all data must lie on the device."""
 
-    def __init__(self, trainer: Trainer) -> None: ...
+    def __init__(self, trainer: Any) -> None: ...
 
     def start(self, row: int) -> None:
         """Begin at this row of the order."""
@@ -49,7 +47,7 @@ class Batches(Protocol):
 class Metrics(Protocol):
     """Keeps what a step tells of itself: its loss, and what the user's `metrics` returns."""
 
-    def __init__(self, trainer: Trainer) -> None: ...
+    def __init__(self, trainer: Any) -> None: ...
 
     def take(self, values: dict[str, Any]) -> None:
         """Add a step's values, scalars on the device; part of a recorded step."""
@@ -64,7 +62,7 @@ class Metrics(Protocol):
 class Optimizer(Protocol):
     """Builds the optimizer from the user's."""
 
-    def __call__(self, trainer: Trainer, written: Any, *, is_captured: bool) -> Any:
+    def __call__(self, trainer: Any, written: Any, *, is_captured: bool) -> Any:
         """An optimizer with the parameters and options of the `written` one; raises MisfitError where it cannot be."""
 
 
@@ -74,7 +72,7 @@ class Launch(Protocol):
     steps: int
     """Steps a launch; 0 where the host launches every kernel."""
 
-    def __init__(self, trainer: Trainer) -> None: ...
+    def __init__(self, trainer: Any) -> None: ...
 
     def run(self, steps: int) -> None:
         """Train for so many steps."""
@@ -115,7 +113,7 @@ class TrainingStep:
     layout: Literal["contiguous", "channels_last"]
     launch: type[Launch]
     threads: int = 0  # of the CPU; 0: PyTorch's choice
-    around: Callable[[Trainer], None] | None = None  # replaces the model's call or the loop, by what others recommend
+    around: Callable[[Any], None] | None = None  # replaces the model's call or the loop, by what others recommend
 
     def differences(self, other: TrainingStep) -> list[str]:
         """The names of the fields that differ."""

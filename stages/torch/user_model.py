@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from stages.torch.training_step import Batch
-
+Batch = tuple[Any, Any]
+"""A step's inputs and targets, each a tensor or a nest of tensors."""
 GRAIN = 8  # the order's length is a multiple of it, so that graphs of eight steps end where it ends
 MOST_ROWS = 4096  # of the order: more batches than a timed run of eager steps takes
 MOST_STEPS = 50_000  # of a schedule that trainers follow; the exported loop has no limit

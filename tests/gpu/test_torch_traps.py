@@ -17,7 +17,7 @@ from common.errors import MisfitError  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
 from stages.torch import dropout  # noqa: E402
 from stages.torch.trainer import Trainer, recorded_by_cuda  # noqa: E402
-from stages.torch.training_step import Batch  # noqa: E402
+from stages.torch.user_model import Batch  # noqa: E402
 from tests.torch_model import emulated_graph, models, traps  # noqa: E402
 from tests.torch_model.test_traps import checks_of  # noqa: E402
 

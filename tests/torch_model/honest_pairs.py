@@ -215,7 +215,7 @@ def judged_pair(judge: Judge, opened: Opened, text: str, rung: Rung) -> Pair:
     """A rung's verdict, as a worker process finds it."""
     checks: list[TorchCheck] = []
     try:
-        if why := rung.only(opened):
+        if why := opened.misfit(rung):
             raise MisfitError(why)
         timed = judge.trainer(rung.step, exact=False)
         timed.run(FIRST[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from common.errors import MisfitError  # noqa: E402
+from ladder.torch_model import contract  # noqa: E402
 from ladder.torch_model.contract import RefusedError  # noqa: E402
 from ladder.torch_model.judge import Judge, new_trainer  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
@@ -87,6 +89,14 @@ REFUSED: dict[str, tuple[dict[str, str], str, str, str]] = {
     "no module": ({"model": returns("model", "", "3")}, "model()", "int", "torch.nn.Module"),
     "no parameters": ({"model": returns("model", "", "nn.Tanh()")}, "model()", "no parameters", "requires_grad"),
     "lazy parameters": ({"model": returns("model", "", "nn.LazyLinear(3)")}, "model()", "lazy", "run it once"),
+    "several devices": (
+        {"model": returns("model", "", "nn.DataParallel(nn.Linear(6, 3))")}, "model()", "spread over devices",
+        "the plain module",
+    ),
+    "places": (
+        {"model": returns("model", "", "nn.Sequential(nn.Linear(6, 3), nn.Linear(3, 3, device='meta'))")}, "model()",
+        "lies on cpu, meta", "on one device",
+    ),
     "LBFGS": (
         {"optimizer": returns("optimizer", "params", "torch.optim.LBFGS(params)")}, "LBFGS", "several times per step",
         "AdamW or SGD",
@@ -210,6 +220,25 @@ def test_the_file_that_the_refused_ones_change_is_accepted(tmp_path: Path) -> No
     assert models.opened_text(tmp_path, models.source(data=dataset())).data_words.startswith("Rows, read once")
 
 
+@pytest.mark.parametrize("limit", ["memory", "time"])
+def test_data_that_cannot_be_resident_leaves_the_rungs_with_a_loader(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = models.opened_text(tmp_path, models.source(data=dataset(length=300)))
+    assert [opened.misfit(RUNGS[name]) for name in ("workers", "resident")] == ["", ""]
+    if limit == "time":
+        monkeypatch.setattr(contract, "READING_S", 0.0)
+        opened = models.opened_text(tmp_path, models.source(data=dataset(length=300)))
+        why = "reading the data whole would take 0 s: rungs with resident data are left out; keep decoded tensors"
+    else:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8_000, 0))
+        *_, reason = contract._data(opened.user.data(), torch.device("cuda"))
+        opened, why = replace(opened, not_resident=reason), "the data takes 0.0 GB and the device has 0.0 GB free: "
+    assert [opened.misfit(RUNGS[name]).startswith(why) for name in ("workers", "resident", "step-graph")] == [
+        False, True, True,
+    ]  # fmt: skip
+
+
 def test_an_error_of_the_users_code_shows_the_line_of_their_file(tmp_path: Path) -> None:
     broken = """
 def helper(output):
@@ -224,6 +253,8 @@ def loss(output, target):
     assert line.startswith("my_model.py: loss(output, target) raises RuntimeError: mat1 and mat2 shapes")
     assert line.endswith(": return output @ output)")
     assert line.count("my_model.py") == 2
+    with pytest.raises(RefusedError, match=r"^my_model\.py: data\(\) raises ZeroDivisionError: .*return row / 0"):
+        models.opened_text(tmp_path, models.source(data=dataset("row / 0")))
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -6,55 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.torch_model import models
-
 torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs")]
 
 from common.errors import MisfitError  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
 from stages.torch.registry import RUNGS  # noqa: E402
-from tests.torch_model import emulated_graph  # noqa: E402
+from tests.torch_model import emulated_graph, models, traps  # noqa: E402
 
-DROPOUT = "def model():\n    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Dropout(0.3), nn.Linear(16, 3))\n"
-NORMED = "def model():\n    return nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 3))\n"
-COSINE = """
-def scheduler(optimizer):
-    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 156)
-"""
-ONE_CYCLE = """
-def scheduler(optimizer):
-    return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1e-2, total_steps=156)
-"""
-CLIPPED = """
-def after_backward(model):
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.3)
-"""
-AUGMENT = """
-def augment(batch):
-    inputs, target = batch
-    return inputs + 0.1 * torch.randn_like(inputs), target
-"""
-METRICS = """
-def metrics(output, target):
-    return {"accuracy": (output.argmax(1) == target).float().mean()}
-"""
-SGD = "def optimizer(params):\n    return torch.optim.SGD(params, lr=0.05, momentum=0.9)\n"
-GOOD = {
-    "plain": models.source(),
-    "dropout": models.source(model=DROPOUT),
-    "batch norm": models.source(model=NORMED, optimizer=SGD),
-    "schedule": models.source(COSINE),
-    "one cycle": models.source(ONE_CYCLE),
-    "clipping": models.source(CLIPPED),
-    "augment": models.source(AUGMENT),
-    "metrics": models.source(METRICS),
-}
+GOOD = ("plain", "dropout", "normed", "warm-up", "one cycle", "clipped", "noise", "metrics")
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_good_models_pass_in_graphs(name: str, tmp_path: Path) -> None:
-    opened = models.opened_text(tmp_path, GOOD[name])
+    opened = models.opened_text(tmp_path, traps.MODELS[name])
     judge = Judge(opened, recorder=emulated_graph.recorded)
     for rung in ("step-graph", "steps-graph"):
         checks, ratio, _ = judge.judged(judge.trainer(RUNGS[rung].step))

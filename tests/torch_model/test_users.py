@@ -52,7 +52,7 @@ def test_a_model_works(name: str) -> None:
     found = {}
     for rung in RUNGS:
         try:
-            if why := rung_named(rung).only(model):
+            if why := model.misfit(rung_named(rung)):
                 raise MisfitError(why)
             checks, _, _ = judge.judged(judge.trainer(rung_named(rung).step))
         except MisfitError as error:
@@ -75,10 +75,6 @@ MISTAKES = {
         "lacks optimizer; rename optimiser to optimizer",
     ),
     "an instance": ({"model": "model = nn.Linear(6, 3)"}, "model is a module; write it as a function that returns a"),
-    "a vector": (
-        {"loss": "def loss(output, target):\n    return F.cross_entropy(output, target, reduction='none')"},
-        r"loss\(output, target\) returns a tensor of shape \(8,\); return a scalar tensor, such as a mean",
-    ),
     "raises": (
         {"loss": "def loss(output, target):\n    return output[target.long(), 9].mean()"},
         r"loss\(output, target\) raises IndexError: .* \(my_model.py:\d+: return output\[target.long\(\), 9\].mean",
@@ -115,7 +111,6 @@ def test_a_mistake_is_told(what: str, tmp_path: Path) -> None:
 
 
 COUNTERS = {
-    "CALLS": "CALLS = [0]\n\ndef count():\n    CALLS[0] += 1",
     "count.calls": "def count():\n    count.calls += 1\n\ncount.calls = 0",
     "Counter.calls": "class Counter:\n    calls = 0\n\ndef count():\n    Counter.calls += 1",
 }

@@ -15,7 +15,8 @@ import torch
 from stages.torch import r1_eager, r2_no_item, r3_resident, r4_fused_optimizer, r5_step_graph, r6_steps_graph
 from stages.torch.r7_graph_bf16 import BF16
 from stages.torch.trainer import Checkpoint, Recorder, Trainer
-from stages.torch.training_step import Batch, TrainingStep
+from stages.torch.training_step import TrainingStep
+from stages.torch.user_model import Batch
 from tests.torch_model import emulated_graph, models
 
 # Models

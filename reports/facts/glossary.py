@@ -50,6 +50,13 @@ TERMS: dict[str, str] = {
     "multiprocessor": "one of the GPU's cores (SM); an H200 has 132. A *block* of threads runs on one.",
     "cluster": "up to 16 blocks that read each other's shared memory. A *hop* is one message between two of them.",
     "grid barrier": "a wait of all blocks of a kernel for each other.",
+    "as exact": "no error of the rung is above 4 times eager mode's largest in that precision.",
+    "less exact": "one is, but up to 1,000 times, or 16 in tf32 and bf16.",
+    "wrong": "one is beyond that, so the rung has no time.",
+    "error ratio": "the parameters' distance from the reference, over the median of eager float32 runs that start a "
+    "rounding apart.",
+    "pay off": "take less time than eager mode for the whole training, preparation included.",
+    "recipe": "the shortest set of changes whose whole training takes at most 5 % longer than the fastest as exact.",
     "AMP": "automatic mixed precision: PyTorch multiplies in bfloat16 and keeps float32 weights.",
     "tf32, bf16, fp16": "formats that tensor cores multiply: 11, 8 and 11 significant bits. Sums stay float32.",
 }  # fmt: skip

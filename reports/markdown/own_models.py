@@ -36,7 +36,8 @@ def own_models_block(reference: Path, page: Path) -> str:
     header = ["Model", *(f"`{name}`" for name in SHOWN), "As exact: over eager", "over fused", "Any precision"]
     right = [False] + [True] * (len(header) - 1)
     recorded = origins((name, results) for name, (_, results) in models.items())
-    return f"{recorded}. Times are in us per step.\n\n{table(header, lines, right=right)}"
+    told = "Times are in us per step, and speedups compare single steps, without preparation."
+    return f"{recorded}. {told}\n\n{table(header, lines, right=right)}"
 
 
 def own_model_block(reference: Path, page: Path) -> str:
@@ -55,7 +56,7 @@ def own_model_block(reference: Path, page: Path) -> str:
         if row.name in SHOWN
         for over in [row.versus_eager]
     ]
-    shown = table(["Rung", "us/step", "over `eager`", "check"], lines, right=[False, True, True, False])
+    shown = table(["Rung", "us/step", "step over `eager`", "check"], lines, right=[False, True, True, False])
     return f"{_link(folder, page)} on {device(results)}:\n\n{shown}"
 
 

@@ -7,12 +7,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from ladder.records.torch_run import (
     FIRST_ROW,
     RIGHT,
+    ModelRecord,
     TorchCheck,
     TorchPrecision,
     TorchResults,
@@ -20,6 +21,7 @@ from ladder.records.torch_run import (
     multiple,
 )
 from reports.facts import numbers
+from reports.facts.glossary import TERMS
 from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
 from reports.facts.torch_rows import (
@@ -70,11 +72,8 @@ CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is wh
 SHOWN_S = 0.05  # the shortest part of a run that is listed
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
-    "The time per step is the median over processes, its range that of single runs. "
-    f"{ABOUT} marks a speedup that may be noise between processes. A check in tf32 or bf16 compares with eager mode in "
-    "that precision. The error ratio is the distance of the parameters from the reference, divided by the median of "
-    "eager float32 runs that start a rounding apart: eager's own need not be 1. The first step includes building, "
-    "compiling and capturing. A rung pays off once its whole training takes less time than in eager mode."
+    "Times are medians over processes, with the range of single runs. Speedups here are of single steps, without "
+    f"preparation; {ABOUT} marks what may be noise. The first step includes building, compiling and capturing."
 )
 HOW_TO_READ_A_CHECK = (
     "Each row shows the check that decides its grade, with its error and the limit up to which a rung is as exact. "
@@ -88,23 +87,56 @@ def run_screen(results: TorchResults, programs: Programs | None = None) -> Scree
     """The whole run; `programs` are those that the run's folder holds."""
     rows, verdict = torch_rows(results), torch_verdict(results)
     first, *others = verdict_sentences(results, verdict, programs)
-    blocks: list[Block] = [Sentences([first], "strong"), *_warned(results), Sentences([*others, _subject(results)])]
+    blocks: list[Block] = [
+        Sentences([first], "strong"),
+        *_warned(results.model),
+        Sentences([*others, _subject(results.model)]),
+    ]
     if any(row.step_us for row in rows):
         title = "Microseconds per step of each rung, with an arrow from its parent"
         blocks.append(Figure("ladder.svg", title, lambda layout: torch_ladder(results, layout)))
-    blocks += [Heading("Rungs"), run_table(rows), Sentences([HOW_TO_READ], "quiet")] if rows else []
+    blocks += [Heading("Rungs"), run_table(rows), Sentences([HOW_TO_READ], "quiet"), _terms(rows)] if rows else []
     blocks += [*_reasons(rows), *_what_to_write(verdict, programs), *_findings(results, rows)]
     return Screen(f"The ladder of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
 
 
-def _warned(results: TorchResults) -> Iterator[Block]:
+def _terms(rows: Sequence[TorchRow]) -> Block:
+    """The words of the table and of the verdict that need one of their own."""
+    grades = {STATUS[row.rung.status] for row in rows}
+    shown = [*(term for term in TERMS if term in grades), "error ratio", "pay off"]
+    return Sentences([f"{term.capitalize()}: {TERMS[term]}" for term in shown], "quiet", is_list=True)
+
+
+def plan_screen(model: ModelRecord, epochs: int, rungs: Mapping[str, str], misfits: Mapping[str, str]) -> Screen:
+    """A file that fits the contract, with the rungs that would climb by what each changes; the others with reasons."""
+    rows = [{"name": name, "change": words, "refused": misfits.get(name, "")} for name, words in rungs.items()]
+    climbing = [row for row in rows if not row["refused"]]
+    blocks: list[Block] = [*_warned(model), Sentences([f"{_subject(model)} Its training has {epochs:,} epochs."])]
+    blocks.append(table_of(climbing, [
+        ColumnOf("rung", itemgetter("name")), ColumnOf("change", itemgetter("change")),
+    ]))  # fmt: skip
+    if misfits:
+        refused = [
+            f"{_names(names)}: {_ended(why)}" for why, names in grouped((why, n) for n, why in misfits.items()).items()
+        ]
+        blocks += [Heading("Refused"), Sentences(refused, is_list=True)]
+    title = f"{model.file} fits: {len(climbing)} of {numbers.count(len(rows), 'rung')} would climb. Nothing was timed."
+    return Screen(title, "", [*blocks, *_waiting(model)], {"model": model, "epochs": epochs, "rungs": rows}, "rungs")
+
+
+def _warned(model: ModelRecord) -> Iterator[Block]:
     """What the user should know of the file before anything else."""
-    if results.model.notes:
-        yield Sentences(results.model.notes, "doubtful", is_list=True)
+    if model.notes:
+        yield Sentences(model.notes, "doubtful", is_list=True)
 
 
-def _subject(results: TorchResults) -> str:
-    model = results.model
+def _waiting(model: ModelRecord) -> Iterator[Block]:
+    if model.waits:
+        yield Heading("Lines that make the host wait")
+        yield Sentences([f"`{wait}`" for wait in model.waits], is_list=True)
+
+
+def _subject(model: ModelRecord) -> str:
     moving = f" and a schedule of {numbers.listing(model.moving)}" if model.moving else ""
     return (
         f"`{model.file}` has {numbers.count(model.parameters, 'parameter')} and trains with {model.optimizer}{moving}. "
@@ -136,7 +168,7 @@ def verdict_sentences(
         )
     else:
         todo = f"write {numbers.count(programs.added, 'line')}:" if programs is not None else "take the recipe:"
-        yield f"For {epochs} on {device(results)}, {todo} {name} trains {_gains(verdict)}."
+        yield f"For {epochs} on {device(results)}, {todo} {name} makes the whole training {_gains(verdict)}."
         told = [f"it pays off after {_epochs(verdict.chosen)}"] if verdict.chosen.pays_after else []
         if verdict.overtaken is not None:
             after, other_rung = verdict.overtaken
@@ -146,8 +178,9 @@ def verdict_sentences(
     other, gain = verdict.in_any_precision, verdict.versus_chosen
     if other is not None and gain is not None:
         yield (
-            f"In any precision, `{other.name}` is the fastest: it trains {numbers.ratio(gain.times)} as fast as {name}"
-            f" in {PRECISIONS[other.rung.precision]}, and its error is {_error_ratio(other)} that of eager mode."
+            f"In any precision, `{other.name}` is the fastest: it makes the whole training {numbers.ratio(gain.times)} "
+            f"as fast as {name} in {PRECISIONS[other.rung.precision]}, and its error is {_error_ratio(other)} that of "
+            "eager mode."
         )
 
 
@@ -155,7 +188,9 @@ def _gains(verdict: TorchVerdict) -> str:
     """The speedups of the whole training over both baselines, since the naive loop alone flatters."""
     over = ((verdict.versus_eager, "eager mode"), (verdict.versus_fused, f"`{FUSED}`"))
     gains = [gain.as_fast_as(name) for gain, name in over if gain is not None]
-    return f"{numbers.listing(gains)}, preparation included" if gains else "fastest"
+    step = verdict.chosen.versus_eager
+    alone = f" (a single step: {numbers.ratio(step.times)})" if step is not None else ""
+    return f"{numbers.listing(gains)}, preparation included{alone}" if gains else "fastest"
 
 
 def _epochs(row: TorchRow) -> str:
@@ -262,9 +297,7 @@ def _costs(costs: float | None, *, is_noise: bool) -> str:
 
 def _findings(results: TorchResults, rows: Sequence[TorchRow]) -> Iterator[Block]:
     """Lines that make the host wait, and notes on the model and its rungs."""
-    if waits := results.model.waits:
-        yield Heading("Lines that make the host wait")
-        yield Sentences([f"`{wait}`" for wait in waits], is_list=True)
+    yield from _waiting(results.model)
     yield Heading("Notes")
     notes = [*_on_reference(results)]
     for note, labels in grouped((note, row.label) for row in rows for note in row.rung.notes).items():
@@ -322,7 +355,11 @@ def check_screen(results: TorchResults) -> Screen:
         ColumnOf("same bits", lambda row: "yes" if row.rung.same_bits else "", 4),
     ]
     table = Table([column.over(rows) for column in columns], _group_headings(rows))
-    blocks: list[Block] = [Sentences([_judged(rows)], "strong"), *_warned(results), Sentences([_subject(results)])]
+    blocks: list[Block] = [
+        Sentences([_judged(rows)], "strong"),
+        *_warned(results.model),
+        Sentences([_subject(results.model)]),
+    ]
     blocks += [table, Sentences([HOW_TO_READ_A_CHECK], "quiet"), *_reasons(rows), *_findings(results, rows)]
     return Screen(f"The check of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
 
@@ -416,7 +453,7 @@ def _gain(whom: str, rank: int, key: str) -> ColumnOf[TorchRow]:
     gain = attrgetter(key)
     in_full: ColumnOf[TorchRow] = number(f"speedup\nover {whom}", lambda row: speedup(gain(row), in_full=True), 11)
     data = {key: lambda row: _plain(gain(row))}
-    return number(f"over\n{whom}", lambda row: speedup(gain(row)), rank, wider=in_full, data=data)
+    return number(f"step\nover\n{whom}", lambda row: speedup(gain(row)), rank, wider=in_full, data=data)
 
 
 # fmt: off

@@ -137,14 +137,20 @@ def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
 
 def torch(command: commands.Torch) -> int:
     """Climb the ladder with a PyTorch model of the user's, or print an example of one; 1 if a rung is wrong."""
-    from ladder.torch_model.climb import climbed, text_of
+    from ladder.torch_model.climb import climbed, plan
     from reports.render import print_torch, render_torch
+    from reports.screens.torch import plan_screen
     from reports.terminal.torch_progress import TorchView
     from reports.writers.console import aside
+    from reports.writers.write import write
 
-    if text := text_of(command, ROOT / "examples" / "torch"):
-        print(text, end="")
+    if command.example:
+        print((ROOT / "examples" / "torch" / f"{command.example}.py").read_text(encoding="utf-8"), end="")
         return 0
+    if command.dry_run:
+        interruptible()
+        known = plan(command)
+        return write(plan_screen(known.model, known.epochs, known.rungs, known.misfits), command.form)
     interruptible()
     with TorchView(aside() if command.form != "table" else None) as view:
         status, folder, results, script = climbed(command, view, COMMAND_LINE, render_torch)

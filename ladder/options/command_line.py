@@ -435,7 +435,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 TIMEOUT,
                 ("--energy", None, "report joules per step, by the GPU's own counter"),
             ),
-            "output": (OUT, ("--dry-run", None, "list the rungs and what each changes; run nothing"), JSON, CSV),
+            "output": (OUT, ("--dry-run", None, "check MODEL, list the rungs that fit it; run none"), JSON, CSV),
         },
         ("torch --example tabular", "torch my_model.py --epochs 30 --write train_fast.py"),
         _torch,

@@ -1,4 +1,4 @@
-"""What the command `torch` does, but for what it shows: plan and example, and the run with its script."""
+"""What the command `torch` does, but for what it shows: the plan of a run, and the run with its script."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ladder.options.commands import Torch
 from ladder.options.continuation import interrupted, resumable
 from ladder.records.torch_run import TorchResults, has_record
 from ladder.torch_model import export
+from ladder.torch_model.plan import Plan, planned
 from ladder.torch_model.progress import TorchObserver
-from ladder.torch_model.session import check_file, opened
+from ladder.torch_model.session import check_file, has_gpu, opened
 from stages.torch.registry import chosen, with_base
 
 FAILED = ("wrong", "crashed")
@@ -27,18 +28,13 @@ class Climbed(NamedTuple):
     script: str  # a line about the script that was asked for
 
 
-def text_of(asked: Torch, examples: Path) -> str:
-    """The example that is asked for, or the rungs that would run with what each changes; empty: a run is asked for."""
-    if asked.example:
-        return (examples / f"{asked.example}.py").read_text(encoding="utf-8")
-    if asked.dry_run:
-        from common.cuda.driver import devices
-
-        check_file(asked.model)
-        rungs = chosen(asked.stages, on_gpu=bool(devices()))
-        rungs = rungs if asked.check else with_base(rungs)
-        return "".join(f"{rung.name:20} {rung.words}\n" for rung in rungs)
-    return ""
+def plan(asked: Torch) -> Plan:
+    """What a run would do. Raises UsageError as the run would where the file does not fit."""
+    assert asked.model is not None
+    check_file(asked.model)
+    rungs = chosen(asked.stages, on_gpu=has_gpu())
+    names = [rung.name for rung in (rungs if asked.check else with_base(rungs))]
+    return planned(asked.model, names, asked.epochs, asked.timeout)
 
 
 def climbed(asked: Torch, view: TorchObserver, command: str, render: Callable[[TorchResults, Path], object]) -> Climbed:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from common.errors import UsageError
 from common.files import atomic_write
 from ladder.options.commands import Torch
 from ladder.records.torch_run import TorchResults
+from ladder.torch_model.contract import OPTIONAL
+from ladder.torch_model.facts import ModelFacts
+from ladder.torch_model.plan import planned
 from stages.torch.r1_eager import ReadMetrics, as_written
 from stages.torch.r3_resident import ResidentBatches
 from stages.torch.r3_workers import WorkerBatches
@@ -29,28 +32,8 @@ MARKER = "# Written by `run_ladder.py torch --write`, which replaces it: rename 
 PLAIN, FAST = "train_plain.py", "train_fast.py"
 """In a run's folder: the usual loop, and the recipe's."""
 LONGEST, MOST_LINES = 100, 100  # columns of a script, and its lines, blank ones and comments included
-OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
 LIMITS = {"float32": (1e-3, 1e-2), "tf32": (3e-2, 0.3), "bfloat16": (3e-2, 0.3)}
 """How far losses and parameters of the two loops may differ after 64 steps, by precision."""
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What the written loop has to know of a user's file; `ladder.torch_model.facts` finds it out."""
-
-    on_gpu: bool
-    defined: frozenset[str]  # the optional parts of the contract that it has, and EPOCHS
-    is_dataset: bool
-    is_nested: bool  # inputs or targets are more than a tensor
-    has_tuples: bool  # inside of inputs or targets
-    way: str  # the subscripts that lead to a tensor of the inputs, such as `["tokens"][0]`
-    options: dict[str, bool | None]  # fused, foreach and capturable, as its optimizer has them
-    metric_names: list[str]
-    metrics_learn: bool  # a metric has a gradient
-    has_norms: bool  # has batch normalization, which computes otherwise in evaluation
-    has_rnn: bool  # has recurrent layers, whose backward pass needs training
-    moving: frozenset[str] = frozenset()  # hyperparameters that its scheduler changes
-    has_dropout: bool = True
 
 
 @dataclass(frozen=True)
@@ -99,7 +82,7 @@ def _values(model_file: Path, step: TrainingStep, facts: ModelFacts, rung: str, 
     away = os.path.relpath(model_file.resolve().parent, folder.resolve())  # so that both can be moved together
     loss_limit, parameter_limit = LIMITS[step.arithmetic.name]
     return {
-        **asdict(facts),
+        **msgspec.structs.asdict(facts),
         "marker": MARKER,
         "file": model_file.name,
         "rung": rung,
@@ -145,12 +128,10 @@ def _options(step: TrainingStep, *, is_captured: bool, moves_beta: bool) -> tupl
     return told, why
 
 
-def write(
-    command: Torch, results: TorchResults, folder: Path, found: Mapping[str, Any] | None = None
-) -> Written | None:
+def write(command: Torch, results: TorchResults, folder: Path, facts: ModelFacts | None = None) -> Written | None:
     """Write both scripts into a run's folder, and the recipe's to the command's `write`; None without a recipe.
 
-    `found` are the facts of `ladder.torch_model.facts`, where a process of the run has found them out.
+    `facts` are what a process of the run has found out; without them, one of its own does.
     Raises UsageError where a recipe is asked for and there is none, or the file is not ours to replace.
     """
     check_target(command.write)
@@ -160,13 +141,9 @@ def write(
             raise UsageError(f"--write {command.write}: no rung has a time, so none is best; see {folder}")
         return None
     model_file = command.model or Path(results.model.file)
-    facts = facts_of(
-        model_file,
-        found,
-        on_gpu=_on_gpu(results),
-        moving=frozenset(results.model.moving),
-        has_dropout=results.model.has_dropout,
-    )
+    facts = facts or planned(model_file, []).facts
+    if facts is None:
+        raise UsageError(f"{model_file}: no script can be written, since one of its functions raises on a batch")
     rung = rung_named(recipe.rung)
     atomic_write(folder / PLAIN, plain_file(model_file, facts, folder))
     atomic_write(folder / FAST, training_file(model_file, rung.step, facts, rung.name, folder))
@@ -195,32 +172,3 @@ def told(written: Written | None) -> str:
         f"wrote {written.path}: {written.lines} lines, the rung {written.rung}; "
         f"`python {written.path} --verify` compares it with the usual loop"
     )
-
-
-def facts_of(
-    model_file: Path, found: Mapping[str, Any] | None = None, *, on_gpu: bool, moving: frozenset[str] = frozenset(),
-    has_dropout: bool = True,
-) -> ModelFacts:  # fmt: skip
-    """What a user's file is like, `found` out already, or else in a process of its own.
-
-    Raises UsageError if the file cannot be loaded.
-    """
-    known = {**(found or _found_by_process(model_file))}
-    known["defined"] = frozenset(known["defined"])
-    return ModelFacts(on_gpu=on_gpu, moving=moving, has_dropout=has_dropout, **known)
-
-
-def _found_by_process(model_file: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "ladder.torch_model.facts", str(model_file.resolve())],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
-        raise UsageError(f"{model_file}: cannot be loaded ({last}); mend it")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def _on_gpu(results: TorchResults) -> bool:
-    return "name" in (results.environment.get("gpu") or {})  # else it says why there is none

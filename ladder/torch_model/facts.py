@@ -1,53 +1,62 @@
-"""What a user's file is like, for the exporter; `python -m ladder.torch_model.facts my_model.py` prints it as JSON."""
+"""What the exporter has to know of a user's file."""
 
 from __future__ import annotations
 
-import importlib
-import json
-import sys
-from pathlib import Path
+import copy
 from typing import Any
 
-LOOKED_AT = 8  # rows, of which metrics are computed
+import msgspec
+
+from ladder.torch_model.contract import Opened
+from stages.torch.user_model import nested
 
 
-def facts(user: Any, data: Any, model: Any) -> dict[str, Any]:
-    """What the exporter has to know: parts of the contract, form of the data, options of the optimizer, metrics.
+class ModelFacts(msgspec.Struct, frozen=True):
+    """What the written loop depends on."""
 
-    `user` is the file's module, and `data` and `model` are what its functions return.
-    """
+    on_gpu: bool
+    defined: frozenset[str]  # the optional parts of the contract that it has, and EPOCHS
+    is_dataset: bool
+    is_nested: bool  # inputs or targets are more than a tensor
+    has_tuples: bool  # inside of inputs or targets
+    way: str  # the subscripts that lead to a tensor of the inputs, such as `["tokens"][0]`
+    options: dict[str, bool | None]  # fused, foreach and capturable, as its optimizer has them
+    metric_names: list[str]
+    metrics_learn: bool  # a metric has a gradient
+    has_norms: bool  # has batch normalization, which computes otherwise in evaluation
+    has_rnn: bool  # has recurrent layers, whose backward pass needs training
+    moving: frozenset[str]  # hyperparameters that its scheduler changes
+    has_dropout: bool
+
+
+def facts(opened: Opened) -> ModelFacts:
+    """The facts of a file that fits the contract; whatever one of its functions raises on a batch."""
     import torch
-    from torch.utils._pytree import tree_map
-    from torch.utils.data import default_collate
 
-    is_dataset = not isinstance(data, tuple | list)
-    first = data[0] if is_dataset else data
+    user, data = opened.user, opened.data
+    given = data.dataset[0] if opened.is_dataset else (data.inputs, data.targets)
+    model = copy.deepcopy(opened.initial).to(data.device)
     metrics: dict[str, Any] = {}
-    if hasattr(user, "metrics"):
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        rows = default_collate([data[row] for row in range(min(LOOKED_AT, len(data)))]) if is_dataset else data
-        inputs, targets = tree_map(lambda part: part[:LOOKED_AT].to(device), rows)
-        metrics = user.metrics(model.to(device)(inputs), targets)
-    group = user.optimizer(model.parameters()).param_groups[0]
-    return {
-        "defined": [name for name in dir(user) if not name.startswith("_")],
-        "is_dataset": is_dataset,
-        "is_nested": any(isinstance(part, tuple | list | dict) for part in first),
-        "has_tuples": any(_has_tuple(part) for part in first),
-        "way": _way_to_tensor(first[0]),
-        "options": {name: group[name] for name in ("fused", "foreach", "capturable") if name in group},
-        "metric_names": list(metrics),
-        "metrics_learn": any(value.requires_grad for value in metrics.values()),
-        "has_norms": any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()),
-        "has_rnn": any(isinstance(part, torch.nn.RNNBase) for part in model.modules()),
-    }
-
-
-def facts_of_file(file: Path) -> dict[str, Any]:
-    """The same of a file that is not imported yet."""
-    sys.path.insert(0, str(file.parent))
-    user = importlib.import_module(file.stem)
-    return facts(user, user.data(), user.model())
+    if user.metrics is not None:
+        batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(data.loader(0)))))
+        inputs, targets = user.augment(batch) if user.augment is not None else batch
+        metrics = user.metrics(model(inputs), targets)
+    group = user.optimizer(list(model.parameters())).param_groups[0]
+    return ModelFacts(
+        on_gpu=data.device.type == "cuda",
+        defined=frozenset(name for name in dir(opened.module) if not name.startswith("_")),
+        is_dataset=opened.is_dataset,
+        is_nested=any(isinstance(part, tuple | list | dict) for part in given),
+        has_tuples=any(_has_tuple(part) for part in given),
+        way=_way_to_tensor(given[0]),
+        options={name: group[name] for name in ("fused", "foreach", "capturable") if name in group},
+        metric_names=list(metrics),
+        metrics_learn=any(value.requires_grad for value in metrics.values()),
+        has_norms=any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()),
+        has_rnn=any(isinstance(part, torch.nn.RNNBase) for part in model.modules()),
+        moving=frozenset(opened.schedule.moving),
+        has_dropout=opened.has_dropout,
+    )
 
 
 def _has_tuple(nest: Any) -> bool:
@@ -62,7 +71,3 @@ def _way_to_tensor(nest: Any) -> str:
         name, part = next(iter(nest.items()))
         return f'["{name}"]{_way_to_tensor(part)}'
     return f"[0]{_way_to_tensor(nest[0])}" if isinstance(nest, tuple | list) else ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{json.dumps(facts_of_file(Path(sys.argv[1])))}\n")

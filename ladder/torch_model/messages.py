@@ -8,6 +8,7 @@ import msgspec
 
 from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
+from ladder.torch_model.facts import ModelFacts
 
 
 class TorchJob(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class Described(Message, frozen=True):
 
     model: ModelRecord
     epochs: int
-    facts: dict[str, Any] = {}  # for the exporter; empty where they cannot be found out
+    facts: ModelFacts | None = None  # None where they cannot be found out
 
 
 class Refused(Message, frozen=True):

@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -48,6 +47,7 @@ from ladder.records.torch_run import (
 from ladder.run.folders import alone_in, forget, make_folder, scratch_folder
 from ladder.torch_model import messages
 from ladder.torch_model.contract import RefusedError
+from ladder.torch_model.facts import ModelFacts
 from ladder.torch_model.messages import (
     Described,
     Failed,
@@ -185,7 +185,7 @@ class Session:
         self._before_s = earlier.seconds if earlier else 0.0
         self._rows: dict[str, TorchRung] = {rung.name: rung for rung in earlier.rungs} if earlier else {}
         self._model: ModelRecord | None = earlier.model if earlier else None
-        self.facts: dict[str, Any] = {}  # of the user's file, for the exporter
+        self.facts: ModelFacts | None = None  # of the user's file, for the exporter
         self.names_a_log = False  # to the user, who would want to read it
         self._environment = earlier.environment if earlier else environment.describe()
         self._created = earlier.created if earlier else datetime.now(UTC).isoformat(timespec="seconds")

@@ -7,7 +7,6 @@ compile have processes of their own. Only here is the user's file imported.
 from __future__ import annotations
 
 import contextlib
-import copy
 import gc
 import os
 import sys
@@ -33,7 +32,7 @@ from ladder.processes.turn import Turn
 from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
-from ladder.torch_model.facts import facts
+from ladder.torch_model.facts import ModelFacts, facts
 from ladder.torch_model.judge import FIRST, Judge, Reference, needs_own_trainer, new_trainer
 from ladder.torch_model.messages import (
     Described,
@@ -91,7 +90,7 @@ class Worker:
         try:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
-            self._tell(Described(described(model), model.user.epochs, facts_of(model) if job.makes_reference else {}))
+            self._tell(Described(described(model), model.user.epochs, facts_of(model) if job.makes_reference else None))
             with self._turn if job.makes_reference else contextlib.nullcontext():  # its rows come first
                 if job.makes_reference:
                     self._judge = self._made_judge(model)
@@ -122,7 +121,7 @@ class Worker:
                 traceback.print_exc()
                 raise RefusedError(their_error(error, model.user.path, "eager training")) from error
             self._leave_reference(judge)
-            self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model, judge)))
+            self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model)))
             return judge
         while not file.exists():  # the session's patience is the limit
             time.sleep(POLL_S)
@@ -153,10 +152,8 @@ class Worker:
         gc.collect()
 
     def _prepared_and_judged(self, rung: Rung, model: Opened) -> Judged:
-        if why := rung.only(model):
+        if why := model.misfit(rung):
             raise MisfitError(why)
-        if model.not_resident and rung.step.batches.needs_resident:
-            raise MisfitError(model.not_resident)
         sync = self._fence
         shared_bytes = model.data.resident_bytes if rung.step.batches.needs_resident else 0
         with peak_memory(self._device, shared_bytes) as peak:
@@ -332,24 +329,22 @@ def described(model: Opened) -> ModelRecord:
     )
 
 
-def facts_of(model: Opened) -> dict[str, Any]:
-    """What the exporter has to know of a model; empty where its metrics do not take a few rows."""
-    data = model.data
+def facts_of(model: Opened) -> ModelFacts | None:
+    """What the exporter has to know of a model; None where that raises."""
     try:
-        given = data.dataset if model.is_dataset else (data.inputs, data.targets)
-        return facts(model.module, given, copy.deepcopy(model.initial))
+        return facts(model)
     except Exception:
         traceback.print_exc()
-        return {}
+        return None
 
 
-def waits_of(model: Opened, judge: Judge) -> list[str]:
+def waits_of(model: Opened) -> list[str]:
     """The lines of the user's folder that make the host wait in a step, as PyTorch notices them."""
     import torch
 
     if model.data.device.type != "cuda":
         return []
-    trainer = judge.trainer(rung_named("no-item").step)
+    trainer = new_trainer(model, rung_named("no-item").step)
     trainer.run(2)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

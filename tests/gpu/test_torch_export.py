@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ladder.torch_model.export import facts_of, training_file
+from ladder.torch_model.export import training_file
+from ladder.torch_model.plan import planned
 from stages.torch.registry import rung_named
 from tests.examples.test_torch_examples import FOLDER, NAMES
 from tests.ladder.torch_model import scripts
-from tests.ladder.torch_model.test_export import GRAPHS, MOVING
+from tests.ladder.torch_model.test_export import GRAPHS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.torch]
 RUNGS = ["fused-optimizer", "workers", "step-graph", "compiled-graph", *GRAPHS[1:3]]
@@ -24,7 +24,8 @@ RUNGS = ["fused-optimizer", "workers", "step-graph", "compiled-graph", *GRAPHS[1
 def test_a_written_script_trains_as_the_usual_loop_does(name: str, tmp_path: Path) -> None:
     model = tmp_path / f"{name}.py"
     model.write_text((FOLDER / f"{name}.py").read_text())
-    facts = replace(facts_of(model, on_gpu=True), moving=frozenset(MOVING.get(name, set())))
+    facts = planned(model, []).facts
+    assert facts is not None
     files = []
     for rung in RUNGS:
         files.append(tmp_path / f"{rung.replace('-', '_')}.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,14 @@ from common.errors import UsageError  # noqa: E402
 from ladder.options.commands import Torch  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
-from ladder.torch_model import climb, export, session  # noqa: E402
+from ladder.torch_model import climb, plan, session  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
 from ladder.torch_model.messages import TorchJob  # noqa: E402
 from ladder.torch_model.worker import Worker, beside  # noqa: E402
+from run_ladder import main  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
 from tests.torch_model import models, traps  # noqa: E402
+from tests.torch_model.test_contract import COUNTS  # noqa: E402
 
 CALM = ("eager", "no-item", "resident")
 IN_BFLOAT16 = """
@@ -177,7 +180,21 @@ def metrics(output, target):
 """
 
 
-@pytest.mark.parametrize("text", [models.source(), models.source(data=DATASET, model=OF_DICTS)])
+BYTES = "def data():\n    return torch.randint(255, (104, 6), dtype=torch.uint8), torch.zeros(104).long()\n"
+OF_BYTES = """
+def augment(batch):
+    return batch[0] / 255, batch[1]
+
+def metrics(output, target):
+    return {"first": output.view(BATCH_SIZE, 3)[0, 0]}
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [models.source(), models.source(data=DATASET, model=OF_DICTS), models.source(OF_BYTES, data=BYTES)],
+    ids=["tensors", "dicts", "bytes"],
+)
 def test_the_first_process_finds_what_the_exporter_has_to_know(tmp_path: Path, text: str) -> None:
     file = tmp_path / "my_model.py"
     file.write_text(text)
@@ -185,7 +202,7 @@ def test_the_first_process_finds_what_the_exporter_has_to_know(tmp_path: Path, t
     with session.opened(asked, Watcher(), "torch my_model.py") as opened:
         opened.run()
         assert opened.facts
-        assert export.facts_of(file, opened.facts, on_gpu=False) == export.facts_of(file, on_gpu=False)
+        assert opened.facts == plan.planned(file, []).facts
 
 
 @pytest.mark.parametrize(("cores", "before", "after"), [(2, 1, 1), (8, 1, 6), (16, 3, 12)])
@@ -212,6 +229,44 @@ def test_each_rung_compiles_all_code_of_its_own() -> None:
     folders = {session.code_of([rung]) for rung in RUNGS.values()}
     assert len(folders) == len(RUNGS)
     assert session.code_of([left_out(compiled, RUNGS["resident"])]) == session.code_of([compiled])
+
+
+def test_a_dry_run_reads_the_file_and_says_which_rungs_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "my_model.py"
+    rmsprop = "def optimizer(params):\n    return torch.optim.RMSprop(params)\n"
+    file.write_text(models.source("print('a line of theirs')", optimizer=rmsprop))
+    asked = ["torch", str(file), "--stages", "resident,fused-optimizer,foreach-optimizer", "--dry-run"]
+    assert main([*asked, "--json", "--epochs", "7"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["model"]["optimizer"], told["epochs"]) == ("RMSprop", 7)
+    assert {row["name"]: row["refused"] for row in told["rungs"]} == {
+        "eager": "",
+        "resident": "",
+        "foreach-optimizer": "",
+        "fused-optimizer": "RMSprop has no fused=; torch.optim's SGD, Adam and AdamW have it",
+    }
+    file.write_text(models.source(data=""))
+    assert main(asked) == 2
+    assert capsys.readouterr().err.startswith("run_ladder.py: my_model.py: lacks data; ")
+    file.write_text(models.source("import os\nprint('bye', flush=True)\nos._exit(0)"))
+    assert main(asked) == 2
+    line = "run_ladder.py: my_model.py: cannot be climbed: its process ended; it printed: bye\n"
+    assert capsys.readouterr().err == line
+    assert [path.name for path in tmp_path.iterdir()] == ["my_model.py"]
+
+
+def test_a_plan_refuses_what_a_graph_would_freeze(tmp_path: Path, one_thread_with_graphs: None) -> None:
+    for text, why in (
+        (models.source(), ""),
+        (traps.MODELS["one cycle, sgd"], "the scheduler moves momentum"),
+        (models.source(optimizer=COUNTS), "Counts keeps count on the host"),
+    ):
+        models.opened_text(tmp_path, text)
+        found = plan.tried(tmp_path / "my_model.py", ["step-graph", "compiled-graph"], None)
+        assert isinstance(found, plan.Plan)
+        assert {name: reason.partition(",")[0] for name, reason in found.misfits.items()} == (
+            dict.fromkeys(("step-graph", "compiled-graph"), why) if why else {}
+        )
 
 
 def test_rungs_of_the_gpu_are_refused_without_one(tmp_path: Path) -> None:

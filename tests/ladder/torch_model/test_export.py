@@ -6,17 +6,19 @@ import ast
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from common.errors import UsageError
 from ladder.options.commands import Torch
 from ladder.records.torch_run import ModelRecord, TorchResults, TorchRung, TorchSettings
 from ladder.torch_model import export
-from ladder.torch_model.export import ModelFacts, facts_of, plain_file, training_file
+from ladder.torch_model.export import plain_file, training_file
+from ladder.torch_model.facts import ModelFacts
+from ladder.torch_model.plan import planned
 from stages.torch.registry import RUNGS, rung_named
 from tests.examples.test_torch_examples import NAMES, few_rows
 from tests.ladder.torch_model import scripts
@@ -30,7 +32,6 @@ GRAPHS = [
     "step-graph-without-fused-optimizer",
 ]
 WRITTEN = [name for name, rung in RUNGS.items() if not rung.step.around and not rung.step.compiler.whole]
-MOVING = {"cnn": {"lr", "betas"}, "ppo": {"lr"}, "chars": {"lr"}}
 WITH_DROPOUT = ("tabular", "chars", "everything")
 DEAR = ("eager", "resident", "amp-bf16", "step-graph")  # of chars, whose steps take longest
 LEFT_OUT = [
@@ -77,7 +78,9 @@ pytestmark = pytest.mark.torch
 @cache
 def found(file: Path) -> ModelFacts:
     """What a file is like, as the exporter finds out."""
-    return facts_of(file, on_gpu=False)
+    facts = planned(file, []).facts
+    assert facts is not None
+    return replace(facts, on_gpu=False)
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +94,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def text_of(folder: Path, name: str, rung: str) -> str:
-    facts = replace(found(folder / f"{name}.py"), moving=frozenset(MOVING.get(name, set())))
-    facts = replace(facts, has_dropout=name in WITH_DROPOUT, on_gpu=rung_named(rung).place == "gpu")
+    facts = replace(found(folder / f"{name}.py"), on_gpu=rung_named(rung).place == "gpu")
     return training_file(folder / f"{name}.py", rung_named(rung).step, facts, rung, folder)
 
 
@@ -199,7 +201,7 @@ def data():
 
 def test_a_bias_whose_gradient_is_rounding_alone_verifies_and_a_schedule_fits_the_epochs(tmp_path: Path) -> None:
     (tmp_path / "normalized.py").write_text(NORMALIZED)
-    facts = facts_of(tmp_path / "normalized.py", on_gpu=False)
+    facts = found(tmp_path / "normalized.py")
     rungs = ("resident", "fused-optimizer", "one-thread")
     texts = {
         rung: training_file(tmp_path / "normalized.py", rung_named(rung).step, facts, rung, tmp_path) for rung in rungs
@@ -222,7 +224,7 @@ def test_a_recorded_step_follows_the_schedule_to_its_last_step(tmp_path: Path) -
     falling = "max_lr=0.1, total_steps=EPOCHS * 32, pct_start=0.97, final_div_factor=0.2, cycle_momentum=False"
     text = NORMALIZED.replace("max_lr=3e-2, total_steps=EPOCHS * 32", falling).replace("AdamW", "SGD")
     (tmp_path / "normalized.py").write_text(text)
-    facts = replace(facts_of(tmp_path / "normalized.py", on_gpu=True), moving=frozenset({"lr"}))
+    facts = replace(found(tmp_path / "normalized.py"), on_gpu=True)
     told = "print(*(float(part.detach().double().norm()) for part in model.parameters()))\n"
 
     def script(rung: str) -> str:
@@ -244,7 +246,7 @@ def test_a_finished_training_goes_on_at_the_rate_of_the_longer_one(tmp_path: Pat
         "OneCycleLR(optimizer, max_lr=3e-2, total_steps=", "CosineAnnealingLR(optimizer, T_max="
     )
     (tmp_path / "normalized.py").write_text(cosine)
-    facts, rung = facts_of(tmp_path / "normalized.py", on_gpu=False), "fused-optimizer"
+    facts, rung = found(tmp_path / "normalized.py"), "fused-optimizer"
     text = training_file(tmp_path / "normalized.py", rung_named(rung).step, facts, rung, tmp_path)
     training = "try:\n    for epoch in range(begin"
     text = text.replace(training, f'print(optimizer.param_groups[0]["lr"])\n{training}')
@@ -302,15 +304,15 @@ def test_the_two_scripts_differ_by_their_choices_alone(models: Path) -> None:
 
 def test_a_script_finds_its_model_from_another_folder_and_by_any_name(models: Path, tmp_path: Path) -> None:
     (models / "my-model.py").write_text((models / "mlp.py").read_text())
-    facts = facts_of(models / "my-model.py", on_gpu=False)
+    facts = found(models / "my-model.py")
     text = training_file(models / "my-model.py", RUNGS["resident"].step, facts, "resident", tmp_path)
     assert run(tmp_path, {"elsewhere": text}, *VERIFY)["elsewhere"][0] == 0
 
 
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module\n")
-    with pytest.raises(UsageError, match=r"broken.py: cannot be loaded \(.*no_such_module.*\); mend it") as refused:
-        facts_of(tmp_path / "broken.py", on_gpu=False)
+    with pytest.raises(UsageError, match=r"broken.py: import needs no_such_module, .*; install it") as refused:
+        found(tmp_path / "broken.py")
     assert "\n" not in str(refused.value)
 
 

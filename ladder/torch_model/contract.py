@@ -81,9 +81,9 @@ class Opened:
 
 def opened(path: Path, epochs: int | None, device: Any) -> Opened:
     """Read the file, and try each of its functions once on the device. Raises RefusedError."""
-    user = read(path)
+    user = read(path, epochs)
     try:
-        return _tried_whole(user if epochs is None else replace(user, epochs=epochs), path, device)
+        return _tried_whole(user, path, device)
     except _UnfitError as unfit:
         raise RefusedError(f"{path.name}: {unfit}") from unfit.__cause__
 
@@ -127,8 +127,11 @@ def _tried_whole(user: UserModel, path: Path, device: Any) -> Opened:
     )  # fmt: skip
 
 
-def read(path: Path) -> UserModel:
-    """Import the file, which may import modules beside it, and take its functions. Raises RefusedError."""
+def read(path: Path, epochs: int | None = None) -> UserModel:
+    """Import the file, which may import modules beside it, and take its functions. Raises RefusedError.
+
+    `epochs` become the module's own, which a schedule may read.
+    """
     if not path.is_file():
         raise RefusedError(f"{path}: {'not a file' if path.exists() else 'no such file'}; name a .py file")
     if path.suffix != ".py":
@@ -152,9 +155,12 @@ def read(path: Path) -> UserModel:
     size = module.BATCH_SIZE
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise RefusedError(f"{path.name}: BATCH_SIZE = {size!r}; give a whole number from 1 on")
-    epochs = getattr(module, "EPOCHS", 10)
-    if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-        raise RefusedError(f"{path.name}: EPOCHS = {epochs!r}; give a whole number from 1 on")
+    own_epochs = getattr(module, "EPOCHS", 10)
+    if isinstance(own_epochs, bool) or not isinstance(own_epochs, int) or own_epochs < 1:
+        raise RefusedError(f"{path.name}: EPOCHS = {own_epochs!r}; give a whole number from 1 on")
+    epochs = epochs or own_epochs
+    if hasattr(module, "EPOCHS"):
+        module.EPOCHS = epochs
     import torch
 
     functions: dict[str, Any] = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}

@@ -143,7 +143,11 @@ def write(command: Torch, results: TorchResults, folder: Path, facts: ModelFacts
     model_file = command.model or Path(results.model.file)
     facts = facts or planned(model_file, []).facts
     if facts is None:
-        raise UsageError(f"{model_file}: no script can be written, since one of its functions raises on a batch")
+        if command.write:
+            raise UsageError(
+                f"--write {command.write}: a function of {model_file.name} raises on a batch; see {folder}"
+            )
+        return None
     rung = rung_named(recipe.rung)
     atomic_write(folder / PLAIN, plain_file(model_file, facts, folder))
     atomic_write(folder / FAST, training_file(model_file, rung.step, facts, rung.name, folder))

@@ -131,6 +131,16 @@ def test_a_misspelt_optional_function_is_a_note(tmp_path: Path) -> None:
     assert "`schedular` is not part of the contract, so the ladder does not call it; rename it" in note
 
 
+def test_a_schedule_that_reads_epochs_gets_those_that_are_asked_for(tmp_path: Path) -> None:
+    one_cycle = """
+def scheduler(optimizer):
+    return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.01, total_steps=EPOCHS * 13)
+"""
+    models.opened_text(tmp_path, models.source(one_cycle))
+    longer = opened(tmp_path / "my_model.py", 30, device_here())
+    assert (longer.user.epochs, longer.schedule.steps, longer.notes) == (30, 30 * 13, ())
+
+
 def test_what_a_step_computes_anew_is_no_state(tmp_path: Path) -> None:
     model = "def model():\n    return nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 12)), nn.Linear(12, 3))"
     models.opened_text(tmp_path, models.source(model=model))

@@ -1,6 +1,6 @@
 """MNIST from the cache, with missing files from two public mirrors.
 
-A network without an answer costs less than ten seconds. A socket timeout cannot guarantee that, since name resolution
+A network without an answer costs two seconds, once a day. A socket timeout cannot guarantee that, since name resolution
 may hang in the C library: each request runs in a daemon thread, and the caller watches a clock.
 """
 
@@ -10,6 +10,7 @@ import contextlib
 import http.client
 import queue
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -25,7 +26,9 @@ Progress = Callable[[int, int | None, str], None]
 """Called with bytes received, total bytes (None if unknown) and the file's name."""
 
 MIRRORS = ("https://storage.googleapis.com/cvdf-datasets/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
-CHUNK_TIMEOUT_S = 4.5  # wait for each chunk, also the first; two mirrors stay below ten seconds
+ANSWER_TIMEOUT_S = 2.0  # for all mirrors, which are asked at once
+CHUNK_TIMEOUT_S = 4.5  # wait for each chunk of a mirror that has answered
+NO_ANSWER, DAY_S = "no-answer", 86_400.0  # the file whose age says when mirrors were asked in vain
 
 _CHUNK_BYTES = 1 << 16  # one per CHUNK_TIMEOUT_S, 15 kB/s, is the slowest download accepted
 _MAX_FILE_BYTES = 1 << 24  # above every MNIST file; stops an endless page
@@ -33,6 +36,10 @@ _MAX_FILE_BYTES = 1 << 24  # above every MNIST file; stops an endless page
 
 class DownloadError(Exception):
     """No mirror delivered the files: one line with each mirror and its reason."""
+
+
+class NoAnswerError(DownloadError):
+    """A mirror that says nothing, not even that it refuses."""
 
 
 def read_cache(folder: Path) -> dict[str, Idx]:
@@ -48,62 +55,93 @@ def read_cache(folder: Path) -> dict[str, Idx]:
 
 
 def download(names: list[str], folder: Path, progress: Progress | None = None) -> dict[str, Idx]:
-    """Download the named MNIST files and save them in the folder if possible; DownloadError if no mirror works."""
+    """Download the named MNIST files and save them in the folder if possible; DownloadError if no mirror works.
+
+    Mirrors that were silent within a day are not asked again.
+    """
+    if not names:
+        return {}
+    silent = folder / NO_ANSWER
+    with contextlib.suppress(OSError):
+        if 0 <= time.time() - silent.stat().st_mtime < DAY_S:
+            raise DownloadError(f"no mirror answered within the last day; to ask again, delete {silent}")
     files: dict[str, Idx] = {}
-    reasons = []
-    for mirror in MIRRORS:
-        try:
-            for name in names:
-                if name not in files:
-                    raw = _fetch(f"{mirror}{name}.gz", progress)
-                    files[name] = _verified(raw, name)
-                    _keep(raw, folder / f"{name}.gz")
-            return files
-        except DownloadError as error:
-            reasons.append(f"{urlsplit(mirror).hostname}: {error}")
+    reasons, is_silent = list[str](), False
+    until = time.monotonic() + ANSWER_TIMEOUT_S
+    asked = [(mirror, _Request(f"{mirror}{names[0]}.gz", until)) for mirror in MIRRORS]
+    try:
+        for mirror, request in asked:
+            try:
+                for name in names:
+                    if name not in files:
+                        raw = (request if name == names[0] else _Request(f"{mirror}{name}.gz")).body(progress)
+                        files[name] = _verified(raw, name)
+                        _keep(raw, folder / f"{name}.gz")
+                return files
+            except DownloadError as error:
+                reasons.append(f"{urlsplit(mirror).hostname}: {error}")
+                is_silent |= isinstance(error, NoAnswerError)
+    finally:
+        for _, request in asked:
+            request.given_up.set()
+    if is_silent:
+        _keep(b"", silent)
     raise DownloadError("; ".join(reasons))
 
 
-def _fetch(url: str, progress: Progress | None) -> bytes:
-    """Download one address; DownloadError on refusal or after CHUNK_TIMEOUT_S without a chunk."""
-    parts: queue.SimpleQueue[tuple[bytes, int | None] | Exception] = queue.SimpleQueue()
-    given_up = threading.Event()
-    threading.Thread(target=_read, args=(url, parts, given_up), daemon=True).start()
-    name = url.rpartition("/")[2]
-    received = bytearray()
-    try:
-        while True:
-            part = parts.get(timeout=CHUNK_TIMEOUT_S)
-            if isinstance(part, Exception):
-                raise DownloadError(_reason(part)) from part
-            chunk, total = part
-            if not chunk:
-                return bytes(received)
-            received += chunk
-            if len(received) > _MAX_FILE_BYTES:
-                raise DownloadError(f"{name} does not end after {_MAX_FILE_BYTES} bytes")
-            if progress:
-                progress(len(received), total, name)
-    except queue.Empty:
-        fault = f"stalled after {len(received)} bytes" if received else "no answer, or a very slow one,"
-        raise DownloadError(f"{fault} for {CHUNK_TIMEOUT_S:g} s") from None
-    finally:
-        given_up.set()
+class _Request:
+    """One address, which a thread begins to read at once."""
 
+    def __init__(self, url: str, until: float | None = None) -> None:
+        """It must answer `until` then, on the monotonic clock, or else within ANSWER_TIMEOUT_S."""
+        self._name = url.rpartition("/")[2]
+        self._until = until or time.monotonic() + ANSWER_TIMEOUT_S
+        self._parts: queue.SimpleQueue[tuple[bytes, int | None] | Exception | None] = queue.SimpleQueue()
+        self.given_up = threading.Event()
+        threading.Thread(target=self._read, args=(url,), daemon=True).start()
 
-def _read(url: str, parts: queue.SimpleQueue[tuple[bytes, int | None] | Exception], given_up: threading.Event) -> None:
-    """Put (chunk, total bytes) for each chunk on the queue, then an empty chunk or the error."""
-    try:
-        # The caller gives up first; this timeout ends the abandoned thread.
-        with urllib.request.urlopen(url, timeout=2 * CHUNK_TIMEOUT_S) as response:
-            total = response.length
-            while not given_up.is_set():
-                chunk = response.read(_CHUNK_BYTES)
-                parts.put((chunk, total))
-                if not chunk:
-                    break
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        parts.put(error)
+    def body(self, progress: Progress | None) -> bytes:
+        """All of it; DownloadError on refusal, without an answer in time, or after CHUNK_TIMEOUT_S without a chunk."""
+        received = bytearray()
+        try:
+            self._next(max(0.0, self._until - time.monotonic()))
+        except queue.Empty:
+            raise NoAnswerError(f"no answer for {ANSWER_TIMEOUT_S:g} s") from None
+        try:
+            while (part := self._next(CHUNK_TIMEOUT_S)) and part[0]:
+                chunk, total = part
+                received += chunk
+                if len(received) > _MAX_FILE_BYTES:
+                    raise DownloadError(f"{self._name} does not end after {_MAX_FILE_BYTES} bytes")
+                if progress:
+                    progress(len(received), total, self._name)
+        except queue.Empty:
+            raise DownloadError(f"stalled after {len(received)} bytes for {CHUNK_TIMEOUT_S:g} s") from None
+        finally:
+            self.given_up.set()
+        return bytes(received)
+
+    def _next(self, timeout_s: float) -> tuple[bytes, int | None] | None:
+        part = self._parts.get(timeout=timeout_s)
+        if isinstance(part, Exception):
+            raise DownloadError(_reason(part)) from part
+        return part
+
+    def _read(self, url: str) -> None:
+        """Queue None for the answer, (chunk, total bytes) for each chunk, then an empty chunk or the error."""
+        try:
+            # The caller gives up first; this timeout ends the abandoned thread.
+            with urllib.request.urlopen(url, timeout=2 * CHUNK_TIMEOUT_S) as response:
+                self._parts.put(None)
+                total = response.length
+                while not self.given_up.is_set():
+                    chunk = response.read(_CHUNK_BYTES)
+                    self._parts.put((chunk, total))
+                    if not chunk:
+                        break
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            if not self.given_up.is_set():  # else nobody takes it, and with it the socket
+                self._parts.put(error)
 
 
 def _reason(error: Exception) -> str:

@@ -319,6 +319,60 @@ def test_numpy_trains_in_place_of_a_gpu_that_fails(
     assert found.trained is not None
 
 
+def trains_by_numpy(
+    problem: Problem, dataset: Path, tasks: list[Task], budget_s: float, _: int, trained: bool, short: Short
+) -> tuple[dict[Task, OracleRun], Computed]:
+    """As a GPU would, in a process of its own: which one, its failure says."""
+    alike = [
+        [task for task in tasks if task.precision == precision] for precision in {task.precision for task in tasks}
+    ]
+    done = {task: run for group in alike for task, run in compute(problem, dataset, group, budget_s).items()}
+    params = oracle_runs.trained_params(problem, dataset) if trained else None
+    seen = {task: task.run(problem, small_dataset().train, params).trained([]) for task in short.tasks}
+    return done, Computed({}, params, "gpu", f"{os.getpid()}" if tasks and tasks[0].precision else "", seen)
+
+
+@pytest.mark.parametrize(("cores", "apart"), [(16, True), (2, False)])
+def test_processes_share_a_gpu_where_cores_are_many(
+    cores: int, apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = small_problem(epochs=1, hidden=(5,))
+    small_dataset().save(tmp_path)
+    numpys = compute_all(problem, tmp_path, [0, 1], 60.0, precisions=["float32"])
+    monkeypatch.setattr(oracle_runs, "why_not_on_gpu", str)
+    monkeypatch.setattr(oracle_runs, "cores_usable", lambda: cores)
+    monkeypatch.setattr(oracle_runs, "_takes_several_processes", lambda: True)
+    monkeypatch.setattr(oracle_runs, "compute_on_gpu", trains_by_numpy)
+    found = compute_all(problem, tmp_path, [0, 1], 60.0, 0, ["float32"], trained=True, short=SHORT)
+    assert bool(found.not_on_gpu) == apart  # a process had the controls alone
+    assert {*found.short} == {*SHORT.tasks}
+    assert found.trained is not None
+    for run in (0, 1):
+        assert found.runs[run].epochs == numpys.runs[run].epochs
+        assert found.runs[run].spreads == numpys.runs[run].spreads
+
+
+def test_many_cores_train_a_small_softmax_regression_beside_its_short_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = small_problem(epochs=1)
+    small_dataset().save(tmp_path)
+    monkeypatch.setattr(oracle_runs, "why_not_on_gpu", str)
+    monkeypatch.setattr(oracle_runs, "compute_on_gpu", partial(fails, GpuError("it was asked")))
+    asked = partial(compute_all, problem, tmp_path, [0], 60.0, 0, ["float32"], trained=True, short=SHORT)
+    monkeypatch.setattr(oracle_runs, "cores_usable", lambda: 16)
+    found = asked()
+    assert (found.device, found.not_on_gpu) == ("cpu", oracle_runs.SOONER)
+    assert {*found.short} == {task for task in SHORT.tasks if task.begin != "trained"} != set()
+    assert all({*seen.spreads} == {*SHORT.precisions} for seen in found.short.values())
+    assert found.trained is not None
+    monkeypatch.setattr(oracle_runs, "cores_usable", lambda: 2)
+    assert "it was asked" in asked().not_on_gpu
+    monkeypatch.setattr(oracle_runs, "cores_usable", lambda: 16)
+    monkeypatch.setattr(oracle_runs, "SMALL_WORK", 0)
+    assert "it was asked" in asked().not_on_gpu
+
+
 def test_a_disagreement_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_dataset().save(tmp_path)
     monkeypatch.setattr(oracle_runs, "why_not_on_gpu", str)

@@ -29,6 +29,7 @@ def _at_once() -> None:
 
 _wait: Callable[[], None] = _at_once
 _shared: dict[str, int] | None = None  # the choices of the stage, in a run
+_searches = False
 
 
 def await_turn() -> None:
@@ -40,6 +41,17 @@ def grant_turns_by(wait: Callable[[], None]) -> None:
     """Have `await_turn` call this function in this process from now on; it must return at once the second time."""
     global _wait
     _wait = wait
+
+
+def let_search() -> None:
+    """Let stages of this process try many kernels, for minutes, where a rule gives one at once."""
+    global _searches
+    _searches = True
+
+
+def may_search() -> bool:
+    """Whether `let_search` was called."""
+    return _searches
 
 
 def first_fastest(times: Sequence[float]) -> int:

@@ -69,7 +69,11 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     jobs = [("networks", CPU_NETWORKS if on_cpu else NETWORKS, points)] if networks else []
     for name, file, chosen in [*jobs, *((name, Path("experiments", f"{name}.toml"), []) for name in studies)]:
         folder = MEASURED / name
-        begun = ["--resume", str(folder)] if (root / folder).exists() else [str(file), "--out", str(folder)]
+        begun = (
+            ["--resume", str(folder)]
+            if (root / folder).exists()
+            else [str(file), "--out", str(folder), "--tune-references"]
+        )
         status = _ladder(root, "study", *begun, *chosen, *options)
         if status > 1:
             return status

@@ -264,9 +264,10 @@ def chosen(stage: str, problem: Problem, gpu: DeviceInfo, answers: Mapping[str, 
     name, default = winner(results, tuned.default, enough), results[tuned.default]
     sizes = problem.inputs, problem.hidden, problem.classes, problem.batch_size
     times = round(results[name].step_us, 2), round(default.step_us, 2)
-    return Choice(
-        stage, gpu.name, gpu.sm, *sizes, name, *times, f"{tuned.library} {importlib.metadata.version(tuned.library)}"
-    )
+    library = f"{tuned.library} {importlib.metadata.version(tuned.library)}"
+    others = {each: seen for each, seen in results.items() if each not in (name, tuned.default)}
+    tried = {each: round(seen.step_us / default.step_us, 3) for each, seen in others.items()}
+    return Choice(stage, gpu.name, gpu.sm, *sizes, name, *times, library, tried)
 
 
 def winner(results: Mapping[str, Result], default: str, enough: float) -> str:

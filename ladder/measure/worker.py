@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from common.choice import await_turn, grant_turns_by, share_choices
+from common.choice import await_turn, grant_turns_by, let_search, share_choices
 from common.cuda import nvtx
 from common.cuda.clock import fence
 from common.cuda.driver import has_context
@@ -52,12 +52,14 @@ def main(folder: Path) -> int:
     job = msgspec.json.decode((folder / protocol.JOB).read_bytes(), type=Job)
     choices: dict[str, int] = {}
     own = own_file(job.source)
+    if job.searches:
+        let_search()
     try:
         if own:
             enter_folder(own)
         if not job.compiles:  # beside other processes, choices by timing would be poor
             choices = share_choices(job.choices)
-            if Path(job.mark).is_file():
+            if job.mark and Path(job.mark).is_file():
                 start_no_compilers()
         if job.compiles:
             result = warm_compile_cache(job)
@@ -103,7 +105,10 @@ def start_no_compilers() -> None:
 def measure(job: Job, folder: Path) -> JobResult:
     """Measure the stage; leave the parameters to verify, and a trace, in the folder."""
     with closing(RunSeeds(job.seeds)) as seeds:
-        return Measurement(job, folder, seeds, also=(sys.modules[__name__],)).run()
+        result = Measurement(job, folder, seeds, also=(sys.modules[__name__],)).run()
+    if job.first_updates:
+        leave_mark(job)  # whatever it needs is compiled
+    return result
 
 
 def run_under_nsys(job: Job) -> JobResult:
@@ -144,10 +149,16 @@ def warm_compile_cache(job: Job) -> JobResult:
                 wait_of(trainer)()
                 fence()
                 close(trainer)
-    with suppress(OSError):  # the next run compiles again
-        Path(job.mark).parent.mkdir(parents=True, exist_ok=True)
-        Path(job.mark).touch()
+    leave_mark(job)
     return JobResult(compiled_s=compiled_s)
+
+
+def leave_mark(job: Job) -> None:
+    """Say that the compiler's output is on disk, where the job names a file for that."""
+    if job.mark:
+        with suppress(OSError):  # the next run compiles again
+            Path(job.mark).parent.mkdir(parents=True, exist_ok=True)
+            Path(job.mark).touch()
 
 
 def _prepare_ahead(stage: Stage, job: Job, data: Dataset) -> float:

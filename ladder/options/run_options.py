@@ -136,6 +136,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     remeasure: RunsOrNone = 2
     at_once: Runs = 1
     prepare_at_once: Runs | None = None
+    tune_references: Flag = False
     precision: Interval | None = None
     time_cap: Seconds | None = None
     lock_clocks: Megahertz | None = None

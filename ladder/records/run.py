@@ -378,6 +378,7 @@ class Settings(msgspec.Struct, frozen=True):
     lock_clocks_mhz: Count | None = None  # locked SM clock of the GPU; null: not locked
     nsys_stages: list[str] | None = None  # stages to profile with nsys; null: all
     budget_total_s: float | None = None  # seconds to measure all stages for; null: no limit but each stage's own
+    tune_references: bool = False  # they tried many kernels; older records, without this field, did
     prepare_at_once: int | None = 1  # stages that prepare side by side; null: as many as there was room for
 
 

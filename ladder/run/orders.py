@@ -117,7 +117,8 @@ class Orders:
 
     def needs_compiling(self, stage: StageRun) -> bool:
         """Whether a stage takes long to compile, will be measured, and no run here has compiled it for this problem."""
-        rounds = range(self._settings.rounds) if stage.needs_compiling else ()
+        searches = self._settings.tune_references or not stage.entry.stage.compiles_at_once
+        rounds = range(self._settings.rounds) if stage.needs_compiling and searches else ()
         return any(stage in self.due(round_) for round_ in rounds) and not self._mark(stage).exists()
 
     def to_compile(self) -> list[Order]:
@@ -139,7 +140,8 @@ class Orders:
             profile=tool if tool in self._settings.profile and stage.profile_s <= PROFILE_LIMIT_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             energy=self._settings.energy and round_ == 0,
-            mark=str(self._mark(stage)),
+            mark=str(self._mark(stage)) if stage.entry.stage.compiles else "",
+            searches=self._settings.tune_references,
             choices=stage.choices,
             budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
             blas_threads=self.blas_threads,
@@ -162,7 +164,8 @@ class Orders:
         """The file that says that a stage's compiled code is in the cache."""
         results = self._ledger.results
         described = [results.environment.get(part) for part in ("gpu", "libraries", "python")]
-        parts = [stage.code, described, results.problem, cache_folder("").as_posix()]
+        searches = self._settings.tune_references
+        parts = [stage.code, described, results.problem, searches, cache_folder("").as_posix()]
         return cache_folder("compiled") / hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
 
 

@@ -1,8 +1,9 @@
-"""Which variant a reference builds with: the one that was fastest on this GPU for this network and batch.
+"""Which variant a reference builds with: by a rule at once, or the fastest of a search that may take minutes.
 
-`choices.json` holds the winners of `python -m tools.tune_references`. Another network takes the nearest one's,
-within a factor of eight in batch or parameters; another GPU of the architecture counts as a factor of two. Otherwise,
-and on the CPU, a reference builds with its default.
+`choices.json` holds the searches of `python -m tools.tune_references`. Their winners may time kernels while they
+compile, so a run takes them only with `--tune-references`: a network takes the nearest one's, within a factor of eight
+in batch or parameters; another GPU of the architecture counts as a factor of two. Otherwise a stage's `Rule`, fitted to
+all searches, names a variant that times nothing of its own. Its row says where the nearest search found a faster one.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import fcntl
 import math
 import os
 from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from common.choice import may_search
 from common.cost import parameters
 from common.cuda.driver import devices
 from common.errors import UsageError
@@ -25,6 +29,8 @@ FILE = Path(__file__).with_name("choices.json")
 SHOWN = "stages/references/choices.json"
 MOST_DISTANT = 3.0  # a factor of eight in the batch, or in parameters; see `distance`
 TUNE = "run python -m tools.tune_references"
+SLOWER = 0.03  # than the searched one, from which on a row says that a search may gain
+MAY_GAIN = "a search may be faster (--tune-references)"
 
 
 class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,6 +47,8 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_us: float
     default_step_us: float
     library: str  # name and version
+    tried: dict[str, float] = {}
+    """What other variants took, as a multiple of the default's time beside them."""
 
     @property
     def key(self) -> tuple[str, str, int, tuple[int, ...], int, int]:
@@ -52,9 +60,44 @@ class Choice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The network and batch."""
         return Problem(self.inputs, self.classes, self.hidden, batch_size=self.batch_size)
 
+    def slower(self, variant: str, default: str) -> float | None:
+        """The time of a variant as a multiple of the fastest one's; None if it was not kept."""
+        known = {default: 1.0, **self.tried, self.variant: self.step_us / self.default_step_us}
+        return known[variant] / min(known.values()) if variant in known else None
 
-def choose(stage: str, problem: Problem, variants: Collection[str]) -> str | None:
-    """The name of the variant for this problem on the first GPU; None without one, or without a choice near it.
+
+@dataclass(frozen=True)
+class Rule:
+    """One variant for small problems and one for the others, by a size of the problem and the least that is large."""
+
+    small: str
+    large: str
+    size: Literal["images", "parameters"]
+    least: int
+
+    def variant(self, problem: Problem) -> str:
+        """The name of the variant for a problem."""
+        return self.large if self.size_of(problem) >= self.least else self.small
+
+    def size_of(self, problem: Problem) -> int:
+        """The size of a problem that decides."""
+        return problem.batch_size if self.size == "images" else parameters(problem)
+
+
+def variant_for(stage: str, problem: Problem, variants: Collection[str], rule: Rule, default: str) -> tuple[str, str]:
+    """The name of the variant to build with, and what the row says of it: empty for the default, if no search gains."""
+    found = nearest(stage, problem, variants)
+    if may_search():
+        name, gains = (found.variant if found else rule.variant(problem)), False
+    else:
+        name = rule.variant(problem)
+        slower = found.slower(name, default) if found else None
+        gains = slower is None or slower > 1 + SLOWER
+    return name, "; ".join([name] * (name != default) + [MAY_GAIN] * gains)
+
+
+def nearest(stage: str, problem: Problem, variants: Collection[str]) -> Choice | None:
+    """The nearest search to this problem on the first GPU; None without one, or if none is near.
 
     Raises UsageError for a malformed file and for a variant that the stage does not have.
     """
@@ -66,7 +109,7 @@ def choose(stage: str, problem: Problem, variants: Collection[str]) -> str | Non
             best = min(near, key=lambda choice: distance(choice.problem, problem) + (choice.gpu != gpu.name))
             if best.variant not in variants:
                 raise UsageError(f"{SHOWN}: {stage} has no variant {best.variant!r}; {TUNE} {stage}")
-            return best.variant
+            return best
     return None
 
 

@@ -38,7 +38,7 @@ from common.problem import Params, Problem, zero_params
 from common.trainer import EpochMetrics
 from stages.engine.stage import Stage
 from stages.engine.validation import images_of_a_pass
-from stages.references.choices import choose
+from stages.references.choices import Rule, variant_for
 from stages.references.jax_threads import use_fastest_threads
 
 LIBRARIES = {"xla_gpu_enable_triton_gemm": False}
@@ -73,6 +73,7 @@ VARIANTS = {
     "unroll 8, command buffers": Variant(8, COMMANDS),
     "unroll 1, command buffers": Variant(1, COMMANDS),
 }
+RULE = Rule("unroll 16", "unroll 1", "parameters", 1_400_000)
 ON_CPU = VARIANTS["unroll 1"]
 
 
@@ -86,7 +87,7 @@ def float32_product(inputs: Any, weight: Any) -> Any:
 class JaxScanTrainer:
     """SGD by `jax.grad` inside `jax.lax.scan`; on the CPU if JAX finds no GPU.
 
-    Without a `variant` it takes the one of `choices.json`, or the default. Images are kept in `images`, a JAX type. On
+    Without a `variant` it takes the one of `variant_for`. Images are kept in `images`, a JAX type. On
     the CPU the first trainer of a process chooses its number of threads.
     """
 
@@ -111,8 +112,8 @@ class JaxScanTrainer:
         if variant is None and self.device == "cpu":
             variant = ON_CPU
         elif variant is None:
-            chosen = choose(name, problem, VARIANTS) or DEFAULT
-            variant, self.detail = VARIANTS[chosen], chosen if chosen != DEFAULT else ""
+            chosen, self.detail = variant_for(name, problem, VARIANTS, RULE, DEFAULT)
+            variant = VARIANTS[chosen]
         if self.device == "gpu" and jax.config.jax_compilation_cache_dir is None:
             # PyTorch caches compiled code by default; JAX needs a folder.
             jax.config.update("jax_compilation_cache_dir", str(cache_folder("jax")))

@@ -31,7 +31,7 @@ from common.data.dataset import Split
 from common.problem import Problem
 from common.trainer import Trainer
 from stages.engine.stage import Stage
-from stages.references.choices import choose
+from stages.references.choices import Rule, variant_for
 from stages.references.torch_choices import launching_nothing, no_choice_kept
 from stages.references.torch_common import Batch, Evaluate, RunEpoch, TorchSetup, TorchTrainer
 from stages.references.torch_step import (
@@ -63,7 +63,6 @@ class Variant:
 
 
 DEFAULT = "default"  # no autotuning, no graphs of the compiler's own; measured on three small networks
-LINEAR_FROM = {"torch-graph": 8192, "torch-graph-amp": 2048}  # images, from which on sums lose in 784-256-10
 BOTH = {
     "default": Variant(),
     "linear": Variant(linear=matrix_product),
@@ -84,6 +83,7 @@ FUSED = {
 }
 VARIANTS = {"torch-graph": BOTH | FUSED, "torch-graph-amp": BOTH}
 """By stage. An `addmm_` takes no float32 sum of bfloat16 factors, so AMP has no fused update."""
+RULE = Rule("unroll 1", "linear", "images", 1024)
 
 
 def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[Callable[..., None], list[list[Batch]]]:
@@ -177,23 +177,18 @@ def _only_stream() -> Any:
 
 
 def build(problem: Problem, train: Split, *, amp: bool, variant: Variant | None = None) -> Trainer:
-    """A trainer whose epoch is one graph; without a `variant`, the one of `choices.json` or the default."""
+    """A trainer whose epoch is one graph; without a `variant`, the one of `variant_for`."""
     use_one_stream()
     detail = ""
     if variant is None:
-        name = chosen("torch-graph-amp" if amp else "torch-graph", problem)
-        variant, detail = BOTH.get(name) or FUSED[name], name if name != DEFAULT else ""
+        stage = "torch-graph-amp" if amp else "torch-graph"
+        name, detail = variant_for(stage, problem, VARIANTS[stage], RULE, DEFAULT)
+        variant = VARIANTS[stage][name]
     trainer = TorchTrainer(
         problem, train, partial(prepare, amp=amp, variant=variant), partial(prepare_evaluation, amp=amp)
     )
     trainer.detail = detail or trainer.detail
     return trainer
-
-
-def chosen(stage: str, problem: Problem) -> str:
-    """The name of the variant of `choices.json` for this GPU, or the usual one for this batch."""
-    usual = "linear" if problem.batch_size >= LINEAR_FROM[stage] else DEFAULT
-    return choose(stage, problem, VARIANTS[stage]) or usual
 
 
 FLOAT32 = Stage(
@@ -204,6 +199,7 @@ FLOAT32 = Stage(
     ("torch-cuda",),
     partial(build, amp=False),
     compiles_within=no_choice_kept,
+    compiles_at_once=True,
 )
 AMP = Stage(
     "torch-graph-amp",
@@ -214,4 +210,5 @@ AMP = Stage(
     partial(build, amp=True),
     words="the same in mixed precision",
     compiles_within=no_choice_kept,
+    compiles_at_once=True,
 )

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from common import choice as timed
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.study.study_file import read_study
 from ladder.study.study_session import options_at
 from stages.references import choices, jax_scan, torch_graph
-from stages.references.choices import Choice, choose, keep, read
+from stages.references.choices import MAY_GAIN, SLOWER, Choice, Rule, keep, nearest, read, variant_for
 from stages.registry import load_all
 from tests.ladder.gpus import H200, RTX_3060
+from tools.reference_rules import RULES, fitted, loss, slower_by
 
 LOGISTIC = Problem(784, 10)
 WIDE = Problem(784, 10, (4096, 4096, 4096), batch_size=32)
 LARGE_BATCH = Problem(784, 10, (256,), batch_size=8192)
 NAMES = ("slow", "fast", "wide")
+RULE = Rule("slow", "wide", "images", 1024)
+
+
+def choose(stage: str, problem: Problem, variants: tuple[str, ...]) -> str | None:
+    found = nearest(stage, problem, variants)
+    return found.variant if found else None
 
 
 def choice(
@@ -104,11 +113,47 @@ def test_a_variant_that_is_no_more_is_named() -> None:
     )
 
 
-def test_without_a_choice_a_large_batch_has_no_sums(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choices, "devices", lambda: [RTX_3060])
-    for stage, images in (("torch-graph", 8192), ("torch-graph-amp", 2048)):
-        found = [torch_graph.chosen(stage, Problem(784, 10, (256,), batch)) for batch in (512, images - 1, images)]
-        assert found == ["default", "default", "linear"]
+def test_a_run_builds_by_the_rule_and_says_where_a_search_found_a_faster_variant() -> None:
+    def built(problem: Problem) -> tuple[str, str]:
+        return variant_for("jax-scan", problem, NAMES, RULE, "slow")
+
+    assert built(LOGISTIC) == ("slow", MAY_GAIN)  # no search is near
+    keep([choice(LOGISTIC, "fast"), choice(LARGE_BATCH, "wide")])
+    assert built(LOGISTIC) == ("slow", MAY_GAIN)
+    assert built(LARGE_BATCH) == ("wide", "wide")
+    keep([msgspec.structs.replace(choice(LOGISTIC, "fast"), step_us=9.8)])
+    assert built(LOGISTIC) == ("slow", "")
+
+
+def test_a_run_that_searches_builds_by_the_nearest_search_and_says_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timed, "_searches", False)
+    keep([choice(LOGISTIC, "fast")])
+    timed.let_search()
+    assert variant_for("jax-scan", LOGISTIC, NAMES, RULE, "slow") == ("fast", "fast")
+    assert variant_for("torch-graph", LOGISTIC, NAMES, RULE, "slow") == ("slow", "")
+
+
+def test_a_time_is_compared_with_the_fastest_of_its_own_sitting() -> None:
+    seen = msgspec.structs.replace(choice(LOGISTIC, "fast"), tried={"wide": 0.95})
+    assert [seen.slower(name, "slow") for name in NAMES] == [pytest.approx(10 / 9), 1.0, pytest.approx(0.95 / 0.9)]
+    assert seen.slower("another", "slow") is None
+
+
+@pytest.mark.parametrize("rule", [torch_graph.RULE, jax_scan.RULE], ids=["torch", "jax"])
+def test_the_rules_are_those_fitted_to_the_kept_searches(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choices, "FILE", Path(choices.__file__).with_name("choices.json"))
+    searches = [row for row in read() if RULES[row.stage][0] == rule]
+    assert loss(rule, searches) == pytest.approx(loss(fitted(rule, searches), searches))
+    known = [slower for row in searches if (slower := slower_by(rule, row)) is not None]
+    assert len(known) >= 0.6 * len(searches)
+    assert sum(slower <= 1 + SLOWER for slower in known) >= 0.6 * len(known)
+
+
+def test_no_variant_of_a_rule_times_kernels_of_its_own() -> None:
+    for variants in torch_graph.VARIANTS.values():
+        assert not any(variants[name].compiler for name in (torch_graph.RULE.small, torch_graph.RULE.large))
 
 
 def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ladder.records.run import Precision, StageResult
 
@@ -11,6 +11,9 @@ from ladder.records.run import Precision, StageResult
 CLASSES: dict[Precision, str] = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
 FAR_BEHIND = 3.0  # times as slow: no rung's lead is over such a reference, whatever a further process would say
 FAR_BEHIND_IN_WORDS = f"another reference at least as exact is over {FAR_BEHIND:g} times as fast"
+
+DECIDED = 2.0  # times as slow as the fastest rung of each class that it counts for; see docs/statistics.md
+DECIDED_IN_WORDS = f"the fastest rungs are over {DECIDED:g} times as fast, so that no further process changes a verdict"
 
 
 def precision_class(stage: StageResult) -> str:
@@ -29,3 +32,25 @@ def far_behind(stages: Iterable[StageResult]) -> set[str]:
     timed = [(each, each.timing.step_us) for each in stages if each.group == "reference" and each.timing is not None]
     pairs = ((slow, fast) for slow, slow_us in timed for fast, fast_us in timed if slow_us > FAR_BEHIND * fast_us)
     return {slow.name for slow, fast in pairs if fast.device == slow.device and is_as_exact(fast, slow)}
+
+
+def decided(stages: Iterable[StageResult], own: Collection[str] = ()) -> set[str]:
+    """The names of the references that the fastest rung of each class that they count for leaves behind.
+
+    A stage of the user's, one of `own`, is not close to them either.
+    """
+    timed = [(each, each.timing.step_us) for each in stages if each.timing is not None]
+    references = [(each, us) for each, us in timed if each.group == "reference" and each.name not in own]
+    rungs = [(each, us) for each, us in timed if each.group != "reference" or each.name in own]
+    names = set()
+    for reference, reference_us in references:
+        fastest: dict[str, float] = {}
+        for rung, us in rungs:
+            if is_as_exact(reference, rung):
+                fastest[precision_class(rung)] = min(us, fastest.get(precision_class(rung), us))
+        near_own = any(
+            max(us, reference_us) <= DECIDED * min(us, reference_us) for rung, us in rungs if rung.name in own
+        )
+        if fastest and reference_us > DECIDED * max(fastest.values()) and not near_own:
+            names.add(reference.name)
+    return names

@@ -15,7 +15,8 @@ from common.cache import cache_folder
 from common.problem import Problem
 from ladder.measure.protocol import Job
 from ladder.measure.timing import Plan
-from ladder.records.exactness import far_behind
+from ladder.records.exactness import CLASSES, FAR_BEHIND, decided, far_behind
+from ladder.run.expected import expectations
 from ladder.run.judge import TRAINED
 from ladder.run.jury import Jury
 from ladder.run.ledger import Ledger
@@ -25,6 +26,7 @@ from ladder.verify.oracle_runs import STEP_WORK
 from ladder.verify.short_runs import DRAWN_PARAMETERS, FEWEST_DRAWS, MOST_DRAWS
 
 PROFILE_LIMIT_S = 1.0  # if profiling takes longer in a stage's process, later rounds are not profiled
+FEW_ROUNDS = 2  # more are asked for to tell small differences, also of references
 LEAST_BUDGET_S = 0.1  # for a stage, where the others have used up the run's
 FIRST_BATCHES = (1, 3, 17)  # 17 exceeds the steps that any stage compiles or unrolls as one piece of code
 WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs of more than three batches
@@ -70,6 +72,7 @@ class Orders:
         self._ledger, self._jury = ledger, jury
         self._problem, self._settings = jury.problem, ledger.settings
         self.requested = Plan(self._problem.epochs, self._settings.repeats, self._settings.warmups)
+        self._places = self._in_order_of_weight()
         self.dataset: Path
         """Where workers find the data, once it is saved."""
         self.blas_threads: int | None = None
@@ -97,13 +100,54 @@ class Orders:
     def due(self, round_: int) -> list[StageRun]:
         """The stages that this round still has to measure."""
         left_out = self.left_out(round_)
-        return [stage for stage in self._ledger.stages if stage.needs_round(round_) and stage not in left_out]
+        due = [stage for stage in self._ledger.stages if stage.needs_round(round_) and stage not in left_out]
+        return sorted(due, key=lambda stage: self._places[stage.name])
 
     def left_out(self, round_: int) -> list[StageRun]:
-        """The stages that were measured before and are too far behind to be measured in this round as well."""
+        """The stages that were measured before, and that no further process would tell more of."""
+        if not round_:
+            return []
+        known = self._decided()
         return [
-            stage for stage in self._ledger.stages if round_ and stage.needs_round(round_) and self.is_behind(stage)
+            stage
+            for stage in self._ledger.stages
+            if stage.needs_round(round_) and stage.processes and (stage.name in known or self.is_behind(stage))
         ]
+
+    def _decided(self) -> set[str]:
+        """The references of ours that the fastest rungs leave behind, where time is too short to repeat them."""
+        if self._settings.budget_total_s is None or self._settings.rounds > FEW_ROUNDS:
+            return set()
+        own = [stage.name for stage in self._ledger.stages if not stage.entry.is_ours]
+        return decided([stage.result() for stage in self._ledger.stages], own)
+
+    def _in_order_of_weight(self) -> dict[str, int]:
+        """The place of each stage in a round, so that the first minute has an answer; with ties, in ladder order.
+
+        First come stages of the user's, the rung of each class that the model expects to be fastest, the references
+        that may be the fastest, and rungs that the model does not know. Without a GPU there is no model.
+        """
+        stages, problem = self._ledger.stages, self._problem
+        if self._ledger.gpu_memory_mib is None or problem.networks > 1:
+            return dict.fromkeys((stage.name for stage in stages), 0)
+        us = {name: each.us for name, each in expectations(problem, self._jury.steps).items()}
+        references = {stage.name for stage in stages if stage.entry.stage.group == "reference"}
+        first: dict[str, str] = {}  # by class, the fastest rung
+        for stage in stages:
+            kind, name = CLASSES[stage.entry.stage.precision], stage.name
+            if name in us and name not in references and us[name] < us.get(first.get(kind, ""), math.inf):
+                first[kind] = name
+        least = min((us[name] for name in references & us.keys()), default=math.inf)
+
+        def place(stage: StageRun) -> int:
+            name, group = stage.name, stage.entry.stage.group
+            if name in references:
+                return 2 if us.get(name, math.inf) < FAR_BEHIND * least else 4
+            if not stage.entry.is_ours or name in first.values():
+                return int(stage.entry.is_ours)
+            return 3 if group == "beyond" and name not in us else 4
+
+        return {stage.name: place(stage) for stage in stages}
 
     def is_behind(self, stage: StageRun) -> bool:
         """Whether a stage is a reference of ours that another one leaves far behind, and time is too short for it.

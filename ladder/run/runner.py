@@ -18,7 +18,7 @@ import msgspec
 from common.blas import limit_blas_threads
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import cores_usable
-from ladder.records.exactness import FAR_BEHIND_IN_WORDS
+from ladder.records.exactness import DECIDED_IN_WORDS, FAR_BEHIND_IN_WORDS
 from ladder.records.run import Results
 from ladder.run.bench import Bench
 from ladder.run.bounds import Bounds
@@ -155,8 +155,10 @@ class Runner:
 
     def _measure_round(self, round_: int, stages: Sequence[StageRun]) -> None:
         """Measure what is missing in a round, and first what compiles quickly; `stages` are those of all rounds."""
-        if behind := [stage.name for stage in self.orders.left_out(round_)]:
-            self._observer.leave_out(behind, f"round {round_ + 1}: {FAR_BEHIND_IN_WORDS}")
+        left_out = self.orders.left_out(round_)
+        for is_behind, why in ((True, FAR_BEHIND_IN_WORDS), (False, DECIDED_IN_WORDS)):
+            if names := [stage.name for stage in left_out if self.orders.is_behind(stage) == is_behind]:
+                self._observer.leave_out(names, f"round {round_ + 1}: {why}")
         quick = self._quick_in(round_)
         self._run_stages(round_, quick)
         self._bounds.measure_gpu(stages, self._observer)
@@ -172,8 +174,8 @@ class Runner:
 
     @property
     def _compiles_beside(self) -> bool:
-        """Whether stages compile while they prepare, as in a single round, which compiles nothing for a later one."""
-        return self._settings.rounds == 1 and self._bench.has_room
+        """Whether stages compile while they prepare: in a single round, and where references search nothing."""
+        return (self._settings.rounds == 1 or not self._settings.tune_references) and self._bench.has_room
 
     def _await_compiled(self, names: Sequence[str], wait: Callable[[], Mapping[str, float]]) -> None:
         """Wait for these stages' compilers; nothing may be measured beside them."""

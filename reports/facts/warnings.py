@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind
+from ladder.records.exactness import DECIDED_IN_WORDS, FAR_BEHIND_IN_WORDS, decided, far_behind
 from ladder.records.limits_record import SHARED
 from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
@@ -143,12 +143,12 @@ def _left_out_notices(results: Results) -> Iterable[Notice]:
     settings, behind = results.settings, far_behind(results.stages)
     if settings.budget_total_s is None:
         return
-    names = [stage.name for stage in results.stages if stage.name in behind and len(stage.processes) < settings.rounds]
-    if names:
-        yield Notice(
-            f"{numbers.listing(names)} ran in fewer than {numbers.count(settings.rounds, 'round')}: "
-            f"{FAR_BEHIND_IN_WORDS}."
-        )
+    for those, why in ((behind, FAR_BEHIND_IN_WORDS), (decided(results.stages) - behind, DECIDED_IN_WORDS)):
+        names = [each.name for each in results.stages if each.name in those and len(each.processes) < settings.rounds]
+        if names:
+            yield Notice(
+                f"{numbers.listing(names)} ran in fewer than {numbers.count(settings.rounds, 'round')}: {why}."
+            )
 
 
 def _timing_notices(results: Results) -> Iterable[Notice]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
 from ladder.measure.protocol import salted_number
+from ladder.records.exactness import decided
 from ladder.records.limits_record import Chip, LimitsRecord, StepBounds
 from ladder.records.run import StageResult, load
 from ladder.records.statistics import median_interval
 from ladder.run import bounds, preflight
+from ladder.run.orders import Orders
 from ladder.run.stage_run import BUSY, StageRun
 from ladder.verify.gates import TIMER_CHECK, check, verify_timer
 from reports.facts.warnings import notices
@@ -22,7 +25,7 @@ from stages.registry import Entry, load_entry
 from tests.ladder.fake_bench import Script
 from tests.ladder.harness import NUMPY, Watcher, prepare
 
-OTHER = "tests.planted:CANNOT_VALIDATE"
+OTHER, CPU_RUNG = "tests.planted:CANNOT_VALIDATE", "stages.cpu.blas:STAGE"
 
 
 def rounds(stage: StageResult) -> list[int]:
@@ -313,6 +316,69 @@ def test_a_reference_far_behind_another_is_measured_once_where_time_is_short(
     assert watcher.left_out == (["numpy"] if len(asked) == 3 else [])
     script.prepare(tmp_path, NUMPY, OTHER, rounds=2, known=results).run(watcher)  # a resumed run leaves it out as well
     assert script.asked == asked
+
+
+@pytest.mark.parametrize(
+    ("rung_s", "limits", "asked_again"),
+    [
+        (0.4, {"budget_total_s": 60.0}, [1]), (0.6, {"budget_total_s": 60.0}, [0, 1]), (0.4, {}, [0, 1]),
+        (0.4, {"budget_total_s": 60.0, "rounds": 3}, [0, 1, 0, 1]),
+    ],
+)  # fmt: skip
+def test_a_reference_that_the_fastest_rung_leaves_behind_is_measured_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rung_s: float, limits: dict[str, Any], asked_again: list[int]
+) -> None:
+    stages = [NUMPY, CPU_RUNG]
+    took = {"numpy": 1.0, "cpu-blas": rung_s}
+    script, watcher = Script(monkeypatch, lambda name, round_, attempt: (took[name], False)), Watcher()
+    results = script.prepare(tmp_path, *stages, **{"rounds": 2, **limits}).run(watcher)
+    names = list(took)
+    assert [names.index(name) for name, round_ in script.asked if round_] == asked_again
+    assert watcher.left_out == (["numpy"] if asked_again == [1] else [])
+    assert [len(stage.processes) for stage in results.stages][1] == 1 + asked_again.count(1)
+
+
+def test_what_decides_is_measured_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {"quick": 9.0, "slow": 5.0, "fast": 2.0, "half": 1.0, "eager": 90.0}
+    monkeypatch.setattr(
+        "ladder.run.orders.expectations", lambda *_: {name: SimpleNamespace(us=us) for name, us in expected.items()}
+    )
+    kinds = {"eager": "reference", "quick": "reference", "unknown": "beyond", "mine": "own"}
+    stages = [
+        SimpleNamespace(
+            name=name,
+            processes=[],
+            needs_round=lambda _: True,
+            entry=SimpleNamespace(
+                is_ours=name != "mine",
+                stage=SimpleNamespace(
+                    group=kinds.get(name, "ladder"), precision="bfloat16" if name == "half" else "float32"
+                ),
+            ),
+        )
+        for name in ("eager", "quick", "slow", "half", "fast", "unknown", "mine")
+    ]
+    problem, settings = SimpleNamespace(epochs=1, networks=1), SimpleNamespace(repeats=1, warmups=1)
+    jury = cast(Any, SimpleNamespace(problem=problem, steps=1))
+    for memory, names in (
+        (1.0, ["mine", "half", "fast", "quick", "unknown", "eager", "slow"]),
+        (None, [stage.name for stage in stages]),
+    ):
+        ledger = cast(Any, SimpleNamespace(stages=stages, settings=settings, gpu_memory_mib=memory))
+        assert [stage.name for stage in Orders(ledger, jury).due(0)] == names
+
+
+def test_a_stage_of_one_s_own_near_a_reference_has_it_measured_in_every_round() -> None:
+    fast, slow, own = (
+        SimpleNamespace(name=name, group=group, precision="float32", timing=SimpleNamespace(step_us=us))
+        for name, group, us in (("rung", "ladder", 1.0), ("reference", "reference", 5.0), ("mine", "own", 6.0))
+    )
+    stages: list[Any] = [fast, slow, own]
+    assert decided(stages) == {"reference"}
+    assert decided(stages, own={"mine"}) == set()
+    bf16 = SimpleNamespace(name="bf16", group="ladder", precision="bfloat16", timing=SimpleNamespace(step_us=4.0))
+    assert decided([*stages, bf16]) == set()  # the fastest of its class, to which a float32 reference counts too
+    assert decided([slow]) == set()
 
 
 def test_a_reference_far_behind_another_is_not_repeated_when_disturbed(

@@ -140,12 +140,14 @@ def test_a_time_that_cannot_be_divided_by_is_none(strange: float) -> None:
     assert fastest_for(run, "naive") == "torch-eager"
 
 
-def test_a_notice_names_references_far_behind_that_ran_in_fewer_rounds() -> None:
+def test_notices_name_references_that_ran_in_fewer_rounds_and_why() -> None:
     run = sample.with_processes(sample.results(), "jax-scan", [53.0, 54.0])  # the others take four times as long
     limited = replace(run.settings, rounds=2, budget_total_s=90.0)
     said = [one.text for one in notices(replace(run, settings=limited)) if "fewer than" in one.text]
     assert said == [
         "torch-eager and torch-amp ran in fewer than 2 rounds: "
-        "another reference at least as exact is over 3 times as fast."
+        "another reference at least as exact is over 3 times as fast.",
+        "numpy and torch-eager-cpu ran in fewer than 2 rounds: the fastest rungs are over 2 times as fast, so that no "
+        "further process changes a verdict.",
     ]
     assert not [one for one in notices(run) if "fewer than" in one.text]  # each had its own time

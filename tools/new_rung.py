@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     except UsageError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    print(f"{file.relative_to(ROOT)}: write what changes, and why; then python -m tools.stage_tree")
+    print(f"{file.relative_to(ROOT)}: write what changes, and why; then python -m tools.generated")
     return 0
 
 

@@ -15,28 +15,14 @@ import pytest
 from ladder.records.run import SCHEMA_VERSION, Results
 from stages.registry import load_all
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
-from tools import stage_tree
-from tools.kernel_table import README, first_user, summary, with_table
-from tools.results_schema import SCHEMAS, as_text, schema
-from tools.stage_tree import description, main, page, tree
+from tools.generated import README, SCHEMAS, description, first_user, generated, page, schema, summary, tree
 
-STAGES = load_all()
+STAGES, GENERATED = load_all(), generated()
 
 
-def test_the_committed_page_is_up_to_date() -> None:
-    assert main(["--check"]) == 0
-
-
-def test_a_stale_page_is_reported_and_written_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stale = tmp_path / "README.md"
-    stale.write_text("# Stages\n", encoding="utf-8")
-    monkeypatch.setattr(stage_tree, "PAGE", stale)
-    assert main(["--check"]) == 1
-    assert capsys.readouterr().err == "README.md: out of date; run python -m tools.stage_tree\n"
-    assert main([]) == 0
-    assert main(["--check"]) == 0
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.parent.name + path.name)
+def test_what_repeats_the_code_is_as_committed(path: Path) -> None:
+    assert path.read_text(encoding="utf-8") == GENERATED[path], "run python -m tools.generated"
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -62,11 +48,6 @@ def test_a_malformed_first_line_is_refused(first_line: str, tmp_path: Path, monk
     monkeypatch.delitem(sys.modules, "r1_wrong", raising=False)
     with pytest.raises(ValueError, match="must begin with 'Name: what changes"):
         description("r1_wrong")
-
-
-def test_the_readme_has_today_s_table() -> None:
-    text = README.read_text()
-    assert with_table(text) == text, "run python -m tools.kernel_table"
 
 
 def test_every_kernel_has_a_row() -> None:
@@ -99,11 +80,6 @@ ROOT = Path(__file__).parents[2]
 RECORDED = sorted((ROOT / "results" / "reference").glob("*/*/results.json.gz"))
 VALIDATOR = jsonschema.Draft202012Validator(schema(Results, SCHEMA_VERSION))
 OWN_MODELS = sorted((ROOT / "results" / "reference").glob("*/torch/*/torch.json"))
-
-
-@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.name)
-def test_the_file_has_today_s_schema(path: Path) -> None:
-    assert path.read_text() == as_text(schema(*SCHEMAS[path])), "run python -m tools.results_schema"
 
 
 def test_the_page_names_today_s_version() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from ladder.machine import environment
 from ladder.machine.cpu_speed import CpuSpeedProbe, Paces, pace_of
-from ladder.machine.environment import cpu_name
 from ladder.measure import measurement
 from ladder.records.run import HostState
 from ladder.run import session
@@ -76,31 +76,29 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
     assert order.count("probe") == 2
 
 
-def core(number: int, maker: str, part: str) -> str:
-    return (
-        f"processor\t: {number}\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd\nCPU implementer\t: {maker}\n"
-        f"CPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: {part}\nCPU revision\t: 1\n\n"
-    )
-
-
 @pytest.mark.parametrize(
-    ("text", "name"),
+    ("cpuinfo", "told", "name"),
     [
-        ("processor\t: 0\nmodel name\t: AMD EPYC 9B14\nflags\t: avx2\n\nprocessor\t: 1\n", "AMD EPYC 9B14"),
-        (core(0, "0x41", "0xd4f") + core(1, "0x41", "0xd4f"), "ARM Neoverse-V2"),  # Grace, Graviton4
-        (core(0, "0x41", "0xd87") + core(1, "0x41", "0xd85"), "ARM Cortex-A725 + ARM Cortex-X925"),  # DGX Spark
-        (core(0, "0xc0", "0xac3"), "Ampere Ampere-1"),
-        (core(0, "0x41", "0xfff"), "ARM 0xfff"),
-        (core(0, "0x99", "0x123"), "0x99 0x123"),
+        ("processor\t: 0\nmodel name\t: AMD EPYC 9B14\nflags\t: avx2\n", "", "AMD EPYC 9B14"),
+        ("CPU part\t: 0xd4f\n", "Vendor ID:      ARM\n  Model name:   Neoverse-V2\n", "ARM Neoverse-V2"),  # Grace
+        (
+            "",  # DGX Spark
+            "Vendor ID: ARM\n  Model name: Cortex-X925\n    Model: 1\n  Model name: Cortex-A725\n",
+            "ARM Cortex-X925 + ARM Cortex-A725",
+        ),
     ],
 )
-def test_a_processor_has_a_name(tmp_path: Path, text: str, name: str) -> None:
-    (tmp_path / "cpuinfo").write_text(text)
-    assert cpu_name(tmp_path / "cpuinfo") == name
+def test_a_processor_has_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpuinfo: str, told: str, name: str
+) -> None:
+    monkeypatch.setattr(environment, "_told", lambda command: told if command == "lscpu" else "")
+    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert environment.cpu_name(tmp_path / "cpuinfo") == name
 
 
-def test_without_names_and_numbers_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_names_python_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # without lscpu
     monkeypatch.setattr(platform, "processor", lambda: "riscv64")
-    assert cpu_name(tmp_path / "absent") == "riscv64"
+    assert environment.cpu_name(tmp_path / "absent") == "riscv64"
     monkeypatch.setattr(platform, "processor", str)
-    assert cpu_name(tmp_path / "absent") == "unknown"
+    assert environment.cpu_name(tmp_path / "absent") == "unknown"

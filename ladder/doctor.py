@@ -14,7 +14,15 @@ from common.cuda import driver
 from common.data.download import read_cache
 from common.data.idx_folder import RANKS, read_idx_folder
 from common.errors import UsageError
-from ladder.machine import environment
+from ladder.machine.environment import (
+    OLDEST_DRIVER,
+    ROOT,
+    git_refusal,
+    gpu_too_old,
+    has_nvidia_gpu,
+    how_to_get_gpu,
+    libraries,
+)
 from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.profile import nsys
 
@@ -61,10 +69,8 @@ def _gpus() -> list[Finding]:
     version = driver.driver_version()
     if version is None:
         why = driver.no_device_reason() or "unusable"
-        return [
-            Finding("NVIDIA driver", why, environment.how_to_get_gpu() or "", optional=not environment.has_nvidia_gpu())
-        ]
-    old = f"too old for CUDA 12: update it to {environment.OLDEST_DRIVER} or newer" if version < (12, 0) else ""
+        return [Finding("NVIDIA driver", why, how_to_get_gpu() or "", optional=not has_nvidia_gpu())]
+    old = f"too old for CUDA 12: update it to {OLDEST_DRIVER} or newer" if version < (12, 0) else ""
     rows = [Finding("NVIDIA driver", f"supports CUDA {version[0]}.{version[1]}", old)]
     for index, gpu in enumerate(driver.devices()):
         rows.append(Finding(f"GPU {index}", f"{gpu.name}, {gpu.sm}, {gpu.total_memory >> 20} MiB"))
@@ -72,13 +78,13 @@ def _gpus() -> list[Finding]:
         if untold := monitor.refused():
             rows.append(Finding("NVML", f"does not tell {', '.join(untold)}", "a run cannot see these", optional=True))
     if reason := driver.no_device_reason():
-        rows.append(Finding("GPU", f"none: {reason}", environment.how_to_get_gpu() or ""))
+        rows.append(Finding("GPU", f"none: {reason}", how_to_get_gpu() or ""))
     return rows
 
 
 def _packages() -> list[Finding]:
     """The packages that set-up would install on this machine."""
-    with (environment.ROOT / "pyproject.toml").open("rb") as file:
+    with (ROOT / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)["project"]
     wanted = dict.fromkeys(project["dependencies"], ("make ladder", False))
     for extra, command in _extras():
@@ -87,7 +93,7 @@ def _packages() -> list[Finding]:
     rows = []
     for requirement, (command, optional) in wanted.items():
         name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-        version = environment.libraries([name]).get(name)
+        version = libraries([name]).get(name)
         if version and is_within(version, requirement):
             rows.append(Finding(name, version))
             continue
@@ -120,18 +126,18 @@ def _extras() -> list[tuple[str, str]]:
 
 def _cuda_major() -> int | None:
     """The CUDA version that packages should be for: the installed CuPy's, if driver and GPU take it."""
-    newest, installed = driver.newest_cuda(), environment.libraries(CUPY_WHEELS)
+    newest, installed = driver.newest_cuda(), libraries(CUPY_WHEELS)
     return 12 if newest and installed and "cupy-cuda13x" not in installed else newest
 
 
 def _cupy_conflicts() -> list[Finding]:
     """CuPy wheels that overwrite each other, or that are too new for the driver or the GPU."""
-    installed = environment.libraries(CUPY_WHEELS)
+    installed = libraries(CUPY_WHEELS)
     major = _cuda_major()
     if len(installed) > 1:
         repair = f"rm -r .venv && make ladder{f' CUDA={major}' if major else ''}"
         return [Finding("CuPy", f"{' and '.join(installed)} install the same files", f"`{repair}`")]
-    if too_old := environment.gpu_too_old():
+    if too_old := gpu_too_old():
         return [Finding("CuPy", *too_old)]
     if "cupy-cuda13x" in installed and major == 12:
         return [Finding("CuPy", "cupy-cuda13x, but the driver is older than CUDA 13", "`make ladder CUDA=12`")]
@@ -140,7 +146,7 @@ def _cupy_conflicts() -> list[Finding]:
 
 def _git() -> list[Finding]:
     """A git that refuses to tell the commit."""
-    why, _, way_out = (environment.git_refusal() or "").partition(": ")
+    why, _, way_out = (git_refusal() or "").partition(": ")
     return [Finding("git", why, way_out, optional=True)] if why else []
 
 

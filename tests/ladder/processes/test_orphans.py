@@ -44,7 +44,7 @@ def processes(mark: str) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["spawn_main", "fork_server", "keeper", "ladder.measure.worker"])
+@pytest.mark.parametrize("kind", ["spawn_main", "fork_server", "processes.supervised", "ladder.measure.worker"])
 def test_a_run_that_is_killed_while_its_processes_start_leaves_none(kind: str, tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text(RUN)
     (tmp_path / "sitecustomize.py").write_text(SLEEP)

@@ -193,15 +193,20 @@ def test_what_comes_of_a_run(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         case.seconds_each,
         lambda *asked: [verify_timer(9.0 if case.late(*asked) else 0.0), check("first update", case.error, 1.0)],
     )
-    results = script.prepare(tmp_path, *case.stages, **case.settings).run(watcher := Watcher())
+    whole = results = script.prepare(tmp_path, *case.stages, **case.settings).run(watcher := Watcher())
     if case.resumed is not None:
         script.asked.clear()
-        known = case.resumed(results)
+        known = case.resumed(whole)
         results = script.prepare(tmp_path, *case.stages, known=known).run(watcher := Watcher())
+        unmarked = [msgspec.structs.replace(stage, crashed_before="") for stage in results.stages]
+        assert (unmarked == whole.stages) == (known.stages[0].status != "failed")
+        assert script.prepare(tmp_path, *case.stages, known=results).run(Watcher()).stages == results.stages
         once = "numpy crashed once and continued with --resume: killed" in [notice.text for notice in notices(results)]
         assert once == (known.stages[0].status == "crashed")
     assert told(watcher, results.stages) == TOLD[name]
     assert load(tmp_path).stages == results.stages
+    for stage in results.stages:
+        assert stage.timing is None or stage.timing.runs_s == [process.runs_s[0] for process in stage.processes]
 
 
 def test_the_gpu_s_limits_come_after_the_first_rows_and_fail_those_below(

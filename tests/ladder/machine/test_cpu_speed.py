@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -91,8 +92,10 @@ def test_the_faster_reading_of_before_imports_and_after_runs_counts(
 def test_a_processor_has_a_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cpuinfo: str, told: str, name: str
 ) -> None:
-    monkeypatch.setattr(environment, "_told", lambda command: told if command == "lscpu" else "")
-    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    for file, text in {"cpuinfo": cpuinfo, "told": told, "lscpu": f"#!/bin/sh\ncat {tmp_path}/told\n"}.items():
+        (tmp_path / file).write_text(text)
+    (tmp_path / "lscpu").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     assert environment.cpu_name(tmp_path / "cpuinfo") == name
 
 

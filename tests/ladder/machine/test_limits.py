@@ -78,7 +78,6 @@ def measured(gpu: FakePrimitives) -> LimitsRecord:
 def h200(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine with an H200 and all packages."""
     gpus.show(monkeypatch, gpus.H200)
-    monkeypatch.setattr(environment, "_not_installed", lambda package, title: None)
     monkeypatch.setattr(limits, "missing", lambda needs: None)
 
 

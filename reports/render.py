@@ -73,7 +73,7 @@ def render_study(folder: Path) -> StudyResults:
     Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
     """
     results = load_results(folder)
-    drawn = dict(study_drawings(results)) | _ablation_figures(results)
+    drawn = study_canvases(results)
     files = {name: canvas.svg() for name, canvas in drawn.items()}
     if seeds_of(results):
         runs = {tuple(map(value_text, point.values.values())): results.runs[point.name] for point in results.measured}
@@ -226,11 +226,12 @@ def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]
         atomic_write(figures / name, text)
 
 
-def _ablation_figures(results: StudyResults) -> dict[str, Canvas]:
-    """A figure for each point and ablation with profiles."""
-    return {
+def study_canvases(results: StudyResults) -> dict[str, Canvas]:
+    """Every figure of a study by the name of its file: its own, and one for each point and ablation with profiles."""
+    ablations = {
         ablation_figure_name(group, name): ablation_figure(run, group)
         for name, run in results.runs.items()
         for group in FIGURES
         if ablation(run, group)
     }
+    return dict(study_drawings(results)) | ablations

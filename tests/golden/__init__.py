@@ -40,6 +40,7 @@ from reports.writers.page import in_html, page
 from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.golden.comparisons import comparisons
+from tests.golden.figures import figures
 from tests.golden.outlooks import GRID, GRID_BF16, advised, outlooks, small
 from tests.golden.scenarios import scenarios
 from tests.golden.studies import studies
@@ -102,6 +103,7 @@ def renderings() -> dict[str, str]:
         "comparisons.txt": comparisons(),
         "outlooks.txt": advised(),
         "studies.txt": studies(),
+        "figures.txt": figures(),
         "doctor.txt": on_terminal(partial(write_terminal, doctor_screen(FINDINGS))),
         "jobs.txt": on_terminal(partial(write_terminal, jobs_screen(JOBS, 2, NOW, 4))),
         "plan.txt": on_terminal(partial(write_terminal, plan_screen(PLAN))),

@@ -180,12 +180,12 @@ def _runs() -> dict[str, list[str]]:
             stages=[replace(STAGES["naive"], device="cpu", group="cpu")],
         ),
         "four networks": replace(SAMPLE, problem=replace(SAMPLE.problem, networks=4)),
-        "ablations": _ablations(),
+        "ablations": ablations(),
     }  # fmt: skip
     return {title: _added(run) for title, run in runs.items()}
 
 
-def _ablations() -> Results:
+def ablations() -> Results:
     """The sample with rungs that allocate and copy in several ways."""
     calls = [CallUse("cudaMalloc", 1872.0, 9.0), CallUse("cudaFree", 1872.0, 11.5), CallUse("cudaMemcpyAsync", 468, 7)]
     each = profile(Split(30.0, 4.0, 2.0, 8.0, 6.0), own_kernels())
@@ -293,7 +293,7 @@ def _of(run: Results, name: str) -> Any:
 
 def _overlaps() -> Iterator[str]:
     """How much of its copies a rung hides, and why not more."""
-    (pinned,) = (one for one in ablation(_ablations(), "data") if one.stage.name == "pinned")
+    (pinned,) = (one for one in ablation(ablations(), "data") if one.stage.name == "pinned")
     for hidden, split in (
         (0.0, Split(30.0, 10.0, 0.0, 8.0, 0.0)), (8.0, Split(30.0, 2.0, 0.0, 8.0, 0.0)),
         (0.5, Split(18.0, 9.5, 0.0, 19.0, 1.0)), (4.0, Split(4.5, 6.0, 0.0, 1.0, 0.0)),

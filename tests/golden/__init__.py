@@ -44,6 +44,7 @@ from tests.golden.figures import figures
 from tests.golden.outlooks import GRID, GRID_BF16, advised, outlooks, small
 from tests.golden.scenarios import scenarios
 from tests.golden.studies import studies
+from tests.golden.torch import torch_runs
 from tests.reports import checked_sample, recorded, sample
 from tests.reports.advice import advice_text
 from tests.reports.reporting import report, study_report
@@ -104,6 +105,7 @@ def renderings() -> dict[str, str]:
         "outlooks.txt": advised(),
         "studies.txt": studies(),
         "figures.txt": figures(),
+        "torch_runs.txt": torch_runs(),
         "doctor.txt": on_terminal(partial(write_terminal, doctor_screen(FINDINGS))),
         "jobs.txt": on_terminal(partial(write_terminal, jobs_screen(JOBS, 2, NOW, 4))),
         "plan.txt": on_terminal(partial(write_terminal, plan_screen(PLAN))),

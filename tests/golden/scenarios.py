@@ -16,7 +16,17 @@ from ladder.records.expectation import Expected
 from ladder.records.limits_record import SHARED
 from ladder.records.profile import CallUse, CopyUse, FirstCalls, Split
 from ladder.records.program import PROGRAM
-from ladder.records.run import Check, OracleRecord, PartRecord, Results, StageCode, load
+from ladder.records.run import (
+    Check,
+    Energy,
+    LossPoint,
+    OracleRecord,
+    PartRecord,
+    Results,
+    StageCode,
+    StageDoc,
+    load,
+)
 from reports.facts.ablations import ablation, overlap
 from reports.facts.run_differences import cannot_compare, differences
 from reports.facts.run_table import caption
@@ -33,6 +43,7 @@ from tests.reports.terminal.screens import screen
 
 REFERENCE = Path(__file__).parents[2] / "results" / "reference"
 NARROW, WIDE = 80, 250
+HERE = "784-256-10, batch 128"
 SAMPLE = sample.results()
 STAGES = {stage.name: stage for stage in SAMPLE.stages}
 
@@ -181,8 +192,30 @@ def _runs() -> dict[str, list[str]]:
         ),
         "four networks": replace(SAMPLE, problem=replace(SAMPLE.problem, networks=4)),
         "ablations": ablations(),
+        "one difference within the noise": _with(
+            "bf16-gemm", timing=STAGES["cublas"].timing, processes=STAGES["cublas"].processes
+        ),
+        "a prediction was hit": _processes("async", busy, doc=StageDoc("w", "c", "e", predict=f"{HERE}: 40 us.")),
+        "a prediction was missed": _with("async", doc=StageDoc("w", "c", "e", predict=f"{HERE}: 2.2 x of naive.")),
+        "the fastest rung is less exact": _with("async", "cublas", status="failed", reason="x"),
+        "energy was measured": _spent({"async": 0.4, "cublas": 0.5}),
+        "energy beside references'": _spent({"async": 0.4, "jax-scan": 1.2, "torch-amp": 0.9}),
+        "energy was asked for": _processes("async", {"no_energy": "it stands still"}),
     }  # fmt: skip
     return {title: _added(run) for title, run in runs.items()}
+
+
+def _spent(joules: Mapping[str, float]) -> Results:
+    """The sample with the energy of these stages; `async` reaches 90 % in its fourth epoch, and no other does."""
+    run = replace(SAMPLE, settings=replace(SAMPLE.settings, energy=True, target_accuracy=0.9))
+    for name, spent in joules.items():
+        first, metrics = STAGES[name].processes[0], STAGES[name].metrics
+        assert metrics is not None
+        best = 0.93 if name == "async" else 0.89
+        seen = [LossPoint(epoch, 0.3, best - 0.1 / epoch) for epoch in range(1, 6)]
+        drawn = replace(first, energy=Energy(spent, 300.0, 120.0, 5.1))
+        run = _with(name, run=run, processes=[drawn], metrics=replace(metrics, validation=seen))
+    return run
 
 
 def ablations() -> Results:

@@ -108,8 +108,9 @@ def doublings(problem: Problem, run: RecordedRun) -> float:
 
 
 def expected_here(problem: Problem, steps: int, gpu: str | None) -> dict[str, Expected]:
-    """The estimates for a run; none on another GPU than the model's, or with validation inside the timer."""
-    return expectations(problem, steps) if gpu == recorded_costs().gpu and not problem.validate_every else {}
+    """The estimates for a run; none on another GPU than the model's, of several networks, or with timed validation."""
+    is_known = gpu == recorded_costs().gpu and not problem.validate_every and problem.networks == 1
+    return expectations(problem, steps) if is_known else {}
 
 
 def expectations(problem: Problem, steps: int, costs: Costs | None = None) -> dict[str, Expected]:

@@ -6,10 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from common.cuda.driver import devices
 from common.data.dataset import Dataset
 from common.errors import UsageError
 from common.problem import Problem
@@ -20,6 +21,7 @@ from ladder.machine.gpu_monitor import GpuMonitor
 from ladder.machine.limits import kept_limits
 from ladder.options.commands import Resume, Run
 from ladder.options.run_options import RunOptions, from_record
+from ladder.records.expectation import Expected
 from ladder.records.limits_record import LimitsRecord
 from ladder.records.profile import Tool
 from ladder.records.run import Results, ResultsError, Settings, load, results_in
@@ -94,13 +96,16 @@ def begin(
     problem, dataset = posed(options, observer)
     steps = problem.steps(len(dataset.train.images))
     check_any_runs({each.stage.name: cannot_run(each.stage) or misfit(each.stage, problem, steps) for each in chosen})
+    described = environment.describe()
+    for name, remark in losers(chosen, options.stages, expected_here(problem, steps, _gpu_of(described))).items():
+        observer.note(f"{name}: {remark}; it is not timed unless --stages names it")
+        chosen = [entry for entry in chosen if entry.stage.name != name]
     if options.profile and (why := _unprofilable(options.profile, chosen)):
         observer.note(f"--profile {','.join(options.profile)}: {why}; only times are measured")
     with locked_clocks(options.lock_clocks, observer.note):
         pass  # refused now or not at all
     folder = make_folder(out)  # last, so that a refused run leaves no folder behind
     keep_sources(chosen, entries, folder)
-    described = environment.describe()
     if described["code"]["git_commit"] is None and (refusal := environment.git_refusal()):
         observer.note(refusal)
     if limits is None and not options.fresh_limits and options.at_once == 1 and any(o.stage.needs for o in chosen):
@@ -157,8 +162,7 @@ def assembled(
     settings, known = results.settings, {stage.name: stage for stage in results.stages}
     salt, timed = drawn_salt() if salt is None else salt, settings.at_once == 1
     jury, project = Jury(problem, dataset, salt, settings.curve_steps, timed=timed), Project(Disk())
-    gpu = (results.environment.get("gpu") or {}).get("name")
-    expected = expected_here(problem, jury.steps, gpu) if problem.networks == 1 else {}
+    expected = expected_here(problem, jury.steps, _gpu_of(results.environment))
     stages = [
         StageRun(entry, jury.steps, known.get(entry.stage.name), expected.get(entry.stage.name), project)
         for entry in entries
@@ -167,6 +171,17 @@ def assembled(
     bench = Bench(ledger.folder, settings.timeout_s)
     bench.side_by_side = side_by_side(settings, bench.gpu, ledger.gpu_memory_mib, problem, dataset)
     return Runner(bench, ledger, jury, checked_first)
+
+
+def _gpu_of(described: Mapping[str, Any]) -> str | None:
+    return (described.get("gpu") or {}).get("name")
+
+
+def losers(chosen: Sequence[Entry], words: Collection[str], expected: Mapping[str, Expected]) -> dict[str, str]:
+    """Why rungs should lose to another chosen one, by name; of those that no word of `--stages` names themselves."""
+    names = {entry.stage.name for entry in chosen}
+    told = {name: expected[name] for name in names & expected.keys() - {*words} if expected[name].loses_to in names}
+    return {name: one.remark for name, one in told.items()}
 
 
 def side_by_side(
@@ -310,6 +325,8 @@ def dry_run(asked: Run, runs: Path) -> Planned:
     steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
     reasons = {entry.stage.name: cannot_run(entry.stage) or misfit(entry.stage, problem, steps) for entry in chosen}
     check_any_runs(reasons)
+    gpus = [device.name for device in devices()]
+    reasons |= losers(chosen, options.stages, expected_here(problem, steps, gpus[0] if gpus else None))
     stages = [name for name, why in reasons.items() if not why]
     each_s = options.seconds_a_stage
     in_all_s = options.seconds_in_all

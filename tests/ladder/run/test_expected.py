@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from common.problem import Problem
+from ladder.options.run_options import RunOptions
 from ladder.records.expectation import Expected
 from ladder.records.run import load
 from ladder.run import session
 from ladder.run.expected import Costs, RungCost, expectations, expected_here, recorded_costs
-from tests.ladder.harness import NUMPY, Watcher, prepare
+from stages.registry import load_all
+from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -42,7 +44,8 @@ def test_nothing_is_expected_of_another_gpu_or_of_a_timed_validation() -> None:
     assert "cuda-graph" in expected_here(LOGISTIC, 468, gpu)
     assert expected_here(LOGISTIC, 468, "NVIDIA H100 80GB HBM3") == {}
     assert expected_here(LOGISTIC, 468, None) == {}
-    assert expected_here(Problem(784, 10, validate_every=1), 468, gpu) == {}
+    for other in (Problem(784, 10, validate_every=1), Problem(784, 10, networks=2)):
+        assert expected_here(other, 468, gpu) == {}
     for larger in (Problem(784, 10, (64,) * 400), Problem(784, 10, batch_size=8_193)):
         assert expectations(larger, 1) == {}
 
@@ -60,3 +63,21 @@ def test_a_run_says_and_records_it_beforehand(tmp_path: Path, monkeypatch: pytes
     prepare(tmp_path, NUMPY).run(watcher)
     assert watcher.notes[0] == "numpy: expected to lose here: 66 us, exact-u8 53"
     assert [stage.expected for stage in load(tmp_path).stages] == [expected]
+
+
+def test_a_rung_that_should_lose_to_another_chosen_one_is_timed_by_name_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = Expected(66.0, 0.1, "a GPU", 0.8, "cpu-loops", 53.0)
+    monkeypatch.setattr(session, "expected_here", lambda *_: {"cpu-blas": expected})
+    monkeypatch.setattr(session, "posed", lambda *_: (small_problem(), small_dataset()))
+    for words, timed in (
+        (["cpu-loops..cpu-blas"], ["cpu-loops"]),
+        (["cpu-loops", "cpu-blas"], ["cpu-loops", "cpu-blas"]),
+        (["cpu-blas..cpu-sparse-metrics"], ["cpu-blas", "cpu-sparse-metrics"]),
+    ):
+        watcher, options = Watcher(), RunOptions(stages=tuple(words), profile=())
+        runner, _ = session.begin(options, load_all(), tmp_path / words[0], watcher, "test")
+        assert [stage.name for stage in runner.ledger.stages] == timed
+        told = "cpu-blas: expected to lose here: 66 us, cpu-loops 53; it is not timed unless --stages names it"
+        assert (told in watcher.notes) == (len(timed) == 1)

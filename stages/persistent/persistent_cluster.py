@@ -76,7 +76,7 @@ class ClusterEpoch(cuda_graph.EpochByItself):
         """
         shared_bytes = block_shared_bytes or cluster_plan.MOST_SHARED_BYTES  # 0: older records lack it
         plan = cluster_plan.plan_for(problem, cls.halves, shared_bytes) if problem.hidden else None
-        return Exchanges(cluster_hops=plan.hops if plan else 1)
+        return Exchanges(cluster_hops=plan.hops if plan else 1, terms=plan.terms if plan else {})
 
     def __call__(self, with_metrics: bool) -> None:
         """Enqueue every step of an epoch, in order."""
@@ -198,6 +198,6 @@ STAGE = cuda_graph.STAGE.climb(
     "Persistent cluster",
     words="on 16 multiprocessors, weights in registers",
     group="beyond",
-    closest="persistent-grid",
+    closest="divided-batch",
     launch=ClusterEpoch,
 )

@@ -81,6 +81,12 @@ def test_the_closest_rung_gives_way_to_the_next_that_takes_the_problem(monkeypat
     told = "1025 units exceed the limit of 1024. Closest rung here: `persistent-grid`."
     assert preflight.misfit(ahead, wide, 469) == told
     assert preflight.misfit(ahead, wide, 469, told) == told
+    cluster = load_all()["persistent-cluster"].stage
+    for problem, closest in (
+        (Problem(784, 10, (), 900), "divided-batch"),
+        (Problem(784, 10, (900,)), "persistent-grid"),
+    ):
+        assert preflight.misfit(cluster, problem, 66).endswith(f". Closest rung here: `{closest}`.")
     monkeypatch.setattr("stages.fusion.fleet_graph.MOST_ELEMENTS", 1)
     assert preflight.misfit(fleet, widest, 40).endswith(" of shared memory. Closest rung here: `cuda-graph`.")
     monkeypatch.setattr("stages.engine.recipe.Recipe.misfit", lambda *_: "Needs more.")
@@ -90,7 +96,7 @@ def test_the_closest_rung_gives_way_to_the_next_that_takes_the_problem(monkeypat
 def test_the_closest_rung_is_the_one_below_but_for_a_few() -> None:
     stages = {name: entry.stage for name, entry in load_all().items()}
     assert {name: stage.closest for name, stage in stages.items() if stage.closest != stage.below} == {
-        "persistent-cluster": "persistent-grid",  # far faster than the graph
+        "persistent-cluster": "divided-batch",  # and from there persistent-grid, both far faster than the graph
         "fleet-cluster": "persistent-grid",
         "fleet-grid": "fleet-graph",
         "cluster-ahead-fp16": "cluster-fp16",

@@ -180,7 +180,7 @@ def test_fragments_hold_every_pixel_the_bias_s_one_and_zeros() -> None:
     ids=str,
 )
 def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
-    told = f"{reason} Closest rung here: `persistent-grid`." if reason else None
+    told = f"{reason} Closest rung here: `divided-batch`." if reason else None
     assert STAGE.misfit(replace(Problem(inputs=784, classes=10), **changed), steps=468) == told
 
 

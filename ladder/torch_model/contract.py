@@ -160,7 +160,7 @@ def read(path: Path, epochs: int | None = None) -> UserModel:
         raise RefusedError(f"{path.name}: EPOCHS = {own_epochs!r}; give a whole number from 1 on")
     epochs = epochs or own_epochs
     if hasattr(module, "EPOCHS"):
-        module.EPOCHS = epochs
+        vars(module)["EPOCHS"] = epochs
     import torch
 
     functions: dict[str, Any] = {name: getattr(module, name, None) for name in (*REQUIRED[:-1], *OPTIONAL)}

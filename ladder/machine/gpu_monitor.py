@@ -10,6 +10,7 @@ from typing import Any, Self
 from common.cuda import driver
 from ladder.records.run import GpuState
 
+NO_ENERGY = "--energy: there is no GPU here whose NVML counts energy; times are measured without it"
 POLL_S = 0.0005
 WATCHED = {
     "sm_mhz": "SM clock",

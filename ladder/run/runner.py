@@ -18,6 +18,7 @@ import msgspec
 from common.blas import limit_blas_threads
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import cores_usable
+from ladder.machine.gpu_monitor import NO_ENERGY
 from ladder.records.exactness import DECIDED_IN_WORDS, FAR_BEHIND_IN_WORDS
 from ladder.records.run import Results
 from ladder.run.bench import Bench
@@ -100,7 +101,7 @@ class Runner:
         if skipped := {stage.name: stage.reason or "" for stage in stages if stage.status == "skipped"}:
             self._observer.skip(skipped)
         if self._settings.energy and self._bench.gpu.energy_j() is None:
-            note("--energy: there is no GPU here whose NVML counts energy; times are measured without it")
+            note(NO_ENERGY)
         for stage in dict.fromkeys(stage for _, stage in todo):
             if stage.expected and stage.expected.remark:
                 note(f"{stage.name}: {stage.expected.remark}")

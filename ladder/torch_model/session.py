@@ -26,6 +26,7 @@ from common.cpu.cores import usable_cores
 from common.errors import UsageError
 from ladder.machine import environment
 from ladder.machine.disturbance import with_disturbances
+from ladder.machine.gpu_monitor import NO_ENERGY
 from ladder.options.commands import Torch
 from ladder.processes.paused import paused
 from ladder.processes.worker_process import StartedWorker, first_printed
@@ -116,6 +117,8 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
         if earlier is None:
             view.note(f"{EAGER} is timed, too: speedups are over it")
         rungs = based
+    if asked.energy and not on_gpu:
+        view.note(NO_ENERGY)
     was_there = asked.resume is not None or (asked.out is not None and asked.out.exists())
     folder = asked.resume if asked.resume is not None else make_folder(asked.out)
     folder = folder if folder.is_dir() else folder.parent

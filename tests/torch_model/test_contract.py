@@ -220,23 +220,19 @@ def test_the_file_that_the_refused_ones_change_is_accepted(tmp_path: Path) -> No
     assert models.opened_text(tmp_path, models.source(data=dataset())).data_words.startswith("Rows, read once")
 
 
-@pytest.mark.parametrize("limit", ["memory", "time"])
 def test_data_that_cannot_be_resident_leaves_the_rungs_with_a_loader(
-    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = models.opened_text(tmp_path, models.source(data=dataset(length=300)))
-    assert [opened.misfit(RUNGS[name]) for name in ("workers", "resident")] == ["", ""]
-    if limit == "time":
-        monkeypatch.setattr(contract, "READING_S", 0.0)
-        opened = models.opened_text(tmp_path, models.source(data=dataset(length=300)))
-        why = "reading the data whole would take 0 s: rungs with resident data are left out; keep decoded tensors"
-    else:
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8_000, 0))
-        *_, reason = contract._data(opened.user.data(), torch.device("cuda"))
-        opened, why = replace(opened, not_resident=reason), "the data takes 0.0 GB and the device has 0.0 GB free: "
-    assert [opened.misfit(RUNGS[name]).startswith(why) for name in ("workers", "resident", "step-graph")] == [
-        False, True, True,
-    ]  # fmt: skip
+    assert opened.misfit(RUNGS["resident"]) == ""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8_000, 0))
+    *_, large = contract._data(opened.user.data(), torch.device("cuda"))
+    monkeypatch.setattr(contract, "READING_S", 0.0)
+    *_, slow = contract._data(opened.user.data(), torch.device("cpu"))
+    assert large.startswith("the data takes 0.0 GB and the device has 0.0 GB free: ")
+    assert slow.startswith("reading the data whole would take 0 s: ")
+    unfit = replace(opened, not_resident=large)
+    assert [unfit.misfit(RUNGS[name]) for name in ("workers", "resident", "step-graph")] == ["", large, large]
 
 
 def test_an_error_of_the_users_code_shows_the_line_of_their_file(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from common.errors import UsageError  # noqa: E402
+from ladder.machine.gpu_monitor import NO_ENERGY  # noqa: E402
 from ladder.options.commands import Torch  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
@@ -151,11 +152,6 @@ def test_a_check_takes_no_times_and_outlives_a_process_that_is_killed(tmp_path: 
     assert results.recipe() is None
 
 
-def test_a_file_that_is_refused_ends_the_session(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^my_model\.py: lacks data; "):
-        run(tmp_path, models.source(data=""))
-
-
 DATASET = """
 class Rows(torch.utils.data.Dataset):
     def __len__(self):
@@ -283,12 +279,14 @@ def test_an_interruption_before_the_first_row_offers_nothing_to_continue(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(session.Session, "run", interrupted)
+    monkeypatch.setattr(session, "has_gpu", lambda: False)
     view = Watcher()
     file = tmp_path / "my_model.py"
     file.write_text(models.source())
-    ended = climb.climbed(Torch(model=file, out=tmp_path / "run"), view, "torch my_model.py", lambda *_: None)
+    ended = climb.climbed(Torch(model=file, energy=True, out=tmp_path / "run"), view, "torch", lambda *_: None)
     assert (ended.status, ended.results) == (130, None)
-    assert view.notes == ["interrupted before the first row, so there is nothing to continue; start anew"]
+    interruption = "interrupted before the first row, so there is nothing to continue; start anew"
+    assert view.notes == [NO_ENERGY, interruption]
     assert not (tmp_path / "run").exists()
 
 
@@ -326,7 +324,10 @@ def test_a_refused_file_leaves_nothing_behind(tmp_path: Path, is_there: bool) ->
     file = tmp_path / "my_model.py"
     file.write_text(models.source(data=""))
     asked = Torch(model=file, stages=CALM, out=out)
-    with pytest.raises(UsageError, match="lacks data"), session.opened(asked, view, "torch my_model.py") as opened:
+    with (
+        pytest.raises(UsageError, match=r"^my_model\.py: lacks data; "),
+        session.opened(asked, view, "torch my_model.py") as opened,
+    ):
         opened.run()
     assert (view.phases, view.rows) == (["reading my_model.py"], [])
     assert [path.name for path in out.iterdir()] == ["notes.txt"] if is_there else not out.exists()

@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs
 from common.errors import MisfitError  # noqa: E402
 from ladder.records.torch_run import TorchCheck  # noqa: E402
 from ladder.torch_model import judge as judging  # noqa: E402
-from ladder.torch_model.contract import RefusedError  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
 from stages.torch.trainer import Recorder, Trainer  # noqa: E402
 from stages.torch.training_step import TrainingStep  # noqa: E402
@@ -22,9 +21,9 @@ from tests.torch_model import emulated_graph, models, traps  # noqa: E402
 
 
 @functools.cache
-def judge_of(model: str) -> Judge:
+def judge_of(model: str, recorder: Recorder) -> Judge:
     with tempfile.TemporaryDirectory() as folder:
-        return Judge(models.opened_text(Path(folder), traps.MODELS[model]), recorder=emulated_graph.recorded)
+        return Judge(models.opened_text(Path(folder), traps.MODELS[model]), recorder=recorder)
 
 
 def checks_of(
@@ -47,14 +46,30 @@ def checks_of(
     return checks
 
 
+def check_caught(trap: traps.Trap, planted: Recorder, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assert that the intended check calls a trap wrong; `planted` records its steps, and `recorder` all others."""
+    known = judge_of(trap.model, recorder)
+    judge = Judge(known._opened, known.reference, recorder)
+    checks = checks_of(judge, trap.planted, trap.trainer, planted, monkeypatch)
+    assert trap.caught_by in [check.what for check in checks if check.is_wrong]
+
+
+def check_honest(name: str, trap: traps.Trap, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Assert that the rung of a trap is right without it, or refuses the model."""
+    known = judge_of(trap.model, recorder)
+    judge = Judge(known._opened, known.reference, recorder)
+    if name in traps.REFUSED:
+        with pytest.raises(MisfitError, match=traps.REFUSED[name]):
+            judge.trainer(trap.step)
+        return
+    kind = traps.Compiles if trap.step.compiler.arguments is not None else Trainer
+    checks = checks_of(judge, trap.step, kind, recorder, monkeypatch)
+    assert [check for check in checks if check.is_wrong] == []
+
+
 @pytest.mark.parametrize("name", traps.TRAPS)
 def test_traps_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trap = traps.TRAPS[name]
-    judge = Judge(judge_of(trap.model)._opened, judge_of(trap.model).reference, emulated_graph.recorded)
-    checks = checks_of(judge, trap.planted, trap.trainer, trap.recorder, monkeypatch)
-    wrong = [check.what for check in checks if check.is_wrong]
-    assert wrong
-    assert trap.caught_by in wrong
+    check_caught(traps.TRAPS[name], traps.TRAPS[name].recorder, emulated_graph.recorded, monkeypatch)
 
 
 HONEST_STEPS = sorted({(trap.model, trap.step): name for name, trap in traps.TRAPS.items()}.values())
@@ -62,24 +77,4 @@ HONEST_STEPS = sorted({(trap.model, trap.step): name for name, trap in traps.TRA
 
 @pytest.mark.parametrize("name", HONEST_STEPS)
 def test_the_rungs_are_right_without_their_traps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trap = traps.TRAPS[name]
-    judge = Judge(judge_of(trap.model)._opened, judge_of(trap.model).reference, emulated_graph.recorded)
-    if name in traps.REFUSED:
-        with pytest.raises(MisfitError, match=traps.REFUSED[name]):
-            judge.trainer(trap.step)
-        return
-    kind = traps.Compiles if trap.step.compiler.arguments is not None else Trainer
-    checks = checks_of(judge, trap.step, kind, emulated_graph.recorded, monkeypatch)
-    assert [check for check in checks if check.is_wrong] == []
-
-
-def test_an_average_outside_of_the_module_is_refused(tmp_path: Path) -> None:
-    averaged = """
-AVERAGE = {}
-
-def after_backward(model):
-    for name, value in model.named_parameters():
-        AVERAGE[name] = 0.9 * AVERAGE.get(name, 0) + 0.1 * value.detach()
-"""
-    with pytest.raises(RefusedError, match="AVERAGE"):
-        models.opened_text(tmp_path, models.source(averaged))
+    check_honest(name, traps.TRAPS[name], emulated_graph.recorded, monkeypatch)

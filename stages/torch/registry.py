@@ -22,6 +22,7 @@ from stages.torch import (
     r5_step_graph,
     r5_tf32,
     r6_compiled_graph,
+    r6_max_autotune_no_graphs,
     r6_reduce_overhead,
     r6_steps_graph,
     r7_channels_last,
@@ -35,8 +36,8 @@ from stages.torch.training_step import WITHOUT, Rung
 MODULES = (
     r1_eager, r2_no_item, r3_workers, r3_resident, r4_foreach_optimizer, r4_fused_optimizer, r5_one_thread, r5_tf32,
     r5_amp_bf16, r5_compile, r6_reduce_overhead, r5_step_graph, r6_steps_graph, r6_compiled_graph, r7_channels_last,
-    r7_graph_tf32, r7_graph_bf16, r5_graphed_callables, r7_compile_optimizer, r7_max_autotune, r3_accelerate,
-    r3_lightning,
+    r7_graph_tf32, r7_graph_bf16, r5_graphed_callables, r7_compile_optimizer, r6_max_autotune_no_graphs,
+    r7_max_autotune, r3_accelerate, r3_lightning,
 )  # fmt: skip
 RUNGS: dict[str, Rung] = {module.RUNG.name: module.RUNG for module in MODULES}
 DOCS: dict[str, str] = {module.RUNG.name: module.__doc__ or "" for module in MODULES}

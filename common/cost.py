@@ -202,10 +202,10 @@ def cheat_limit(problem: Problem, precision: Precision, rates: Rates) -> float:
     """Time in us that no honest stage can beat: dense SGD as written, one step after the other, without any launch.
 
     Computing and moving overlap, so the larger counts. Computing is the products at the GPU's highest rate, since
-    split numbers reach more precision than the unit that multiplies them. Moving is the batch at one byte a pixel, plus
-    the parameters beyond all shared memory and registers, read and written. Dependent exchanges are added; latencies of
-    the operations are not. A single multiprocessor needs no exchange but has only its share of the rate: if that is
-    faster, it is the limit. The result is divided by `HEADROOM`.
+    split numbers reach more precision than the unit that multiplies them. Moving is the batch at one byte per pixel,
+    plus the parameters beyond all shared memory and registers, read and written. Dependent exchanges are added;
+    latencies of the operations are not. A single multiprocessor needs no exchange but has only its share of the rate:
+    if that is faster, it is the limit. The result is divided by `HEADROOM`.
     """
     flops = sum(operation.flops for operation in operations(problem))
     number = 2 if precision in ("bfloat16", "float16") else FLOAT_BYTES

@@ -76,7 +76,9 @@ def _gpus() -> list[Finding]:
         rows.append(Finding(f"GPU {index}", f"{gpu.name}, {gpu.sm}, {gpu.total_memory >> 20} MiB"))
     with GpuMonitor() as monitor:
         if untold := monitor.refused():
-            rows.append(Finding("NVML", f"does not tell {', '.join(untold)}", "a run cannot see these", optional=True))
+            rows.append(
+                Finding("NVML", f"does not report {', '.join(untold)}", "a run cannot see these", optional=True)
+            )
     if reason := driver.no_device_reason():
         rows.append(Finding("GPU", f"none: {reason}", how_to_get_gpu() or ""))
     return rows

@@ -208,7 +208,7 @@ def cuda_that_fits(asked: str, installed: frozenset[str]) -> tuple[str, str]:
 
     version = driver.driver_version()
     if version is None:
-        why = driver.no_device_reason() or "the NVIDIA driver does not tell its version"
+        why = driver.no_device_reason() or "the NVIDIA driver does not report its version"
         return "cpu", ". ".join(filter(None, (f"CPU only: {why}", driver.no_device_remedy())))
     supports = f"the NVIDIA driver supports CUDA {version[0]}.{version[1]}"
     if version[0] < min(driver.OLDEST_GPU):

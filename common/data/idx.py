@@ -104,7 +104,7 @@ def _decompress(raw: bytes, name: str, rank: int) -> bytes:
             sizes = [int.from_bytes(header[start : start + 4], "big") for start in range(4, len(header), 4)]
             wanted = math.prod(sizes) if header.startswith((_UNSIGNED_BYTES + rank).to_bytes(4)) else 0
             if wanted > MOST_BYTES:
-                raise UsageError(f"{name}: its header tells of {wanted} bytes, {MOST_BYTES} at most; use fewer images")
+                raise UsageError(f"{name}: its header declares {wanted} bytes, {MOST_BYTES} at most; use fewer images")
             return header + file.read(max(wanted + 1, _TELLING))
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{name}: damaged gzip file ({error})") from error

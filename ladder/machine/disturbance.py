@@ -78,8 +78,8 @@ def _reasons(process: Process, highest_mhz: int | None, fastest_s: float | None)
     wanted_s = waited_s + throttled_s + own_s if own_s else covered_s
     worked_s = max(covered_s, stolen_s + own_s + sum(state.others * state.cores * state.over_s for state in host))
     for lost_s, in_s, of_s, reason in (
-        (waited_s, covered_s, wanted_s, "waited for a busy core for {share} of the time that it wanted one"),
-        (throttled_s, covered_s, wanted_s, "a CPU quota held it back for {share} of the time that it wanted a core"),
+        (waited_s, covered_s, wanted_s, "it waited {share} of its CPU time for a core"),
+        (throttled_s, covered_s, wanted_s, "a CPU quota held it back for {share} of its CPU time"),
         (stolen_s, worked_s, worked_s, "other virtual machines took {share} of the busy cores"),
     ):
         if lost_s > max(LOST_LIMIT * in_s, LOST_TIME_FLOOR_S):

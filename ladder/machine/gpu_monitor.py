@@ -56,7 +56,7 @@ class GpuMonitor:
         return [] if self._handle is None else [self._state()]
 
     def refused(self) -> list[str]:
-        """The values, in words, that NVML does not tell of the GPU; empty without a GPU."""
+        """The values, in words, that NVML does not report of the GPU; empty without a GPU."""
         told = {name for state in self.read() for name in WATCHED if getattr(state, name) is not None}
         return [words for name, words in WATCHED.items() if name not in told] if driver.devices() else []
 

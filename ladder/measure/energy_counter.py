@@ -1,4 +1,4 @@
-"""Joules an epoch, by the counter that NVML keeps of the whole GPU: a stage trains on after its timed runs.
+"""Joules per epoch, by the counter that NVML keeps of the whole GPU: a stage trains on after its timed runs.
 
 The counter moves some ten times a second. So training lasts for seconds, and begins and ends where the counter moves.
 """

@@ -100,7 +100,7 @@ def _field(name: str) -> str:
 
 STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for more")
 HIDDEN: Option = _with_default("--hidden", "N,...", "widths of the hidden layers")
-BATCH_SIZE: Option = _with_default("--batch-size", "N", "images a step")
+BATCH_SIZE: Option = _with_default("--batch-size", "N", "images per step")
 DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
 TIMEOUT: Option = _with_default("--timeout", "S", "seconds after which a process counts as hung")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
@@ -134,7 +134,7 @@ HOW: dict[Option, str] = {
     _with_default("--remeasure", "N", "new tries at most for a disturbed process"): "run study (profile advise)",
     ("--precision", "P%", "add rounds until 95% intervals are this narrow"): "run (profile advise)",
     _with_default("--at-once", "N", "processes side by side: checks, but no times"): "run (profile advise)",
-    ("--energy", None, "tell joules an epoch, by the GPU's own counter"): "run (profile advise)",
+    ("--energy", None, "report joules per epoch, by the GPU's own counter"): "run (profile advise)",
     ("--warmups", "N", ""): "(run profile advise)",
     ("--budget-total", "S", ""): "(run profile advise)",
     ("--time-cap", "S", ""): "(run profile advise)",

@@ -51,7 +51,7 @@ PROFILE_FLAGS = (
 def find() -> Path | None:
     """The nsys to use: $NSYS, or else the first working one on the PATH or in the usual folders, newest first.
 
-    None if there is none. Raises UsageError if $NSYS does not tell its version.
+    None if there is none. Raises UsageError if $NSYS does not report its version.
     """
     if named := os.environ.get("NSYS"):
         if not _is_program(Path(named)):

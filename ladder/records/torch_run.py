@@ -98,7 +98,7 @@ class TorchProcess(msgspec.Struct, frozen=True):
 
     @property
     def step_us(self) -> float:
-        """Microseconds a step: the median of the process's runs."""
+        """Microseconds per step: the median of the process's runs."""
         return median(self.measured.runs_s) / self.steps * 1e6
 
 
@@ -123,7 +123,7 @@ class TorchRung(msgspec.Struct, frozen=True):
 
     @property
     def step_us(self) -> float | None:
-        """Microseconds a step: the median over processes; None without a time."""
+        """Microseconds per step: the median over processes; None without a time."""
         return median(process.step_us for process in self.processes) if self.is_timed else None
 
     @property

@@ -83,7 +83,7 @@ class NsysPass:
             )
             stage.add_profile(with_bytes(result.profile, self._jury.problem) if has_bytes else result.profile)
             self._bounds.check(stage)
-            text = f"profiled: {result.profile.kernels_per_step:.3g} kernels a step"
+            text = f"profiled: {result.profile.kernels_per_step:.3g} kernels per step"
         shutil.rmtree(worker.folder, ignore_errors=True)
         self._ledger.save(measured=True)
         self._observer.finish(stage.name, stage.status or "crashed", text)

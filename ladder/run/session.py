@@ -204,7 +204,7 @@ def check_any_runs(reasons: Mapping[str, str | None]) -> None:
     if all(reasons.values()):
         (first, reason), *others = reasons.items()
         names = f"{first} and {len(others)} more" if others else first
-        raise UsageError(f"{names}: cannot be measured here: {reason}; `run_ladder.py list` tells which stages can")
+        raise UsageError(f"{names}: cannot be measured here: {reason}; `run_ladder.py list` shows which stages can")
 
 
 def _unprofilable(tools: Sequence[Tool], chosen: Sequence[Entry]) -> str | None:

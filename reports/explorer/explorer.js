@@ -137,7 +137,7 @@
     const tell = () => {
       find("output strong", form).textContent = told(slider.value);
       find("output span", form).textContent = change(us(), parentUs);
-      slider.setAttribute("aria-valuetext", `${digits(us())} microseconds a step, ${change(us(), parentUs)}`);
+      slider.setAttribute("aria-valuetext", `${digits(us())} microseconds per step, ${change(us(), parentUs)}`);
     };
     let isMoved = false;
     slider.addEventListener("input", () => {

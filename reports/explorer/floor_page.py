@@ -57,7 +57,7 @@ def floor_view(results: Results) -> Markup:
         *([Heading("Under the roof"), under_roof] if roofline.points(results) else []),
         Heading("What each floor is made of"),
         _table(distances, on_cpu=on_cpu),
-        Sentences([f"Microseconds a step. {FLOOR}", *without], "quiet"),
+        Sentences([f"Microseconds per step. {FLOOR}", *without], "quiet"),
         Folded("How floors and cheat limits are made", [Sentences([how_made], "quiet")]),
     ]  # fmt: skip
     return in_html(blocks, {stage.name for stage in results.stages})

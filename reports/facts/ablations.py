@@ -60,5 +60,5 @@ def hidden_share(copy: CopyUse) -> float | None:
 
 
 def host_us(profile: Profile, names: Collection[str]) -> float:
-    """Microseconds a step that the host spends in calls to these functions."""
+    """Microseconds per step that the host spends in calls to these functions."""
     return sum(call.us_per_step for call in profile.calls if call.name in names)

@@ -143,23 +143,22 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         least = max(pays_from(stages[slow], outlook, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
         best = [*((name, epochs) for name, epochs in best if epochs < least), (outlook.name, least)]
     if best:
-        ways = ", then to ".join(f"`{name}` from about {numbers.count(least, 'epoch')} on" for name, least in best)
+        pays = ", then ".join(f"`{name}` after about {numbers.count(least, 'epoch')}" for name, least in best)
+        counting = f"Counting compilation, {pays.replace(' after', ' pays off after', 1)}."
         now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
         if len(now) > len(best):
-            yield f"Counting the time to compile, it pays to change to {ways}."
+            yield counting
         else:
-            yield (
-                f"For {numbers.count(outlooks.epochs, 'epoch')}, {now[-1]} is the sure choice in PyTorch: counting the "
-                f"time to compile, it pays to change to {ways}. Longer training gains more."
-            )
+            stay = "stay in eager mode" if len(now) == 1 else f"use {now[-1]}"
+            yield f"For {numbers.count(outlooks.epochs, 'epoch')}, {stay}. {counting}"
     precision, own = numbers.precision(compiled.precision), numbers.precision(graph.precision)
     if of_graph.is_sure:
         yield (
-            f"Once an epoch is captured in a graph ({own}), it is {gain(eager, graph).text} as fast as in eager mode, "
-            f"{of_graph.text} as by compiled steps in {precision}; stages/references/torch_graph.py shows how."
+            f"An epoch captured in a graph ({own}) is {gain(eager, graph).text} as fast as eager mode, and "
+            f"{of_graph.text} as fast as compiled steps in {precision}; stages/references/torch_graph.py shows how."
         )
         return
-    stay = "Stay with PyTorch as it is: torch.compile is not surely faster"
+    stay = "Stay in eager mode: torch.compile may not be faster"
     if of_compiling.is_sure:
         stay = (
             f"Use torch.compile (whole step, reduce-overhead, {precision}): {of_compiling.text} as fast as eager mode"
@@ -180,7 +179,7 @@ def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
     exact, lower = rungs[0], rungs[-1]
     gained = gain(library, exact)
     if gained.is_sure and CLASSES[exact.precision] == "float32":
-        yield f"Kernels of your own in float32 gain {gained.text} over `{library.name}`, as in `{exact.name}`."
+        yield f"Hand-written kernels in float32 gain {gained.text} over `{library.name}`, as in `{exact.name}`."
     else:
         may = f"; `{exact.name}` may gain {gained.text}" * (gained.times > WORTH_TRYING)
         yield f"No float32 rung here is surely faster than the best library, `{library.name}`{may}."

@@ -47,7 +47,7 @@ class Lead:
 
     @property
     def reference_us(self) -> float:
-        """The reference's microseconds a step on the compared clock."""
+        """The reference's microseconds per step on the compared clock."""
         return (gpu_times if self.on_gpu_time else host_times)(self.reference).median_us
 
 
@@ -113,7 +113,7 @@ def ratio(base: StageResult | None, own: StageResult) -> Ratio | None:
 
 
 def host_times(stage: StageResult) -> Times:
-    """A passed stage's microseconds a step on the host's clock."""
+    """A passed stage's microseconds per step on the host's clock."""
     known = step_us(stage)
     assert known is not None
     assert stage.timing is not None
@@ -126,7 +126,7 @@ def host_times(stage: StageResult) -> Times:
 
 
 def gpu_times(stage: StageResult) -> Times:
-    """A passed stage's microseconds a step on the GPU: between events, or how long a profile saw it busy.
+    """A passed stage's microseconds per step on the GPU: between events, or how long a profile saw it busy.
 
     Without either, there are no values.
     """
@@ -147,7 +147,7 @@ def _event_us(stage: StageResult, process: Process) -> float:
 
 
 def _step(stage: StageResult) -> float:
-    """The steps of an epoch in millions: seconds an epoch by this are microseconds a step."""
+    """The steps of an epoch in millions: seconds an epoch by this are microseconds per step."""
     assert stage.timing is not None
     return stage.timing.steps_per_epoch / 1e6
 

@@ -17,7 +17,7 @@ from reports.facts.profiles import launch_us
 from reports.facts.time_breakdown import Profiled, fitted, profiled
 
 WHOLE = 0.995  # share that is told as the whole step
-ONCE_A_STEP = 0.5  # times a step; a rarer call does not belong to every step
+ONCE_A_STEP = 0.5  # times per step; a rarer call does not belong to every step
 
 
 def advice_on(results: Results, stage: StageResult) -> Advice:
@@ -48,7 +48,7 @@ def _copies(case: Case, share: str) -> Advice:
         "fill": "Let a kernel that runs anyway write these values.",
     }
     bound = (
-        f"Copies take {share}, most of it {name}: {numbers.per_step(longest.per_epoch)} an epoch with "
+        f"Copies take {share}, most of it {name}: {numbers.per_step(longest.per_epoch)} per epoch with "
         f"{numbers.size(longest.bytes_per_epoch)}."
     )
     return Advice(bound, advice.get(longest.direction, "Let kernels read the data in place."))
@@ -72,7 +72,7 @@ def _launching(case: Case, share: str) -> Advice:
     if _is_in_steps(case, sum(profile.allocations_per_epoch.values())):
         us = _call_us(profile, *profile.allocations_per_epoch)
         told += (
-            f": allocating and freeing memory takes the host {numbers.microseconds(us)} us a step under the profiler."
+            f": allocating and freeing memory takes the host {numbers.microseconds(us)} us per step under the profiler."
         )
         return Advice(told, "Allocate once, before the first step.")
     takes = "takes" if numbers.per_step(launches) == "1" else "take"
@@ -97,13 +97,13 @@ def _is_in_steps(case: Case, per_epoch: float) -> bool:
 
 
 def _call_us(profile: Profile, *parts: str) -> float:
-    """The host's microseconds a step in calls whose names hold one of these parts."""
+    """The host's microseconds per step in calls whose names hold one of these parts."""
     return sum(call.us_per_step for call in profile.calls if any(part in call.name for part in parts))
 
 
 def _a_step(number: float, noun: str) -> str:
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{numbers.per_step(number)} {noun if numbers.per_step(number) == '1' else plural} a step"
+    return f"{numbers.per_step(number)} {noun if numbers.per_step(number) == '1' else plural} per step"
 
 
 def _waiting(case: Case, share: str) -> Advice:
@@ -114,7 +114,7 @@ def _waiting(case: Case, share: str) -> Advice:
         )
     bound = (
         f"The GPU idles {share} because the host waits for its results: "
-        f"{numbers.per_step(case.profile.syncs_per_epoch)} synchronisations an epoch."
+        f"{numbers.per_step(case.profile.syncs_per_epoch)} synchronisations per epoch."
     )
     return Advice(bound, "Read results less often.")
 

@@ -64,11 +64,11 @@ def _largest(results: Results, profiled: Profiled) -> str:
     share = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
     if name == PYTHON:
         calls = numbers.per_step(profile.launches_per_step)
-        return f"Python between kernels takes {share}: it calls compiled code {calls} times a step."
+        return f"Python between kernels takes {share}: it calls compiled code {calls} times per step."
     if name == BARRIERS:
         steps = profiled.stage.timing.steps_per_epoch if profiled.stage.timing else 1
         barriers = numbers.per_step(profile.syncs_per_epoch / steps)
-        where = f"at {barriers} barriers a step" if profile.syncs_per_epoch else "at the end of an epoch"
+        where = f"at {barriers} barriers per step" if profile.syncs_per_epoch else "at the end of an epoch"
         return f"Threads wait for one another for {share}, {where}."
     if name == OPERATIONS["gemm"]:
         return f"Matrix products take {share}: {_millions(results)}, {_pace(results, profiled.stage, us)}."

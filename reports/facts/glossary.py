@@ -14,10 +14,10 @@ TERMS: dict[str, str] = {
     "ablation": "a rung beside the ladder that varies what the ladder fixes: memory, data path, launch shapes, "
     "language.",
     "step": "one batch, forward, backward and update. An *epoch* is one pass over all images.",
-    "us/step": "microseconds a step: the median over all runs, preparation not included.",
+    "us/step": "microseconds per step: the median over all runs, preparation not included.",
     "network-step": "one network's share of a step in which several train (`--networks`): its time over their number.",
-    "x of from": "how many times as fast as the rung that it climbs from; in brackets the range over processes, "
-    "which is no confidence interval.",
+    "speedup over parent": "how many times as fast as the rung that it climbs from; in brackets the range over "
+    "processes, which is no confidence interval.",
     "within noise": "two recordings of one stage may differ as much, so the difference means nothing.",
     "disturbed": "while a process was timed, other work took the CPU or the GPU, or a clock fell. It counts.",
     "pace": "the speed of the host's cores beside a process: the time of a small matrix product, before and after it.",
@@ -33,8 +33,7 @@ TERMS: dict[str, str] = {
     "cheat limit": "the least time that any honest program could take on this GPU; a faster stage fails.",
     "floor": "the least time of this design: its own launches, kernels, exchanges and waits, at measured speeds.",
     "GPU time": "how long the GPU was busy, without the waits of a program that waits in every epoch.",
-    "under the tool": "while a profiler records. It lengthens the step, so parts are *fitted*: scaled to the time "
-    "without it.",
+    "under the tool": "while a profiler records. It lengthens the step, so parts are *scaled* to the time without it.",
     "host": "the processor, its memory and the Python program, which give the GPU its orders.",
     "kernel": "a function that runs on the GPU, in *blocks* of *threads*. A *warp* is 32 threads of a block in step.",
     "stream": "a queue of launches, which the GPU takes out in order.",

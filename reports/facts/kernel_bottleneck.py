@@ -120,7 +120,7 @@ def _persistent(case: Case, kernel: KernelUse) -> Advice:
         told += f"; a step takes {times} times as long as one {name} ({numbers.microseconds(exchange.median)} us)"
     if problem.hidden and case.one.stage.precision == "float32":
         return Advice(f"{told}.", "Multiply and exchange 16-bit numbers: fewer instructions, and half the bytes.")
-    return Advice(f"{told}.", "Exchange less between blocks: fewer times a step, or fewer bytes.")
+    return Advice(f"{told}.", "Exchange less between blocks: fewer times per step, or fewer bytes.")
 
 
 def _memory(case: Case) -> Advice | None:
@@ -162,19 +162,19 @@ def _boundaries(case: Case, slowest: KernelUse) -> Advice | None:
     if node is None or count * node.median <= max(slowest.us_per_step, MANY_KERNELS * whole):
         return None
     bound = (
-        f"They are {numbers.per_step(count)} a step, {numbers.microseconds(whole / count)} us each on average; as many "
-        f"empty ones would take {numbers.microseconds(count * node.median)} us"
+        f"They are {numbers.per_step(count)} per step, {numbers.microseconds(whole / count)} us each on average; as "
+        f"many empty ones would take {numbers.microseconds(count * node.median)} us"
         f"{' one after the other' if overlap(case.profile) else ''}."
     )
     if case.run_by_framework:
-        return Advice(bound, "Fuse neighbours in a kernel of your own.")
+        return Advice(bound, "Fuse neighbours in a hand-written kernel.")
     return Advice(bound, "Fuse neighbours, or run whole epochs in one kernel.")
 
 
 def _slowest(case: Case, kernel: KernelUse) -> Advice:
     waits = " (kernels overlap here, so it may only wait for another one)" if overlap(case.profile) else ""
     why, advice = _why_slow(case, kernel)
-    slowest = f"{kernel_name(kernel.name)} with {numbers.microseconds(kernel.us_per_step)} us a step"
+    slowest = f"{kernel_name(kernel.name)} with {numbers.microseconds(kernel.us_per_step)} us per step"
     return Advice(f"The slowest is {slowest}{waits}: {why}.", _foreign_advice(case, kernel) or advice)
 
 
@@ -221,7 +221,7 @@ def _foreign_advice(case: Case, kernel: KernelUse) -> str:
         return ""
     if kernel.kind == "gemm":
         return "Try another algorithm of the library, or a kernel for these sizes."
-    return "Fuse it with a neighbour in a kernel of your own."
+    return "Fuse it with a neighbour in a hand-written kernel."
 
 
 def _rest(case: Case, kernel: KernelUse) -> str:

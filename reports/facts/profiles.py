@@ -62,27 +62,27 @@ def seen_by(profile: Profile) -> str:
 def host_lines(profile: Profile) -> Iterator[tuple[str, str]]:
     """The host's work in an epoch, as (activity, amount)."""
     if profile.tool == "stamps":
-        yield "Calls from Python", f"{numbers.per_step(profile.launches_per_step)} a step"
-        yield "Kernels", f"{numbers.per_step(profile.kernels_per_step)} a step"
+        yield "Calls from Python", f"{numbers.per_step(profile.launches_per_step)} per step"
+        yield "Kernels", f"{numbers.per_step(profile.kernels_per_step)} per step"
         yield "Barriers", _barriers(profile)
         return
     yield (
         "Launches",
-        f"{numbers.per_step(profile.launches_per_step)} a step, "
+        f"{numbers.per_step(profile.launches_per_step)} per step, "
         f"{numbers.microseconds(launch_us(profile))} us of host time",
     )
     if profile.graph_launches_per_epoch:
-        yield "Graph launches", f"{numbers.per_step(profile.graph_launches_per_epoch)} an epoch"
-    yield "Kernels", f"{numbers.per_step(profile.kernels_per_step)} a step{overlap(profile)}"
+        yield "Graph launches", f"{numbers.per_step(profile.graph_launches_per_epoch)} per epoch"
+    yield "Kernels", f"{numbers.per_step(profile.kernels_per_step)} per step{overlap(profile)}"
     yield "Synchronisations", _synchronisations(profile)
     for copy in profile.copies:
         what = "Fills" if copy.direction == "fill" else f"Copies, {copy.direction}"
-        yield what, f"{numbers.per_step(copy.per_epoch)} an epoch, {numbers.size(copy.bytes_per_epoch)} in all"
+        yield what, f"{numbers.per_step(copy.per_epoch)} per epoch, {numbers.size(copy.bytes_per_epoch)} in all"
     if (first := profile.first_calls) is not None:
         yield "Allocations while preparing", calls_in_words(first.preparing)
         yield "... in the first epoch", calls_in_words(first.first_epoch)
     calls = calls_in_words(profile.allocations_per_epoch)
-    yield "Allocations", calls if calls == "none" else f"{calls} an epoch"
+    yield "Allocations", calls if calls == "none" else f"{calls} per epoch"
     yield "GPU busy", f"{numbers.share(profile.busy_share)} of the time under the tool"
 
 
@@ -102,7 +102,7 @@ def overlap(profile: Profile) -> str:
 
 
 def launch_us(profile: Profile) -> float:
-    """The host's microseconds a step in launches."""
+    """The host's microseconds per step in launches."""
     return sum(call.us_per_step for call in profile.calls if "Launch" in call.name)
 
 
@@ -142,15 +142,15 @@ def _synchronisations(profile: Profile) -> str:
     if not profile.syncs_per_epoch:
         return "only the one that ends an epoch"
     host = numbers.microseconds(profile.sync_us_per_step)
-    return f"{numbers.per_step(profile.syncs_per_epoch)} an epoch besides the last one, {host} us of host time a step"
+    return f"{numbers.per_step(profile.syncs_per_epoch)} per epoch besides the last one, {host} us of host time a step"
 
 
 def _barriers(profile: Profile) -> str:
     if not profile.syncs_per_epoch:
         return "none"
     return (
-        f"{numbers.per_step(profile.syncs_per_epoch)} an epoch, in which a thread spends "
-        f"{numbers.microseconds(profile.sync_us_per_step)} us a step"
+        f"{numbers.per_step(profile.syncs_per_epoch)} per epoch, in which a thread spends "
+        f"{numbers.microseconds(profile.sync_us_per_step)} us per step"
     )
 
 

@@ -14,7 +14,7 @@ WITHIN_NOISE = "within noise"
 
 @dataclass(frozen=True)
 class Times:
-    """A stage's microseconds a step on one clock."""
+    """A stage's microseconds per step on one clock."""
 
     median_us: float
     values_us: Sequence[float]  # one per process

@@ -25,12 +25,12 @@ MARKS = (
     f"{numbers.share(NOISE)}; {ALL_DISTURBED}: they disturbed every process."
 )
 
-X_OF_FROM = (
-    "x of from: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: its "
-    "slowest process against that rung's fastest, and the reverse: what was measured, not a confidence interval. "
+SPEEDUP = (
+    "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: "
+    "its slowest process against the parent's fastest, and the reverse: what was measured, not a confidence interval. "
     "Within noise: two recordings of one stage may differ as much."
 )
-LAUNCHES = "Launches: kernels or graphs that the host launches a step."
+LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (
     "the run's fastest reference that is at least as exact (float32 before tf32, tf32 before bf16 and fp16)"
 )
@@ -130,7 +130,7 @@ def caption(results: Results) -> str:
     inside = f"The times include {validated(results)}. " if results.problem.validate_every else ""
     return (
         "ms/epoch: the median of all runs, with the fastest and the slowest; preparation is not included. "
-        f"{inside}{LAUNCHES} {X_OF_FROM} x of naive: the same against naive, in naive's precision only. "
+        f"{inside}{LAUNCHES} {SPEEDUP} Over naive: the same against naive, in naive's precision only. "
         f"{yardsticks(results)}"
     )
 
@@ -150,7 +150,7 @@ def yardsticks(results: Results) -> str:
         named.append(f"{name}{clock} for {numbers.listing(dict.fromkeys(map(_rows_of, leads)))}")
     waits = f" {ON_GPU_TIME}" if "on GPU time" in " ".join(named) else ""
     broken = _lost_yardsticks(references(results))
-    return f"x of the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
+    return f"Over the fastest reference: against {FASTEST_REFERENCE}: {'; '.join(named)}.{waits}{broken}"
 
 
 def _rows_of(yardstick: Lead) -> str:

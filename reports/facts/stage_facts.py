@@ -73,12 +73,12 @@ class StageFacts:
 
     @property
     def step_us(self) -> float | None:
-        """Microseconds a step, of all networks."""
+        """Microseconds per step, of all networks."""
         return median_us(self.stage)
 
     @property
     def spread_us(self) -> Spread | None:
-        """Microseconds a step, with the fastest and the slowest run."""
+        """Microseconds per step, with the fastest and the slowest run."""
         return step_us(self.stage)
 
     @property
@@ -93,7 +93,7 @@ class StageFacts:
 
     @property
     def step(self) -> str:
-        """Microseconds a step with its marks: `36.8†, throttled`."""
+        """Microseconds per step with its marks: `36.8†, throttled`."""
         return f"{numbers.microseconds(self.step_us)}{self.disturbed}{', throttled' * self.throttled}"
 
     @property

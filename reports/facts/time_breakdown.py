@@ -54,7 +54,7 @@ class Profiled:
 
     @property
     def parts_us(self) -> dict[str, float]:
-        """Microseconds a step of each part, fitted to the time without the tool."""
+        """Microseconds per step of each part, fitted to the time without the tool."""
         split = fitted(self.profile)
         return {name: part(split) for name, part in (PARTS_ON_CPU if self.is_on_cpu else PARTS).items()}
 
@@ -65,7 +65,7 @@ class Profiled:
 
     @property
     def operations_us(self) -> dict[Kind, float]:
-        """Microseconds a step of each kind of kernel, as seen; kernels that overlap count in full."""
+        """Microseconds per step of each kind of kernel, as seen; kernels that overlap count in full."""
         kernels = self.profile.kernels
         return {
             kind: sum(kernel.us_per_step for kernel in kernels if kernel.kind == kind)
@@ -100,7 +100,7 @@ class Profiled:
 
 @dataclass(frozen=True)
 class Change:
-    """A rung minus the rung that it climbs from, in microseconds a step; negative if it became faster."""
+    """A rung minus the rung that it climbs from, in microseconds per step; negative if it became faster."""
 
     parent: Profiled
     rung: Profiled

@@ -1,4 +1,4 @@
-"""A stage's time: the only functions that make microseconds a step of what a run recorded."""
+"""A stage's time: the only functions that make microseconds per step of what a run recorded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ladder.records.run import Spread, StageResult
 
 
 def step_us(stage: StageResult | None) -> Spread | None:
-    """Microseconds a step over all runs; None unless the stage passed with a positive, finite time."""
+    """Microseconds per step over all runs; None unless the stage passed with a positive, finite time."""
     if stage is None or stage.status != "passed" or stage.timing is None:
         return None
     steps, epoch = stage.timing.steps_per_epoch, stage.timing.epoch_s
@@ -25,7 +25,7 @@ def median_us(stage: StageResult | None) -> float | None:
 
 
 def step_times_us(stage: StageResult | None) -> list[float]:
-    """Microseconds a step in each of a stage's processes, the median of its runs; empty unless the stage passed."""
+    """Microseconds per step in each of a stage's processes, the median of its runs; empty unless the stage passed."""
     if stage is None or stage.status != "passed" or stage.timing is None:
         return []
     steps = stage.timing.epochs * stage.timing.steps_per_epoch

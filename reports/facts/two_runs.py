@@ -40,7 +40,7 @@ NO_REGRESSION, REGRESSION, CANNOT_COMPARE = 0, 1, 2
 class Side(NamedTuple):
     """A stage's processes in one run."""
 
-    times: list[float]  # microseconds a step of each process
+    times: list[float]  # microseconds per step of each process
     paces_s: list[float]  # the host's CPU speed probe beside each, see `ladder.machine.cpu_speed`; or empty
     spread: float = CPU_SPREAD  # of recorded processes of such stages
 

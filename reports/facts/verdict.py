@@ -33,7 +33,7 @@ def _fastest(results: Results) -> Iterator[str]:
         return
     step = f"{numbers.microseconds(median_us(best))} us"
     if not rungs:
-        yield f"No rung was timed; `{best.name}`, the fastest reference, takes {step} a step."
+        yield f"No rung was timed; `{best.name}`, the fastest reference, takes {step} per step."
         return
     beside = list(filter(None, (_of_first(rungs[0], best), _of_reference(overall_winner(results)))))
     told = f": {numbers.listing(beside)}" if beside else ""

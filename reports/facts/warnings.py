@@ -60,7 +60,7 @@ def _gpu_notices(results: Results) -> Iterable[Notice]:
     untold = results.environment.get("gpu_does_not_tell")
     if isinstance(untold, list) and untold:
         values = numbers.line(numbers.listing(map(str, untold)))
-        yield Notice(f"NVML does not tell this GPU's {values}: a run cannot see what they would show.")
+        yield Notice(f"NVML does not report this GPU's {values}: a run cannot see what they would show.")
     if (locked := results.settings.lock_clocks_mhz) is not None:
         read = {stage.name: mhz for stage in results.stages if (mhz := sm_mhz(stage)) is not None}
         off = {name: mhz for name, mhz in read.items() if abs(mhz / locked - 1) > CLOCK_TOLERANCE}
@@ -194,8 +194,8 @@ def _disturbance_notices(stages: Sequence[StageResult]) -> Iterable[Notice]:
             whose = numbers.listing(named) if few else f"{len(named)} of {len(stages)} timed stages"
             only = len(reasons) == 1
             subject = f"{len(reasons)} {'process' if only else 'processes'} ({whose}) {'was' if only else 'were'}"
-            outcome = f" but {'counts' if only else 'count'}" if kept else ", set aside and measured again"
-            yield Notice(f"{subject} disturbed{outcome}. {'Reason' if only else 'First'}: {reasons[0]}.")
+            outcome = "kept, though disturbed" if kept else "disturbed, and measured again"
+            yield Notice(f"{subject} {outcome}. {'Reason' if only else 'First reason'}: {reasons[0]}.")
 
 
 def _precision_notices(results: Results, stages: Iterable[StageResult]) -> Iterable[Notice]:

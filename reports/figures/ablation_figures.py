@@ -49,7 +49,7 @@ def ablation_figure(results: Results, group: Group) -> Canvas:
         slowest = f"; slowest run {numbers.microseconds(spread.max)}" if spread.max > longest else ""
         disturbed = "; measured while disturbed" if is_disturbed(rung.stage) else ""
         canvas.text(LEFT, top + 32, f"{_counted(rung, group)}{slowest}{disturbed}", "faint", look="small")
-    foot = "us/step: the number is timed; parts are from the profile, fitted to it; whiskers: fastest to slowest run"
+    foot = "us/step: the number is timed; parts are from the profile, scaled to it; whiskers: fastest to slowest run"
     canvas.text(12, TOP + ROW * len(rungs) + 14, foot, "faint", look="small")
     return canvas
 
@@ -64,7 +64,7 @@ def _counted(rung: Profiled, group: Group) -> str:
     if copied is None:
         return "no copies to the GPU"
     hidden = numbers.share(hidden_share(copied))
-    return f"copies {numbers.size(copied.bytes_per_epoch)} an epoch; kernels run during {hidden} of that time"
+    return f"copies {numbers.size(copied.bytes_per_epoch)} per epoch; kernels run during {hidden} of that time"
 
 
 def _description(rungs: Sequence[Profiled], group: Group) -> str:

@@ -1,4 +1,4 @@
-"""A run's figure of energy: joules an epoch of each stage, with its power and the idle GPU's share in columns."""
+"""A run's figure of energy: joules per epoch of each stage, with its power and the idle GPU's share in columns."""
 
 from __future__ import annotations
 

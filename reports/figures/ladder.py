@@ -69,7 +69,7 @@ def _drawn(results: Results, stages: Iterable[StageResult]) -> list[StageFacts]:
 
 
 def _us(one: StageFacts) -> float:
-    """A timed stage's microseconds a step."""
+    """A timed stage's microseconds per step."""
     assert one.step_us is not None
     return one.step_us
 

@@ -30,7 +30,7 @@ ENOUGH = 32  # pixels between two dots: room for a number between them
 
 @dataclass(frozen=True)
 class Contest:
-    """A rung and a reference at a point: microseconds a step on the clock that the lead compares."""
+    """A rung and a reference at a point: microseconds per step on the clock that the lead compares."""
 
     place: float  # pixels
     of: PointLead

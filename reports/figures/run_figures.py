@@ -36,7 +36,7 @@ class RunFigure(NamedTuple):
 LADDER = "ladder.svg"
 # fmt: off
 OF_RUN: dict[str, RunFigure] = {  # by the name of the file
-    LADDER: RunFigure("Microseconds a training step of each rung, with an arrow from the rung that it climbs from",
+    LADDER: RunFigure("Microseconds per training step of each rung, with an arrow from the rung that it climbs from",
                       lambda run: any(map(step_us, run.stages)), ladder.drawn),
     "loss_distance.svg": RunFigure("Distance of each loss curve from the float64 oracle's, and its limit",
                                    loss_distances, loss_distance),
@@ -46,7 +46,7 @@ OF_RUN: dict[str, RunFigure] = {  # by the name of the file
                                chain, lambda run: waterfall.drawn(run, chain(run))),
     "roofline.svg": RunFigure("The rate of each rung below the measured limits of the GPU, by its traffic",
                               roofline.points, roofline.drawn),
-    "energy.svg": RunFigure("Joules an epoch of each stage, and what the idle GPU draws in the same time",
+    "energy.svg": RunFigure("Joules per epoch of each stage, and what the idle GPU draws in the same time",
                             energy_figure.energies, energy_figure.drawn),
     FIGURES["memory"]: RunFigure("The parts of a step for each way to allocate its tensors",
                                  partial(ablation, group="memory"), partial(ablation_figure, group="memory")),

@@ -1,4 +1,4 @@
-"""A study's figure: microseconds a step over the varied setting, a line a stage or the fastest rung and reference."""
+"""A study's figure: microseconds per step over the varied setting, a line a stage or the fastest rung and reference."""
 
 from __future__ import annotations
 

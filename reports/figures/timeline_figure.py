@@ -200,7 +200,7 @@ def _description(rungs: Sequence[Profiled]) -> str:
 def _an_epoch(rung: Profiled, per_step: float, noun: str, plural: str) -> str:
     """The number of something an epoch: `one kernel an epoch`, `2 kernels an epoch`."""
     count = round(per_step * rung.stage.timing.steps_per_epoch) if rung.stage.timing else 1
-    return f"one {noun} an epoch" if count <= 1 else f"{count:,} {noun}{plural} an epoch"
+    return f"one {noun} per epoch" if count <= 1 else f"{count:,} {noun}{plural} per epoch"
 
 
 def _length_us(rung: Profiled) -> float:

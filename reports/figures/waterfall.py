@@ -53,7 +53,7 @@ PHONE = BarsLayout(344, MARGIN, 332, 14)
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar from one time to another, in microseconds a step; a whole step begins at 0."""
+    """A bar from one time to another, in microseconds per step; a whole step begins at 0."""
 
     name: str
     begin: float

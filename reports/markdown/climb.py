@@ -205,7 +205,7 @@ class ChapterRun(dict[str, Any]):
             self[name] = Named(what, partial(self._of, fact))
 
     def less(self, name: str, than: str) -> Shown:
-        """By how many microseconds a step one stage is shorter than another, in that one's decimals."""
+        """By how many microseconds per step one stage is shorter than another, in that one's decimals."""
         difference = self["us"][than] - self["us"][name]
         return Shown(difference, numbers.aligned(abs(difference), float(self["us"][than])))
 
@@ -214,8 +214,8 @@ class ChapterRun(dict[str, Any]):
         rows = [
             ("**us/step**", [f"**{self['us'][name]}**" for name in names]),
             *((part, [str(self["parts"][name][part]) for name in names]) for part in PARTS),
-            ("launches a step", [str(self["launches"][name]) for name in names]),
-            ("kernels a step", [str(self["kernels"][name]) for name in names]),
+            ("launches per step", [str(self["launches"][name]) for name in names]),
+            ("kernels per step", [str(self["kernels"][name]) for name in names]),
         ]
         return table(
             ("", *map(code, names)), [(row, *cells) for row, cells in rows], right=[False] + [True] * len(names)

@@ -129,7 +129,8 @@ def _networks(runs: Runs, gpu: str) -> Iterator[str]:
     yield f"### Every recorded network, on {gpu}"
     yield (
         "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: "
-        f"x of {FASTEST_REFERENCE}, with the range over processes. Bold: the network's fastest rung. {ON_GPU_TIME}"
+        f"the speedup over {FASTEST_REFERENCE}, with the range over processes. Bold: the network's fastest rung. "
+        f"{ON_GPU_TIME}"
     )
     yield in_markdown([loud_notices(run for _, run in runs)])
     columns = ("Network, batch", "Precision", "`cuda-graph`", "Fastest rung", "us/step", "Fastest reference", "us/step")
@@ -234,7 +235,7 @@ def _ours(row: Published, results: StudyResults) -> str:
     if stage is None or stage.timing is None or us is None:
         return ""
     where = f"{stage.name} in {numbers.precision(stage.precision)} on {gpu_name(run) or 'a CPU'}"
-    cut = f", {run.problem.max_steps} steps an epoch" if run.problem.max_steps else ""
+    cut = f", {run.problem.max_steps} steps per epoch" if run.problem.max_steps else ""
     if row.measure == "epoch":
         return f"{numbers.milliseconds(stage.timing.epoch_s.median)} ms/epoch ({where}{cut})"
     if row.measure == "step":

@@ -11,7 +11,7 @@ from reports.facts import numbers
 from reports.facts.ablations import hidden_share, host_us, overlap, uploads
 from reports.facts.baselines import ratio
 from reports.facts.profiles import calls_in_words
-from reports.facts.run_table import X_OF_FROM
+from reports.facts.run_table import SPEEDUP
 from reports.facts.study_points import is_disturbed
 from reports.facts.time_breakdown import Profiled
 from reports.facts.times import step_us
@@ -31,8 +31,8 @@ HOW_TO_READ_DATA = (
 )
 DISTURBED = "Disturbed: other work or falling clocks disturbed every process of the time."
 HOW_TO_READ: dict[Group, str] = {
-    "memory": f"{X_OF_FROM} {DISTURBED} {HOW_TO_READ_MEMORY}",
-    "data": f"{X_OF_FROM} {DISTURBED} {HOW_TO_READ_DATA}",
+    "memory": f"{SPEEDUP} {DISTURBED} {HOW_TO_READ_MEMORY}",
+    "data": f"{SPEEDUP} {DISTURBED} {HOW_TO_READ_DATA}",
 }
 NO_COPY = CopyUse("host to device", 0.0, 0.0, 0.0)
 
@@ -60,7 +60,7 @@ def _timed(parents: Mapping[str, StageResult]) -> Iterator[ColumnOf[Profiled]]:
 
     yield ColumnOf("Stage", lambda rung: f"`{rung.stage.name}`")
     yield number("us/step (min-max)", _spread)
-    yield number("x of from", versus_parent)
+    yield number("Speedup over parent", versus_parent)
 
 
 def _spread(rung: Profiled) -> str:

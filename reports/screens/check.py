@@ -62,7 +62,7 @@ def _wrong(checked: Checked) -> list[str]:
 def _counted(checked: Checked) -> Iterator[str]:
     if counts := checked.counts:
         per_step = counts.kernels_per_step
-        kernels = "" if per_step is None else f"{numbers.per_step(per_step)} kernels a step, "
+        kernels = "" if per_step is None else f"{numbers.per_step(per_step)} kernels per step, "
         reads = numbers.count(counts.host_reads, "read")
         yield f"Counted in an epoch of {numbers.count(counts.steps, 'step')}: {kernels}{reads} by the host."
     for award in checked.graded.awards if checked.graded else ():

@@ -96,7 +96,7 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def machines_screen(compared: Machines | Studies) -> Screen:
-    """Several runs, or each point of several studies: microseconds a step, with the ratio to the first run."""
+    """Several runs, or each point of several studies: microseconds per step, with the ratio to the first run."""
     names, cells, headings = list[str](), list[Sequence[tuple[str, str]]](), dict[int, str]()
     for title, fastest, machines in _points(compared):
         if title:

@@ -36,23 +36,23 @@ from reports.screens.blocks import Block, ColumnOf, Group, Heading, Screen, Sent
 from reports.screens.stages import page_table
 
 HOW_TO_READ_PARTS = """\
-Microseconds a step. *Kernels*: the GPU runs at least one kernel. *Copies*: it copies or fills memory
+Microseconds per step. *Kernels*: the GPU runs at least one kernel. *Copies*: it copies or fills memory
 and runs no kernel. The other parts are idle time, named by the work that ends it. *Between queued kernels*: that work
 was already queued. *Host launching*: the host had not launched it yet. *Host waiting*: the host waited for the GPU.
-Profiled epochs are not timed. The parts are fitted to the process's timed runs: the tool's extra time is taken from the
+Profiled epochs are not timed. The parts are scaled to the process's timed runs: the tool's extra time is taken from the
 idle parts in proportion, so that they add up to *sum*, the mean of the processes' timed steps. Where a graph launches
 the kernels, idle time of the host under the tool is the tool's own, so work and the gaps *between queued kernels* stay
 in proportion. If the profile saw more GPU work than the timed step takes, the work is scaled down, with the seen time
 in brackets. *Under the tool*: how much longer a step takes in the profile."""
 HOW_TO_READ_ON_CPU = """\
-Microseconds a step on the CPU, as a mean over the threads. *Kernels*: compiled operations of the step.
+Microseconds per step on the CPU, as a mean over the threads. *Kernels*: compiled operations of the step.
 *Python between kernels*: Python, and its calls of compiled code. *Waiting at barriers*: a thread waits for the others.
 Profiled epochs are not timed. Compiled code reads a clock before and after each kernel. The parts are scaled alike to
 the process's timed runs, so that they add up to *sum*. *Under the tool*: how much longer a step takes under it."""
 HOW_TO_READ_CHANGES = """\
-Each row is a rung minus the rung it climbs from, in microseconds a step; a negative number is faster. Kernels are
+Each row is a rung minus the rung it climbs from, in microseconds per step; a negative number is faster. Kernels are
 divided by operation, in proportion to their own times; where they overlap by more than half, they stay one part. The
-parts are fitted to each process's time, so they always add up to the difference, which proves nothing. *Rest*: the
+parts are scaled to each process's time, so they always add up to the difference, which proves nothing. *Rest*: the
 difference between the median of all runs and the mean of the processes' medians. *Seen*: the share of the timed
 difference in the profiles before fitting, of the whole step, or, if neither rung launches in every step, of the
 device's work, because the idle time is then the tool's."""
@@ -105,7 +105,7 @@ def all_columns(results: Results) -> Table:
 
 
 def energy(results: Results) -> list[Block]:
-    """Joules an epoch, and the way to an accuracy, of the stages that have either."""
+    """Joules per epoch, and the way to an accuracy, of the stages that have either."""
     target = results.settings.target_accuracy
     rows = [one for one in results.stages if one.energy is not None or to_accuracy(one, target) is not None]
     columns: list[ColumnOf[StageResult]] = [ColumnOf("Stage", lambda stage: f"`{stage.name}`")]

@@ -46,8 +46,8 @@ REST = (
     "machine and terms. Where it is missing, `python run_ladder.py report FOLDER` writes it, without a GPU."
 )
 FEW_WORDS = (
-    "us/step: microseconds a training step, the median of all runs. x of from: how many times as fast as the rung that "
-    "it climbs from, with the spread over processes; below 1x it is slower."
+    "us/step: microseconds per training step, the median of all runs. Speedup over parent: how many times as fast as "
+    "the rung that it climbs from, with the spread over processes; below 1x it is slower."
 )
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
@@ -165,7 +165,7 @@ def _how_to_read(shown: Sequence[StageFacts], texts: Sequence[str]) -> str:
     said = {word for words in of_row for word in words}
     star = f"{STAR} " if STAR in texts else ""
     others = [word for word in REMARKS if any(word in words[1:] for words in of_row)]
-    parts = ["x of: times as fast"] if {FROM, BEST} & set(texts) else []
+    parts = ["over: times as fast as"] if {FROM, BEST} & set(texts) else []
     parts += ["best: the fastest reference as exact"] if BEST in texts else []
     parts += [f"{ABOUT}: within the noise"] if any(text.startswith(ABOUT) for text in texts) else []
     if any(text.startswith(UNDECIDED) for text in texts):

@@ -90,9 +90,9 @@ def measured_facts(rung: StageFacts) -> Iterator[tuple[str, str]]:
     if stage.profile is not None:
         launches, kernels = stage.profile.launches_per_step, stage.profile.kernels_per_step
         calls = "calls from Python" if stage.device == "cpu" else "launches"
-        yield f"{calls} and kernels a step", f"{numbers.per_step(launches)}, {numbers.per_step(kernels)}"
+        yield f"{calls} and kernels per step", f"{numbers.per_step(launches)}, {numbers.per_step(kernels)}"
     if (clock_mhz := sm_mhz(stage)) is not None:
-        yield f"cycles a step at {clock_mhz:,.0f} MHz", numbers.cycles(rung.step_cycles)
+        yield f"cycles per step at {clock_mhz:,.0f} MHz", numbers.cycles(rung.step_cycles)
     if stage.metrics is not None and stage.metrics.test_accuracy is not None:
         yield "test accuracy", numbers.percent(stage.metrics.test_accuracy)
     if stage.metrics is not None and stage.metrics.validation:
@@ -169,7 +169,7 @@ def _title(rung: StageFacts) -> str:
     stage, versus, problem = rung.stage, rung.versus_parent, rung.results.problem
     factor = f", {versus.as_fast_as(str(stage.below), spread=False)}" if versus else ""
     each_us = rung.network_us
-    each = f" of {problem.networks} networks, {numbers.microseconds(each_us)} us a network-step" if each_us else ""
+    each = f" of {problem.networks} networks, {numbers.microseconds(each_us)} us per network-step" if each_us else ""
     words = change_in_words(stage, problem)
     what = stage.title if words.startswith("the same") else words  # as a stage that is not shown here
     return f"{stage.name} ({what}): {rung.us} us/step{each}{factor}"
@@ -245,7 +245,7 @@ def _measured(rung: StageFacts) -> Iterator[Block]:
 def _step(rung: StageFacts, profiled: Profiled) -> Iterator[Block]:
     """The parts of a step, and its slowest kernels."""
     change, agreed = rung.change, agreement(rung.stage)
-    told = [f"Profiled by {seen_by(profiled.profile)}; fitted to the time without the tool."]
+    told = [f"Profiled by {seen_by(profiled.profile)}; scaled to the time without the tool."]
     told += [_seen_of(change)] if change is not None else []
     told += [f"{agreed}."] if agreed else []
     yield Heading("Where a step's time goes, in us")
@@ -265,7 +265,7 @@ def _seen_of(change: Change) -> str:
         return f"Under the tool, the difference from {parent} has the other sign: do not trust the split."
     where = "in the kernels" if change.rung.is_on_cpu else "in the GPU's work"
     whole, work = (numbers.rough_share(us / change.timed_us) for us in (change.seen_us, change.seen_work_us))
-    return f"Unfitted, the profiles differ from {parent}'s by {whole} of the timed difference, {where} alone by {work}."
+    return f"Unscaled, the profiles differ from {parent}'s by {whole} of the timed difference, {where} alone by {work}."
 
 
 def _parts(rung: Profiled, change: Change | None) -> Table:

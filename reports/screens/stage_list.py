@@ -30,7 +30,7 @@ def stage_list_screen(stages: Iterable[Listed], way_to_gpu: str | None, network:
         ColumnOf("stage", lambda stage: stage.name),
         number("expected\nus/step", lambda stage: _of(stage, lambda one: numbers.microseconds(one.us))),
         number("its\nerror", lambda stage: _of(stage, lambda one: f"{one.error:.0%}"), 1),
-        number("expected\nx of from", lambda stage: _of(stage, lambda one: numbers.ratio(one.times_from)), 1),
+        number("expected\nover parent", lambda stage: _of(stage, lambda one: numbers.ratio(one.times_from)), 1),
         ColumnOf("from", lambda stage: stage.below, 1 if network else 3, tone="quiet"),
         ColumnOf("what it changes", lambda stage: stage.words or stage.title, 2),
         ColumnOf("needs", lambda stage: stage.needs, 4, tone="quiet"),

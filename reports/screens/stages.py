@@ -20,7 +20,7 @@ from reports.facts.run_table import disturbed_in_words, title_of
 from reports.facts.stage_facts import StageFacts
 from reports.screens.blocks import Column, ColumnOf, Table, Tone, plain_rows
 
-FROM, BEST = "x of\nfrom", "x of\nbest"  # headers
+FROM, BEST = "over\nparent", "over\nbest"  # headers
 ABOUT = "≈"  # before a ratio that is within the noise
 STAR = "*"  # beside a time, or after its first remark: more remarks than have room
 UNDECIDED = "passed?"
@@ -65,25 +65,26 @@ def stage_columns(results: Results) -> list[StageColumn]:
                     data={"title": lambda row: title_of(row.stage)}),
         StageColumn("", lambda row: numbers.precision(row.stage.precision), page="Precision", is_number=False,
                     data={"precision": attrgetter("stage.precision")}),
-        StageColumn("from", _parent, 4, is_number=False, tone="quiet", page="From",
+        StageColumn("parent", _parent, 4, is_number=False, tone="quiet", page="Parent",
                     report=lambda row: f"`{_parent(row)}`" if _parent(row) else "",
                     data={"from": attrgetter("stage.below")}),
         measured("step_us", numbers.microseconds, "us/step", 0, tone="strong", page="us/step",
                  full=attrgetter("step"), report=True),
         StageColumn("", lambda row: STAR if remarks(row) else "", is_number=False, tone="doubtful", wider=brief,
                     data={"throttled": attrgetter("throttled")}),
-        measured("network_us", _of_several, "us a\nnetwork", 0, page="us a network-step",
+        measured("network_us", _of_several, "us per\nnetwork", 0, page="us per network-step",
                  report=lambda row: numbers.microseconds(row.network_us)),
         measured("learned_best", str, "learned best", 2, page="Learned best", report=True, is_number=False),
         StageColumn("", lambda row: numbers.cycles(row.step_cycles), page="Cycles/step"),
-        StageColumn(FROM, lambda row: _ratio(row.versus_parent, ABOUT), 1, page="x of from",
+        StageColumn(FROM, lambda row: _ratio(row.versus_parent, ABOUT), 1, page="Speedup over parent",
                     full=lambda row: _whole(row.versus_parent), report=True,
                     data={"times_from": lambda row: row.versus_parent and row.versus_parent.times,
                           "times_from_is_noise": lambda row: row.versus_parent and row.versus_parent.is_noise}),
-        StageColumn("", lambda row: numbers.ratio(row.versus_naive), page="x of naive"),
+        StageColumn("", lambda row: numbers.ratio(row.versus_naive), page="Speedup over naive"),
         # The page and the report compare rungs alone: a reference's own best may be another one than a rung's.
         StageColumn(BEST, lambda row: _ratio(row.lead.ratio if row.lead else None, ABOUT if _best(row) else ""), 5,
-                    page="x of the fastest reference", report=lambda row: "" if row.is_reference else _lead(row),
+                    page="Speedup over the fastest reference",
+                    report=lambda row: "" if row.is_reference else _lead(row),
                     full=lambda row: "" if row.is_reference or row.lead is None else row.lead.text,
                     data={"times_reference": lambda row: row.lead and row.lead.ratio.times}),
         StageColumn("checked", _checked, 3, is_number=False, tone="doubtful", tones=STATUS, wider=in_words,
@@ -101,7 +102,7 @@ def stage_columns(results: Results) -> list[StageColumn]:
         measured("test_accuracy", numbers.percent, "accuracy", 9, page="Test accuracy", full=attrgetter("accuracy")),
         measured("epoch_s", numbers.spread_milliseconds, "ms/epoch\n(min-max)", 10, page="ms/epoch (min-max)",
                  full=attrgetter("times")),
-        measured("launches_per_step", numbers.per_step, "launches\na step", 11, page="Launches/step"),
+        measured("launches_per_step", numbers.per_step, "launches\nper step", 11, page="Launches/step"),
         measured("times_floor", numbers.ratio, "x of\nits floor", 12, page="x floor"),
         measured("times_cheat_limit", numbers.ratio, page="x cheat limit"),
         measured("gpu_memory_mib", numbers.memory, "memory", 13, page="GPU memory"),

@@ -212,7 +212,8 @@ def _best(results: StudyResults) -> Iterator[Block]:
         return
     yield Heading("The fastest rung against the fastest reference")
     yield Sentences([
-        f"The fastest rung of each class of precision. Lead: x of {FASTEST_REFERENCE}, with the range over processes. "
+        "The fastest rung of each class of precision. Lead: the speedup over "
+        f"{FASTEST_REFERENCE}, with the range over processes. "
         "At most: a reference without a time at that point, named beside the lead, is faster than this one at another "
         "point. A lead is left out if such a reference is faster wherever both have a time."
         + (f" {ON_GPU_TIME}" if any(winner.lead.on_gpu_time for winner in winners) else "")
@@ -243,11 +244,11 @@ def _scaling(results: StudyResults) -> Iterator[Block]:
         ColumnOf("Point", lambda one: point_text(one.point)),
         ColumnOf("Stage", lambda one: _name(one.stage)),
         number("us/step", lambda one: _marked(one.stage, one.us)),
-        number("x of one GPU", lambda one: numbers.ratio(one.base_us / one.us if one.base_us else None)),
+        number("Speedup over one GPU", lambda one: numbers.ratio(one.base_us / one.us if one.base_us else None)),
         number("Strong", lambda one: numbers.share(one.strong)),
         number("Weak", lambda one: numbers.share(one.weak)),
         ColumnOf("Fastest on one GPU", lambda one: f"{_name(one.best)}, {_marked(one.best, one.best_us)}"),
-        number("x of it", lambda one: numbers.ratio(one.best_us / one.us)),
+        number("Speedup over it", lambda one: numbers.ratio(one.best_us / one.us)),
     ]
     yield table_of(scaled, columns, is_named=False)
 
@@ -272,7 +273,7 @@ def _point_heading(point: Point) -> Heading:
 
 
 def _energy(results: StudyResults) -> Iterator[Block]:
-    """Joules an epoch, and the way to an accuracy, at each point whose stages have either."""
+    """Joules per epoch, and the way to an accuracy, at each point whose stages have either."""
     sections = [(point, told) for point in results.measured if (told := energy(results.runs[point.name]))]
     if sections:
         yield sections[0][1][0]
@@ -330,7 +331,7 @@ def _figure(results: StudyResults, file: str, drawn: Mapping[str, Canvas]) -> Fi
         problem = results.runs[points[0].name].problem
         title = f"Training and validation, {problem.network}, batch {problem.batch_size}"
     if kind == "energy":
-        title = f"Joules an epoch, {next(point_text(point) for point in results.measured if point.name == name)}"
+        title = f"Joules per epoch, {next(point_text(point) for point in results.measured if point.name == name)}"
     return Figure(file, title, lambda _: drawn[file])
 
 

@@ -117,7 +117,7 @@ class TorchView:
         self._console.print(text.append(grade(rung), STYLES[rung.status]), soft_wrap=True)
         if speedup.startswith(ABOUT) and not self._is_explained:
             self._is_explained = True
-            or_one = f", or rests on the first of {processes} processes" if processes > 1 else ""
+            or_one = f", or comes from the first of {processes} processes" if processes > 1 else ""
             say(self._console, f"{ABOUT} marks a speedup that may be noise{or_one}.", "dim")
 
     def end(self) -> None:

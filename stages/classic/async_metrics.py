@@ -1,4 +1,4 @@
-"""Reduced host sync: the host reads loss and accuracy once an epoch, not in every step.
+"""Reduced host sync: the host reads loss and accuracy once per epoch, not in every step.
 
 Why: a copy with a wait costs the host 14 us on an H200. It launches nothing meanwhile, so the GPU then waits for the
 host. No user reads a loss 468 times an epoch.
@@ -29,4 +29,4 @@ class MetricsEveryEpoch(EpochTotals):
         return True
 
 
-STAGE = naive.STAGE.climb("async", "Reduced host sync", words="loss read once an epoch", metrics=MetricsEveryEpoch)
+STAGE = naive.STAGE.climb("async", "Reduced host sync", words="loss read once per epoch", metrics=MetricsEveryEpoch)

@@ -53,4 +53,4 @@ class EpochByItself(Launch):
         return GraphEpoch
 
 
-STAGE = cudnn_softmax.STAGE.climb("cuda-graph", "CUDA Graph capture", words="one launch an epoch", launch=GraphEpoch)
+STAGE = cudnn_softmax.STAGE.climb("cuda-graph", "CUDA Graph capture", words="one launch per epoch", launch=GraphEpoch)

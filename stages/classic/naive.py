@@ -1,4 +1,4 @@
-"""Naive: one hand-written kernel an operation; the host reads loss and accuracy in every step.
+"""Naive: one hand-written kernel per operation; the host reads loss and accuracy in every step.
 
 Why: it is the first version that one writes from the formulas, and the base of every later rung. Nothing is fused or
 reused, and the host reads loss and accuracy after every step.
@@ -57,5 +57,5 @@ STAGE = Stage.from_recipe(
         metrics=MetricsEveryStep,
         launch=OneByOne,
     ),
-    words="one kernel an operation, loss read each step",
+    words="a kernel per operation, loss read each step",
 )

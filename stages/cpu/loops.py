@@ -1,4 +1,4 @@
-"""CPU loops: one compiled loop nest an operation; loss and accuracy are read in every step.
+"""CPU loops: one compiled loop nest per operation; loss and accuracy are read in every step.
 
 Why: it is `naive` without a GPU: the same parts, each kernel translated to loops that Numba compiles as they are
 written. A product adds up one number at a time, in the order of its inputs, since floating-point sums may not be
@@ -48,5 +48,5 @@ STAGE = Stage.from_recipe(
     ),
     group="cpu",
     place=Place(_host, ("numba",)),
-    words="one loop nest an operation",
+    words="one loop nest per operation",
 )

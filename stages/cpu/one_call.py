@@ -20,5 +20,5 @@ from stages.classic.cuda_graph import GraphEpoch
 from stages.cpu import fused_update
 
 STAGE = fused_update.STAGE.climb(
-    "cpu-one-call", "One call an epoch", words="one call from Python an epoch", launch=GraphEpoch
+    "cpu-one-call", "One call per epoch", words="one call from Python per epoch", launch=GraphEpoch
 )

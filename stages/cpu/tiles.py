@@ -1,4 +1,4 @@
-"""CPU tiles: products with ten columns by kernels of our own.
+"""CPU tiles: products with ten columns by hand-written kernels.
 
 Why: BLAS packs both factors before it multiplies, and its tiles are 12 or more columns wide. With ten columns the
 packing costs as much as the product, and lanes stay empty.
@@ -22,5 +22,5 @@ from stages.cpu import one_call
 from stages.cpu.products import TileGemm
 
 STAGE = one_call.STAGE.climb(
-    "cpu-tiles", "Tiles for ten columns", words="own products, made for ten columns", gemm=TileGemm
+    "cpu-tiles", "Tiles for ten columns", words="hand-written products for ten columns", gemm=TileGemm
 )

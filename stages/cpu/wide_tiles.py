@@ -1,4 +1,4 @@
-"""CPU wide tiles: products of wide layers by kernels of our own, which pack nothing.
+"""CPU wide tiles: products of wide layers by hand-written kernels, which pack nothing.
 
 Why: BLAS copies both factors of each product into tiles before it multiplies: 1.2 MB a step in 784-256-10. Each core
 packs all weights again for its half of the images. In the update of a bias, one sum waits for the other.
@@ -77,5 +77,5 @@ class WideEpoch(CoresEpoch):
 
 
 STAGE = cores.STAGE.climb(
-    "cpu-wide-tiles", "Tiles for wide layers", words="own products for wide layers too", launch=WideEpoch
+    "cpu-wide-tiles", "Tiles for wide layers", words="hand-written products for wide layers too", launch=WideEpoch
 )

@@ -241,7 +241,7 @@ def _in_parts(matrices: Array, parts: int) -> Array:
 STAGE = cuda_graph.STAGE.climb(
     "large-batch",
     "Large batch, halves",
-    words="float16 halves in memory, few kernels a step",
+    words="float16 halves in memory, few kernels per step",
     group="beyond",
     launch=HalvesEpoch,
 )

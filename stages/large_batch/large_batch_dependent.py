@@ -1,4 +1,4 @@
-"""Large batch, dependent launch: the two kernels of our own are launched before the library's products end.
+"""Large batch, dependent launch: the two hand-written kernels are launched before the library's products end.
 
 Why: at 512 images each of the four kernels takes 2.5 to 3.6 us, and a quarter of the images makes a step only 1.2 us
 shorter. Part of the rest is the time between kernels, as in dependent-launch. There the edges beside the library's

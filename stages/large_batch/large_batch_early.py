@@ -1,4 +1,4 @@
-"""Large batch, early kernels: three kernels of our own a step, each of which starts before the one in front ends.
+"""Large batch, early kernels: three hand-written kernels per step, each of which starts before the one in front ends.
 
 Why: at 512 images large-batch takes 15.8 us, and 14.0 in float16, though a quarter of the images makes a step only a us
 or two shorter. Each of its four kernels brings its factors in after the one before has ended: a start of 1.4 us, a
@@ -95,6 +95,6 @@ class EarlyEpoch(HalvesEpoch):
 STAGE = large_batch.STAGE.climb(
     "large-batch-early",
     "Large batch, early kernels",
-    words="three own kernels a step, all start early",
+    words="three hand-written kernels, all start early",
     launch=EarlyEpoch,
 )

@@ -1,4 +1,4 @@
-"""Skinny GEMM: our own kernel multiplies matrices too narrow for the library's tiles.
+"""Skinny GEMM: a hand-written kernel multiplies matrices too narrow for the library's tiles.
 
 Why: a GPU has 132 multiprocessors, and a library cuts a product into tiles of 64 or 128 outputs a side for them. A
 product of 10 columns or 32 rows is one or two tiles. For softmax regression cuBLASLt takes 5 to 6 us for each of its
@@ -33,5 +33,5 @@ class SkinnyGemm(TileGemm):
 
 
 STAGE = fused_epilogue.STAGE.climb(
-    "skinny-gemm", "Skinny GEMM", words="own products, made for few columns", gemm=SkinnyGemm
+    "skinny-gemm", "Skinny GEMM", words="hand-written products for few columns", gemm=SkinnyGemm
 )

@@ -1,4 +1,4 @@
-"""The optimizer handles all parameters in one call an operation: `foreach=True`, on a CPU.
+"""The optimizer handles all parameters in one call per operation: `foreach=True`, on a CPU.
 
 Why: On a CPU PyTorch loops over the parameters by default, with several calls for each.
 Change: optimizer: the same class and options, with `foreach=True`.

@@ -146,7 +146,7 @@ def test_tables_of_the_reader_are_those_of_the_run(monkeypatch: pytest.MonkeyPat
         assert own is not None
         assert row["us/step"] == pytest.approx(own.step_us)
         if parent is not None:
-            assert row["x of from"] == pytest.approx(parent.step_us / own.step_us)
+            assert row["speedup over parent"] == pytest.approx(parent.step_us / own.step_us)
     assert set(names["spread"].index) >= set(names["climb"].index)
     for name, row in names["spread"].loc[names["climb"].index].iterrows():
         own = times[name]

@@ -41,7 +41,7 @@ def test_gpu_conditions_disturb_only_stages_on_the_gpu(gpu: GpuState, reason: st
 @pytest.mark.parametrize(
     ("host", "reason"),
     [
-        (HostState(0.5, 0.0), "waited for a busy core for 25% of the time that it wanted one"),
+        (HostState(0.5, 0.0), "it waited 25% of its CPU time for a core"),
         (HostState(0.0, 0.5), "other virtual machines took 25% of the busy cores"),
         (HostState(0.0, 0.0, 0.5), "other processes kept 25% of the host's cores busy"),
     ],
@@ -109,7 +109,7 @@ def test_what_nvml_does_not_tell_hides_nothing_else() -> None:
 def test_shares_are_of_what_can_be() -> None:
     host = HostState(43.0, 43.0, 0.0, over_s=20.0, own_s=1.0, cores=2)  # beside runs of a hundredth of a second
     waited, stolen = reasons(process(run_s=0.01, host=host))
-    assert waited == "waited for a busy core for 98% of the time that it wanted one"
+    assert waited == "it waited 98% of its CPU time for a core"
     assert stolen == "other virtual machines took 98% of the busy cores"
     older = reasons(process(run_s=0.01, host=HostState(43.0, 43.0)))
     assert older == [said.replace("98%", "100%") for said in (waited, stolen)]
@@ -126,7 +126,7 @@ def test_a_wait_outside_of_a_short_run_does_not_count() -> None:
 @pytest.mark.parametrize("idle_cores", [0.0, 62.0])
 def test_a_quota_disturbs_even_if_cores_are_idle(idle_cores: float) -> None:
     held = HostState(1.0, 0.0, idle_cores=idle_cores, over_s=1.0, own_s=1.0, cores=64, throttled_s=1.0)
-    assert reasons(process(host=held)) == ["a CPU quota held it back for 50% of the time that it wanted a core"]
+    assert reasons(process(host=held)) == ["a CPU quota held it back for 50% of its CPU time"]
     assert reasons(process(host=replace(held, throttled_s=0.04, waited_s=0.04))) == []
 
 

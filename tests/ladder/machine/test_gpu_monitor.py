@@ -97,7 +97,7 @@ def test_one_refused_value_leaves_the_others(monkeypatch: pytest.MonkeyPatch, ca
         assert monitor.energy_j() is None
     assert environment.describe()["gpu_does_not_tell"] == [WATCHED[value]]
     assert [row for row in doctor.doctor() if row.what == "NVML"] == [
-        Finding("NVML", f"does not tell {WATCHED[value]}", "a run cannot see these", optional=True)
+        Finding("NVML", f"does not report {WATCHED[value]}", "a run cannot see these", optional=True)
     ]
 
 

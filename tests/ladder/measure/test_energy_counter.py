@@ -1,4 +1,4 @@
-"""Joules an epoch, with a GPU that draws 400 W in work and 100 W without, and a counter that moves every 100 ms.
+"""Joules per epoch, with a GPU that draws 400 W in work and 100 W without, and a counter that moves every 100 ms.
 
 After work the GPU draws 300 W for a while, as its clock falls late.
 """

@@ -23,7 +23,7 @@ def view(run: Results, name: str) -> str:
 
 
 def launching(count: int) -> Results:
-    """A run whose `naive` launches this many kernels a step."""
+    """A run whose `naive` launches this many kernels per step."""
     run = sample.results()
     profiles = next(stage for stage in run.stages if stage.name == "naive").profiles
     kernels = (profiles[0].kernels * count)[:count]

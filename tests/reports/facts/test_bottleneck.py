@@ -84,7 +84,7 @@ def test_a_persistent_step_is_told_as_a_multiple_of_one_exchange() -> None:
 def test_a_kernel_that_may_only_wait_for_others_is_not_blamed_without_saying_so() -> None:
     seen = profile(BUSY, [kernel("quick", "layer", 30.0), kernel("slow", "gemm", 40.0, blocks=8)])
     text = advice(replace(seen, overlap_us=10.0))
-    assert "with 40.0 us a step (kernels overlap here, so it may only wait for another one): " in text
+    assert "with 40.0 us per step (kernels overlap here, so it may only wait for another one): " in text
     assert "none of the 2 can be blamed alone" in advice(replace(seen, overlap_us=40.0))
 
 

@@ -9,7 +9,7 @@ from reports.facts.predictions import judge, judged, outcome, predictions
 from stages.registry import load_all
 from tests.reports import sample
 
-# In the sample 784-256-10 takes 85.5 us a step with naive, 42.7 with async and 36.8 with cublas.
+# In the sample 784-256-10 takes 85.5 us per step with naive, 42.7 with async and 36.8 with cublas.
 HERE = "784-256-10, batch 128"
 
 

@@ -38,7 +38,7 @@ def test_naive_is_compared_with_in_its_own_precision_alone() -> None:
     assert row(sample.results(), "bf16-gemm").versus_naive is None
     assert row(sample.results(), "torch-amp").versus_naive is None
     assert row(sample.results(), "numpy").versus_naive == pytest.approx(0.04 / 0.606)  # on another device
-    assert "x of naive: the same against naive, in naive's precision only" in caption(sample.results())
+    assert "Over naive: the same against naive, in naive's precision only" in caption(sample.results())
 
 
 def processes_of(run: Results, name: str, *steps_us: float) -> Results:

@@ -36,7 +36,7 @@ def seen(run: Results, name: str, split: Split, *, launches: float = 8.0) -> Res
 
 
 def seen_pair(below: Split, rung: Split, *, launches: tuple[float, float] = (8.0, 8.0)) -> Results:
-    """Two rungs of 80 and 50 us a step, with fitted parts of that sum and these seen totals."""
+    """Two rungs of 80 and 50 us per step, with fitted parts of that sum and these seen totals."""
     run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
     return seen(seen(run, "naive", below, launches=launches[0]), "async", rung, launches=launches[1])
 

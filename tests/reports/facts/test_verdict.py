@@ -28,7 +28,7 @@ def test_predictions_and_disturbed_stages_are_counted() -> None:
 
 def test_a_run_without_a_timed_rung_or_without_any_time_says_so() -> None:
     first, *_ = verdict_sentences(sample.synthetic_results())
-    assert first == "No rung was timed; `numpy`, the fastest reference, takes 1,295 us a step."
+    assert first == "No rung was timed; `numpy`, the fastest reference, takes 1,295 us per step."
     assert verdict_sentences(sample.nothing_passed())[0] == "No stage of this run has a time."
 
 

@@ -45,7 +45,7 @@ def test_a_point_is_the_products_by_time_and_by_bytes() -> None:
 
 
 def sample_step_us(name: str) -> float:
-    """Microseconds a step of a stage of the sample."""
+    """Microseconds per step of a stage of the sample."""
     (stage,) = (stage for stage in sample.results().stages if stage.name == name)
     assert stage.timing is not None
     return stage.timing.step_us

@@ -137,7 +137,7 @@ def test_a_kernel_that_runs_an_epoch_is_a_pale_bar_of_three_timed_steps(kernels:
     (pale,) = (one for one in parse(drawn).iter(f"{SVG}rect") if one.get("opacity") and one.get("height") != "11")
     share = step_us("async") / step_us("naive")
     assert float(pale.get("width", "nan")) / AXIS == pytest.approx(share, rel=1e-3)
-    assert {f"{label} an epoch: 42.7 us per step", "many steps in one kernel"} <= set(words(drawn))
+    assert {f"{label} per epoch: 42.7 us per step", "many steps in one kernel"} <= set(words(drawn))
     assert_texts_apart(drawn)
 
 

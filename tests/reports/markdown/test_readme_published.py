@@ -67,7 +67,7 @@ def test_ours_stands_beside_theirs(changes: dict[str, object], said: str) -> Non
 def test_an_epoch_that_was_cut_says_so(measure: str) -> None:
     results = with_published(number(measure=measure, at="hidden-64"))
     runs = {name: replace(run, problem=replace(run.problem, max_steps=128)) for name, run in results.runs.items()}
-    assert ", 128 steps an epoch)" in published_block([results.study], [StudyResults(results.study, runs)])
+    assert ", 128 steps per epoch)" in published_block([results.study], [StudyResults(results.study, runs)])
 
 
 def test_nothing_of_ours_without_a_record_and_no_table_without_theirs() -> None:

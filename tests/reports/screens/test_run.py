@@ -116,7 +116,7 @@ def test_runs_on_a_gpu_and_runs_without_skipped_stages_show_no_recorded_run() ->
 
 def test_the_last_three_lines_are_findings_report_and_next_step(tmp_path: Path) -> None:
     *_, finding, report, next_step = text_of(sample.synthetic_results(), 80, tmp_path).splitlines()
-    assert finding == "Found   No rung was timed; numpy, the fastest reference, takes 1,295 us a step."
+    assert finding == "Found   No rung was timed; numpy, the fastest reference, takes 1,295 us per step."
     # Its file:// link would be wider than the screen.
     assert Path(report.removeprefix("Report  ")).resolve() == (tmp_path / "report.md").resolve()
     assert f"Report  {tmp_path.as_uri()}/report.md" in text_of(sample.synthetic_results(), 120, tmp_path)

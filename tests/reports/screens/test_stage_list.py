@@ -33,7 +33,7 @@ def test_every_stage_is_one_line_and_none_is_too_wide(stages: list[Listed], widt
     assert too_wide(text_of(listed((), (512, 512), 256), width, None), width) == []
     first_words = [line.split()[0] for line in text.splitlines() if line]
     assert all(first_words.count(stage.name) == 1 for stage in stages)
-    assert width < 200 or "loss read once an epoch" in text
+    assert width < 200 or "loss read once per epoch" in text
     assert not any(word in text for word in ("MetricsEveryEpoch", "AMP"))
 
 

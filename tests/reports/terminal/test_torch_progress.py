@@ -116,7 +116,7 @@ def test_a_speedup_of_too_few_processes_is_marked_and_the_mark_explained_once() 
     text = screen(lambda console: shows(console, 2), 80)
     marks = {name: lines(text, name)[0].split()[2] for name in ("resident", "workers", "step-graph")}
     assert marks == {"resident": "~13.1x", "workers": "~13.1x", "step-graph": "13.0x"}
-    mark = "~ marks a speedup that may be noise, or rests on the first of 2 processes."
+    mark = "~ marks a speedup that may be noise, or comes from the first of 2 processes."
     assert text.splitlines().count(mark) == 1
     assert "~" not in screen(lambda console: shows(console, 1), 80)
 

@@ -59,7 +59,7 @@ def compile_cubin(source: Path, arch: str, macros: Macros = (), *, lineinfo: boo
     try:
         how = {"define_macro": list(macros) or None, "lineinfo": lineinfo or None}
         options = ProgramOptions(name=str(source), arch=arch, **how, **_options(source))
-        program = Program(source.read_text(), "c++", options)
+        program = Program(source_text(source), "c++", options)
         code = program.compile("cubin", logs=log).code
     except Exception as error:
         # cuda.core keeps this exception's class private; its text has NVRTC's status and log.
@@ -98,6 +98,15 @@ def include_folders(source: Path) -> list[Path]:
     return [source.parent, source.parent.parent]
 
 
+def source_text(file: Path) -> str:
+    """The text of a file; CompileError with the line unless it is UTF-8."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        line, byte = error.object.count(b"\n", 0, error.start) + 1, error.object[error.start]
+        raise CompileError(f"{file}:{line}: error: byte 0x{byte:02x} is not UTF-8; save the file as UTF-8") from error
+
+
 def local_sources(source: Path) -> list[Path]:
     """The file and, depth first, its quoted headers from `include_folders`."""
     folders = include_folders(source)
@@ -107,7 +116,7 @@ def local_sources(source: Path) -> list[Path]:
         if file in files or not file.is_file():
             return
         files.append(file)
-        for name in re.findall(r'^\s*#\s*include\s+"(.+?)"', file.read_text(), re.MULTILINE):
+        for name in re.findall(r'^\s*#\s*include\s+"(.+?)"', source_text(file), re.MULTILINE):
             visit(next((path for folder in folders if (path := folder / name).is_file()), folders[0] / name))
 
     visit(source)

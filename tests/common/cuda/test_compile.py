@@ -42,6 +42,15 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return calls
 
 
+@pytest.mark.parametrize("file", ["scale.cu", "factor.h"])
+def test_a_file_in_another_encoding_is_told_with_its_line_and_the_way_out(source: Path, file: str) -> None:
+    path = source.with_name(file)
+    path.write_bytes("// one\n// réseau\n".encode("latin-1") + path.read_bytes())
+    with pytest.raises(CompileError) as error:
+        compiler.local_sources(source)
+    assert str(error.value) == f"{path}:2: error: byte 0xe9 is not UTF-8; save the file as UTF-8"
+
+
 @requires_nvrtc
 def test_a_cubin_is_an_elf_file_with_its_kernels_resources(source: Path) -> None:
     cubin = compile_cubin(source, "sm_90")

@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 from common.cuda import driver
 from common.problem import Problem, initial_params
+from common.streams import print_error
 from common.trainer import Trainer
 from stages.references.thread_trials import epoch_steps_s, fastest_count, random_split, thread_counts, trial_steps
 
@@ -26,6 +28,10 @@ ROOT = Path(__file__).resolve().parents[2]
 VARIABLE = "PJRT_NPROC"
 Build = Callable[[Problem, Any], Trainer]
 _chosen: list[int] = []  # for the whole process, once
+
+
+class JaxError(Exception):
+    """JAX's own sentence, by which a trial ended."""
 
 
 def use_fastest_threads(problem: Problem, build: Build) -> str:
@@ -85,7 +91,7 @@ class _Trial:
         self._process.stdin.flush()
 
     def steps_s(self) -> list[float]:
-        """Seconds of some steps; raises RuntimeError if the process has ended."""
+        """Seconds of some steps; raises JaxError if the process has ended."""
         assert self._process.stdin
         with suppress(OSError):  # it has ended, and answers nothing
             self._process.stdin.write(b"\n")
@@ -93,12 +99,14 @@ class _Trial:
         return self.answer()
 
     def answer(self) -> list[float]:
-        """The process's next answer, its first when it is ready; raises RuntimeError if it has ended."""
+        """The process's next answer, its first when it is ready; raises JaxError if it has ended."""
         assert self._process.stdout
         try:
-            took: list[float] = json.loads(self._process.stdout.readline())
+            took: list[float] | str = json.loads(self._process.stdout.readline())
         except (OSError, ValueError) as error:
-            raise RuntimeError(f"JAX failed while {self._count} of its threads were tried") from error
+            raise JaxError(f"JAX ended while {self._count} of its threads were tried") from error
+        if isinstance(took, str):
+            raise JaxError(took)
         return took
 
     def end(self) -> None:
@@ -108,13 +116,24 @@ class _Trial:
 
 
 def main() -> None:
-    """Train an epoch of a trial at once and for each line of stdin, and answer with its seconds a step."""
-    problem, build = pickle.load(sys.stdin.buffer)  # from the process that started this one
-    trainer: Trainer = build(problem, random_split(problem, steps := trial_steps(problem)))
-    trainer.load_params(initial_params(problem, 0))
-    for _ in itertools.chain([b""], sys.stdin.buffer):
-        sys.stdout.write(json.dumps(epoch_steps_s(trainer, steps)) + "\n")
-        sys.stdout.flush()
+    """Train an epoch of a trial at once and for each line of stdin, and answer with its seconds a step.
+
+    An exception ends it, whose last line is the answer.
+    """
+    try:
+        problem, build = pickle.load(sys.stdin.buffer)  # from the process that started this one
+        trainer: Trainer = build(problem, random_split(problem, steps := trial_steps(problem)))
+        trainer.load_params(initial_params(problem, 0))
+        for _ in itertools.chain([b""], sys.stdin.buffer):
+            _say(epoch_steps_s(trainer, steps))
+    except Exception as error:
+        print_error()
+        _say("".join(traceback.format_exception_only(error)).strip().splitlines()[-1])
+
+
+def _say(answer: list[float] | str) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import pytest
 
 from common import choice
 from common.problem import Problem
-from stages.references import jax_threads, thread_trials, torch_compile_cpu, torch_eager, torch_threads
+from stages.references import jax_scan, jax_threads, thread_trials, torch_compile_cpu, torch_eager, torch_threads
 from tests.stages.engine.test_step import random_split
 
 PROBLEM = Problem(inputs=49, classes=10, batch_size=4)
@@ -135,6 +135,14 @@ def test_without_a_compiler_the_compiled_step_is_skipped_with_the_reason(monkeyp
 
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert environment.missing(["c++"]) == "needs a C++ compiler: no-such-compiler is not on the PATH"
+
+
+@pytest.mark.jax
+def test_what_jax_says_is_the_reason_where_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "abacus")
+    monkeypatch.setattr(jax_threads, "thread_counts", lambda: (1, 2))
+    with pytest.raises(jax_threads.JaxError, match=r"^RuntimeError: Unable to initialize backend 'abacus': Backend"):
+        jax_threads._fastest(Problem(49, 10, batch_size=4), jax_scan.STAGE.build)
 
 
 JAX = """

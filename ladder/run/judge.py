@@ -102,6 +102,10 @@ class Judge:
         return [run for run in runs if run not in self._oracles]
 
     def adopt(self, computed: Computed, runs: Iterable[int], spreads: Spreads) -> None:
+    def has_trained(self, run: int) -> bool:
+        """Whether an oracle has trained the run of this number."""
+        return run in self._oracles
+
         """Judge by these of the computed runs, and by these controls, which serve all rounds."""
         self._computed = computed
         self.adopt_short(computed.short)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from common.data.dataset import Dataset
 from common.oracle import evaluate_all
 from common.problem import SEED_BITS, Params, Problem, initial_params, network_run
 from ladder.measure.protocol import Job, JobResult, load_params, run_file, save_params
-from ladder.processes.seed_server import Attempt
+from ladder.processes.seed_server import JUDGED_RUN, Attempt
 from ladder.records.run import Check, OracleRecord, Precision
 from ladder.run.judge import TRAINED, Judge, Judged, Spreads
 from ladder.verify.gates import worst_of
@@ -41,6 +42,7 @@ class Jury:
         self._judges = {0: self._first}
         self._spreads: dict[Problem, Spreads] = {}
         self._trained: Params | None = None
+        self._attempts = Counter[tuple[int, str]]()
 
     @property
     def has_trained(self) -> bool:
@@ -50,6 +52,16 @@ class Jury:
     def number(self, round_: int, run: int, own: str = "") -> int:
         """The number of a run for `initial_params`; the judged one of a user's stage, named by `own`, is its alone."""
         return self._first.number(round_, run, own)
+
+    def handed_out(self, round_: int, run: int, own: str = "") -> int:
+        """The same for a process: each further attempt of a user's stage in a round has a judged run of its own.
+
+        Else the first attempt could note which runs it had, and the second would know the one that it has again.
+        """
+        if run == JUDGED_RUN and own:
+            self._attempts[round_, own] += 1
+            own += f" {attempt}" if (attempt := self._attempts[round_, own]) > 1 else ""
+        return self.number(round_, run, own)
 
     def judged(self, round_: int) -> list[int]:
         """The networks that are judged in a round."""
@@ -130,6 +142,8 @@ class Jury:
 
         Raises OSError or ValueError if that is incomplete.
         """
+        if attempt.kept:
+            self._train_again(job, attempt.seeds[attempt.kept[0]])
         if self.problem.networks == 1:
             return self._first.judge(precision, job, result, attempt, folder)
         checks = self._worst(job.round, lambda judge: judge.judge(precision, job, result, attempt, folder).checks)
@@ -141,6 +155,13 @@ class Jury:
         checks += verify_networks(self.problem, ends, self.judged(job.round))
         accuracies = [tested.accuracy for tested in evaluate_all(final.weights, final.biases, test.images, test.labels)]
         return Judged(checks, fmean(accuracies), accuracies)
+
+    def _train_again(self, job: Job, judged: int) -> None:
+        """Train the oracle of a judged run that a further attempt has alone."""
+        runs = [network_run(judged, network) for network in self.judged(job.round)]
+        judges = zip(self._of(job.round), runs, strict=True)
+        if untrained := [run for judge, run in judges if not judge.has_trained(run)]:
+            self.train(untrained, Path(job.dataset).parent, set())
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
         """The worst checks of the networks' short runs; raises OSError or ValueError if the files are incomplete."""

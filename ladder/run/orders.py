@@ -191,7 +191,7 @@ class Orders:
             blas_threads=self.blas_threads,
         )
         name, logs = f"{stage.name}.{round_ + 1}", self._ledger.folder / "logs"
-        number = partial(self._jury.number, round_, own=stage.own)
+        number = partial(self._jury.handed_out, round_, own=stage.own)
         return Order(stage, job, self.dataset.parent / name, logs / f"{name}.log", number)
 
     def _budget_s(self) -> float:

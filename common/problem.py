@@ -249,6 +249,20 @@ def _uniform(seed: tuple[int, int], drawn: int, layer: Layer) -> Float32Array:
     return weight
 
 
+def positive_params(problem: Problem, run: int) -> Params:
+    """Small weights and positive hidden biases, from which no unit is at its ReLU's corner for long.
+
+    The rate bounds the biases, with which an update of the last layer grows.
+    """
+    if problem.networks > 1:
+        numbers = range(problem.networks)
+        return Params.stacked([positive_params(problem.alone(k), network_run(run, k)) for k in numbers])
+    drawn, size = initial_params(problem, run), min(4.0, (1.6 / problem.learning_rate) ** 0.5)
+    hidden = [bias + np.float32(size / len(bias) ** 0.5) for bias in drawn.biases[:-1]]
+    weights = tuple(np.float32(0.1) * weight for weight in drawn.weights)
+    return Params(weights, (*hidden, drawn.biases[-1]), drawn.state)
+
+
 def network_run(run: int, network: int) -> int:
     """The run in which a network, counted from 0, would have the same initial parameters alone."""
     return run + (network << SEED_BITS)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +25,7 @@ from common.cuda.clock import EventPair, fence
 from common.cuda.driver import has_context, multiprocessor
 from common.data.dataset import Dataset, Split
 from common.errors import MisfitError
-from common.problem import Params, Problem, initial_params, zero_params
+from common.problem import Params, Problem, initial_params, positive_params, zero_params
 from common.streams import print_error
 from common.trainer import EpochMetrics, Trainer, ValidatingTrainer, wait_of
 from ladder.machine.cpu_speed import CpuSpeedProbe, pace_of
@@ -39,7 +40,7 @@ from ladder.measure.profiled import OwnProfile, counted, sample_of
 from ladder.measure.protocol import FirstUpdate, Job, JobResult, LateEpoch
 from ladder.measure.seeds import RunSeeds
 from ladder.measure.tampering import Originals
-from ladder.measure.timing import Plan, TimedRun, Validation, measure, timed_run
+from ladder.measure.timing import Plan, TimedRun, UntimedRun, Validation, measure, timed_run
 from ladder.profile import chrome, cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.summary import summarise, with_bytes
@@ -74,6 +75,8 @@ class Measurement:
         self._originals = Originals((time, statistics, msgspec.msgpack, cuda_clock, *own))
         self._fence, self._clock = fence, time.perf_counter
         self._job, self._folder = job, folder
+        every = job.problem.metrics_every
+        self._measured = partial(measure, metrics_every=every, fence=self._fence, clock=self._clock)
         self._laps = Laps(self._clock)
         self._gpu_states: list[GpuState] = []
         self._host_states: list[HostState] = []
@@ -81,7 +84,7 @@ class Measurement:
         self._timed_seeds: list[int] = []
         self._had_turn, self._waited_s = False, 0.0
         self._reads: list[timing.LateRead] = []
-        self._late: list[LateEpoch] = []
+        self._late, self._late_s = list[LateEpoch](), 0.0
         self._plan = job.wanted
 
     def run(self) -> JobResult:
@@ -93,15 +96,11 @@ class Measurement:
             raise UnusedDeviceError(
                 "its trainer says that it trains on a GPU, and has used none; name the device that does"
             )
-        is_late_first = self._seeds.untimed() % 2 == 1  # else loads could be counted up to the timed runs
-        if is_late_first:
-            self._late_epoch_of_all()
         if self._job.is_timed:
             self._timed_runs()
             self._energy()
-        if not is_late_first:
-            self._late_epoch_of_all()
         self._metrics_from_zeros()
+        self._epoch_from_positive()
         first_updates = self._first_updates()
         curve, no_curve = self._curve()
         self._originals.check()
@@ -194,17 +193,15 @@ class Measurement:
         """Warm up, then take the times; the verifier gets the parameters of the runs that the runner names."""
         trainer = self._trainer
         self._host.read()
-        self._warmups, self._runs = measure(
+        self._warmups, self._runs = self._measured(
             trainer,
             self._next_params,
             self._plan,
-            metrics_every=self._job.problem.metrics_every,
-            fence=self._fence,
-            clock=self._clock,
             events=EventPair(trainer.cuda_stream) if trainer.cuda_stream is not None else None,
             after_run=self._after_run,
             validation=self._validation,
             stamp=self._seeds.stamp,
+            untimed=self._late_epoch_of_all(),
         )
         self._originals.check()
         if self._cpu_speed and trainer.device == "cpu":
@@ -214,7 +211,9 @@ class Measurement:
         self._judged = kept[0]
         for run in kept:
             protocol.save_params(self._folder / protocol.run_file(run), self._reads[run].params)
-        self._laps.end("measure")
+        self._laps.end("measure", without_s=self._late_s)
+        if self._late_s:
+            self._laps.seconds["late epoch"] = self._late_s
 
     def _energy(self) -> None:
         """What the GPU draws while the trainer goes on from its last run: epochs like those, and not verified."""
@@ -272,16 +271,21 @@ class Measurement:
             start, due = protocol.load_params(Path(job.trained), job.problem), job.problem.metrics_every - 1
             seen = msgspec.structs.replace(seen, trained=trained("trained", start, 1, first_epoch=due))
         if batches in job.late and batches in job.repeated and epoch_s < SLOW_S:
-            self._late_epoch(trainer, batches, protocol.LATE_EPOCHS, epoch_s)
+            late = self._late_epoch(trainer, batches, protocol.LATE_EPOCHS, epoch_s)
+            self._measured(trainer, self._next_params, Plan(1, repeats=0, warmups=0), untimed=late)
         self._close(trainer)
         return seen
 
-    def _late_epoch_of_all(self) -> None:
-        """An epoch that begins in the second half of a run like the timed ones, by the same trainer."""
+    def _late_epoch_of_all(self) -> UntimedRun | None:
+        """An epoch that begins anywhere from the second one on in a run like the timed ones, at any place among them.
+
+        So no count of loads or epochs up to it tells it from them. None where that takes too long.
+        """
         steps, epochs = self._job.problem.steps(len(self._data.train.images)), self._plan.epochs
-        if steps in self._job.late and steps not in self._job.repeated and epochs > 1:
-            self._late_epoch(self._trainer, steps, range(epochs // 2 or 1, epochs), self._from_zero.seconds)
-            self._laps.end("late epoch")
+        if steps not in self._job.late or steps in self._job.repeated or epochs == 1:
+            return None
+        before = self._seeds.untimed() % (self._plan.repeats + 1)
+        return self._late_epoch(self._trainer, steps, range(1, epochs), self._from_zero.seconds, before)
 
     def _metrics_from_zeros(self) -> None:
         """Once more from zeros where metrics are due, if the first epoch of a run has none: exact over all batches."""
@@ -292,8 +296,15 @@ class Measurement:
             self._zeros = timing.train_on(self._trainer, [due], self._fence)
             self._laps.end("metrics")
 
-    def _late_epoch(self, trainer: Trainer, batches: int, begins: range, epoch_s: float) -> None:
-        """Train for a number of epochs that the runner draws now, read the parameters, and train one epoch more.
+    def _epoch_from_positive(self) -> None:
+        """One epoch on all batches from positive hidden biases, which leave few units that rounding switches."""
+        if self._job.positive:
+            self._train_one_epoch(positive_params(self._job.problem, self._seeds.shared(protocol.POSITIVE_RUN)), None)
+            protocol.save_params(self._folder / "positive.npy", fetched_params(self._trainer))
+            self._laps.end("positive biases")
+
+    def _late_epoch(self, trainer: Trainer, batches: int, begins: range, epoch_s: float, before: int = 0) -> UntimedRun:
+        """A run of as many epochs as the runner draws now; then the parameters are read, and it has one epoch more.
 
         But for that reading, it is a run like any other to the stage: every epoch begins by the same calls.
         """
@@ -306,17 +317,13 @@ class Measurement:
             protocol.save_params(self._folder / f"late-{batches}-begin.npy", fetched_params(trainer))
             return EpochMetrics(0.0, 0.0)
 
-        _, (run,) = measure(
-            trainer,
-            lambda _: self._params_from(self._seeds.untimed()),
-            Plan(after + 1, repeats=1, warmups=0),
-            metrics_every=1,
-            fence=self._fence,
-            clock=self._clock,
-            validation=Validation(read, lambda epoch: epoch == after - 1),
-        )
-        protocol.save_params(self._folder / f"late-{batches}.npy", fetched_params(trainer))
-        self._late.append(LateEpoch(batches, after, run.metrics.get(after)))
+        def ended(_: int, run: TimedRun) -> None:
+            protocol.save_params(self._folder / f"late-{batches}.npy", fetched_params(trainer))
+            self._late.append(LateEpoch(batches, after, run.metrics.get(after)))
+            self._late_s += run.loading_s + self._clock() - run.ended + run.seconds
+            self._host.read()  # what it took is no timed run's
+
+        return UntimedRun(before, after + 1, Validation(read, lambda epoch: epoch == after - 1), ended)
 
     def _curve(self) -> tuple[Curve | None, str]:
         """The stage's curves, or why there are none: a failure here must not cost the row."""
@@ -402,7 +409,7 @@ class Measurement:
     def _next_params(self, number: int) -> Params:
         """The initial parameters of a warm-up or timed run, which the stage cannot foresee."""
         plan = self._plan
-        if number < plan.warmups:
+        if number < plan.warmups:  # or a run of which no time counts
             return self._params_from(self._seeds.untimed())
         self._timed_seeds.append(self._seeds.timed(number - plan.warmups, plan.repeats))
         return self._params_from(self._timed_seeds[-1])

@@ -29,6 +29,7 @@ NO_ROOM_CODE = os.EX_IOERR  # the exit code of a process whose result finds no r
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches
 REPEATED_RUN, REPEATED_EPOCHS = 920, 3  # + the number of batches
+POSITIVE_RUN = 940
 SHARED_RUNS = range(FIRST_UPDATE_RUN, RUNS_PER_ROUND)  # the next number is the next round's judged run
 COLD_RUN = 999
 LATE_EPOCHS = range(20, 60)  # of a few batches, after one of which a late epoch begins
@@ -53,6 +54,7 @@ class Job(msgspec.Struct, frozen=True):
     budget_s: float | None  # seconds; null if `wanted` is already what an earlier round could afford
     repeated: list[int] = []  # those of `first_updates` whose trainer makes a run of REPEATED_EPOCHS epochs as well
     trained: str = ""  # a file of parameters, from which the trainer of `repeated[0]` makes an epoch with metrics
+    positive: bool = False  # train an epoch from positive hidden biases as well
     late: list[int] = []  # those of `first_updates`, or all batches, whose trainer makes an epoch that begins late
     seeds: str = ""  # where to ask for the runs' seeds, see `ladder.measure.seeds`; no salt, which would tell them all
     curve_steps: int = 0  # steps between two points of the curves; 0 for no curves

@@ -22,6 +22,7 @@ Clock = Callable[[], float]
 Stamp = Callable[[Literal["begin", "end"]], None]
 SCHEDULER_DELAY_S = 0.002  # by which the operating system may delay a process at any point
 COPY_S_PER_BYTE = 2e-9  # to the device and back at 1 GB/s, slower than any bus; not counted as untimed work
+UNTIMED = -1  # the number of a run among the timed ones of which no time counts
 READING_SHARE = 0.1  # of a run, which reading its parameters may take beside copying and a delay
 
 
@@ -66,12 +67,25 @@ class TimedRun:
     ended: float = 0.0  # by the clock
 
 
+class UntimedRun(NamedTuple):
+    """A run among the timed ones of which no time counts."""
+
+    before: int  # the timed run of this number
+    epochs: int
+    validation: Validation
+    after_run: Callable[[int, TimedRun], None]
+
+
 class LateRead(NamedTuple):
     """The parameters after a run, and the seconds of reading them."""
 
     params: Params
     first_s: float  # from the run's end until they were there
     again_s: float  # a second time, when no work can be left
+
+
+def no_mark(mark: Literal["begin", "end"]) -> None:
+    """No second clock."""
 
 
 def timed_run(
@@ -84,7 +98,7 @@ def timed_run(
     events: Events | None = None,
     validation: Validation | None = None,
     first_epoch: int = 0,
-    stamp: Stamp = lambda mark: None,  # noqa: ARG005
+    stamp: Stamp = no_mark,
 ) -> TimedRun:
     """Train from `params` for `epochs` epochs; the trained parameters stay in the trainer.
 
@@ -197,16 +211,26 @@ def measure(
     events: Events | None = None,
     after_run: Callable[[int, TimedRun], None] = lambda number, run: None,  # noqa: ARG005
     validation: Validation | None = None,
-    stamp: Stamp = lambda mark: None,  # noqa: ARG005
+    stamp: Stamp = no_mark,
+    untimed: UntimedRun | None = None,
 ) -> tuple[list[TimedRun], list[TimedRun]]:
-    """Run the warm-ups and the timed runs of one process, numbered from 0; each starts from parameters of its own."""
-    runs = []
-    for number in range(plan.warmups + plan.repeats):
+    """Run the warm-ups and the timed runs of one process, numbered from 0; each starts from parameters of its own.
+
+    An `untimed` run stands before the timed one of its number, or after the last, and is called by the same lines.
+    """
+    runs, numbers = [], list(range(plan.warmups + plan.repeats))
+    if untimed is not None:
+        numbers.insert(plan.warmups + untimed.before, UNTIMED)
+    for number in numbers:
         epochs = plan.epochs if number >= plan.warmups else warmup_epochs(plan.epochs, metrics_every)
+        how = (epochs, events, validation, stamp, after_run)
+        if number == UNTIMED and untimed is not None:
+            how = (untimed.epochs, None, untimed.validation, no_mark, untimed.after_run)
+        epochs, marks, validates, stamps, after = how
         params = params_of(number)
         run = timed_run(
-            trainer, params, epochs, fence=fence, clock=clock, events=events, validation=validation, stamp=stamp
+            trainer, params, epochs, fence=fence, clock=clock, events=marks, validation=validates, stamp=stamps
         )
-        after_run(number, run)
-        runs.append(run)
+        after(number, run)
+        runs += [run] if number != UNTIMED else []
     return runs[: plan.warmups], runs[plan.warmups :]

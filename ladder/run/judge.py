@@ -33,6 +33,7 @@ SALT_BITS = 62  # too many to be tried out
 LATE_DRAWS, LATE_DRAWN_WORK = 4, 8_000_000_000
 STARTS = 3  # from which float64 trains where a stage's parameters are no numbers before a late epoch
 TRAINED = "trained.npy"
+POSITIVE = "epoch from positive biases"
 FROM_ZEROS = ShortTask("zeros")
 INCOMPLETE = "its result is incomplete"
 Spreads = dict[Precision, list[EpochSpread]]
@@ -101,11 +102,11 @@ class Judge:
         runs = [self.number(round_, JUDGED_RUN, name) for round_ in rounds for name in ("", *own)]
         return [run for run in runs if run not in self._oracles]
 
-    def adopt(self, computed: Computed, runs: Iterable[int], spreads: Spreads) -> None:
     def has_trained(self, run: int) -> bool:
         """Whether an oracle has trained the run of this number."""
         return run in self._oracles
 
+    def adopt(self, computed: Computed, runs: Iterable[int], spreads: Spreads) -> None:
         """Judge by these of the computed runs, and by these controls, which serve all rounds."""
         self._computed = computed
         self.adopt_short(computed.short)
@@ -131,7 +132,9 @@ class Judge:
 
     def short_tasks(self, job: Job) -> list[ShortTask]:
         """The short runs that stages with such a job share, the longest first."""
-        return [FROM_ZEROS, *(task for batches in job.first_updates for task in self._tasks_of(job, batches).values())]
+        positive = [self._positive_task(job)] if job.positive else []
+        of_few = (task for batches in job.first_updates for task in self._tasks_of(job, batches).values())
+        return [FROM_ZEROS, *positive, *of_few]
 
     def record(self, round_: int) -> OracleRecord:
         """What the oracle of a round came to, for the results file; its curve by steps is that of the first round."""
@@ -207,6 +210,10 @@ class Judge:
         for late in result.late:
             checks += self._judge_late_epoch(precision, late, left, of_all=late.batches not in job.first_updates)
         checks += self._late_epochs_not_made(job, result)
+        if job.positive:
+            run = self._short_run(self._positive_task(job))
+            begun = POSITIVE, precision, run, left("positive"), None
+            checks += gates.verify_short_run(*begun, most=gates.MOST_OF_WHOLE)
         size = self._problem.batch_size
         whole = self._problem.steps(len(self._dataset.train.images)) * size
         seen = [
@@ -232,7 +239,7 @@ class Judge:
         return gates.verify_late_epoch(named, precision, run, late.after, end, late.metrics, apart)
 
     def _late_epochs_not_made(self, job: Job, result: JobResult) -> Iterable[Check]:
-        """Checks of late epochs that a process would have left if epochs were quicker: its own, or float64's."""
+        """Checks of epochs that a process would have left if they were quicker: its own, or float64's."""
         made, whole = {late.batches for late in result.late}, self._problem.steps(len(self._dataset.train.images))
         for batches in job.repeated[:1]:
             if batches not in made:
@@ -240,9 +247,10 @@ class Judge:
                 why = f"a late epoch of {batches} batches {TAKES_TOO_LONG} for {whose}"
                 yield gates.no_occasion(f"late epoch of {batches} batches, tensors", why)
         is_whole = not self._problem.is_logistic and max(job.first_updates, default=whole) < whole
-        if is_whole and job.is_timed and whole not in job.late:
+        if is_whole and job.is_timed:
             why = f"an epoch of all {whole} batches {TAKES_TOO_LONG} to repeat"
-            yield gates.no_occasion("late epoch, tensors", why)
+            for named, is_made in (("late epoch", whole in job.late), (POSITIVE, job.positive)):
+                yield from () if is_made else [gates.no_occasion(f"{named}, tensors", why)]
 
     def _tasks_of(self, job: Job, batches: int) -> dict[str, ShortTask]:
         """The short runs on so many batches, by the name of the file that a stage leaves after its own."""
@@ -253,6 +261,11 @@ class Judge:
         if job.trained and batches == job.repeated[0]:
             runs["trained"] = ShortTask("trained", batches)
         return runs
+
+    def _positive_task(self, job: Job) -> ShortTask:
+        """The epoch on all batches from positive hidden biases."""
+        steps = self._problem.steps(len(self._dataset.train.images))
+        return ShortTask(self.number(job.round, protocol.POSITIVE_RUN), steps, is_positive=True)
 
     def _short_run(self, task: ShortTask) -> ShortRun:
         """The oracle's short run, computed once for all stages: a wide network takes seconds."""

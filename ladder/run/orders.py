@@ -33,6 +33,7 @@ WIDE = 5_000_000  # parameters; the oracle would take minutes to repeat epochs o
 # No two stages share a late epoch. In multiplications: on a few batches, with controls, and on all of them without; the
 # latter of an MLP alone, since a softmax regression's final parameters are compared.
 LATE_WORK, WHOLE_WORK = 2_500_000_000, 2_000_000_000
+POSITIVE_WORK = 20_000_000_000  # of an epoch of all batches that stages share, likewise without controls
 UNTIMED = Plan(epochs=1, repeats=0, warmups=0)
 Wrap = Callable[[Sequence[str]], list[str]]
 """Turns a worker's command into the command that runs it under a profiler."""
@@ -179,6 +180,7 @@ class Orders:
             job = msgspec.structs.replace(job, first_updates=[], repeated=[], trained="", late=[])
         job = msgspec.structs.replace(
             job,
+            positive=is_first and can_repeat_whole(self._problem, self._jury.steps, POSITIVE_WORK),
             round=round_,
             wanted=stage.plan or self.requested,
             profile=tool if tool in self._settings.profile and stage.profile_s <= PROFILE_LIMIT_S else None,
@@ -218,6 +220,12 @@ def parameter_bytes(problem: Problem) -> int:
     return 4 * problem.networks * sum(map(math.prod, problem.shapes))
 
 
+def can_repeat_whole(problem: Problem, steps: int, work: int) -> bool:
+    """Whether float64 repeats an epoch of all steps of an MLP, which is no short run, in so many multiplications."""
+    is_whole = not problem.is_logistic and steps > max(FIRST_BATCHES)
+    return is_whole and steps * (problem.multiplications + STEP_WORK) <= work
+
+
 def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> Job:
     """The job of a process that times nothing, and leaves every short run of a stage for verification."""
     updates = sorted({min(batches, steps) for batches in FIRST_BATCHES})
@@ -225,7 +233,7 @@ def short_runs_job(source: str, problem: Problem, steps: int, dataset: Path) -> 
     repeated = (updates[1:] or updates)[: 1 if weights > WIDE else None]
     draws = max(FEWEST_DRAWS, min(MOST_DRAWS, DRAWN_PARAMETERS // weights))
     late = repeated[:1] if repeated[0] * problem.multiplications * draws <= LATE_WORK else []
-    if not problem.is_logistic and steps > updates[-1] and steps * (problem.multiplications + STEP_WORK) <= WHOLE_WORK:
+    if can_repeat_whole(problem, steps, WHOLE_WORK):
         late = [*late, steps]
     return Job(
         source=source,

@@ -36,6 +36,8 @@ OF_SHORT_RUNS = {
     r"^\d+ epochs of ": "look at what one epoch leaves to the next, such as momentum or another order",
     r"^late epoch": "look at what changes with the number of steps or epochs, or in long splits: a schedule, decay, "
     "rounding",
+    r"^epoch from positive biases, ": "look at what differs in long splits: images, pixels or steps left out, old "
+    "weights, rounding",
     r"^trained parameters, ": "look at epochs in which metrics are due, and at images that are already right",
     r"^epoch from zeros, ": "train on each full batch once, in order; sum a gradient before subtracting it",
 }

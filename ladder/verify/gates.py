@@ -33,6 +33,7 @@ FROM_ZERO_SAFETY = 2.0  # where rounding alone differs: a control repeats the er
 LOWER_SHARE, MOST_CHANCE = 0.75, 0.4
 SCALE_SAFETY = 8.0  # of the update's scale: one number, of which a few draws say less than of thousands
 UNDECIDABLE = 0.9  # a limit beyond this share of an update: a missing update has an error of 1
+MOST_OF_WHOLE = 0.01  # of an update by all steps: where limits are wider, other checks catch as much
 TWO_IMAGES = 2.001  # and float64's rounding of their share
 # A single control of a long run may miss the unit at its ReLU's corner that the stage meets.
 MLP_APART_FLOOR = 0.02
@@ -204,17 +205,23 @@ def _by_oracle_or_nearer(
 
 
 def verify_short_run(
-    named: str, precision: Precision, run: ShortRun, updated: Params, metrics: EpochMetrics | None, apart: float = 0.0
+    named: str,
+    precision: Precision,
+    run: ShortRun,
+    updated: Params,
+    metrics: EpochMetrics | None,
+    apart: float = 0.0,
+    most: float = 1.0,
 ) -> list[Check]:
     """Check the parameters after any short run, in one check of all tensors, and the metrics of its last epoch.
 
-    Two correct runs may be `apart` by so much more of the update.
+    Two correct runs may be `apart` by so much more of the update. Tensors with limits near `most` are not judged.
     """
 
     def judged_by(other: ShortRun) -> list[Check]:
         errors, spread = other.errors(updated, metrics), run.spread(precision)
         return [
-            _tensors(named, precision, errors, spread, apart=apart),
+            _tensors(named, precision, errors, spread, apart=apart, most=most),
             *_of_scale_and_metrics(named, precision, other, errors, spread, metrics, apart),
         ]
 
@@ -266,11 +273,15 @@ def _tensors(
     what: str = "tensors",
     safety: float = SAFETY,
     apart: float = 0.0,
+    most: float = 1.0,
 ) -> Check:
     """One check of all tensors: the one nearest to its limit, and the names of those that cannot be judged."""
     checks = {
         name: within(
-            f"{named}, {what}", precision, error, spread.tensors[name], safety=safety, floor=ROUNDING_FLOOR + apart
+            *(f"{named}, {what}", precision, error, spread.tensors[name]),
+            safety=safety,
+            floor=ROUNDING_FLOOR + apart,
+            most=most,
         )
         for name, error in errors.tensors.items()
     }

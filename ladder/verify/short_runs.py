@@ -20,7 +20,7 @@ from common.blas import blas_threads, limit_blas_threads, worthwhile_threads
 from common.cost import parameters
 from common.data.dataset import Split
 from common.oracle import FloatArray, Network, Oracle, OracleEpoch, host
-from common.problem import Params, Problem, kept_params, zero_params
+from common.problem import Params, Problem, kept_params, positive_params, zero_params
 from common.trainer import EpochMetrics
 from ladder.machine.environment import cores_usable
 from ladder.measure.displacement import dot, summed
@@ -48,6 +48,10 @@ COARSE_DRAWS = 64  # below float32, where a unit that flips early carries a long
 # long; so many flip together; how near one or two more have to come; and so many of these are tried with one more.
 MOST_CORNERS, FEWEST_CORNERS, MOST_FLIPPED, LEAST_NEARER, MOST_KEPT = 512, 48, 4, 0.95, 8
 FLIPPED_DRAWS = 4  # controls with the output flipped that is nearest to its corner, or one of the next ones
+# An epoch of an MLP of more steps than runs on a few batches have: its controls, the last of which loses small updates;
+# and the largest error of a control's best tensor that tells of no unit that has switched.
+FEWEST_STEPS, FEWEST_OF_WHOLE, CALM = 60, 4, 2e-5
+SCALE_OF_SWITCHES = 0.01  # there, of the distance: with 64 units, controls had 0.02 at most
 FAR = 1.5  # of an update, over all tensors: of 1,237 flips in bfloat16 with 16 units, the largest moved 0.53
 ROUNDING_FLOOR = 2.0**-20  # sixteen roundings of float32: rate, 1 / batch and their product are rounded for all images
 SUMS_IN_ORDER: tuple[tuple[Literal["zero", "parameter"], Divided], ...] = (
@@ -122,6 +126,7 @@ class ShortRun:
         seen = batches * problem.batch_size
         self.problem, self.batches, self.epochs, self.initial = problem, batches, epochs, initial
         self._draws, self._xp = draws, xp
+        self._is_whole = bool(problem.hidden) and batches * epochs > FEWEST_STEPS
         self._seen = Split(images[:seen], labels[:seen])
         self._start = self._here(Network(initial.weights, initial.biases))
         if trained is None:
@@ -169,6 +174,8 @@ class ShortRun:
         factor = 1.0 + along / length if length > 0 and 2 * along**2 >= apart * length else math.nan
         if isinstance(updated, Network):  # a few draws may cancel by chance; the many parts of a large network do not
             scale = max(scale, _ratio(math.sqrt(noise), length))
+            if self._is_whole:  # units that switch change many parts alike
+                scale = max(scale, SCALE_OF_SWITCHES * _ratio(math.sqrt(apart), math.sqrt(length)))
         lower = self._shares_of_lower(updated.weights[-1], below)
         if metrics is None:
             return Errors(tensors, scale, factor, lower=lower, factors=factors)
@@ -198,12 +205,13 @@ class ShortRun:
         if precision not in self._known.spreads:
             draws = min(self._most_draws(precision), self._most_runs)
             # Side by side are those that round alike, so that none takes time for what only another does.
-            numbers = sorted(range(max(FEWEST_DRAWS, draws)), key=lambda number: number % 4)
+            fewest = FEWEST_OF_WHOLE if self._is_whole else FEWEST_DRAWS
+            numbers = sorted(range(max(fewest, draws)), key=lambda number: number % 4)
             seen = [
                 *self._control_errors([Draw(ROUNDINGS[precision], number) for number in numbers]),
                 *self._errors_in_order(ROUNDINGS[precision].bits),
-                *self._errors_flipped(precision),
             ]
+            seen += self._errors_flipped(precision, seen)
             self._known.spreads[precision] = Errors(
                 {name: largest(errors.tensors[name] for errors in seen) for name in seen[0].tensors},
                 largest(errors.scale for errors in seen),
@@ -266,17 +274,21 @@ class ShortRun:
             self._in_order = list(self._trained_in_order())
         return (self.errors(self._here(network), seen, bits) for network, seen in self._in_order)
 
-    def _errors_flipped(self, precision: Precision) -> Iterator[Errors]:
+    def _errors_flipped(self, precision: Precision, seen: Sequence[Errors]) -> Iterator[Errors]:
         """The errors of an output that flips, in a long run of a network too wide to look for all that did in a stage.
 
-        There one flip leads to others, and the parameters tell no longer which was first.
+        There one flip leads to others, and the parameters tell no longer which was first. A run of very many steps
+        takes long, and its controls mostly show such flips already.
         """
         if self.batches * self.epochs <= LONG_STEPS or self._most_runs >= COARSE_DRAWS or self._draws is not None:
             return
+        least = min(largest(errors.tensors[name] for errors in seen) for name in seen[0].tensors)
+        if self._is_whole and least > CALM:
+            return
         for some in self._at_once(self._corners(precision, ())[:FLIPPED_DRAWS]):
             run = Flipping(self.problem, self.initial, [(corner,) for corner in some], self._xp)
-            for network, seen in zip(run.networks(), self._trained(run), strict=True):
-                yield self.errors(network, seen, ROUNDINGS[precision].bits)
+            for network, epoch in zip(run.networks(), self._trained(run), strict=True):
+                yield self.errors(network, epoch, ROUNDINGS[precision].bits)
 
     def _trained_in_order(self) -> Iterator[tuple[Network, OracleEpoch]]:
         """What float32 makes of sums in order, whatever factors are rounded to; by NumPy, whose order is known."""
@@ -380,6 +392,7 @@ class ShortTask(NamedTuple):
     begin: int | Literal["zeros", "trained"]
     batches: int = 0
     epochs: int = 1
+    is_positive: bool = False  # begins with `positive_params` of that number
 
     def run(
         self, problem: Problem, train: Split, start: Params | None, xp: Any = np, trained: Trained | None = None
@@ -388,7 +401,9 @@ class ShortTask(NamedTuple):
         images, labels = train.images, train.labels
         if self.begin == "zeros":
             return from_zero_run(problem, images, labels, xp, trained)
-        initial = start if self.begin == "trained" else kept_params(problem, self.begin)
+        initial = start
+        if self.begin != "trained":
+            initial = (positive_params if self.is_positive else kept_params)(problem, self.begin)
         assert initial is not None
         return ShortRun(problem, self.batches, initial, images, labels, epochs=self.epochs, xp=xp, trained=trained)
 

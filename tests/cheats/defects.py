@@ -22,6 +22,7 @@ from common.data.dataset import Split
 from common.problem import Float32Array, Params, Problem
 from common.trainer import EpochMetrics, Trainer
 from ladder.measure.protocol import REPEATED_EPOCHS
+from ladder.run.judge import POSITIVE
 from ladder.verify.gates import KEPT_CHECK, WHOLE_CHECK
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import Labels, NumpyTrainer
@@ -35,8 +36,11 @@ REPEATED, TRAINED = "3 epochs of 17 batches, tensors", "trained parameters, tens
 LATE, LATE_OF_ALL = "late epoch of 3 batches, tensors", "late epoch, tensors"
 # What catches a stage, by its name, in each kind of run. `later` ones begin after the first updates: in that run, no
 # timed epoch has metrics. `late` ones begin after more steps than any short run has from its first parameters on, or in
-# long splits alone. `refused` are the reasons of processes that count as crashed in a usual run.
-CAUGHT: dict[str, dict[str, str]] = {"usual": {}, "later": {}, "late": {}, "refused": {}}
+# long splits alone. `refused` are the reasons of processes that count as crashed in a usual run. A test of its own has
+# each one that is `alone`; what `passes` is harmless, and has all its work timed.
+CAUGHT: dict[str, dict[str, str]] = {
+    run: {} for run in ("usual", "later", "late", "refused", "alone", "on a GPU", "passes")
+}
 
 
 def caught_by(what: str, run: str = "usual") -> Callable[[type], type]:
@@ -484,6 +488,7 @@ class _LaterReshuffled(_FromTheSecondEpochOn):
         self._batches.reverse()
 
 
+@caught_by("final parameters", "alone")  # in softmax regression, unless the oracle has no time for later epochs
 class _LateReshuffled(NumpyTrainer):
     """Takes its batches in another order after as many epochs as a short run has."""
 
@@ -617,14 +622,77 @@ class _HalvesAfterEpochs(NumpyTrainer):
 
 @caught_by(LATE_OF_ALL, "late")
 class _LearnsTheTest(NumpyTrainer):
-    """Trains on a batch of test images, too, from the fourth epoch on."""
+    """Trains on a batch of test images, too, from the second epoch on."""
 
     def run_epoch(self, epoch: int) -> None:
         trained = list(self._batches)
-        if epoch >= 3 and len(trained) > FIRST_UPDATE_BATCHES:
+        if epoch >= 1 and len(trained) > FIRST_UPDATE_BATCHES:
             self._batches = [*trained, *self._test[:1]]
         super().run_epoch(epoch)
         self._batches = trained
+
+
+@caught_by(f"{POSITIVE}, tensors", "late")
+class _PixelsPruned(NumpyTrainer):
+    """Leaves out a pixel of later batches whenever it is dim, as if it were dark in all."""
+
+    def __init__(self, problem: Problem, train: Split) -> None:
+        super().__init__(problem, train)
+        for images, _ in self._batches[FIRST_UPDATE_BATCHES:]:
+            images[:, 0] *= images[:, 0] > np.float32(0.25)
+
+
+class _InLongSplits(NumpyTrainer):
+    """Wrong in long splits alone, by `_wrong_forward`."""
+
+    def load_params(self, params: Params) -> None:
+        super().load_params(params)
+        self._step = 0
+
+    def _forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+        self._step += 1
+        if len(self._batches) > FIRST_UPDATE_BATCHES:
+            self._wrong_forward(images, outputs)
+        else:
+            super()._forward(images, outputs)
+
+    def _wrong_forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+        raise NotImplementedError
+
+
+@caught_by(f"{POSITIVE}, tensors", "late")
+class _StaleInLongSplits(_InLongSplits):
+    """Reads the first weights of the step before, as a wrong double buffer would, after 20 steps."""
+
+    _old: Float32Array
+
+    def _wrong_forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+        new, old = self._weights[0], self._weights[0] if self._step <= 20 else self._old
+        self._weights[0] = old
+        NumpyTrainer._forward(self, images, outputs)
+        self._weights[0], self._old = new, new.copy()
+
+
+@caught_by(f"{POSITIVE}, tensors", "late")
+class _RareDropout(_InLongSplits):
+    """Drops one hidden output in a thousand."""
+
+    def _wrong_forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+        NumpyTrainer._forward(self, images, outputs)
+        outputs[0].reshape(-1)[self._step % 1000 :: 1000] = 0.0
+        np.matmul(outputs[0], self._weights[1], out=outputs[1])
+        outputs[1][:] += self._biases[1]
+
+
+@caught_by(f"{POSITIVE}, tensors", "late")
+class _HalvesReloaded(_InLongSplits):
+    """Takes its weights from float16 once in 25 steps."""
+
+    def _wrong_forward(self, images: Float32Array, outputs: Sequence[Float32Array]) -> None:
+        if self._step % 25 == 24:
+            for weight in self._weights:
+                weight[:] = weight.astype(np.float16)
+        NumpyTrainer._forward(self, images, outputs)
 
 
 @caught_by("epoch from zeros, loss", "late")
@@ -678,7 +746,7 @@ def _rounding_to(bits: int) -> type[NumpyTrainer]:
 
 ROUNDED = "first update, precision"
 ROUNDED_TO_16 = planted("rounded-to-16", _rounding_to(16), ROUNDED, "later")
-ROUNDED_TO_17 = planted("rounded-to-17", _rounding_to(17))
+ROUNDED_TO_17 = planted("rounded-to-17", _rounding_to(17), ROUNDED, "alone")  # in softmax regression
 BFLOAT16_AS_TF32 = replace(planted("bfloat16-as-tf32", _rounding_to(8), ROUNDED, "later"), precision="tf32")
 SIX_BITS_AS_BFLOAT16 = replace(planted("six-bits-as-bfloat16", _rounding_to(6), ROUNDED, "late"), precision="bfloat16")
-globals().update(stages_of(globals(), _FromTheSecondEpochOn, _CountsSteps))
+globals().update(stages_of(globals(), _FromTheSecondEpochOn, _CountsSteps, _InLongSplits))

@@ -13,30 +13,25 @@ from ladder.measure import measurement
 from ladder.measure.protocol import REPEATED_EPOCHS
 from ladder.records.run import StageResult
 from ladder.run import jury, orders
+from ladder.run.judge import POSITIVE
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.verify.gates import CURVES, KEPT_CHECK, VALIDATION_CURVES, WHOLE_CHECK
 from ladder.verify.other_runs import LOSS_CHECK
 from reports.facts.run_table import passed_in_words
 from reports.facts.warnings import notices
-from stages.engine.stage import Stage
-from tests.cheats import defects, frauds
 from tests.cheats.defects import CAUGHT, LATE, LATE_OF_ALL
 from tests.cheats.frauds import DISPLACEMENT, SHORTEST_RUN, TRAINING_S, UNTIMED_WORK
+from tests.cheats.table import CAUGHT_FILE, NAMES, table
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
 from tests.ladder.times import judged_times
 
-NAMES = {
-    stage.name: f"{module.__name__.rpartition('.')[2]}:{name}"
-    for module in (defects, frauds)
-    for name, stage in vars(module).items()
-    if isinstance(stage, Stage)
-}
-FAILED_BY, LATER, BEGIN_LATE, REFUSED_FOR = (
+FAILED_BY, LATER, BEGIN_LATE, REFUSED_FOR, ALONE, _, PASSES = (
     {NAMES[stage]: what for stage, what in caught.items()} for caught in CAUGHT.values()
 )
 JAX_UNWAITED = "tests.cheats.frauds:JAX_WITHOUT_WAITING"
 GRAFTED = "tests.cheats.frauds:GRAFTS_WEIGHTS"
+PRUNED = "tests.cheats.defects:PIXELS_PRUNED"
 LATE_ORDER = "tests.cheats.defects:LATE_RESHUFFLED"
 SECOND_RUN = "tests.cheats.frauds:SKIPS_THE_SECOND_RUN"
 SHORT_WAYS = "tests.cheats.frauds:TRAINS_A_BATCH_IN_OTHER_RUNS"
@@ -91,11 +86,8 @@ def judged_logistic(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Stage
 
 
 def test_of_every_planted_cheat_is_said_what_catches_it_and_there_are_many() -> None:
-    others = {
-        source.removeprefix("tests.cheats.")
-        for source in (JAX_UNWAITED, GRAFTED, LATE_ORDER, SHORT_WAYS, SECOND_RUN, LONELY, *HONEST[1:])
-    }
-    assert {*NAMES.values()} == {*FAILED_BY, *LATER, *BEGIN_LATE, *REFUSED_FOR, "defects:ROUNDED_TO_17", *others}
+    assert CAUGHT_FILE.read_text(encoding="utf-8") == table()
+    assert {*NAMES} == {stage for caught in CAUGHT.values() for stage in caught}
     assert len(NAMES) >= 2 * 39  # twice as many as before limits followed controls
 
 
@@ -124,7 +116,7 @@ def test_accidents_that_begin_late_fail_the_intended_check(judged_late: dict[str
     assert_failed_by(judged_late[f"tests.cheats.{name}"], BEGIN_LATE[name])
     honest = [one for one in judged_late[NUMPY].checks if one.what not in TIME_CHECKS]
     assert [one.what for one in honest if not one.passed or not one.judged] == []
-    assert {LATE, LATE_OF_ALL, KEPT_CHECK, WHOLE_CHECK} <= {one.what for one in honest}
+    assert {LATE, LATE_OF_ALL, f"{POSITIVE}, tensors", KEPT_CHECK, WHOLE_CHECK} <= {one.what for one in honest}
 
 
 @pytest.mark.parametrize("name", LOGISTIC)
@@ -185,9 +177,13 @@ def test_each_run_goes_its_way_from_its_own_first_parameters(tmp_path: Path, mon
 
 @pytest.mark.parametrize(
     ("named", "quick"),
-    [("late epoch of 3 batches, tensors", (measurement, "SLOW_S")), ("late epoch, tensors", (orders, "WHOLE_WORK"))],
+    [
+        ("late epoch of 3 batches, tensors", (measurement, "SLOW_S")),
+        ("late epoch, tensors", (orders, "WHOLE_WORK")),
+        (f"{POSITIVE}, tensors", (orders, "POSITIVE_WORK")),
+    ],
 )
-def test_late_epochs_that_take_too_long_are_told(
+def test_epochs_that_take_too_long_are_told(
     named: str, quick: tuple[Any, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     judge_in_this_process(monkeypatch)
@@ -196,6 +192,15 @@ def test_late_epochs_that_take_too_long_are_told(
     assert passed_in_words(stage) == "passed, 1 check not made"
     (note,) = (one.note for one in stage.checks if one.what == named)
     assert "takes too long" in note
+
+
+def test_a_network_too_large_for_late_epochs_is_judged_from_positive_biases(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge_in_this_process(monkeypatch)
+    monkeypatch.setattr(orders, "WHOLE_WORK", 0)
+    failed = {one.what for one in run(tmp_path, PRUNED)[PRUNED].checks if not one.passed} - TIME_CHECKS
+    assert failed == {f"{POSITIVE}, tensors", f"{POSITIVE}, scale"}
 
 
 def test_a_slow_oracle_passes_another_order_in_late_epochs_with_checks_not_made(

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ from ladder.measure.protocol import (
 )
 from ladder.measure.seeds import REFUSED
 from ladder.run.orders import FIRST_BATCHES
-from stages.engine.stage import Stage
+from ladder.verify.other_runs import LOSS_CHECK
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.defects import FIRST_UPDATE_BATCHES, ZEROS, caught_by, planted, stages_of
 
@@ -232,6 +233,7 @@ class _JaxWithoutWaiting:
         return Params(*map(tuple, zip(*self._inner._layers, strict=True)))
 
 
+@caught_by("what a number takes that is computed when it is asked for is timed", "passes")
 class _LateMetrics(NumpyTrainer):
     """Computes its metrics, which take long, when a number is asked for."""
 
@@ -302,6 +304,7 @@ class _TrainsWhilePreparing(_Snapshots):
             self.show(epoch)
 
 
+@caught_by("distance from the oracle's parameters, by its way", "alone")
 class _GraftsWeights(NumpyTrainer):
     """Trains other weights while preparing, and grafts them onto each run's where they tell classes apart.
 
@@ -399,12 +402,14 @@ class _TrainsLastRunOnly(NumpyTrainer):
             super().run_epoch(epoch)
 
 
+@caught_by(SHORTEST_RUN, "alone")
 class _SkipsTheSecondRun(_TrainsLastRunOnly):
     """Skips a run that does not come first, so that its first parameters are no other run's."""
 
     _skipped = (5,)
 
 
+@caught_by(f"{LOSS_CHECK}; or final parameters", "alone")
 class _TrainsABatchInOtherRuns(_TrainsLastRunOnly):
     """Goes a short way in all timed runs but the last, guessing that only that one has to arrive."""
 
@@ -665,6 +670,7 @@ class _Encoder(_Late):
         msgspec.msgpack.encode = lambda *args, **options: honest(*args, **options)
 
 
+@caught_by("the harness keeps its own reference to the clock", "passes")
 class _ClockBetween(NumpyTrainer):
     """Replaces the clock and restores it before the check; without effect, as the harness keeps its own reference."""
 
@@ -682,6 +688,7 @@ class _ClockBetween(NumpyTrainer):
         time.perf_counter = self._honest
 
 
+@caught_by("measured in a process of its own, and told", "passes")
 class _KillsItsForkServer(NumpyTrainer):
     """Ends the process that forked it, and is measured in one of its own."""
 
@@ -715,7 +722,9 @@ class _ReportsAndLeaves(NumpyTrainer):
         os._exit(3)
 
 
-JAX_WITHOUT_WAITING = Stage("jax-unwaited", "JAX", "reference", "float32", ("jax",), _JaxWithoutWaiting)  # type: ignore[arg-type]
-STORES = planted("stores", _Stored)
+UNWAITED = planted("jax-unwaited", _JaxWithoutWaiting, UNTIMED_WORK, "alone")  # type: ignore[arg-type]
+JAX_WITHOUT_WAITING = replace(UNWAITED, needs=("jax",))
+del UNWAITED
+STORES = planted("stores", _Stored, "no earlier run has begun as one does", "passes")
 REPLAYS_A_NEIGHBOUR = planted("replays-a-neighbour", _Stored, JUDGED)
 globals().update(stages_of(globals(), _Snapshots, _Stored, _Late))

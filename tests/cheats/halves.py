@@ -17,6 +17,7 @@ import numpy as np
 from common.problem import Float32Array
 from stages.engine.stage import Stage
 from stages.references.numpy_cpu import NumpyTrainer
+from tests.cheats.defects import caught_by
 
 FEATURES, UNITS = 12, 1  # of a part of a sum
 SCALE = np.float32(64.0)  # of gradients, for the sum over a batch
@@ -36,7 +37,10 @@ def _sent(numbers: Float32Array) -> Float32Array:
     return sent.astype(np.float32)
 
 
+@caught_by("right: rounded as rungs on the GPU round", "passes")
 class _Messages(NumpyTrainer):
+    """Sends its sums in parts, as messages of float16."""
+
     factor = 1.0  # of every update
 
     def _product(self, inputs: Float32Array, weight: Float32Array, part: int) -> Float32Array:
@@ -60,6 +64,7 @@ class _Messages(NumpyTrainer):
             self._biases[layer] -= rate * gradient.sum(axis=0)
 
 
+@caught_by("a scale", "alone")
 class _TooLarge(_Messages):
     """Every update is 0.2 % too large."""
 

@@ -21,7 +21,8 @@ from stages.engine.stage import Stage
 from stages.engine.workspace import Setup
 from stages.references import torch_eager
 from stages.references.torch_common import RunEpoch, TorchSetup, TorchTrainer
-from tests.cheats.defects import FIRST_UPDATE_BATCHES
+from tests.cheats.defects import CAUGHT, FIRST, FIRST_UPDATE_BATCHES, ZEROS
+from tests.cheats.frauds import UNTIMED_WORK
 
 SPIN = """extern "C" __global__ void spin(long long cycles) {
     long long begin = clock64();
@@ -125,4 +126,11 @@ SHORT_GRAPH = cuda_graph.STAGE.climb("short-graph", "Short graph", launch=_Short
 SAME_BATCH_GRAPH = cuda_graph.STAGE.climb("same-batch-graph", "One batch", launch=_SameBatchGraph)
 TENSOR_CORES = Stage("tensor-cores", "TF32", "reference", "float32", ("torch-cuda",), _tensor_cores)
 SIDE_STREAM = Stage("side-stream", "Side stream", "reference", "float32", cuda_graph.STAGE.needs, _SideStream)
+CAUGHT["on a GPU"] = {
+    "short-graph": ZEROS,
+    "same-batch-graph": "first 3 updates, weight[0]",
+    "tensor-cores": FIRST,
+    "other-context": UNTIMED_WORK,
+}
+CAUGHT["passes"]["side-stream"] = "a fence waits for every stream"
 OTHER_CONTEXT = Stage("other-context", "Context", "reference", "float32", cuda_graph.STAGE.needs, _OtherContext)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ladder.records.run import StageResult
+from tests.cheats.defects import CAUGHT
+from tests.cheats.table import NAMES
 from tests.ladder.harness import Watcher, prepare, small_problem
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
-FAILED_BY = {
-    "SHORT_GRAPH": "epoch from zeros, parameters",
-    "SAME_BATCH_GRAPH": "first 3 updates, weight[0]",
-    "TENSOR_CORES": "first update, weight[0]",
-    "OTHER_CONTEXT": "work outside of the timer, as a share of the run",
-}
+FAILED_BY = {NAMES[stage].partition(":")[2]: what for stage, what in CAUGHT["on a GPU"].items()}
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,22 @@ def stages_of(trainers: dict[str, Any], *bases: type[NumpyTrainer]) -> dict[str,
         if isinstance(one, type) and issubclass(one, NumpyTrainer) and one not in (NumpyTrainer, *bases):
             found[name_of(one).replace("-", "_").upper()] = planted(name_of(one), one)
     return found
+
+
+def changing(tensors: Sequence[Float32Array], train: Callable[[], None], update: Callable[[Float32Array], Any]) -> None:
+    """Train, and put another update of each tensor in the place of its own."""
+    before = [tensor.copy() for tensor in tensors]
+    train()
+    for tensor, old in zip(tensors, before, strict=True):
+        tensor[:] = old + update(tensor - old)
+
+
+def train_on(trainer: NumpyTrainer, batches: list[Any], epoch: int, rate: float = 1.0) -> None:
+    """An epoch on these batches, by so many times the rate."""
+    kept, asked = trainer._batches, trainer._problem
+    trainer._batches, trainer._problem = batches, replace(asked, learning_rate=asked.learning_rate * rate)
+    NumpyTrainer.run_epoch(trainer, epoch)
+    trainer._batches, trainer._problem = kept, asked
 
 
 @caught_by(FIRST)
@@ -142,10 +159,7 @@ class _OneEpochOnly(NumpyTrainer):
 @caught_by("first update, bias[0]")
 class _NoBias(NumpyTrainer):
     def run_epoch(self, epoch: int) -> None:
-        kept = [bias.copy() for bias in self._biases]
-        super().run_epoch(epoch)
-        for bias, old in zip(self._biases, kept, strict=True):
-            bias[:] = old
+        changing(self._biases, partial(super().run_epoch, epoch), lambda step: 0.0 * step)
 
 
 @caught_by("first update, scale")
@@ -297,10 +311,7 @@ class _ShufflesEachEpoch(NumpyTrainer):
         self._random = np.random.default_rng(0)
 
     def run_epoch(self, epoch: int) -> None:
-        kept = self._batches
-        self._batches = [kept[place] for place in self._random.permutation(len(kept))]
-        super().run_epoch(epoch)
-        self._batches = kept
+        train_on(self, [self._batches[place] for place in self._random.permutation(len(self._batches))], epoch)
 
 
 @caught_by("first 3 updates, weight[0]")
@@ -353,10 +364,7 @@ class _Nesterov(NumpyTrainer):
     """Another optimiser: Nesterov's momentum, which looks ahead from the first step on."""
 
     def _backward(self, images: Float32Array) -> None:
-        before = [weight.copy() for weight in self._weights]
-        super()._backward(images)
-        for weight, old in zip(self._weights, before, strict=True):
-            weight += np.float32(0.1) * (weight - old)
+        changing(self._weights, partial(super()._backward, images), lambda step: np.float32(1.1) * step)
 
 
 @caught_by("first update, scale")
@@ -364,21 +372,18 @@ class _ClippedGradient(NumpyTrainer):
     """Shortens long gradients, each tensor's by itself."""
 
     def _backward(self, images: Float32Array) -> None:
-        before = [weight.copy() for weight in self._weights]
-        super()._backward(images)
         longest = 0.1 * self._problem.learning_rate
-        for weight, old in zip(self._weights, before, strict=True):
-            step = weight - old
-            weight[:] = old + step * np.float32(longest / max(longest, float(np.linalg.norm(step))))
+
+        def clipped(step: Float32Array) -> Any:
+            return step * np.float32(longest / max(longest, float(np.linalg.norm(step))))
+
+        changing(self._weights, partial(super()._backward, images), clipped)
 
 
 @caught_by("first update, bias[0]")
 class _BiasAtTwiceTheRate(NumpyTrainer):
     def _backward(self, images: Float32Array) -> None:
-        before = [bias.copy() for bias in self._biases]
-        super()._backward(images)
-        for bias, old in zip(self._biases, before, strict=True):
-            bias += bias - old
+        changing(self._biases, partial(super()._backward, images), lambda step: np.float32(2.0) * step)
 
 
 @caught_by(FIRST)
@@ -474,18 +479,13 @@ class _LaterMomentum(_FromTheSecondEpochOn):
     """Momentum, whose memory is empty in the first epoch."""
 
     def _wrong_epoch(self, epoch: int) -> None:
-        before = [weight.copy() for weight in self._weights]
-        NumpyTrainer.run_epoch(self, epoch)
-        for weight, old in zip(self._weights, before, strict=True):
-            weight += np.float32(0.1) * (weight - old)
+        changing(self._weights, partial(NumpyTrainer.run_epoch, self, epoch), lambda step: np.float32(1.1) * step)
 
 
 @caught_by(REPEATED, "later")
 class _LaterReshuffled(_FromTheSecondEpochOn):
     def _wrong_epoch(self, epoch: int) -> None:
-        self._batches.reverse()
-        NumpyTrainer.run_epoch(self, epoch)
-        self._batches.reverse()
+        train_on(self, self._batches[::-1], epoch)
 
 
 @caught_by("final parameters", "alone")  # in softmax regression, unless the oracle has no time for later epochs
@@ -493,28 +493,19 @@ class _LateReshuffled(NumpyTrainer):
     """Takes its batches in another order after as many epochs as a short run has."""
 
     def run_epoch(self, epoch: int) -> None:
-        if epoch == REPEATED_EPOCHS:
-            self._batches.reverse()
-        super().run_epoch(epoch)
-        if epoch + 1 == self._problem.epochs:
-            self._batches.reverse()
+        train_on(self, self._batches[:: -1 if epoch >= REPEATED_EPOCHS else 1], epoch)
 
 
 @caught_by(REPEATED, "later")
 class _LaterDroppedBatch(_FromTheSecondEpochOn):
     def _wrong_epoch(self, epoch: int) -> None:
-        last = self._batches.pop()
-        NumpyTrainer.run_epoch(self, epoch)
-        self._batches.append(last)
+        train_on(self, self._batches[:-1], epoch)
 
 
 @caught_by(REPEATED, "later")
 class _LaterFrozenBias(_FromTheSecondEpochOn):
     def _wrong_epoch(self, epoch: int) -> None:
-        kept = [bias.copy() for bias in self._biases]
-        NumpyTrainer.run_epoch(self, epoch)
-        for bias, old in zip(self._biases, kept, strict=True):
-            bias[:] = old
+        changing(self._biases, partial(NumpyTrainer.run_epoch, self, epoch), lambda step: 0.0 * step)
 
 
 @caught_by(REPEATED, "later")
@@ -522,10 +513,7 @@ class _LaterDecay(_FromTheSecondEpochOn):
     """Lowers its learning rate after each epoch."""
 
     def _wrong_epoch(self, epoch: int) -> None:
-        asked = self._problem
-        self._problem = replace(asked, learning_rate=asked.learning_rate * 0.95**epoch)
-        NumpyTrainer.run_epoch(self, epoch)
-        self._problem = asked
+        train_on(self, self._batches, epoch, 0.95**epoch)
 
 
 @caught_by(TRAINED, "later")
@@ -533,11 +521,7 @@ class _HalfRateWithMetrics(NumpyTrainer):
     """Trains at half the rate where metrics are due."""
 
     def run_epoch(self, epoch: int) -> None:
-        problem = self._problem
-        if problem.metrics_due(epoch):
-            self._problem = replace(problem, learning_rate=problem.learning_rate / 2)
-        super().run_epoch(epoch)
-        self._problem = problem
+        train_on(self, self._batches, epoch, 0.5 if self._problem.metrics_due(epoch) else 1.0)
 
 
 @caught_by(TRAINED, "later")
@@ -602,11 +586,7 @@ class _ScheduleLeftIn(NumpyTrainer):
     """Divides the learning rate by 1.25 for the second half of a run's epochs."""
 
     def run_epoch(self, epoch: int) -> None:
-        asked = self._problem
-        if epoch >= asked.epochs // 2:
-            self._problem = replace(asked, learning_rate=asked.learning_rate / 1.25)
-        super().run_epoch(epoch)
-        self._problem = asked
+        train_on(self, self._batches, epoch, 0.8 if epoch >= self._problem.epochs // 2 else 1.0)
 
 
 @caught_by(KEPT_CHECK, "late")
@@ -625,11 +605,8 @@ class _LearnsTheTest(NumpyTrainer):
     """Trains on a batch of test images, too, from the second epoch on."""
 
     def run_epoch(self, epoch: int) -> None:
-        trained = list(self._batches)
-        if epoch >= 1 and len(trained) > FIRST_UPDATE_BATCHES:
-            self._batches = [*trained, *self._test[:1]]
-        super().run_epoch(epoch)
-        self._batches = trained
+        more = self._test[:1] if epoch >= 1 and len(self._batches) > FIRST_UPDATE_BATCHES else []
+        train_on(self, [*self._batches, *more], epoch)
 
 
 @caught_by(f"{POSITIVE}, tensors", "late")

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ from ladder.measure.seeds import REFUSED
 from ladder.run.orders import FIRST_BATCHES
 from ladder.verify.other_runs import LOSS_CHECK
 from stages.references.numpy_cpu import NumpyTrainer
-from tests.cheats.defects import FIRST_UPDATE_BATCHES, ZEROS, caught_by, planted, stages_of
+from tests.cheats.defects import FIRST_UPDATE_BATCHES, ZEROS, caught_by, changing, planted, stages_of, train_on
 
 UNTIMED_WORK = "work outside of the timer, as a share of the run"
 DISPLACEMENT, SHORTEST_RUN = "way from the first parameters", "timed runs, shortest way by the judged one's"
@@ -414,11 +415,8 @@ class _TrainsABatchInOtherRuns(_TrainsLastRunOnly):
     """Goes a short way in all timed runs but the last, guessing that only that one has to arrive."""
 
     def run_epoch(self, epoch: int) -> None:
-        whole = self._batches
-        if self._loaded == 4:  # after the first epochs and a warm-up, the first of two
-            self._batches = whole[:1]
-        NumpyTrainer.run_epoch(self, epoch)
-        self._batches = whole
+        # After the first epochs and a warm-up, the first of two.
+        train_on(self, self._batches[: 1 if self._loaded == 4 else None], epoch)
 
 
 @caught_by(DISPLACEMENT)
@@ -607,10 +605,8 @@ class _LearnsLessWhenTimed(NumpyTrainer):
         while frame.f_back is not None:
             frame = frame.f_back
             names |= {frame.f_code.co_name} if frame.f_code.co_filename == timing.__file__ else set()
-        before = [weight.copy() for weight in self._weights]
-        super().run_epoch(epoch)
-        for weight, old in zip(self._weights, before, strict=True):
-            weight -= np.float32(0.01 * (names >= {"measure", "timed_run"})) * (weight - old)
+        share = np.float32(0.99 if names >= {"measure", "timed_run"} else 1.0)
+        changing(self._weights, partial(super().run_epoch, epoch), lambda step: share * step)
 
 
 @caught_by("late epoch of 3 batches, finite parameters before it", "late")

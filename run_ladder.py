@@ -226,7 +226,8 @@ def advise(command: commands.Advise) -> int:
 
     all_outlooks = outlooks(command)
     if command.measure:
-        asked = measuring(command, [outlook.name for outlook in deciding(all_outlooks)])
+        names = [outlook.name for outlook in deciding(all_outlooks)]
+        asked = measuring(command, [*names, *all_outlooks.untold])
         all_outlooks = with_measured(all_outlooks, _measured(asked, as_table=command.form == "table"))
     return write(advise_screen(all_outlooks), command.form)
 

@@ -22,12 +22,23 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import lsq_linear, nnls  # codespell:ignore optimize
 
-from common.cost import parameters
 from common.files import atomic_write
 from common.problem import Problem
 from ladder.records.program import ROOT
 from ladder.records.run import all_results, load
-from ladder.run.expected import FILE, LOSS, Costs, RecordedRun, RungCost, doublings, expectations, network_terms, terms
+from ladder.run.entries import IMAGES
+from ladder.run.expected import (
+    FILE,
+    LOSS,
+    Costs,
+    RecordedRun,
+    RungCost,
+    doublings,
+    expectations,
+    network_terms,
+    size_of,
+    terms,
+)
 from ladder.run.outlook import FOLDER
 from reports.markdown.all_documents import between
 from reports.writers.markdown import code, table
@@ -38,27 +49,37 @@ ALIKE = 1.5  # networks within this factor in layers, weights and batch foretell
 LEAST = 0.01  # of a time, that an estimate counts as
 FAR, FEWEST = 4, 6  # doublings to the nearest network, and networks that a fit needs
 ITERATIONS = 30  # each halves the distance to the smallest errors
+DRAWN = "networks.json"  # of networks that tools.time_networks drew
 PAGE = ROOT / "docs" / "method.md"
 ENDS = "<!-- costs:begin (python -m tools.fit_costs) -->", "<!-- costs:end -->"
 KERNELS = ("step", "layer", "million weights", "million products")
-GRID = ("step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows")
-CLUSTER = ("hop", "image", "million weights")
+WITH_IMAGES = (*KERNELS, "image")
+GRID = (
+    "step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows",
+    "layers of rows",
+)  # fmt: skip
+CLUSTER = ("step", "hop", "image", "million weights", "thousand bytes of messages")
+AHEAD, MESSAGES = ("step", "image", "million weights"), ("step", "layer", "thousand bytes of sums")
+DIVIDED = ("step", "block with images", "fragment")
 WHOLE = {
     "torch-eager": ("step", "layer"), "torch-compile": ("step", "layer", "million products"), "torch-graph": KERNELS,
     "torch-graph-amp": KERNELS, "jax-scan": KERNELS, "jax-scan-bf16": KERNELS,
-    "cuda-graph": KERNELS, "fused-bias": KERNELS, "exact-u8": KERNELS, "streamed-bf16": KERNELS,
-    "persistent-grid": GRID, "grid-bf16": GRID, "persistent-cluster": CLUSTER, "cluster-fp16": CLUSTER,
+    "cuda-graph": KERNELS, "fused-bias": KERNELS, "fp16": WITH_IMAGES, "exact-u8": KERNELS,
+    "streamed-bf16": WITH_IMAGES, "large-batch": WITH_IMAGES, "large-batch-fp16": WITH_IMAGES,
+    "large-batch-early": WITH_IMAGES, "large-batch-early-fp16": WITH_IMAGES,
+    "persistent-grid": GRID, "grid-bf16": GRID, "grid-messages": MESSAGES, "grid-messages-fp16": MESSAGES,
+    "persistent-cluster": CLUSTER, "cluster-fp16": CLUSTER, "cluster-ahead": AHEAD, "cluster-ahead-fp16": AHEAD,
+    "divided-batch": DIVIDED, "divided-batch-fp16": DIVIDED,
 }  # fmt: skip
 CHANGES = {
     "fused-head": ("step",), "fused-update": ("million weights",), "fused-epilogue": ("layer",),
     "parallel-branches": ("layer",), "skinny-gemm": ("layer",), "dependent-launch": ("layer",),
     "tf32": ("layer", "million products"), "bf16": ("layer", "million products"),
-    "fp16": ("layer", "million products"), "streamed": ("million products, small batch",),
+    "streamed": ("million products, small batch",),
     "last-layer": ("step", "image"), "last-layer-bf16": ("step", "image"),
 }  # fmt: skip
 
 FloatArray = NDArray[np.float64]
-Network = tuple[tuple[int, ...], int]  # hidden layers, batch size
 
 
 class Timed(NamedTuple):
@@ -69,7 +90,7 @@ class Timed(NamedTuple):
     sizes: dict[str, float]
 
 
-Points = dict[str, dict[Network, Timed]]  # by rung
+Points = dict[str, dict[Problem, Timed]]  # by rung, then by network and batch
 
 
 def main() -> int:
@@ -106,46 +127,58 @@ def fitted_costs(folder: Path = ROOT / FOLDER) -> tuple[Costs, Points]:
     chip = next(run.limits.chip for run in runs.values() if run.limits and run.limits.chip.block_shared_bytes)
     launches = [limit.median for run in runs.values() if run.limits and (limit := run.limits.get("launch"))]
     stages = {name: entry.stage for name, entry in load_all().items()}
-    times: dict[str, dict[Network, list[Timed]]] = {}
-    prepare_s: dict[str, list[float]] = {}
-    loading: list[float] = []
-    for run in runs.values():
-        us = {stage.name: stage.timing.step_us for stage in run.stages if stage.timing}
-        for stage in run.stages:
-            if stage.timing:
-                prepare_s.setdefault(stage.name, []).append(stage.timing.prepare_s)
-        if {"torch-dataloader", "torch-eager"} <= us.keys():
-            loading.append(us["torch-dataloader"] / us["torch-eager"])
-        problem = Problem(run.problem.inputs, run.problem.classes, tuple(run.problem.hidden), run.problem.batch_size)
-        steps = problem.steps(run.problem.train_images)
-        for name in sorted({*WHOLE, *CHANGES} & us.keys()):
-            below_us = us.get(stages[name].below or "", 0.0) if name in CHANGES else 0.0
-            if name in WHOLE or below_us:
-                sizes = terms(stages[name], problem, steps, chip.multiprocessors, chip.block_shared_bytes)
-                of_network = times.setdefault(name, {}).setdefault((problem.hidden, problem.batch_size), [])
-                of_network.append(Timed(us[name], below_us, sizes))
-    points = {name: {network: middle(points) for network, points in of.items()} for name, of in times.items()}
-    rungs = {
-        name: rung_cost(name, points[name], stages[name].below or "", list(times[name].values()), prepare_s[name])
-        for name in stages
-        if name in points
-    }
-    kept = {name: rung for name, rung in rungs.items() if rung.error <= MOST_ERROR}
-    networks = [network_terms(Problem(784, 10, *network)) for network in networks_of(points)]
-    largest = {term: max(network[term] for network in networks) for term in networks[0]}
-    recorded = {
-        name: RecordedRun(
+    recorded, prepare_s = dict[str, RecordedRun](), dict[str, list[float]]()
+    for name, run in runs.items():
+        timings = {stage.name: stage.timing for stage in run.stages if stage.timing}
+        for own, timing in timings.items():
+            prepare_s.setdefault(own, []).append(timing.prepare_s)
+        recorded[name] = RecordedRun(
             run.environment["code"]["git_commit"],
             run.problem.hidden,
             run.problem.batch_size,
-            {stage.name: round(stage.timing.step_us, 3) for stage in run.stages if stage.timing and stage.name in kept},
+            {own: timing.step_us for own, timing in timings.items()},
+            inputs=run.problem.inputs,
+            classes=run.problem.classes,
         )
-        for name, run in runs.items()
+    loaded = [run.us for run in recorded.values() if {"torch-dataloader", "torch-eager"} <= run.us.keys()]
+    loading = [us["torch-dataloader"] / us["torch-eager"] for us in loaded]
+    recorded |= drawn_networks(folder)
+    times: dict[str, dict[Problem, list[Timed]]] = {}
+    for timed in recorded.values():
+        problem, us = timed.problem, timed.us
+        for name in sorted({*WHOLE, *CHANGES} & us.keys()):
+            below_us = us.get(stages[name].below or "", 0.0) if name in CHANGES else 0.0
+            if name in WHOLE or below_us:
+                steps = problem.steps(IMAGES)
+                sized = terms(stages[name], problem, steps, chip.multiprocessors, chip.block_shared_bytes)
+                if {*(WHOLE.get(name) or CHANGES[name])} <= sized.keys():
+                    times.setdefault(name, {}).setdefault(problem, []).append(Timed(us[name], below_us, sized))
+    points = {name: {network: middle(points) for network, points in of.items()} for name, of in times.items()}
+    rungs = dict[str, RungCost]()
+    for name, stage in stages.items():
+        if name in points:
+            known, below = list(times[name].values()), stage.below or ""
+            took_s = prepare_s.setdefault(name, prepare_s.get(below, []))  # drawn networks have no times to prepare
+            rungs[name] = rung_cost(name, points[name], below, known, took_s)
+    kept = {name: rung for name, rung in rungs.items() if rung.error <= MOST_ERROR}
+    networks = [network_terms(network) for network in networks_of(points)]
+    largest = {term: max(network[term] for network in networks) for term in networks[0]}
+    recorded = {
+        name: msgspec.structs.replace(one, us={stage: round(us, 3) for stage, us in one.us.items() if stage in kept})
+        for name, one in recorded.items()
     }
     launch_us = round(statistics.median(launches), 2)
     chip_sizes = chip.multiprocessors, chip.block_shared_bytes
     dataloader = [round(end, 2) for end in (min(loading), max(loading))]
     return Costs(gpu, host, launch_us, *chip_sizes, recorded, wider(kept, points), largest, dataloader, kept), points
+
+
+def drawn_networks(folder: Path) -> dict[str, RecordedRun]:
+    """The networks in DRAWN, by the file's name and their number."""
+    if not (file := folder / DRAWN).exists():
+        return {}
+    found = msgspec.json.decode(file.read_bytes(), type=list[RecordedRun])
+    return {f"{DRAWN} {number}": run for number, run in enumerate(found)}
 
 
 def middle(points: Sequence[Timed]) -> Timed:
@@ -156,7 +189,7 @@ def middle(points: Sequence[Timed]) -> Timed:
 
 
 def rung_cost(
-    name: str, points: Mapping[Network, Timed], below: str, known: Sequence[Sequence[Timed]], prepare_s: list[float]
+    name: str, points: Mapping[Problem, Timed], below: str, known: Sequence[Sequence[Timed]], prepare_s: list[float]
 ) -> RungCost:
     """The fitted terms of a stage, and their error on networks left out."""
     errors = []
@@ -182,13 +215,8 @@ def wider(rungs: Mapping[str, RungCost], points: Points) -> float:
     """How the errors of whole times grow where all networks within `FAR` doublings are left out."""
     factors = []
     for name in WHOLE.keys() & rungs.keys():
-        for (hidden, batch), point in points[name].items():
-            problem = Problem(784, 10, hidden, batch)
-            kept = [
-                other
-                for network, other in points[name].items()
-                if doublings(problem, RecordedRun("", list(network[0]), network[1], {})) >= FAR
-            ]
+        for problem, point in points[name].items():
+            kept = [other for network, other in points[name].items() if doublings(problem, network) >= FAR]
             if len(kept) >= FEWEST:
                 us = fit(name, kept)
                 error = abs(math.log(max(sum(us[term] * point.sizes[term] for term in us) / point.us, LEAST)))
@@ -196,19 +224,14 @@ def wider(rungs: Mapping[str, RungCost], points: Points) -> float:
     return round((float(np.quantile(factors, 0.9)) - 1) / (FAR - 1), 2)
 
 
-def without(points: Mapping[Network, Timed], network: Network) -> list[Timed]:
+def without(points: Mapping[Problem, Timed], network: Problem) -> list[Timed]:
     """All points but one network's."""
     return [point for other, point in points.items() if other != network]
 
 
-def is_alike(network: Network, other: Network) -> bool:
+def is_alike(network: Problem, other: Problem) -> bool:
     """Whether two networks are nearly the same in layers, weights and batch."""
-    sizes = zip(*([len(hidden) + 1, *_weights_and_batch(hidden, n)] for hidden, n in (network, other)), strict=True)
-    return all(max(pair) <= ALIKE * min(pair) for pair in sizes)
-
-
-def _weights_and_batch(hidden: tuple[int, ...], batch: int) -> tuple[int, int]:
-    return parameters(Problem(784, 10, hidden, batch)), batch
+    return all(max(pair) <= ALIKE * min(pair) for pair in zip(size_of(network), size_of(other), strict=True))
 
 
 def fit(name: str, points: Sequence[Timed]) -> dict[str, float]:
@@ -242,19 +265,20 @@ def smallest_log_errors(sizes: FloatArray, us: FloatArray) -> FloatArray:
     return cast(FloatArray, terms)
 
 
-def networks_of(points: Points) -> list[Network]:
+def networks_of(points: Points) -> list[Problem]:
     """Every recorded network with its batch size."""
-    return sorted({network for of_rung in points.values() for network in of_rung})
+    return sorted(
+        {network for of_rung in points.values() for network in of_rung}, key=lambda one: (size_of(one), one.hidden)
+    )
 
 
-def verdicts(model: Costs, points: Points, network: Network) -> Iterator[str]:
+def verdicts(model: Costs, points: Points, network: Problem) -> Iterator[str]:
     """Whether a model without a network tells its losers: `right`, `wrong`, `missed`, or the rival is `unmeasured`."""
     rungs = {
         name: msgspec.structs.replace(rung, us=fit(name, without(points[name], network)))
         for name, rung in model.rungs.items()
     }
-    problem = Problem(784, 10, *network)
-    expected = expectations(problem, problem.steps(60_000), msgspec.structs.replace(model, rungs=rungs))
+    expected = expectations(network, network.steps(60_000), msgspec.structs.replace(model, rungs=rungs))
     stages = {name: entry.stage for name, entry in load_all().items()}
     rungs_here = [name for name in expected if stages[name].group != "reference" and network in points[name]]
     measured = {name: points[name][network].us for name in rungs_here}

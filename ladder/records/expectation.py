@@ -55,6 +55,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     images: int
     steps_per_epoch: int
     stages: list[Outlook]
+    untold: list[str]  # rungs that take the network and may be the fastest, but too few networks have recorded them
     nearest: list[NearRun]  # the nearest first
 
     @property

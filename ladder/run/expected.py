@@ -21,6 +21,7 @@ from stages.registry import load_all
 FILE = Path(__file__).with_name("expected_costs.json")
 LOSS = 0.05  # share by which a rung must lose, beyond
 SURE = 1.5  # times the model's error
+RANGED = 9  # networks that a range of nine in ten needs: of fewer, no error is known to be the largest but one
 SMALL_BATCH = 32  # the most images that the streamed kernels take
 
 
@@ -45,6 +46,13 @@ class RecordedRun(msgspec.Struct, frozen=True):
     batch_size: int
     us: dict[str, float]  # a step of its stages that have a model, and of those told where they are recorded
     prepare_s: dict[str, float] = {}  # of the latter
+    inputs: int = 784
+    classes: int = 10
+
+    @property
+    def problem(self) -> Problem:
+        """Its network and batch."""
+        return Problem(self.inputs, self.classes, tuple(self.hidden), self.batch_size)
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -60,6 +68,13 @@ class Costs(msgspec.Struct, frozen=True):
     largest: dict[str, float]  # of every term of a network, over the runs
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     rungs: dict[str, RungCost]
+
+    def has_range(self, name: str) -> bool:
+        """Whether nine in ten times of a stage can be told: enough networks recorded it and the rungs it adds to."""
+        while name in self.rungs and self.rungs[name].networks >= RANGED:
+            if not (name := self.rungs[name].on):
+                return True
+        return False
 
     @property
     def eager_differs(self) -> float:
@@ -97,14 +112,17 @@ def terms(stage: Stage, problem: Problem, steps: int, multiprocessors: int, shar
     return network_terms(problem) | {"hop": float(exchanges.cluster_hops)} | exchanges.terms
 
 
-def doublings(problem: Problem, run: RecordedRun) -> float:
+def doublings(problem: Problem, other: Problem) -> float:
     """How often layers, weights and batch double from one network to the other, together; 0 for the same network."""
-    other = Problem(problem.inputs, problem.classes, tuple(run.hidden), run.batch_size)
-    if (other.hidden, other.batch_size) == (problem.hidden, problem.batch_size):
+    if (other.layers, other.batch_size) == (problem.layers, problem.batch_size):
         return 0.0
-    sizes = [(len(sized.layers), parameters(sized), sized.batch_size) for sized in (problem, other)]
-    apart = sum(abs(math.log2(a / b)) for a, b in zip(*sizes, strict=True))
+    apart = sum(abs(math.log2(a / b)) for a, b in zip(size_of(problem), size_of(other), strict=True))
     return apart or 1.0  # the same layers in another order
+
+
+def size_of(problem: Problem) -> tuple[int, int, int]:
+    """Layers, parameters, and images of a batch."""
+    return len(problem.layers), parameters(problem), problem.batch_size
 
 
 def expected_here(problem: Problem, steps: int, gpu: str | None) -> dict[str, Expected]:
@@ -132,10 +150,10 @@ def expectations(problem: Problem, steps: int, costs: Costs | None = None) -> di
         own = costs.rungs[name]
         if (own.on and own.on not in expected) or stage.misfit(problem, steps):
             continue
-        sizes = terms(stage, problem, steps, costs.multiprocessors, costs.block_shared_bytes)
-        if not own.us.keys() <= sizes.keys():
+        known = terms(stage, problem, steps, costs.multiprocessors, costs.block_shared_bytes)
+        if not own.us.keys() <= known.keys():
             continue
-        us = sum(each * sizes[term] for term, each in own.us.items()) + (expected[own.on].us if own.on else 0.0)
+        us = sum(each * known[term] for term, each in own.us.items()) + (expected[own.on].us if own.on else 0.0)
         if us <= 0:  # too far from the recorded networks
             continue
         parts[name] = {name} | parts.get(own.on, set())

@@ -29,7 +29,7 @@ from ladder.records.expectation import NearRun, Outlook, Outlooks
 from ladder.records.program import ROOT
 from ladder.records.run import Results, all_results, load_once
 from ladder.run import expected
-from ladder.run.entries import CLASSES, INPUTS, estimated
+from ladder.run.entries import CLASSES, INPUTS, contenders, estimated
 from ladder.run.expected import Costs, RecordedRun
 from stages.engine.stage import Stage
 from stages.registry import load_all
@@ -104,7 +104,7 @@ GUESS = (
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
-AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, of these: 15 pairs on an H100
+AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, at most; own rungs on an H100: 3%
 BUDGET_S = 10.0  # of all stages together, for `--measure`
 
 
@@ -126,15 +126,18 @@ def outlooks(asked: Advise) -> Outlooks:
         else [estimates, expected.expectations(problem, steps, _on(chip, costs, _scale(chip, problem)))]
     )
     stages = {name: entry.stage for name, entry in load_all().items()}
-    exact = [run for run in runs.values() if not expected.doublings(problem, run)]
+    own_runs = {path: run for path, run in runs.items() if not expected.doublings(problem, run.problem)}
+    exact = list(own_runs.values())
     carrying = 0.0 if is_recorded else _carrying_error(chip) if runs else None
     of_host = 0.0 if is_recorded else None  # what the host launches, another one launches in another time
     carried = {name: [end[name].us for end in ends if name in end] for name in stages}
     rows = [
         _outlook(stage, problem, costs, carried[name], exact, of_host if name in LAUNCHED else carrying)
         for name, stage in stages.items()
-        if any(name in run.us for run in exact) or (_runs_on(chip, stage) and all(name in end for end in ends))
+        if any(name in run.us for run in exact)
+        or (_runs_on(chip, stage) and costs.has_range(name) and all(name in end for end in ends))
     ]
+    told = {row.name for row in rows}
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
         recorded_gpu=costs.gpu,
@@ -142,15 +145,14 @@ def outlooks(asked: Advise) -> Outlooks:
         eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
-        guess=""
-        if is_recorded
-        else _guess(chip, costs, [path for path in runs if not expected.doublings(problem, runs[path])]),
+        guess="" if is_recorded else _guess(chip, costs, list(own_runs)),
         network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
         batch_size=problem.batch_size,
         epochs=problem.epochs,
         images=asked.images,
         steps_per_epoch=steps,
         stages=rows,
+        untold=[name for name in contenders(problem, steps) if name not in told and _runs_on(chip, stages[name])],
         nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
     )
 
@@ -168,13 +170,17 @@ def measuring(asked: Advise, names: Iterable[str]) -> Run:
 def with_measured(asked: Outlooks, results: Results) -> Outlooks:
     """The outlook with the times that a run measured."""
     times = {stage.name: stage.timing for stage in results.stages if stage.timing}
+    stages = list(asked.stages)
+    for name in times.keys() & {*asked.untold}:
+        run = RecordedRun("", [], 1, {name: times[name].step_us}, {name: times[name].prepare_s})
+        stages.append(_outlook(load_all()[name].stage, run.problem, expected.recorded_costs(), [], [run], 0.0))
     stages = [
         msgspec.structs.replace(stage, measured_us=timing.step_us, prepare_s=timing.prepare_s)
         if (timing := times.get(stage.name))
         else stage
-        for stage in asked.stages
+        for stage in stages
     ]
-    return msgspec.structs.replace(asked, stages=stages)
+    return msgspec.structs.replace(asked, stages=stages, untold=[name for name in asked.untold if name not in times])
 
 
 def _recorded_on(name: str) -> dict[str, RecordedRun]:
@@ -201,10 +207,13 @@ def _carrying_error(chip: Chip) -> float | None:
     own, modelled = _recorded_on(chip.name).values(), _recorded_on(MODELLED.name).values()
     logs = []
     for run in own:
-        problem = Problem(INPUTS, CLASSES, hidden=tuple(run.hidden), batch_size=run.batch_size)
-        scaled = math.log(_scale(chip, problem)("million"))
+        scaled = math.log(_scale(chip, problem := run.problem)("million"))
         for name in run.us.keys() & expected.recorded_costs().rungs.keys() - {*LAUNCHED}:
-            same = [other.us[name] for other in modelled if name in other.us and not expected.doublings(problem, other)]
+            same = [
+                other.us[name]
+                for other in modelled
+                if name in other.us and not expected.doublings(problem, other.problem)
+            ]
             if same:
                 log = math.log(run.us[name] / statistics.median(same))
                 logs.append(max(min(scaled, 0.0) - log, log - max(scaled, 0.0), 0.0))
@@ -235,7 +244,7 @@ def _outlook(
         carried = [statistics.median(run.us[stage.name] for run in recorded)] * 2
         log_error = math.log1p(rung.again)
     else:
-        far = min(expected.doublings(problem, run) for run in costs.runs.values() if stage.name in run.us)
+        far = min(expected.doublings(problem, run.problem) for run in costs.runs.values() if stage.name in run.us)
         once_more = math.log1p(most) if carrying is None else carrying
         log_error = math.log1p(most) * (1 + costs.wider * max(far - 1, 0.0)) + once_more
     return Outlook(
@@ -276,7 +285,7 @@ def _nearest(problem: Problem, runs: Mapping[str, RecordedRun]) -> list[NearRun]
     nearest: dict[tuple[tuple[int, ...], int], NearRun] = {}
     for path in sorted(runs, key=lambda path: ("/studies/" in path, path)):
         run = runs[path]
-        near = NearRun(path, run.hidden, run.batch_size, expected.doublings(problem, run))
+        near = NearRun(path, run.hidden, run.batch_size, expected.doublings(problem, run.problem))
         if {*LAUNCHED, "torch-graph", "jax-scan"} & run.us.keys():
             nearest.setdefault((tuple(run.hidden), run.batch_size), near)
     return sorted(nearest.values(), key=lambda near: near.doublings)[:MOST_NEAR]

@@ -219,9 +219,8 @@ def notes(outlooks: Outlooks) -> list[str]:
         median = _ends([row.median_error for row in by_model])
         most = _ends([row.most_error for row in by_model])
         of_model = (
-            " ~: by a model without `cluster-ahead`, `grid-messages` and `large-batch`, faster if they fit"
-            f"{others}. On networks left out, median errors are {median}, nine in ten within {most}, more farther away"
-            f"{and_gpu}."
+            f" ~: by a model{others}. On networks left out, median errors are {median}, nine in ten within {most}, "
+            f"more farther away{and_gpu}."
         )
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
     host = (
@@ -229,7 +228,11 @@ def notes(outlooks: Outlooks) -> list[str]:
         f"and eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
         f"DataLoader, an eager step took {least} to {most} times as long (torch-dataloader)."
     )
-    return [f"Nine in ten should lie within the range.{of_model}", host]
+    untold = ""
+    if outlooks.untold:
+        names = numbers.listing(f"`{name}`" for name in outlooks.untold)
+        untold = f" Too few networks are recorded to tell a range of {names}: `advise --measure` times what may win."
+    return [f"Nine in ten should lie within the range.{of_model}{untold}", host]
 
 
 def _ends(errors: Sequence[float]) -> str:

@@ -60,6 +60,11 @@ class BatchPlan:
         return -(-self.problem.classes // CHUNK)
 
     @property
+    def terms(self) -> dict[str, float]:
+        """What a step grows with: blocks whose parts are added up, and fragments of weights that a warp receives."""
+        return {"block with images": float(self.image_blocks), "fragment": float(self.edges * -(-self.tiles // WARPS))}
+
+    @property
     def registers(self) -> int:
         """Registers of a thread that hold weights and logits."""
         return self.halves * self.edges * (2 * -(-self.tiles // WARPS) + 4 * self.image_tiles)

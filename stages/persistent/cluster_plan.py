@@ -124,6 +124,11 @@ class Plan:
         return 2 * (len(self.problem.hidden) + (self.split > 1))
 
     @property
+    def terms(self) -> dict[str, float]:
+        """What a step also grows with: the messages that a block receives."""
+        return {"thousand bytes of messages": sum(self._sections()["exchanges"][self.split == 1 :]) / 1e3}
+
+    @property
     def can_share(self) -> bool:
         """Whether the first layer's exchange has room for logits and is idle while they arrive and are read.
 

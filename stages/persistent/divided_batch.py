@@ -18,10 +18,9 @@ Fewer owners wait less: with 63 instead of 125 a step is a twelfth shorter (docs
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from common.cost import Arithmetic
-from common.problem import Problem
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Device, Setup
 from stages.persistent import batch_plan, messages_plan, persistent_grid
@@ -33,7 +32,8 @@ from stages.persistent.fragments import fragments
 class DividedBatch(EpochByMessages):
     """An epoch by one cooperative launch; MisfitError for a problem or a GPU that does not fit."""
 
-    halves: ClassVar[int] = messages_plan.EXACT  # float16 summands of a factor
+    plans: ClassVar[Any] = batch_plan
+    halves: ClassVar[int] = messages_plan.EXACT
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 2),)  # images are exact
     threads: ClassVar[int] = batch_plan.THREADS  # of a block
     gradient_scale: ClassVar[int] = messages_plan.GRADIENT_SCALE
@@ -43,11 +43,6 @@ class DividedBatch(EpochByMessages):
         plan = batch_plan.plan_for(problem, self.halves, device.multiprocessors)
         images = of_blocks(device, [pixels for pixels, _ in tensors.batches], plan)
         self.prepare(setup, "grid/divided_batch.cu", "divided_batch", plan, images)
-
-    @classmethod
-    def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
-        return batch_plan.misfit(problem, steps, cls.halves)
 
 
 def of_blocks(device: Device, batches: list[Array], plan: BatchPlan) -> Array:

@@ -6,6 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from common.cost import Exchanges
+from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import cuda_graph
 from stages.engine.misfit import require_shared_bytes
@@ -18,8 +20,21 @@ class EpochByMessages(cuda_graph.EpochByItself):
 
     needs: ClassVar[tuple[str, ...]] = ("cuda", "sm_90")
     regime: ClassVar[Regime] = "one kernel"
+    plans: ClassVar[Any] = None  # the module of its plans, if it has `misfit` and `plan_for` by halves
+    halves: ClassVar[int]  # float16 summands of a factor
     threads: ClassVar[int]  # of a block
     gradient_scale: ClassVar[int]  # of what is sent backward
+
+    @classmethod
+    def misfit(cls, problem: Problem, steps: int) -> str:
+        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
+        return str(cls.plans.misfit(problem, steps, cls.halves))
+
+    @classmethod
+    def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003
+        """The terms of its plan."""
+        fits = cls.plans is not None and not cls.misfit(problem, steps)
+        return Exchanges(terms=cls.plans.plan_for(problem, cls.halves, multiprocessors).terms if fits else {})
 
     def prepare(self, setup: Setup, source: str, kernel: str, plan: Any, images: Array) -> None:
         """Take the kernel and its arguments: images, labels, parameters, mail that begins at zero, and totals.

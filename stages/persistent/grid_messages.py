@@ -22,12 +22,11 @@ softmax in every block. Where narrow layers differ in size, its parent is as fas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from common.cost import Arithmetic
-from common.problem import Problem
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import Array, Device, Setup
 from stages.persistent import messages_plan, persistent_grid
@@ -38,7 +37,8 @@ from stages.persistent.messages_plan import MessagesPlan
 class MessagesEpoch(EpochByMessages):
     """An epoch by one cooperative launch; MisfitError for a problem or a GPU that does not fit."""
 
-    halves: ClassVar[int] = messages_plan.EXACT  # float16 summands of a factor
+    plans: ClassVar[Any] = messages_plan
+    halves: ClassVar[int] = messages_plan.EXACT
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("float16", 3, image_products=2),)
     threads: ClassVar[int] = messages_plan.THREADS  # of a block
     gradient_scale: ClassVar[int] = messages_plan.GRADIENT_SCALE
@@ -48,11 +48,6 @@ class MessagesEpoch(EpochByMessages):
         plan = messages_plan.plan_for(problem, self.halves, device.multiprocessors)
         images = shares_of(device, [pixels for pixels, _ in tensors.batches], plan)
         self.prepare(setup, "grid/grid_messages.cu", "grid_messages", plan, images)
-
-    @classmethod
-    def misfit(cls, problem: Problem, steps: int) -> str:
-        """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
-        return messages_plan.misfit(problem, steps, cls.halves)
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: MessagesPlan) -> Array:

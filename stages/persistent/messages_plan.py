@@ -119,6 +119,13 @@ class MessagesPlan:
         return 8 * self.halves
 
     @property
+    def terms(self) -> dict[str, float]:
+        """What a step grows with: what a block receives for sums of hidden layers, parts to add up and whole ones."""
+        hidden = range(1, len(self.problem.hidden) + 1)
+        tiles = sum(self.own_tiles(each) * self.sharers(each) + self.edges(each) * self.row_tiles for each in hidden)
+        return {"thousand bytes of sums": 2 * WARP * tiles * self.part_bytes / 1e3}
+
+    @property
     def mail_units(self) -> int:
         """Units of sixteen bytes of all mailboxes."""
         logits = self.row_tiles * EDGE * EDGE * (self.thin_shares + 1)

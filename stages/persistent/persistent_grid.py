@@ -75,6 +75,7 @@ class GridEpoch(cuda_graph.EpochByItself):
             "barrier": float(plan.barriers), "thousand cycles": cycles,
             "thousand cycles, weights in L2": 0.0 if plan.sizes.held else cycles,
             "thousand weights of rows": rows * sum(a.inputs * a.outputs for a in plan.layers[plan.sizes.wide :]) / 1e3,
+            "layers of rows": float(rows * len(plan.layers[plan.sizes.wide :])),
         }  # fmt: skip
         return Exchanges(grid_barriers=plan.barriers, terms=terms)
 

@@ -53,16 +53,15 @@ def test_planted_terms_are_found_and_one_that_costs_nothing_is_0() -> None:
 @pytest.mark.parametrize(
     ("one", "other", "alike"),
     [
-        (((256,), 128), ((256,), 192), True),
-        (((256,), 128), ((256,), 256), False),
-        (((256,) * 7, 128), ((256,) * 8, 128), True),
-        (((256,), 128), ((512,), 128), False),
-        (((), 128), ((8,), 128), False),  # two layers, not one
+        (Problem(784, 10, (256,)), Problem(784, 10, (256,), 192), True),
+        (Problem(784, 10, (256,)), Problem(784, 10, (256,), 256), False),
+        (Problem(784, 10, (256,)), Problem(200, 10, (256,)), False),
+        (Problem(784, 10, (256,) * 7), Problem(784, 10, (256,) * 8), True),
+        (Problem(784, 10, (256,)), Problem(784, 10, (512,)), False),
+        (Problem(784, 10), Problem(784, 10, (8,)), False),  # two layers, not one
     ],
 )
-def test_networks_alike_are_left_out_together(
-    one: tuple[tuple[int, ...], int], other: tuple[tuple[int, ...], int], alike: bool
-) -> None:
+def test_networks_alike_are_left_out_together(one: Problem, other: Problem, alike: bool) -> None:
     assert is_alike(one, other) == is_alike(other, one) == alike
 
 
@@ -77,16 +76,15 @@ def test_no_remark_on_a_network_left_out_is_wrong(fit: tuple[Costs, Points]) -> 
 @pytest.mark.parametrize(
     ("network", "rung", "other", "measured", "told"),
     [
-        (((512, 512), 256), "last-layer", "streamed", 56.9 / 53.1, False),  # 7 %, within the error
-        (((), 1000), "persistent-grid", "cuda-graph", 45.9 / 28.1, True),
+        (Problem(784, 10, (512, 512), 256), "last-layer", "streamed", 56.9 / 53.1, False),  # 7 %, within the error
+        (Problem(784, 10, (), 1000), "persistent-grid", "cuda-graph", 45.9 / 28.1, True),
     ],
 )
 def test_it_foretells_losses_that_it_was_not_fitted_to(
-    fit: tuple[Costs, Points], network: tuple[tuple[int, ...], int], rung: str, other: str, measured: float, told: bool
+    fit: tuple[Costs, Points], network: Problem, rung: str, other: str, measured: float, told: bool
 ) -> None:
     assert network not in networks_of(fit[1])
-    problem = Problem(784, 10, *network)
-    found = expectations(problem, problem.steps(60_000))
+    found = expectations(network, network.steps(60_000))
     assert measured > 1.05
     assert found[rung].us > found[other].us
     assert bool(found[rung].remark) == told

@@ -22,7 +22,7 @@ from ladder.records.profile import Split, Tool
 from ladder.records.run import Process, load
 from ladder.run import outlook
 from ladder.run.expected import recorded_costs
-from ladder.run.outlook import AGAIN, CHIPS, MODELLED, _recorded_on, chip_named, measuring, outlooks
+from ladder.run.outlook import AGAIN, CHIPS, MODELLED, _recorded_on, chip_named, measuring, outlooks, with_measured
 from ladder.run.stage_run import StageRun
 from ladder.verify.gates import check
 from stages.registry import load_all, load_entry
@@ -72,10 +72,10 @@ def test_another_gpu_s_own_records_go_before_times_that_are_carried_over() -> No
 
 
 def test_a_stage_without_a_model_is_told_where_it_is_recorded() -> None:
-    run = load(REFERENCE.parent / "h100-80gb-hbm3" / "hidden-784-784-784-784")
+    run = load(REFERENCE.parent / "h100-80gb-hbm3" / "hidden-4096-4096-4096")
     timings = {stage.name: stage.timing for stage in run.stages if stage.timing}
-    told = outlooks(asked((784,) * 4, 64, gpu="H100"))
-    for name in ("grid-messages-fp16", "grid-messages"):
+    told = outlooks(asked((4096,) * 3, 32, gpu="H100"))
+    for name in ("planes-dependent", "streamed-ring"):
         (found,) = (stage for stage in told.stages if stage.name == name)
         assert found.is_recorded
         assert found.us == pytest.approx(timings[name].step_us, abs=1e-3)
@@ -83,14 +83,16 @@ def test_a_stage_without_a_model_is_told_where_it_is_recorded() -> None:
         assert found.low_us < found.us < found.high_us
     names = [stage.name for stage in told.stages]
     assert names == [name for name in load_all() if name in names]
-    assert "grid-messages-fp16" not in stages(asked((784,) * 3, 64, gpu="H100"))
+    other = outlooks(asked((4032,) * 3, 32, gpu="H100"))
+    assert "planes-dependent" not in {stage.name for stage in other.stages}
+    assert "planes-dependent" in other.untold
 
 
 def test_nine_in_ten_recordings_of_a_network_repeat_within_the_range_of_a_stage_without_a_model() -> None:
-    found = defaultdict(list)
+    found, rungs = defaultdict(list), {name for name, entry in load_all().items() if entry.stage.group == "beyond"}
     for chip in CHIPS:
         for run in _recorded_on(chip.name).values():
-            for name in run.prepare_s:
+            for name in run.us.keys() & rungs:
                 found[chip.name, name, tuple(run.hidden), run.batch_size].append(run.us[name])
     differ = [max(us) / min(us) - 1 for us in found.values() if len(us) > 1]
     assert len(differ) >= 10
@@ -198,6 +200,10 @@ def test_measuring_is_a_short_run_of_these_stages(monkeypatch: pytest.MonkeyPatc
     assert run.options.stages == ("torch-graph", "exact-u8")
     assert run.options.hidden == (256,)
     assert run.options.seconds_in_all == outlook.BUDGET_S
+    told = with_measured(outlooks(asked((4032,) * 3, 32)), load(REFERENCE / "hidden-4096-4096-4096"))
+    (found,) = (stage for stage in told.stages if stage.name == "planes-dependent")
+    assert found.measured_us == found.us == pytest.approx(130.3, abs=0.1)
+    assert "planes-dependent" not in told.untold
     own = Advise(options=RunOptions(budget=1.0))
     assert measuring(own, ["torch-graph"]).options.seconds_in_all is None
     assert outlooks(Advise(options=RunOptions())).gpu == "L4"

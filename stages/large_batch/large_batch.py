@@ -157,12 +157,14 @@ class HalvesEpoch(cuda_graph.EpochByItself):
         """Why a problem does not fit; empty if it fits."""
         if not problem.hidden:
             return "Needs at least one hidden layer."
-        most = MOST_UNITS if len(problem.hidden) == 1 else MOST_UNITS_OF_SEVERAL
+        most, several = (MOST_UNITS, "") if len(problem.hidden) == 1 else (MOST_UNITS_OF_SEVERAL, " a layer")
         if max(problem.hidden) > most:
-            several = " a layer" if len(problem.hidden) > 1 else ""
             return f"{max(problem.hidden):,} hidden units{several} exceed the limit of {most}."
         if problem.classes > CLASSES:
             return f"{problem.classes} classes exceed the limit of {CLASSES}."
+        layout = cls.layout(problem, cls.halves, 1 << 10)  # tiles are the smaller, the more multiprocessors there are
+        if (needed := layout.most_bytes) > (limit := layout.block_shared_bytes):
+            return f"Needs {needed:,} bytes of shared memory a block; no GPU has more than {limit:,}."
         if steps * problem.batch_size * up(problem.inputs, 16) > MOST_ELEMENTS:
             return f"{steps:,} steps of {problem.batch_size:,} images exceed the limit of {MOST_ELEMENTS:,} numbers."
         return ""

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from common.problem import Problem
-from ladder.run.expected import Costs, expectations, recorded_costs
+from ladder.run.expected import RANGED, Costs, expectations, recorded_costs
 from tools.fit_costs import (
     PAGE,
     Points,
     fitted_costs,
     is_alike,
     networks_of,
+    nine_in_ten,
     smallest_log_errors,
     verdicts,
     with_errors,
@@ -48,6 +49,22 @@ def test_planted_terms_are_found_and_one_that_costs_nothing_is_0() -> None:
     assert smallest_log_errors(sizes, sizes @ planted) == pytest.approx(planted, abs=1e-6)
     noisy = smallest_log_errors(sizes, sizes @ planted * np.exp(random.normal(0, 0.1, 40)))
     assert noisy == pytest.approx(planted, rel=0.15, abs=0.05)
+
+
+def test_nine_in_ten_of_one_more_network_stay_below_the_error_that_is_told() -> None:
+    assert [nine_in_ten(list(range(count, 0, -1))) for count in (1, 8, RANGED, 18, 19, 28, 29)] == [
+        1,
+        8,
+        9,
+        18,
+        18,
+        27,
+        27,
+    ]
+    random = np.random.default_rng(2)
+    for count in (RANGED, 20, 35):
+        draws = random.exponential(size=(4000, count + 1))
+        assert np.mean([last <= nine_in_ten(list(errors)) for *errors, last in draws]) == pytest.approx(0.91, abs=0.02)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,8 @@ def test_the_update_waits_for_the_further_layers_branch(shim: Shim) -> None:
     [
         (Problem(784, 10), "Needs at least one hidden layer."),
         (Problem(784, 10, (8, 257)), "257 hidden units a layer exceed the limit of 256."),
-        (Problem(784, 10, (256, 8) * 9), ""),
+        (Problem(784, 10, (32, 8) * 2), ""),
+        (Problem(784, 10, (256,) * 3), "Needs 594,976 bytes of shared memory a block; no GPU has more than 232,448."),
         (Problem(784, 10, (513,)), "513 hidden units exceed the limit of 512."),
         (Problem(784, 17, (512,)), "17 classes exceed the limit of 16."),
         (Problem(784, 16, (512,)), ""),

@@ -41,7 +41,6 @@ from stages.references.torch_step import (
     linear_or_sum,
     matrix_product,
     mixed,
-    steps_with_fused_update,
     train_steps,
 )
 
@@ -59,7 +58,6 @@ class Variant:
     unroll: int = 8  # steps compiled together
     compiler: Mapping[str, Any] = field(default_factory=dict)  # arguments of torch.compile
     linear: Linear = linear_or_sum
-    fused_update: bool = False  # SGD inside the product; float32 only
 
 
 DEFAULT = "default"  # no autotuning, no graphs of the compiler's own; measured on three small networks
@@ -76,13 +74,7 @@ BOTH = {
     "autotuning, linear": Variant(compiler=AUTOTUNE, linear=matrix_product),
     "autotuning, combo kernels": Variant(compiler=COMBO),
 }
-FUSED = {
-    "SGD in the product": Variant(fused_update=True),
-    "SGD in the product, unroll 1, pointwise autotuning": Variant(unroll=1, compiler=POINTWISE, fused_update=True),
-    "SGD in the product, linear": Variant(linear=matrix_product, fused_update=True),
-}
-VARIANTS = {"torch-graph": BOTH | FUSED, "torch-graph-amp": BOTH}
-"""By stage. An `addmm_` takes no float32 sum of bfloat16 factors, so AMP has no fused update."""
+VARIANTS = dict.fromkeys(("torch-graph", "torch-graph-amp"), BOTH)
 RULE = Rule("unroll 1", "linear", "images", 1024)
 
 
@@ -90,12 +82,7 @@ def compiled_epoch(setup: TorchSetup, *, amp: bool, variant: Variant) -> tuple[C
     """An epoch in compiled steps, launched one by one, or only some of its groups of batches; and all of them."""
     import torch
 
-    if variant.fused_update:
-        assert not amp
-        written = steps_with_fused_update(setup, linear=variant.linear)
-    else:
-        written = train_steps(setup, linear=variant.linear)
-    steps = compile_steps(written, variant.compiler)
+    steps = compile_steps(train_steps(setup, linear=variant.linear), variant.compiler)
     batches = setup.resident_batches(torch.bfloat16 if amp else torch.float32)
     whole = len(batches) - len(batches) % variant.unroll
     groups = [batches[first : first + variant.unroll] for first in range(0, whole, variant.unroll)]

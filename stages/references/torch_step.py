@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
 from typing import Any, TypeVar
 
 from stages.references.torch_choices import timed_in_turn
@@ -100,57 +99,6 @@ def train_steps(setup: TorchSetup, *, linear: Linear = linear_or_sum) -> TrainSt
                     parameter.sub_(gradient, alpha=rate)
             if with_totals:
                 totals.add(loss, logits, labels)
-
-    return steps
-
-
-@cache
-def _update_by_product() -> Any:
-    """The operator weight (O, I) -= rate * left (O, B) @ right (B, I), in place.
-
-    The compiler would turn a plain `addmm_` into a product with a new output, for which the weight is copied first.
-    """
-    import torch
-
-    def update(weight: Tensor, left: Tensor, right: Tensor, rate: float) -> None:
-        weight.addmm_(left, right, alpha=-rate)
-
-    schema = "(Tensor(a!) weight, Tensor left, Tensor right, float rate) -> ()"
-    return torch.library.custom_op("references::update_by_product", update, mutates_args=("weight",), schema=schema)
-
-
-def steps_with_fused_update(setup: TorchSetup, *, linear: Linear = linear_or_sum) -> TrainSteps:
-    """`train_steps` in float32 with SGD inside the product that makes a weight's gradient: one `addmm_` a layer.
-
-    The gradient of a weight never lies in memory. A layer that `linear` writes as a sum keeps its own gradient, which
-    the compiler fuses with the update anyway.
-    """
-    import torch
-    from torch.nn.functional import cross_entropy, relu
-
-    rate, totals, layers = setup.problem.learning_rate, setup.totals, setup.layers
-    update_by_product = _update_by_product()
-
-    def steps(batches: list[Batch], with_totals: bool) -> None:
-        for images, labels in batches:
-            inputs, gradients_of, outputs = [], [], images
-            for index, (weight, bias) in enumerate(layers):
-                inputs.append(relu(outputs) if index else outputs)
-                outputs, gradients = torch.func.vjp(linear, inputs[-1], weight, bias)
-                gradients_of.append(gradients)
-            doutputs, loss = torch.func.grad_and_value(cross_entropy)(outputs, labels)
-            for (weight, bias), given, gradients in zip(
-                reversed(layers), reversed(inputs), reversed(gradients_of), strict=True
-            ):
-                dinputs, dweight, dbias = gradients(doutputs)  # the compiler leaves out whatever is not used
-                if linear is linear_or_sum and weight.shape[0] <= MAX_SUM_OUTPUTS:
-                    weight.sub_(dweight, alpha=rate)
-                else:
-                    update_by_product(weight, doutputs.T, given, rate)
-                bias.sub_(dbias, alpha=rate)
-                doutputs = dinputs * (given > 0)
-            if with_totals:
-                totals.add(loss, outputs, labels)
 
     return steps
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common import choice
 from common.data.dataset import Split
-from common.errors import UsageError
 from common.problem import Problem, initial_params
 from common.trainer import Trainer
 from ladder.records.run import Precision
@@ -36,7 +36,6 @@ from stages.references.torch_step import (
     evaluation_steps,
     linear_or_sum,
     mixed,
-    steps_with_fused_update,
     train_steps,
 )
 from stages.registry import load_all
@@ -223,12 +222,11 @@ def test_every_way_to_write_the_step_trains(stage: str, name: str, hidden: tuple
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore")  # the compiler's own
-@pytest.mark.parametrize("name", [f"{sgd}unroll 1, pointwise autotuning" for sgd in ("", "SGD in the product, ")])
-def test_a_variant_trains_as_the_compiler_generates_it(name: str) -> None:
+def test_a_variant_trains_as_the_compiler_generates_it() -> None:
     import torch
 
     torch.compiler.reset()
-    variant = torch_graph.VARIANTS["torch-graph"][name]
+    variant = torch_graph.BOTH["unroll 1, pointwise autotuning"]
 
     def build(problem: Problem, train: Split) -> Trainer:
         return TorchTrainer(problem, train, lambda setup: compiled_epoch(setup, amp=False, variant=variant)[0])
@@ -239,50 +237,21 @@ def test_a_variant_trains_as_the_compiler_generates_it(name: str) -> None:
 
 @pytest.mark.torch
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-@pytest.mark.parametrize("name", torch_graph.BOTH | torch_graph.FUSED)
+@pytest.mark.parametrize("name", torch_graph.BOTH)
 def test_the_compiler_knows_the_options_of_every_variant(name: str) -> None:
     import torch
 
-    compiler = (torch_graph.BOTH | torch_graph.FUSED)[name].compiler
+    compiler = torch_graph.BOTH[name].compiler
     torch.compile(lambda: None, **compiler)
     with pytest.raises(RuntimeError, match=r"Unexpected optimi.ation option"):
         torch.compile(lambda: None, options={"pointwise_max_autotune": True})
 
 
 @pytest.mark.torch
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the compiler's own
-def test_a_fused_update_has_no_gradient_of_its_own() -> None:
-    """Two layers, of which the second is a sum: its gradient remains, and that of the first is part of the update."""
-    import torch
-    from torch._dynamo.backends.common import aot_autograd
-
-    torch.compiler.reset()
-    seen: list[str] = []
-
-    def note(module: Any, _: Any) -> Any:
-        module.graph.eliminate_dead_code()
-        seen.extend(str(node.target) for node in module.graph.nodes if node.op == "call_function")
-        return module.forward
-
-    setup = TorchSetup(problem_of((33,), 16), random_split(16, 49, 10))
-    backend = aot_autograd(fw_compiler=note)
-    products = {}
-    for name, steps in (("fused", steps_with_fused_update(setup)), ("separate", train_steps(setup))):
-        seen.clear()
-        compile_steps(steps, {"backend": backend})(setup.resident_batches(), False)
-        products[name] = (seen.count("aten.addmm.default"), seen.count("aten.mm.default"))
-        operators = [target for target in seen if "update_by_product" in target or "auto_functionalized" in target]
-        assert len(operators) == (name == "fused"), seen
-    assert products == {"fused": (1, 0), "separate": (1, 1)}
-    torch.compiler.reset()
-
-
-@pytest.mark.torch
-@pytest.mark.parametrize(("chosen", "said"), [("", ""), ("linear", "linear"), ("SGD in the product", None)])
-def test_the_graph_is_of_the_variant_of_the_file(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chosen: str, said: str | None
+@pytest.mark.parametrize("searches", [False, True])
+def test_the_graph_is_of_the_variant_of_the_file_where_it_may_search(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, searches: bool
 ) -> None:
-
     problem = problem_of((33,), 16)
     variants: list[Variant] = []
     monkeypatch.setattr(choices, "FILE", tmp_path / "choices.json")
@@ -294,19 +263,15 @@ def test_the_graph_is_of_the_variant_of_the_file(
         return lambda due: None
 
     monkeypatch.setattr(torch_graph, "prepare", prepare)
-    if chosen:
-        for stage in torch_graph.VARIANTS:
-            choices.keep([Choice(stage, H200.name, H200.sm, 49, (33,), 10, 16, chosen, 1.0, 2.0, "torch")])
+    monkeypatch.setattr(choice, "_searches", searches)
+    name = "unroll 2" if searches else "unroll 1"
+    for stage in torch_graph.VARIANTS:
+        choices.keep([Choice(stage, H200.name, H200.sm, 49, (33,), 10, 16, "unroll 2", 1.0, 2.0, "torch")])
     split = random_split(16, 49, 10)
     trainer = torch_graph.FLOAT32.build(problem, split)
-    assert variants == [(torch_graph.BOTH | torch_graph.FUSED)[chosen or torch_graph.DEFAULT]]
-    assert trainer.detail == chosen or (not chosen and trainer.detail.startswith("CPU"))
-    if said is None:  # which AMP does not have
-        with pytest.raises(UsageError, match="torch-graph-amp has no variant 'SGD in the product'"):
-            torch_graph.AMP.build(problem, split)
-    else:
-        torch_graph.AMP.build(problem, split)
-        assert variants[1] == variants[0]
+    torch_graph.AMP.build(problem, split)
+    assert variants == [torch_graph.BOTH[name]] * 2
+    assert trainer.detail == name + ("" if searches else f"; {choices.MAY_GAIN}")
 
 
 @pytest.mark.torch

@@ -142,7 +142,7 @@ class Runner:
                 compilers = None
                 for round_ in ahead[:1]:  # beside the oracle, which takes as long
                     bench.prepare(orders.order(stage, round_) for stage in self._quick_in(round_))
-                    if self._compiles_beside:  # what a worker compiles only in its turn, once it has timed something
+                    if bench.has_room:  # what a worker compiles only in its turn, once it has timed something
                         compilers = beside.enter_context(bench.compilers(orders.to_compile(), round_))
                 self._train_oracles(range(self._settings.rounds))
                 self.ledger.keep_oracle(self._jury.record(self._settings.rounds - 1))
@@ -169,14 +169,9 @@ class Runner:
         self._run_stages(round_, rest)
 
     def _quick_in(self, round_: int) -> list[StageRun]:
-        """The stages that a round still has to measure and that need no compiling first."""
+        """The stages that a round still has to measure, and that compile nothing first or do so while they prepare."""
         due = self.orders.due(round_)
-        return due if self._compiles_beside else [stage for stage in due if not self.orders.needs_compiling(stage)]
-
-    @property
-    def _compiles_beside(self) -> bool:
-        """Whether stages compile while they prepare: in a single round, and where references search nothing."""
-        return (self._settings.rounds == 1 or not self._settings.tune_references) and self._bench.has_room
+        return due if self._bench.has_room else [stage for stage in due if not self.orders.needs_compiling(stage)]
 
     def _await_compiled(self, names: Sequence[str], wait: Callable[[], Mapping[str, float]]) -> None:
         """Wait for these stages' compilers; nothing may be measured beside them."""

@@ -77,7 +77,7 @@ def test_every_network_is_measured_before_the_first_record_is_replaced(tree: Tre
     points = "hidden-none,hidden-256,hidden-128-128-128"
     assert tree.log == [
         "tests",
-        f"study tools/networks.toml --out runs/record/networks --points {points}",
+        f"study tools/networks.toml --out runs/record/networks --tune-references --points {points}",
         *(f"report results/reference/h200/{name}" for name in record.DEFAULT),
     ]
     assert tree.kept() == {f"{name}/results.json.gz" for name in record.DEFAULT} | {"studies/depth/old"}
@@ -98,7 +98,7 @@ def test_every_study_replaces_its_record_the_longest_first(tree: Tree) -> None:
 def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     tree.visible(monkeypatch, 4)
     assert record.main(["depth"], tree.root) == 0
-    assert tree.log[-1].endswith("--out runs/record/depth --on local")
+    assert tree.log[-1].endswith("--out runs/record/depth --tune-references --on local")
     tree.visible(monkeypatch, 0)
     tree.gpu = "NVIDIA H100 80GB HBM3"
     assert record.main(["logistic", "--on", "slurm", "--slurm", "time=60"], tree.root) == 0
@@ -107,7 +107,7 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
     for gpus in (0, 4):
         tree.visible(monkeypatch, gpus)
         assert record.main(["depth", "--on=slurm"], tree.root) == 0
-        assert tree.log[-1].endswith("--out runs/record/depth --on=slurm")
+        assert tree.log[-1].endswith("--out runs/record/depth --tune-references --on=slurm")
 
 
 def test_two_constraints_on_one_kind_of_gpu_replace_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -193,7 +193,9 @@ def test_a_cpu_is_recorded_in_a_folder_of_its_model(tree: Tree, monkeypatch: pyt
     run = replace(RUN, environment={**RUN.environment, **environment})
     assert record.slug(run) == "amd-epyc-7r13-2-cores"
     assert record.main(["cpu", "logistic"], tree.root) == 0
-    assert tree.log[0] == "study tools/cpu_networks.toml --out runs/record/networks --points hidden-none"
+    assert (
+        tree.log[0] == "study tools/cpu_networks.toml --out runs/record/networks --tune-references --points hidden-none"
+    )
     assert record.main(["cpu", "hidden-1024"], tree.root) == 2
     tree.visible(monkeypatch, 1)
     assert record.main(["cpu"], tree.root) == 2

@@ -186,7 +186,7 @@ class Orders:
             profile=tool if tool in self._settings.profile and stage.profile_s <= PROFILE_LIMIT_S else None,
             curve_steps=self._settings.curve_steps if round_ == 0 else 0,
             energy=self._settings.energy and round_ == 0,
-            mark=str(self._mark(stage)) if stage.entry.stage.compiles else "",
+            mark=str(self._mark(stage)) if stage.entry.stage.keeps_compiled_code else "",
             searches=self._settings.tune_references,
             choices=stage.choices,
             budget_s=self._budget_s() / self._settings.rounds if is_cut else None,

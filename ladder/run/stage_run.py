@@ -117,7 +117,7 @@ class StageRun:
     @property
     def needs_compiling(self) -> bool:
         """Whether the stage takes long to compile, and neither was compiled nor measured in this run of the program."""
-        return self.entry.stage.compiles and self.may_compile and self.status in (None, "passed")
+        return self.entry.stage.keeps_compiled_code and self.may_compile and self.status in (None, "passed")
 
     def rounds_to_repeat(self, limit: int) -> list[int]:
         """The rounds whose process was disturbed, if repeated fewer than `limit` times so far."""

@@ -104,7 +104,7 @@ class Stage:
     takes_gpus: bool = False
 
     @property
-    def compiles(self) -> bool:
+    def keeps_compiled_code(self) -> bool:
         """Whether it takes long to compile, and keeps the output on disk."""
         return self.compiles_within is not None or self.first_updates_within is not None
 

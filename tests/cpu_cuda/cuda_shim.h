@@ -1,15 +1,19 @@
 // CUDA's keywords and functions for g++. Included before a kernel's source, it lets the kernel run unchanged on the CPU.
 //
 // runtime.cpp runs the threads of a block as fibres, one at a time and in random order; a fibre yields only where CUDA makes
-// threads wait for each other. Tensor cores, clusters and inline PTX are missing: no CPU test can execute them. __CUDA_ARCH__
-// is not defined, so that a kernel can leave them out.
+// threads wait for each other. Inline PTX is missing: the headers in device/ stand in for those of the kernels that have it.
+// __CUDA_ARCH__ is not defined, so that a kernel can leave it out.
 #pragma once
 
 #include <math.h>
 
 #include <cstdint>
 #include <cstring>
+#include <map>
 #include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 struct uint3 {
     unsigned x, y, z;
@@ -27,9 +31,9 @@ constexpr int warpSize = 32;
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(bytes) alignas(bytes)
-// One block runs at a time, so its shared variables can be static. (Cooperative launches and clusters run all blocks at once:
-// their kernels share through dynamic memory only.) A section of its own lets the runtime
-// poison them before each block; `used` keeps the compiler from assuming that they are not written elsewhere.
+// A block's shared variables are static, since one thread runs at a time. A section of its own lets the runtime poison them
+// before each block, and exchange them when a thread of another block goes on; `used` keeps the compiler from assuming that
+// they are not written elsewhere.
 #define __shared__ static __attribute__((section("cuda_shared"), used))
 
 struct alignas(8) float2 {
@@ -46,6 +50,9 @@ struct alignas(8) uint2 {
 };
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
+};
+struct alignas(16) double2 {
+    double x, y;
 };
 inline float2 make_float2(float x, float y) { return {x, y}; }
 inline float as_float(unsigned bits) {
@@ -88,10 +95,28 @@ void meet(int line);
 // The place in the shared memory of the block of that rank that `own` has in the running thread's block.
 void* in_block(const void* own, unsigned rank);
 
+// A place in the block's shared memory as a number, and back; __shared__ variables come after the dynamic memory.
+unsigned place_of(const void* own);
+void* at_place(unsigned place);
+
+// What names a place in the running thread's block in the whole launch: all blocks have their __shared__ variables at the same
+// addresses while they run. And back.
+void* kept(void* own);
+void* in_use(void* kept);
+
 void barrier(int line);
 
 // Lets other threads run, of other blocks too.
 void sleep(int line);
+
+// The same until the scheduler, which asks in the thread's stead, finds it over.
+void sleep_until(bool (*is_over)(const void*), const void* condition, int line);
+
+template <class Condition>
+void await(const Condition& condition, int line) {
+    const auto is_over = [](const void* asked) { return (*static_cast<const Condition*>(asked))(); };
+    while (!condition()) sleep_until(is_over, &condition, line);
+}
 
 // In a dependent launch, waits until no thread of the block can go on without the kernel before.
 void griddepcontrol_wait(int line);
@@ -109,6 +134,14 @@ std::uint64_t shuffle(const char* what, unsigned mask, std::uint64_t sent, int s
 
 // Waits likewise; then returns, as bits, the lanes that have sent something other than 0.
 unsigned ballot(const char* what, unsigned mask, bool sent, int line);
+
+// The numbers of a lane's registers in a product, as many of each as it holds.
+struct Fragment {
+    double a[4][2], b[2][2];
+};
+
+// c += a b by a warp, with so many numbers a register.
+void multiply(float (&c)[4], const Fragment& own, int per_register, int line);
 
 inline int lane() {
     return (threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z)) % warpSize;

@@ -15,8 +15,8 @@ STAND_INS = Path(__file__).parent  # the shim's own headers, in place of those w
 
 _KERNEL = re.compile(r'extern "C" __global__ void (__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
 
-# Instructions that the shim cannot execute: tensor cores, clusters and all inline PTX.
-_GPU_ONLY = re.compile(r"\basm\b|\bwmma::|\bcooperative_groups\b|\bcg::|__cluster|__pipeline|\bcuda::")
+# Instructions that the shim cannot execute: all inline PTX, unless it is empty, and what no kernel uses.
+_GPU_ONLY = re.compile(r"\basm\b(?! *\(\"\")|\bwmma::|\bcooperative_groups\b|\bcg::|__cluster|__pipeline|\bcuda::")
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,8 @@ struct Thread {
     // Where it waits, for which lanes, and what it exchanges there.
     const char* what;
     int line, woken_at;  // the second: of the last sleep
+    bool (*is_over)(const void*);  // what it sleeps for; null if it looks by itself
+    const void* condition;
     unsigned mask;
     int source;
     std::uint64_t sent, received;
@@ -75,6 +77,8 @@ unsigned long vain_turns, vain_after;    // of blocks whose sleepers polled in v
 std::vector<char> is_active;  // of each block: whether a thread of it may be able to run
 char* stacks;          // STACK_BYTES for each thread
 std::size_t block_shared_bytes;
+std::vector<char> statics;  // the __shared__ variables of each block
+std::size_t live;           // the block that has its own in their section
 ucontext_t beginning;  // of whichever thread begins
 jmp_buf scheduler;
 Thread* running;
@@ -153,7 +157,23 @@ void start_threads(const std::vector<uint3>& blocks, char* dynamic_shared, std::
         thread.index = {i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
         thread.has_begun = false;
         thread.woken_at = 0;
+        thread.is_over = nullptr;
     }
+}
+
+std::size_t static_bytes() { return __start_cuda_shared ? __stop_cuda_shared - __start_cuda_shared : 0; }
+
+// Makes a thread the one whose index and memory code sees.
+void enter(Thread& thread) {
+    running = &thread;
+    threadIdx = thread.index;
+    blockIdx = thread.block;
+    cpu_cuda::dynamic_shared = thread.dynamic_shared;
+    const std::size_t block = (&thread - threads.data()) / threads_per_block();
+    if (block == live || statics.empty()) return;
+    std::memcpy(&statics[live * static_bytes()], __start_cuda_shared, static_bytes());
+    std::memcpy(__start_cuda_shared, &statics[block * static_bytes()], static_bytes());
+    live = block;
 }
 
 // Runs every thread that can run until it waits or ends; false if there was none.
@@ -167,10 +187,7 @@ bool run_ready_threads() {
     std::shuffle(order.begin(), order.end(), random_order);
     for (unsigned i : order) {
         any = true;
-        running = &threads[i];
-        threadIdx = running->index;
-        blockIdx = running->block;
-        cpu_cuda::dynamic_shared = running->dynamic_shared;
+        enter(threads[i]);
         switch_to_running();
     }
     return any;
@@ -244,7 +261,7 @@ std::string describe_wait(const Thread& thread) {
     return place + mask;
 }
 
-// Called when threads that sleep have long polled in vain, and no other can run.
+// Called when threads that sleep have long polled in vain, or wait for what does not come, and no other can run.
 [[noreturn]] void fail_asleep() {
     std::set<std::string> places;
     for (const Thread& thread : threads) {
@@ -285,6 +302,10 @@ bool wake(Thread* block) {
     bool any = false;
     for (unsigned i = 0; i < threads_per_block(); ++i) {
         if (block[i].state != State::asleep) continue;
+        if (block[i].is_over) {
+            enter(block[i]);
+            if (!block[i].is_over(block[i].condition)) continue;
+        }
         block[i].state = State::ready;
         block[i].woken_at = block[i].line;
         any = true;
@@ -368,7 +389,9 @@ bool end_previous() {
 void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::size_t shared_bytes) {
     set_previous_runs(!tensors.empty());
     block_shared_bytes = shared_bytes;
-    if (__start_cuda_shared) std::memset(__start_cuda_shared, POISON, __stop_cuda_shared - __start_cuda_shared);
+    if (static_bytes()) std::memset(__start_cuda_shared, POISON, static_bytes());
+    statics.assign(blocks.size() * static_bytes(), POISON);
+    live = 0;
     if (shared_bytes) std::memset(dynamic_shared, POISON, blocks.size() * shared_bytes);
     threads.resize(blocks.size() * threads_per_block());
     is_active.assign(blocks.size(), true);
@@ -381,6 +404,8 @@ void run_blocks(const std::vector<uint3>& blocks, void* dynamic_shared, std::siz
     do {
         while (run_ready_threads()) release_warps();
     } while (end_previous() || release_blocks());
+    const auto has_ended = [](const Thread& thread) { return thread.state == State::done; };
+    if (!std::all_of(threads.begin(), threads.end(), has_ended)) fail_asleep();
 }
 
 const char* describe(int signal) {
@@ -421,6 +446,13 @@ void tell_of_faults(unsigned limit_s) {
 
 void cpu_cuda::sleep(int line) { wait(State::asleep, "__nanosleep", line); }
 
+void cpu_cuda::sleep_until(bool (*is_over)(const void*), const void* condition, int line) {
+    running->is_over = is_over;
+    running->condition = condition;
+    sleep(line);
+    running->is_over = nullptr;
+}
+
 void cpu_cuda::griddepcontrol_wait(int line) {
     if (previous_runs) wait(State::before_previous, "griddepcontrol_wait", line);
 }
@@ -448,16 +480,44 @@ void cpu_cuda::cp_async_wait_group(unsigned youngest) {
 
 void cpu_cuda::meet(int line) { wait(State::at_meeting, "barrier_cluster_aligned", line); }
 
+unsigned cpu_cuda::place_of(const void* own) {
+    const std::ptrdiff_t at = static_cast<const char*>(own) - static_cast<char*>(running->dynamic_shared);
+    if (at >= 0 && at < static_cast<std::ptrdiff_t>(block_shared_bytes)) return at;
+    const std::ptrdiff_t among_statics = static_cast<const char*>(own) - __start_cuda_shared;
+    if (among_statics < 0 || among_statics >= static_cast<std::ptrdiff_t>(static_bytes())) fail(own, "no shared memory");
+    return block_shared_bytes + among_statics;
+}
+
+void* cpu_cuda::at_place(unsigned place) {
+    if (place < block_shared_bytes) return static_cast<char*>(running->dynamic_shared) + place;
+    if (place - block_shared_bytes >= static_bytes()) fail(nullptr, "no shared memory");
+    return __start_cuda_shared + (place - block_shared_bytes);
+}
+
+static void* moved(void* place, char* from, char* to) {
+    const std::ptrdiff_t at = static_cast<char*>(place) - from;
+    return at >= 0 && at < static_cast<std::ptrdiff_t>(static_bytes()) ? to + at : place;
+}
+
+void* cpu_cuda::kept(void* own) {
+    return moved(own, __start_cuda_shared, statics.data() + live * static_bytes());
+}
+
+void* cpu_cuda::in_use(void* kept) {
+    return moved(kept, statics.data() + live * static_bytes(), __start_cuda_shared);
+}
+
 void* cpu_cuda::in_block(const void* own, unsigned rank) {
     if (cluster == 1 && rank == 0) return const_cast<void*>(own);  // which may be of the kernel's own, too
-    const std::ptrdiff_t at = static_cast<const char*>(own) - static_cast<char*>(running->dynamic_shared);
-    if (at < 0 || at >= static_cast<std::ptrdiff_t>(block_shared_bytes)) fail(own, "no shared memory of another block");
+    const std::size_t at = place_of(own);
     for (std::size_t first = 0; first < threads.size(); first += threads_per_block()) {
         Thread* block = &threads[first];
         if (!are_together(*block, *running) || block->block.x % cluster != rank) continue;
         const auto ended = [](const Thread& thread) { return thread.state == State::done; };
         if (std::all_of(block, block + threads_per_block(), ended)) fail(own, "shared memory of a block that has ended");
-        return static_cast<char*>(block->dynamic_shared) + at;
+        if (block->block.x == running->block.x) return const_cast<void*>(own);
+        if (at < block_shared_bytes) return static_cast<char*>(block->dynamic_shared) + at;
+        return &statics[first / threads_per_block() * static_bytes() + at - block_shared_bytes];
     }
     fail(own, "shared memory of a block that is not in the cluster");
 }
@@ -479,6 +539,26 @@ unsigned cpu_cuda::ballot(const char* what, unsigned mask, bool sent, int line) 
     self->sent = sent;
     wait(State::in_ballot, what, line);
     return static_cast<unsigned>(self->received);
+}
+
+// Lanes first lay out their fragments for each other. Here, where the compiler optimises: products take most of many a launch.
+void cpu_cuda::multiply(float (&c)[4], const Fragment& fragment, int per_register, int line) {
+    static Fragment held[128][32][32];  // of each block's warps, since blocks may run at once
+    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z), own = thread % 32;
+    Fragment(&warp)[32] = held[(blockIdx.x + gridDim.x * blockIdx.y) % 128][thread / 32];
+    warp[own] = fragment;
+    __syncwarp(~0u, line);
+    for (int i = 0; i < 4; ++i) {
+        const int row = own / 4 + i / 2 * 8, col = own % 4 * 2 + i % 2;
+        double sum = c[i];
+        for (int half = 0; half < 2; ++half)
+            for (int t = 0; t < 4; ++t)
+                for (int part = 0; part < per_register; ++part)
+                    sum += warp[row % 8 * 4 + t].a[row / 8 + 2 * half][part] * warp[col * 4 + t].b[half][part];
+        c[i] = static_cast<float>(sum);
+        if (std::fabs(c[i]) > std::fabs(sum)) c[i] = std::nextafterf(c[i], 0.0f);  // tensor cores cut sums off
+    }
+    __syncwarp(~0u, line);
 }
 
 // Runs one launch; a fault ends the process. Blocks run one at a time if `together` is 0, else all at once, in clusters of

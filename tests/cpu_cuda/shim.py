@@ -43,6 +43,8 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "long long": np.dtype(np.int64),
 }
 
+UNITS = ("uint4",)  # of 16 bytes, whatever an array holds
+
 requires_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 
 Size = int | tuple[int, ...]
@@ -216,10 +218,10 @@ def _check(kernel: Kernel, args: tuple[Argument, ...]) -> None:
     if len(args) != len(kernel.parameters):
         raise TypeError(f"{kernel.name}: takes {len(kernel.parameters)} arguments, was given {len(args)}")
     for parameter, arg in zip(kernel.parameters, args, strict=True):
-        dtype = DTYPES[parameter.type.removeprefix("const ").removesuffix("*")]
+        type_ = parameter.type.removeprefix("const ").removesuffix("*")
         if parameter.is_tensor != isinstance(arg, np.ndarray):
             raise TypeError(f"{kernel.name}: {parameter.name} is {parameter.type}, was given a {type(arg).__name__}")
-        if isinstance(arg, np.ndarray) and arg.dtype != dtype:
+        if isinstance(arg, np.ndarray) and type_ not in UNITS and arg.dtype != DTYPES[type_]:
             raise TypeError(f"{kernel.name}: {parameter.name} is {parameter.type}, was given an array of {arg.dtype}")
 
 

@@ -182,6 +182,31 @@ def test_blocks_of_a_cluster_meet_and_read_each_other_s_memory(plant: Plant) -> 
     assert all(see_neighbours(shim, seed) == SEEN for seed in range(5))
 
 
+OWN = """
+#include "device/cluster.cuh"
+extern "C" __global__ void f(int* seen) {
+    __shared__ int own, sent;
+    __shared__ Barrier is_there;
+    if (threadIdx.x == 0) {
+        own = cluster_ctarank();
+        mbarrier_init(is_there, 1);
+        mbarrier_arrive_expect_tx(is_there, 4);
+    }
+    barrier_cluster();
+    const int next = (own + 1) % 3;
+    if (threadIdx.x == 1) st_async(mapa(shared_address(&sent), next), mapa(shared_address(&is_there), next), own);
+    mbarrier_wait_parity(is_there, 0);
+    seen[blockIdx.x * blockDim.x + threadIdx.x] = 10 * own + sent;
+}
+"""
+
+
+def test_blocks_of_a_cluster_have_variables_of_their_own_to_which_others_send(plant: Plant) -> None:
+    seen = np.zeros(12, np.int32)
+    plant(OWN).launch("f", 2, 2, seen, cluster=3)
+    assert seen.tolist() == 2 * [2, 2, 10, 10, 21, 21]
+
+
 def test_blocks_that_read_before_all_have_written_are_caught(plant: Plant) -> None:
     shim = plant(NEIGHBOURS.replace("barrier_cluster_aligned();  // all have written", ""))
     assert any(see_neighbours(shim, seed) != SEEN for seed in range(5))

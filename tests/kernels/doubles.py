@@ -17,9 +17,8 @@ from stages.engine.workspace import ParameterMemory
 from stages.large_batch.layout import CLASSES, OUTPUT_SCALE, PAD, WEIGHT_SCALE, Layout
 from stages.persistent.grid_plan import GridPlan
 from stages.persistent.messages_plan import GRADIENT_SCALE
-from tests.kernels.halves import first_sums, from_chunks, scaled_down
+from tests.kernels.halves import first_sums, from_chunks, matrix, neighbour_grams_of, scaled_down
 from tests.kernels.networks import network, network_step
-from tests.stages.persistent import cluster_model
 
 Array = NDArray[np.float64]
 Labels = NDArray[np.int32]
@@ -290,7 +289,7 @@ def expand_pixels(pixels: NDArray[np.uint8], images: Array, count: int) -> Outpu
 def neighbour_grams(
     images: Halves, grams: Halves, ready: Labels, steps: int, pairs: int, tiles: int, epoch: int
 ) -> Outputs:
-    return {"grams": cluster_model.neighbour_grams(images), "ready": np.full_like(ready, epoch)}
+    return {"grams": neighbour_grams_of(images), "ready": np.full_like(ready, epoch)}
 
 
 def persistent_cluster(
@@ -309,7 +308,7 @@ def persistent_cluster(
     for index, learning_rate in enumerate(learning_rates):
         own, own_bias = weight[index, :inputs], bias[index, :classes]
         for batch, wanted in zip(images, labels, strict=True):
-            x = np.block([[cluster_model.matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
+            x = np.block([[matrix(lanes) for lanes in row] for row in batch.swapaxes(0, 1)]).astype(float)
             count, rows = (wanted >= 0).sum(), len(x)
             x, wanted = x[:count, :inputs], wanted[:count]
             logits = x @ own + own_bias
@@ -500,13 +499,13 @@ def hidden_layers(
     matrices = [each[: layer.fan_in, : layer.fan_out] for each, layer in zip(padded, layers[1:], strict=True)]
     first = first_sums(layout, sums)[:, : layers[0].fan_out]
     passed = [np.maximum(first + added[0], 0)]
-    for matrix, bias in zip(matrices[:-1], added[1:-1], strict=True):
-        passed.append(np.maximum(passed[-1] @ matrix + bias, 0))
+    for weight, bias in zip(matrices[:-1], added[1:-1], strict=True):
+        passed.append(np.maximum(passed[-1] @ weight + bias, 0))
     logits = passed[-1] @ matrices[-1] + added[-1]
     classes = layers[-1].fan_out
     gradients = [(softmax(logits, logits, batch, classes)["probs"] - np.eye(classes)[labels]) / batch]
-    for matrix, output in zip(reversed(matrices), reversed(passed), strict=True):
-        gradients.insert(0, np.where(output > 0, gradients[0] @ matrix.T, 0))
+    for weight, output in zip(reversed(matrices), reversed(passed), strict=True):
+        gradients.insert(0, np.where(output > 0, gradients[0] @ weight.T, 0))
 
     def widened(rows: Array) -> Array:
         return np.pad(rows, ((0, 0), (0, layout.width - rows.shape[1])))

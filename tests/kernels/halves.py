@@ -1,6 +1,10 @@
-"""Numbers as sums of float16 halves, as large batches keep them: all high halves of a row, then the low ones."""
+"""Numbers as sums of float16 halves and in fragments, as kernels keep them; for large batches all high halves of a row,
+then the low ones.
+"""
 
 from __future__ import annotations
+
+import itertools
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,3 +57,22 @@ def from_chunks(chunks: NDArray[np.uint16], rows: int, by_columns: bool = True) 
     ordered = chunks.reshape(*lead, *shape, 2, 2, 8, 8)
     cut = np.moveaxis(ordered, (-6, -5, -4, -3, -2, -1), (first, second, -2, -5, -4, -1))
     return np.ascontiguousarray(cut).reshape(*lead, rows, columns)
+
+
+def matrix(parts: NDArray[np.float16]) -> NDArray[np.float16]:
+    """The matrix (16, 16) of its four of 8 by 8, (2, 2, 8, 8)."""
+    return np.block([[parts[i, j] for j in range(2)] for i in range(2)])
+
+
+def neighbour_grams_of(images: NDArray[np.float16]) -> NDArray[np.float16]:
+    """What the kernel of that name makes of images (steps, tiles, P, 2, 2, 8, 8): (steps - 1, 2 P, P, 32, 8)."""
+    steps, tiles, pairs = images.shape[:3]
+    batches = [np.block([[matrix(images[s, t, p]) for t in range(tiles)] for p in range(pairs)]) for s in range(steps)]
+    lanes = np.arange(32)
+    images_of = 8 * np.arange(2 * pairs)[:, None, None, None] + (lanes // 4)[:, None]
+    rows_of = 16 * np.arange(pairs)[:, None, None] + (lanes % 4 * 2)[:, None] + np.array([0, 1, 8, 9])
+    grams = []
+    for before, after in itertools.pairwise(batches):
+        products = halves_of(before.astype(np.float32) @ after.astype(np.float32).T, 2).view(np.float16)
+        grams.append(np.moveaxis(products[:, rows_of, images_of], 0, 3))
+    return np.reshape(grams, (steps - 1, 2 * pairs, pairs, 32, 8))

@@ -2,28 +2,25 @@
 // into memory reads its source when its thread waits for its group, so that an overwrite too early shows.
 #pragma once
 
-#include <vector>
-
 using Barrier = unsigned long long;
 
 namespace cpu_cuda {
 
 // What a barrier holds.
 struct Phase {
-    std::uint8_t arrivals, missing;  // of a phase; yet to come in this one
-    std::uint16_t number;
+    unsigned arrivals : 12, missing : 12;  // of a phase; yet to come in this one
+    unsigned number : 8;
     std::int32_t bytes;  // expected
 };
 static_assert(sizeof(Phase) == sizeof(Barrier));
 
 struct BulkCopy {
-    Barrier* barrier;
-    void* to;
+    void* to;  // as `kept` names it
     const void* from;  // null for a message, which has its bytes with it
     int bytes;
     char bytes_sent[16];
 };
-inline std::vector<BulkCopy> bulk_copies;  // under way
+inline std::unordered_map<const void*, std::vector<BulkCopy>> bulk_copies;  // under way, by the barrier as `kept` names it
 
 // A copy into memory by a thread, which its block's shared memory and its index name.
 struct BulkStore {
@@ -61,11 +58,11 @@ inline void keep(Barrier& barrier, Phase phase) {
 }
 
 inline void take_in_copies(Barrier& barrier) {
-    for (std::size_t i = bulk_copies.size(); i-- > 0;) {
-        const BulkCopy copy = bulk_copies[i];
-        if (copy.barrier != &barrier) continue;
-        bulk_copies.erase(bulk_copies.begin() + i);
-        std::memcpy(copy.to, copy.from ? copy.from : copy.bytes_sent, copy.bytes);
+    const auto under_way = bulk_copies.find(kept(&barrier));
+    if (under_way == bulk_copies.end()) return;
+    for (std::vector<BulkCopy>& copies = under_way->second; !copies.empty(); copies.pop_back()) {
+        const BulkCopy& copy = copies.back();
+        std::memcpy(in_use(copy.to), copy.from ? copy.from : copy.bytes_sent, copy.bytes);
         Phase phase = phase_of(barrier);
         phase.bytes -= copy.bytes;
         keep(barrier, phase);
@@ -75,7 +72,7 @@ inline void take_in_copies(Barrier& barrier) {
 }  // namespace cpu_cuda
 
 inline void mbarrier_init(Barrier& barrier, int arrivals) {
-    const auto count = static_cast<std::uint8_t>(arrivals);
+    const auto count = static_cast<unsigned>(arrivals);
     cpu_cuda::Phase phase = {count, count, 0, 0};
     std::memcpy(&barrier, &phase, sizeof phase);
 }
@@ -102,11 +99,11 @@ inline void mbarrier_arrive_expect_tx(Barrier& barrier, int bytes) {
 }
 
 inline void mbarrier_wait_parity(Barrier& barrier, int parity, int line = __builtin_LINE()) {
-    cpu_cuda::take_in_copies(barrier);
-    while (cpu_cuda::phase_of(barrier).number % 2 == parity) {
-        cpu_cuda::sleep(line);
+    const auto is_over = [&barrier, parity] {
         cpu_cuda::take_in_copies(barrier);
-    }
+        return cpu_cuda::phase_of(barrier).number % 2 != parity;
+    };
+    cpu_cuda::await(is_over, line);
 }
 
 // Until it arrives, the target is poison, so that a read too early shows.
@@ -115,7 +112,7 @@ inline void cp_async_bulk(void* to, Barrier& barrier, const void* from, int byte
         if (reinterpret_cast<std::uintptr_t>(end) % 16 || bytes % 16) __builtin_trap();  // misaligned
     }
     std::memset(to, 0xff, bytes);
-    cpu_cuda::bulk_copies.push_back({&barrier, to, from, bytes});
+    cpu_cuda::bulk_copies[cpu_cuda::kept(&barrier)].push_back({cpu_cuda::kept(to), from, bytes});
 }
 
 inline unsigned long long evict_first() { return 0; }
@@ -156,7 +153,7 @@ inline void cp_async_bulk_wait_group() {
 }
 
 inline int wait_for_count(const int* count, int least, int line = __builtin_LINE()) {
-    while (*count < least) cpu_cuda::sleep(line);
+    cpu_cuda::await([=] { return *count >= least; }, line);
     return *count;
 }
 

@@ -2,14 +2,15 @@
 #pragma once
 #include "device/bulk_copies.cuh"
 
-#include <map>
-#include <utility>
-
 namespace cpu_cuda {
 
 // What a barrier of some warps has seen: arrivals, and how often it opened.
 struct Meeting {
     int arrived, opened;
+
+    void arrive(int threads) {
+        if (++arrived == threads) arrived = 0, ++opened;
+    }
 };
 inline std::map<std::pair<const void*, int>, Meeting> meetings;  // by the block's memory and the barrier's name
 
@@ -18,25 +19,32 @@ inline std::map<std::pair<const void*, int>, Meeting> meetings;  // by the block
 inline void bar_sync(int id, int threads, int line = __builtin_LINE()) {
     cpu_cuda::Meeting& meeting = cpu_cuda::meetings[{cpu_cuda::dynamic_shared, id}];
     const int opened = meeting.opened;
-    if (++meeting.arrived == threads) meeting = {0, opened + 1};
-    while (meeting.opened == opened) cpu_cuda::sleep(line);
+    meeting.arrive(threads);
+    cpu_cuda::await([&] { return meeting.opened != opened; }, line);
 }
 
 inline void wait_for_flag(const int* flag, int value, int line = __builtin_LINE()) {
-    while (*flag != value) cpu_cuda::sleep(line);
+    cpu_cuda::await([=] { return *flag == value; }, line);
 }
 
 inline unsigned peer_at(int rank, const void*) { return rank; }
 
+namespace cpu_cuda {
+
 template <class Bytes>
-void send(unsigned peer, void* place, Barrier& barrier, Bytes bytes) {
-    void* const to = cpu_cuda::in_block(place, peer);
-    auto& there = *static_cast<Barrier*>(cpu_cuda::in_block(&barrier, peer));
+void send(void* to, void* barrier, Bytes bytes) {
     if (reinterpret_cast<std::uintptr_t>(to) % sizeof bytes) __builtin_trap();  // misaligned
     std::memset(to, 0xff, sizeof bytes);
-    cpu_cuda::BulkCopy message = {&there, to, nullptr, sizeof bytes};
+    BulkCopy message = {kept(to), nullptr, sizeof bytes};
     std::memcpy(message.bytes_sent, &bytes, sizeof bytes);
-    cpu_cuda::bulk_copies.push_back(message);
+    bulk_copies[kept(barrier)].push_back(message);
+}
+
+}  // namespace cpu_cuda
+
+template <class Bytes>
+void send(unsigned peer, void* place, Barrier& barrier, Bytes bytes) {
+    cpu_cuda::send(cpu_cuda::in_block(place, peer), cpu_cuda::in_block(&barrier, peer), bytes);
 }
 
 template <class Unit>
@@ -52,7 +60,7 @@ void request(uint4 (&units)[COUNT], const uint4*, int, unsigned) {
 template <int COUNT>
 void await(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag, int line = __builtin_LINE()) {
     for (int i = 0; i < COUNT; ++i) {
-        while ((from[i * apart].x & 1) != tag) cpu_cuda::sleep(line);
+        cpu_cuda::await([&] { return (from[i * apart].x & 1) == tag; }, line);
         units[i] = from[i * apart];
         units[i].x &= ~1u;
     }
@@ -67,10 +75,11 @@ void receive(uint4 (&units)[COUNT], const uint4* from, int apart, unsigned tag, 
 template <class Unit, int COUNT, class Place>
 void complete(Unit (&units)[COUNT], unsigned tag, Place place, int line = __builtin_LINE()) {
     for (int i = 0; i < COUNT; ++i) {
-        while ((units[i].x & 1) != tag) {
-            units[i] = *place(i);
-            if ((units[i].x & 1) != tag) cpu_cuda::sleep(line);
-        }
+        const auto is_there = [&] {
+            if ((units[i].x & 1) != tag) units[i] = *place(i);
+            return (units[i].x & 1) == tag;
+        };
+        cpu_cuda::await(is_there, line);
         units[i].x &= ~1u;
     }
 }

@@ -31,35 +31,15 @@ inline float of_float16(unsigned bits) {
     return as_float((is_finite ? as_bits(size * 0x1p112f) : as_bits(size) | 0x7f800000) | (bits & 0x8000) << 16);
 }
 
-// The numbers of a lane's registers, as many of each as it holds.
-struct Fragment {
-    double a[4][2], b[2][2];
-};
-
-// c += a b by a warp; its lanes first lay out their fragments for each other. `number` reads one of a register's numbers,
-// of which there are K / 8. K is 8 or 16.
+// c += a b by a warp. `number` reads one of a register's numbers, of which there are K / 8. K is 8 or 16.
 template <int K, class Read>
 void multiply(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Read number, int line) {
-    static Fragment held[128][32][32];  // of each block's warps, since blocks may run at once
-    const int thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
-    Fragment(&warp)[32] = held[(blockIdx.x + gridDim.x * blockIdx.y) % 128][thread / 32];
-    const int own = lane(), per_register = K / 8;
-    for (int part = 0; part < per_register; ++part) {
-        for (int i = 0; i < 4; ++i) warp[own].a[i][part] = number(a[i], part);
-        warp[own].b[0][part] = number(b0, part), warp[own].b[1][part] = number(b1, part);
+    Fragment own;
+    for (int part = 0; part < K / 8; ++part) {
+        for (int i = 0; i < 4; ++i) own.a[i][part] = number(a[i], part);
+        own.b[0][part] = number(b0, part), own.b[1][part] = number(b1, part);
     }
-    __syncwarp(~0u, line);
-    for (int i = 0; i < 4; ++i) {
-        const int row = own / 4 + i / 2 * 8, col = own % 4 * 2 + i % 2;
-        double sum = c[i];
-        for (int k = 0; k < K; ++k) {
-            const int half = k / (4 * per_register), t = k / per_register % 4, part = k % per_register;
-            sum += warp[row % 8 * 4 + t].a[row / 8 + 2 * half][part] * warp[col * 4 + t].b[half][part];
-        }
-        c[i] = static_cast<float>(sum);
-        if (std::fabs(c[i]) > std::fabs(sum)) c[i] = std::nextafterf(c[i], 0.0f);  // tensor cores cut sums off
-    }
-    __syncwarp(~0u, line);
+    multiply(c, own, K / 8, line);
 }
 
 }  // namespace cpu_cuda

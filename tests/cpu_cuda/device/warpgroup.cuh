@@ -10,6 +10,12 @@ struct Descriptor {
     int along_k, across;
     bool in_rows;  // of 128 bytes
 
+    Descriptor(const char* first, int along_k, int across, bool in_rows)
+        : first(first), along_k(along_k), across(across), in_rows(in_rows) {}
+    // A GPU's is a number. Declared, and never called.
+    Descriptor(unsigned long long);
+    operator unsigned long long() const;
+
     // A number of 16 bits in row or column `col`; `transposed` matrices have k as rows.
     float bfloat16_at(int col, int k, bool transposed) const {
         const int row = transposed ? k : col, other = transposed ? col : k;

@@ -1,4 +1,4 @@
-"""The schedule of networks in a cluster, whatever block is late, against the oracle; what lies where, and what fits."""
+"""Plans of networks in a cluster: what lies where, and what fits. tests/kernels executes them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.oracle import Oracle
-from common.problem import Problem, initial_params
+from common.problem import Problem
 from stages.engine.workspace import KERNELS, ParameterMemory
 from stages.persistent.cluster_fp16 import STAGE as FLOAT16
 from stages.persistent.cluster_plan import (
@@ -25,14 +24,10 @@ from stages.persistent.cluster_plan import (
 )
 from stages.persistent.fragments import matrices
 from stages.persistent.persistent_cluster import STAGE
-from tests.stages.engine.test_step import random_split
 from tests.stages.numpy_parts import HostDevice
-from tests.stages.persistent.mlp_model import Cluster
-from tests.stages.persistent.warp_group_model import WarpGroups
 
 LIMIT = MOST_SHARED_BYTES - STATIC_BYTES
 TOO_LARGE = "do not fit 16 multiprocessors with 227 KiB of shared memory each."
-Arrays = list[np.ndarray]
 SIZES = [
     ((128, 128, 128), 32, 784, 1),
     ((256,), 128, 784, 4),
@@ -43,56 +38,6 @@ SIZES = [
     ((220, 70), 72, 70, 4),
     ((40, 24), 200, 70, 2),
 ]
-
-
-def train(
-    plan: Plan, steps: int, seed: int, model: type[Cluster] = Cluster, **choices: Any
-) -> tuple[tuple[Arrays, Arrays], Oracle]:
-    """Parameters as the model of the schedule trains them, and the oracle after the same steps."""
-    problem = plan.problem
-    split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
-    params = initial_params(problem, run=1)
-    oracle = Oracle(problem, params)
-    oracle.run_epoch(split.images, split.labels)
-    images = split.pixels().reshape(steps, problem.batch_size, -1)
-    cluster = model(plan, images, split.labels.astype(np.int32).reshape(steps, -1), **choices)
-    random = np.random.default_rng(seed)
-    return cluster.train(list(params.weights), list(params.biases), problem.learning_rate, random), oracle
-
-
-@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
-def test_the_schedule_trains_as_the_oracle_does(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
-    problem = Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch)
-    (weights, biases), oracle = train(Plan(problem, split, ways=1), 2, seed=0)
-    initial = initial_params(problem, run=1)
-    for trained, wanted, begun in zip(weights, oracle.weights, initial.weights, strict=True):
-        rounding = 2.0**-24 * 2 * np.linalg.norm(wanted)  # of the weights themselves, in either update
-        assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted - begun) + rounding
-    for trained, wanted in zip(biases, oracle.biases, strict=True):
-        assert np.linalg.norm(trained - wanted) < 3e-6 * np.linalg.norm(wanted)
-
-
-WIDE = Plan(Problem(inputs=100, classes=10, hidden=(256,), batch_size=128), split=4, ways=1)
-
-
-def test_two_warp_groups_train_as_the_oracle_does_and_repeat_bit_for_bit_in_any_order() -> None:
-    (weights, biases), oracle = train(WIDE, 3, 0, WarpGroups)
-    for trained, wanted in zip([*weights, *biases], [*oracle.weights, *oracle.biases], strict=True):
-        assert np.linalg.norm(trained - wanted) < 1e-6 * np.linalg.norm(wanted)
-    for seed in range(1, 4):
-        again, _ = train(WIDE, 3, seed, WarpGroups)
-        for own, first in zip([*again[0], *again[1]], [*weights, *biases], strict=True):
-            np.testing.assert_array_equal(own, first)
-
-
-@pytest.mark.parametrize("left_out", ["waits_for_update", "last_barrier"])
-def test_two_warp_groups_without_one_of_their_waits_fail(left_out: str) -> None:
-    def train_until_it_fails() -> None:
-        for seed in range(10):
-            train(WIDE, 5, seed, WarpGroups, **{left_out: False})
-
-    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early|are overwritten"):
-        train_until_it_fails()
 
 
 @pytest.mark.parametrize(
@@ -110,15 +55,12 @@ def test_warpgroups_multiply_where_units_fill_their_rows(
         assert (plan.split, plan.ways) == (split, 1)
 
 
-@pytest.mark.parametrize(("hidden", "batch", "inputs", "split"), SIZES, ids=str)
-def test_the_floor_knows_the_hops_of_a_step(hidden: tuple[int, ...], batch: int, inputs: int, split: int) -> None:
-    plan = Plan(Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch), split, ways=1)
-    split_up = random_split(batch, inputs, 10)
-    images, labels = split_up.pixels().reshape(1, batch, -1), split_up.labels.astype(np.int32).reshape(1, -1)
-    params = initial_params(plan.problem, run=1)
-    cluster = Cluster(plan, images, labels)
-    cluster.train(list(params.weights), list(params.biases), 0.1, np.random.default_rng(0))
-    assert max(cluster.hops) == plan.hops  # of blocks that have the softmax of some images
+def test_a_plan_knows_the_hops_of_a_step() -> None:
+    hops = [
+        Plan(Problem(inputs=inputs, classes=10, hidden=hidden, batch_size=batch), split, ways=1).hops
+        for hidden, batch, inputs, split in SIZES
+    ]
+    assert hops == [6, 4, 6, 6, 8, 10, 6, 6]
 
 
 def test_a_stage_counts_the_hops_of_its_plan() -> None:
@@ -129,44 +71,6 @@ def test_a_stage_counts_the_hops_of_its_plan() -> None:
     assert hops(256) == 4
     assert hops(128, 128, 128, batch=32) == 6
     assert hops(256, 256, 256, batch=32) == 8
-
-
-def test_it_is_the_same_bits_whoever_is_late() -> None:
-    plan = Plan(Problem(inputs=49, classes=10, hidden=(130, 24), batch_size=24), split=2, ways=1)
-    runs = [train(plan, 3, seed)[0] for seed in range(4)]
-    for weights, biases in runs[1:]:
-        for own, first in zip([*weights, *biases], [*runs[0][0], *runs[0][1]], strict=True):
-            np.testing.assert_array_equal(own, first)
-
-
-@pytest.mark.parametrize(("hidden", "split"), [((130,), 2), ((24, 24), 1)], ids=str)
-def test_without_the_barrier_at_a_step_s_end_it_would_be_overwritten(hidden: tuple[int, ...], split: int) -> None:
-    plan = Plan(Problem(inputs=49, classes=10, hidden=hidden, batch_size=24), split, ways=1)
-
-    def train_until_it_fails() -> None:
-        for seed in range(10):
-            train(plan, 5, seed, last_barrier=False)
-
-    with pytest.raises(AssertionError, match=r"yet to be read|is read where|too early"):
-        train_until_it_fails()
-
-
-@pytest.mark.parametrize(("hidden", "split"), [((24, 24), 1), ((130, 24), 2), ((17, 5, 9), 8)], ids=str)
-def test_logits_may_lie_where_the_first_layer_s_exchange_is(hidden: tuple[int, ...], split: int) -> None:
-    plan = Plan(Problem(inputs=49, classes=10, hidden=hidden, batch_size=24), split, ways=1)
-    (weights, biases), _ = train(plan, 3, seed=0)
-    for seed in range(8):  # the model fails if anything is overwritten before it is read
-        again, _ = train(replace(plan, shares=True), 3, seed)
-        for own, first in zip([*again[0], *again[1]], [*weights, *biases], strict=True):
-            np.testing.assert_array_equal(own, first)
-
-
-@pytest.mark.parametrize("split", [1, 2, 16])
-def test_with_one_hidden_layer_they_may_not(split: int) -> None:
-    plan = Plan(Problem(inputs=49, classes=10, hidden=(130,), batch_size=24), split, ways=1, shares=True)
-    assert not plan.can_share
-    with pytest.raises(AssertionError, match=r"'(parts|logits)'\) overwrites .* yet to be read"):
-        train(plan, 1, seed=0)
 
 
 def test_matrices_hold_every_pixel_and_zeros() -> None:
@@ -250,6 +154,12 @@ def test_logits_share_memory_only_where_nothing_fits_otherwise(halves: int) -> N
                 assert depth > 1
                 gained += 1
     assert gained > 0
+
+
+@pytest.mark.parametrize("split", [1, 2, 16])
+def test_with_one_hidden_layer_logits_share_no_memory(split: int) -> None:
+    problem = Problem(inputs=49, classes=10, hidden=(130,), batch_size=24)
+    assert not Plan(problem, split, ways=1, shares=True).can_share
 
 
 def test_a_network_fits_because_its_logits_have_no_memory_of_their_own() -> None:

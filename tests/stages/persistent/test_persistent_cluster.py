@@ -1,4 +1,4 @@
-"""The schedule of the persistent cluster, whatever warp is late, against the oracle; and what fits the cluster."""
+"""What the persistent cluster enqueues, and what fits the cluster. tests/kernels executes its kernels."""
 
 from __future__ import annotations
 
@@ -10,82 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from common.oracle import Oracle, OracleEpoch
-from common.problem import Problem, initial_params
-from common.trainer import EpochMetrics
+from common.problem import Problem
 from stages.engine.step import set_up
 from stages.engine.workspace import Array
 from stages.persistent.fragments import fragments
 from stages.persistent.persistent_cluster import STAGE, ClusterRegression
+from tests.kernels.halves import matrix
 from tests.stages.engine.test_step import random_split
 from tests.stages.fusion.test_parallel_branches import RacingDevice
 from tests.stages.numpy_parts import RECIPE, HostDevice
-from tests.stages.persistent.cluster_model import Cluster, Products, matrix
-
-Arrays = tuple[np.ndarray, np.ndarray]
-SMALL = Problem(inputs=70, classes=10, batch_size=64)
-
-
-def train(
-    problem: Problem, steps: int, seed: int, epochs: int = 1, remote_buffers: int = 2, meets: bool = True, **room: Any
-) -> tuple[Arrays, EpochMetrics, Oracle, OracleEpoch]:
-    """Parameters and last totals as the model of the schedule has them, and the oracle's after the same steps."""
-    split = random_split(steps * problem.batch_size, problem.inputs, problem.classes)
-    images = fragments(HostDevice(), list(split.pixels().reshape(steps, problem.batch_size, -1)))
-    labels = split.labels.astype(np.int32).reshape(steps, -1)
-    params = initial_params(problem, run=1)
-    oracle, random, products = Oracle(problem, params), np.random.default_rng(seed), Products(images, epochs, **room)
-    trained = params.weights[0], params.biases[0]
-    for _ in range(epochs):
-        wanted = oracle.run_epoch(split.images, split.labels)
-        cluster = Cluster(images, labels, products, remote_buffers=remote_buffers, meets=meets)
-        trained = cluster.train(*trained, problem.learning_rate, random)
-    loss, right = cluster.totals.sum(axis=0) / labels.size
-    return trained, EpochMetrics(float(loss), float(right)), oracle, wanted
-
-
-@pytest.mark.parametrize(
-    ("inputs", "classes", "batch", "steps"),
-    [(5, 3, 16, 1), (40, 10, 32, 5), (300, 10, 48, 3), (784, 10, 128, 3), (17, 16, 16, 4)],
-    ids=str,
-)
-def test_the_schedule_trains_as_the_oracle_does(inputs: int, classes: int, batch: int, steps: int) -> None:
-    problem = Problem(inputs=inputs, classes=classes, batch_size=batch)
-    initial = initial_params(problem, run=1).weights[0]
-    (weight, bias), seen, oracle, wanted = train(problem, steps, seed=0)
-    # What float32 NumPy measures, and a little: the harness allows 3.4e-6 and the rounding of the weights themselves.
-    moved = np.linalg.norm(oracle.weights[0] - initial)
-    assert np.linalg.norm(weight - oracle.weights[0]) < 3e-6 * moved
-    assert np.linalg.norm(bias - oracle.biases[0]) < 1e-6 * np.linalg.norm(oracle.biases[0])
-    assert seen.mean_loss == pytest.approx(wanted.mean_loss, rel=1e-6)
-    assert seen.accuracy == wanted.accuracy
-
-
-def test_it_is_the_same_bits_whoever_is_late() -> None:
-    runs = [train(SMALL, 5, seed, epochs=3)[:2] for seed in range(4)]
-    for (weight, bias), totals in runs[1:]:
-        np.testing.assert_array_equal(weight, runs[0][0][0])
-        np.testing.assert_array_equal(bias, runs[0][0][1])
-        assert totals == runs[0][1]
-
-
-@pytest.mark.parametrize(
-    ("less", "reason"),
-    [
-        ({"remote_buffers": 1}, r"came too early|overwritten"),
-        ({"buffers": 1}, "products of epoch . were overwritten"),
-        ({"waits": False}, "products of epoch . were overwritten"),
-        ({"meets": False}, "sums of step . were overwritten"),
-    ],
-    ids=str,
-)
-def test_with_less_room_or_waiting_something_would_be_overwritten(less: dict[str, Any], reason: str) -> None:
-    def train_until_it_fails() -> None:
-        for seed in range(5):
-            train(SMALL, 5, seed, epochs=3, **less)
-
-    with pytest.raises(AssertionError, match=reason):
-        train_until_it_fails()
 
 
 @dataclass

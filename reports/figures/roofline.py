@@ -19,7 +19,7 @@ from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
-from reports.figures.chart import RADIUS, Heading, Room, Scale, legend
+from reports.figures.chart import RADIUS, Heading, Room, Scale, legend, text_width
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
@@ -247,9 +247,12 @@ def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anch
     # A dot right before the words would seem to bear them.
     away = (number for number in free if plot.dots.is_free((boxes[number][0] - NEAR, *boxes[number][1:])))
     chosen = next(away, free[0] if free else 0)
-    plot.room.words.append(boxes[chosen])
     x, y, anchor = places[chosen]
-    canvas.text(x, y, words, anchor=anchor, look="small halo")
+    # Where no place is free, the axis must not cut the words.
+    aside = max(LEFT - x + text_width(words, "small"), 0) if anchor == "end" else 0
+    left, top, right, bottom = boxes[chosen]
+    plot.room.words.append((left + aside, top, right + aside, bottom))
+    canvas.text(x + aside, y, words, anchor=anchor, look="small halo")
 
 
 def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from reports.figures import floor_figure, ladder, waterfall
 from reports.figures.canvas import Canvas
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.run_figures import drawings, study_drawings
+from tests.golden.figures import canvases
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, assert_texts_apart, parse, texts
 from tests.reports.study_sample import study_results
@@ -69,14 +70,28 @@ def assert_every_colour_is_named(svg: str) -> None:
         assert colour in named or beside, colour
 
 
-@pytest.mark.parametrize("run", [*SAMPLES, *all_results(REFERENCE, "**")], ids=str)
-def test_no_label_of_a_run_covers_another_or_is_cut_and_every_colour_is_named(run: Path | str) -> None:
-    for name, canvas in of_run(run):
+def assert_readable(drawn: Iterable[tuple[str, Canvas]]) -> None:
+    """Fail if a label of a drawing covers another or is cut, or if a colour is not named."""
+    for name, canvas in drawn:
         try:
             assert_texts_apart(canvas.svg())
             assert_every_colour_is_named(canvas.svg())
         except AssertionError as error:
             raise AssertionError(name) from error
+
+
+@pytest.mark.parametrize("run", [*SAMPLES, *all_results(REFERENCE, "**")], ids=str)
+def test_the_figures_of_a_run_are_readable(run: Path | str) -> None:
+    assert_readable(of_run(run))
+
+
+@pytest.mark.parametrize("folder", STUDIES, ids=str)
+def test_the_figures_of_a_study_are_readable(folder: Path) -> None:
+    assert_readable(study_drawings(load_results(folder)))
+
+
+def test_odd_drawings_are_readable() -> None:
+    assert_readable((*canvases(), *study_drawings(study_results())))
 
 
 def test_a_network_without_hidden_layers_has_no_relu() -> None:
@@ -84,13 +99,3 @@ def test_a_network_without_hidden_layers_has_no_relu() -> None:
     assert [name for text in texts for name, svg in text.items() if "ReLU" in svg] == []
     deep = {name: canvas.svg() for name, canvas in of_run(REFERENCE / "h200" / "hidden-256" / "results.json.gz")}
     assert {"waterfall.svg", "timeline-naive.svg"} <= {name for name in deep if "ReLU" in deep[name]}
-
-
-@pytest.mark.parametrize("folder", [None, *STUDIES], ids=str)
-def test_no_label_of_a_study_covers_another_or_is_cut_and_every_colour_is_named(folder: Path | None) -> None:
-    for name, canvas in study_drawings(load_results(folder) if folder else study_results()):
-        try:
-            assert_texts_apart(canvas.svg())
-            assert_every_colour_is_named(canvas.svg())
-        except AssertionError as error:
-            raise AssertionError(name) from error

@@ -12,7 +12,7 @@ from ladder.records.limits_record import DesignFloor, StepBounds
 from ladder.records.run import Results, load
 from reports.figures.roofline import Roof, RooflinePoint, drawn, headline, points
 from tests.reports import sample
-from tests.reports.figures.svg import SVG, assert_texts_apart, parse, words
+from tests.reports.figures.svg import assert_texts_apart, words
 
 RECORDED = sorted(Path("results/reference").glob("h200/*/results.json.gz"))
 
@@ -72,19 +72,6 @@ def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:
     waiting = replace(own, stage=msgspec.structs.replace(own.stage, bounds=StepBounds(0.5, design)))
     assert headline([waiting], roof) == "async: 10 TFLOP/s, 47% of what its design allows"
     assert headline(points(run), Roof.of(run.limits)) in words(drawn(run).svg())
-
-
-def test_dots_stand_by_intensity_and_each_has_its_name() -> None:
-    text = drawn(with_roofs()).svg()
-    circles = [float(one.get("cx", "nan")) for one in parse(text).iter(f"{SVG}circle")]
-    naive, later = circles[:2]
-    assert naive < later  # a hundredth of the bytes
-    assert {"naive", "async"} <= set(words(text))
-
-
-def test_a_run_without_limits_or_designs_has_none() -> None:
-    assert points(sample.unprofiled_results()) == []
-    assert points(msgspec.structs.replace(sample.results(), limits=None)) == []
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)

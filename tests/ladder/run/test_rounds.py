@@ -112,9 +112,9 @@ def late(measure: Measure, remeasure: int = 2, error: float = 0.0) -> Case:
     return Case(measure, {"rounds": 2, "remeasure": remeasure}, late=lambda *_: True, error=error)
 
 
-def far(measure: Measure, total_s: float | None = 60.0, rounds: int = 2, **more: Any) -> Case:
+def far(measure: Measure, total_s: float | None = 60.0, rounds: int = 2, other: str = OTHER, **more: Any) -> Case:
     """A run that has so many seconds."""
-    return Case(measure, {"rounds": rounds, "remeasure": 2, "budget_total_s": total_s}, BOTH, **more)
+    return Case(measure, {"rounds": rounds, "remeasure": 2, "budget_total_s": total_s}, (NUMPY, other), **more)
 
 
 def narrow(measure: Measure, precision: float, seconds_each: float = 0.0, rounds: int = 2, **settings: Any) -> Case:
@@ -155,6 +155,10 @@ CASES = {
     "also of a resumed run": far(behind(3.1), resumed=lambda whole: whole),
     "one not so far behind is not": far(behind(2.9)),
     "with time enough it is not": far(behind(3.1), None),
+    "one that the fastest rung leaves behind is measured once": far(behind(2.5), other=CPU_RUNG),
+    "one nearer to the fastest rung is not": far(behind(1.6), other=CPU_RUNG),
+    "with time enough neither is it": far(behind(2.5), None, other=CPU_RUNG),
+    "nor where three rounds are asked for": far(behind(2.5), rounds=3, other=CPU_RUNG),
     "far behind, a disturbed one is not repeated": far(behind(9.0, disturbed=True), rounds=1),
 }
 TOLD = dict(line.split(": ", 1) for line in Path(__file__).with_name("rounds.txt").read_text().splitlines())
@@ -287,26 +291,6 @@ def test_energy_is_measured_in_the_first_round_alone_and_only_if_asked_for(tmp_p
         runner.orders.dataset = tmp_path
         (stage,) = runner.ledger.stages
         assert [runner.orders.order(stage, round_).job.energy for round_ in range(2)] == [asked, False]
-
-
-@pytest.mark.parametrize(
-    ("rung_s", "limits", "asked_again"),
-    [
-        (0.4, {"budget_total_s": 60.0}, [1]), (0.6, {"budget_total_s": 60.0}, [0, 1]), (0.4, {}, [0, 1]),
-        (0.4, {"budget_total_s": 60.0, "rounds": 3}, [0, 1, 0, 1]),
-    ],
-)  # fmt: skip
-def test_a_reference_that_the_fastest_rung_leaves_behind_is_measured_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rung_s: float, limits: dict[str, Any], asked_again: list[int]
-) -> None:
-    stages = [NUMPY, CPU_RUNG]
-    took = {"numpy": 1.0, "cpu-blas": rung_s}
-    script, watcher = Script(monkeypatch, lambda name, round_, attempt: (took[name], False)), Watcher()
-    results = script.prepare(tmp_path, *stages, **{"rounds": 2, **limits}).run(watcher)
-    names = list(took)
-    assert [names.index(name) for name, round_ in script.asked if round_] == asked_again
-    assert watcher.left_out == (["numpy"] if asked_again == [1] else [])
-    assert [len(stage.processes) for stage in results.stages][1] == 1 + asked_again.count(1)
 
 
 def test_what_decides_is_measured_first(monkeypatch: pytest.MonkeyPatch) -> None:

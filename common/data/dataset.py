@@ -135,13 +135,10 @@ class Dataset:
         return cls(**about, train=train, test=split("test") if with_test else none)
 
 
-def load_dataset(
-    *, data_dir: Path | None, seed: int, progress: Progress | None = None, offline: bool = False
-) -> Dataset:
+def load_dataset(*, data_dir: Path | None, seed: int, progress: Progress | None = None) -> Dataset:
     """Load the user's files if given, else MNIST from the cache or a download, else draw synthetic digits.
 
-    A folder from `data_dir` or `$LADDER_DATA_DIR` is never replaced: it loads, or a UsageError says why not. `offline`
-    forbids downloads.
+    A folder from `data_dir` or `$LADDER_DATA_DIR` is never replaced: it loads, or a UsageError says why not.
     """
     from common.data.download import DownloadError  # imported here: stages' processes read a dataset and never download
 
@@ -153,7 +150,7 @@ def load_dataset(
     if from_environment:
         return _user_files(at_home(from_environment, "$LADDER_DATA_DIR"), "$LADDER_DATA_DIR", seed)
     try:
-        folder_data, source = _mnist(progress, offline)
+        folder_data, source = _mnist(progress)
     except DownloadError as error:
         return _dataset(_draw(seed), SYNTHETIC, f"drawn by seed {seed}; no MNIST: {error}", seed)
     return _dataset(folder_data, "MNIST", source, seed)
@@ -167,15 +164,13 @@ def _user_files(folder: Path, source: str, seed: int) -> Dataset:
     return _dataset(folder_data, "MNIST" if folder_data.is_mnist else visible(folder.resolve().name), source, seed)
 
 
-def _mnist(progress: Progress | None, offline: bool) -> tuple[IdxFolder, str]:
+def _mnist(progress: Progress | None) -> tuple[IdxFolder, str]:
     """MNIST, and `cache` or `download`."""
-    from common.data.download import DownloadError, download, read_cache
+    from common.data.download import download, read_cache
 
     folder = cache_folder("mnist")
     files = read_cache(folder)
     missing = [name for name in RANKS if name not in files]
-    if missing and offline:
-        raise DownloadError("not in the cache, and offline")
     return join(files | download(missing, folder, progress)), "download" if missing else "cache"
 
 

@@ -123,12 +123,6 @@ def test_a_damaged_cache_without_a_network_means_synthetic_digits(cache: Path, m
     assert load_dataset(data_dir=None, seed=0).name == "synthetic digits"
 
 
-def test_offline_asks_no_mirror(mirrors: Mirrors) -> None:
-    data = load_dataset(data_dir=None, seed=3, offline=True)
-    assert data.source == "drawn by seed 3; no MNIST: not in the cache, and offline"
-    assert mirrors.requests == []
-
-
 def test_synthetic_digits_where_nothing_can_be_had() -> None:
     data, again, other = (load_dataset(data_dir=None, seed=seed) for seed in (0, 0, 1))
     assert (data.name, data.is_mnist) == ("synthetic digits", False)

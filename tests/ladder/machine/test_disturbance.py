@@ -26,28 +26,22 @@ def reasons(one: Process, *others: Process, on_gpu: bool = True) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("gpu", "reason"),
+    ("state", "reason"),
     [
         (replace(CALM_GPU, throttle_reasons=["power cap"]), "the GPU slowed itself down: power cap"),
         (replace(CALM_GPU, sm_mhz=1900), "the GPU's clock fell to 1900 of 1980 MHz"),
         (replace(CALM_GPU, other_processes=1), "another process computed on the GPU"),
-    ],
-)
-def test_gpu_conditions_disturb_only_stages_on_the_gpu(gpu: GpuState, reason: str) -> None:
-    assert reasons(process(gpu=gpu)) == [reason]
-    assert reasons(process(gpu=gpu), on_gpu=False) == []
-
-
-@pytest.mark.parametrize(
-    ("host", "reason"),
-    [
-        (HostState(0.5, 0.0), "it waited 25% of its CPU time for a core"),
+        (HostState(0.5, 0.0), "waited for a busy core for 25% of the time that it wanted one"),
         (HostState(0.0, 0.5), "other virtual machines took 25% of the busy cores"),
         (HostState(0.0, 0.0, 0.5), "other processes kept 25% of the host's cores busy"),
     ],
 )
-def test_host_conditions_disturb_every_stage(host: HostState, reason: str) -> None:
-    assert reasons(process(host=host)) == reasons(process(host=host), on_gpu=False) == [reason]
+def test_the_gpu_s_state_disturbs_only_stages_on_it_and_the_host_s_every_one(
+    state: GpuState | HostState, reason: str
+) -> None:
+    disturbed = process(host=state) if isinstance(state, HostState) else process(gpu=state)
+    assert reasons(disturbed) == [reason]
+    assert reasons(disturbed, on_gpu=False) == [reason] * isinstance(state, HostState)
 
 
 @pytest.mark.parametrize(

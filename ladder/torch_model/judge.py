@@ -403,7 +403,7 @@ def new_probe(
     """A trainer whose steps all have the same batch and learn nothing; it runs the compiled code of its `twin`."""
     data = copy.copy(opened.data)  # with the same resident tensors
     data.order = data.order[:1].repeat(PROBES, 1)
-    vars(data).pop("_order", None)
+    vars(data).pop("order_on_device", None)
     user = replace(opened.user, scheduler=None, optimizer=lambda params: _still(opened.user.optimizer(params)))
     probe = Trainer(
         user, opened.initial, data, Schedule((), [[]]), replace(step, metrics=EachLoss), recorder=recorder, twin=twin

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from stages.torch.training_step import Arithmetic, Compiler, Rung, TrainingStep
-from stages.torch.user_model import Batch
+from stages.torch.user_model import Batch, nested, tensors_of
 
 if TYPE_CHECKING:
     from stages.torch.trainer import Trainer
@@ -48,9 +48,10 @@ class LoaderBatches:
         """Copy the next batch into the buffers."""
         assert self._batches is not None
         if self._buffers is None:
-            self._buffers = self._trainer.copies(self.next())
+            self._buffers = nested(lambda tensor: tensor.clone(), self.next())
             return
-        self._trainer.copy_into(self._buffers, next(self._batches), asynchronous=self.asynchronous)
+        for buffer, tensor in zip(tensors_of(self._buffers), tensors_of(tuple(next(self._batches))), strict=True):
+            buffer.copy_(tensor, non_blocking=self.asynchronous)
 
     def close(self) -> None:
         """End the pass, with its workers."""
@@ -85,7 +86,7 @@ class ReadMetrics:
 
 def as_written(trainer: Trainer, written: Any, *, is_captured: bool) -> Any:
     """The user's own optimizer."""
-    return trainer.capturable(written) if is_captured else written
+    return trainer.rebuilt(written, is_captured=is_captured)
 
 
 class LaunchEach:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from stages.torch import r1_eager, r2_no_item
-from stages.torch.user_model import Batch
+from stages.torch.user_model import Batch, Rows
 
 if TYPE_CHECKING:
     from stages.torch.trainer import Trainer
@@ -27,16 +26,8 @@ if TYPE_CHECKING:
 ENDLESS = 1 << 40  # batches; Lightning reads one ahead of a loader without a length
 
 
-class MovableRows:
-    """The batches of a DataLoader: rows of the order, without end, from `row` on, which may be set at any time."""
-
-    def __init__(self, order: Any) -> None:
-        self._order, self.row = order, 0
-
-    def __iter__(self) -> Iterator[list[int]]:
-        while True:
-            row, self.row = self.row, self.row + 1
-            yield self._order[row % len(self._order)].tolist()
+class RowsWithLength(Rows):
+    """The batches of a DataLoader, which Lightning asks for their number."""
 
     def __len__(self) -> int:
         return ENDLESS
@@ -49,7 +40,7 @@ class LightningLoop(r1_eager.LoaderBatches):
 
     def __init__(self, trainer: Trainer) -> None:
         super().__init__(trainer)
-        self._rows = MovableRows(trainer.data.order)
+        self._rows = RowsWithLength(trainer.data.order)
         self._thread: Thread | None = None
 
     def start(self, row: int) -> None:

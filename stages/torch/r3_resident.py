@@ -23,8 +23,8 @@ class ResidentBatches:
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
-        self._data = trainer.data.resident()
-        self._order = trainer.data.order_on_device()
+        self._data = trainer.data.resident
+        self._order = trainer.data.order_on_device
         self._row = 0
 
     def start(self, row: int) -> None:

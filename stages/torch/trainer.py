@@ -18,7 +18,7 @@ from typing import Any
 from common.errors import MisfitError
 from stages.torch import draws, dropout
 from stages.torch.training_step import TrainingStep
-from stages.torch.user_model import Batch, Data, Schedule, UserModel, hyperparameters, nested, tensors_of
+from stages.torch.user_model import Batch, Data, Schedule, UserModel, hyperparameters, nested
 
 Recorder = Callable[[Callable[[], None]], Callable[[], None]]
 """Records what a function has the device do, and returns a function that has it done again."""
@@ -112,18 +112,6 @@ class Trainer:
         moved = nested(lambda tensor: tensor.to(self.device, non_blocking=asynchronous), (inputs, targets))
         return self._laid_out(moved)
 
-    def copies(self, batch: Batch) -> Batch:
-        """Tensors of the same contents at addresses of their own."""
-        import torch
-
-        copied: Batch = nested(torch.clone, batch)
-        return copied
-
-    def copy_into(self, buffers: Batch, batch: Batch, *, asynchronous: bool) -> None:
-        """Copy a batch of the host into tensors on the device."""
-        for buffer, tensor in zip(tensors_of(buffers), tensors_of(tuple(batch)), strict=True):
-            buffer.copy_(tensor, non_blocking=asynchronous)
-
     def gathered(self, data: Batch, rows: Any) -> Batch:
         """The batch of these rows."""
         return self._laid_out(nested(lambda tensor: tensor.index_select(0, rows), data))
@@ -138,10 +126,6 @@ class Trainer:
             lambda tensor: tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor, inputs
         )
         return moved, targets
-
-    def capturable(self, written: Any) -> Any:
-        """The user's optimizer as a graph can hold it."""
-        return self.rebuilt(written, is_captured=True)
 
     def rebuilt(self, written: Any, *, is_captured: bool, **options: bool) -> Any:
         """The user's optimizer with other options of how it computes, or itself where nothing changes.

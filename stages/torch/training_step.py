@@ -144,11 +144,6 @@ class Rung:
         """Whether its package can be imported; where not, it is not climbed by default."""
         return not self.package or find_spec(self.package) is not None
 
-    @property
-    def launches(self) -> Literal["host", "graph"]:
-        """What launches its kernels."""
-        return "graph" if self.step.launch.steps else "host"
-
     def climb(
         self,
         name: str,

@@ -41,13 +41,15 @@ class UserModel:
 
 
 class Rows:
-    """The batches of a DataLoader: rows of the order from one of them on, without end."""
+    """The batches of a DataLoader: rows of the order without end, from `row` on, which may be set at any time."""
 
-    def __init__(self, order: Any, row: int) -> None:
-        self._order, self._row = order, row
+    def __init__(self, order: Any, row: int = 0) -> None:
+        self._order, self.row = order, row
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (self._order[row % len(self._order)].tolist() for row in itertools.count(self._row))
+        while True:
+            row, self.row = self.row, self.row + 1
+            yield self._order[row % len(self._order)].tolist()
 
 
 @dataclass
@@ -84,27 +86,21 @@ class Data:
         inputs, targets = batch
         return _shaped(inputs, self.inputs), _shaped(targets, self.targets)
 
+    @cached_property
     def resident(self) -> Batch:
         """All rows on the device; one copy for all trainers of a process."""
-        return self._resident
-
-    @cached_property
-    def _resident(self) -> Batch:
         whole: Batch = nested(lambda tensor: tensor.to(self.device), (self.inputs, self.targets))
         return whole
 
     @property
     def resident_bytes(self) -> int:
         """What the rows take of the device, if they lie there already."""
-        whole = self.__dict__.get("_resident")
+        whole = self.__dict__.get("resident")
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(whole)) if whole else 0
 
+    @cached_property
     def order_on_device(self) -> Any:
         """The order on the device."""
-        return self._order
-
-    @cached_property
-    def _order(self) -> Any:
         return self.order.to(self.device)
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 TERMS: dict[str, str] = {
     "784-10": "a network by the sizes of its layers: 784 pixels in, 10 classes out, here softmax regression. "
-    "784-256-10 has one hidden layer of 256, 784-128x3-10 has three of 128.",
+    "784-128x3-10 has three hidden layers of 128.",
     "rung": "one version of the trainer. It climbs *from* another rung, by one choice changed; a launch that runs the "
     "whole step as one kernel also takes over the parts inside it.",
     "parent": "the rung that another one climbs from; a time is compared with the parent's.",
-    "ladder": "all rungs together: a tree, because several rungs may climb from one. `--stages all` runs it, "
-    "`--stages ladder` only its first six rungs on a GPU.",
+    "ladder": "all rungs together: a tree, because several rungs may climb from one.",
     "reference": "the same training in NumPy, PyTorch or JAX, as its user would write it.",
     "ablation": "a rung beside the ladder that varies what the ladder fixes: memory, data path, launch shapes, "
     "language.",
@@ -19,16 +18,16 @@ TERMS: dict[str, str] = {
     "speedup over parent": "how many times as fast as the rung that it climbs from; in brackets the range over "
     "processes, which is no confidence interval.",
     "within noise": "two recordings of one stage may differ as much, so the difference means nothing.",
-    "disturbed": "while a process was timed, other work took the CPU or the GPU, or a clock fell. It counts.",
+    "disturbed": "while a process was timed, other work took the CPU or the GPU, or a clock fell.",
     "pace": "the speed of the host's cores beside a process: the time of a small matrix product, before and after it.",
     "oracle": "the same training by NumPy in float64, which every stage is checked against.",
     "judged": "of a process's timed runs, the one that the oracle repeats; the stage learns which one after the last.",
     "control": "the oracle's code with the rounding that a precision permits. Its errors set the limits of checks.",
-    "salt": "a number that is new for each run of the ladder and kept secret until its end. It goes into the seeds of "
-    "judged runs, so that no stage can know their parameters beforehand.",
+    "salt": "a number that each run of the ladder draws and keeps secret until its end, so that no stage can know the "
+    "parameters of judged runs beforehand.",
     "scale (of a check)": "how far an update goes along the oracle's. With a learning rate 1 % too large, its error is "
     "0.01.",
-    "precision (of a check)": "how much of the error of a lower precision an update has: 1 where factors were rounded "
+    "precision (of a check)": "the share of a lower precision's error in an update: 1 where factors were rounded "
     "to fewer bits than the stage declares, near 0 otherwise.",
     "cheat limit": "the least time that any honest program could take on this GPU; a faster stage fails.",
     "floor": "the least time of this design: its own launches, kernels, exchanges and waits, at measured speeds.",

@@ -162,7 +162,7 @@ def _boundaries(case: Case, slowest: KernelUse) -> Advice | None:
     if node is None or count * node.median <= max(slowest.us_per_step, MANY_KERNELS * whole):
         return None
     bound = (
-        f"They are {numbers.per_step(count)} per step, {numbers.microseconds(whole / count)} us each on average; as "
+        f"There are {numbers.per_step(count)} per step, {numbers.microseconds(whole / count)} us each on average; as "
         f"many empty ones would take {numbers.microseconds(count * node.median)} us"
         f"{' one after the other' if overlap(case.profile) else ''}."
     )

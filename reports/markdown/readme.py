@@ -31,6 +31,10 @@ from reports.screens.run import loud_notices
 from reports.writers.markdown import cell, code, in_markdown, picture, table
 
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
+HOW_TO_READ_NETWORKS = (
+    "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: the "
+    f"speedup over {FASTEST_REFERENCE}, with the range over processes. Bold: the fastest rung. {ON_GPU_TIME}"
+)
 
 
 class RecordedRuns:
@@ -86,10 +90,9 @@ def _on_front_page(runs: Runs) -> Runs:
 
 
 def networks_block(runs: Runs) -> str:
-    """A table for each GPU: the fastest rung and the fastest reference of every recorded run."""
-    return "\n\n".join(
-        block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu) if block
-    )
+    """How to read the tables, and one for each GPU: the fastest rung and reference of every recorded run."""
+    blocks = [block for gpu, group in groupby(runs, key=_gpu) for block in _networks(list(group), gpu) if block]
+    return "\n\n".join([HOW_TO_READ_NETWORKS, *blocks]) if blocks else ""
 
 
 def cpu_block(runs: Runs) -> str:
@@ -127,11 +130,6 @@ def _gpu(run: tuple[str, Results]) -> str:
 
 def _networks(runs: Runs, gpu: str) -> Iterator[str]:
     yield f"### Every recorded network, on {gpu}"
-    yield (
-        "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: "
-        f"the speedup over {FASTEST_REFERENCE}, with the range over processes. Bold: the network's fastest rung. "
-        f"{ON_GPU_TIME}"
-    )
     yield in_markdown([loud_notices(run for _, run in runs)])
     columns = ("Network, batch", "Precision", "`cuda-graph`", "Fastest rung", "us/step", "Fastest reference", "us/step")
     lines = [(_link(folder, run), *cells) for folder, run in runs for cells in _winners(run)]

@@ -63,19 +63,19 @@ def test_the_host_s_work_is_listed() -> None:
     copies = [*seen.copies, CopyUse("fill", 1.0, 16.0, 0.1)]
     lines = dict(host_lines(replace(seen, copies=copies)))
     assert lines == {
-        "Launches": "8 a step, 24.0 us of host time",
-        "Kernels": "8 a step",
-        "Synchronisations": "468 an epoch besides the last one, 12.0 us of host time a step",
-        "Copies, device to host": "468 an epoch, 7.5 kB in all",
-        "Fills": "1 an epoch, 16 B in all",
-        "Allocations": "cudaMallocAsync 468 an epoch",
+        "Launches": "8 per step, 24.0 us of host time",
+        "Kernels": "8 per step",
+        "Synchronisations": "468 per epoch besides the last one, 12.0 us of host time per step",
+        "Copies, device to host": "468 per epoch, 7.5 kB in all",
+        "Fills": "1 per epoch, 16 B in all",
+        "Allocations": "cudaMallocAsync 468 per epoch",
         "GPU busy": "54.5% of the time under the tool",
     }
 
 
 def test_graph_launches_and_absent_calls_are_reported() -> None:
     lines = dict(host_lines(profile(SPLIT, own_kernels(), as_graph=True)))
-    assert lines["Graph launches"] == "1 an epoch"
+    assert lines["Graph launches"] == "1 per epoch"
     assert lines["Synchronisations"] == "only the one that ends an epoch"
     assert lines["Allocations"] == "none"
 

@@ -61,6 +61,7 @@ class Job(msgspec.Struct, frozen=True):
     energy: bool = False  # measure the energy of an epoch after the timed runs
     blas_threads: int | None = None  # at most, beside other processes; null for no limit
     searches: bool = False  # references try many kernels, as `--tune-references` asks for
+    compilers: bool = True  # PyTorch may start processes that compile
     compiles: bool = False  # only fill the compiler's cache, beside other processes; preparing alone is timed
     counts: bool = False  # count kernels and reads of the host at the end
     choices: Choices = {}  # by timing, of the stage's earlier processes

@@ -59,7 +59,7 @@ def main(folder: Path) -> int:
             enter_folder(own)
         if not job.compiles:  # beside other processes, choices by timing would be poor
             choices = share_choices(job.choices)
-            if job.mark and Path(job.mark).is_file():
+            if not job.compilers or (job.mark and Path(job.mark).is_file()):
                 start_no_compilers()
         if job.compiles:
             result = warm_compile_cache(job)
@@ -96,7 +96,10 @@ def leave_loss(folder: Path, error: Exception) -> None:
 
 
 def start_no_compilers() -> None:
-    """Have PyTorch start no processes that would compile: ending them takes half a second, and all is compiled."""
+    """Have PyTorch start no processes that would compile.
+
+    They import it once more and take half a second to end, and would go on beside a process that is timed.
+    """
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     if (config := sys.modules.get("torch._inductor.config")) is not None:  # read before this process was forked
         config.compile_threads = 1  # type: ignore[attr-defined]

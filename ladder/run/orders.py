@@ -162,9 +162,13 @@ class Orders:
 
     def needs_compiling(self, stage: StageRun) -> bool:
         """Whether a stage takes long to compile, will be measured, and no run here has compiled it for this problem."""
-        searches = self._settings.tune_references or not stage.entry.stage.compiles_at_once
-        rounds = range(self._settings.rounds) if stage.needs_compiling and searches else ()
+        rounds = range(self._settings.rounds) if stage.needs_compiling and self._compiles_much else ()
         return any(stage in self.due(round_) for round_ in rounds) and not self._mark(stage).exists()
+
+    @property
+    def _compiles_much(self) -> bool:
+        """Whether compilers have much to do: on a GPU where references search. What a rule names takes one process."""
+        return self._settings.tune_references or self._ledger.gpu_memory_mib is None
 
     def to_compile(self) -> list[Order]:
         """The orders that compile stages ahead."""
@@ -188,6 +192,7 @@ class Orders:
             energy=self._settings.energy and round_ == 0,
             mark=str(self._mark(stage)) if stage.entry.stage.keeps_compiled_code else "",
             searches=self._settings.tune_references,
+            compilers=self._compiles_much,
             choices=stage.choices,
             budget_s=self._budget_s() / self._settings.rounds if is_cut else None,
             blas_threads=self.blas_threads,

@@ -69,9 +69,6 @@ class Stage:
     not keep choices made by timing, since others use the GPU and the cores; `contextlib.nullcontext` will do if the
     stage makes none.
 
-    `compiles_at_once` is for one that does so only where references may search: otherwise its process compiles all that
-    it needs while it prepares.
-
     `first_updates_within` is for a stage whose timed trainer cannot be compiled ahead. It separates the cache of the
     trainers on a few batches, which are checked and never timed. They are always built and trained within it.
 
@@ -95,7 +92,6 @@ class Stage:
     recipe: Recipe | None = None
     place: Place = GPU
     compiles_within: Callable[[], AbstractContextManager[None]] | None = None
-    compiles_at_once: bool = False
     first_updates_within: Callable[[], AbstractContextManager[None]] | None = None
     words: str = ""
     regime: Regime | None = None  # None without a recipe

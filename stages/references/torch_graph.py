@@ -186,7 +186,6 @@ FLOAT32 = Stage(
     ("torch-cuda",),
     partial(build, amp=False),
     compiles_within=no_choice_kept,
-    compiles_at_once=True,
 )
 AMP = Stage(
     "torch-graph-amp",
@@ -197,5 +196,4 @@ AMP = Stage(
     partial(build, amp=True),
     words="the same in mixed precision",
     compiles_within=no_choice_kept,
-    compiles_at_once=True,
 )

@@ -91,7 +91,7 @@ def without_nsys(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Order:
 
 
 def on_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int = 3) -> Order:
-    """Stages prepare side by side, four at a time, and two of five compile."""
+    """Stages prepare side by side, four at a time; two of five compile, ahead where the one round searches."""
     order = Order(monkeypatch, "gpu")
     machine = order.on_gpu(monkeypatch)
     monkeypatch.setattr(worker_pool, "cores_usable", lambda: 6)
@@ -105,8 +105,9 @@ def on_a_gpu(folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int = 3) -> 
         named("host"),
     ]
     order.of(
-        folder, *stages, rounds=rounds, profile=["cupti", "nsys"], prepare_at_once=4, remeasure=1, environment=machine
-    )
+        folder, *stages, rounds=rounds, profile=["cupti", "nsys"], prepare_at_once=4, remeasure=1, environment=machine,
+        tune_references=rounds == 1,
+    )  # fmt: skip
     return order
 
 

@@ -19,7 +19,9 @@ from reports.screens.blocks import Figure
 from reports.writers.markdown import KEPT, markdown
 from tests.reports.reporting import report, study_report
 
-KEPT_IN = sorted(path.parent for path in Path("results").glob("**/report.md"))
+KEPT_IN = sorted(
+    path.parent for folder in ("reference", "languages/h200") for path in Path("results", folder).glob("**/report.md")
+)
 
 
 def rendered(folder: Path) -> tuple[str, dict[str, Callable[[], Canvas]]]:

@@ -9,15 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from common.vocabulary import ABLATIONS
-from ladder.records.limits_record import Limit, LimitsRecord
+from ladder.records.limits_record import Limit
 from ladder.records.profile import Kind, Split
 from ladder.records.run import MOST_LETTERS, all_results, load
 from reports.facts.bottleneck import next_step
-from reports.facts.launch_regimes import change_in_words, regime
+from reports.facts.launch_regimes import regime
 from reports.facts.time_breakdown import Profiled, all_profiled
 from stages.registry import load_all
 from tests.reports import sample
-from tests.reports.advice import BUSY, RECORDED, STAGE, advice, of_kernel
+from tests.reports.advice import RECORDED, STAGE
 from tests.reports.profiles import kernel, profile
 
 
@@ -45,52 +45,12 @@ def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
     assert seen > 200
 
 
-def test_a_kernel_of_few_blocks_leaves_multiprocessors_idle() -> None:
-    text = of_kernel(kernel("slow", "gemm", 40.0, blocks=8))
-    assert re.match(r"Kernels take 60.0 of 70.0 us \(85.7%\) at \S+ TFLOP/s. The slowest is slow with 40", text)
-    assert "its 8 blocks leave 124 of 132 multiprocessors idle. Split its work over more blocks." in text
-    assert "its 1 block leaves 131 of 132" in of_kernel(kernel("slow", "gemm", 40.0, blocks=1))
-    unknown = replace(sample.results(), limits=None)
-    seen = profile(BUSY, [kernel("slow", "gemm", 40.0, blocks=8)])
-    assert "its 8 blocks leave most multiprocessors idle" in next_step(unknown, Profiled(STAGE, seen, 77.0)).bound
-
-
-def test_the_bound_tells_the_rate_and_its_share_of_the_precisions_most() -> None:
-    run = sample.results()
-    rate = run.problem.product_operations / BUSY.kernels_us / 1e6
-    most = replace(run, limits=_limits(2 * rate))
-    one = Profiled(STAGE, profile(BUSY, [kernel("slow", "gemm", 40.0)]), 70.0)
-    assert f" at {rate:.3g} TFLOP/s, 50% of float32's most here. " in next_step(most, one).bound
-    # Numbers split for the tensor cores are multiplied faster than float32's own.
-    split = next_step(replace(run, limits=_limits(rate / 2)), one).bound
-    assert f" at {rate:.3g} TFLOP/s. " in split
-
-
-def _limits(most: float) -> LimitsRecord:
-    limits = sample.results().limits
-    assert limits is not None
-    others = [limit for limit in limits.limits if limit.name != "gemm_float32"]
-    return replace(limits, limits=[*others, Limit("gemm_float32", "float32 products", "TFLOP/s", most, most, most)])
-
-
 def test_a_persistent_step_is_told_as_a_multiple_of_one_exchange() -> None:
     run = load(RECORDED / "logistic")
     texts = {one.stage.name: next_step(run, one).bound for one in all_profiled(run)}
     assert re.search(
         r"a step takes 4\.\d times as long as one hop between its blocks \(0\.25\d us\)", texts["persistent-cluster"]
     )
-
-
-def test_a_kernel_that_may_only_wait_for_others_is_not_blamed_without_saying_so() -> None:
-    seen = profile(BUSY, [kernel("quick", "layer", 30.0), kernel("slow", "gemm", 40.0, blocks=8)])
-    text = advice(replace(seen, overlap_us=10.0))
-    assert "with 40.0 us per step (kernels overlap here, so it may only wait for another one): " in text
-    assert "none of the 2 can be blamed alone" in advice(replace(seen, overlap_us=40.0))
-
-
-@pytest.mark.parametrize("split", [BUSY, Split(1.0, 20.0, 2.0, 2.0, 1.0)])
-def test_a_profile_that_names_nothing_says_so(split: Split) -> None:
-    assert "does not name them" in advice(profile(split, []))
 
 
 @pytest.mark.parametrize(
@@ -133,10 +93,3 @@ def test_declared_regimes_are_those_of_recorded_profiles(path: Path) -> None:
 def test_a_run_from_before_recorded_words_gets_those_of_its_time() -> None:
     older = next(path for path in RUNS if b'"words"' not in path.read_bytes())
     assert any(stage.words for stage in load(older).stages)
-
-
-def test_an_unknown_rung_shows_its_title() -> None:
-    run = sample.unprofiled_results()
-    stage = next(one for one in run.stages if one.name == "bf16-gemm")
-    assert change_in_words(stage, run.problem) == "Tensor cores"
-    assert regime(stage) == "unknown"

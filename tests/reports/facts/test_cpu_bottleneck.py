@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ladder.records.run import Results
 from reports.facts.cpu_bottleneck import next_on_cpu
 from tests.reports import sample
 
@@ -41,16 +40,3 @@ def test_no_bound_is_claimed_and_nothing_is_advised_without_a_profile() -> None:
         assert text.endswith("so what bounds the step is not known.")
         for word in ("BLAS", "Join", "Arithmetic bounds", "GHz"):
             assert word not in text
-
-
-def test_the_next_rung_is_named_with_its_change() -> None:
-    run: Results = sample.results()
-    for name, below in (("sparse-metrics", "naive"), ("async", "cpu-bytes")):
-        run = sample.replace_stage(run, name, below=below)
-    words = "all cores share a step"
-    run = sample.replace_stage(run, "async", name="cpu-cores", words=words)
-    run = sample.replace_stage(run, "numpy", name="cpu-bytes")
-    stage = next(one for one in run.stages if one.name == "cpu-bytes")
-    assert next_on_cpu(run, stage).next == "Climb to cpu-cores: all cores share a step."
-    broken = sample.replace_stage(run, "cpu-cores", status="failed")
-    assert next_on_cpu(broken, stage).next == ""

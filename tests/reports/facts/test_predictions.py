@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from ladder.records.run import Results, StageDoc
-from reports.facts.predictions import judge, judged, outcome, predictions
+from reports.facts.predictions import judge, outcome, predictions
 from stages.registry import load_all
 from tests.reports import sample
 
@@ -83,10 +83,6 @@ def test_memory_tells_one_chip_from_its_like_where_weights_exceed_the_cache(gpu:
     assert (judge(next(stage for stage in wide.stages if stage.name == "async"), wide) is not None) == judged_there
 
 
-def test_a_stage_without_a_time_is_not_judged() -> None:
-    assert verdict(f"{HERE}: 43 us.", "cuda-graph") is None
-
-
 def test_networks_may_share_a_prediction_and_be_shortened() -> None:
     found = predictions("on H200: 784-10 and 784-128x3-10, batch 32: 25 us; 784-64x2-10, batch 8: 1 to 2 us.")
     assert [(one.network, one.batch, one.low, one.high, one.gpu) for one in found] == [
@@ -115,12 +111,6 @@ def test_a_rung_on_the_cpu_is_judged_there(where: str, judged_here: bool) -> Non
         if judged_here
         else (f"2 x of naive on {where}", f"not judged on another {where.partition(' ')[0].replace('A100', 'GPU')}")
     )
-
-
-def test_only_rungs_are_counted() -> None:
-    run = run_with(f"{HERE}: 43 us.")
-    run = sample.replace_stage(run, "jax-scan", doc=StageDoc("w", "c", "e", predict=f"{HERE}: 50 us."))
-    assert [(stage.name, one.hit) for stage, one in judged(run)] == [("async", True)]
 
 
 def test_a_prediction_for_several_networks_is_judged_in_runs_of_as_many() -> None:

@@ -6,11 +6,8 @@ from msgspec.structs import replace
 
 from ladder.records.run import Group, Process, Results, StageResult, Timing
 from ladder.records.study import Point
-from reports.facts.baselines import rivals
 from reports.facts.scaling import scalings
 from reports.facts.study_points import StudyResults
-from tests.reports import sample
-from tests.reports.reporting import study_report
 from tests.reports.study_sample import STEPS, run_at, study
 
 TOOK_US = {  # by batch size
@@ -62,23 +59,3 @@ def test_efficiency_is_a_share_of_all_gpus() -> None:
         ("ddp-again", 64): (0.8, 1.0, "cublas", 80),
         ("torch-ddp", 64): (None, None, "cublas", 80),
     }
-
-
-def test_a_reference_on_several_gpus_is_a_rival_of_stages_on_several() -> None:
-    stages = {stage.name: stage for stage in run_of(64).stages}
-    reference = stages["torch-ddp"]
-    assert rivals(stages["ddp"], [reference]) == [reference]
-    assert rivals(stages["naive"], [reference]) == []
-    assert rivals(stages["ddp"], [stages["cublas"], reference]) == [stages["cublas"], reference]
-
-
-def test_the_report_tells_it_point_by_point() -> None:
-    told = study_report(results())
-    assert "| batch size 64 | `ddp` | 80.0 | 2.00x | 100% | 125% | `cublas`, 80.0 | 1.00x |" in told
-    assert "| batch size 64 | `torch-ddp` | 160 | - | - | - | `cublas`, 80.0 | 0.50x |" in told
-    whole, run = results(), run_of(64)
-    disturbed = [replace(run.stages[1].processes[0], disturbed=["busy"])]
-    runs = {**whole.runs, "batch-64": sample.replace_stage(run, "cublas", processes=disturbed)}
-    assert "| 2.00x | 100% | 125% | `cublas`, 80.0‡ | 1.00x |" in study_report(StudyResults(whole.study, runs))
-    of_one = study_report(StudyResults(study("batch_size", []), {}))
-    assert "Several GPUs" not in of_one

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from ladder.records.run import save
 from ladder.records.study import Point, save_study
@@ -43,12 +42,6 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / name).mkdir()
         save(run, tmp_path / name / "results.json")
     return tmp_path
-
-
-def test_a_waiting_point_is_not_shown_as_measured(folder: Path) -> None:
-    first, second, last = load_results(folder).study.points
-    save_study(replace(load_results(folder).study, points=[replace(first, status="waiting"), second, last]), folder)
-    assert [point.name for point in load_results(folder).measured] == [second.name]
 
 
 def test_rendering_removes_older_figures_and_draws_byte_for_byte(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ladder.records.profile import Split
 from ladder.records.run import Results
 from ladder.records.statistics import BOOTSTRAP_PROCESSES
-from reports.facts.time_breakdown import Change, all_profiled, chain, changes, profiled, verdict
+from reports.facts.time_breakdown import Change, chain, changes, verdict
 from tests.reports import sample
 from tests.reports.profiles import kernel, own_kernels, profile
 
@@ -54,13 +54,6 @@ def test_a_difference_is_the_sum_of_its_parts_and_what_they_leave() -> None:
     assert sum(change.parts_us.values()) + change.rest_us == pytest.approx(change.timed_us)
 
 
-def test_parts_that_add_up_explain_nothing_by_themselves() -> None:
-    change = only_change(seen_pair(Split(30, 0, 0, 60, 0), Split(30, 0, 0, 50, 0)))
-    assert change.rest_us == 0
-    assert change.explained == pytest.approx(1 / 3)
-    assert change.is_explained is False
-
-
 @pytest.mark.parametrize(("launching_us", "explained"), [(31.6, False), (31.4, True), (28.6, True), (28.4, False)])
 def test_a_difference_is_explained_to_5_percent(launching_us: float, explained: bool) -> None:
     change = only_change(seen_pair(Split(30, 0, 0, 60, 0), Split(30, 0, 0, launching_us, 0)))
@@ -76,12 +69,6 @@ def test_between_two_graphs_the_gpus_work_is_held_against_the_difference() -> No
     one_by_one = only_change(seen_pair(below, rung, launches=(8.0, 1 / 468)))
     assert not one_by_one.leaves_out_host
     assert one_by_one.explained == pytest.approx(61 / 30)
-
-
-def test_the_gpus_work_is_scaled_down_where_it_was_seen_to_take_longer_than_the_step() -> None:
-    change = only_change(seen_pair(Split(81, 0, 5, 40, 0), Split(49, 0, 4, 10, 0)))
-    assert change.parent.is_scaled_down
-    assert not change.rung.is_scaled_down
 
 
 @pytest.mark.parametrize(("rung_us", "is_noise"), [(98.1, True), (97.9, False), (101.9, True), (102.2, False)])
@@ -120,29 +107,6 @@ def test_the_verdict_counts_and_names() -> None:
     assert verdict(sample.unprofiled_results()) == ""
 
 
-def test_cupti_is_shown_before_nsys_whatever_their_order() -> None:
-    stage = next(stage for stage in sample.results().stages if stage.name == "cublas")
-    for profiles in (stage.profiles, stage.profiles[::-1]):
-        shown = profiled(replace(stage, profiles=profiles))
-        assert shown is not None
-        assert shown.profile.tool == "cupti"
-    only = profiled(replace(stage, profiles=[p for p in stage.profiles if p.tool == "nsys"]))
-    assert only is not None
-    assert only.profile.tool == "nsys"
-
-
-def test_a_stage_that_did_not_pass_is_not_shown_even_with_a_profile() -> None:
-    run = with_split(sample.unprofiled_results(), "sparse-metrics", Split(1, 0, 0, 0, 0))
-    assert all_profiled(run) == []
-
-
-def test_references_have_parts_and_no_change() -> None:
-    run = sample.results()
-    names = [one.stage.name for one in all_profiled(run)]
-    assert names == ["naive", "async", "cublas", "bf16-gemm", "torch-eager", "jax-scan"]
-    assert [change.rung.stage.name for change in changes(run)] == ["async", "cublas", "bf16-gemm"]
-
-
 def test_gaps_in_a_graph_stay_in_proportion_to_the_work() -> None:
     run = seen_pair(Split(80, 0, 0, 10, 0), Split(55, 0, 5, 20, 1), launches=(8.0, 1 / 468))
     rung = only_change(run).rung
@@ -172,35 +136,9 @@ def test_kernels_are_told_by_their_kind() -> None:
     assert "kernels" not in change.detailed_us
 
 
-def test_kernels_that_wait_beside_others_are_not_divided() -> None:
-    change = only_change(pair(80.0, 50.0, Split(60, 5, 5, 10, 0), Split(30, 5, 5, 10, 0)))
-    assert "products" in change.detailed_us
-    waiting = replace(change.rung.profile, overlap_us=0.51 * change.rung.profile.seen.kernels_us)
-    change = Change(change.parent, dataclasses.replace(change.rung, profile=waiting))
-    assert change.rung.is_entangled
-    assert change.detailed_us == change.parts_us
-    assert change.detailed_us["kernels"] == pytest.approx(-30)
-
-
 def test_the_way_leads_to_the_fastest_rung_and_begins_where_profiles_do() -> None:
     run = with_step(sample.results(), "bf16-gemm", 30.0)
     assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas", "bf16-gemm"]
     broken = sample.replace_stage(run, "async", profiles=[])
     assert [change.rung.stage.name for change in chain(broken)] == ["bf16-gemm"]
     assert chain(sample.unprofiled_results()) == []
-
-
-def test_a_slower_rung_above_the_fastest_is_not_on_the_way() -> None:
-    assert [change.rung.stage.name for change in chain(sample.results())] == ["async", "cublas"]
-    forked = sample.replace_stage(sample.results(), "bf16-gemm", below="async")
-    assert [change.rung.stage.name for change in chain(forked)] == ["async", "cublas"]
-    short = with_step(sample.replace_stage(forked, "bf16-gemm", below="naive"), "bf16-gemm", 20.0)
-    assert [change.rung.stage.name for change in chain(short)] == ["bf16-gemm"]
-
-
-def test_an_ablation_ends_the_way_only_without_another_rung() -> None:
-    run = sample.replace_stage(with_step(sample.results(), "bf16-gemm", 20.0), "bf16-gemm", group="memory")
-    assert [change.rung.stage.name for change in chain(run)] == ["async", "cublas"]
-    for name in ("async", "cublas"):
-        run = sample.replace_stage(run, name, below=None)
-    assert [change.rung.stage.name for change in chain(run)] == ["bf16-gemm"]

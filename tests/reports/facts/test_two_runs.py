@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
-from msgspec.structs import replace
 
 from ladder.records.statistics import Interval
 from reports.facts.two_runs import Verdict, compare, in_words, verdict_of
@@ -52,18 +51,3 @@ def test_the_order_of_processes_and_the_unit_of_time_decide_nothing(mixed: list[
     (found,) = compare(naive(*(us * unit for us in base)), naive(*new), NAMES).stages
     assert found.verdict == known.verdict
     assert found.ratio == pytest.approx(known.ratio)
-
-
-def test_variables_that_libraries_read_are_told() -> None:
-    run, other = naive(*times(50.0)), naive(*times(51.0))
-    known, fewer = (
-        replace(one, environment={**one.environment, "variables": held})
-        for one, held in (
-            (run, {"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "2"}),
-            (other, {"OMP_NUM_THREADS": "2"}),
-        )
-    )
-    told = "Environment variables differ: OPENBLAS_CORETYPE Haswell, none."
-    assert told in compare(known, fewer, NAMES).warnings
-    old = "Environment variables differ: OMP_NUM_THREADS not recorded, 2."
-    assert old in compare(run, fewer, NAMES).warnings

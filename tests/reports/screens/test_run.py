@@ -9,12 +9,9 @@ from msgspec.structs import replace
 from ladder.records.program import PROGRAM
 from ladder.records.run import Results, StageResult, load
 from reports.facts.study_points import load_results
-from reports.facts.two_runs import compare
 from reports.render import print_results, print_study
-from reports.screens.compare import comparison_screen
 from reports.screens.conclusion import try_next
-from reports.writers.terminal import write_terminal
-from tests.reports import recorded, sample
+from tests.reports import sample
 from tests.reports.terminal.screens import screen, too_wide
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
@@ -54,31 +51,12 @@ def test_a_recorded_run_fits_the_terminal_and_a_rung_is_one_line_of_the_six_thin
     assert {"rung", "from", "us/step", "checked"} <= set(texts[80].split())
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_runs_of_any_kind_and_comparisons_fit_the_terminal(width: int) -> None:
-    for run in (sample.results(), sample.synthetic_results(), sample.nothing_passed()):
-        assert too_wide(text_of(run, width), width) == []
-    assert "us/step" not in text_of(sample.nothing_passed(), width).split("Recorded on")[0]
-    compared = compare(recorded.before(), recorded.after(), ("runs/before", "runs/after"))
-    assert too_wide(screen(lambda console: write_terminal(comparison_screen(compared), console), width), width) == []
-
-
-def test_long_names_fit_into_80_columns() -> None:
-    text = text_of(sample.long_names(), 80)
-    assert row(text, "parallel-branches")[:4] == ["parallel-branches", "persistent-cluster", "36.8", "throttled"]
-
-
 def test_wider_terminals_add_columns() -> None:
     run = load(RUNS[-1])
     columns = [len(row(text_of(run, width), "rung")) for width in WIDTHS]
     assert columns == sorted(set(columns))
     assert "what it changes" in text_of(run, 140)
     assert "accuracy" in text_of(run, 200)
-
-
-def test_a_column_without_a_value_is_left_out() -> None:
-    (first, *_) = [line for line in text_of(sample.synthetic_results(), 200).splitlines() if line.startswith("rung")]
-    assert not {"from", "launches"} & set(first.split())
 
 
 def test_without_a_gpu_the_next_step_explains_the_fastest_own_rung() -> None:
@@ -107,13 +85,6 @@ def test_without_a_gpu_the_nearest_recorded_run_follows(hidden: tuple[int, ...],
     assert ("The nearest recorded run to your" in text) == (not network.startswith("784-10,"))
 
 
-def test_runs_on_a_gpu_and_runs_without_skipped_stages_show_no_recorded_run() -> None:
-    run = sample.synthetic_results()
-    only_numpy = replace(run, stages=[stage for stage in run.stages if stage.status == "passed"])
-    for one in (sample.results(), only_numpy):
-        assert "Recorded" not in text_of(one, 80)
-
-
 def test_the_last_three_lines_are_findings_report_and_next_step(tmp_path: Path) -> None:
     *_, finding, report, next_step = text_of(sample.synthetic_results(), 80, tmp_path).splitlines()
     assert finding == "Found   No rung was timed; numpy, the fastest reference, takes 1,295 us per step."
@@ -126,12 +97,6 @@ def test_the_last_three_lines_are_findings_report_and_next_step(tmp_path: Path) 
     assert "report.html" in text_of(sample.synthetic_results(), 80, tmp_path)
 
 
-def test_the_link_is_one_even_where_only_the_path_fits(tmp_path: Path) -> None:
-    folder = tmp_path / ("deep" * 30)
-    text = screen(lambda console: print_results(sample.results(), folder, console=console), 80, terminal=True)
-    assert f"{folder.as_uri()}/report.md\x1b\\" in text
-
-
 @pytest.mark.parametrize("variable", ["NO_COLOR", "TERM"])
 def test_no_colour_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
     shows = lambda console: print_results(sample.results(), console=console)  # noqa: E731
@@ -140,11 +105,6 @@ def test_no_colour_where_it_is_not_wanted(monkeypatch: pytest.MonkeyPatch, varia
     assert "\x1b[32m" in screen(shows, 80, terminal=True)
     monkeypatch.setenv(variable, "dumb")
     assert "\x1b[32m" not in screen(shows, 80, terminal=True)
-
-
-def test_brackets_in_names_are_text_and_not_markup() -> None:
-    run = sample.replace_stage(sample.results(), "naive", name="[bold]naive[/]")
-    assert "[bold]naive[/]" in text_of(run, 160)
 
 
 @pytest.mark.parametrize("folder", sorted((RECORDED / "h200" / "studies").iterdir()), ids=lambda folder: folder.name)

@@ -9,7 +9,6 @@ import pytest
 
 from ladder.records.run import load, save
 from reports.facts.stage_facts import StageFacts
-from reports.screens.rung import details, measured_facts, moved
 from tests.reports import sample
 from tests.reports.reporting import explanation
 from tests.reports.terminal.screens import too_wide
@@ -50,17 +49,3 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
 def rung(name: str) -> StageFacts:
     run = sample.results()
     return StageFacts(next(stage for stage in run.stages if stage.name == name), run)
-
-
-def test_a_stage_without_a_profile_has_neither_kernels_nor_advice() -> None:
-    for name in ("torch-amp", "cuda-graph"):
-        assert not any("kernels" in folded.title for folded in details(rung(name)))
-        assert (rung(name).advice, moved(rung(name))) == (None, "")
-
-
-def test_no_reference_leads_over_itself() -> None:
-    leads = [
-        words for words, _ in measured_facts(rung("jax-scan")) if words.startswith("as fast as the fastest reference")
-    ]
-    assert leads == []
-    assert any(words.endswith("fastest reference, jax-scan") for words, _ in measured_facts(rung("cublas")))

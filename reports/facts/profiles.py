@@ -141,8 +141,8 @@ def agreement(stage: StageResult) -> str:
 def _synchronisations(profile: Profile) -> str:
     if not profile.syncs_per_epoch:
         return "only the one that ends an epoch"
-    host = numbers.microseconds(profile.sync_us_per_step)
-    return f"{numbers.per_step(profile.syncs_per_epoch)} per epoch besides the last one, {host} us of host time per step"
+    syncs, host = numbers.per_step(profile.syncs_per_epoch), numbers.microseconds(profile.sync_us_per_step)
+    return f"{syncs} per epoch besides the last one, {host} us of host time per step"
 
 
 def _barriers(profile: Profile) -> str:

@@ -45,18 +45,14 @@ def facts(opened: Opened) -> ModelFacts:
     return ModelFacts(
         on_gpu=data.device.type == "cuda",
         defined=frozenset(name for name in dir(opened.module) if not name.startswith("_")),
-        is_dataset=opened.is_dataset,
-        is_nested=any(isinstance(part, tuple | list | dict) for part in given),
-        has_tuples=any(_has_tuple(part) for part in given),
-        way=_way_to_tensor(given[0]),
+        is_dataset=opened.is_dataset, is_nested=any(isinstance(part, tuple | list | dict) for part in given),
+        has_tuples=any(_has_tuple(part) for part in given), way=_way_to_tensor(given[0]),
         options={name: group[name] for name in ("fused", "foreach", "capturable") if name in group},
-        metric_names=list(metrics),
-        metrics_learn=any(value.requires_grad for value in metrics.values()),
+        metric_names=list(metrics), metrics_learn=any(value.requires_grad for value in metrics.values()),
         has_norms=any(isinstance(part, torch.nn.modules.batchnorm._BatchNorm) for part in model.modules()),
         has_rnn=any(isinstance(part, torch.nn.RNNBase) for part in model.modules()),
-        moving=frozenset(opened.schedule.moving),
-        has_dropout=opened.has_dropout,
-    )
+        moving=frozenset(opened.schedule.moving), has_dropout=opened.has_dropout,
+    )  # fmt: skip
 
 
 def _has_tuple(nest: Any) -> bool:

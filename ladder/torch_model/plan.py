@@ -25,8 +25,6 @@ from ladder.torch_model.worker import described, facts_of, waits_of
 from stages.torch.registry import RUNGS, rung_named
 from stages.torch.training_step import Rung
 
-EAGER = RUNGS["eager"].step
-
 
 class Plan(msgspec.Struct, frozen=True):
     """A user's file that fits the contract."""
@@ -70,8 +68,8 @@ def tried(model: Path, names: Sequence[str], epochs: int | None) -> Plan | str:
         return str(error)
     except Exception as error:
         return their_error(error, model, "training")
-    rungs = {name: RUNGS[name].words for name in names}
-    return Plan(known, user.user.epochs, facts_of(user), rungs, {name: why for name, why in reasons.items() if why})
+    words, misfits = {name: RUNGS[name].words for name in names}, {name: why for name, why in reasons.items() if why}
+    return Plan(known, user.user.epochs, facts_of(user), words, misfits)
 
 
 def _misfit(rung: Rung, model: Opened) -> str:
@@ -80,7 +78,7 @@ def _misfit(rung: Rung, model: Opened) -> str:
         return why
     chosen = {name: getattr(rung.step, name) for name in ("batches", "optimizer", "launch")}
     try:
-        trainer = new_trainer(model, replace(EAGER, **chosen))
+        trainer = new_trainer(model, replace(RUNGS["eager"].step, **chosen))
         if trainer.is_captured:
             trainer.run(1)
             trainer.check_recordable()

@@ -68,15 +68,9 @@ class Progress:
     """Tells a view what goes on."""
 
     def __init__(
-        self,
-        view: TorchObserver,
-        file: str,
-        rounds: int,
-        *,
-        times: bool,
-        has_row: bool = False,
+        self, view: TorchObserver, file: str, rounds: int, *, times: bool, has_row: bool = False,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._view, self._file, self._rounds, self._times, self._clock = view, file, rounds, times, clock
         self._families: Sequence[Sequence[Rung]] = []
         self._begun: list[Sequence[Rung]] = []  # families whose processes have started

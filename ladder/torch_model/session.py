@@ -171,15 +171,9 @@ class Session:
     """Runs the ladder; what it has measured is in the folder after every message of a process."""
 
     def __init__(
-        self,
-        asked: Torch,
-        rungs: Sequence[Rung],
-        folder: Path,
-        scratch: Path,
-        view: TorchObserver,
-        command: str,
+        self, asked: Torch, rungs: Sequence[Rung], folder: Path, scratch: Path, view: TorchObserver, command: str,
         earlier: TorchResults | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         assert asked.model is not None
         self.folder, self._scratch, self._view, self._asked = folder, scratch, view, asked
         self._model_file, self._rungs = asked.model, list(rungs)
@@ -220,23 +214,14 @@ class Session:
         order = [*RUNGS, *(name for name in self._rows if name not in RUNGS)]
         asked = self._asked
         settings = TorchSettings(
-            epochs=asked.epochs or self._model_epochs,
-            rounds=asked.rounds,
-            repeats=asked.repeats,
-            stages=list(asked.stages),
-            energy=asked.energy,
-            is_check=asked.check,
-        )
+            epochs=asked.epochs or self._model_epochs, rounds=asked.rounds, repeats=asked.repeats,
+            stages=list(asked.stages), energy=asked.energy, is_check=asked.check,
+        )  # fmt: skip
         return TorchResults(
-            created=self._created,
-            command=self._command,
-            environment=self._environment,
-            model=self._model,
-            settings=settings,
-            rungs=[self._rows[name] for name in order if name in self._rows],
-            seconds=self._before_s + time.monotonic() - self._began,
-            took_s=self._took,
-        )
+            created=self._created, command=self._command, environment=self._environment, model=self._model,
+            settings=settings, rungs=[self._rows[name] for name in order if name in self._rows],
+            seconds=self._before_s + time.monotonic() - self._began, took_s=self._took,
+        )  # fmt: skip
 
     # Families
 
@@ -305,17 +290,12 @@ class Session:
         address = self._listener.address
         assert isinstance(address, str)
         job = TorchJob(
-            model=str(self._model_file.resolve()),
-            epochs=self._asked.epochs,
-            rungs=[rung.name for rung in family.rungs],
-            round=number,
-            repeats=self._asked.repeats,
-            address=address,
-            reference=str(self._scratch / REFERENCE),
-            makes_reference=family.makes_reference,
+            model=str(self._model_file.resolve()), epochs=self._asked.epochs,
+            rungs=[rung.name for rung in family.rungs], round=number, repeats=self._asked.repeats, address=address,
+            reference=str(self._scratch / REFERENCE), makes_reference=family.makes_reference,
             is_judged=number == 1 or not all(is_calm(rung) for rung in family.rungs),
             times_at_once=family.is_timed_at_once,
-        )
+        )  # fmt: skip
         leave_job(job, family.folder)
         family.waiting = list(job.rungs)
         self._progress.started(family.rungs)
@@ -554,21 +534,12 @@ def row_of(rung: Rung, judged: Judged) -> TorchRung:
     doc = Doc.of_any(DOCS[rung.name]) if rung.name in DOCS else None
     status, reason = verdict(judged)
     return TorchRung(
-        name=rung.name,
-        parent=rung.parent.name if rung.parent else None,
-        group=rung.group,
-        words=rung.words,
-        changed=rung.changed,
-        changes=rung.changes,
-        precision=rung.step.arithmetic.name,
+        name=rung.name, parent=rung.parent.name if rung.parent else None, group=rung.group, words=rung.words,
+        changed=rung.changed, changes=rung.changes, precision=rung.step.arithmetic.name,
         doc=StageDoc(why=doc.why, change=doc.change, expect=doc.expect, summary=doc.summary) if doc else LEFT_OUT,
-        status=status,
-        reason=reason,
-        notes=list(judged.notes),
-        checks=list(judged.checks),
-        error_ratio=judged.error_ratio,
-        same_bits=judged.same_bits,
-    )
+        status=status, reason=reason, notes=list(judged.notes), checks=list(judged.checks),
+        error_ratio=judged.error_ratio, same_bits=judged.same_bits,
+    )  # fmt: skip
 
 
 LEFT_OUT = StageDoc(

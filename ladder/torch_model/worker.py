@@ -230,14 +230,9 @@ class Worker:
             joules = self._energy(prepared, gpu, order.energy_s) if order.energy_s else None
         trainer.close()
         measured = Process(
-            round=self._job.round,
-            prepare_s=prepared.first_step_s,
-            warmups_s=[],
-            runs_s=runs,
-            gpu_runs_s=None,
-            gpu_states=gpu_states,
-            host_states=host_states,
-        )
+            round=self._job.round, prepare_s=prepared.first_step_s, warmups_s=[], runs_s=runs, gpu_runs_s=None,
+            gpu_states=gpu_states, host_states=host_states,
+        )  # fmt: skip
         return Timed(order.rung, measured, prepared.steps, launched, joules)
 
     def _steps(self, trainer: Trainer, step_s: float) -> int:
@@ -311,22 +306,14 @@ def beside(file: Path) -> dict[str, str]:
 def described(model: Opened) -> ModelRecord:
     """What a record keeps of the model."""
     user = model.user
+    rows = len(model.data.dataset)
     return ModelRecord(
-        file=user.path.name,
-        sha256=digest(user.path),
-        beside=beside(user.path),
-        parameters=sum(parameter.numel() for parameter in model.initial.parameters()),
-        batch_size=user.batch_size,
-        rows=len(model.data.dataset),
-        steps_per_epoch=len(model.data.dataset) // user.batch_size,
-        optimizer=model.optimizer,
-        moving=model.schedule.moving,
-        has_dropout=model.has_dropout,
-        has_convolution=model.has_convolution,
-        reference="",
-        data=model.data_words,
+        file=user.path.name, sha256=digest(user.path), beside=beside(user.path),
+        parameters=sum(parameter.numel() for parameter in model.initial.parameters()), batch_size=user.batch_size,
+        rows=rows, steps_per_epoch=rows // user.batch_size, optimizer=model.optimizer, moving=model.schedule.moving,
+        has_dropout=model.has_dropout, has_convolution=model.has_convolution, reference="", data=model.data_words,
         notes=[*([model.not_resident] if model.not_resident else []), *model.notes],
-    )
+    )  # fmt: skip
 
 
 def facts_of(model: Opened) -> ModelFacts | None:

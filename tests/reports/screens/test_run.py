@@ -48,7 +48,7 @@ def test_a_recorded_run_fits_the_terminal_and_a_rung_is_one_line_of_the_six_thin
             words = row(texts[80], stage.name)
             assert words[-1] == "passed"
             assert (stage.below or words[1]) == words[1]
-    assert {"rung", "from", "us/step", "checked"} <= set(texts[80].split())
+    assert {"rung", "parent", "us/step", "checked"} <= set(texts[80].split())
 
 
 def test_wider_terminals_add_columns() -> None:
@@ -86,8 +86,10 @@ def test_without_a_gpu_the_nearest_recorded_run_follows(hidden: tuple[int, ...],
 
 
 def test_the_last_three_lines_are_findings_report_and_next_step(tmp_path: Path) -> None:
-    *_, finding, report, next_step = text_of(sample.synthetic_results(), 80, tmp_path).splitlines()
-    assert finding == "Found   No rung was timed; numpy, the fastest reference, takes 1,295 us per step."
+    text = text_of(sample.synthetic_results(), 80, tmp_path)
+    found = "Found No rung was timed; numpy, the fastest reference, takes 1,295 us per step. Report "
+    assert found in " ".join(text.split())
+    *_, report, next_step = text.splitlines()
     # Its file:// link would be wider than the screen.
     assert Path(report.removeprefix("Report  ")).resolve() == (tmp_path / "report.md").resolve()
     assert f"Report  {tmp_path.as_uri()}/report.md" in text_of(sample.synthetic_results(), 120, tmp_path)

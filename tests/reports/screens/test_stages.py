@@ -127,6 +127,6 @@ def _epoch(name: str, run: Results = RUN) -> float:
 def test_a_console_without_symbols_gets_letters_for_them() -> None:
     shown = run_screen(RUN)
     for encoding, mark in (("utf-8", "≈"), ("ascii", "~")):
-        text = screen(lambda console: write_terminal(shown, console), 80, encoding=encoding)
+        text = " ".join(screen(lambda console: write_terminal(shown, console), 80, encoding=encoding).split())
         assert f" {mark}1.25x" in text
         assert f"{mark}: within the noise" in text

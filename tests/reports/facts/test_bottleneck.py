@@ -9,16 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from common.vocabulary import ABLATIONS
-from ladder.records.limits_record import Limit
-from ladder.records.profile import Kind, Split
 from ladder.records.run import MOST_LETTERS, all_results, load
 from reports.facts.bottleneck import next_step
 from reports.facts.launch_regimes import regime
-from reports.facts.time_breakdown import Profiled, all_profiled
+from reports.facts.time_breakdown import all_profiled
 from stages.registry import load_all
-from tests.reports import sample
-from tests.reports.advice import RECORDED, STAGE
-from tests.reports.profiles import kernel, profile
+from tests.reports.advice import RECORDED
 
 
 def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
@@ -51,26 +47,6 @@ def test_a_persistent_step_is_told_as_a_multiple_of_one_exchange() -> None:
     assert re.search(
         r"a step takes 4\.\d times as long as one hop between its blocks \(0\.25\d us\)", texts["persistent-cluster"]
     )
-
-
-@pytest.mark.parametrize(
-    ("step_us", "expected"), [(3.0, "Matrix products take 2.09 us of them at 50 TFLOP/s"), (1.0, "")]
-)
-def test_a_library_at_the_rate_of_the_gpu_is_bound_by_arithmetic(step_us: float, expected: str) -> None:
-    run = sample.results()
-    assert run.limits is not None
-    rate = Limit("gemm_float32", "matrix product, float32", "TFLOP/s", 50.0, 50.0, 50.0)
-    run = replace(run, limits=replace(run.limits, limits=[rate]))
-    cases: list[tuple[str, Kind, bool]] = [
-        ("cutlass_80", "gemm", True),
-        ("cutlass_80", "fused", False),
-        ("mine", "gemm", False),
-    ]
-    for name, kind, found in cases:
-        seen = profile(Split(step_us, 0.0, 0.0, 0.0, 0.0), [kernel(name, kind, step_us, blocks=256)])
-        bound = next_step(run, Profiled(STAGE, seen, step_us)).bound
-        assert not found or expected in bound
-        assert ("Matrix products" in bound) == (found and bool(expected))
 
 
 RUNS = sorted(Path("results/reference").glob("*/*/results.json.gz"))

@@ -32,11 +32,3 @@ def test_a_rate_is_a_share_of_a_measured_one_only(pace_s: float | None, cores: i
     text = advice("CPU, 1 thread", pace_s, cores)
     assert "104.7 million operations of matrix products in 2,000 us" in text
     assert expected in text
-
-
-def test_no_bound_is_claimed_and_nothing_is_advised_without_a_profile() -> None:
-    for step_us in (500.0, 2000.0, 8370.0):
-        text = advice("CPU, 1 thread", 0.33554432e-3, 1, step_us)
-        assert text.endswith("so what bounds the step is not known.")
-        for word in ("BLAS", "Join", "Arithmetic bounds", "GHz"):
-            assert word not in text

@@ -8,11 +8,10 @@ import pytest
 
 from ladder.records.run import save
 from ladder.records.study import Point, save_study
-from reports.facts.study_points import StudyResults, load_results
+from reports.facts.study_points import load_results
 from reports.figures.step_time import axis_of
 from reports.render import print_study, render_study
 from tests.reports.reporting import study_figures
-from tests.reports.sample import replace_stage
 from tests.reports.study_sample import study_results
 
 
@@ -55,9 +54,3 @@ def test_rendering_removes_older_figures_and_draws_byte_for_byte(
     assert (folder / "figures" / "step_time.svg").read_text() == study_figures(shown)["step_time.svg"]
     print_study(shown, folder)
     assert "Report  " in capsys.readouterr().out
-
-
-def test_a_broken_stage_anywhere_breaks_the_study() -> None:
-    results = study_results([64, 128, 256])
-    mended = {name: replace_stage(run, "naive", status="passed") for name, run in results.runs.items()}
-    assert (results.broken, StudyResults(results.study, mended).broken) == (True, False)

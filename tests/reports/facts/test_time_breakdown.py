@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from ladder.records.profile import Split
 from ladder.records.run import Results
 from ladder.records.statistics import BOOTSTRAP_PROCESSES
-from reports.facts.time_breakdown import Change, chain, changes, verdict
+from reports.facts.time_breakdown import Change, chain, changes
 from tests.reports import sample
 from tests.reports.profiles import kernel, own_kernels, profile
 
@@ -93,18 +93,6 @@ def test_differences_within_a_stage_are_noise(below_us: list[float], rung_us: li
     run = pair(80.0, 50.0, Split(80, 0, 0, 0, 0), Split(50, 0, 0, 0, 0))
     run = sample.with_processes(sample.with_processes(run, "naive", below_us), "async", rung_us)
     assert only_change(run).is_noise is is_noise
-
-
-def test_the_verdict_counts_and_names() -> None:
-    assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(60, 0, 0, 0, 0))) == (
-        "Of 1 difference, the profiles saw 1 to within 5% of the timed difference."
-    )
-    assert verdict(seen_pair(Split(90, 0, 0, 0, 0), Split(70, 0, 0, 0, 0))) == (
-        "Of 1 difference, the profiles saw 0 to within 5% of the timed difference, but not async (66.7%)."
-    )
-    noise = verdict(pair(80.0, 80.0, Split(80, 0, 0, 0, 0), Split(80, 0, 0, 0, 0)))
-    assert noise == "1 of 1 difference is within the noise."
-    assert verdict(sample.unprofiled_results()) == ""
 
 
 def test_gaps_in_a_graph_stay_in_proportion_to_the_work() -> None:

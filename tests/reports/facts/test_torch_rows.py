@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ladder.records.torch_run import TorchCheck, TorchResults, failure_of, worst_of
-from reports.facts.torch_rows import TorchRow, live_ratio, ratio, torch_rows, torch_verdict
+from reports.facts.torch_rows import TorchRow, torch_rows, torch_verdict
 from tests.reports.torch_sample import (
     LESS_EXACT,
     LIMIT,
@@ -27,14 +27,6 @@ def verdict_of(run: TorchResults) -> Any:
     verdict = torch_verdict(run)
     assert verdict is not None
     return verdict
-
-
-def test_a_speedup_ranges_as_runs_do_so_that_eager_mode_cannot_look_steady() -> None:
-    gain = row_of("compiled-graph").versus_eager
-    assert gain is not None
-    assert not gain.is_noise
-    assert gain.times == pytest.approx(26)
-    assert gain.high / gain.low > 1.9
 
 
 @pytest.mark.parametrize(
@@ -116,13 +108,3 @@ def test_a_change_costs_what_leaving_it_out_costs_and_noise_is_marked() -> None:
     processes = [a_process(100.2, 12.0), a_process(125.0, 12.0)]
     verdict = verdict_of(with_rung(RUN, "compiled-graph-without-fused-optimizer", processes=processes))
     assert [change.is_noise for change in verdict.changes if change.name == "fused-optimizer"] == [True]
-
-
-def test_a_ratio_needs_two_times() -> None:
-    refused = RUN.rung("amp-bf16")
-    eager = RUN.rung("eager")
-    assert refused is not None
-    assert eager is not None
-    assert ratio(eager, refused, RUN) is None
-    assert ratio(None, eager, RUN) is None
-    assert live_ratio(eager, eager).is_noise

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 import pytest
 
 from ladder.records.limits_record import DesignFloor, StepBounds
-from ladder.records.run import Results, load
+from ladder.records.run import Results
 from reports.figures.roofline import Roof, RooflinePoint, drawn, headline, points
 from tests.reports import sample
-from tests.reports.figures.svg import assert_texts_apart, words
-
-RECORDED = sorted(Path("results/reference").glob("h200/*/results.json.gz"))
+from tests.reports.figures.svg import words
 
 
 def with_roofs() -> Results:
@@ -72,14 +69,3 @@ def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:
     waiting = replace(own, stage=msgspec.structs.replace(own.stage, bounds=StepBounds(0.5, design)))
     assert headline([waiting], roof) == "async: 10 TFLOP/s, 47% of what its design allows"
     assert headline(points(run), Roof.of(run.limits)) in words(drawn(run).svg())
-
-
-@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
-def test_words_of_recorded_runs_stand_apart_and_name_every_dot(path: Path) -> None:
-    run = load(path)
-    text = drawn(run).svg()
-    assert_texts_apart(text)
-    assert {point.stage.name for point in points(run)} <= set(words(text))
-    roof = Roof.of(run.limits) if run.limits else None
-    assert roof is not None
-    assert all(point.rate < point.latency[1] <= roof.over(point)[1] * 1.01 for point in points(run))

@@ -51,14 +51,6 @@ def test_a_recorded_run_fits_the_terminal_and_a_rung_is_one_line_of_the_six_thin
     assert {"rung", "parent", "us/step", "checked"} <= set(texts[80].split())
 
 
-def test_wider_terminals_add_columns() -> None:
-    run = load(RUNS[-1])
-    columns = [len(row(text_of(run, width), "rung")) for width in WIDTHS]
-    assert columns == sorted(set(columns))
-    assert "what it changes" in text_of(run, 140)
-    assert "accuracy" in text_of(run, 200)
-
-
 def test_without_a_gpu_the_next_step_explains_the_fastest_own_rung() -> None:
     rung = next(stage for stage in sample.results().stages if stage.name == "naive")
     rung = replace(rung, name="cpu-loops", group="cpu", device="cpu", profiles=[])

@@ -67,6 +67,7 @@ def test_the_checks_of_the_document_are_those_of_the_code() -> None:
         *verify_short_run("3 epochs of a few batches", "float32", short, params, seen),
         *verify_short_run("trained parameters", "float32", short, params, seen),
         check("trained parameters, metrics left out", 0.0, 0.0),
+        *verify_short_run("epoch from positive biases", "float32", short, params, None),
         *verify_late_epoch("late epoch of a few batches", "float32", short, 20, params, seen),
         *verify_late_epoch("late epoch", "float32", short, 2, params, seen),
         *verify_whole_images("float32", [(seen, 32)]),

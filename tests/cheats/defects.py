@@ -490,10 +490,10 @@ class _LaterReshuffled(_FromTheSecondEpochOn):
 
 @caught_by("final parameters", "alone")  # in softmax regression, unless the oracle has no time for later epochs
 class _LateReshuffled(NumpyTrainer):
-    """Takes its batches in another order after as many epochs as a short run has."""
+    """Takes its batches in another order between the epochs of a short run and the end of a timed one."""
 
     def run_epoch(self, epoch: int) -> None:
-        train_on(self, self._batches[:: -1 if epoch >= REPEATED_EPOCHS else 1], epoch)
+        train_on(self, self._batches[:: -1 if REPEATED_EPOCHS <= epoch < self._problem.epochs else 1], epoch)
 
 
 @caught_by(REPEATED, "later")

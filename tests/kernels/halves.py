@@ -73,6 +73,7 @@ def neighbour_grams_of(images: NDArray[np.float16]) -> NDArray[np.float16]:
     rows_of = 16 * np.arange(pairs)[:, None, None] + (lanes % 4 * 2)[:, None] + np.array([0, 1, 8, 9])
     grams = []
     for before, after in itertools.pairwise(batches):
-        products = halves_of(before.astype(np.float32) @ after.astype(np.float32).T, 2).view(np.float16)
+        summed = before.astype(np.float32) @ after.astype(np.float32).T
+        products = halves_of(summed.astype(np.float64), 2).view(np.float16)
         grams.append(np.moveaxis(products[:, rows_of, images_of], 0, 3))
     return np.reshape(grams, (steps - 1, 2 * pairs, pairs, 32, 8))

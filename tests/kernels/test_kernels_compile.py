@@ -34,7 +34,7 @@ MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of
 # Bytes; by warpgroups alone `ring_back` spills, compiled by NVRTC 13.0, and `grid_messages`, by 13.5.
 MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ahead", 120): 160, ("ring_back", 90): 16}
 MAY_SPILL |= {("ring_forward", 90): 48}  # exact, for 64 rows, by NVRTC 13.5
-MAY_SPILL |= {("grid_messages", 90): 40, ("grid_messages", 100): 8, ("divided_batch", 120): 24}
+MAY_SPILL |= {("cluster_mlp", 90): 8, ("grid_messages", 90): 40, ("grid_messages", 100): 8, ("divided_batch", 120): 24}
 
 # VIMNMX.RELU R0, P0, P0, R0, 0x2: max(0, min(2, x)), and wrongly whether that is 2 (docs/notebook/streamed.md).
 FUSED = bytes.fromhex("48780000020000000011800300c80f00")

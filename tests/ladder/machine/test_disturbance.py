@@ -31,7 +31,7 @@ def reasons(one: Process, *others: Process, on_gpu: bool = True) -> list[str]:
         (replace(CALM_GPU, throttle_reasons=["power cap"]), "the GPU slowed itself down: power cap"),
         (replace(CALM_GPU, sm_mhz=1900), "the GPU's clock fell to 1900 of 1980 MHz"),
         (replace(CALM_GPU, other_processes=1), "another process computed on the GPU"),
-        (HostState(0.5, 0.0), "waited for a busy core for 25% of the time that it wanted one"),
+        (HostState(0.5, 0.0), "it waited 25% of its CPU time for a core"),
         (HostState(0.0, 0.5), "other virtual machines took 25% of the busy cores"),
         (HostState(0.0, 0.0, 0.5), "other processes kept 25% of the host's cores busy"),
     ],

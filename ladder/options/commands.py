@@ -206,7 +206,7 @@ class Torch(Tabled, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         Tabled.__post_init__(self)
-        if self.model is None and self.example is None and (self.resume is None or self.dry_run):
+        if self.model is None and self.example is None and self.resume is None:
             raise UsageError("torch: needs a file, such as my_model.py; --example tabular > my_model.py makes one")
         of_times = {"--epochs": self.epochs, "--write": self.write, "--energy": self.energy}
         for option, value in of_times.items() if self.check else ():

@@ -18,9 +18,11 @@ from ladder.measure.fetched import ContractError, fetched_metrics, fetched_param
 from ladder.measure.measurement import first_calls
 from ladder.measure.profiled import OwnProfile, Sample
 from ladder.measure.timing import (
+    UNTIMED,
     LateRead,
     Plan,
     TimedRun,
+    UntimedRun,
     Validation,
     measure,
     plan_within,
@@ -150,6 +152,33 @@ def test_every_run_starts_from_the_parameters_of_its_number() -> None:
     assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in range(4)]
     assert (len(warmups), len(runs), after) == (1, 3, [0, 1, 2, 3])
     assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_an_untimed_run_stands_at_its_place_and_takes_no_time(before: int) -> None:
+    trainer, marks, ended = FakeTrainer(), list[str](), list[int]()
+    untimed = UntimedRun(
+        before,
+        5,
+        Validation(lambda: EpochMetrics(0.0, 0.0), lambda epoch: False),
+        lambda number, _: ended.append(number),
+    )
+    warmups, runs = measure(
+        trainer,
+        lambda run: f"params {run}",  # type: ignore[arg-type, return-value]
+        Plan(epochs=4, repeats=2, warmups=1),
+        metrics_every=1,
+        fence=trainer.fence,
+        clock=trainer.clock,
+        stamp=marks.append,
+        untimed=untimed,
+    )
+    order = [0, 1, 2]
+    order.insert(1 + before, UNTIMED)
+    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in order]
+    assert trainer.log.count("epoch 4") == 1
+    assert ([run.seconds for run in (*warmups, *runs)], ended) == ([4.0, 8.0, 8.0], [UNTIMED])
+    assert marks == ["begin", "end"] * 3
 
 
 def test_reading_is_timed_from_the_end_of_the_run() -> None:

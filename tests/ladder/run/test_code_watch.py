@@ -45,7 +45,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "data=None",
             dict.fromkeys((NAIVE, GRAPH, GRID, TILES), "sources"),
         ),
-        ("stages/classic/naive.py", "one kernel an operation", "eight kernels", {}),
+        ("stages/classic/naive.py", "a kernel per operation", "eight kernels", {}),
         ("stages/classic/cublas.py", "Matmul(", "Matmul(1, ", {GRAPH: "sources", GRID: "sources"}),
         ("common/cuda/gpu.py", "graph.upload", "graph.load", dict.fromkeys((GRAPH, GRID, TILES), "sources")),
         ("common/oracle.py", "copy(self)", "self", {}),

@@ -268,7 +268,7 @@ def test_a_rubric_that_cannot_be_used_is_refused_in_a_line(
 def test_the_screen_tells_points_and_counts(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "2_remove_the_wait.py", "--rubric", "2_remove_the_wait.toml", *SMALL[:-1]]) == 1
     told = capsys.readouterr().out
-    assert "\nCounted in an epoch of 25 steps: 8 kernels a step, 25 reads by the host.\n" in told
+    assert "\nCounted in an epoch of 25 steps: 8 kernels per step, 25 reads by the host.\n" in told
     assert "\n0 of 7: host reads an epoch\n2. Remove the host's wait: 3 of 10 points.\n" in told
 
 

@@ -121,7 +121,7 @@ def test_a_packed_file_is_unpacked_as_far_as_its_header_tells() -> None:
 
 def test_a_packed_file_whose_header_tells_of_too_much_is_not_unpacked() -> None:
     raw = bytes.fromhex("00000803 00989680 0000001c 0000001c") + bytes(1 << 20)
-    told = "file: its header tells of 7840000000 bytes, 4294967296 at most; use fewer images"
+    told = "file: its header declares 7840000000 bytes, 4294967296 at most; use fewer images"
     assert reason(gzip.compress(raw)) == told
 
 

@@ -81,7 +81,7 @@ def test_the_report_and_the_page_show_both(folder: Path) -> None:
     for words in ("text='Limits'", "barrier", "Waiting at barriers", "x floor"):
         assert words in told
     floor, rung = floor_view(results), rung_html(results.stages[-1], results)
-    for words in ("calls from Python, kernels and barriers", "Longest part", "is nearest to its floor"):
+    for words in ("calls from Python, kernels and barriers", "Longest part", "x its floor"):
         assert words in floor
     for words in ('data-row="cpu 0"', "waits at a barrier", "threads</th>", "time stamps", "the floor of its design"):
         assert words in rung

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from common import choice
 from common.problem import Problem
 from stages.references import choices, jax_scan
 from stages.references.choices import Choice
@@ -73,7 +74,9 @@ def test_the_first_updates_are_found_again_and_no_timed_epoch_finds_them(cache: 
     jax.monitoring.clear_event_listeners()
 
 
-def test_on_a_gpu_the_variant_is_the_choice_for_it_or_the_default(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_may_search_the_variant_is_the_choice_for_the_gpu(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     unrolled: list[int] = []
     epoch = jax_scan.epoch_of
 
@@ -88,7 +91,8 @@ def test_on_a_gpu_the_variant_is_the_choice_for_it_or_the_default(cache: Path, m
     def built() -> JaxScanTrainer:
         return JaxScanTrainer(PROBLEM, random_split(8, 49, 10))
 
-    assert built().detail == ""
+    assert built().detail == choices.MAY_GAIN
+    monkeypatch.setattr(choice, "_searches", True)
     choices.keep([Choice("jax-scan", H200.name, H200.sm, 49, (), 10, 4, "unroll 8, command buffers", 1.0, 2.0, "jax")])
     assert built().detail == "unroll 8, command buffers"
     choices.keep([Choice("jax-scan", H200.name, H200.sm, 49, (), 10, 4, jax_scan.DEFAULT, 1.0, 1.0, "jax")])

@@ -1,13 +1,13 @@
 """CUDA Graph capture: the host launches a whole epoch at once, as a recorded graph.
 
-Why: in 784-10 eight launches of 4 us keep the host busy for 35 us a step, and the GPU idle for most of them. A graph is
-recorded once. Its replay costs the host one launch, and the GPU about 1 us from node to node.
+Why: in 784-10 eight launches of 4 us keep the host busy for 35 us per step, and the GPU idle for most of them. A graph
+is recorded once. Its replay costs the host one launch, and the GPU about 1 us from node to node.
 
 Change: launch. During preparation the same code that launched steps one by one runs under capture, once for epochs
 without metrics and once for epochs with them.
 
 Expect: in 784-10 the GPU is the bottleneck. Eight dependent nodes of about 1 us, and two products of 5 to 8 us that
-leave most of the chip idle, make 15 to 20 us a step, two to three times faster than its parent.
+leave most of the chip idle, make 15 to 20 us per step, two to three times faster than its parent.
 
 Predict: on H200: 784-10, batch 128: 15 to 20 us.
 

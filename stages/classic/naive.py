@@ -6,7 +6,7 @@ reused, and the host reads loss and accuracy after every step.
 Change: none; the other rungs climb from it.
 
 Expect: eight kernels and one copy to the host a step. A launch takes the host about 4 us, a copy with a wait 14 us,
-and the host cannot launch ahead across that wait: 50 to 70 us a step for softmax regression on an H200, whatever the
+and the host cannot launch ahead across that wait: 50 to 70 us per step for softmax regression on an H200, whatever the
 GPU's speed. Wider layers add the time of a matrix product with one thread an output.
 
 Predict: on H200: 784-10, batch 128: 50 to 70 us.

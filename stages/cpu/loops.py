@@ -7,7 +7,7 @@ reordered without permission; so no vector helps.
 Change: none; the other CPU rungs climb from it. One thread.
 
 Expect: a product's sum takes four cycles an addition, a million of them forward and a million for the gradient:
-2 million * 4 / 4 GHz = 2,000 us a step for softmax regression. Everything else is small beside it.
+2 million * 4 / 4 GHz = 2,000 us per step for softmax regression. Everything else is small beside it.
 
 Predict: on CPU: 784-10, batch 128: 2000 us.
 

@@ -5,7 +5,7 @@ Why: Python spends about a microsecond and a half on each call of a kernel, and 
 Change: launch, by the same part as `cuda-graph`. The epoch's calls are recorded once, as addresses of functions and of
 their arguments. A compiled loop goes through the list.
 
-Expect: five calls of 1.5 us: 7 us a step less for every network.
+Expect: five calls of 1.5 us: 7 us per step less for every network.
 
 Predict: on CPU: 784-10 and 784-256-10, batch 128: 7 us less than cpu-fused-update.
 

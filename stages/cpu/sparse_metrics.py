@@ -5,7 +5,7 @@ the same.
 
 Change: metrics, by the same part as `sparse-metrics`.
 
-Expect: 1,280 exponentials in float64 of some 5 ns each and a copy: 10 us a step less.
+Expect: 1,280 exponentials in float64 of some 5 ns each and a copy: 10 us per step less.
 
 Predict: on CPU: 784-10, batch 128: 10 us less than cpu-blas.
 

@@ -5,7 +5,7 @@ Why: a copy from ordinary memory takes the host's own time, mostly for a second 
 Change: data. The host's images lie in page-locked memory, locked and filled during preparation. The device fetches a
 batch while the host already launches the step's kernels.
 
-Expect: a call of 4 us instead of 40 to 80: 50 us a step for softmax regression, where the copy, 8 to 16 us at 25 to
+Expect: a call of 4 us instead of 40 to 80: 50 us per step for softmax regression, where the copy, 8 to 16 us at 25 to
 50 GB/s, fits into the device's idle time. Where the kernels are the bottleneck, a step takes these 8 to 16 us longer
 than with resident images, since copy and kernels run one after the other.
 

@@ -5,7 +5,7 @@ Why: on one stream copies and kernels alternate, though the device copies withou
 Change: data. A second stream copies batch t + 1 into the other of two buffers during step t. Events keep the order: a
 step waits for its batch, and a copy waits for the step that still reads its buffer.
 
-Expect: hidden copies. Where the kernels are the bottleneck, its parent's extra 8 to 16 us a step disappear, and a
+Expect: hidden copies. Where the kernels are the bottleneck, its parent's extra 8 to 16 us per step disappear, and a
 profile shows most of a copy beside kernels. No gain for softmax regression, where the host is the bottleneck: two
 more records and two waits, of 1 us each, make it 3 to 5 us slower. Its kernels fill less than half of the time, so
 less than half of a copy runs beside one.

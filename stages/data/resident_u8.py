@@ -5,7 +5,7 @@ Why: a pixel has 8 bits of information and takes 32. Four times as many images w
 Change: data. Images are uint8. Before each step one more kernel writes the batch as float32, divided by 256, where
 the step reads it.
 
-Expect: 141 MB less memory, and one more launch: 4 us a step where the host is the bottleneck. On the device 1.5 us
+Expect: 141 MB less memory, and one more launch: 4 us per step where the host is the bottleneck. On the device 1.5 us
 for a kernel that reads 100 KB and writes 401 KB, all in L2. Reading less from memory gains nothing, since the step's
 products still read the 401 KB twice.
 

@@ -8,7 +8,7 @@ Change: launch. Both kernels are compiled with the two instructions of dependent
 dependents of the products in front of them. Each waits until that product is complete before it reads or writes. The
 products' own edges stay ordinary.
 
-Expect: 0.7 us a step less than large-batch-fp16, at any batch: two of four launches are early. The first versions of
+Expect: 0.7 us per step less than large-batch-fp16, at any batch: two of four launches are early. The first versions of
 both kernels gained 0.7 us at 512 and 0.8 at 2,048 and 8,192.
 
 Predict: on H200: 784-256-10, batch 8192: 0.5 to 1 us less than large-batch-fp16; 784-256-10, batch 2048: 0.5 to 1 us

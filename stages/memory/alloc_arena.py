@@ -5,7 +5,7 @@ Why: a pool finds in every step what it found in the step before. The tensors of
 Change: memory. All tensors keep theirs from preparation to the end. Every part equals `sparse-metrics`, for
 comparison with the rungs above.
 
-Expect: 1 to 2 us a step less than from the pool where the host is the bottleneck, else the same. Differences from
+Expect: 1 to 2 us per step less than from the pool where the host is the bottleneck, else the same. Differences from
 `sparse-metrics` are noise. No call to any allocator in any epoch.
 
 Predict: on H200: 784-10, batch 128: 1 to 2 us less than alloc-pool.

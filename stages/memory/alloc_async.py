@@ -6,7 +6,7 @@ order: memory freed after one kernel can serve the next one before either has ru
 Change: memory. The same calls at the same places, cudaMallocAsync and cudaFreeAsync on the kernels' stream. They use
 a pool of the driver, which by default returns unused memory to the device at every synchronisation.
 
-Expect: no wait, so launches and kernels overlap again; four calls of each at about 1 us, so 8 to 10 us a step more
+Expect: no wait, so launches and kernels overlap again; four calls of each at about 1 us, so 8 to 10 us per step more
 than without allocation: 55 us for softmax regression. cudaMalloc itself is not called any more.
 
 Predict: on H200: 784-10, batch 128: 55 us.

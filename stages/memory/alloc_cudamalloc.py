@@ -10,7 +10,7 @@ the same.
 
 Expect: cudaFree waits until the device has finished all work, so a step's launches and kernels no longer overlap: for
 softmax regression 45 us of launches and 20 of kernels add up. Four calls of cudaMalloc of about 2 us and three more of
-cudaFree come on top: 80 to 90 us a step, twice its parent. A hidden layer adds two calls of each. In layers so wide
+cudaFree come on top: 80 to 90 us per step, twice its parent. A hidden layer adds two calls of each. In layers so wide
 that the kernels are the bottleneck the wait costs little, but memory beyond 2 MiB is mapped anew in each step, some 100
 us.
 

@@ -8,7 +8,7 @@ that small product and the output layer, sixteen units a block. Four more cluste
 Both sides exchange through L2, in units of sixteen bytes that carry their step's tag: no flags, no fences. Of up to
 1,024 units, a block has 32 or 64; with 64, warpgroups multiply.
 
-Expect: 2.8 to 3.0 us a step for 784-256-10 with batches of 128: a miniature without updates, biases and totals took
+Expect: 2.8 to 3.0 us per step for 784-256-10 with batches of 128: a miniature without updates, biases and totals took
 2.55 us on an H100, and these should add 0.2 to 0.4. 6.5 us for 784-1024-10 with sixteen warps in a block of the first
 layer, since eight took 9.43. 5.6 us with warpgroups, since a trial in launches of 40 steps took 5.80.
 

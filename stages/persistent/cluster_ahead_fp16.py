@@ -5,7 +5,7 @@ Why: on the critical path, two halves a factor take three products for one, and 
 Change: launch. The same kernel, compiled for one half a factor. Partial logits travel as float16. Weights and sums stay
 float32.
 
-Expect: 2.0 to 2.2 us a step for 784-256-10 with batches of 128: a miniature without updates, biases and totals took
+Expect: 2.0 to 2.2 us per step for 784-256-10 with batches of 128: a miniature without updates, biases and totals took
 1.77 to 1.89 us on an H100, and these should add 0.2 to 0.4.
 
 Predict: on H200: 784-256-10, batch 128: 2.1 us.

@@ -8,7 +8,7 @@ of eight in two halves, and partial sums travel as float16. Weights and sums sta
 than bfloat16 at no cost here: images are exact in it, and these networks' numbers stay far below its limit. For
 networks with hidden layers only.
 
-Expect: 5 us a step for 784-256-10 with batches of 128, 5.8 us for 784-128-128-128-10 with batches of 32.
+Expect: 5 us per step for 784-256-10 with batches of 128, 5.8 us for 784-128-128-128-10 with batches of 32.
 
 Predict: on H200: 784-256-10, batch 128: 5 us; 784-128x3-10, batch 32: 5.8 us.
 

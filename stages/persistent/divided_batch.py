@@ -5,10 +5,10 @@ of 900 rows of logits, and wait for all others at every barrier.
 
 Change: launch. Every block keeps all weights as factors, takes sixteen images or a few times that, and their softmax
 without any exchange. Parts of the gradients go to the owners of some weights, who send these to all: two ways through
-L2 a step, as tagged messages.
+L2 per step, as tagged messages.
 
-Expect: 4.5 us a step for 784-10 with batches of 900: two ways through L2 take 1.5 us in a trial, products, softmax and
-sums the rest.
+Expect: 4.5 us per step for 784-10 with batches of 900: two ways through L2 take 1.5 us in a trial, products, softmax
+and sums the rest.
 
 Predict: on H200: 784-10, batch 900: 4.5 us.
 

@@ -8,7 +8,7 @@ the next one where one has ended. The products are made once an epoch for all ne
 is room, else by all multiprocessors before it. Each network has, bit for bit, the parameters that it has alone.
 
 Expect: softmax regressions in batches of 128 on an H100, which holds seven clusters. Six train beside their products:
-1.2 us a step of all, 0.20 a network-step. Seven fill the chip, and their products come first, 0.12 us: 1.3 us, 0.19 a
+1.2 us per step of all, 0.20 a network-step. Seven fill the chip, and their products come first, 0.12 us: 1.3 us, 0.19 a
 network-step. Sixty-four take ten turns: 11.5 us, 0.18 a network-step. JAX's `vmap` took 16.2 for seven and 28.7 for
 sixty-four in a trial. Seven of 784-128-128-128-10 in batches of 32 take as long as one, 6.5 us, 0.93 a network-step,
 where `vmap` took 55; sixty-four take ten turns, 65 us.

@@ -9,8 +9,8 @@ grow with a cluster's multiprocessors, and so fall to a quarter. No products of 
 the images are multiplied while the other half's messages travel. No bit of a network's parameters depends on its
 neighbours. A network with hidden layers has eight multiprocessors for itself, if they hold it.
 
-Expect: on an H100, which holds thirty-one such clusters, the tensor cores need 1.35 us a step for sixty-four softmax
-regressions, three a cluster. Two exchanges of 0.35 us and the softmax come on top: 2.4 us a step of all, 0.04 a
+Expect: on an H100, which holds thirty-one such clusters, the tensor cores need 1.35 us per step for sixty-four softmax
+regressions, three a cluster. Two exchanges of 0.35 us and the softmax come on top: 2.4 us per step of all, 0.04 a
 network-step, instead of 9.3. Thirty-one networks, one a cluster, take 1.6. So do seven, which stay `fleet-cluster`'s.
 
 Predict: on H100: 64 of 784-10, batch 128: 2.1 to 2.7 us; 31 of 784-10, batch 128: 1.4 to 1.8 us; 7 of 784-10,

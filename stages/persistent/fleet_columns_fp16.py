@@ -7,9 +7,9 @@ Change: launch. The kernel of `cluster-fp16` trains each network in a cluster of
 four do not hold it. The chip holds thirty clusters of four at once, so that sixty-four networks take three turns. The
 rung takes networks with hidden layers only.
 
-Expect: each multiprocessor has twice the units, but factors and messages are half as long. So a turn takes 9 us a step
-where fleet-columns takes 8.4. On an H200 sixty-four of 784-128-128-128-10 in batches of 32 take 27 us instead of 41.8,
-and thirty take 9 instead of 17.5.
+Expect: each multiprocessor has twice the units, but factors and messages are half as long. So a turn takes 9 us per
+step where fleet-columns takes 8.4. On an H200 sixty-four of 784-128-128-128-10 in batches of 32 take 27 us instead of
+41.8, and thirty take 9 instead of 17.5.
 
 Predict: on H200: 64 of 784-128x3-10, batch 32: 24 to 30 us; 30 of 784-128x3-10, batch 32: 8 to 10 us.
 

@@ -6,7 +6,7 @@ gradients go through shared memory three times.
 Change: launch. The same kernel, compiled to use the first bfloat16 of each number alone; its phases also pass that on
 through memory. Weights and sums stay float32.
 
-Expect: 9 us a step for 784-1024-10 with batches of 128 instead of 11.5, 30 us for 784-784x4-10 with batches of 64
+Expect: 9 us per step for 784-1024-10 with batches of 128 instead of 11.5, 30 us for 784-784x4-10 with batches of 64
 instead of 38. Products take a fourth of the cycles; barriers, loads from L2 and the rows of the small layers stay as
 they are.
 

@@ -7,7 +7,7 @@ Change: launch. Units of a layer are divided into sixteen shares, those of the n
 has the weights between two shares, and adds up with fifteen or six others only. What blocks exchange carries its
 round's tag in its lowest bit: no barriers, flags or fences. An update hides in the wait for the gradients below it.
 
-Expect: 22.5 us a step for 784-784x4-10 with batches of 64, where its parent takes 48. A form before took 30.2 in a
+Expect: 22.5 us per step for 784-784x4-10 with batches of 64, where its parent takes 48. A form before took 30.2 in a
 trial. Of that the softmax of four images a block, through barriers, the biases that every block knows, and thin sums
 through L2 instead of inside clusters are 8 us by its samples.
 

@@ -5,7 +5,7 @@ Why: two halves a factor take three products for one, and twice the bytes of eve
 Change: launch. The same kernel, compiled for one half a factor; parts of sums travel as float16. Weights and sums stay
 float32. The tag takes the lowest of eleven bits of a quarter of all numbers sent.
 
-Expect: 15.5 us a step for 784-784x4-10 with batches of 64, where its parent should take 22.5. Forms before took
+Expect: 15.5 us per step for 784-784x4-10 with batches of 64, where its parent should take 22.5. Forms before took
 21.9 and 30.2 in trials.
 
 Predict: on H200: 784-784x4-10, batch 64: 15.5 us.

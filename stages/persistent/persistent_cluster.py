@@ -9,7 +9,7 @@ rest of the chip multiplies each batch with the one before it, so that most of a
 It does so anew in every epoch, while the previous epoch is trained. Networks of one to four hidden layers, if shared
 memory can hold them, use another kernel (cluster_plan.py).
 
-Expect: 0.6 to 1.1 us a step for softmax regression with batches of 128 (docs/notebook/persistent-cluster-softmax.md
+Expect: 0.6 to 1.1 us per step for softmax regression with batches of 128 (docs/notebook/persistent-cluster-softmax.md
 has the cycles), some sixteen times faster than its parent. With hidden layers 4.0 us for 784-128-128-128-10 with
 batches of 32, 6.9 us for 784-256-10 with batches of 128, and 10.8 us for 784-256-256-256-10 with batches of 32.
 

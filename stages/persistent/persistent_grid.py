@@ -10,7 +10,7 @@ layers form one phase: a block takes a row of the batch through all of them, to 
 gemm, epilogue, head and update. Products use tensor cores, with three bfloat16 parts a factor, which keeps float32's
 class.
 
-Expect: 5 us a step for 784-256-10 with batches of 128, where the best reference takes 25: two barriers of 0.9 us,
+Expect: 5 us per step for 784-256-10 with batches of 128, where the best reference takes 25: two barriers of 0.9 us,
 about 0.8 us for the rows, and 1.5 to 2.5 us for the products. 8.5 us for 784-1024-10 and 6 us for 784-128x3-10 with
 batches of 32, both with two barriers; 30 us for 784-784x4-10 with batches of 64, with fourteen.
 

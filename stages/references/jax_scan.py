@@ -8,7 +8,7 @@ updated in place. On a GPU the loop is unrolled; `choices.json` can name another
 are in true float32. Epochs with metrics have a compiled function of their own. The host waits once a run, after the
 last epoch, and where it reads metrics.
 
-Expect: 13 to 14 us a step for softmax regression on an H200 and 30 with a hidden layer of 256: three or four kernels
+Expect: 13 to 14 us per step for softmax regression on an H200 and 30 with a hidden layer of 256: three or four kernels
 a step, launched by XLA's runtime.
 
 Predict: on H200: 784-10, batch 128: 13 to 14 us; 784-256-10, batch 128: 30 us.

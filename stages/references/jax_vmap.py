@@ -6,8 +6,8 @@ small networks use JAX.
 Change: none; it is a reference, not a rung. It is `jax-scan` with stacks of parameters. All networks see the same
 batches, so the data are not stacked.
 
-Expect: on an H100 16.2 us a step for seven softmax regressions and 28.7 for sixty-four, 55 for seven of 784-128x3-10 in
-batches of 32: trials of an earlier day.
+Expect: on an H100 16.2 us per step for seven softmax regressions and 28.7 for sixty-four, 55 for seven of 784-128x3-10
+in batches of 32: trials of an earlier day.
 
 Found: it is a little faster than in the earlier trials. All networks share the images, so that sixty-four softmax
 regressions take about twice as long as seven (study `fleet`). It is ahead of `fleet-graph` at every recorded point, and

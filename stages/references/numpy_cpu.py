@@ -5,7 +5,7 @@ Why: everyone can run and read it, and it shows what the GPU gains.
 Change: none; it is a reference, not a rung. Float32, buffers allocated once, matrix products by NumPy's BLAS.
 Preparation tries several numbers of threads and keeps the fastest.
 
-Expect: 100 us a step for softmax regression, where BLAS multiplies 10 columns and threads do not help. In wide hidden
+Expect: 100 us per step for softmax regression, where BLAS multiplies 10 columns and threads do not help. In wide hidden
 layers the products dominate, and cores begin to count.
 
 Predict: on H200: 784-10, batch 128: 100 us.

@@ -7,7 +7,7 @@ advises. Autocast multiplies in bfloat16, which needs no gradient scaler. Parame
 bfloat16, where they are exact. The mode is the one for small networks: the compiler's own CUDA graph launches the
 step. Compilation happens during preparation.
 
-Expect: 60 to 150 us a step for softmax regression on an H200: the kernels take 30, and the host checks and launches
+Expect: 60 to 150 us per step for softmax regression on an H200: the kernels take 30, and the host checks and launches
 them in every step.
 
 Predict: on H200: 784-10, batch 128: 60 to 150 us.

@@ -7,8 +7,8 @@ Change: none; it is a reference, not a rung. The step of `torch-compile`, update
 multiply no bfloat16. One step a call. The compiler generates C++, so it needs a C++ compiler. Preparation compiles for
 1, 2, 4, ... threads and all that the process may use, as long as more help, and keeps the fastest.
 
-Expect: 150 us a step for softmax regression on two cores, where eager mode takes some 300: PyTorch dispatches one call
-a step instead of thirty. Little less than eager mode with a hidden layer of 256, where products take the time.
+Expect: 150 us per step for softmax regression on two cores, where eager mode takes some 300: PyTorch dispatches one
+call per step instead of thirty. Little less than eager mode with a hidden layer of 256, where products take the time.
 
 Predict: on CPU: 784-10, batch 128: 0.5 x of torch-eager.
 """

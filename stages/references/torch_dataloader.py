@@ -7,7 +7,7 @@ workers and with pinned memory on a GPU. Each batch is copied with `non_blocking
 on the device and read after every epoch. The loader does not shuffle: the seed shuffled the images once for all
 stages. The row includes the loader's time.
 
-Expect: 800 to 1,500 us a step at a batch of 128. The loader indexes and stacks images one by one, so the time depends
+Expect: 800 to 1,500 us per step at a batch of 128. The loader indexes and stacks images one by one, so the time depends
 on the batch and hardly on the model.
 
 Predict: on H200: 784-10, 784-256-10 and 784-1024-10, batch 128: 800 to 1500 us.

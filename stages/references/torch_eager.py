@@ -5,7 +5,7 @@ Why: a careful user writes this.
 Change: none; it is a reference, not a rung. Batches lie on the device, gradients are set to None, SGD is plain (fused
 on a GPU), TF32 is off. Loss and accuracy are added up on the device, in every tenth epoch only.
 
-Expect: 230 us a step for softmax regression on an H200 and twice that with a hidden layer: the host dispatches some
+Expect: 230 us per step for softmax regression on an H200 and twice that with a hidden layer: the host dispatches some
 thirty operators a step while the GPU waits.
 
 Predict: on H200: 784-10, batch 128: 230 us; 784-256-10, batch 128: 460 us.

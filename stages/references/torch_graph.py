@@ -10,7 +10,7 @@ of PyTorch's work uses one stream. Epochs with metrics have a graph of their own
 stage multiplies in bfloat16 (autocast, parameters in float32), on images kept in bfloat16, where they are exact.
 `choices.json` can name another variant for a network and GPU.
 
-Expect: at most 41 us a step for softmax regression on an H200 in float32 and 29 with bfloat16, 70 us with a hidden
+Expect: at most 41 us per step for softmax regression on an H200 in float32 and 29 with bfloat16, 70 us with a hidden
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
 
 Found: 784-10 takes about a fifth of the estimate, since the layer of ten outputs is a sum, which the compiler fuses

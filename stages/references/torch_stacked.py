@@ -5,7 +5,7 @@ Why: `torch.func` and `baddbmm` are how PyTorch trains many small networks at on
 Change: none; it is a reference, not a rung. Parameters are stacks (K, I, O). The gradients are written by hand, so that
 SGD is part of the product that makes a weight's gradient. All networks see the same batches, which are not stacked.
 
-Expect: on an H100 43.5 us a step for seven softmax regressions and 57.2 for sixty-four; 102 for seven of 784-128x3-10
+Expect: on an H100 43.5 us per step for seven softmax regressions and 57.2 for sixty-four; 102 for seven of 784-128x3-10
 in batches of 32. A trial of an earlier day took so long.
 
 Found: on an H100 it is a little faster than the earlier trial, and about as fast as `fleet-graph`, whose products are

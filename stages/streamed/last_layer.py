@@ -8,7 +8,7 @@ Change: head. Sixteen multiprocessors divide the layer's inputs. Each reads its 
 both passes; they exchange 1.3 KB of logits. Products are plain float32: 8 MFLOP. For networks with hidden layers; a
 multiprocessor's memory limits batch and width.
 
-Expect: 784-4096x3-10, batch 32: one kernel of 4.5 us where four take 12.5 to 14, with 1.5 between them: 191 us a step
+Expect: 784-4096x3-10, batch 32: one kernel of 4.5 us where four take 12.5 to 14, with 1.5 between them: 191 us per step
 instead of 201. The same gain at any streamed width, so relatively less in wider layers.
 
 Predict: on H200: 784-4096x3-10, batch 32: 191 us.

@@ -4,7 +4,7 @@ Why: as for last-layer. The same time can be saved in a shorter step: 12.6 us in
 
 Change: head. As in last-layer, on top of streamed-bf16. The last layer's products stay float32.
 
-Expect: 784-4096x3-10, batch 32: 151 us a step instead of 161.
+Expect: 784-4096x3-10, batch 32: 151 us per step instead of 161.
 
 Predict: on H200: 784-4096x3-10, batch 32: 151 us.
 

@@ -11,7 +11,7 @@ share of the weights from pass to pass. Its parent's kernels stay where they mea
 not fit, for example more than 32 rows.
 
 Expect: for 784-4096x3-10, batch 32, 50 us for a layer's backward pass where two kernels take 97, and 28 forward
-instead of 33: 205 us a step, where three earlier versions took 285, 234 and 250 (docs/notebook/streamed.md). After a
+instead of 33: 205 us per step, where three earlier versions took 285, 234 and 250 (docs/notebook/streamed.md). After a
 fourth took 218: 200, by L2's share, and by a first layer's update without the unused gradient of the images.
 
 Predict: on H200: 784-4096x3-10, batch 32: 200 us.

@@ -5,7 +5,7 @@ Why: as for streamed. With one product in place of three, the copies take most o
 Change: gemm. As in streamed, on top of bf16.
 
 Expect: for 784-4096x3-10, batch 32, 36 us for a layer's backward pass instead of 70, and 20 forward instead of 23:
-152 us a step, where three earlier versions took 210, 188 and 180. After a fourth took 167: 150, by the weights that
+152 us per step, where three earlier versions took 210, 188 and 180. After a fourth took 167: 150, by the weights that
 L2 keeps.
 
 Predict: on H200: 784-4096x3-10, batch 32: 150 us.

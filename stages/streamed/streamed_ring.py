@@ -10,10 +10,10 @@ each warp as soon as its tile is there. Backward two teams take turns at tiles. 
 pass begins with the tiles where the one before ended. Parameters change their order when they are loaded and read.
 
 Expect: a copy of the same 440 MB takes 148 us on an H100. A trial of rings with all traffic, but without products,
-took 133 us for two layers of 4,096; with the first layer, the last one, and 2 us a kernel: 170 us a step. By the ratio
-of their memories an H200 would take 128. Inputs are a multiple of 16, hidden layers of 64. Kernels are compiled for
-batches of at most 32, or of at most 64: an H200 then takes 115 to 140 us for 784-2048x4-10 in batches of 64, where the
-rungs below take 270.
+took 133 us for two layers of 4,096; with the first layer, the last one, and 2 us per kernel: 170 us per step. By the
+ratio of their memories an H200 would take 128. Inputs are a multiple of 16, hidden layers of 64. Kernels are compiled
+for batches of at most 32, or of at most 64: an H200 then takes 115 to 140 us for 784-2048x4-10 in batches of 64,
+where the rungs below take 270.
 
 Predict: on H100: 784-4096x3-10, batch 32: 160 to 180 us.
 

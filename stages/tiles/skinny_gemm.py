@@ -8,7 +8,7 @@ Change: gemm. Tiles are small, and k is split over the warps of a block and the 
 parts in a fixed order, with bias, ReLU, its mask or the weight update in the same kernel. Preparation times every way
 to cut a product, and the library; the fastest is kept on disk.
 
-Expect: about 2 us for each product of softmax regression, 9 us a step instead of 16. 784-256-10, batch 128: 3.5 us
+Expect: about 2 us for each product of softmax regression, 9 us per step instead of 16. 784-256-10, batch 128: 3.5 us
 for the two large products, of 50 MFLOP each, 2 for the others, 18 us instead of 34. 784-1024-10: those are four times
 as large, a size at which the library is good: little gain. 784-128x3-10, batch 32: eleven products of 1.6 us and five
 other kernels, 25 us. 784-784x4-10, batch 64: 70 MFLOP a product, 80 us. 784-4096x3-10, batch 32: nothing, since

@@ -28,7 +28,7 @@ def own_models(reference: Path) -> dict[str, tuple[Path, TorchResults]]:
 
 
 def own_models_block(reference: Path, page: Path) -> str:
-    """A row a recorded model: times of the rungs, and what the fastest one as exact as eager mode gains."""
+    """A row per recorded model: times of the rungs, and what the fastest one as exact as eager mode gains."""
     models = own_models(reference)
     if not models:
         return ""
@@ -48,6 +48,7 @@ def own_model_block(reference: Path, page: Path) -> str:
     lines = [
         [
             code(row.name),
+            row.rung.words,
             numbers.microseconds(row.rung.step_us),
             over.text if over else numbers.MISSING,
             grade(row.rung),
@@ -56,7 +57,8 @@ def own_model_block(reference: Path, page: Path) -> str:
         if row.name in SHOWN
         for over in [row.versus_eager]
     ]
-    shown = table(["Rung", "us/step", "step over `eager`", "check"], lines, right=[False, True, True, False])
+    header = ["Rung", "What changes", "us/step", "step over `eager`", "check"]
+    shown = table(header, lines, right=[False, False, True, True, False])
     return f"{_link(folder, page)} on {device(results)}:\n\n{shown}"
 
 

@@ -422,7 +422,7 @@ COMMANDS: dict[str, FrontDoor] = {
             "what to run (defaults in brackets)": (
                 ("[MODEL]", None, "your file, such as my_model.py: docs/your-model.md"),
                 ("--example", "EXAMPLE", "print a file to start from: tabular, mlp, cnn, ppo, chars"),
-                ("--stages", "RUNG,A..B", "names of rungs, ranges, all (all)"),
+                ("--stages", "RUNG,A..B", "names of rungs, or ranges (all but three)"),
                 ("--resume", "FOLDER", "continue a stopped run"),
             ),
             "what to find out": (
@@ -436,7 +436,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 TIMEOUT,
                 ("--energy", None, "report joules per step, by the GPU's own counter"),
             ),
-            "output": (OUT, ("--dry-run", None, "check MODEL, list the rungs that fit it; run none"), JSON, CSV),
+            "output": (OUT, ("--dry-run", None, "try MODEL for two steps, list the rungs that fit"), JSON, CSV),
         },
         ("torch --example tabular", "torch my_model.py --epochs 30 --write train_fast.py"),
         _torch,

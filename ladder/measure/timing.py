@@ -223,13 +223,12 @@ def measure(
         numbers.insert(plan.warmups + untimed.before, UNTIMED)
     for number in numbers:
         epochs = plan.epochs if number >= plan.warmups else warmup_epochs(plan.epochs, metrics_every)
-        how = (epochs, events, validation, stamp, after_run)
+        validates, stamps, after = validation, stamp, after_run
         if number == UNTIMED and untimed is not None:
-            how = (untimed.epochs, None, untimed.validation, no_mark, untimed.after_run)
-        epochs, marks, validates, stamps, after = how
+            epochs, validates, stamps, after = untimed.epochs, untimed.validation, no_mark, untimed.after_run
         params = params_of(number)
         run = timed_run(
-            trainer, params, epochs, fence=fence, clock=clock, events=marks, validation=validates, stamp=stamps
+            trainer, params, epochs, fence=fence, clock=clock, events=events, validation=validates, stamp=stamps
         )
         after(number, run)
         runs += [run] if number != UNTIMED else []

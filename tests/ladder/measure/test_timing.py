@@ -82,6 +82,23 @@ class FakeTrainer:
         raise AssertionError("measure does not own the trainer")
 
 
+class Marks:
+    """Two events on the stream of a trainer."""
+
+    def __init__(self, trainer: FakeTrainer) -> None:
+        self._log = trainer.log
+
+    def begin(self) -> None:
+        self._log.append("begin")
+
+    def end(self) -> None:
+        self._log.append("end")
+
+    def seconds(self) -> float:
+        assert self._log[-2:] == ["fence", "clock"]
+        return 3.5
+
+
 def test_a_run_is_timed_from_fence_to_fence_without_its_loading() -> None:
     trainer = FakeTrainer()
     run = timed_run(trainer, "p", 2, fence=trainer.fence, clock=trainer.clock)  # type: ignore[arg-type]
@@ -97,19 +114,8 @@ def test_a_trainer_that_waits_does_so_once_inside_the_time_before_the_last_mark_
             self.log.append("wait")
             self.now += 5.0
 
-    class Marks:
-        def begin(self) -> None:
-            trainer.log.append("begin")
-
-        def end(self) -> None:
-            trainer.log.append("end")
-
-        def seconds(self) -> float:
-            assert trainer.log[-2:] == ["fence", "clock"]
-            return 3.5
-
     trainer = Waiting()
-    run = timed_run(trainer, PARAMS, 2, fence=trainer.fence, clock=trainer.clock, events=Marks())
+    run = timed_run(trainer, PARAMS, 2, fence=trainer.fence, clock=trainer.clock, events=Marks(trainer))
     assert trainer.log[-7:] == ["begin", "epoch 0", "epoch 1", "wait", "end", "fence", "clock"]
     assert trainer.log.count("wait") == 1
     assert (run.loading_s, run.seconds, run.gpu_seconds) == (0.25, 4.0 + 5.0, 3.5)
@@ -170,6 +176,7 @@ def test_an_untimed_run_stands_at_its_place_and_takes_no_time(before: int) -> No
         metrics_every=1,
         fence=trainer.fence,
         clock=trainer.clock,
+        events=Marks(trainer),
         stamp=marks.append,
         untimed=untimed,
     )
@@ -178,7 +185,8 @@ def test_an_untimed_run_stands_at_its_place_and_takes_no_time(before: int) -> No
     assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in order]
     assert trainer.log.count("epoch 4") == 1
     assert ([run.seconds for run in (*warmups, *runs)], ended) == ([4.0, 8.0, 8.0], [UNTIMED])
-    assert marks == ["begin", "end"] * 3
+    assert marks == ["begin", "end"] * 3  # the runner is told of timed runs alone
+    assert trainer.log.count("begin") == trainer.log.count("end") == 4  # the stage sees the same of every run
 
 
 def test_reading_is_timed_from_the_end_of_the_run() -> None:

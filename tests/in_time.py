@@ -13,7 +13,7 @@ from pathlib import Path
 from common.process_group import kill_group
 
 ROOT = Path(__file__).parents[1]
-DUMP_S = 0.5  # for a process to write where its threads are
+DUMP_S = 10.0  # at most, for a process to write where its threads are, and end
 
 
 def assert_runs(code: str, limit_s: float) -> None:
@@ -36,10 +36,23 @@ def assert_runs(code: str, limit_s: float) -> None:
         for one in [*_ranks_in(process.pid), process.pid]:
             os.kill(one, signal.SIGABRT)
             os.kill(one, signal.SIGCONT)
-            time.sleep(DUMP_S)
+            _await_end(one)
         kill_group(process.pid)
         said, _ = process.communicate()
     assert process.returncode == 0, late + said
+
+
+def _await_end(process: int) -> None:
+    """Wait until a process has ended, whether or not its exit status was taken."""
+    until = time.monotonic() + DUMP_S
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            return
+        if state == "Z":
+            return
+        time.sleep(0.01)
 
 
 def _ranks_in(group: int) -> list[int]:

@@ -97,12 +97,16 @@ class TuningCache:
         """Take over what other processes have stored since."""
         self._values = {**self._values, **self._load()}
 
-    def keep(self, purpose: str, value: int) -> None:
-        """Store a choice; if the disk refuses, for this process only."""
-        self._values = {**self._load(), **self._values, purpose: value}
+    def keep(self, purpose: str, value: int) -> int:
+        """Store a choice; if the disk refuses, for this process only. Returns another one that was stored meanwhile."""
+        stored = self._load()
+        if stored.get(purpose) in (None, self._values.get(purpose)):  # none, or one that `get` gave and does not fit
+            stored[purpose] = value
+        self._values |= stored
         with suppress(OSError):
             self._file.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(self._file, msgspec.json.format(msgspec.json.encode(self._values)))
+        return self._values[purpose]
 
     def _load(self) -> dict[str, int]:
         """The file's choices; none if it is missing or unreadable."""

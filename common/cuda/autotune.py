@@ -46,8 +46,7 @@ class Trials:
             self._choices.reload()  # a process whose turn came before may have needed the same choice
             best = self._choices.get(purpose)
         if best is None or not 0 <= best < len(candidates):
-            best = first_fastest(self._seconds(candidates))
-            self._choices.keep(purpose, best)
+            best = self._choices.keep(purpose, first_fastest(self._seconds(candidates)))
         return best
 
     def _seconds(self, candidates: Sequence[Enqueue]) -> list[float]:

@@ -34,6 +34,22 @@ def test_two_processes_keep_each_other_s_choices() -> None:
     assert [TuningCache("x").get(purpose) for purpose in "ab"] == [1, 2]
 
 
+def test_of_two_processes_that_choose_at_once_the_first_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu: Any = None
+    mine, other = Trials(gpu, "x"), TuningCache("x")
+
+    def seconds(gpu: Any, candidates: Sequence[Enqueue]) -> list[float]:
+        other.keep("a", 1)  # while this process times
+        return [1.0, 2.0]
+
+    monkeypatch.setattr(autotune, "seconds", seconds)
+    candidates: list[Enqueue] = [lambda: None] * 2
+    assert mine.fastest("a", candidates) == 1
+    assert Trials(gpu, "x").fastest("a", candidates) == 1
+    TuningCache("y").keep("a", 7)  # by a process with more candidates
+    assert Trials(gpu, "y").fastest("a", candidates) == TuningCache("y").get("a") == 0
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b'{"a": "one"}', b"\xff\xfe"])
 def test_a_damaged_file_is_as_good_as_none(cache: Path, content: bytes) -> None:
     TuningCache("x").keep("a", 1)

@@ -86,7 +86,7 @@ class BatchPlan:
     def mail_units(self) -> int:
         """Units of sixteen bytes of all mailboxes."""
         parts = self.owners * self.image_blocks * self.own_units
-        return self.image_blocks + SLOTS * (parts + self.units) * self.halves // 2
+        return self.image_blocks + SLOTS * (parts + self.units * self.halves // 2)
 
     def macros(self, weights: list[int], biases: list[int]) -> tuple[tuple[str, str], ...]:
         """Those of divided_batch.cu; `weights` and `biases` are the begins of the layer's parameters."""

@@ -44,12 +44,13 @@ constexpr int BARRIERS_AT = DLOGITS_AT + HALVES * DLOGIT_NUMBERS * 2;
 constexpr int HEAD_THREADS = IMAGE_TILES * QUAD;
 static_assert(BARRIERS_AT + 2 * sizeof(Barrier) <= SHARED_BYTES && HEAD_THREADS <= THREADS && OWN % 2 == 0);
 
+// Parts of gradients are float32 for either number of halves: those of float16 err by more than its factors do.
 struct Mail {
-    uint4* totals;
-    Part *parts, *wholes;
+    uint4 *totals, *parts;
+    Part* wholes;
 
     __device__ explicit Mail(uint4* memory)
-        : totals(memory), parts(reinterpret_cast<Part*>(totals + SOURCES)), wholes(parts + SLOTS * OWNERS * SOURCES * OWN) {}
+        : totals(memory), parts(totals + SOURCES), wholes(reinterpret_cast<Part*>(parts + SLOTS * OWNERS * SOURCES * OWN)) {}
 };
 
 // The place of a unit's number i among the parameters; -1 if there is none. Two are of neighbouring features, two eight on.
@@ -75,11 +76,11 @@ class Owner {
         for (int r = 0; r < ROUNDS; ++r) {
             const int own = own_of(r), unit = blockIdx.x * OWN + own;
             if (!is_there(r)) continue;
-            const Part* from = mail.parts + ((round.slot() * OWNERS + static_cast<int>(blockIdx.x)) * SOURCES + lane() / 2) * OWN + own;
-            Part parts[SHARED_SOURCES];
+            const uint4* from = mail.parts + ((round.slot() * OWNERS + static_cast<int>(blockIdx.x)) * SOURCES + lane() / 2) * OWN + own;
+            uint4 parts[SHARED_SOURCES];
 #pragma unroll
             for (int i = 0; i < SHARED_SOURCES; ++i) {
-                parts[i] = none(unit < UNITS && lane() / 2 + i * SHARERS < SOURCES ? tag : tag ^ 1);
+                parts[i] = none<uint4>(unit < UNITS && lane() / 2 + i * SHARERS < SOURCES ? tag : tag ^ 1);
             }
             complete(parts, tag, [&](int i) { return from + i * SHARERS * OWN; });
             float sums[4] = {};
@@ -325,7 +326,7 @@ class Images {
 
     // Posts this block's part of the gradients.
     __device__ void backward(const unsigned short* batch, Round round) const {
-        Part* const to = mail.parts + (round.slot() * OWNERS * SOURCES + static_cast<int>(blockIdx.x)) * OWN;
+        uint4* const to = mail.parts + (round.slot() * OWNERS * SOURCES + static_cast<int>(blockIdx.x)) * OWN;
         const unsigned short* const row = dlogits() + (lane / 16 * 2 * EDGE_PAIRS + lane / EDGE % 2) * MATRIX + lane % EDGE * EDGE;
 #pragma unroll
         for (int at = 0; at < EDGE_PAIRS * STRIPS; ++at) {
@@ -359,7 +360,7 @@ class Images {
                     numbers[k] = sums[i][0][k / 2][j + k % 2];
                     if constexpr (HALVES == 2) numbers[k] += sums[i][HALVES - 1][k / 2][j + k % 2] * (1.0f / LOW);
                 }
-                if (c < CLASSES) post(to + unit / OWN * SOURCES * OWN + unit % OWN, part_of(numbers, round.tag()));
+                if (c < CLASSES) post(to + unit / OWN * SOURCES * OWN + unit % OWN, part_of<uint4>(numbers, round.tag()));
             }
         }
     }
@@ -384,7 +385,7 @@ class Images {
 //   totals      (2,)  f64  in, out: grows by the summed loss and the number right, if with_totals
 // Kind:   fused.
 // Launch: cooperative, the larger of IMAGE_BLOCKS and OWNERS blocks of THREADS with SHARED_BYTES of shared memory each; steps of the
-//   epoch; rate for the mean over a batch, divided by GRADIENT_SCALE. With FACTOR_HALVES = 1 factors and messages are float16's.
+//   epoch; rate for the mean over a batch, divided by GRADIENT_SCALE. With FACTOR_HALVES = 1 factors, and weights in messages, are float16.
 // Needs:  sm_90; |weight| < 60,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) divided_batch(const unsigned short* images, const int* labels,

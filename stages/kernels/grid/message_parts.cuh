@@ -39,26 +39,27 @@ using Part = uint2;  // float16
 // lean towards zero.
 __device__ inline unsigned tagged(unsigned two, unsigned tag) { return two + (two >> 1 & two & 1u) & ~1u | tag; }
 
-__device__ inline Part part_of(const float (&sums)[4], unsigned tag) {
-#if FACTOR_HALVES == 2
-    return make_uint4(__float_as_uint(sums[0]) & ~1u | tag, __float_as_uint(sums[1]), __float_as_uint(sums[2]),
-                      __float_as_uint(sums[3]));
-#else
-    return make_uint2(tagged(cvt_f16x2(sums[0], sums[1]), tag), cvt_f16x2(sums[2], sums[3]));
-#endif
+template <class Unit = Part>
+__device__ Unit part_of(const float (&sums)[4], unsigned tag) {
+    if constexpr (sizeof(Unit) == sizeof(uint4)) {
+        return make_uint4(__float_as_uint(sums[0]) & ~1u | tag, __float_as_uint(sums[1]), __float_as_uint(sums[2]),
+                          __float_as_uint(sums[3]));
+    } else {
+        return make_uint2(tagged(cvt_f16x2(sums[0], sums[1]), tag), cvt_f16x2(sums[2], sums[3]));
+    }
 }
-__device__ inline void add(float (&sums)[4], Part part) {
-#if FACTOR_HALVES == 2
+__device__ inline void add(float (&sums)[4], uint4 part) {
     sums[0] += __uint_as_float(part.x), sums[1] += __uint_as_float(part.y);
     sums[2] += __uint_as_float(part.z), sums[3] += __uint_as_float(part.w);
-#else
+}
+__device__ inline void add(float (&sums)[4], uint2 part) {
     const float2 upper = cvt_f32_f16x2(part.x), lower = cvt_f32_f16x2(part.y);
     sums[0] += upper.x, sums[1] += upper.y, sums[2] += lower.x, sums[3] += lower.y;
-#endif
 }
 // Zeros without this tag: they are read again until they have it. Zeros without the other tag count as arrived.
-__device__ inline Part none(unsigned tag) {
-    Part part = {};
+template <class Unit = Part>
+__device__ Unit none(unsigned tag) {
+    Unit part = {};
     part.x = tag ^ 1;
     return part;
 }

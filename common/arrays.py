@@ -55,6 +55,16 @@ def copied(array: NDArray[Any], dtype: DTypeLike | None = None) -> NDArray[Any]:
     return copy
 
 
+def fitted(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The array in a shape of as many axes: itself, or a copy cut off or with zeros behind."""
+    if array.shape == shape:
+        return array
+    copy = np.zeros(shape, array.dtype)
+    both = tuple(slice(min(sizes)) for sizes in zip(array.shape, shape, strict=True))
+    copy[both] = array[both]
+    return copy
+
+
 def write_arrays(path: Path, *arrays: NDArray[Any]) -> None:
     """Write arrays one after the other, each as `np.load` reads it; raises OSError, which names the file.
 

@@ -15,7 +15,7 @@ from threading import Lock
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import by_blocks
+from common.arrays import by_blocks, fitted
 from common.errors import UsageError
 
 Float32Array = NDArray[np.float32]
@@ -74,6 +74,10 @@ class Params:
     def is_finite(self) -> bool:
         """Whether all tensors are finite numbers."""
         return all(np.isfinite(array).all() for array in self.arrays)
+
+    def fitted(self, shapes: Sequence[tuple[int, ...]]) -> Params:
+        """The tensors in these shapes, of as many axes: cut off, or with zeros behind."""
+        return Params.of([fitted(*each) for each in zip(self.arrays, shapes, strict=True)], len(self.weights))
 
     def apart(self) -> list[Params]:
         """The networks of a stack, each as views."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from common.arrays import LOADING, write_arrays
+from common.arrays import LOADING, fitted, write_arrays
 from common.cache import at_home, cache_folder
 from common.data.idx_folder import (
     RANKS,
@@ -53,6 +53,10 @@ class Split:
         the same inputs.
         """
         return self.images * np.float32(1 / 256)
+
+    def padded(self, inputs: int) -> Split:
+        """The images (N, I) with zeros behind, up to so many pixels."""
+        return Split(fitted(self.images, (len(self.images), inputs)), self.labels)
 
     def first(self, count: int) -> Split:
         """The first `count` images, as a view."""

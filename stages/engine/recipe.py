@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Protocol, TypedDict
 
 from numpy.typing import DTypeLike
@@ -118,6 +118,9 @@ class Gemm(Part, ABC):
 
     has_planes: ClassVar[bool] = False
     """Whether its forward pass reads half of a weight's bytes."""
+
+    width_multiple: ClassVar[int] = 1
+    """Inputs and hidden units that it multiplies fast; zeros fill them up to a multiple of this many."""
 
     def __init__(self, setup: Setup) -> None: ...
 
@@ -366,9 +369,16 @@ class Recipe:
         """The properties that no profile shows."""
         return Traits(self.launch.are_dependents, self.arithmetic, self.last_layer, self.weights)
 
+    def padded(self, problem: Problem) -> Problem:
+        """The problem with the widths that its gemm multiplies fast. Additional units are zeros, and train to zeros."""
+        multiple = 1 if self.launch.writes_parameters else self.gemm.width_multiple
+        inputs, *hidden = (-(-width // multiple) * multiple for width in (problem.inputs, *problem.hidden))
+        return replace(problem, inputs=inputs, hidden=tuple(hidden))
+
     def misfit(self, problem: Problem, steps: int) -> str:
         """Why a part cannot train this problem with this many steps an epoch; empty if all can."""
-        return next(filter(None, (part.misfit(problem, steps) for part in self.parts().values())), "")
+        own = self.padded(problem)
+        return next(filter(None, (part.misfit(own, steps) for part in self.parts().values())), "")
 
     @property
     def takes_gpus(self) -> bool:

@@ -117,7 +117,9 @@ class RecipeTrainer:
         self._evaluations: list[Evaluation] = []
         if reason := recipe.misfit(problem, problem.steps(len(train.images))):
             raise MisfitError(reason)
-        self._setup = set_up(recipe, problem, train, device)
+        self._shapes = problem.shapes
+        problem = recipe.padded(problem)
+        self._setup = set_up(recipe, problem, train.padded(problem.inputs), device)
         device.zero(self._setup.tensors.totals)
         self._metrics = marked(recipe.metrics(self._setup), "metrics")
         # Kept: a captured graph holds addresses, but no memory.
@@ -132,7 +134,7 @@ class RecipeTrainer:
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters."""
-        load_params(self._setup, self._recipe.gemm.packed(params))
+        load_params(self._setup, self._recipe.gemm.packed(params.fitted(self._setup.problem.shapes)))
 
     def run_epoch(self, epoch: int) -> None:
         """Train on every full batch once, in order."""
@@ -149,6 +151,7 @@ class RecipeTrainer:
     def prepare_validation(self, test: Split) -> None:
         """Prepare one evaluation for the full passes over the test images and one for the rest."""
         images, batch = len(test.images), self._setup.problem.batch_size
+        test = test.padded(self._setup.problem.inputs)
         size = images_of_a_pass(images, batch, on_gpu=self.device == "gpu")
         if not self._fits(size):
             size = min(images, batch)
@@ -173,7 +176,7 @@ class RecipeTrainer:
 
     def read_params(self) -> Params:
         """The current parameters."""
-        return self._recipe.gemm.unpacked(read_params(self._setup))
+        return self._recipe.gemm.unpacked(read_params(self._setup)).fitted(self._shapes)
 
     def close(self) -> None:
         """Release the memory."""

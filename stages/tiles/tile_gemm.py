@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 from common.cuda.compile import local_sources
 from common.cuda.epilogue import Fusion
 from common.source_hash import source_hash
+from stages.classic.cublas import CublasGemm
 from stages.engine.parts import BIAS_COLS, BIAS_ROWS, blocks, float32, int32
 from stages.engine.recipe import FusingGemm, Precision
 from stages.engine.workspace import KERNELS, Array, Setup
@@ -56,6 +57,7 @@ class TileGemm(FusingGemm):
     precision: ClassVar[Precision] = "float32"
     needs: ClassVar[tuple[str, ...]] = ("cuda", "cublas")
     kernel: ClassVar[tuple[str, str]] = ("tiles/tile_f32.cu", "tile_product_f32")
+    width_multiple: ClassVar[int] = CublasGemm.width_multiple
 
     def __init__(self, setup: Setup) -> None:
         from common.cuda.cublas import Matmul  # imported late: a machine without cuBLAS still lists the rungs

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from common.cuda.epilogue import Fusion
 from common.data.dataset import Split
 from common.errors import MisfitError
 from common.oracle import Oracle, evaluate
@@ -165,6 +166,30 @@ def test_parts_that_take_no_more_validate_in_batches_of_the_training() -> None:
     trainer = RecipeTrainer(replace(RECIPE, gemm=SmallGemm), problem, random_split(24, 13, 3), HostDevice())
     assert_validates(trainer, problem, random_split(21, 13, 3, seed=1))
     assert SmallGemm.asked == [8, 8, 5]
+
+
+class PaddingGemm(NumpyGemm):
+    """Products of widths in fours, but for the classes."""
+
+    width_multiple: ClassVar[int] = 4
+
+    def fused(self, a: Array, b: Array, out: Array, fusion: Fusion | None, **how: Any) -> None:
+        assert {width % 4 for array in (a, b, out) for width in array.shape} <= {0, 3}
+        super().fused(a, b, out, fusion, **how)
+
+
+@pytest.mark.parametrize("inputs", [13, 16])
+def test_a_gemm_may_ask_for_wider_layers_which_nobody_else_sees(inputs: int) -> None:
+    problem = Problem(inputs=inputs, classes=3, hidden=(5, 8, 6), batch_size=8, learning_rate=0.3)
+    split, test = random_split(24, inputs, 3), random_split(19, inputs, 3, seed=1)
+    recipe, trained = replace(RECIPE, gemm=PaddingGemm), []
+    for trainer in (RecipeTrainer(recipe, problem, split, HostDevice()), NumpyTrainer(problem, split)):
+        trainer.load_params(initial_params(problem, run=0))
+        trainer.run_epoch(0)
+        trained.append(trainer.read_params())
+    for own, other in zip(trained[0].arrays, trained[1].arrays, strict=True):
+        np.testing.assert_allclose(own, other, rtol=2e-5, atol=2e-7)
+    assert_validates(RecipeTrainer(recipe, problem, split, HostDevice()), problem, test)
 
 
 class NumpyLastLayerHead(NumpyHead):

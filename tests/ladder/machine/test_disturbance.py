@@ -79,16 +79,6 @@ def test_the_clock_is_compared_with_the_highest_of_the_stages_processes() -> Non
     assert [bool(one.disturbed) for one in both] == [True, False]
 
 
-def test_the_cpu_speed_is_compared_with_the_stages_fastest_process() -> None:
-    fast, slow = replace(process(round_=1), pace_s=1.0), replace(process(), pace_s=1.3)
-    assert reasons(slow, on_gpu=False) == []
-    assert reasons(slow, fast, on_gpu=False) == ["the host's CPU had 77% of its speed in the stage's fastest process"]
-    assert reasons(slow, process(round_=1), on_gpu=False) == []
-    assert reasons(fast, slow, on_gpu=False) == []
-    assert reasons(replace(slow, pace_s=1.119), fast, on_gpu=False) == []
-    assert reasons(replace(slow, pace_s=1.121), fast, on_gpu=False) != []
-
-
 def test_what_nvml_does_not_tell_hides_nothing_else() -> None:
     slow = replace(CALM_GPU, throttle_reasons=["power cap"])
     assert reasons(process(gpu=replace(slow, sm_mhz=None, temperature_c=None, power_w=None, other_processes=None))) == [
@@ -98,23 +88,6 @@ def test_what_nvml_does_not_tell_hides_nothing_else() -> None:
     assert reasons(process(gpu=blind)) == []
     assert reasons(process(gpu=replace(blind, other_processes=1))) == ["another process computed on the GPU"]
     assert reasons(replace(process(), gpu_states=[], host_states=[])) == []
-
-
-def test_shares_are_of_what_can_be() -> None:
-    host = HostState(43.0, 43.0, 0.0, over_s=20.0, own_s=1.0, cores=2)  # beside runs of a hundredth of a second
-    waited, stolen = reasons(process(run_s=0.01, host=host))
-    assert waited == "it waited 98% of its CPU time for a core"
-    assert stolen == "other virtual machines took 98% of the busy cores"
-    older = reasons(process(run_s=0.01, host=HostState(43.0, 43.0)))
-    assert older == [said.replace("98%", "100%") for said in (waited, stolen)]
-    slow, fast = replace(process(), pace_s=2.5), replace(process(round_=1), pace_s=1.0)
-    assert reasons(slow, fast, on_gpu=False)[0].startswith("the host's CPU had 40% of its speed")
-
-
-def test_a_wait_outside_of_a_short_run_does_not_count() -> None:
-    host = HostState(0.008, 0.0, 0.0, over_s=1.0, own_s=0.9, cores=2)
-    assert reasons(process(run_s=0.001, host=host)) == []
-    assert len(reasons(process(run_s=0.001, host=replace(host, waited_s=0.2)))) == 1
 
 
 @pytest.mark.parametrize("idle_cores", [0.0, 62.0])
@@ -197,26 +170,6 @@ def test_idle_cores_are_counted_among_those_it_may_use(host: Host) -> None:
     host.now_s = 10.0
     host.write(0, 0, 0, 6.0, 11.0, 8.0)
     assert monitor.read()[0].idle_cores == pytest.approx(1.2)  # the second core is not for this process
-
-
-def test_time_under_a_quota_is_read_from_every_control_group(host: Host) -> None:
-    host.throttle(host.group, "throttled_usec 1500000")  # v2
-    host.throttle(host.group / "above", "throttled_time 250000000")  # v1
-    monitor = host.monitor()
-    assert monitor.read()[0].throttled_s == 0
-    host.throttle(host.group, "throttled_usec 2000000")
-    host.throttle(host.group / "above", "throttled_time 500000000")
-    assert monitor.read()[0].throttled_s == pytest.approx(0.75)
-    host.throttle(host.group, "throttled_usec nonsense")
-    assert monitor.read()[0].throttled_s == 0
-
-
-def test_an_ended_thread_makes_no_negative_wait(host: Host) -> None:
-    host.thread("2", 5.0)
-    monitor = host.monitor()
-    (host.tasks / "2" / "schedstat").unlink()
-    host.thread("1", 0.5)
-    assert monitor.read()[0].waited_s == 0
 
 
 @pytest.mark.parametrize("broken", ["", "cpu  1 2 3", "cpu  a b c d e f g h i"])

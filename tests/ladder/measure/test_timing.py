@@ -29,7 +29,6 @@ from ladder.measure.timing import (
     read_late,
     share_outside,
     timed_run,
-    warmup_epochs,
 )
 from ladder.profile import cupti
 from ladder.records.profile import FirstCalls
@@ -121,28 +120,6 @@ def test_a_trainer_that_waits_does_so_once_inside_the_time_before_the_last_mark_
     assert (run.loading_s, run.seconds, run.gpu_seconds) == (0.25, 4.0 + 5.0, 3.5)
 
 
-def test_validation_is_timed_after_the_epochs_that_are_due() -> None:
-    trainer = FakeTrainer()
-
-    def validate() -> EpochMetrics:
-        trainer.log.append("validate")
-        trainer.fence()  # reading the result waits
-        trainer.now += 10.0
-        return EpochMetrics(0.25, 0.95)
-
-    run = timed_run(
-        trainer,
-        PARAMS,
-        4,
-        fence=trainer.fence,
-        clock=trainer.clock,
-        validation=Validation(validate, lambda epoch: epoch in (1, 3)),
-    )
-    assert run.seconds == 4 * 2.0 + 2 * 10.0
-    assert run.validations == {1: EpochMetrics(0.25, 0.95), 3: EpochMetrics(0.25, 0.95)}
-    assert [entry for entry in trainer.log if entry in ("validate", "epoch 2")] == ["validate", "epoch 2", "validate"]
-
-
 def test_every_run_starts_from_the_parameters_of_its_number() -> None:
     trainer = FakeTrainer()
     after: list[int] = []
@@ -208,19 +185,6 @@ def test_tensors_are_fetched_while_the_clock_runs() -> None:
     assert read_late(trainer, trainer.clock, ended=0.0)[1:] == (4.0, 4.0)
 
 
-def test_numbers_that_are_computed_when_they_are_asked_for_are_timed() -> None:
-    trainer = FakeTrainer()
-
-    class Late:
-        def __float__(self) -> float:
-            trainer.now += 5.0
-            return 0.5
-
-    trainer.last_metrics = lambda: EpochMetrics(Late(), Late())  # type: ignore[arg-type, method-assign]
-    run = timed_run(trainer, PARAMS, 1, fence=trainer.fence, clock=trainer.clock)
-    assert (run.seconds, run.metrics) == (2.0 + 10.0, {0: EpochMetrics(0.5, 0.5)})
-
-
 def read(first_s: float, again_s: float, megabytes: int = 0) -> LateRead:
     return LateRead(Params((np.empty(megabytes * 250_000, np.float32),), ()), first_s, again_s)
 
@@ -239,18 +203,6 @@ def test_the_untimed_share_is_the_median_runs() -> None:
     assert share_outside([hardly], [read(0.0, 0.0)]) < 0.1
     # Two fifths of all work are left for the first reading, and a sleep of half a run pretends that reading takes long.
     assert share_outside([TimedRun(1.0, None, {}, 0.0)], [read(0.64, 0.5)]) == pytest.approx(0.54, rel=0.02)
-
-
-def test_reading_twice_equally_long_excuses_a_tenth_of_a_run_at_most() -> None:
-    run = TimedRun(1.0, None, {}, loading_s=0.0)
-    assert share_outside([run], [read(0.09, 0.09)]) == 0.0
-    assert share_outside([run], [read(9.0, 9.0)]) == pytest.approx(8.9, rel=0.01)
-
-
-@pytest.mark.parametrize(("metrics_every", "epochs"), [(1, 10), (10, 10), (15, 15), (30, 20)])
-def test_a_warm_up_is_half_a_run_or_long_enough_for_metrics(metrics_every: int, epochs: int) -> None:
-    assert warmup_epochs(20, metrics_every) == epochs
-    assert warmup_epochs(1, metrics_every) == 1
 
 
 @pytest.mark.parametrize(
@@ -331,13 +283,6 @@ class OnADevice:
         raise TypeError("Implicit conversion to a NumPy array is not allowed")
 
 
-def test_arrays_are_copied() -> None:
-    weight, bias = np.ones((2, 3), np.float32), np.zeros(3, np.float32)
-    params = fetched_params(Reads(Params((weight,), (bias,))))  # type: ignore[arg-type]
-    weight[:] = 5.0
-    assert params.weights[0].tolist() == [[1.0] * 3] * 2
-
-
 def test_a_librarys_array_on_the_host_is_converted() -> None:
     torch = pytest.importorskip("torch")
     (weight,) = fetched_params(Reads(Params((torch.ones(2, 3),), ()))).weights  # type: ignore[arg-type]
@@ -357,11 +302,6 @@ def test_anything_else_is_refused(params: Any, said: str) -> None:
     with pytest.raises(ContractError) as refused:
         fetched_params(Reads(params))  # type: ignore[arg-type]
     assert str(refused.value) == f"{said}; {WAY_OUT}"
-
-
-def test_metrics_become_floats() -> None:
-    seen = fetched_metrics(EpochMetrics(np.float32(0.5), np.array(0.25)))  # type: ignore[arg-type]
-    assert (seen, type(seen.mean_loss), type(seen.accuracy)) == (EpochMetrics(0.5, 0.25), float, float)
 
 
 @pytest.mark.parametrize("seen", [EpochMetrics("low", 0.5), EpochMetrics(None, 0.5), 0.5])  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from common.cuda.driver import Multiprocessor
 from common.problem import Problem
 from ladder.measure.profiled import sample_of
 from ladder.profile import chrome
-from ladder.profile.api_names import allocates, call_name, is_action, short_name
+from ladder.profile.api_names import short_name
 from ladder.profile.kernel_kinds import declared, kind_of
 from ladder.profile.summary import excerpt, occupancy, summarise, with_bytes, without_tool
 from ladder.profile.time_split import SplitNs, merged, split, union, waiting_calls
@@ -142,13 +142,6 @@ def test_kernels_are_summed_by_name_if_steps_differ() -> None:
     ]
 
 
-def test_an_epoch_without_a_kernel_has_a_profile() -> None:
-    profile = summarise(Trace(windows=[Window(0, 0, 4000)]), (1.0,), STEPS, "cupti", 1.0)
-    assert profile.kernels == []
-    assert profile.timeline == []
-    assert profile.split == Split(0, 0, 0, 0, 1)
-
-
 def test_the_excerpt_begins_with_the_launch_of_a_step() -> None:
     spans, length_us = excerpt(epoch_of(0, 0, totals=True), STEPS)
     assert length_us == pytest.approx(32)
@@ -262,11 +255,6 @@ def test_a_kernel_has_a_short_name(name: str, short: str) -> None:
     assert short_name(name) == short
 
 
-def test_a_calls_name_has_no_version() -> None:
-    for name in ("cudaGraphLaunch_v10000", "cudaLaunchKernel_ptsz_v7000", "cuMemcpyDtoH_v2", "cuLaunchKernelEx"):
-        assert call_name(name) == name.partition("_")[0]
-
-
 def test_every_kernel_of_ours_declares_its_kind() -> None:
     on_gpu = {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
     on_cpu = {one for file in CPU_KERNELS.glob("*.py") for one in re.findall(r"@kernel.*\ndef (\w+)", file.read_text())}
@@ -294,19 +282,6 @@ def test_a_library_s_kernel_is_known_by_its_name(kind: str, names: str) -> None:
     assert {name: kind_of(name) for name in names.split()} == dict.fromkeys(names.split(), kind)
 
 
-@pytest.mark.parametrize(
-    ("names", "does", "takes_memory"),
-    [
-        ("cudaMalloc cudaMallocAsync cuMemAlloc cudaHostAlloc cudaFree cuMemFreeAsync", True, True),
-        ("cudaLaunchKernelExC cudaGraphLaunch cuMemcpyDtoHAsync cudaMemsetAsync cudaEventSynchronize", True, False),
-        ("cudaGetDevice cudaStreamIsCapturing cuKernelGetName", False, False),
-    ],
-)
-def test_actions_are_distinguished_from_queries(names: str, does: bool, takes_memory: bool) -> None:
-    for name in names.split():
-        assert (is_action(name), allocates(name)) == (does, takes_memory), name
-
-
 WINDOW = Window(0, 0, 100)
 
 
@@ -318,52 +293,9 @@ def launch(start: int, end: int, correlation: int, thread: int = 1) -> Call:
     return Call("cuLaunchKernelEx", start, end, correlation, thread)
 
 
-def test_idle_time_before_a_late_launch_is_launching() -> None:
-    trace = Trace(kernels=[kernel(10, 20, 1), kernel(60, 100, 2)], calls=[launch(2, 5, 1), launch(40, 45, 2)])
-    assert split(trace, WINDOW) == SplitNs(kernels=50, launching=10 + 40)
-
-
-def test_idle_time_before_submitted_work_is_queued() -> None:
-    trace = Trace(kernels=[kernel(10, 20, 1), kernel(25, 100, 2)], calls=[launch(2, 5, 1), launch(6, 9, 2)])
-    assert split(trace, WINDOW) == SplitNs(kernels=85, launching=10, queued=5)
-
-
-def test_all_nodes_of_a_graph_count_as_submitted_together() -> None:
-    kernels = [kernel(10, 30, 1), kernel(35, 60, 1), kernel(61, 90, 1)]
-    trace = Trace(kernels=kernels, calls=[Call("cudaGraphLaunch", 0, 8, 1, 1), Call("cuCtxSynchronize", 8, 100, 2, 1)])
-    assert split(trace, WINDOW) == SplitNs(kernels=74, queued=6, launching=8, waiting=2 + 10)
-
-
-def test_waiting_and_launching_are_separated_within_an_idle_interval() -> None:
-    calls = [launch(0, 4, 1), Call("cudaStreamSynchronize", 5, 40, 2, 1), launch(50, 55, 3)]
-    trace = Trace(kernels=[kernel(5, 30, 1), kernel(70, 100, 3)], calls=calls)
-    assert split(trace, WINDOW) == SplitNs(kernels=55, launching=5 + 30, waiting=10)
-
-
-def test_only_the_launching_threads_waits_count() -> None:
-    calls = [launch(0, 4, 1, thread=2), Call("cudaStreamSynchronize", 5, 90, 2, 1), launch(50, 55, 3, thread=2)]
-    trace = Trace(kernels=[kernel(5, 30, 1), kernel(60, 100, 3)], calls=calls)
-    assert split(trace, WINDOW) == SplitNs(kernels=65, launching=5 + 30)
-
-
-def test_copies_beside_kernels_count_as_the_kernels() -> None:
-    copies = [Copy("host to device", 20, 50, 2, 64), Copy("fill", 60, 70, 3, 64)]
-    trace = Trace(kernels=[kernel(0, 30, 1)], copies=copies)
-    assert split(trace, WINDOW) == SplitNs(kernels=30, copies=20 + 10, launching=10, waiting=30)
-
-
-def test_kernels_that_overlap_count_once_and_only_inside_the_epoch() -> None:
-    trace = Trace(kernels=[kernel(-20, 30, 1), kernel(10, 40, 2), kernel(90, 130, 3)], calls=[launch(80, 85, 3)])
-    assert split(trace, WINDOW) == SplitNs(kernels=50, launching=50)
-
-
 def test_a_thread_of_the_cpu_that_ends_first_waits_for_the_others() -> None:
     trace = Trace(kernels=[kernel(10, 40, 1)], calls=[Call(FROM_PYTHON, 10, 40, 1, 1)])
     assert split(trace, WINDOW, others_end=90) == SplitNs(kernels=30, launching=10 + 10, waiting=50)
-
-
-def test_an_epoch_without_work_is_all_waiting() -> None:
-    assert split(Trace(), WINDOW) == SplitNs(waiting=100)
 
 
 @pytest.mark.parametrize(

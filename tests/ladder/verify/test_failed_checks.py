@@ -70,16 +70,6 @@ def test_a_cause_is_told_by_its_sign_and_its_size(factors: dict[str, float], sai
     )
 
 
-def test_what_has_no_one_cause_gets_no_lead() -> None:
-    assert first_cause(checks_of()) == ""
-    assert first_cause(checks_of(bias_0=0.0, weight_1=1.3)) == ""
-    turned = initial_params(PROBLEM, 1)
-    assert first_cause(verify_first_update("float32", FIRST, turned, None)) == ""
-    assert first_cause([*checks_of(), check("loss curve", 1.0, 0.5)]) == ""
-    aside = [replace(one, error=0.5) for one in checks_of(every=1.02)]  # 0.02 along, and more across
-    assert first_cause(aside) == ""
-
-
 def test_pixels_divided_by_255_are_named() -> None:
     said = "the first layer learns as from pixels divided by 255: divide them by 256"
     assert first_cause(checks_of(weight_0=1.0043, bias_0=1.0012)).partition(";")[0] == said

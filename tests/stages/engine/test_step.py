@@ -237,18 +237,6 @@ def test_no_part_of_a_forward_pass_writes_parameters() -> None:
         NumpyUpdate.for_validation()
 
 
-def test_metrics_are_none_in_an_epoch_that_is_not_due() -> None:
-    problem = Problem(inputs=13, classes=3, batch_size=4, metrics_every=2)
-    trainer = RecipeTrainer(RECIPE, problem, random_split(8, 13, 3), HostDevice())
-    trainer.load_params(initial_params(problem, run=0))
-    trainer.run_epoch(0)
-    assert trainer.last_metrics() is None
-    trainer.run_epoch(1)
-    assert trainer.last_metrics() is not None
-    trainer.run_epoch(2)
-    assert trainer.last_metrics() is None
-
-
 def test_every_product_of_an_epoch_was_asked_for_while_preparing() -> None:
     """A library chooses its algorithms at the first one of a kind, which must not be in the timer."""
     asked: list[tuple[object, ...]] = []

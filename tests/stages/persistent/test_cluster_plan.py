@@ -183,16 +183,6 @@ def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
     assert "#define {} {}".format(*halves) in (KERNELS / "cluster/matrices.cuh").read_text()
 
 
-def test_features_are_divided_among_as_few_blocks_as_will_do() -> None:
-    deep = plan_for(Problem(inputs=784, classes=10, hidden=(128, 128, 128), batch_size=32))
-    wide = plan_for(Problem(inputs=784, classes=10, hidden=(256,), batch_size=128))
-    assert deep is not None
-    assert wide is not None
-    assert (deep.split, deep.ways, wide.split, wide.ways) == (1, 16, 4, 1)
-    assert deep.shared_bytes <= LIMIT
-    assert Plan(wide.problem, 2, 1).shared_bytes > LIMIT >= wide.shared_bytes
-
-
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -15,6 +16,7 @@ from markdown_it.token import Token
 
 from ladder.records.foreign import read
 from ladder.records.run import all_results
+from run_ladder import main
 from stages.engine.stage import Stage
 from tests.cheats import defects, frauds, on_gpu
 
@@ -97,6 +99,15 @@ def test_readme_and_the_method_count_the_cheats() -> None:
     assert len(planted) > 100
     for page in ("README.md", "docs/method.md"):
         assert re.search(r"`tests/cheats` \w+ more than a hundred ", (ROOT / page).read_text(encoding="utf-8")), page
+
+
+def test_readme_shows_what_advise_says_of_a_desktop_s_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    ((command, excerpt),) = re.findall(r"excerpt of `(advise [^`]*)`.*?```text\n(.*?)```", readme, re.DOTALL)
+    assert f"run_ladder.py {command} " in readme
+    assert main(shlex.split(command)) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in excerpt.splitlines() if not any(told.startswith(line) for told in printed)] == []
 
 
 def resolved(hashes: set[str]) -> set[str]:

@@ -10,12 +10,13 @@ from typing import Any
 from ladder.records.torch_run import FILE, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.torch_rows import FUSED, TorchRow, device, grade, origin, torch_rows, torch_verdict
+from reports.facts.torch_rows import FUSED, TorchRow, device, origin, torch_rows, torch_verdict
 from reports.writers.markdown import code, picture, table
 
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
 """The rungs whose times the table has."""
 EXAMPLE = "tabular"
+FRONT = (EXAMPLE, "cnn")
 PICTURE, TITLE = "figures/ladder.svg", "Microseconds per step of each rung, and its speedup over eager mode"
 ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
 
@@ -41,25 +42,53 @@ def own_models_block(reference: Path, page: Path) -> str:
 
 
 def own_model_block(reference: Path, page: Path) -> str:
-    """The main rungs of the recorded model that the documents start from; empty without its record."""
-    if (found := own_models(reference).get(EXAMPLE)) is None:
+    """The main rungs of the two recorded models that the front page shows; empty without the first's record."""
+    models = own_models(reference)
+    if EXAMPLE not in models:
         return ""
-    folder, results = found
+    named = [name for name in FRONT if name in models]
+    by_name = [{row.name: row for row in torch_rows(models[name][1])} for name in named]
     lines = [
-        [
-            code(row.name),
-            row.rung.words,
-            numbers.microseconds(row.rung.step_us),
-            over.text if over else numbers.MISSING,
-            grade(row.rung),
-        ]
-        for row in torch_rows(results)
-        if row.name in SHOWN
-        for over in [row.versus_eager]
+        [code(name), first.rung.words, *(cell for rows in by_name for cell in _of(rows.get(name)))]
+        for name in SHOWN
+        if (first := by_name[0].get(name))
     ]
-    header = ["Rung", "What changes", "us/step", "step over `eager`", "check"]
-    shown = table(header, lines, right=[False, False, True, True, False])
-    return f"{_link(folder, page)} on {device(results)}:\n\n{shown}"
+    header = ["Rung", "What changes", *(cell for name in named for cell in (f"{name}, us/step", "over `eager`"))]
+    shown = table(header, lines, right=[False] * 2 + [True, True] * len(named))
+    models_told = numbers.listing(
+        f"{_link(folder, page)} ({numbers.count(results.model.parameters, 'parameter')}, batch "
+        f"{results.model.batch_size:,})"
+        for folder, results in map(models.__getitem__, named)
+    )
+    inexact = dict.fromkeys(
+        code(name) for rows in by_name for name in SHOWN if name in rows and not rows[name].is_exact
+    )
+    are = (
+        f"{numbers.listing(inexact)} {'is' if len(inexact) == 1 else 'are'} less exact than"
+        if inexact
+        else "All are as exact as"
+    )
+    exact = f"{are} `eager`. {_beyond_fused(named, by_name)}"
+    return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{exact}"
+
+
+def _of(row: TorchRow | None) -> tuple[str, str]:
+    if row is None:
+        return numbers.MISSING, numbers.MISSING
+    return numbers.microseconds(row.rung.step_us), numbers.ratio(
+        row.versus_eager.times
+    ) if row.versus_eager else numbers.MISSING
+
+
+def _beyond_fused(named: list[str], by_name: list[dict[str, TorchRow]]) -> str:
+    """What the fastest rung gains over the best loop that captures nothing."""
+    gains = [
+        f"{numbers.ratio(fused.rung.step_us / best.rung.step_us)} ({name})"
+        for name, rows in zip(named, by_name, strict=True)
+        if (best := _best(rows, exact=True)) and best.rung.step_us
+        if (fused := rows.get(FUSED)) and fused.rung.step_us
+    ]
+    return f"The fastest gains {numbers.listing(gains)} over {code(FUSED)}." if gains else ""
 
 
 def own_model_picture(reference: Path, page: Path) -> tuple[str, str] | None:

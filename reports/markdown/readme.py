@@ -188,7 +188,7 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     more = len(timed_rungs(results, with_ablations=False)) - len(shown)
     others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
     yield (
-        "Brackets hold the range over processes, which is no confidence interval ([all terms](docs/glossary.md))."
+        "Brackets hold the range over processes; a [wider interval](docs/statistics.md) decides what is within noise."
         f"{_references(results, shown)} {others} in the {report}."
     )
 
@@ -198,7 +198,7 @@ def _references(results: Results, shown: Sequence[StageResult]) -> str:
     leads = {best_lead.precision: best_lead for rung in shown if (best_lead := lead(rung, results))}
     classes = grouped((_reference(lead), precision) for precision, lead in leads.items())
     return "".join(
-        f" The fastest reference at least as exact as {numbers.listing(names)} rungs is {reference}."
+        f" The fastest reference for {numbers.listing(names)} rungs is {reference}."
         for reference, names in classes.items()
     )
 

@@ -172,7 +172,11 @@ def test_readme_begins_with_recorded_times() -> None:
     us = [host_us(named(run, name)) for name in ("torch-eager", "torch-graph", "naive", "persistent-cluster")]
     found = lead(named(run, "persistent-cluster"), run)
     assert found is not None
-    recorded = [float(f"{number:.3g}") for number in (*us, found[0])]
+    reference, rung = ([statistics.median(process["runs_s"]) for process in named(run, name)["processes"]]
+                       for name in (found[1], "persistent-cluster"))  # fmt: skip
+    ends = min(reference) / max(rung), max(reference) / min(rung)
+    assert len(reference) == len(rung)
+    recorded = [float(f"{number:.3g}") for number in (*us, found[0], *ends, len(rung))]
     assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph)] == recorded
 
 

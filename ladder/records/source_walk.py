@@ -10,7 +10,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from common.source_hash import form
 from ladder.records.python_symbols import Class, Piece, Symbols, chain_of, rung_in, symbols_of
@@ -39,6 +39,7 @@ class Project:
         self._origins: dict[tuple[str, str], list[Origin]] = {}
         self._used: dict[Piece, set[Origin]] = {}
         self._forms: dict[Piece, str] = {}
+        self.walked: dict[str, Any] = {}  # what stages use, by their places; see `used_code`
 
     @cached_property
     def stages(self) -> dict[str, str]:

@@ -195,6 +195,14 @@ class UsedCode:
             } & self._mentions  # a header that Python looks for
 
 
+def used_code(place: str, project: Project) -> UsedCode:
+    """What a stage uses, walked once for each project."""
+    if place not in project.walked:
+        project.walked[place] = UsedCode(place, project)
+    used: UsedCode = project.walked[place]
+    return used
+
+
 def files_of(place: str, project: Project) -> list[str]:
     """A stage's own file, those that define the parts it names, then those of its kernels with their headers."""
     own, _, attribute = place.rpartition(":")
@@ -202,7 +210,7 @@ def files_of(place: str, project: Project) -> list[str]:
     calls = [each for each in ast.walk(made) if isinstance(each, ast.Call)] if made else []
     given = [value for call in calls for value in (*call.args, *(word.value for word in call.keywords))]
     parts = [file for value in given for file, _ in project.origins(own, chain_of(value)) if file]
-    used = UsedCode(place, project)
+    used = used_code(place, project)
     # Kernels for the CPU are Python modules in a folder of kernels.
     in_python = sorted(path for path in used.python if "/kernels/" in path)
     shown = [path for path in (own, *parts, *in_python) if not path.endswith("__init__.py")]

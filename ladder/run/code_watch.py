@@ -14,7 +14,7 @@ from common.files import source_text
 from ladder.records.run import StageCode
 from ladder.records.source_walk import Project
 from ladder.records.sources import collected, keep
-from ladder.records.used_code import Forms, UsedCode
+from ladder.records.used_code import Forms, used_code
 from stages.registry import Entry, load_all
 
 FOLDER = "stages"
@@ -29,6 +29,7 @@ class Disk(Mapping[str, str]):
     def __init__(self) -> None:
         self._found: dict[object, bool] = {}
         self._texts: dict[str, str] = {}
+        self._listed: list[str] = []
 
     def __contains__(self, path: object) -> bool:
         if path not in self._found:
@@ -41,7 +42,8 @@ class Disk(Mapping[str, str]):
         return self._texts[path]
 
     def __iter__(self) -> Iterator[str]:
-        return (path.relative_to(ROOT).as_posix() for path in (ROOT / FOLDER).rglob("*.*"))
+        self._listed = self._listed or [path.relative_to(ROOT).as_posix() for path in (ROOT / FOLDER).rglob("*.*")]
+        return iter(self._listed)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -53,7 +55,7 @@ class CodeWatch:
     def __init__(self, source: str, project: Project | None = None) -> None:
         """`source` is `module:attribute` or `/file.py:STAGE`; stages that share a `project` share what it has read."""
         self._source = source
-        used = UsedCode(_place(source), project or Project(Disk()))
+        used = used_code(_place(source), project or Project(Disk()))
         self._stamps = {file: _stamp(file) for file in used.files}
         kernels = _hash(used.kernels) if used.kernels else None
         self.code = StageCode(_hash(used.python), kernels, scheme=SCHEME, timer=_hash(used.timer))
@@ -92,7 +94,9 @@ def _stamp(file: str) -> tuple[int, ...] | None:
     return stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino
 
 
-def keep_sources(chosen: Sequence[Entry], entries: Mapping[str, Entry], folder: Path) -> None:
+def keep_sources(
+    chosen: Sequence[Entry], entries: Mapping[str, Entry], folder: Path, project: Project | None = None
+) -> None:
     """Write the sources of the chosen stages, and of the rungs that they climb from, into the run's folder."""
     places = {}
     for entry in chosen:
@@ -100,7 +104,7 @@ def keep_sources(chosen: Sequence[Entry], entries: Mapping[str, Entry], folder: 
         while rung is not None and rung.stage.name not in places:
             places[rung.stage.name] = _place(rung.source)
             rung = entries.get(rung.stage.below or "")
-    keep(collected(Project(Disk()), places), folder)
+    keep(collected(project or Project(Disk()), places), folder)
 
 
 def _place(source: str) -> str:

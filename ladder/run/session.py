@@ -105,7 +105,8 @@ def begin(
     with locked_clocks(options.lock_clocks, observer.note):
         pass  # refused now or not at all
     folder = make_folder(out)  # last, so that a refused run leaves no folder behind
-    keep_sources(chosen, entries, folder)
+    project = Project(Disk())
+    keep_sources(chosen, entries, folder, project)
     if described["code"]["git_commit"] is None and (refusal := environment.git_refusal()):
         observer.note(refusal)
     if limits is None and not options.fresh_limits and options.at_once == 1 and any(o.stage.needs for o in chosen):
@@ -119,7 +120,7 @@ def begin(
         stages=[],
         limits=limits,
     )
-    return assembled(results, chosen, dataset, problem, folder, checked_first=checked_first), folder
+    return assembled(results, chosen, dataset, problem, folder, checked_first=checked_first, project=project), folder
 
 
 def resume(
@@ -157,11 +158,12 @@ def assembled(
     folder: Path,
     salt: int | None = None,
     checked_first: Collection[str] = (),
+    project: Project | None = None,
 ) -> Runner:
     """A run with its bench, ledger and jury; the salt of the initial parameters is drawn here unless it is given."""
     settings, known = results.settings, {stage.name: stage for stage in results.stages}
     salt, timed = drawn_salt() if salt is None else salt, settings.at_once == 1
-    jury, project = Jury(problem, dataset, salt, settings.curve_steps, timed=timed), Project(Disk())
+    jury, project = Jury(problem, dataset, salt, settings.curve_steps, timed=timed), project or Project(Disk())
     expected = expected_here(problem, jury.steps, _gpu_of(results.environment))
     stages = [
         StageRun(entry, jury.steps, known.get(entry.stage.name), expected.get(entry.stage.name), project)

@@ -145,14 +145,6 @@ def test_a_rung_of_the_front_page_leads_to_its_own_place_and_that_page_back(site
     opened.page.wait_for_selector("h1:has-text('The optimisation ladder')")
 
 
-def test_a_cell_of_the_map_leads_to_its_winner_on_the_page_of_its_run(site: Path, open_page: Open) -> None:
-    opened = open_page(site / "index.html", ready="#measured", files=PARTS)
-    cell = opened.page.locator("#measured ~ .wide a.place[aria-label^='1 hidden layer of 256, batch 128:']").first
-    winner = (cell.get_attribute("aria-label") or "").split(": ")[1].split(",")[0]
-    cell.click()
-    opened.page.wait_for_selector(f"article[data-rung={winner}]")
-
-
 def test_the_chosen_theme_holds_from_page_to_page(site: Path, open_page: Open) -> None:
     opened = open_page(site / "index.html", ready="main", files=PARTS)
     opened.page.click("#theme")

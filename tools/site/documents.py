@@ -8,8 +8,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from html import escape
-from itertools import groupby
 from pathlib import Path
 
 from ladder.records.run import Results, all_results, load
@@ -18,7 +16,7 @@ from reports.explorer.page import compared_problem
 from reports.facts import numbers
 from reports.facts.baselines import overall_winner
 from reports.facts.numbers import line
-from reports.facts.provenance import gpu_name, machine_name
+from reports.facts.provenance import machine_name
 from reports.facts.run_table import MARKS
 from reports.facts.study_points import StudyResults, load_results
 from reports.facts.times import step_us
@@ -27,9 +25,7 @@ from reports.figures.ladder import drawn
 from reports.markdown import climb
 from reports.writers.html import drawing
 from reports.writers.markdown import cell
-from tools.site import regimes_map
 from tools.site.advised import advised
-from tools.site.regimes_map import measured_points
 
 ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = Path("results") / "reference"
@@ -95,7 +91,6 @@ ENTRANCES = """## What would it buy on your network?
 {advised}
 <div>
 <p class="entrances">
-<a href="#measured">What was measured, by width and batch</a>
 <a href="docs/climb/index.html">Climb it in fifteen chapters</a>
 <a href="{run}#lesson">Guess each rung</a>
 </p>"""
@@ -161,20 +156,7 @@ def _entrance(records: Records) -> str:
     wide, narrow = (drawn(records.runs[FIRST], replace(layout, page=FIRST)) for layout in (PAGE, PHONE))
     pictures = f"{drawing(wide, 'wide')}\n{drawing(narrow, 'narrow')}"
     entrances = ENTRANCES.format(run=FIRST, advised="\n".join(advised()))
-    measured = "\n".join(_measured(records))
-    return f'{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n{measured}\n</div>'
-
-
-def _measured(records: Records) -> Iterator[str]:
-    """The winner at every network and batch that was measured, a map for each GPU; a cell leads to its rung's page."""
-    points = measured_points(records.runs, records.studies)
-    yield '<h2 id="measured">Which rung wins?</h2>'
-    for gpu in sorted({gpu_name(point.results) for point in points}):
-        own = [point for point in points if gpu_name(point.results) == gpu]
-        surest = [next(alike) for _, alike in groupby(own, key=lambda point: (point.layers, point.width, point.batch))]
-        yield f"<h3>{escape(gpu)}</h3>"
-        for is_narrow in (False, True):
-            yield drawing(regimes_map.drawn(surest, is_narrow=is_narrow), "narrow" if is_narrow else "wide")
+    return f'{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
 
 
 def index(records: Records) -> Iterator[str]:

@@ -1,6 +1,6 @@
-"""Reads the database that any version of `nsys export --type=sqlite` writes.
+"""Reads the database that `nsys export --type=sqlite` writes.
 
-nsys creates a table only if it has rows, and columns change between versions, so this module looks both up. The "User
+nsys creates a table only if it has rows, and some columns are new, so this module looks both up. The "User
 Guide" of Nsight Systems describes the schema; `exporter/export_schema_version_notes.txt` beside the program lists its
 changes.
 """
@@ -17,15 +17,14 @@ from typing import Any
 
 from ladder.profile.api_names import call_name, is_action, short_name
 from ladder.profile.cupti import DIRECTIONS
-from ladder.profile.trace import Call, Copy, Direction, Kernel, ProfileError, Range, Trace, Window
+from ladder.profile.trace import Call, Copy, Kernel, ProfileError, Range, Trace, Window
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 FILLS = "CUPTI_ACTIVITY_KIND_MEMSET"
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"  # contains driver calls as well
 RANGES = "NVTX_EVENTS"
-COPY_KINDS = "ENUM_CUDA_MEMCPY_OPER"
-EXPORTERS = ("META_DATA_EXPORT", "EXPORT_META_DATA")  # new and old name
+EXPORTER = "META_DATA_EXPORT"
 
 PUSH_POP = 59  # NvtxPushPopRange
 EPOCH = re.compile(r"epoch (\d+)")
@@ -35,13 +34,6 @@ HINT = (
     "an nsys older than the driver or a GPU held by another profiler (DCGM, a debugger) loses them; update the one or "
     "stop the other, or use --profile cupti"
 )
-
-# By the last part of a copy kind's name; arrays count as device memory.
-DIRECTION_OF: dict[str, Direction] = {
-    **dict.fromkeys(("HTOD", "HTOA"), "host to device"),
-    **dict.fromkeys(("DTOH", "ATOH"), "device to host"),
-    **dict.fromkeys(("DTOD", "DTOA", "ATOD", "ATOA", "PTOP"), "device to device"),
-}
 
 
 def read(sqlite: Path) -> Trace:
@@ -75,7 +67,7 @@ class _Export:
         return column in self._columns.get(table, ())
 
     def rows(
-        self, table: str, needed: Sequence[str], optional: Mapping[str, int | None] | None = None
+        self, table: str, needed: Sequence[str], optional: Mapping[str, int] | None = None
     ) -> Iterator[tuple[Any, ...]]:
         """Rows of the needed columns, then the optional ones or their defaults; no rows if the table is missing."""
         if table not in self._columns:
@@ -85,14 +77,12 @@ class _Export:
                 raise self.error(f"table {table} has no column {column}")
         values = [f'"{column}"' for column in needed]
         for column, default in (optional or {}).items():
-            missing = "NULL" if default is None else str(default)
-            values.append(f'coalesce("{column}", {missing})' if self.has(table, column) else missing)
+            values.append(f'"{column}"' if self.has(table, column) else str(default))
         yield from self._database.execute(f'SELECT {", ".join(values)} FROM "{table}"')
 
     def error(self, what: str) -> ProfileError:
         """An error that names the version of nsys that wrote the database."""
-        tables = [table for table in EXPORTERS if self.has(table, "name") and self.has(table, "value")]
-        said = {name: value for table in tables for name, value in self.rows(table, ("name", "value"))}
+        said = dict(self.rows(EXPORTER, ("name", "value"))) if self.has(EXPORTER, "name") else {}
         product = said.get("EXPORT_PRODUCT_VERSION", "of unknown version")
         schema = said.get("EXPORT_SCHEMA_VERSION", "unknown")
         return ProfileError(f"{self._path}: {what} (written by nsys {product}, schema {schema})")
@@ -122,7 +112,7 @@ def _trace(export: _Export) -> Trace:
 
 def _ranges(export: _Export) -> list[Range]:
     """The push/pop ranges, without those still open when the recording stopped."""
-    columns = export.rows(RANGES, ("start", "end", "eventType"), {"text": None, "textId": None})
+    columns = export.rows(RANGES, ("start", "end", "eventType", "text", "textId"))
     return [
         Range(text or export.strings.get(text_id, ""), start, end)
         for start, end, kind, text, text_id in columns
@@ -131,44 +121,32 @@ def _ranges(export: _Export) -> list[Range]:
 
 
 def _kernels(export: _Export) -> Iterator[Kernel]:
+    sizes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
     # The short name is `Kernel2` for every CUTLASS kernel.
-    name = "demangledName" if export.has(KERNELS, "demangledName") else "shortName"
-    shared = {"staticSharedMemory": 0, "dynamicSharedMemory": 0}
-    # Order: grid, block, cluster. Cluster columns came after schema 3.20, and may be 0 for a kernel without clusters.
-    sizes = {f"{what}{axis}": 1 for what in ("grid", "block", "cluster") for axis in "XYZ"}
-    optional = {"correlationId": 0, "registersPerThread": 0, **shared, **sizes}
-    for start, end, named, correlation, registers, static, dynamic, *size in export.rows(
-        KERNELS, ("start", "end", name), optional
+    needed = ("start", "end", "demangledName", "correlationId", "registersPerThread", *sizes)
+    # Cluster columns came after schema 3.20, and may be 0 for a kernel without clusters.
+    clusters = {f"cluster{axis}": 1 for axis in "XYZ"}
+    shared = ("staticSharedMemory", "dynamicSharedMemory")
+    for start, end, named, correlation, registers, gx, gy, gz, bx, by, bz, static, dynamic, *cluster in export.rows(
+        KERNELS, (*needed, *shared), clusters
     ):
-        x, y, z = (max(1, blocks) for blocks in size[6:])
-        yield Kernel(
-            name=short_name(export.strings.get(named, "unknown")),
-            start=start,
-            end=end,
-            correlation=correlation,
-            registers=registers,
-            shared_bytes=static + dynamic,
-            blocks=size[0] * size[1] * size[2],
-            threads=size[3] * size[4] * size[5],
-            cluster=x * y * z,
-        )
+        x, y, z = (max(1, blocks or 1) for blocks in cluster)
+        name = short_name(export.strings.get(named, "unknown"))
+        shape = registers, static + dynamic, gx * gy * gz, bx * by * bz, x * y * z
+        yield Kernel(name, start, end, correlation, *shape)
 
 
 def _copies(export: _Export) -> Iterator[Copy]:
-    kinds = export.rows(COPY_KINDS, ("id", "name"))
-    # Older exports have CUPTI's numbers without names.
-    directions = {kind: DIRECTION_OF.get(name.rpartition("_")[2], "other") for kind, name in kinds} or DIRECTIONS
-    optional = {"correlationId": 0, "bytes": 0}
-    for start, end, correlation, size, kind in export.rows(COPIES, ("start", "end"), optional | {"copyKind": 0}):
-        yield Copy(directions.get(kind, "other"), start, end, correlation, size)
-    for start, end, correlation, size in export.rows(FILLS, ("start", "end"), optional):
+    columns = ("start", "end", "correlationId", "bytes")
+    for start, end, correlation, size, kind in export.rows(COPIES, (*columns, "copyKind")):
+        yield Copy(DIRECTIONS.get(kind, "other"), start, end, correlation, size)
+    for start, end, correlation, size in export.rows(FILLS, columns):
         yield Copy("fill", start, end, correlation, size)
 
 
 def _calls(export: _Export) -> Iterator[Call]:
-    # A call and a kernel that both lack a correlation id are unrelated, so their defaults differ.
-    optional = {"correlationId": -1, "globalTid": 0}
-    for start, end, named, correlation, thread in export.rows(CALLS, ("start", "end", "nameId"), optional):
+    columns = ("start", "end", "nameId", "correlationId", "globalTid")
+    for start, end, named, correlation, thread in export.rows(CALLS, columns):
         name = call_name(export.strings.get(named, "unknown"))
         if is_action(name):
             yield Call(name, start, end, correlation, thread & THREAD)

@@ -101,17 +101,6 @@ def test_ranges_are_those_pushed_and_popped_within_the_epochs(naive: Path) -> No
     assert read(naive).ranges == [Range("update", 9_500_000, 9_500_400), Range("head", 9_600_000, 9_600_900)]
 
 
-def test_missing_columns_have_defaults(naive: Path) -> None:
-    for column in ("demangledName", "registersPerThread", "staticSharedMemory", "gridX", "gridY", "correlationId"):
-        ask(naive, f"ALTER TABLE {KERNELS} DROP COLUMN {column}")
-    ask(naive, "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET correlationId = NULL, globalTid = NULL")
-    trace = read(naive)
-    assert kernels_of(trace)["gemm_naive"] == 16  # by its short name
-    assert {(kernel.registers, kernel.shared_bytes, kernel.blocks) for kernel in trace.kernels} == {(0, 0, 1)}
-    assert {call.thread for call in trace.calls} == {0}
-    assert not {call.correlation for call in trace.calls} & {kernel.correlation for kernel in trace.kernels}
-
-
 @pytest.mark.parametrize(("stage", "launches"), [("naive", 64), ("cuda-graph", 2)])
 def test_launches_without_kernels_are_a_failed_capture(tmp_path: Path, stage: str, launches: int) -> None:
     database = Path(shutil.copy(DATA / f"{stage}.sqlite", tmp_path))

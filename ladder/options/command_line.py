@@ -140,7 +140,6 @@ HOW: dict[Option, str] = {
     ("--time-cap", "S", ""): "(run profile advise)",
     ("--nsys-stages", "STAGES", ""): "(run profile advise)",
     ("--prepare-at-once", "N", ""): "(run profile advise)",
-    ("--fresh-limits", None, ""): "(run profile advise)",
     ("--tune-references", None, ""): "(run profile study advise)",
     ("--lock-clocks", "MHZ", ""): "(run profile advise)",
     ("--target-accuracy", "P%", ""): "(run profile advise)",

@@ -142,7 +142,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     lock_clocks: Megahertz | None = None
     profile: Tools | None = None
     nsys_stages: Names | None = None
-    fresh_limits: Flag = False
     curve_steps: Whole = 0
     energy: Flag = False
     target_accuracy: Accuracy | None = None

@@ -109,8 +109,8 @@ def begin(
     keep_sources(chosen, entries, folder, project)
     if described["code"]["git_commit"] is None and (refusal := environment.git_refusal()):
         observer.note(refusal)
-    if limits is None and not options.fresh_limits and options.at_once == 1 and any(o.stage.needs for o in chosen):
-        limits = kept_limits(described) if has_gpu else None
+    if limits is None and has_gpu and options.at_once == 1 and any(entry.stage.needs for entry in chosen):
+        limits = kept_limits(described)
     results = Results(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         command=command,

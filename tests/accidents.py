@@ -15,7 +15,6 @@ import signal
 import subprocess
 import sys
 import time
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any, Literal
 
@@ -59,29 +58,9 @@ def _leaves_and_hangs(problem: Problem, train: Split) -> NumpyTrainer:
     raise AssertionError
 
 
-def _leaves_shared_memory(problem: Problem, train: Split) -> NumpyTrainer:
-    """A file in /dev/shm that Python does not track, as libraries of other languages leave them."""
-    path = Path(f"/dev/shm/accident-{os.getpid()}")
-    path.write_bytes(bytes(4096))
-    KEPT.append(np.memmap(path, mode="r+"))
-    _say(path)
-    return NumpyTrainer(problem, train)
-
-
-def _forgets_shared_memory(problem: Problem, train: Split) -> NumpyTrainer:
-    """A file in /dev/shm that no process holds any longer."""
-    path = Path(f"/dev/shm/accident-{os.getpid()}")
-    path.write_bytes(bytes(4096))
-    _say(path)
-    return NumpyTrainer(problem, train)
-
-
 def _tidy(problem: Problem, train: Split) -> NumpyTrainer:
-    """Starts a process and takes shared memory, and returns both."""
-    memory = SharedMemory(create=True, size=4096)
+    """Starts a process and waits for it."""
     subprocess.run([sys.executable, "-c", ""], check=True, start_new_session=True)
-    memory.close()
-    memory.unlink()
     return NumpyTrainer(problem, train)
 
 
@@ -145,8 +124,6 @@ def _chooses(problem: Problem, train: Split) -> NumpyTrainer:
 LEAVES_A_PROCESS = _stage(_leaves_a_process)
 LEAVES_AND_RAISES = _stage(_leaves_and_raises)
 LEAVES_AND_HANGS = _stage(_leaves_and_hangs)
-LEAVES_SHARED_MEMORY = _stage(_leaves_shared_memory)
-FORGETS_SHARED_MEMORY = _stage(_forgets_shared_memory)
 TIDY = _stage(_tidy)
 OVERWRITES_THE_DATA = _stage(_overwrites_the_data)
 PRINTS_MUCH = _stage(_prints_much)

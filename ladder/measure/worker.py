@@ -30,7 +30,7 @@ from common.ranks import RankError, tell_losses_by
 from common.streams import flush_output, print_error
 from common.trainer import wait_of
 from ladder.machine.environment import import_packages
-from ladder.measure import protocol, shared_memory
+from ladder.measure import protocol
 from ladder.measure.measurement import ClosingError, Measurement, close, prepared_validation
 from ladder.measure.profiled import OwnProfile, sample_of
 from ladder.measure.protocol import Job, JobResult
@@ -48,7 +48,6 @@ def main(folder: Path) -> int:
     """Do the job in the folder, leave its result there, and return the exit code."""
     die_with_parent()
     tell_losses_by(partial(leave_loss, folder))
-    files = shared_memory.present()
     job = msgspec.json.decode((folder / protocol.JOB).read_bytes(), type=Job)
     choices: dict[str, int] = {}
     own = own_file(job.source)
@@ -79,9 +78,8 @@ def main(folder: Path) -> int:
         else:
             way = f"; {way_out(error, own)}" if own and way_out(error, own) else ""
             result = JobResult(error=crash_reason(error) + way, lost_rank=isinstance(error, RankError))
-    left = [f"file {file}" for file in shared_memory.remove_new(files)]
     try:
-        protocol.write_result(folder, msgspec.structs.replace(result, left=left, choices=choices))
+        protocol.write_result(folder, msgspec.structs.replace(result, choices=choices))
     except OSError as error:
         print_error()
         return protocol.NO_ROOM_CODE if error.errno in NO_ROOM else 1

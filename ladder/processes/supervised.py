@@ -22,7 +22,6 @@ import msgspec
 
 from common.process_group import adopt_orphans, die_with_parent, end_orphans, kill_group
 from common.streams import flush_output
-from ladder.measure import shared_memory
 
 LOG_HEAD, LOG_TAIL = 512 << 10, 512 << 10  # bytes kept of a log: its beginning, and its end with the traceback
 DRAIN_S = 1.0  # for the rest of a log after all who wrote to it have ended
@@ -31,7 +30,7 @@ DRAIN_S = 1.0  # for the rest of a log after all who wrote to it have ended
 class Ending(msgspec.Struct, frozen=True):
     """How a supervised process ended, apart from its exit code."""
 
-    left: list[str] = []  # processes and files that it left behind
+    left: list[str] = []  # processes that it left behind
     stopped_s: float = 0.0  # for which a signal had stopped it
 
 
@@ -50,7 +49,6 @@ class Supervised:
     """
 
     def __init__(self, work: Callable[[], int], log: int) -> None:
-        self._files = shared_memory.present()
         source, sink = os.pipe()
         parent = os.getpid()
         sys.stdout.flush()
@@ -66,7 +64,6 @@ class Supervised:
         """Wait for the end, clean up, write the `Ending` to this file, and return the exit code, -N after signal N."""
         code, stopped_s = self._wait()
         left = [f"process {name}" for name in end_orphans(self.id)]
-        left += [f"file {file} (appeared meanwhile, not removed)" for file in shared_memory.left_since(self._files)]
         self._log.join(DRAIN_S)
         try:
             ending.write_bytes(msgspec.json.encode(Ending(left, stopped_s)))

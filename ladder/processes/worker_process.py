@@ -172,8 +172,7 @@ def result_of(run: Callable[[], int], folder: Path, timeout_s: float, *, is_late
     except ForkServerLostError as error:
         failure = str(error)
     result, ending = _left_in(folder, failure, code), read_ending(folder / ENDING)
-    left = [*result.left, *ending.left]
-    return msgspec.structs.replace(result, left=left, stopped_s=ending.stopped_s, hung=hung)
+    return msgspec.structs.replace(result, left=ending.left, stopped_s=ending.stopped_s, hung=hung)
 
 
 def _left_in(folder: Path, failure: str | None, code: int | None) -> JobResult:

@@ -147,7 +147,7 @@ class Process(msgspec.Struct, frozen=True):
     beside: int = 0  # processes of the same run at the same time, at most; if any, the stage gets no time
     took_s: dict[str, float] = {}  # its time by phase, and the runner's for "checking" it; only "measure" is timed
     stopped_s: Amount = 0.0  # for which a signal had stopped the process
-    left_behind: list[str] = []  # processes and files that it left when it ended
+    left_behind: list[str] = []  # processes that it left when it ended; of older runs also files
     energy: Energy | None = None  # if it was asked for, of the first round
     no_energy: str = ""  # why it is missing
 

@@ -44,7 +44,7 @@ class Verdicts:
             self._observer.note(f"{stage.name}: repeated in a newly started process: {result.retried}")
         if result.left:
             self._observer.note(
-                f"{stage.name}: left behind: {', '.join(result.left)}; end and remove them in the trainer's close()"
+                f"{stage.name}: left behind: {', '.join(result.left)}; end them in the trainer's close()"
             )
         if files := stage.changed_code():
             stage.fail(f"its code changed while it was measured: {', '.join(files)}; start anew")

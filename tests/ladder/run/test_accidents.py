@@ -48,14 +48,14 @@ def log_of(folder: Path, name: str) -> str:
 def test_a_process_that_a_stage_leaves_behind_is_ended_and_the_stage_is_named(run: object, tmp_path: Path) -> None:
     watcher = Watcher()
     assert callable(run)
-    leaves, raises, numpy = run(tmp_path, "LEAVES_A_PROCESS", "LEAVES_AND_RAISES", watcher=watcher).stages
-    assert (is_well(leaves), raises.status, is_well(numpy)) == (True, "crashed", True)
+    leaves, raises, tidy, numpy = run(tmp_path, "LEAVES_A_PROCESS", "LEAVES_AND_RAISES", "TIDY", watcher=watcher).stages
+    assert (is_well(leaves), raises.status, is_well(tidy), is_well(numpy)) == (True, "crashed", True, True)
     for stage in (leaves, raises):
         assert not is_running(int(log_of(tmp_path, stage.name).split()[0]))
         said = f"{stage.name}: left behind: process python"
         assert [note for note in watcher.notes if note.startswith(said)]
     assert leaves.processes[0].left_behind[0].startswith("process python")
-    assert numpy.processes[0].left_behind == []
+    assert tidy.processes[0].left_behind == numpy.processes[0].left_behind == []
 
 
 @BOTH
@@ -65,22 +65,6 @@ def test_a_process_of_a_stage_that_hangs_ends_with_it(run: object, tmp_path: Pat
     assert (hangs.status, is_well(numpy)) == ("crashed", True)
     assert "no answer within 5 s (--timeout)" in hangs.reason
     assert not is_running(int(log_of(tmp_path, hangs.name)))
-
-
-def test_files_in_shared_memory_are_removed_or_named(tmp_path: Path) -> None:
-    leaves, forgets, tidy, _ = forked(tmp_path, "LEAVES_SHARED_MEMORY", "FORGETS_SHARED_MEMORY", "TIDY").stages
-    held, forgotten = (
-        [Path(line) for line in log_of(tmp_path, stage.name).splitlines() if line.startswith("/dev/shm")]
-        for stage in (leaves, forgets)
-    )
-    try:
-        assert f"file {held[0]}" in leaves.processes[0].left_behind
-        assert not held[0].exists()
-        assert f"file {forgotten[0]} (appeared meanwhile, not removed)" in forgets.processes[0].left_behind
-        assert not [one for one in tidy.processes[0].left_behind if "meanwhile" not in one]  # another program's
-    finally:
-        for path in (*held, *forgotten):
-            path.unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize(("run", "at_once"), [(forked, 1), (started, 2)])

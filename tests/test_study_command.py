@@ -363,7 +363,7 @@ def test_an_impossible_study_is_refused(here: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ("remeasure = -1", "line 1: remeasure = -1: must be a whole number from 0 to 450"),
+        ("remeasure = -1", "remeasure = -1: must be a whole number from 0 to 450"),
         (
             "curve_steps = 5000000000\ntime_cap = 5.0",
             "--time-cap 5: limits the rounds that --precision adds; add --precision",

@@ -1,4 +1,4 @@
-"""TOML files with options: every key is checked before anything starts, and an error names its line.
+"""TOML files with options: every key is checked before anything starts.
 
 The keys are the fields of `RunOptions`, and `depth`: that many hidden layers of `hidden` units each.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,85 +28,45 @@ SETTINGS: Table = {**option_types(RunOptions), "depth": Depth}
 
 
 class TomlFile:
-    """A TOML file, and the line of each of its keys. UsageError where it cannot be read."""
+    """A TOML file. UsageError where it cannot be read."""
 
     def __init__(self, path: Path, table: Table | None = None) -> None:
         """`table` is what the command line gives in a file's place; `path` then names its option."""
         self.path = path
         if table is not None:
-            self._text, self.table = "", table
+            self.table = table
             return
         try:
             with path.open("rb") as file:  # a device may have no end
                 raw = file.read(MAX_BYTES + 1)
             if len(raw) > MAX_BYTES:
                 raise UsageError(f"{path}: longer than {MAX_BYTES:,} bytes; name a TOML file of options")
-            self._text = raw.decode("utf-8-sig")  # editors on Windows begin a file with a byte order mark
-            self.table = visible_in(tomllib.loads(self._text))
+            # Editors on Windows begin a file with a byte order mark.
+            self.table = visible_in(tomllib.loads(raw.decode("utf-8-sig")))
         except OSError as error:
             raise UsageError(f"{path}: cannot be read ({error.strerror}); name a TOML file") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise UsageError(f"{path}: not TOML ({error})") from error
 
-    def refuse(self, key: str, what: str, table: str = "", nth: int = 0) -> UsageError:
-        """The error at a key of a table, or of the nth table in an array.
+    def refuse(self, key: str, what: str) -> UsageError:
+        """The error at a key."""
+        return UsageError(f"{self.path}: {key if key.isprintable() else shown(key)}{what}")
 
-        Table `*` stands for the last table of a study that has the key.
-        """
-        line = self._line(key, table, nth)
-        name = key if key.isprintable() else shown(key)
-        return UsageError(f"{self.path}{f', line {line}' if line else ''}: {name}{what}")
-
-    def _line(self, key: str, table: str, nth: int) -> int | None:
-        """The line, counted from 1, on which the key begins."""
-        if table == "*":
-            tables = [("", 0), ("vary", 0), *(("where", nth) for nth in range(len(self.table.get("where", []))))]
-            return max((at for name, nth in tables if (at := self._line(key, name, nth))), default=None)
-        inside, seen = table == "", -1
-        for line, text in _statements(self._text):
-            nested = tomllib.loads(text)
-            if text.lstrip().startswith("["):  # [header] or [[header]]
-                (header, content), *_ = nested.items()
-                if header == key and table == "":
-                    return line
-                seen += header == table and isinstance(content, list)
-                inside = header == table and max(seen, 0) == nth
-                nested = content[-1] if isinstance(content, list) else content
-            if inside and key in nested:
-                return line
-        return None
-
-    def checked(self, given: Table, kinds: Table, table: str = "", nth: int = 0) -> dict[str, Any]:
+    def checked(self, given: Table, kinds: Table, table: str = "") -> dict[str, Any]:
         """The values of a table as the file has them; UsageError for an unknown key or a wrong value."""
         for key, value in given.items():
             if key not in kinds:
                 near = difflib.get_close_matches(key, kinds, n=1)
                 hint = f"did you mean {near[0]}? " if near else ""
                 where = f" in [{table}]" if table else ""
-                raise self.refuse(
-                    key, f": there is no such key{where}; {hint}allowed are {', '.join(kinds)}", table, nth
-                )
-            self.check(key, value, kinds[key], table, nth)
+                raise self.refuse(key, f": there is no such key{where}; {hint}allowed are {', '.join(kinds)}")
+            self.check(key, value, kinds[key])
         return dict(given)
 
-    def check(self, key: str, value: object, kind: Any, table: str = "", nth: int = 0) -> None:
+    def check(self, key: str, value: object, kind: Any) -> None:
         """Raise UsageError for a value that its type does not allow."""
         if wrong := misfit(value, kind):
-            raise self.refuse(key, wrong, table, nth)
-
-
-def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Each statement of a TOML text with its first line: the fewest lines that are TOML by themselves."""
-    begin, lines = 1, list[str]()
-    for number, line in enumerate(text.split("\n"), start=1):
-        lines.append(line)
-        statement = "\n".join([*lines, ""])
-        try:
-            tomllib.loads(statement)
-        except tomllib.TOMLDecodeError:
-            continue  # a list or text continues
-        yield begin, statement
-        begin, lines = number + 1, []
+            raise self.refuse(key, wrong)
 
 
 def misfit(value: Any, kind: Any) -> str:

@@ -53,7 +53,7 @@ KEYS: Table = {
 
 
 def read_study(path: Path, command: str, created: str) -> Study:
-    """A study that waits to be measured; UsageError names the line and the key of a mistake in the file."""
+    """A study that waits to be measured; UsageError names the key of a mistake in the file."""
     return _study(TomlFile(path), path.stem, command, created)
 
 
@@ -69,8 +69,8 @@ def _study(file: TomlFile, name: str, command: str, created: str) -> Study:
     for key in varied:
         if key in base:
             raise file.refuse(key, ": is varied by [vary]; leave it out here")
-    wheres = [_where(file, table, varied, nth) for nth, table in enumerate(top.get("where", []))]
-    published = [_published(file, table, nth) for nth, table in enumerate(top.get("published", []))]
+    wheres = [_where(file, table, varied) for table in top.get("where", [])]
+    published = [_published(file, table) for table in top.get("published", [])]
     if not top.keys() & {*SETTINGS, "vary"}:
         raise UsageError(f"{file.path}: sets nothing; name its stages, and what to vary under [vary]")
     return Study(
@@ -115,13 +115,13 @@ def _varied(file: TomlFile, table: Table) -> dict[str, list[Any]]:
         raise file.refuse("vary", f": varies {', '.join(table)}; a study varies at most {MAX_VARIED} settings")
     for key, values in table.items():
         if key not in VARIED:
-            raise file.refuse(key, f": cannot be varied; allowed are {', '.join(VARIED)}", "vary")
+            raise file.refuse(key, f": cannot be varied; allowed are {', '.join(VARIED)}")
         if not isinstance(values, list) or not values:
-            raise file.refuse(key, ": must be a list of values", "vary")
+            raise file.refuse(key, ": must be a list of values")
         for value in values:
-            file.check(key, value, SETTINGS[key], "vary")
+            file.check(key, value, SETTINGS[key])
         if len({repr(value) for value in values}) < len(values):
-            raise file.refuse(key, ": has a value twice", "vary")
+            raise file.refuse(key, ": has a value twice")
     return dict(table)
 
 
@@ -137,9 +137,9 @@ class _Where:
         return all(values[key] in wanted for key, wanted in self.chosen.items())
 
 
-def _where(file: TomlFile, table: Table, varied: Mapping[str, list[Any]], nth: int) -> _Where:
+def _where(file: TomlFile, table: Table, varied: Mapping[str, list[Any]]) -> _Where:
     """A [[where]]; UsageError for one that chooses no point or changes no setting."""
-    settings = file.checked({k: v for k, v in table.items() if k not in varied}, SETTINGS, "where", nth)
+    settings = file.checked({k: v for k, v in table.items() if k not in varied}, SETTINGS, "where")
     chosen = {  # a value may itself be a list of layers
         key: value if isinstance(value, list) and value not in varied[key] else [value]
         for key, value in table.items()
@@ -147,13 +147,13 @@ def _where(file: TomlFile, table: Table, varied: Mapping[str, list[Any]], nth: i
     }
     if not chosen:
         allowed = ", ".join(varied) or "none, since [vary] is empty"
-        raise file.refuse("where", f": chooses no point; give values of a varied setting: {allowed}", "", nth)
+        raise file.refuse("where", f": chooses no point; give values of a varied setting: {allowed}")
     if not settings:
-        raise file.refuse("where", ": changes no setting; add one beside the values that choose its points", "", nth)
+        raise file.refuse("where", ": changes no setting; add one beside the values that choose its points")
     for key, values in chosen.items():
         for value in values:
             if value not in varied[key]:
-                raise file.refuse(key, f" = {shown(value)}: is not among the values in [vary]", "where", nth)
+                raise file.refuse(key, f" = {shown(value)}: is not among the values in [vary]")
     return _Where(chosen, settings)
 
 
@@ -170,7 +170,7 @@ def _points(file: TomlFile, base: Table, varied: Mapping[str, list[Any]], wheres
                 settings |= where.settings
         settings.setdefault("stages", "all")
         name = ".".join(f"{key.replace('_', '-')}-{_word(value)}" for key, value in values.items()) or "run"
-        run_settings(_without_precision(settings), lambda key, what: file.refuse(key, what, "*"))
+        run_settings(_without_precision(settings), file.refuse)
         yield Point(name, values, settings)
 
 
@@ -180,10 +180,10 @@ def _word(value: Any) -> str:
     return re.sub(r"[^\w.+-]", "_", text)
 
 
-def _published(file: TomlFile, table: Table, nth: int) -> Published:
+def _published(file: TomlFile, table: Table) -> Published:
     kinds = dict.fromkeys(Published.__struct_fields__, Text)
-    publication = file.checked(table, kinds, "published", nth)
+    publication = file.checked(table, kinds, "published")
     try:
         return msgspec.convert(publication, Published)
     except msgspec.ValidationError as error:
-        raise file.refuse("published", f": {error}", "", nth) from error
+        raise file.refuse("published", f": {error}") from error

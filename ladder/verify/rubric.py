@@ -81,7 +81,7 @@ class Rubric:
 
 
 def read_rubric(path: Path) -> Rubric:
-    """A rubric from its file; UsageError, with the line, for a key or value that is wrong."""
+    """A rubric from its file; UsageError for a key or value that is wrong."""
     file = TomlFile(path)
     top = file.checked(file.table, KINDS)
     points, limits = top.get("points", {}), [top.get(table, {}) for table in ("at-most", "at-least")]

@@ -245,13 +245,13 @@ def test_counts_follow_the_rung(stage: str, kernels: float, reads: int) -> None:
     ("stage", "text", "said"),
     [
         ("numpy", '[points]\n"kernels a step" = 1', "'kernels a step': numpy has no such check"),
-        ("cpu-blas", '[points]\n"first" = 0', "line 2: first = 0: must be a whole number from 1 to "),
-        ("cpu-blas", "points = 3", "line 1: points = 3: must be a table, such as [points]"),
-        ("cpu-blas", 'changes = "heads"', 'line 1: changes = "heads": must be one of build, memory, '),
+        ("cpu-blas", '[points]\n"first" = 0', "first = 0: must be a whole number from 1 to "),
+        ("cpu-blas", "points = 3", "points = 3: must be a table, such as [points]"),
+        ("cpu-blas", 'changes = "heads"', 'changes = "heads": must be one of build, memory, '),
         ("cpu-blas", 'from = ["cpu-blass"]\n[points]\n"first" = 1', "from: stage 'cpu-blass': unknown; did you mean"),
         ("cpu-blas", 'from = "cpu-blas"', 'must be a list of rungs, such as ["cpu-blas"]'),
         ("cpu-blas", "", 'points: has none; give some, such as "first update" = 4'),
-        ("cpu-blas", '[at-most]\n"kernels" = 3', "line 2: kernels: there is no such key in [at-most]; did you mean "),
+        ("cpu-blas", '[at-most]\n"kernels" = 3', "kernels: there is no such key in [at-most]; did you mean "),
     ],
 )
 def test_a_rubric_that_cannot_be_used_is_refused_in_a_line(

@@ -161,36 +161,35 @@ def test_hidden_layers(tmp_path: Path, text: str, hidden: tuple[int, ...]) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "said"),
     [
         (
             "epochs = 3\nbatchsize = 32",
-            2,
             "batchsize: there is no such key; did you mean batch_size? allowed are stages",
         ),
-        ("\n\nbatch_size = '32'", 3, 'batch_size = "32": must be a whole number from 1 to 1,000,000,000,000,000'),
-        ("batch_size = 1.5", 1, "batch_size = 1.5: must be a whole number from 1 to 1,000,000,000,000,000"),
-        ("seed = -1", 1, "seed = -1: must be a whole number from 0 to 1,000,000,000,000,000"),
-        ("epochs = true", 1, "epochs = true: must be a whole number"),
-        ("hidden = '64'", 1, 'hidden = "64": must be a layer\'s size such as 256, or a list'),
-        ("hidden = [64, 0]", 1, "hidden = [64, 0]: must be"),
-        ("# epochs\nlearning_rate = 0", 2, "learning_rate = 0: must be a positive number, such as 0.1"),
-        ("learning_rate = nan", 1, "learning_rate = nan: must be a positive number"),
-        ("budget = inf", 1, "budget = inf: must be a positive number of seconds"),
-        ("stages = [1]", 1, "stages = [1]: must be text such as"),
-        ("profile = 'ncu'", 1, 'profile = "ncu": must be nsys, cupti, stamps, auto or none'),
-        ("data_dir = ''", 1, 'data_dir = "": must be the name of a file or folder'),
-        ("'epochs' = '3'", 1, 'epochs = "3": must be'),
-        ("epochs = 1\n[hidden]\nsize = 3", 2, "hidden = {'size': 3}: must be"),
-        ("hidden = [64, 64]\ndepth = 2", 2, "depth = 2: hidden is already a list of layers"),
-        ("depth = 2", 1, "depth = 2: needs the width of these layers"),
+        ("\n\nbatch_size = '32'", 'batch_size = "32": must be a whole number from 1 to 1,000,000,000,000,000'),
+        ("batch_size = 1.5", "batch_size = 1.5: must be a whole number from 1 to 1,000,000,000,000,000"),
+        ("seed = -1", "seed = -1: must be a whole number from 0 to 1,000,000,000,000,000"),
+        ("epochs = true", "epochs = true: must be a whole number"),
+        ("hidden = '64'", 'hidden = "64": must be a layer\'s size such as 256, or a list'),
+        ("hidden = [64, 0]", "hidden = [64, 0]: must be"),
+        ("# epochs\nlearning_rate = 0", "learning_rate = 0: must be a positive number, such as 0.1"),
+        ("learning_rate = nan", "learning_rate = nan: must be a positive number"),
+        ("budget = inf", "budget = inf: must be a positive number of seconds"),
+        ("stages = [1]", "stages = [1]: must be text such as"),
+        ("profile = 'ncu'", 'profile = "ncu": must be nsys, cupti, stamps, auto or none'),
+        ("data_dir = ''", 'data_dir = "": must be the name of a file or folder'),
+        ("'epochs' = '3'", 'epochs = "3": must be'),
+        ("epochs = 1\n[hidden]\nsize = 3", "hidden = {'size': 3}: must be"),
+        ("hidden = [64, 64]\ndepth = 2", "depth = 2: hidden is already a list of layers"),
+        ("depth = 2", "depth = 2: needs the width of these layers"),
     ],
 )
-def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(UsageError) as refused:
         options_of(path)
-    assert str(refused.value).startswith(f"{path}, line {line}: {said}")
+    assert str(refused.value).startswith(f"{path}: {said}")
     assert "\n" not in str(refused.value)
 
 
@@ -212,23 +211,7 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_bytes(b"\xef\xbb\xbfepochs = 3\r\nseed = 7\r\n")
     assert options_of(path) == {"epochs": 3, "seed": 7}
-    assert str(TomlFile(path).refuse("epochs", ": no")) == f"{path}, line 1: epochs: no"
+    assert str(TomlFile(path).refuse("epochs", ": no")) == f"{path}: epochs: no"
     other = write(tmp_path, "precision = '1%'\ntime_cap = 60\nat_once = 1")
     assert options_of(other) == {"precision": 0.01, "time_cap": 60.0, "at_once": 1}
     assert SETTINGS.keys() - {"depth"} == set(RunOptions.__struct_fields__)
-
-
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        ("seed = 1\nepochs = [\n  1,\n  0,\n]\nrounds = 1", 2),
-        ('title = """\nepochs = 0\n"""\nepochs = 0', 4),
-        ("seed = 1 # epochs = 0\n\n# epochs = 0\n'epochs' = 0", 4),
-        ("seed = 1\r\nepochs = 0\r\n", 2),
-        ('"epochs" = 0', 1),
-    ],
-)
-def test_the_line_is_where_the_statement_begins(tmp_path: Path, text: str, line: int) -> None:
-    path = tmp_path / "run.toml"
-    path.write_bytes(text.encode())
-    assert str(TomlFile(path).refuse("epochs", ": no")) == f"{path}, line {line}: epochs: no"

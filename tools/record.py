@@ -83,9 +83,6 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     if synthetic := next(others, None):
         drawn = synthetic.relative_to(root)
         return _refuse(f"{drawn}: is not of MNIST; delete {MEASURED}, and set $LADDER_DATA_DIR to its four files")
-    if twice := _measured_twice(records):
-        shown, other = (folder.relative_to(root) for folder in twice)
-        return _refuse(f"{shown} and {other}: are of one kind of GPU; delete one of them, then run the same again")
     for measured, kept in records:
         _keep(measured, kept)
         if kept.name in networks:
@@ -140,18 +137,9 @@ def _runs_of(root: Path, networks: Sequence[str]) -> Iterator[tuple[Path, Path]]
 def _studies_of(root: Path, studies: Sequence[str]) -> Iterator[tuple[Path, Path]]:
     """The same of studies."""
     for name in studies:
-        for index in sorted((root / MEASURED / name).rglob(INDEX)):
+        for index in sorted((root / MEASURED / name).glob(INDEX)):
             gpu = slug(load(next(index.parent.glob("*/results.json"))))
             yield index.parent, root / REFERENCE / gpu / "studies" / name
-
-
-def _measured_twice(records: Sequence[tuple[Path, Path]]) -> tuple[Path, Path] | None:
-    """Two folders, as of two constraints, of which one would replace the other; None if there are none."""
-    pairs: dict[Path, Path] = {}
-    for measured, kept in records:
-        if (other := pairs.setdefault(kept, measured)) != measured:
-            return other, measured
-    return None
 
 
 def slug(results: Results | torch_run.TorchResults) -> str:

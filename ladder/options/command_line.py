@@ -289,12 +289,10 @@ def _study(given: Given) -> Command:
             "needs a file, such as experiments/hidden-size.toml, --vary hidden=64,256, or --resume FOLDER"
         )  # fmt: skip
         raise UsageError(f"study: {wrong}")
-    if "on" not in free and (told := [name for name in (*of_jobs, "constraint") if name in free | given]):
+    if "on" not in free and (told := [name for name in of_jobs if name in free]):
         raise UsageError(f"{_option(told[0])}: needs --on local or --on slurm; add one")
     free.pop("in_job", None)
-    if "constraint" in given and free["on"] != "slurm":
-        raise UsageError("--constraint: needs --on slurm; leave it out on this host")
-    where: Given = {name: given.pop(name) for name in ("file", "vary", "out", "constraint") if name in given}
+    where: Given = {name: given.pop(name) for name in ("file", "vary", "out") if name in given}
     return _made(commands.MeasureStudy, {**where, **free}, changes=msgspec.to_builtins(_converted(RunOptions, given)))
 
 
@@ -406,7 +404,6 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--parallel", "N", "jobs at once (as many as GPUs, or all on Slurm)"),
                 ("--gpus", "N", "GPUs of each job (1, or 0 where no stage needs one)"),
                 ("--slurm", "KEY=VALUE", "an option of sbatch, such as partition=gpu; repeatable"),
-                ("--constraint", "A,B", "the study once for each kind of node, in a folder each"),
             ),
             "output": (("--out", "FOLDER", "where the results go (runs/<name>-<time>)"),),
         },

@@ -172,7 +172,6 @@ class MeasureStudy(JobOptions, frozen=True, kw_only=True):
     out: FilePath | None = None
     points: Names | None = None
     data_dir: FilePath | None = None
-    constraint: Names | None = None
     changes: dict[str, Any] = {}
 
 

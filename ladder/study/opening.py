@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-
-from msgspec.structs import replace
 
 from common.errors import UsageError
 from ladder.options.commands import MeasureStudy, ResumeStudy
@@ -16,7 +13,7 @@ from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.study import study_session
 from ladder.study.point_session import PointSession
-from ladder.study.spread import Sent, SpreadSession, how_to_send, sent_in
+from ladder.study.spread import Sent, SpreadSession, how_to_send
 from ladder.study.study_file import with_settings
 from ladder.study.study_session import StudyObserver, StudySession
 from stages.registry import Entry
@@ -38,7 +35,7 @@ def opened(asked: MeasureStudy | ResumeStudy, observer: StudyObserver, command: 
             yield PointSession(study, asked.in_job)
             return
         with alone_in(asked.resume):
-            if asked.on or sent_in(asked.resume):
+            if asked.on or load_submission(asked.resume) is not None:
                 yield _resumed_jobs(asked, entries, observer)
             else:
                 plan, folder = study_session.resume_study(asked, entries, observer)
@@ -56,30 +53,21 @@ def opened(asked: MeasureStudy | ResumeStudy, observer: StudyObserver, command: 
         if how is None:
             yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
         else:
-            parts = [Sent(folder, plan, how, asked.points)]
-            if asked.constraint:
-                kinds = [(kind, replace(how, slurm={**how.slurm, "constraint": kind})) for kind in asked.constraint]
-                parts = [Sent(folder / re.sub(r"[^\w.+-]", "_", kind), plan, of, asked.points) for kind, of in kinds]
-            yield SpreadSession(folder, parts, _words(asked), observer)
+            yield SpreadSession(Sent(folder, plan, how, asked.points), _words(asked), observer)
 
 
 def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: StudyObserver) -> SpreadSession:
-    """The jobs of a study, or of one for each constraint, with new options where they are given."""
-    parts = []
-    for folder in sent_in(asked.resume) or [asked.resume]:
-        plan = as_found(load_study(folder), folder)
-        study_session.due(plan, asked.points)
-        submission = load_submission(folder)
-        how = submission or how_to_send(
-            asked, plan, entries, study_session.data_hashes(plan, entries, asked.data_dir, observer)
-        )
-        part = Sent(folder, plan, how, asked.points)
-        if submission is not None and asked.asks_jobs:
-            if part.goes_on():
-                raise UsageError(f"{folder}: its jobs go on; leave out their options, or stop them: `{part.stop}`")
-            part.how = how_to_send(asked, plan, entries, submission.data, submission)
-        parts.append(part)
-    return SpreadSession(asked.resume, parts, _words(asked), observer)
+    """The jobs of a study, with new options where they are given."""
+    folder = asked.resume
+    plan, submission = as_found(load_study(folder), folder), load_submission(folder)
+    study_session.due(plan, asked.points)
+    data = submission.data if submission else study_session.data_hashes(plan, entries, asked.data_dir, observer)
+    sent = Sent(folder, plan, submission or how_to_send(asked, plan, entries, data), asked.points)
+    if submission is not None and asked.asks_jobs:
+        if sent.goes_on():
+            raise UsageError(f"{folder}: its jobs go on; leave out their options, or stop them: `{sent.stop}`")
+        sent.how = how_to_send(asked, plan, entries, data, submission)
+    return SpreadSession(sent, _words(asked), observer)
 
 
 def _words(asked: MeasureStudy | ResumeStudy) -> list[str]:

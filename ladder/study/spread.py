@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +15,9 @@ from msgspec.structs import replace
 
 from common.errors import UsageError
 from ladder.options.commands import JobOptions
-from ladder.records.jobs import JOBS, PointJob, Submission, load_job, load_submission, save_job, save_submission
+from ladder.records.jobs import JOBS, PointJob, Submission, load_job, save_job, save_submission
 from ladder.records.run import all_results
 from ladder.records.study import PointStatus, Study, save_study
-from ladder.run.folders import alone_in
 from ladder.study import engines
 from ladder.study.point_session import MACHINE, machine, machine_differences
 from ladder.study.study_session import StudyObserver, due, options_at
@@ -28,11 +26,6 @@ from stages.registry import Entry
 POLL_S = {"local": 0.5, "slurm": 2.0}
 GRACE_S = 4.0  # after a job's end, for its last word to arrive from another host
 STATUS: dict[str, PointStatus] = {"measured": "measured", "skipped": "skipped", "stopped": "begun", "running": "begun"}
-
-
-def sent_in(folder: Path) -> list[Path]:
-    """The studies in a folder whose points jobs measure: itself, or one for each constraint."""
-    return [subfolder for subfolder in (folder, *sorted(folder.glob("*/"))) if load_submission(subfolder) is not None]
 
 
 def how_to_send(
@@ -169,49 +162,44 @@ class Sent:
 
 @dataclass
 class SpreadSession:
-    """Studies that are ready to be sent or watched: one, or one for each constraint."""
+    """A study that is ready to be sent or watched."""
 
-    folder: Path
-    parts: list[Sent]
+    sent: Sent
     words: Sequence[str]  # that each job's command adds
     observer: StudyObserver
 
+    @property
+    def folder(self) -> Path:
+        """The study's folder."""
+        return self.sent.folder
+
     def measure(self) -> list[Path]:
-        """Send what waits unless jobs go on already, and watch until all have ended; returns the studies' folders.
+        """Send what waits unless jobs go on already, and watch until all have ended; returns the study's folder.
 
         KeyboardInterrupt leaves the jobs to themselves.
         """
         try:
-            with ExitStack() as locks:
-                for part in self.parts:
-                    if part.folder != self.folder:  # that one is locked already
-                        part.folder.mkdir(exist_ok=True)
-                        locks.enter_context(alone_in(part.folder))
-                    if not part.goes_on():
-                        part.send(self.words)
-                while any(row.is_due for row in self._look()):
-                    time.sleep(max(POLL_S[part.how.on] for part in self.parts))
+            if not self.sent.goes_on():
+                self.sent.send(self.words)
+            while any(row.is_due for row in self._look()):
+                time.sleep(POLL_S[self.sent.how.on])
         except KeyboardInterrupt:
-            commands = "; ".join(part.stop for part in self.parts if part.how.jobs)
-            self.observer.note(f"detached: the jobs go on, until `{commands}`" if commands else "nothing was sent")
+            has_jobs, stop = bool(self.sent.how.jobs), self.sent.stop
+            self.observer.note(f"detached: the jobs go on, until `{stop}`" if has_jobs else "nothing was sent")
             raise
-        return [part.folder for part in self.parts]
+        return [self.folder]
 
     def _look(self) -> list[PointJob]:
-        rows = []
-        for part in self.parts:
-            label = f"{part.folder.name}/" if len(self.parts) > 1 else ""
-            rows += [replace(row, name=label + row.name) for row in part.rows()]
-        self.observer.jobs(rows, sum(part.how.parallel for part in self.parts))
+        rows = self.sent.rows()
+        self.observer.jobs(rows, self.sent.how.parallel)
         return rows
 
     def check_measured(self) -> None:
         """Raise UsageError if points were stopped, or if all were skipped."""
-        for part in self.parts:
-            points = [point for point in part.plan.points if part.only is None or point.name in part.only]
-            stopped = [f"{point.name} ({point.reason})" for point in points if point.status == "begun"]
-            if stopped:
-                told = ", ".join(stopped)
-                raise UsageError(f"{part.folder}: not measured: {told}; continue with study --resume {self.folder}")
-            if points and all(point.status == "skipped" for point in points):
-                raise UsageError(f"{part.folder}: no point could be measured; study.json has the reasons")
+        only = self.sent.only
+        points = [point for point in self.sent.plan.points if only is None or point.name in only]
+        if stopped := [f"{point.name} ({point.reason})" for point in points if point.status == "begun"]:
+            told = ", ".join(stopped)
+            raise UsageError(f"{self.folder}: not measured: {told}; continue with study --resume {self.folder}")
+        if points and all(point.status == "skipped" for point in points):
+            raise UsageError(f"{self.folder}: no point could be measured; study.json has the reasons")

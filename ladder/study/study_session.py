@@ -283,5 +283,5 @@ class StudySession:
 
 def refuse_begun(folder: Path) -> None:
     """Raise UsageError for a folder that holds another study."""
-    if (folder / INDEX).exists() or any(folder.glob(f"*/{INDEX}")):
+    if (folder / INDEX).exists():
         raise UsageError(f"{folder}: holds a study; continue it with study --resume {folder}, or choose another --out")

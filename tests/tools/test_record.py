@@ -110,23 +110,6 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
         assert tree.log[-1].endswith("--out runs/record/depth --tune-references --on=slurm")
 
 
-def test_two_constraints_on_one_kind_of_gpu_replace_nothing(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    measured = tree.root / "runs/record/depth"
-    for constraint in ("a", "b"):
-        (measured / constraint / "p").mkdir(parents=True)
-        (measured / constraint / "study.json").touch()
-        gpu = {"name": tree.gpu}
-        run = replace(RUN, environment={**RUN.environment, "gpu": gpu})
-        save(run, measured / constraint / "p" / "results.json")
-    before = tree.kept()
-    records = list(record._studies_of(tree.root, ["depth"]))
-    assert record._measured_twice(records) == (measured / "a", measured / "b")
-    assert record.main(["depth", "--on=slurm", "--constraint=a,b"], tree.root) == 2
-    assert "are of one kind of GPU; delete one of them" in capsys.readouterr().err
-    assert tree.kept() == before
-    assert (measured / "b" / "study.json").exists()
-
-
 def test_synthetic_digits_replace_no_record(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree.kept()
     tree.problem = replace(RUN.problem, is_mnist=False)

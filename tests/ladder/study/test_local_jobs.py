@@ -99,7 +99,6 @@ def test_a_study_of_another_commit_or_host_is_not_continued(
         (["--on", "local", "--parallel", "0"], "--parallel 0: must be a whole number from 1 to"),
         (["--on", "local", "--gpus", "9"], "--parallel 1: with --gpus 9 needs 9 GPUs, this host has 0"),
         (["--on", "local", "--slurm", "time=5"], "--slurm time: needs --on slurm; leave it out on this host"),
-        (["--on", "local", "--constraint", "a"], "--constraint: needs --on slurm; leave it out on this host"),
         (["--on", "slurm", "--slurm", "partitions=a"], "--slurm partitions=a: there is no such option; did you mean"),
         (["--on", "slurm", "--slurm", "qos"], "--slurm qos: needs a value, such as qos=VALUE"),
         (["--on", "slurm"], "--on slurm: no sbatch on the PATH; log in to the cluster first, or choose --on local"),

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.records.jobs import load_job, load_submission
-from ladder.records.run import load
+from ladder.records.jobs import load_job
 from run_ladder import main
 from tests.ladder.study import slurm
 from tests.ladder.study.jobs import PATIENCE_S, Start, job_of, measuring, verdicts
@@ -105,20 +104,6 @@ def test_jobs_without_the_caller_s_environment_find_modules_and_data(
     watching = start("four.toml", "--on", "slurm", "--parallel", "2", "--out", "bare")
     assert watching.communicate(timeout=PATIENCE_S)[1] == ""
     assert watching.returncode == 0
-
-
-def test_a_list_of_constraints_is_a_study_each(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["four.toml", "--on", "slurm", "--constraint", "old,new", "--points", "hidden-3"]
-    assert main(["study", *asked, "--slurm", "time=20", "--out", "out"]) == 0
-    for kind in ("old", "new"):
-        how = load_submission(here / "out" / kind)
-        assert how is not None
-        assert how.slurm == {"time": "20", "constraint": kind}
-        assert load(here / "out" / kind / "hidden-3").stages[0].status == "passed"
-    assert main(["study", "--resume", "out", "--points", "hidden-3"]) == 0
-    capsys.readouterr()
-    assert main(["compare", "out", "--format", "markdown"]) == 0
-    assert "| us/step | out/new (no GPU) | out/old (no GPU) |" in capsys.readouterr().out
 
 
 def test_what_slurm_refuses_is_told_in_a_line(here: Path, capfd: pytest.CaptureFixture[str]) -> None:

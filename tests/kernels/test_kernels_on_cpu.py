@@ -351,6 +351,8 @@ def test_a_kernel_without_cases_is_an_error() -> None:
         ("streaming_epoch", "mbarrier_wait_parity(ring.full[turn.slot], turn.parity);", ""),
         ("streaming_epoch", "cvt_bf16x2(-rate * sums[j][2 * half], -rate", "cvt_bf16x2(0.0f * sums[j][2 * half], 0.0f"),
         ("streaming_epoch", "        if (ADDS_KEPT) {", "        if (false) {"),
+        ("streaming_epoch", "(n * TEAMS + of_team)", "of_team"),
+        ("streaming_epoch", "step - pending + n", "step - 1"),
         ("streaming_epoch", "if (updates) mbarrier_wait_parity(*ring.spent, phases++ & 1);", ""),
         ("fleet_grid", "learning_rates[network]", "learning_rates[0]"),
         ("fleet_grid", "workspace + network * room", "workspace"),

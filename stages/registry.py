@@ -85,6 +85,7 @@ SOURCES = (
     "stages.persistent.cluster_ahead_fp16:STAGE",
     "stages.persistent.divided_batch:STAGE",
     "stages.persistent.divided_batch_fp16:STAGE",
+    "stages.persistent.divided_hidden_fp16:STAGE",
     "stages.memory.alloc_cudamalloc:STAGE",
     "stages.memory.alloc_async:STAGE",
     "stages.memory.alloc_pool:STAGE",

@@ -42,10 +42,13 @@ from stages.persistent.batch_plan import BatchPlan
 from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.divided_batch import of_blocks
+from stages.persistent.divided_hidden_fp16 import of_shares
 from stages.persistent.fragments import fragments, matrices
 from stages.persistent.grid_messages import shares_of
 from stages.persistent.grid_plan import ALL_PARTS, LINE, make_plan
 from stages.persistent.grid_plan import THREADS as GRID_THREADS
+from stages.persistent.hidden_batch_plan import THREADS as HIDDEN_THREADS
+from stages.persistent.hidden_batch_plan import HiddenBatchPlan
 from stages.persistent.messages_plan import GRADIENT_SCALE, MessagesPlan
 from stages.persistent.messages_plan import THREADS as MESSAGES_THREADS
 from stages.persistent.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES
@@ -1230,6 +1233,33 @@ def divided_batch(random: Generator) -> Iterator[Case]:
         case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         macros = plan.macros(memory.weight_begins, memory.bias_begins)
         yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 8)
+
+
+def divided_hidden(random: Generator) -> Iterator[Case]:
+    # Steps, inputs, units, classes, batch, tiles of a block's units: one block; several shares of each, of units and of
+    # images that do not fill the last one; more steps than slots and tags. Large ones are of rungs.
+    sizes = [(1, 1, 1, 1, 1, 1), (5, 40, 40, 10, 130, 1), (6, 33, 50, 3, 70, 2)]
+    sizes += [
+        (5, 784, 256, 10, 512, 1),
+        (5, 784, 256, 10, 1000, 2),
+        (3, 300, 200, 16, 1500, 3),
+        (3, 100, 256, 16, 2048, 4),
+    ]
+    for i, (steps, inputs, units, classes, batch, tiles) in enumerate(sizes):
+        problem = Problem(inputs=inputs, classes=classes, hidden=(units,), batch_size=batch)
+        plan = HiddenBatchPlan(problem, tiles)
+        memory = _settled(random, problem)
+        pixels = _pixels(random, (steps, batch, inputs))
+        args: Args = {"images": of_shares(HostDevice(), list(pixels), plan).view(np.uint16)}
+        args |= {"labels": random.integers(0, classes, (steps, batch), np.int32)}
+        args |= {"parameters": memory.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
+        rate = np.float32(1 / (16 * max(inputs, units) * batch * GRADIENT_SCALE))
+        args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
+        bounds = _trained(steps, 2, batch, ROUNDED, 1 / (16 * max(inputs, units)), {"parameters": memory.flat})
+        case = Case("divided_hidden", (plan.blocks,), (HIDDEN_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
+        case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
+        macros = plan.macros(memory.weight_begins, memory.bias_begins)
+        yield replace(case, macros=macros, on_gpu_alone=plan.blocks > 9)
 
 
 def streaming_epoch(random: Generator) -> Iterator[Case]:

@@ -395,7 +395,7 @@ def grid_messages(
     return {"parameters": parameters, "totals": totals}
 
 
-divided_batch = grid_messages
+divided_batch = divided_hidden = grid_messages
 
 
 def streaming_epoch(memory: ParameterMemory, parameters: Array, **args: Any) -> Outputs:

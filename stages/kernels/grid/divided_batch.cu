@@ -12,7 +12,7 @@
 //   gradients  each block's part of a unit's, to the unit's owner, which adds them up
 //   weights    the owner's units, to all blocks that have images
 #include "device/bulk_copies.cuh"
-#include "grid/message_parts.cuh"
+#include "grid/divided_softmax.cuh"
 
 // stages/persistent/batch_plan.py compiles the kernel for these.
 #ifndef IMAGE_BLOCKS  // 784-10, batches of 900
@@ -30,19 +30,18 @@
 constexpr int THREADS = 512, WARPS = THREADS / WARP;
 constexpr int SOURCES = IMAGE_BLOCKS, OWN = OWN_UNITS, BATCH = BATCH_SIZE, INPUTS = INPUT_COUNT, CLASSES = CLASS_COUNT;
 constexpr int TILES = INPUTS / 16 + 1, EACH = (TILES - 1) / WARPS + 1;       // of features; of a warp
-constexpr int EDGES = (CLASSES - 1) / EDGE + 1, EDGE_PAIRS = (EDGES + 1) / 2;  // of classes
+using Softmax = DividedSoftmax<CLASSES, IMAGE_TILES, WARPS>;
+constexpr int EDGES = Softmax::EDGES, EDGE_PAIRS = Softmax::EDGE_PAIRS;      // of classes
 constexpr int UNITS = TILES * CLASSES * 4, OWNERS = (UNITS - 1) / OWN + 1;
 constexpr int SHARERS = WARP / 2, SHARED_SOURCES = (SOURCES - 1) / SHARERS + 1;  // lanes that add up a unit; parts of a lane
 constexpr int OWN_PAIRS = OWN / 2, ROUNDS = (OWN_PAIRS - 1) / WARPS + 1;         // of units, two a warp
 constexpr int AT_ONCE = EACH < 2 ? EACH : 2, STRIPS = (EACH + AT_ONCE - 1) / AT_ONCE;  // tiles of a warp's gradients
-constexpr int QUAD = 4 * WARP;                                               // numbers of a fragment of 16 images by 8 classes
 
 // Places in shared memory, in bytes.
 constexpr int IMAGE_BYTES = TILES * IMAGE_TILES * 4 * MATRIX * 2, PARTS_AT = 2 * IMAGE_BYTES;
-constexpr int DLOGITS_AT = PARTS_AT + WARPS * IMAGE_TILES * EDGES * QUAD * 4, DLOGIT_NUMBERS = IMAGE_TILES * 4 * EDGE_PAIRS * MATRIX;
+constexpr int DLOGITS_AT = PARTS_AT + WARPS * IMAGE_TILES * EDGES * Softmax::QUAD * 4, DLOGIT_NUMBERS = Softmax::DLOGIT_NUMBERS;
 constexpr int BARRIERS_AT = DLOGITS_AT + HALVES * DLOGIT_NUMBERS * 2;
-constexpr int HEAD_THREADS = IMAGE_TILES * QUAD;
-static_assert(BARRIERS_AT + 2 * sizeof(Barrier) <= SHARED_BYTES && HEAD_THREADS <= THREADS && OWN % 2 == 0);
+static_assert(BARRIERS_AT + 2 * sizeof(Barrier) <= SHARED_BYTES && Softmax::THREADS <= THREADS && OWN % 2 == 0);
 
 // Parts of gradients are float32 for either number of halves: those of float16 err by more than its factors do.
 struct Mail {
@@ -122,8 +121,8 @@ class Owner {
 class Images {
   public:
     __device__ Images(const Mail& mail, char* memory, const char* images, const int* labels)
-        : mail(mail), memory(memory), fetched(reinterpret_cast<Barrier*>(memory + BARRIERS_AT)), images(images), labels(labels), warp(threadIdx.x / WARP),
-          lane(threadIdx.x % WARP) {}
+        : mail(mail), memory(memory), fetched(reinterpret_cast<Barrier*>(memory + BARRIERS_AT)), images(images), warp(threadIdx.x / WARP),
+          lane(threadIdx.x % WARP), softmax(labels, blockIdx.x * IMAGE_TILES * 16, BATCH) {}
 
     __device__ void begin(const float* parameters) {
         for (int i = threadIdx.x; i < HALVES * DLOGIT_NUMBERS / 2; i += THREADS) reinterpret_cast<unsigned*>(dlogits())[i] = 0;
@@ -132,7 +131,7 @@ class Images {
             fence_mbarrier_init();
             fetch(0);
         }
-        label = label_of(0);
+        softmax.begin(0);
         for_all([&](unsigned(&factor)[HALVES][2], int unit) {
             float numbers[4];
             for (int i = 0; i < 4; ++i) numbers[i] = place_of(unit, i) >= 0 ? parameters[place_of(unit, i)] : 0.0f;
@@ -159,47 +158,17 @@ class Images {
         forward(batch);
         __syncthreads();
         if (threadIdx.x == 0 && step + 1 < steps) fetch(step + 1);
-        if (threadIdx.x < HEAD_THREADS) softmax(with_totals);
-        if (step + 1 < steps) label = label_of(step + 1);  // early: it comes from memory
+        if (softmax.works()) softmax.run(parts(), dlogits(), with_totals);
+        if (step + 1 < steps) softmax.begin(step + 1);
         __syncthreads();
         backward(batch, round);
     }
 
-    // In one order: threads, then blocks.
-    __device__ void add_totals(double* all) {
-        auto* own = reinterpret_cast<double(*)[2]>(memory);
-        __syncthreads();
-        if (threadIdx.x < HEAD_THREADS) own[threadIdx.x][0] = loss, own[threadIdx.x][1] = correct;
-        __syncthreads();
-        if (threadIdx.x >= WARP) return;
-        double both[2] = {};
-        for (int i = 0; i < HEAD_THREADS; ++i) both[0] += own[i][0], both[1] += own[i][1];
-        uint4 unit;
-        memcpy(&unit, both, sizeof unit);
-        unit.x |= 1u;
-        if (threadIdx.x == 0) post(mail.totals + blockIdx.x, unit);
-        if (blockIdx.x != 0) return;
-        for (int block = 0; block < SOURCES; ++block) {
-            uint4 units[1] = {{0, 0, 0, 0}};
-            complete(units, 1, [&](int) { return mail.totals + block; });
-            memcpy(both, units, sizeof both);
-            if (threadIdx.x == 0) all[0] += both[0], all[1] += both[1];
-        }
-    }
+    __device__ void add_totals(double* all) const { softmax.add_totals(all, memory, mail.totals, blockIdx.x, SOURCES); }
 
   private:
     __device__ unsigned short* dlogits() const { return reinterpret_cast<unsigned short*>(memory + DLOGITS_AT); }
     __device__ float* parts() const { return reinterpret_cast<float*>(memory + PARTS_AT); }
-
-    // The image of this thread in the softmax: of a fragment's number, one of four of its lane.
-    __device__ int own_image() const {
-        const int number = threadIdx.x % QUAD;
-        return (blockIdx.x * IMAGE_TILES + threadIdx.x / QUAD) * 16 + number / 16 + number / 2 % 2 * EDGE;
-    }
-
-    __device__ int label_of(int step) const {
-        return threadIdx.x < HEAD_THREADS && own_image() < BATCH ? labels[step * BATCH + own_image()] : -1;
-    }
 
     __device__ void fetch(int step) const {
         mbarrier_arrive_expect_tx(fetched[step % 2], IMAGE_BYTES);
@@ -277,53 +246,6 @@ class Images {
         }
     }
 
-    template <class Number, class Join>
-    __device__ static Number over_classes(Number number, Join join) {
-        number = join(number, __shfl_xor_sync(~0u, number, 1));
-        number = join(number, __shfl_xor_sync(~0u, number, 4));
-        return join(number, __shfl_xor_sync(~0u, number, 8));
-    }
-
-    // A thread has an image's classes 2t or 2t + 1 of every eight.
-    __device__ void softmax(bool with_totals) {
-        const int tile = threadIdx.x / QUAD, number = threadIdx.x % QUAD, first = number / 4 % 4 * 2 + number % 2;
-        float logits[EDGES], largest = -3.4e38f, sum = 0.0f;
-#pragma unroll
-        for (int e = 0; e < EDGES; ++e) {
-            const float* from = parts() + (tile * EDGES + e) * QUAD + number;
-            float two[2] = {};
-#pragma unroll
-            for (int i = 0; i < WARPS; ++i) two[i % 2] += from[i * IMAGE_TILES * EDGES * QUAD];
-            logits[e] = e * EDGE + first < CLASSES ? two[0] + two[1] : -3.4e38f;
-            largest = fmaxf(largest, logits[e]);
-        }
-        largest = over_classes(largest, [](float a, float b) { return fmaxf(a, b); });
-        float powers[EDGES];
-#pragma unroll
-        for (int e = 0; e < EDGES; ++e) sum += powers[e] = __expf(logits[e] - largest);
-        sum = over_classes(sum, [](float a, float b) { return a + b; });
-        const float scale = label < 0 ? 0.0f : __fdividef(GRADIENT_SCALE, sum);
-#pragma unroll
-        for (int e = 0; e < EDGES; ++e) {
-            const float own = powers[e] * scale - (e * EDGE + first == label ? GRADIENT_SCALE : 0.0f);
-            const float next = __shfl_xor_sync(~0u, own, 1);  // class
-            if (number % 2 == 1) continue;
-            const Halves halves = halves_of(own, next);
-            auto* to = reinterpret_cast<unsigned*>(dlogits() + ((tile * 2 + number / 2 % 2) * 2 * EDGE_PAIRS + e) * MATRIX) + number / 4;
-            to[0] = halves.high;
-            if constexpr (HALVES == 2) to[DLOGIT_NUMBERS / 2] = halves.low;
-        }
-        if (!with_totals) return;
-        int best = CLASSES;
-#pragma unroll
-        for (int e = EDGES - 1; e >= 0; --e) {
-            if (logits[e] == largest) best = e * EDGE + first;
-            if (e * EDGE + first == label) loss += largest - logits[e];
-        }
-        best = over_classes(best, [](int a, int b) { return min(a, b); });
-        if (first == 0 && label >= 0) loss += logf(sum), correct += best == label;
-    }
-
     // Posts this block's part of the gradients.
     __device__ void backward(const unsigned short* batch, Round round) const {
         uint4* const to = mail.parts + (round.slot() * OWNERS * SOURCES + static_cast<int>(blockIdx.x)) * OWN;
@@ -369,11 +291,9 @@ class Images {
     char* memory;
     Barrier* fetched;  // a step's images, by the step's parity
     const char* images;
-    const int* labels;
     const int warp, lane;
     unsigned weights[EACH][EDGES][HALVES][2] = {};
-    int label;  // of this thread's image in the softmax; -1 beyond the batch
-    double loss = 0.0, correct = 0.0;
+    Softmax softmax;
 };
 
 // divided_batch: a whole epoch of softmax regression whose batch is divided. In each step parameters -= learning_rate * gradients.

@@ -1,5 +1,5 @@
 #pragma once
-#include "grid/message_products.cuh"
+#include "grid/message_plan.cuh"
 
 // Where a thread's sums lie in a product of the block: warp groups divide its columns, or its rows if there are 128.
 struct Own {

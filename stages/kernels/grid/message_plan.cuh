@@ -2,8 +2,7 @@
 #pragma once
 #include "device/async_copies.cuh"
 #include "device/blocks_together.cuh"
-#include "device/warpgroup.cuh"
-#include "grid/message_parts.cuh"
+#include "grid/message_products.cuh"
 
 // stages/persistent/messages_plan.py compiles the kernel for these.
 #ifndef THIN_SHARES  // 784-784-784-784-784-10, batches of 64
@@ -19,7 +18,7 @@
 #define SHARED_BYTES 216448
 #endif
 
-constexpr int GROUP_WARPS = 4, GROUPS = 2;  // of a block: warp groups
+constexpr int GROUPS = 2;  // of a block: warp groups
 constexpr int THREADS = GROUPS * GROUP_WARPS * WARP, WARPS = THREADS / WARP;
 
 constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES;  // shares of units: the last hidden layer's are thin, and then in turn

@@ -1,5 +1,8 @@
 #pragma once
-#include "grid/message_plan.cuh"
+#include "device/warpgroup.cuh"
+#include "grid/message_parts.cuh"
+
+constexpr int GROUP_WARPS = 4;  // of a warp group
 
 // A factor in shared memory, in matrices of 8 by 8; `along` and `across` are the numbers of 16 bits to the next matrix along
 // the sum, and to the next row or column of matrices. Its lower halves lie `low` behind.

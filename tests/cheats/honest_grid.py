@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -27,8 +28,9 @@ from common.errors import UsageError
 from common.problem import Problem
 from ladder.processes import seed_server
 from ladder.records.run import Results, Settings, StageResult
-from ladder.run import session
+from ladder.run import session, stage_run
 from ladder.run.bench import Bench
+from ladder.run.code_watch import CodeWatch
 from ladder.run.preflight import describe_problem
 from ladder.run.stage_run import TIME_CHECKS
 from stages.references import thread_trials
@@ -42,7 +44,7 @@ ALWAYS = (*VALIDATING, "stages.cpu.loops:STAGE", "stages.cpu.resident:STAGE")
 SOFTMAX_ONLY = (f"{EXAMPLES}/cpp_step.py:STAGE",)
 JAX, JAX_SHARE = ("stages.references.jax_scan:STAGE", "stages.references.jax_scan_bf16:STAGE"), 0.1  # compiling is slow
 MOST_WORK, FULL_WORK, FULL_SHARE = 3e7, 5e9, 0.01  # multiplications of a pass over the data, all epochs together
-MOST_STEPS, MOST_IMAGES, TEST_IMAGES = 400, 60_000, 2000
+MOST_STEPS, MOST_IMAGES, TEST_IMAGES = 400, 60_000, 500
 
 
 def drawn_data(random: np.random.Generator, digits: Dataset) -> tuple[str, Dataset]:
@@ -121,6 +123,8 @@ def main(arguments: list[str]) -> int:
     patch = pytest.MonkeyPatch()
     judge_in_this_process(patch)
     patch.setattr(Bench, "cpu_limits", lambda bench: None)  # times are not judged
+    watch = cache(CodeWatch)
+    patch.setattr(stage_run, "CodeWatch", lambda source, _: watch(source))  # files do not change meanwhile
     vars(thread_trials)["usable_cores"] = lambda: 1
     limit_blas_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads would spin for each other on busy cores

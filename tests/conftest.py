@@ -31,7 +31,7 @@ FIRST = (
     "stages/references/test_references.py",
     "reports/explorer/test_page.py",
     "cheats/test_caught.py",
-    "stages/persistent/test_persistent_grid.py",
+    "kernels/test_kernels_compile.py",
     "kernels/test_dependent_kernels.py",
     "test_full_disk.py",
     "tools/test_site.py",

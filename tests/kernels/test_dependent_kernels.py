@@ -7,11 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from common.cuda.compile import Macros, compile_cubin
+from common.cuda.compile import compile_cubin
 from common.cuda.dependent_launch import MACROS, waits
-from stages.streamed.ring_bf16 import BFloat16Ring
-from stages.streamed.ring_planes import PlanesRing
-from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in, parse
+from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, copy_changed, cuda_files, kernels_in
 from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
 from tests.kernels.cases import all_cases
 from tests.nvrtc import requires_nvrtc
@@ -19,9 +17,6 @@ from tests.seeds import SEED
 
 SOURCES = [source for source in cuda_files(KERNELS_FOLDER) if waits(source)]
 KERNELS = [kernel for kernel in kernels_in(KERNELS_FOLDER) if kernel.source in SOURCES]
-DEPENDENTS = (90, 100, 120)
-OLDEST = DEPENDENTS[0]
-SPILLED_LATER = {"ring_back": 16}  # bytes, on architectures that it was never timed on
 
 
 def test_the_kernels_of_a_step_are_among_them() -> None:
@@ -44,23 +39,6 @@ def test_one_that_forgets_to_wait_is_caught(kernel: Kernel, tmp_path: Path, tool
             macros=case.macros,
             **case.how,
         )
-
-
-RING = KERNELS_FOLDER / "streamed/ring.cu"
-VARIANTS = [*((source, ()) for source in SOURCES), *((RING, ring.macros) for ring in (BFloat16Ring, PlanesRing))]
-
-
-@requires_nvrtc
-@pytest.mark.parametrize("arch", DEPENDENTS)
-@pytest.mark.parametrize(
-    ("source", "macros"), VARIANTS, ids=lambda part: part.name if isinstance(part, Path) else len(part)
-)
-def test_it_compiles_with_the_wait_and_stays_in_registers(source: Path, macros: Macros, arch: int) -> None:
-    cubin = compile_cubin(source, f"sm_{arch}", macros + MACROS)
-    for kernel in parse(source):
-        used = cubin.resources[kernel.name]
-        most = SPILLED_LATER.get(kernel.name, 0) if arch > OLDEST else 0
-        assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= most, kernel.name
 
 
 @requires_nvrtc

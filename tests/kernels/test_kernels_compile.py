@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
-from common.cuda.compile import compile_cubin
-from common.cuda.dependent_launch import waits
+from common.cuda.compile import Macros, compile_cubin
+from common.cuda.dependent_launch import MACROS, waits
 from common.problem import Problem
 from stages.engine.workspace import ParameterMemory
 from stages.persistent import fleet_columns
@@ -22,17 +25,18 @@ from stages.streamed.ring_gemm import RingGemm, rows_macro
 from stages.streamed.ring_planes import PlanesRing
 from stages.streamed.streamed_ring import ExactRing
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in, parse
-from tests.kernels.test_dependent_kernels import DEPENDENTS
 from tests.nvrtc import requires_nvrtc
 from tests.stages.numpy_parts import HostDevice
 
 ARCHITECTURES = (75, 80, 90, 100, 120)  # sm_89 runs the code of sm_80
-SOURCES = cuda_files(KERNELS_FOLDER)
+WAITS_FROM = 90
+SOURCES, RING = cuda_files(KERNELS_FOLDER), KERNELS_FOLDER / "streamed/ring.cu"
 KERNELS = kernels_in(KERNELS_FOLDER)
-MOST_REGISTERS = 64  # of a plain kernel without launch bounds: 1,024 threads of it fit in a multiprocessor
+MOST_REGISTERS = 64  # of a kernel without launch bounds: 1,024 threads of it fit in a multiprocessor
 
 # Bytes; by warpgroups alone `ring_back` spills, compiled by NVRTC 13.0, and `grid_messages`, by 13.5.
-MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ahead", 120): 160, ("ring_back", 90): 16}
+MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ahead", 120): 160}
+MAY_SPILL |= {("ring_back", arch): 16 for arch in (90, 100, 120)}
 MAY_SPILL |= {("ring_forward", 90): 48}  # exact, for 64 rows, by NVRTC 13.5
 EPOCH_MAY_SPILL = {1: 0, 2: 56, 4: 528}  # streaming_epoch, by the steps from an update to the next
 MAY_SPILL |= {("cluster_mlp", 90): 8, ("grid_messages", 90): 40, ("grid_messages", 100): 8, ("divided_batch", 120): 24}
@@ -46,31 +50,33 @@ each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kern
 
 
 def supported(source: Path) -> list[int]:
-    """The architectures that all kernels of a file run on, by their `Needs: sm_..`, less those that can tell no more.
-
-    Newer ones than sm_90 compile kernels for dependent launches with their wait, in test_dependent_kernels.py.
-    """
+    """The architectures that all kernels of a file run on, by their `Needs: sm_..`."""
     oldest = max(kernel.minimum_arch for kernel in parse(source))
-    newest = DEPENDENTS[0] if waits(source) else ARCHITECTURES[-1]
-    return [arch for arch in ARCHITECTURES if oldest <= arch <= newest]
+    return [arch for arch in ARCHITECTURES if arch >= oldest]
+
+
+def compiled(source: Path, macros: Macros = ()) -> Iterator[ParameterSet]:
+    """A file and its macros for each of its architectures, on the newer ones with the waits of dependent launches."""
+    for arch in supported(source):
+        waiting = MACROS if waits(source) and arch >= WAITS_FROM else ()
+        yield pytest.param(source, arch, macros + waiting, id=f"{source.name}-sm_{arch}-{len(macros)}")
 
 
 @requires_nvrtc
 @pytest.mark.parametrize(
-    ("source", "arch"),
-    [pytest.param(source, arch, id=f"{source.name}-sm_{arch}") for source in SOURCES for arch in supported(source)],
+    ("source", "arch", "macros"),
+    [*chain(*map(compiled, SOURCES), *(compiled(RING, ring.macros) for ring in (BFloat16Ring, PlanesRing)))],
 )
-def test_it_compiles_and_plain_kernels_stay_in_registers(source: Path, arch: int) -> None:
-    cubin = compile_cubin(source, f"sm_{arch}")
+def test_it_compiles_and_stays_in_registers(source: Path, arch: int, macros: Macros) -> None:
+    cubin = compile_cubin(source, f"sm_{arch}", macros)
     assert fused_comparisons(cubin.code) == 0
     resources, kernels = cubin.resources, parse(source)
     assert sorted(resources) == sorted(kernel.name for kernel in kernels)
     for kernel in kernels:
-        if kernel.is_plain:
-            used = resources[kernel.name]
-            most = MAY_SPILL.get((kernel.name, arch), 0)
-            assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= most, kernel.name
-            assert 0 < used.registers <= (MOST_REGISTERS if not kernel.is_bounded else 255), kernel.name
+        used = resources[kernel.name]
+        most = MAY_SPILL.get((kernel.name, arch), 0)
+        assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= most, kernel.name
+        assert 0 < used.registers <= (MOST_REGISTERS if not kernel.is_bounded else 255), kernel.name
 
 
 @requires_nvrtc

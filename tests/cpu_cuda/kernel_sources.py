@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from common.cuda.compile import local_sources
@@ -14,9 +13,6 @@ KERNELS_FOLDER = Path(__file__).parents[2] / "stages" / "kernels"
 STAND_INS = Path(__file__).parent  # the shim's own headers, in place of those with the same name
 
 _KERNEL = re.compile(r'extern "C" __global__ void (__launch_bounds__\(.*?\) )?(\w+)\(([^)]*)\)\s*\{')
-
-# Instructions that the shim cannot execute: all inline PTX, unless it is empty, and what no kernel uses.
-_GPU_ONLY = re.compile(r"\basm\b(?! *\(\"\")|\bwmma::|\bcooperative_groups\b|\bcg::|__cluster|__pipeline|\bcuda::")
 
 
 @dataclass(frozen=True)
@@ -68,19 +64,6 @@ class Kernel:
         """Whether it promises the same bits in any order of its threads."""
         return re.search(r"(?<!not )\brepeats? bit for bit", self.section("Order")) is not None
 
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether a CPU can execute it: neither it nor a device function it calls uses a `_GPU_ONLY` instruction."""
-        text = "\n".join(_as_on_cpu(file.read_text()) for file in executed_sources(self.source))
-        functions = _functions(text)
-        reached, queue = set(), [self.name]
-        while queue:
-            name = queue.pop()
-            if name not in reached:
-                reached.add(name)
-                queue += [other for other in functions if re.search(rf"\b{other}\b", functions[name])]
-        return not any(_GPU_ONLY.search(functions[name]) for name in reached)
-
 
 def cuda_files(folder: Path) -> list[Path]:
     """Every `.cu` file in the folder and below, sorted."""
@@ -126,22 +109,3 @@ def _parameter(declaration: str) -> Parameter:
     if match is None:
         raise ValueError(f"{declaration!r}: not a parameter of the form `const float* a`")
     return Parameter(match[1].strip().replace(" *", "*"), match[2])
-
-
-def _as_on_cpu(text: str) -> str:
-    """The text without comments, and without code for an architecture: the CPU has no `__CUDA_ARCH__`."""
-    text = re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
-    return re.sub(r"^#if __CUDA_ARCH__ >= \d+\n.*?^#(?:else|endif)$", "", text, flags=re.DOTALL | re.MULTILINE)
-
-
-def _functions(text: str) -> dict[str, str]:
-    """The body of every kernel and device function by name; overloads are joined."""
-    head = r"__(?:global|device)__[^;{}()]*?(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\([^;{}]*\)\s*\{"
-    bodies: dict[str, str] = {}
-    for match in re.finditer(head, text):
-        depth, end = 1, match.end()
-        while depth and end < len(text):
-            depth += {"{": 1, "}": -1}.get(text[end], 0)
-            end += 1
-        bodies[match[1]] = bodies.get(match[1], "") + text[match.end() : end]
-    return bodies

@@ -27,24 +27,10 @@ extern "C" __global__ void plain(const float* __restrict__ x, float *y,
 // Order:  atomics; does not repeat bit for bit.
 extern "C" __global__ void __launch_bounds__(128) fancy(float* x) { if (x) { indirect(x); } }
 """
-HELPERS = """
-__device__ inline void helper(const float* x, float* y) { *y = *x; }
-__device__ float special(float x) { asm("..."); return x; }
-__device__ float guarded(float x) {
-#if __CUDA_ARCH__ >= 800
-    asm("...");
-#else
-    x += 1;
-#endif
-    return x;
-}
-template <int N> __device__ void indirect(float* x) { special(*x); }
-"""
 
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> tuple[Kernel, Kernel]:
-    (tmp_path / "helpers.cuh").write_text(HELPERS)
     (tmp_path / "some.cu").write_text(SOURCE)
     plain, fancy = parse(tmp_path / "some.cu")
     return plain, fancy
@@ -66,9 +52,3 @@ def test_comment_blocks(kernels: tuple[Kernel, Kernel]) -> None:
     assert (plain.claims_repeatable, fancy.claims_repeatable) == (True, False)
     assert (plain.is_bounded, fancy.is_bounded) == (False, True)
     assert fancy.section("Launch") == ""
-
-
-def test_a_kernel_is_not_plain_if_a_function_it_reaches_is_not(kernels: tuple[Kernel, Kernel]) -> None:
-    plain, fancy = kernels
-    assert plain.is_plain
-    assert not fancy.is_plain

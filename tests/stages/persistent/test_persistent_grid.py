@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
 import pytest
 
 from common.cost import Exchanges
@@ -16,9 +13,8 @@ from stages.classic import cuda_graph
 from stages.persistent import grid_bf16
 from stages.persistent.grid_plan import ALL_PARTS, GridPlan, floats_of, make_plan
 from stages.persistent.persistent_grid import STAGE
-from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER
-from tests.cpu_cuda.shim import KernelFault, Shim, Toolchain, requires_compiler
-from tests.kernels.cases import Case, all_cases
+from tests.cpu_cuda.shim import Shim, requires_compiler
+from tests.kernels.on_cpu import cases_of, fault
 
 # Blocks, bytes of shared memory of each, and rows at once.
 H200, SMALLEST, HALF = (132, 227 << 10, ()), (14, 64 << 10, ()), (66, 227 << 10, (64, 32))
@@ -94,75 +90,10 @@ def test_a_batch_comes_in_chunks_where_only_they_leave_room_for_the_weights() ->
     assert plan_of((784,) * 4, 64, HALF).sizes.held == plan_of((1024,), 128, (66, 227 << 10, ())).sizes.held == 0
 
 
-def launch(shim: Shim, case: Case, *more: tuple[str, str]) -> str:
-    """What is wrong after a launch of a kernel compiled with more macros; empty if nothing is."""
-    args = case.copy_args()
-    try:
-        shim.launch(
-            case.kernel, case.grid, case.block, *args.values(), seed=1, macros=(*case.macros, *more), **case.how
-        )
-    except KernelFault as fault:
-        return str(fault)
-    return case.mismatch(args)
-
-
 @requires_compiler
 def test_multiply_adds_do_what_tensor_cores_do(shim: Shim) -> None:
-    cases = [*all_cases("persistent_grid", np.random.default_rng(0))]
-    for case in (cases[HELD], cases[SEVERAL_WIDE], cases[BFLOAT16]):
-        assert launch(shim, case, ("WITHOUT_TENSOR_CORES", "1")) == ""
-
-
-# Of the kernel's cases, one in which a defect shows.
-SMALL, HELD, PASSING, NOT_HELD, SEVERAL_WIDE, BFLOAT16, IN_CHUNKS = 0, 2, 3, 5, 7, 9, 11
-
-
-@requires_compiler
-@pytest.mark.parametrize(
-    ("number", "file", "right", "wrong"),
-    [
-        (HELD, "grid/grid_epoch.cuh", "with_totals);\n        barrier.pass();", "with_totals);"),
-        (HELD, "grid/grid_epoch.cuh", "        barrier.wait();\n        for", "        for"),
-        (SEVERAL_WIDE, "grid/grid_epoch.cuh", "barrier.wait();\n            wide", "wide"),
-        (SMALL, "grid/grid_epoch.cuh", "if (step == steps) break;", "if (step == steps - 1) break;"),
-        (SMALL, "grid/grid_epoch.cuh", "wide.store_held();", ""),
-        (HELD, "grid/grid.cuh", "complete += gridDim.x;", "complete += 1;"),
-        (SEVERAL_WIDE, "grid/grid_epoch.cuh", "backward<L>();\n            barrier.pass();", "backward<L>();"),
-        (HELD, "grid/tile_product.cuh", "second -= upper_of(pair);", ""),
-        (HELD, "grid/tile_product.cuh", "p + q < PARTS;", "p + q < PARTS - 2;"),
-        (HELD, "grid/tile_product.cuh", "third = lane / 16 * 8", "third = 0"),
-        (HELD, "grid/tile_product.cuh", "of_left += left.step();", ""),
-        (HELD, "grid/wide_layers.cuh", "step % 2 *", "0 *"),
-        (HELD, "grid/wide_layers.cuh", "if (L == 0 || TAKEN_BY_COPIES) cp_async_wait_all();", ""),
-        (IN_CHUNKS, "grid/wide_layers.cuh", ";\n                if (TAKEN_BY_COPIES) cp_async_wait_all();", ";"),
-        (BFLOAT16, "grid/wide_layers.cuh", "rows)};\n            if (TAKEN_BY_COPIES) cp_async_wait_all();", "rows)};"),
-        (IN_CHUNKS, "grid/wide_layers.cuh", "if (TAKEN_BY_COPIES || L == 0 && !plan.held) cp_async_wait_all();", ""),
-        (SMALL, "grid/wide_layers.cuh", "pair.y - rate * b", "pair.y - rate * 1.001f * b"),
-        (NOT_HELD, "grid/wide_layers.cuh", "-rate * b)", "-rate * 1.001f * b)"),
-        (SEVERAL_WIDE, "grid/wide_layers.cuh", "output <= 0.0f ? 0.0f : sum)", "sum)"),
-        (PASSING, "grid/wide_layers.cuh", "task < DOWN * ACROSS", "task < (DOWN - 1) * ACROSS"),
-        (SMALL, "grid/wide_layers.cuh", "row < rows; row += 8", "row < rows - 16; row += 8"),
-        (HELD, "grid/wide_layers.cuh", "if (k0 == 0) update", "update"),
-        (PASSING, "grid/row_tail.cuh", "values<L>()[col] <= 0.0f ? 0.0f : sum", "sum"),
-        (PASSING, "grid/row_tail.cuh", "row, col, sum < 0.0f ? 0.0f : sum);", "row, col, sum);"),
-        (HELD, "grid/row_tail.cuh", "HAS_LAYERS && sum.y < 0.0f ? 0.0f : sum.y", "sum.y"),
-        (HELD, "grid/row_tail.cuh", "k, values<LAST>()[k] <= 0.0f ? 0.0f : sum", "k, sum"),
-        (HELD, "grid/row_tail.cuh", "row += gridDim.x", "row += gridDim.x + 1"),
-        (PASSING, "grid/row_tail.cuh", "own + begin - LENGTH;", "own + begin - LENGTH + 1;"),
-        (HELD, "grid/row_tail.cuh", "* layer.outputs; i += 4 * THREADS", "* layer.outputs - 4; i += 4 * THREADS"),
-        (HELD, "grid/row_tail.cuh", "logf(sum) + ", ""),
-    ],
-)
-def test_a_schedule_made_wrong_is_caught(
-    number: int, file: str, right: str, wrong: str, tmp_path: Path, toolchain: Toolchain
-) -> None:
-    folder = tmp_path / "kernels"
-    shutil.copytree(KERNELS_FOLDER, folder)
-    text = (folder / file).read_text()
-    assert text.count(right) == 1
-    (folder / file).write_text(text.replace(right, wrong))
-    shim = Shim([folder / "grid/persistent_grid.cu"], toolchain)
-    assert launch(shim, [*all_cases("persistent_grid", np.random.default_rng(0))][number]) != ""
+    for at in (2, 7, 9):  # with held tiles, with several wide layers, in bfloat16
+        assert fault(shim, cases_of("persistent_grid")[at], more=(("WITHOUT_TENSOR_CORES", "1"),)) == ""
 
 
 def test_the_floor_knows_the_barriers_of_a_step() -> None:

@@ -190,7 +190,9 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
             "the float64 oracle of 79,500,000,010",
             "choose smaller layers",
         ),
-        ("advise --images 10", "--images 10: fewer than a batch of 128", "choose more"),
+        ("advise --rows 10", "--rows 10: fewer than a batch of 128", "choose more"),
+        ("advise --measured-eager fast", "--measured-eager fast: must be a time of a step", "450us or 20ms"),
+        ("advise --measure --inputs 30", "--inputs 30: --measure trains on images here", "leave one of them out"),
         ("advise --hidden 9999999", "larger than every recorded run", "choose a smaller network or batch"),
     ],
 )

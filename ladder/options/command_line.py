@@ -100,6 +100,7 @@ def _field(name: str) -> str:
 
 STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for more")
 HIDDEN: Option = _with_default("--hidden", "N,...", "widths of the hidden layers")
+EPOCHS: Option = _with_default("--epochs", "N", "in each training run")
 BATCH_SIZE: Option = _with_default("--batch-size", "N", "images per step")
 DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
 TIMEOUT: Option = _with_default("--timeout", "S", "seconds after which a process counts as hung")
@@ -118,7 +119,7 @@ WHAT: dict[Option, str] = {
     HIDDEN: "run check profile study advise",
     BATCH_SIZE: "run check profile study advise",
     _with_default("--learning-rate", "X", "of plain SGD"): "run check profile study (advise)",
-    _with_default("--epochs", "N", "in each training run"): "run profile study advise",
+    EPOCHS: "run profile study advise",
     _with_default("--seed", "N", "of the initial parameters and the image order"): "run check profile study (advise)",
     _with_default("--metrics-every", "N", "epochs between sparse metrics"): "run check profile study (advise)",
     _with_default("--validate-every", "N", "epochs between timed validations; 0: none"): "run profile study (advise)",
@@ -263,6 +264,9 @@ def _advise(given: Given) -> Command:
     measures, of_run = "measure" in given, given.keys() & {*RunOptions.__struct_fields__}
     if measures and "gpu" in given:
         raise UsageError(f"--gpu {given['gpu']}: --measure times this machine's GPU; leave one of them out")
+    for name in ("inputs", "classes", "measured_eager") if measures else ():
+        if name in given:
+            raise UsageError(f"{_option(name)} {given[name]}: --measure trains on images here; leave one of them out")
     for name in () if measures else sorted(of_run - {"hidden", "batch_size", "epochs"}):
         raise UsageError(f"{_option(name)}: is about measuring; add --measure, or leave it out")
     options = RunOptions(**_converted(RunOptions, {name: given.pop(name) for name in of_run}))
@@ -511,18 +515,22 @@ COMMANDS: dict[str, FrontDoor] = {
         "advise [OPTIONS]",
         {
             "what to train (defaults in brackets)": (
-                *_shown("advise", WHAT), ("--images", "N", "of an epoch (60000)"),
+                ("--inputs", "N", "features of a row (784)"), HIDDEN,
+                ("--classes", "N", "to tell apart (10)"), BATCH_SIZE, EPOCHS, ("--rows", "N", "of an epoch (60000)"),
+                ("--optimizer", "NAME", "other than sgd: ignored, and said so"),
+                ("--dropout", "P", "ignored, and said so"),
             ),
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
                 ("--launch", "US", "of a launch from Python there, as `limits` measures it"),
+                ("--measured-eager", "T", "your own eager step, such as 20ms: scales the host's part"),
             ),
             "output": (
                 ("--measure", None, "time the stages that decide, on this GPU; takes options of run"), JSON, CSV,
             ),
         },
-        ("advise --hidden 300,100 --batch-size 100", "advise --hidden 256 --gpu \"RTX 4090\""),
+        ("advise --hidden 300,100 --measured-eager 2ms", "advise --hidden 256 --gpu \"RTX 4090\""),
         _advise,
         _hidden("advise"),
     ),

@@ -30,11 +30,22 @@ from ladder.options.run_options import (
 )
 from ladder.records.jobs import Engine
 
+
+def _read_us(value: Any) -> Any:
+    """`20ms`, `450us` or `450` in microseconds."""
+    if not isinstance(value, str):
+        return value
+    return float(value.removesuffix("us").removesuffix("ms")) * (1e3 if value.endswith("ms") else 1.0)
+
+
 StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Python file")]
 RunName = Annotated[str, Meta(min_length=1, description="the name of a file or folder")]
 RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file or folder")]
 Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description="text, markdown, json or csv")]
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
+StepTime = Annotated[float, read_by(_read_us, "a time of a step, such as 450us or 20ms", gt=0, le=1e9)]
+Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to 1, such as 0.1")]
+Optimizer = Annotated[Text, Meta(description="the name of an optimizer, such as adam")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
 Example = Annotated[
     Literal["tabular", "mlp", "cnn", "ppo", "chars"], Meta(description="tabular, mlp, cnn, ppo or chars")
@@ -273,7 +284,12 @@ class Advise(Tabled, frozen=True, kw_only=True):
     gpu: GpuName | None = None
     bandwidth: Rate | None = None
     launch: Rate | None = None
-    images: Size = 60_000
+    inputs: Size = 784
+    classes: Size = 10
+    rows: Size = 60_000
+    optimizer: Optimizer = "sgd"
+    dropout: Share = 0.0
+    measured_eager: StepTime | None = None
     measure: Flag = False
 
 

@@ -34,6 +34,7 @@ class NearRun(msgspec.Struct, frozen=True):
     """A recorded run of a network that is near the one asked for."""
 
     path: str  # from the root of the project
+    network: str  # `784-256-10`
     hidden: list[int]
     batch_size: int
     doublings: float  # of layers, weights and batch, from one to the other
@@ -57,6 +58,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[Outlook]
     untold: list[str]  # rungs that take the network and may be the fastest, but too few networks have recorded them
     nearest: list[NearRun]  # the nearest first
+    ignored: list[str] = []  # options that change no time here, as they were given
 
     @property
     def steps(self) -> int:

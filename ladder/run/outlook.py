@@ -101,6 +101,7 @@ GUESS = (
     "{a} guess: times are carried over from the {gpu}, whose runs the model was fitted to, to {memory} "
     "GB/s, {clock} MHz, {multiprocessors} multiprocessors and launches of {launch} us{others}."
 )
+UNSEEN = "All recorded networks have {inputs} inputs and {classes} classes: for others the ranges may be too narrow."
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
@@ -110,15 +111,15 @@ BUDGET_S = 10.0  # of all stages together, for `--measure`
 
 def outlooks(asked: Advise) -> Outlooks:
     """The outlook for what was asked; UsageError for an unknown GPU, or a network larger than all recorded ones."""
-    costs, problem = expected.recorded_costs(), asked.options.problem(INPUTS, CLASSES)
-    if asked.images < problem.batch_size:
-        raise UsageError(f"--images {asked.images}: fewer than a batch of {problem.batch_size}; choose more")
+    costs, problem = expected.recorded_costs(), asked.options.problem(asked.inputs, asked.classes)
+    if asked.rows < problem.batch_size:
+        raise UsageError(f"--rows {asked.rows}: fewer than a batch of {problem.batch_size}; choose more")
     own = [device.name for device in devices()]
     name = asked.gpu or (own[0] if own else costs.gpu)
     chip = chip_named(name, asked.bandwidth, asked.launch)
     is_recorded = chip == MODELLED
     runs = _recorded_on(MODELLED.name if is_recorded else name) if chip in CHIPS else {}
-    steps = problem.steps(asked.images)
+    steps = problem.steps(asked.rows)
     estimates = estimated(problem, steps, _on(chip, costs, lambda _: 1.0))
     ends = (
         [estimates, estimates]
@@ -137,7 +138,12 @@ def outlooks(asked: Advise) -> Outlooks:
         if any(name in run.us for run in exact)
         or (_runs_on(chip, stage) and costs.has_range(name) and all(name in end for end in ends))
     ]
+    if asked.measured_eager is not None:
+        rows = _paced(rows, asked.measured_eager)
     told = {row.name for row in rows}
+    guesses = ["" if is_recorded else _guess(chip, costs, list(own_runs))]
+    if (asked.inputs, asked.classes) != (INPUTS, CLASSES):
+        guesses.append(UNSEEN.format(inputs=INPUTS, classes=CLASSES))
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
         recorded_gpu=costs.gpu,
@@ -145,16 +151,40 @@ def outlooks(asked: Advise) -> Outlooks:
         eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
-        guess="" if is_recorded else _guess(chip, costs, list(own_runs)),
-        network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
+        guess=" ".join(filter(None, guesses)),
+        network=_named(problem.inputs, problem.hidden, problem.classes),
         batch_size=problem.batch_size,
         epochs=problem.epochs,
-        images=asked.images,
+        images=asked.rows,
         steps_per_epoch=steps,
         stages=rows,
         untold=[name for name in contenders(problem, steps) if name not in told and _runs_on(chip, stages[name])],
         nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
+        ignored=[
+            *([f"--optimizer {asked.optimizer}"] if asked.optimizer.lower() != "sgd" else []),
+            *([f"--dropout {asked.dropout:g}"] if asked.dropout else []),
+        ],
     )
+
+
+def _named(inputs: int, hidden: Iterable[int], classes: int) -> str:
+    return "-".join(map(str, (inputs, *hidden, classes)))
+
+
+def _paced(rows: Sequence[Outlook], eager_us: float) -> list[Outlook]:
+    """The same with an eager step that the user measured: what the host launches takes as many times as long."""
+    times = {row.name: eager_us / row.us for row in rows if row.name == "torch-eager"}.get("torch-eager", 1.0)
+
+    def paced(row: Outlook) -> Outlook:
+        if row.name == "torch-eager":
+            same = {"us": eager_us, "low_us": eager_us, "high_us": eager_us, "carried_us": [eager_us] * 2}
+            return msgspec.structs.replace(row, **same)
+        if row.name not in LAUNCHED:
+            return row
+        ends = {name: getattr(row, name) * times for name in ("us", "low_us", "high_us")}
+        return msgspec.structs.replace(row, **ends, carried_us=[us * times for us in row.carried_us])
+
+    return [paced(row) for row in rows]
 
 
 def measuring(asked: Advise, names: Iterable[str]) -> Run:
@@ -285,7 +315,13 @@ def _nearest(problem: Problem, runs: Mapping[str, RecordedRun]) -> list[NearRun]
     nearest: dict[tuple[tuple[int, ...], int], NearRun] = {}
     for path in sorted(runs, key=lambda path: ("/studies/" in path, path)):
         run = runs[path]
-        near = NearRun(path, run.hidden, run.batch_size, expected.doublings(problem, run.problem))
+        near = NearRun(
+            path,
+            _named(INPUTS, run.hidden, CLASSES),
+            run.hidden,
+            run.batch_size,
+            expected.doublings(problem, run.problem),
+        )
         if {*LAUNCHED, "torch-graph", "jax-scan"} & run.us.keys():
             nearest.setdefault((tuple(run.hidden), run.batch_size), near)
     return sorted(nearest.values(), key=lambda near: near.doublings)[:MOST_NEAR]

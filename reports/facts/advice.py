@@ -71,6 +71,12 @@ def pays_from(eager: Outlook, outlook: Outlook, outlooks: Outlooks) -> int:
     return max(1, math.ceil((outlook.prepare_s - eager.prepare_s) / saved_s))
 
 
+def _rounded_up(epochs: int) -> int:
+    """In two digits: an estimate has no more."""
+    unit = int(10 ** max(0, len(str(epochs)) - 2))
+    return -(-epochs // unit) * unit
+
+
 def deciding(outlooks: Outlooks) -> list[Outlook]:
     """The stages that decide: references, the fastest rung in float32, and faster ones of either in lower precision."""
     stages = {outlook.name: outlook for outlook in outlooks.stages}
@@ -123,10 +129,38 @@ def _rounded(value: Any) -> Any:
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
-    """What to do in a sentence, what else there is, and what it saves."""
+    """What to do in a sentence, what PyTorch's own ways gain, and what hand-written kernels gain."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
-    said = list(filter(None, (*_of_pytorch(stages, outlooks), *_of_kernels(stages))))
-    return [*said[:1], *filter(None, [" ".join(said[1:])]), *_of_time(stages, outlooks)]
+    said = [
+        *_of_libraries(stages, outlooks),
+        " ".join(_of_pytorch(stages, outlooks)),
+        " ".join(_of_kernels(stages, outlooks)),
+    ]
+    if outlooks.ignored:
+        ignored = f"nothing here counts {numbers.listing(outlooks.ignored)}. With plain SGD and no dropout:"
+        said.insert(0, f"Measure your model by `python run_ladder.py torch my_model.py`: {ignored}")
+    return list(filter(None, said))
+
+
+def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
+    """Which library trains fastest, preparation included, as far as it is surely faster than eager mode."""
+    eager = stages.get("torch-eager")
+    if eager is None:
+        return
+    long_s, epochs = training_s(eager, outlooks), numbers.count(outlooks.epochs, "epoch")
+    sure = [stages[name] for name in REFERENCES if name in stages and gain(eager, stages[name]).is_sure]
+    best = min([eager, *sure], key=lambda outlook: training_s(outlook, outlooks))
+    took = f"{epochs} should take {numbers.duration(long_s)}"
+    if best is eager:
+        yield f"Stay in eager PyTorch: {took}, and no library surely takes less."
+        return
+    short = numbers.duration(training_s(best, outlooks))
+    library = "JAX" if best.name.startswith("jax") else "PyTorch"
+    way = f"{library} as in `{best.name}` ({numbers.precision(best.precision)})"
+    if long_s < SHORT_S:
+        yield f"Stay in eager PyTorch, unless you train often: {took}, and {short} in {way}."
+    else:
+        yield f"Use {way}: {epochs} should take {short}, and {numbers.duration(long_s)} in eager PyTorch."
 
 
 def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -143,33 +177,28 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         least = max(pays_from(stages[slow], outlook, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
         best = [*((name, epochs) for name, epochs in best if epochs < least), (outlook.name, least)]
     if best:
-        pays = ", then ".join(f"`{name}` after about {numbers.count(least, 'epoch')}" for name, least in best)
-        counting = f"Counting compilation, {pays.replace(' after', ' pays off after', 1)}."
-        now = ["eager mode", *(f"`{name}`" for name, least in best if least <= outlooks.epochs)]
-        if len(now) > len(best):
-            yield counting
-        else:
-            stay = "stay in eager mode" if len(now) == 1 else f"use {now[-1]}"
-            yield f"For {numbers.count(outlooks.epochs, 'epoch')}, {stay}. {counting}"
+        pays = ", then ".join(
+            f"`{name}` after about {numbers.count(_rounded_up(least), 'epoch')}" for name, least in best
+        )
+        yield f"Within PyTorch, {pays.replace(' after', ' pays off after', 1)}, counting compilation."
     precision, own = numbers.precision(compiled.precision), numbers.precision(graph.precision)
     if of_graph.is_sure:
         yield (
-            f"An epoch captured in a graph ({own}) is {gain(eager, graph).text} as fast as eager mode, and "
-            f"{of_graph.text} as fast as compiled steps in {precision}; stages/references/torch_graph.py shows how."
+            f"An epoch in a CUDA graph ({own}, stages/references/torch_graph.py) is {gain(eager, graph).text} as fast "
+            f"as eager mode, and {of_graph.text} as fast as compiled steps ({precision})."
         )
         return
-    stay = "Stay in eager mode: torch.compile may not be faster"
     if of_compiling.is_sure:
-        stay = (
-            f"Use torch.compile (whole step, reduce-overhead, {precision}): {of_compiling.text} as fast as eager mode"
-        )
-    if of_graph.times > WORTH_TRYING:
-        yield f"{stay}; an epoch in a graph ({own}) may gain another {of_graph.text}: measure it by `advise --measure`."
+        yield f"torch.compile (whole step, reduce-overhead, {precision}) is {of_compiling.text} as fast as eager mode."
     else:
-        yield f"{stay}, and an epoch in a graph ({own}) gains nothing."
+        yield "torch.compile may not be faster than eager mode."
+    if of_graph.times > WORTH_TRYING:
+        yield f"An epoch in a CUDA graph ({own}) may gain another {of_graph.text}: `advise --measure` tells."
+    else:
+        yield f"An epoch in a CUDA graph ({own}) gains nothing more."
 
 
-def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
+def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """Whether kernels of one's own are worth it."""
     rungs = [outlook for outlook in stages.values() if outlook.name not in REFERENCES]
     library = _fastest(map(stages.get, IN_FLOAT32.values()))
@@ -190,22 +219,12 @@ def _of_kernels(stages: dict[str, Outlook]) -> Iterator[str]:
         yield f"In {precision}, `{lower.name}` gains {gained.text} over `{best.name}` in {own}."
     elif best.name in IN_FLOAT32:
         yield f"No rung here of lower precision is surely faster than `{best.name}`."
-
-
-def _of_time(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """What the best of all saves in the training that was asked for."""
-    eager = stages.get("torch-eager")
-    if eager is None:
-        return
-    best = min(stages.values(), key=lambda outlook: training_s(outlook, outlooks))
-    long_s, short_s = training_s(eager, outlooks), training_s(best, outlooks)
-    worth = ": hardly worth a change, unless you train often" * (long_s < SHORT_S)
-    epochs = numbers.count(outlooks.epochs, "epoch")
-    yield (
-        f"{epochs} of {outlooks.images:,} images, with the time to prepare, should take "
-        f"{numbers.duration(long_s)} in eager mode and {numbers.duration(short_s)} at best, by `{best.name}` "
-        f"({numbers.precision(best.precision)}){worth}."
-    )
+    if "torch-eager" in stages:
+        fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
+        yield (
+            f"With `{fastest.name}` ({numbers.precision(fastest.precision)}), all of it should take "
+            f"{numbers.duration(training_s(fastest, outlooks))}."
+        )
 
 
 def notes(outlooks: Outlooks) -> list[str]:
@@ -224,9 +243,9 @@ def notes(outlooks: Outlooks) -> list[str]:
         )
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
     host = (
-        f"Eager and compiled steps are bound by the host (recorded: {outlooks.host}): a slower processor takes longer, "
-        f"and eager steps of one network differed up to {differ}x between recordings. Data are on the device: with a "
-        f"DataLoader, an eager step took {least} to {most} times as long (torch-dataloader)."
+        f"The host ({outlooks.host}) sets the pace of eager and compiled steps, which differed up to {differ}x between "
+        f"recordings: `--measured-eager 2ms` scales them to yours. Data are on the device; a DataLoader made eager "
+        f"steps {least} to {most} times as long."
     )
     untold = ""
     if outlooks.untold:

@@ -10,15 +10,15 @@ from reports.facts.advice import REFERENCES, advice_facts, deciding, notes, trai
 from reports.screens.blocks import Block, ColumnOf, Group, Screen, Sentences, Table, number, table_of
 
 OTHER_MODELS = (
-    "All of this holds for fully connected layers with ReLU, softmax and plain SGD. "
-    "For any other model, `python run_ladder.py torch my_model.py` finds the fastest loop by measuring."
+    "All of this is for fully connected layers with ReLU, softmax and plain SGD. "
+    "`python run_ladder.py torch my_model.py` measures any other PyTorch model."
 )
 
 
 def advise_screen(outlooks: Outlooks) -> Screen:
     """The outlook of the stages that decide, the verdict, and how sure it is."""
     said = verdict(outlooks)  # nothing where too few stages are known
-    near = [_near(run, outlooks) for run in outlooks.nearest]
+    near = list(map(_near, outlooks.nearest))
     blocks: list[Block] = [
         _table(deciding(outlooks), outlooks),
         Group([Sentences(said[:1], "strong"), Sentences(said[1:])]),
@@ -55,7 +55,5 @@ def _ends(outlook: Outlook) -> str:
     return "-".join(numbers.aligned(end, outlook.us) for end in (outlook.low_us, outlook.high_us))
 
 
-def _near(near: NearRun, outlooks: Outlooks) -> str:
-    first, *_, last = outlooks.network.split("-")
-    network = "-".join(map(str, (first, *near.hidden, last)))
-    return f"{network}, batch {near.batch_size}{'' if near.doublings else ' (this one)'}: {near.path}"
+def _near(near: NearRun) -> str:
+    return f"{near.network}, batch {near.batch_size}{'' if near.doublings else ' (this one)'}: {near.path}"

@@ -56,7 +56,7 @@ def outlooks(*stages: Outlook, epochs: int = 200, guess: str = "", untold: tuple
         steps_per_epoch=600,
         stages=list(stages),
         untold=list(untold),
-        nearest=[NearRun("results/reference/h200/studies/depth/depth-2", [256, 256], 128, 0.4)],
+        nearest=[NearRun("results/reference/h200/studies/depth/depth-2", "784-256-256-10", [256, 256], 128, 0.4)],
     )
 
 
@@ -93,6 +93,7 @@ def advised() -> str:
         "a graph pays before compiled steps": outlooks(eager, compiled, replace(graph, prepare_s=compiled.prepare_s)),
         "without eager mode": outlooks(compiled, graph, scan, GRID),
         "rungs alone": outlooks(GRID, GRID_BF16),
+        "what the model leaves out": replace(outlooks(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"]),
         "rungs without a range": outlooks(*small(), GRID, untold=("cluster-ahead", "large-batch")),
     }
     return "\n\n".join("\n  ".join([title, *_said(found)]) for title, found in scenarios.items()) + "\n"

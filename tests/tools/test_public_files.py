@@ -26,7 +26,7 @@ DEVCONTAINER = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_te
 MAKEFILE = (ROOT / "Makefile").read_text()
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text())
 TOLD = [
-    GITHUB / "SECURITY.md",
+    ROOT / "SECURITY.md",
     GITHUB / "pull_request_template.md",
     ROOT / "README.md",
     *FORMS,

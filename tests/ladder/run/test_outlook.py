@@ -249,3 +249,24 @@ def test_a_time_below_the_cheat_limit_fails_the_stage(stage_run: StageRun, cheat
     assert (result.timing is None) == (status == "failed")
     assert (result.reason or "").startswith("" if status == "passed" else "cheat limit")
     assert result.bounds == StepBounds(cheat_limit_us, None)
+
+
+def test_an_eager_step_of_one_s_own_scales_what_the_host_launches() -> None:
+    known = {one.name: one for one in outlooks(asked()).stages}
+    own = {one.name: one for one in outlooks(replace(asked(), measured_eager=20_000.0)).stages}
+    times = 20_000 / known["torch-eager"].us
+    assert (own["torch-eager"].us, own["torch-eager"].low_us, own["torch-eager"].high_us) == (20_000,) * 3
+    assert own["torch-compile"].us == pytest.approx(known["torch-compile"].us * times)
+    assert own["torch-compile"].high_us / own["torch-compile"].us == pytest.approx(
+        known["torch-compile"].high_us / known["torch-compile"].us
+    )
+    assert {name for name in known if known[name] != own[name]} == {"torch-eager", "torch-compile"}
+
+
+def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
+    found = outlooks(replace(asked((256,)), inputs=54, classes=7, rows=12_800, optimizer="Adam"))
+    assert (found.network, found.steps_per_epoch) == ("54-256-7", 100)
+    assert all(near.network.startswith("784-") for near in found.nearest)
+    assert "784 inputs and 10 classes" in found.guess
+    assert found.ignored == ["--optimizer Adam"]
+    assert not outlooks(replace(asked(), optimizer="SGD")).ignored

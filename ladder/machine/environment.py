@@ -98,8 +98,7 @@ def _no_cpp_compiler() -> str | None:
 
 
 Check = Callable[[], str | None]
-# The first optimiser imports `torch._dynamo`, even without compiling. Deeper modules of the compiler are left out:
-# they initialise CUDA on import, after which a forked process cannot use the device.
+# The first optimiser imports `torch._dynamo`, even without compiling.
 TORCH = ("torch", "torch._dynamo")
 # For each need: the checks that must pass, and the modules that a stage with this need imports.
 NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
@@ -120,7 +119,10 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
         ("numba", "scipy.linalg.cython_blas"),
     ),
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
-    "torch-cuda": ((_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda), TORCH),
+    "torch-cuda": (
+        (_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda),
+        (*TORCH, "torch._inductor.compile_fx"),  # the compiler takes as long to import as the rest
+    ),
     "triton": ((partial(_not_installed, "triton", "Triton"),), ("triton",)),
     "cute": ((partial(_not_installed, "cutlass", "CuTe DSL"),), ()),  # slow to import; its code is kept on disk
     "gpu": ((_no_device,), ()),
@@ -146,9 +148,11 @@ def missing(needs: Iterable[str]) -> str | None:
 def import_packages(needs: Iterable[str]) -> None:
     """Import the modules that a stage with these needs imports, so that its preparation time excludes imports.
 
-    PyTorch's compiler, which reads the name of its cache when imported, keeps its code beside ours.
+    PyTorch's compiler, which reads the name of its cache when imported, keeps its code beside ours. It asks for a GPU
+    then: without NVML it would initialise CUDA, after which a forked process cannot use the device.
     """
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder("inductor")))
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     for need in needs:
         for module in NEEDS[need][1] if need in NEEDS else ():
             importlib.import_module(module)

@@ -2,8 +2,8 @@
 
 Importing libraries takes seconds, longer than measuring most stages. A worker forked after the imports is as fresh as
 one that is started: no device has been used and no stage's code has run. If a library does more when imported, such as
-initialising CUDA, the fork server ends and workers are started one by one. Each round has its own fork servers, so
-that rounds differ in their memory layout.
+initialising CUDA, the fork server ends and workers are started one by one; if PyTorch's compiler may have done so, it
+first starts over without that. Each round has its own fork servers, so that rounds differ in their memory layout.
 
 Between server and worker stands a keeper, forked as well, so that several workers can live at a time. It ends the
 worker on SIGTERM, and ends what the worker left behind.
@@ -49,6 +49,7 @@ def main(parent: int, needs: list[str]) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps the output of libraries out of the answers
     import_packages(needs)
     if driver.initialised():
+        _start_over_without_compiler(parent, needs, answers)
         raise SystemExit("a library initialised CUDA on import: forked processes could not use a device")
     os.write(answers, b"ready\n")
     gc.freeze()  # a worker's garbage collection must not copy every shared page
@@ -60,6 +61,14 @@ def main(parent: int, needs: list[str]) -> None:
         if keeper == 0:
             _keep(request, answers, server)
         os.write(answers, b"%d started\n" % keeper)
+
+
+def _start_over_without_compiler(parent: int, needs: list[str], answers: int) -> None:
+    """Become a server that leaves the import of PyTorch's compiler to each worker; return if this one did so."""
+    if "torch-cuda" in needs:
+        os.dup2(answers, sys.stdout.fileno())
+        left = ["torch" if need == "torch-cuda" else need for need in needs]
+        os.execv(sys.executable, [sys.executable, "-m", "ladder.processes.fork_server", str(parent), *left])
 
 
 def _reap(answers: int) -> None:

@@ -71,6 +71,22 @@ def test_two_threads_get_their_own_workers(
     assert list(codes) == [1] * 4
 
 
+def test_a_compiler_that_initialises_cuda_is_left_to_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("torch/__init__.py", "torch/_dynamo.py", "torch/_inductor/__init__.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    initialises = "from common.cuda import driver\ndriver.initialised = lambda: True\n"
+    (tmp_path / "torch/_inductor/compile_fx.py").write_text(initialises)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = ForkServer(("torch-cuda",), tmp_path / "logs" / "imports.log")
+    try:
+        assert code_of(server, tmp_path / "work") == 1
+    finally:
+        server.close()
+
+
 def test_an_ended_fork_server_returns_none(fork_server: ForkServer, tmp_path: Path) -> None:
     fork_server.close()
     assert code_of(fork_server, tmp_path / "work") is None

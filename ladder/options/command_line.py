@@ -35,50 +35,34 @@ def complete(parser: Callable[[], argparse.ArgumentParser]) -> None:
     argcomplete.autocomplete(whole)
 
 
-def stage_names(prefix: str, **_: object) -> list[str]:
-    """The stages whose names begin so."""
+def _stages() -> list[str]:
     from stages.registry import load_all  # late: the stages import NumPy
 
-    return [name for name in load_all() if name.startswith(prefix)]
+    return list(load_all())
 
 
-def stage_words(prefix: str, **_: object) -> list[str]:
-    """Stages and groups for the last word of a list: `naive,cu` becomes `naive,cublas`, `naive..cu` a range."""
-    return _last_word(prefix, [*GROUPS, CONTENDERS, *stage_names("")])
+def _stage_words() -> list[str]:
+    return [*GROUPS, CONTENDERS, *_stages()]
 
 
-def rung_words(prefix: str, **_: object) -> list[str]:
-    """The rungs over a model of one's own, for the last word of a list."""
+def _rungs() -> list[str]:
     from stages.torch.registry import RUNGS
 
-    return _last_word(prefix, ["all", *RUNGS])
+    return ["all", *RUNGS]
 
 
-def example_words(prefix: str, **_: object) -> list[str]:
-    """The examples of such a model."""
-    from ladder.options.commands import Example
-
-    return [name for name in get_args(get_args(Example)[0]) if name.startswith(prefix)]
+def _tools() -> list[str]:
+    return [*get_args(Tool), "auto", "none"]
 
 
-def tool_words(prefix: str, **_: object) -> list[str]:
-    """Profilers for the last word of a list."""
-    return _last_word(prefix, [*get_args(Tool), "auto", "none"])
+def completer(words: Callable[[], Iterable[str]]) -> Callable[..., list[str]]:
+    """What completes the last word of a list: `naive,cu` becomes `naive,cublas`, `naive..cu` a range."""
 
+    def completed(prefix: str, **_: object) -> list[str]:
+        begin = max(prefix.rfind(","), prefix.rfind("..") + 1 if ".." in prefix else -1) + 1
+        return [f"{prefix[:begin]}{word}" for word in words() if word.startswith(prefix[begin:])]
 
-def format_words(prefix: str, **_: object) -> list[str]:
-    """The formats of a comparison."""
-    return [name for name in ("text", "markdown", "json") if name.startswith(prefix)]
-
-
-def engine_words(prefix: str, **_: object) -> list[str]:
-    """The places where jobs measure a study."""
-    return [name for name in get_args(Engine) if name.startswith(prefix)]
-
-
-def _last_word(prefix: str, words: Iterable[str]) -> list[str]:
-    begin = max(prefix.rfind(","), prefix.rfind("..") + 1 if ".." in prefix else -1) + 1
-    return [f"{prefix[:begin]}{word}" for word in words if word.startswith(prefix[begin:])]
+    return completed
 
 
 Given = dict[str, Any]
@@ -166,10 +150,10 @@ def _hidden(command: str) -> tuple[Option, ...]:
 ARGUMENTS = {  # positional
     "path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE", "model": "MODEL",
 }  # fmt: skip
-WORDS = {  # by option or its value: what completes it; other values are names of files
-    "--stages": stage_words, "--nsys-stages": stage_words, "STAGE": stage_names, "--profile": tool_words,
-    "--tool": tool_words, "--format": format_words, "--on": engine_words, "RUNG,A..B": rung_words,
-    "EXAMPLE": example_words,
+WORDS: dict[str, Callable[[], Iterable[str]]] = {  # that complete an option or its value; other values are files
+    "--stages": _stage_words, "--nsys-stages": _stage_words, "STAGE": _stages, "--profile": _tools, "--tool": _tools,
+    "--format": lambda: ("text", "markdown", "json"), "--on": lambda: get_args(Engine), "RUNG,A..B": _rungs,
+    "EXAMPLE": lambda: get_args(get_args(commands.Example)[0]),
 }  # fmt: skip
 BRIEFLY = {"rounds": "1", "repeats": "1", "profile": "auto"}  # where `profile` differs from `run`
 
@@ -214,7 +198,7 @@ def _add(parser: Any, name: str, value: str | None, text: str) -> None:
         repeats = "append" if name in ("--stage-file", "--slurm", "--vary") else "store"
         action = parser.add_argument(name, metavar=value, action=repeats, help=text)
     if words := WORDS.get(value or "", WORDS.get(name)):
-        action.completer = words  # for `completion`
+        action.completer = completer(words)
 
 
 def _run(given: Given) -> Command:

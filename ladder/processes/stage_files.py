@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import msgspec
@@ -20,20 +18,18 @@ import msgspec
 from common.cost import Exchanges
 from common.errors import UsageError
 from common.problem import Problem
-from common.process_group import kill_group
 from common.streams import printable
 from common.trainer import Trainer
-from ladder.processes.stage_reader import Answer, Question
+from ladder.processes.stage_reader import ANSWER, QUESTION, Answer, Question
+from ladder.processes.worker_process import run_to_end
 from stages.engine.recipe import Traits
 from stages.engine.stage import Stage
 from stages.engine.user_stage import ATTRIBUTE, check_described
 from stages.registry import Entry
 
-ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 60.0
-DRAIN_S = 1.0  # for what an ended process has printed
 ANSWER_LIMIT = 1 << 20  # bytes; a longer one is no description
-OUTPUT_KEPT = 4096  # bytes of what the file prints last: the reason may be there if the process ends
+LOG = "printed.log"
 
 
 @dataclass(frozen=True)
@@ -91,15 +87,24 @@ def _about(file: Path, problem: Problem, steps: int, multiprocessors: int, block
 
 
 def _ask(question: Question) -> Answer:
-    """The answer of a process of its own; UsageError for a file that fails."""
-    try:
-        answer = msgspec.json.decode(_line(question), type=Answer)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        answer = Answer()
+    """The answer of a process of its own; UsageError for a file that fails, takes too long, exits, or answers much."""
+    with TemporaryDirectory(prefix="ladder-file-") as name:
+        folder = Path(name)
+        (folder / QUESTION).write_bytes(msgspec.json.encode(question))
+        command = [sys.executable, "-m", "ladder.processes.stage_reader", name]
+        try:
+            code = run_to_end(command, folder / "ending.json", folder / LOG, TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            _refuse(question, f"did not end within {TIMEOUT_S:g} s; move slow work into the trainer")
+        if not (folder / ANSWER).exists():
+            _refuse(question, _how_it_ended(code, folder / LOG))
+        with (folder / ANSWER).open("rb") as file:
+            raw = file.read(ANSWER_LIMIT + 1)
+    if len(raw) > ANSWER_LIMIT:
+        _refuse(question, f"describes its stage in more than {ANSWER_LIMIT:,} bytes; shorten its texts")
+    answer = msgspec.json.decode(raw, type=Answer)
     if answer.error:
         raise UsageError(printable(answer.error))
-    if answer.stage is None:
-        _refuse(question, "wrote to a pipe that is not its own; leave descriptors above 2 alone")
     return answer
 
 
@@ -107,59 +112,8 @@ def _refuse(question: Question, what: str) -> NoReturn:
     raise UsageError(f"--stage-file {question.file}: its import {what}")
 
 
-def _line(question: Question) -> bytes:
-    """The line that answers; UsageError for a file that takes too long, exits, or answers too much."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "ladder.processes.stage_reader", str(os.getpid())],
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    try:
-        with suppress(BrokenPipeError):  # it has ended already; reading says how
-            process.stdin.write(msgspec.json.encode(question))
-            process.stdin.close()
-        return _read(process, process.stdout.fileno(), process.stderr.fileno(), question)
-    finally:
-        kill_group(process.pid)
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
-
-
-def _read(process: subprocess.Popen[bytes], answer: int, output: int, question: Question) -> bytes:
-    """Read the answer, and what the file prints, so that it never waits for a full pipe."""
-    raw, printed, listening = b"", b"", [answer, output]
-    deadline = time.monotonic() + TIMEOUT_S
-    while b"\n" not in raw:
-        ready, _, _ = select.select(listening, [], [], max(deadline - time.monotonic(), 0.0))
-        if time.monotonic() >= deadline:
-            _refuse(question, f"did not end within {TIMEOUT_S:g} s; move slow work into the trainer")
-        for pipe in ready:
-            chunk = os.read(pipe, 1 << 16)
-            if pipe == output:
-                printed = (printed + chunk)[-OUTPUT_KEPT:]
-                listening = listening if chunk else [answer]
-                continue
-            raw += chunk
-            if len(raw) > ANSWER_LIMIT:
-                _refuse(question, f"describes its stage in more than {ANSWER_LIMIT:,} bytes; shorten its texts")
-            if not chunk:
-                _refuse(question, _how_it_ended(process, printed, output))
-    return raw.partition(b"\n")[0]
-
-
-def _how_it_ended(process: subprocess.Popen[bytes], printed: bytes, output: int) -> str:
-    code = process.wait(TIMEOUT_S)
-    kill_group(process.pid)  # any other process of it could print
-    while select.select([output], [], [], DRAIN_S)[0] and (chunk := os.read(output, 1 << 16)):
-        printed = (printed + chunk)[-OUTPUT_KEPT:]
+def _how_it_ended(code: int, log: Path) -> str:
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended Python with exit code {code}"
-    lines = printed.decode(errors="replace").split("\n")
+    lines = log.read_text(errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     return f"{how}{f' ({printable(last[:200])})' if last else ''}; correct it"

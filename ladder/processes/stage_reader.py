@@ -1,6 +1,6 @@
-"""The process that imports a user's stage file: `python -m ladder.processes.stage_reader PARENT`.
+"""The process that imports a user's stage file: `python -m ladder.processes.stage_reader FOLDER`.
 
-It answers one question, which comes by standard input: what the stage is, and what it says to a problem. Whatever the
+It answers one question, which a file in the folder asks: what the stage is, and what it says to a problem. Whatever the
 file does when imported, such as changing the environment, hanging, exiting or printing, stays in this process.
 """
 
@@ -14,6 +14,7 @@ import msgspec
 
 from common.cost import Exchanges
 from common.errors import UsageError, describe_error
+from common.files import atomic_write
 from common.problem import Problem
 from common.process_group import die_with_parent
 from common.streams import flush_output
@@ -21,6 +22,8 @@ from common.vocabulary import Regime
 from stages.engine.recipe import PartUse, Traits
 from stages.engine.stage import Doc, Stage
 from stages.engine.user_stage import enter_folder, load_file, own_parts
+
+QUESTION, ANSWER = "question.json", "answer.json"
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -62,14 +65,12 @@ class Answer(msgspec.Struct, frozen=True):
     exchanges: Exchanges = Exchanges()
 
 
-def main(parent: int) -> None:
-    """Answer the question in one line."""
-    die_with_parent(parent)
-    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as answers:
-        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps what the files print out of the answers
-        question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
-        enter_folder(path := Path(question.file))
-        answers.write(msgspec.json.encode(_answer(path, question)) + b"\n")
+def main(folder: Path) -> None:
+    """Answer the question in the folder by a file there."""
+    die_with_parent()
+    question = msgspec.json.decode((folder / QUESTION).read_bytes(), type=Question)
+    enter_folder(path := Path(question.file))
+    atomic_write(folder / ANSWER, msgspec.json.encode(_answer(path, question)))
 
 
 def _answer(path: Path, question: Question) -> Answer:
@@ -100,6 +101,6 @@ def _described(path: Path, stage: Stage, doc: Doc) -> Description:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(Path(sys.argv[1]))
     flush_output()
     os._exit(0)  # without the files' threads and exit functions

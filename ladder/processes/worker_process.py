@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -20,13 +19,11 @@ from ladder.measure.protocol import ENDING, JOB, NO_ROOM_CODE, RESULT, Job, JobR
 from ladder.processes.fork_servers import ForkedWorker, ForkServer, ForkServerLostError
 from ladder.processes.supervised import read_ending
 from ladder.profile import cupti
-from ladder.records.limits_record import CpuLimits, LimitsRecord
 
 ROOT = Path(__file__).parents[2]
 END_LIMIT_S = 10.0  # for a keeper to end what its command left behind
 PATIENCE = 0.2  # of the time limit: a stage that takes longer is said to be late
 OUTPUT_READ = 1 << 12  # bytes of a log, in which a line of text begins
-Record = TypeVar("Record")
 Wrap = Callable[[Sequence[str]], list[str]]
 """Turns a worker's command into the command that runs it under a profiler."""
 
@@ -194,26 +191,8 @@ def _left_in(folder: Path, failure: str | None, code: int | None) -> JobResult:
     return JobResult(error=failure) if failure else result
 
 
-def measure_gpu_limits(record: Path, log: Path, timeout_s: float) -> LimitsRecord | None:
-    """The GPU's limits, measured by a process of its own; None if it fails, for the reason in the log."""
-    return _measured("ladder.machine.limits", LimitsRecord, record, log, timeout_s)
-
-
-def measure_cpu_limits(record: Path, log: Path, timeout_s: float) -> CpuLimits | None:
-    """The CPU's limits, likewise."""
-    return _measured("ladder.machine.cpu_limits", CpuLimits, record, log, timeout_s)
-
-
-def _measured(module: str, kind: type[Record], record: Path, log: Path, timeout_s: float) -> Record | None:
-    try:
-        _run([sys.executable, "-m", module, str(record)], record.with_suffix(".ending"), log, timeout_s)
-        return msgspec.json.decode(record.read_bytes(), type=kind)
-    except (subprocess.TimeoutExpired, OSError, ValueError, msgspec.DecodeError):
-        return None
-
-
-def _run(command: Sequence[str], ending: Path, log: Path, timeout_s: float) -> int:
-    """The exit code of a command that writes to the log; raises subprocess.TimeoutExpired."""
+def run_to_end(command: Sequence[str], ending: Path, log: Path, timeout_s: float) -> int:
+    """The exit code of a command, with all that it started ended; raises subprocess.TimeoutExpired."""
     worker = StartedWorker(command, ending, log)
     try:
         return worker.wait(timeout_s)

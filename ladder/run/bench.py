@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -9,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,12 +23,13 @@ from ladder.processes.fork_servers import ForkServers
 from ladder.processes.held_workers import FEWEST, HeldWorker, HeldWorkers
 from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import Compilers, WorkerPool
-from ladder.processes.worker_process import PATIENCE, first_printed, late, measure_cpu_limits, measure_gpu_limits
+from ladder.processes.worker_process import PATIENCE, first_printed, late, run_to_end
 from ladder.records.limits_record import CpuLimits, LimitsRecord
 from ladder.run.folders import scratch_folder
 from ladder.run.orders import Order, parameter_bytes
 from ladder.run.stage_run import StageRun
 
+Limits = TypeVar("Limits", CpuLimits, LimitsRecord)
 CORES_FOR_ORACLE = 4  # where stages prepare beside it
 
 
@@ -179,12 +182,21 @@ class Bench:
         return Compilers(jobs, *places, lambda name: self._servers[round_].for_needs(needs[name]))
 
     def cpu_limits(self) -> CpuLimits | None:
-        """The CPU's limits, measured now; None if that fails."""
-        return measure_cpu_limits(self.scratch / "cpu-limits.json", self.logs / "cpu-limits.log", self.timeout_s)
+        """The CPU's limits, measured now; None if that fails, for the reason in the log."""
+        return self._measured("cpu_limits", CpuLimits)
 
     def gpu_limits(self) -> LimitsRecord | None:
-        """The GPU's limits, measured now; None if that fails."""
-        return measure_gpu_limits(self.scratch / "limits.json", self.logs / "limits.log", self.timeout_s)
+        """The GPU's limits, likewise."""
+        return self._measured("limits", LimitsRecord)
+
+    def _measured(self, module: str, kind: type[Limits]) -> Limits | None:
+        record, log = self.scratch / f"{module}.json", self.logs / f"{module.replace('_', '-')}.log"
+        command = [sys.executable, "-m", f"ladder.machine.{module}", str(record)]
+        try:
+            run_to_end(command, record.with_suffix(".ending"), log, self.timeout_s)
+            return msgspec.json.decode(record.read_bytes(), type=kind)
+        except (subprocess.TimeoutExpired, OSError, ValueError, msgspec.DecodeError):
+            return None
 
     def imports(self, round_: int, stages: Sequence[StageRun]) -> ForkServers:
         """What begins now to import the libraries of these stages."""

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def by_blocks(work: Callable[[int, int], T], size: int) -> list[T]:
-    """`work(begin, end)` of each block of so many elements, in order; of a large array by all cores."""
+    """`work(begin, end)` for each block of `BLOCK_ELEMENTS`, in order; all cores share a large array."""
     begins = range(0, size, BLOCK_ELEMENTS)
     ends = [min(begin + BLOCK_ELEMENTS, size) for begin in begins]
     if len(begins) < FEWEST_BLOCKS:

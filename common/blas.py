@@ -34,7 +34,7 @@ def blas_threads() -> int | None:
 
 
 def worthwhile_threads(multiplications: int, cores: int) -> int:
-    """Threads for products of so many multiplications together: more than these would mostly wait for each other."""
+    """The threads that pay for this many multiplications: more would mostly wait for each other."""
     return max(1, min(cores, multiplications // THREAD_WORK))
 
 

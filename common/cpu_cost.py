@@ -31,11 +31,11 @@ class CpuRates:
     sizes: Mapping[Level, int]  # bytes; memory has none
 
     def level(self, size: float) -> Level:
-        """The nearest level that holds so many bytes."""
+        """The nearest level that holds `size` bytes."""
         return next((level for level, room in self.sizes.items() if size <= room), "memory")
 
     def reading(self, level: Level, threads: int) -> float:
-        """The rate of so many threads: each core has caches of its own, and all share the memory."""
+        """The rate of this many threads: each core has caches of its own, and all share the memory."""
         if level == "memory":
             return self.reads["memory"] if threads == 1 else max(self.all_memory_reads, self.reads["memory"])
         return threads * self.reads[level]

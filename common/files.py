@@ -1,4 +1,4 @@
-"""Writing a file so that its readers find it whole, and what the machine has no more of is told as that."""
+"""Writes a file so that its readers find it whole, and explains errors of a disk or a limit that is used up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def explained(error: OSError, way_on: str = "repeat the command") -> str:
 
 
 def of_system(error: Exception) -> OSError | None:
-    """The system's error behind an exception of Python, which tells of memory and threads in its own way; else None."""
+    """The system's error behind an exception of Python, which reports memory and threads in its own way; else None."""
     if isinstance(error, MemoryError):
         return OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
     if isinstance(error, RuntimeError) and "start new thread" in str(error):

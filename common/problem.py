@@ -45,7 +45,7 @@ class Params:
 
     @classmethod
     def of(cls, arrays: Sequence[Float32Array], layers: int) -> Params:
-        """The parameters of so many layers, from their `arrays`."""
+        """The parameters of this many layers, from their `arrays`."""
         return cls(tuple(arrays[:layers]), tuple(arrays[layers : 2 * layers]), tuple(arrays[2 * layers :]))
 
     @property

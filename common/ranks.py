@@ -1,6 +1,6 @@
 """Ranks: processes that train together, each on a GPU of its own. Rank 0 is the stage's process, which starts the rest.
 
-A rank is told what to do over a pipe, and does it in the order that it is told. It reads parameters from memory that
+A rank receives commands over a pipe, and obeys them in order. It reads parameters from memory that
 all ranks see. The ranks meet inside their kernels, and in `Group.gather` while they prepare.
 """
 
@@ -80,14 +80,14 @@ class Others:
         self.group = Group(0, 1 + len(links), self._gather)
 
     def tell(self, *command: Any) -> None:
-        """Tell every rank the same; raises RankError if one has ended."""
+        """Send every rank the same command; raises RankError if one has ended."""
         told = pickle.dumps(command, pickle.HIGHEST_PROTOCOL)
         for rank, link in enumerate(self.links, 1):
             with _present(rank):
                 link.send_bytes(told)
 
     def tell_each(self, *command: Any, own: Callable[[int], Any]) -> None:
-        """Tell every rank the command, with what is its own."""
+        """Send every rank the command, with a part of its own."""
         for rank, link in enumerate(self.links, 1):
             with _present(rank):
                 link.send((*command, *own(rank)))
@@ -172,7 +172,7 @@ def _end_with(rank: int, process: int, link: Connection) -> None:
     with suppress(EOFError, OSError):
         while link.poll():
             error = said if isinstance(said := link.recv(), Exception) else error
-    _ending.acquire()  # the first to be lost is told; nothing of the next one
+    _ending.acquire()  # the first loss is reported, and no later one
     _tell_loss(error)
     os._exit(1)
 

@@ -147,7 +147,7 @@ def _cupy_conflicts() -> list[Finding]:
 
 
 def _git() -> list[Finding]:
-    """A git that refuses to tell the commit."""
+    """A git that refuses to name the commit."""
     why, _, way_out = (git_refusal() or "").partition(": ")
     return [Finding("git", why, way_out, optional=True)] if why else []
 

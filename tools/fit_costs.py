@@ -288,7 +288,7 @@ def networks_of(points: Points) -> list[Problem]:
 
 
 def verdicts(model: Costs, points: Points, network: Problem) -> Iterator[str]:
-    """Whether a model without a network tells its losers: `right`, `wrong`, `missed`, or the rival is `unmeasured`."""
+    """Whether a model without a network finds its losers: `right`, `wrong`, `missed`, or the rival is `unmeasured`."""
     rungs = {
         name: msgspec.structs.replace(rung, us=fit(name, without(points[name], network)))
         for name, rung in model.rungs.items()

@@ -8,7 +8,7 @@ as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at onc
 After the word `cpu`, names are networks of tools/cpu_networks.toml: the CPU rungs and references of this host.
 After the word `torch`, names are models of examples/torch/, all of them by default; options are those of `torch`.
 An interrupted recording continues, and old records stay until all is measured. At the end it names what to commit.
-Exits with 1 if a stage failed or crashed; the record says so, too.
+Exits with 1 if a stage failed or crashed, as the record shows, too.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ ORACLE_FLOPS = 2e11  # of float64 in an epoch: wide networks have a shorter one
 LEAST_BATCH = 32  # a step of fewer images takes NumPy as long
 TIMINGS, RUNS, RUN_EPOCHS, LONG_EPOCH_S = 2, 7, 10, 0.05  # the faster timing counts: other work may slow one
 GAIN = 0.02  # by which a variant must be faster than the default
-# An error may be so many times the default's, or this. Between two exact variants a hidden output may flip: 9e-4 was
+# An error may be `EXACT` times the default's, or this. Between two exact variants a hidden output may flip: 9e-4 was
 # seen of 784-4096x3-10, where the default had 2e-7. TF32 in float32's place has 5e-3 and more.
 EXACT, EXACT_ENOUGH, FLIPPED = 10.0, 1e-5, 1e-3
 
@@ -173,7 +173,7 @@ def _train() -> Split:
 
 @cache
 def _oracle_epoch(problem: Problem, steps: int) -> dict[str, Any]:
-    """The oracle's parameters after an epoch of so many steps."""
+    """The oracle's parameters after an epoch of `steps` steps."""
     oracle, images = Oracle(problem, initial_params(problem, 0)), steps * problem.batch_size
     oracle.run_epoch(_train().images[:images], _train().labels[:images])
     return Params(tuple(oracle.weights), tuple(oracle.biases)).tensors()
@@ -335,7 +335,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise UsageError(f"--at-once {options.at_once}: must be at least 1")
         if not devices():
             raise UsageError("no NVIDIA GPU here; the choices are of a GPU")
-        read()  # a malformed file is told before hours of measuring
+        read()  # a malformed file is refused before hours of measuring
         problems = [named[name] for name in options.network or named]
         limits = options.seconds, options.at_once
         tune_all(options.stages or TUNED, problems, devices()[0], *limits, options.variant or ())

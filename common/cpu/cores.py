@@ -54,7 +54,7 @@ def control_groups(proc: Path = PROC) -> Iterator[Path]:
 
 
 def throttled_s(groups: Iterable[Path]) -> float:
-    """Seconds for which quotas have held these control groups back, summed over cores; 0 where that is not told."""
+    """Seconds for which quotas held these control groups back, summed over cores; 0 where Linux does not report it."""
     held_s = 0.0
     for folder in groups:
         for line in _lines(folder / "cpu.stat"):
@@ -125,7 +125,7 @@ class Caches(NamedTuple):
 
 
 def caches(folder: Path = FOLDER) -> Caches:
-    """The caches of the first core; a level that Linux does not tell has a typical size."""
+    """The caches of the first core; a level that Linux does not report has a typical size."""
     sizes: dict[str, int] = {}
     for index in sorted(folder.glob("index*")):
         try:

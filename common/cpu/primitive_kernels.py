@@ -17,7 +17,7 @@ def nothing(row):
 
 @kernel()
 def read(row):
-    """Read an array so many times. Row: array, its 64-bit words, times, where to leave a word made of all."""
+    """Read an array a number of times. Row: array, its 64-bit words, times, where to leave a word made of all."""
     count = row[1]
     array, seen = words(row[0], count), words(row[3], 1)
     for _ in range(row[2]):
@@ -29,7 +29,7 @@ def read(row):
 
 @kernel()
 def write(row):
-    """Write an array so many times. Row: array, its float32 numbers, times."""
+    """Write an array a number of times. Row: array, its float32 numbers, times."""
     count = row[1]
     array = floats(row[0], count)
     for time in range(row[2]):
@@ -50,7 +50,7 @@ def multiply_add(x, a, b):
 
 
 def _multiply_adds(row):
-    """Multiply and add each number of an array sixteen times, and all so many times. Row: array, count, times, a, b.
+    """Multiply and add each number of an array sixteen times, and repeat it all. Row: array, count, times, a, b.
 
     Four numbers at once, so that no multiply-add waits for the one before.
     """
@@ -70,7 +70,7 @@ multiply_adds = cfunc(SIGNATURE, cache=KEEPS_CODE, fastmath={"contract"})(_multi
 
 @kernel()
 def call_blas(row):
-    """Call Fortran's sgemm so many times. Row: its address, the addresses of its thirteen arguments, times."""
+    """Call Fortran's sgemm a number of times. Row: its address, the addresses of its thirteen arguments, times."""
     a = words(row[1], 13)
     for _ in range(row[2]):
         call_library(row[0], (a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11], a[12]))

@@ -146,7 +146,7 @@ class CpuPrimitives:
 
 
 def _sampled(repeat: Callable[[int], None], at_least: int = 1) -> list[float]:
-    """The seconds of one repetition in each sample; `repeat` makes so many."""
+    """The seconds of one repetition in each sample; `repeat` makes as many as it is given."""
     times = at_least
     while min(_timed(repeat, times) for _ in range(3)) < SAMPLE_S:  # these are discarded
         times *= 2

@@ -30,7 +30,7 @@ class Mailbox:
 
 
 def mailbox(group: Group, owner: str, messages: int) -> Mailbox:
-    """A mailbox for so many messages of each rank, the same for all trainers of the process of this owner.
+    """A mailbox for this many messages of each rank, the same for all trainers of the process of this owner.
 
     It stays open until the process ends: no rank can free memory that another still has open.
     """

@@ -223,7 +223,7 @@ class Primitives:
             self._gpu.stream.synchronize()
 
     def _reader(self, size: int, *, updates: bool = False) -> tuple[Callable[[np.int32], None], int]:
-        """A function that enqueues batches of reads, or updates, of so many bytes; and the bytes of one batch."""
+        """A function that enqueues batches of reads, or updates, of `size` bytes; and the bytes of one batch."""
         blocks = READ_BLOCKS * self.multiprocessors
         stride = blocks * READ_THREADS
         count = max(size // (stride * READ_BYTES), 1) * stride

@@ -97,7 +97,7 @@ def _in_words(magic: int) -> str:
 
 
 def _decompress(raw: bytes, name: str, rank: int) -> bytes:
-    """As many bytes as the header tells of, and one more if there is one; a small file may have billions of them."""
+    """As many bytes as the header declares, and one more if there is one; a small file may have billions of them."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
             header = file.read(4 * (1 + rank))

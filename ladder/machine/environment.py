@@ -209,7 +209,7 @@ def libraries(names: Iterable[str]) -> dict[str, str]:
 
 
 def compiler() -> dict[str, str]:
-    """The version that the loaded NVRTC reports; several may be installed, and package metadata does not tell which."""
+    """The version that the loaded NVRTC reports; several may be installed, and package metadata does not say which."""
     try:
         return {"NVRTC": "{}.{}".format(*nvrtc_version())}
     except (ImportError, RuntimeError):
@@ -233,7 +233,7 @@ def git_state(root: Path = ROOT) -> tuple[str | None, bool | None]:
 
 
 def git_refusal(root: Path = ROOT) -> str | None:
-    """Why git tells no commit of a repository of ours, with the way out; None if it does not refuse."""
+    """Why git names no commit of a repository of ours, with the way out; None if it does not refuse."""
     try:
         _git(root, "rev-parse", "HEAD")
     except subprocess.CalledProcessError as error:

@@ -401,7 +401,7 @@ class Measurement:
         return counted(self._stage, problem, split, self._fence)
 
     def _close(self, trainer: Trainer) -> None:
-        """Close a trainer. If that ends the process, the result in the folder says so."""
+        """Close a trainer. If that ends the process, the result in the folder reports it."""
         protocol.write_result(self._folder, JobResult(closing=True))
         close(trainer)
         (self._folder / protocol.RESULT).unlink()

@@ -87,7 +87,7 @@ class FirstUpdate(msgspec.Struct, frozen=True):
 
 
 class LateEpoch(msgspec.Struct, frozen=True):
-    """The metrics of an epoch after so many others; the parameters before and after it lie beside the result."""
+    """The metrics of an epoch after `after` others; the parameters before and after it lie beside the result."""
 
     batches: int
     after: int  # epochs of the same run
@@ -173,7 +173,7 @@ def run_number(round_: int, run: int) -> int:
 
 
 def salted_number(salt: int, number: int, own: str = "") -> int:
-    """The number of a judged run for `common.problem.initial_params`: it tells nothing about salt and other runs.
+    """The number of a judged run for `common.problem.initial_params`: it reveals neither the salt nor another run.
 
     A stage knows the problem, with its seed, before it is timed, and could compute the parameters of a plain number.
     `own` names the stage if no other one may have the run.

@@ -2,7 +2,7 @@
 
 A stage runs in the harness's process, where Python lets it replace anything: the clock by a slower one, the fence by
 one that does not wait, a constant by a larger one. All of it is recorded before the stage is imported and compared
-after every run and before the result is written. A determined cheat can evade this; docs/method.md says so.
+after every run and before the result is written. A determined cheat can evade this, as docs/method.md admits.
 """
 
 from __future__ import annotations

@@ -224,7 +224,7 @@ def _resume(given: Given, of_files: Given) -> Command:
     """A run that continues with the settings it began with, apart from how long and how often it tries."""
     allowed = ("resume", "data_dir", "profile", "nsys_stages", "budget", "timeout", "remeasure")
     free: Given = {name: given.pop(name) for name in allowed if name in given}
-    if given.get("stages") == "all":  # `make ladder` always says so; here it means all stages of the run
+    if given.get("stages") == "all":  # `make ladder` always adds it; here it means all stages of the run
         del given["stages"]
     for name, value in given.items():
         value = "" if value is True else f" {value}"

@@ -161,7 +161,7 @@ class CheckStage(Tabled, frozen=True, kw_only=True):
 
 
 class JobOptions(Command, frozen=True, kw_only=True):
-    """What `study` is told of jobs that measure its points."""
+    """The options of `study` about the jobs that measure its points."""
 
     on: On | None = None
     parallel: Size | None = None
@@ -170,7 +170,7 @@ class JobOptions(Command, frozen=True, kw_only=True):
 
     @property
     def asks_jobs(self) -> bool:
-        """Whether anything is told of jobs."""
+        """Whether any option of jobs is given."""
         return bool(self.on or self.parallel or self.gpus is not None or self.slurm)
 
 

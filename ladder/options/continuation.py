@@ -18,7 +18,7 @@ Asked = Run | Resume | MeasureStudy | ResumeStudy | Torch
 
 
 def interrupted(asked: Asked, folder: Path, note: Callable[[str], object]) -> int:
-    """Tell in one line what to type after Ctrl-C; returns the exit status."""
+    """Print in one line what to type after Ctrl-C; returns the exit status."""
     note(f"interrupted; {_way_on(asked, folder)}")
     return INTERRUPTED
 

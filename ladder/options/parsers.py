@@ -21,7 +21,7 @@ TOP_OPTIONS = ("-h", "--help", "--version")
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Tells a mistake in one line, without the usage above it, and suggests the nearest option."""
+    """Reports a mistake in one line, without the usage above it, and suggests the nearest option."""
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""

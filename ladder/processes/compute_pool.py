@@ -33,7 +33,7 @@ MOST_HELPERS = 16  # each takes as much memory as NumPy does
 
 
 def pool(workers: int, threads: int) -> ProcessPoolExecutor:
-    """So many processes, with so many threads of BLAS each."""
+    """`workers` processes, with `threads` threads of BLAS each."""
     try:
         return ProcessPoolExecutor(workers, get_context("spawn"), _begin, (threads, os.getpid()))
     except OSError as error:
@@ -45,7 +45,7 @@ def pool(workers: int, threads: int) -> ProcessPoolExecutor:
 
 @cache
 def helpers() -> ProcessPoolExecutor:
-    """A process for each core, up to so many, kept until this process ends; each begins when there is work for it."""
+    """A process for each core, `MOST_HELPERS` at most, kept until this process ends; each starts with its first job."""
     return pool(min(cores_usable(), MOST_HELPERS), 1)
 
 

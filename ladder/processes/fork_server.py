@@ -72,7 +72,7 @@ def _start_over_without_compiler(parent: int, needs: list[str], answers: int) ->
 
 
 def _reap(answers: int) -> None:
-    """Tell of keepers that have ended without telling an exit code."""
+    """Report keepers that have ended without an exit code."""
     with suppress(ChildProcessError):  # there is none
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             keeper, status = ended
@@ -81,7 +81,7 @@ def _reap(answers: int) -> None:
 
 
 def _keep(request: ForkRequest, answers: int, server: int) -> NoReturn:
-    """Fork the worker, wait for its end, and tell its exit code, all in this forked process."""
+    """Fork the worker, wait for its end, and report its exit code, all in this forked process."""
     failed = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

@@ -93,7 +93,7 @@ class HeldWorkers:
         note: Callable[[str], object] = lambda _: None,
         preparing_at_once: int = FEWEST,
     ) -> None:
-        """At most `preparing_at_once` do not wait yet; `note` is told of those that take long to prepare."""
+        """At most `preparing_at_once` do not wait yet; `note` receives a line for each that takes long to prepare."""
         self.at_once = at_once if at_once >= FEWEST else 0
         self._at_a_time = preparing_at_once
         self._timeout_s, self._note = timeout_s, note

@@ -35,7 +35,7 @@ class Ending(msgspec.Struct, frozen=True):
 
 
 def read_ending(path: Path) -> Ending:
-    """The ending in a file; one that is missing or damaged tells nothing."""
+    """The ending in a file; a missing or damaged one is empty."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Ending)
     except (OSError, ValueError):

@@ -49,7 +49,7 @@ class WorkerPool:
         note: Callable[[str], object] = lambda _: None,
         fork_server_of: Callable[[str], ForkServer | None] = lambda _: None,
     ) -> None:
-        """`note` is told of each worker that takes long, while somebody waits for it.
+        """`note` receives a line for each worker that takes long, while somebody waits for it.
 
         `fork_server_of` gives the fork server of the job of this name; without one its worker is started.
         """

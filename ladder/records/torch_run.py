@@ -137,7 +137,7 @@ class TorchRung(msgspec.Struct, frozen=True):
         return max((process.first_step_s for process in self.processes), default=0.0)
 
     def training_s(self, steps: int) -> float:
-        """Seconds for a whole training of so many steps, preparation included; the rung must be timed."""
+        """Seconds for a whole training of `steps` steps, preparation included; the rung must be timed."""
         assert self.step_us is not None
         return self.first_step_s + steps * self.step_us * 1e-6
 
@@ -191,7 +191,7 @@ class RecipeChange(msgspec.Struct, frozen=True):
 
 
 class TorchRecipe(msgspec.Struct, frozen=True):
-    """The shortest set of changes within 5 % of the fastest, for a training of so many steps."""
+    """The shortest set of changes within 5 % of the fastest, for a training of `steps` steps."""
 
     epochs: Count
     steps: Count
@@ -219,7 +219,7 @@ class TorchResults(msgspec.Struct, frozen=True):
         return next((rung for rung in self.rungs if rung.name == name), None)
 
     def recipe(self, epochs: int | None = None) -> TorchRecipe | None:
-        """What to write for a training of so many epochs, those of the settings by default; None without times."""
+        """The recipe for a training of `epochs` epochs, those of the settings by default; None without times."""
         epochs = epochs or self.settings.epochs
         steps = epochs * self.model.steps_per_epoch
         ours = [rung for rung in self.rungs if rung.is_timed and rung.group != "instead"]

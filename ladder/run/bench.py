@@ -63,7 +63,7 @@ class Bench:
         self.timeout_s = timeout_s
         self._out = out
         self.note: Callable[[str], object]
-        """Is told of processes that are late."""
+        """Receives a line for each process that is late."""
         self._servers: dict[int, ForkServers] = {}  # of rounds
         self._held = HeldWorkers(0, timeout_s)
 
@@ -74,7 +74,7 @@ class Bench:
 
     @contextmanager
     def opened(self, nbytes: int, note: Callable[[str], object]) -> Iterator[None]:
-        """Inside, there is a scratch folder with room for so many bytes, and `note` is told of processes that are late.
+        """Inside, there is a scratch folder with room for `nbytes` bytes; `note` receives a line for each late process.
 
         Raises UsageError if there is no room.
         """

@@ -47,7 +47,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
     commit: str
     hidden: list[int]
     batch_size: int
-    us: dict[str, float]  # a step of its stages that have a model, and of those told where they are recorded
+    us: dict[str, float]  # per step, of its stages that have a model, and of those shown where they are recorded
     prepare_s: dict[str, float] = {}  # of the latter
     inputs: int = 784
     classes: int = 10
@@ -73,7 +73,7 @@ class Costs(msgspec.Struct, frozen=True):
     rungs: dict[str, RungCost]
 
     def has_range(self, name: str) -> bool:
-        """Whether nine in ten times of a stage can be told: enough networks recorded it and the rungs it adds to."""
+        """Whether a stage has a range for nine in ten times: enough networks recorded it and the rungs it adds to."""
         while name in self.rungs and self.rungs[name].networks >= RANGED:
             if not (name := self.rungs[name].on):
                 return True

@@ -95,7 +95,7 @@ SPARE_BYTES = 1 << 20  # for jobs, results and traces
 
 @contextmanager
 def scratch_folder(out: Path, nbytes: int) -> Iterator[Path]:
-    """A new folder with room for so many bytes inside the context: in the temporary folder, the cache, or `out`.
+    """A new folder with room for `nbytes` bytes inside the context: in the temporary folder, the cache, or `out`.
 
     It is locked while the run lives, so that a later run knows which folders a killed one has left, and removes them.
     Where the cache cannot be written to, it holds the cache of all processes that start inside the context. Files that

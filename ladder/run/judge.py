@@ -59,7 +59,7 @@ def late_draws(problem: Problem, batches: int) -> int:
 
 
 def diverges(problem: Problem, train: Split, batches: int, epochs: int) -> bool:
-    """Whether float64 diverges from one of a few starts in so many epochs of so few batches."""
+    """Whether float64 diverges from one of a few starts in `epochs` epochs of a few batches."""
     seen = train.first(batches * problem.batch_size)
     oracle = Oracle(problem, [initial_params(problem, run) for run in range(STARTS)])
     with np.errstate(all="ignore"):
@@ -253,7 +253,7 @@ class Judge:
                 yield from () if is_made else [gates.no_occasion(f"{named}, tensors", why)]
 
     def _tasks_of(self, job: Job, batches: int) -> dict[str, ShortTask]:
-        """The short runs on so many batches, by the name of the file that a stage leaves after its own."""
+        """The short runs on this many batches, by the name of the file that a stage leaves after its own."""
         runs = {"first": ShortTask(self.number(job.round, protocol.FIRST_UPDATE_RUN + batches), batches)}
         if batches in job.repeated:
             number = self.number(job.round, protocol.REPEATED_RUN + batches)

@@ -1,4 +1,4 @@
-"""What a run tells while it measures; the runner prints nothing itself."""
+"""What a run reports while it measures; the runner prints nothing itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class DownloadObserver(Protocol):
         """A message for the user."""
 
     def download(self, done: int, total: int | None, name: str) -> None:
-        """`done` bytes of a file have arrived; `total` is None if the server does not tell it."""
+        """`done` bytes of a file have arrived; `total` is None if the server does not send it."""
 
 
 class RunObserver(DownloadObserver, Protocol):

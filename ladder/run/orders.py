@@ -105,7 +105,7 @@ class Orders:
         return sorted(due, key=lambda stage: self._places[stage.name])
 
     def left_out(self, round_: int) -> list[StageRun]:
-        """The stages that were measured before, and that no further process would tell more of."""
+        """The stages that were measured before, and of which a further process would show nothing new."""
         if not round_:
             return []
         known = self._decided()
@@ -226,7 +226,7 @@ def parameter_bytes(problem: Problem) -> int:
 
 
 def can_repeat_whole(problem: Problem, steps: int, work: int) -> bool:
-    """Whether float64 repeats an epoch of all steps of an MLP, which is no short run, in so many multiplications."""
+    """Whether float64 repeats an epoch of all steps of an MLP, which is no short run, in `work` multiplications."""
     is_whole = not problem.is_logistic and steps > max(FIRST_BATCHES)
     return is_whole and steps * (problem.multiplications + STEP_WORK) <= work
 

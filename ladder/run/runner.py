@@ -94,7 +94,7 @@ class Runner:
         return self.results
 
     def _announce(self, todo: Sequence[tuple[int, StageRun]]) -> None:
-        """Tell what will be measured, and what will not."""
+        """Announce what will be measured, and what will not."""
         note, stages = self._observer.note, self.ledger.stages
         if before := sum(len(stage.processes) for stage in stages):
             note(f"continuing: {before} of {before + len(todo)} processes were measured before")

@@ -58,7 +58,7 @@ def local_gpus() -> list[str]:
 
 
 def local_slots(parallel: int, gpus: int) -> list[Slot]:
-    """The slots of this host; UsageError if it has too few GPUs for so many."""
+    """The slots of this host; UsageError if it has too few GPUs for them."""
     here = local_gpus()
     if (wanted := parallel * gpus) > len(here):
         raise UsageError(f"--parallel {parallel}: with --gpus {gpus} needs {wanted} GPUs, this host has {len(here)}")

@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).parents[2] / "run_ladder.py"
 CPUS = Path("/sys/devices/system/cpu")
 POLL_S = 0.1
 Thing = TypeVar("Thing")
-GRACE_S = 20.0  # for a point that was told to stop; Slurm kills a cancelled job after 30
+GRACE_S = 20.0  # for a point to stop after SIGTERM; Slurm kills a cancelled job after 30
 WARNINGS = {  # signals that end a job, by their reasons
     signal.SIGTERM: "cancelled or preempted",
     signal.SIGUSR2: "out of time",
@@ -92,7 +92,7 @@ def job_id() -> str:
 def measure_points(folder: Path, names: Sequence[str], free: list[Slot], words: Sequence[str]) -> None:
     """Measure these points, as many at once as slots are free; `words` follow the study's command.
 
-    When the job is told to end, the points stop where they are, and are marked with the reason.
+    When the job receives such a signal, the points stop where they are, and are marked with the reason.
     """
     told: list[str] = []
     for number in WARNINGS:

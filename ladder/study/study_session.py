@@ -149,7 +149,7 @@ class StudyObserver(RunObserver, Protocol):
         """A point begins, with its expected jobs and those of all points after it."""
 
     def jobs(self, jobs: Sequence[PointJob], at_once: int) -> None:
-        """How far each point is now that jobs measure, of which so many run at once."""
+        """How far each point is now that jobs measure, `at_once` at a time."""
 
 
 def begin_study(

@@ -26,7 +26,7 @@ def closest_rung(name: str | None) -> Iterator[None]:
 
 
 def require_shared_bytes(device: Any, needed: int) -> None:
-    """Raise MisfitError unless a block of this device can have so many bytes of shared memory."""
+    """Raise MisfitError unless a block of this device can have this many bytes of shared memory."""
     most = device.block_shared_bytes
     if needed > most:
         raise MisfitError(f"Needs {needed:,} bytes of shared memory a block; this GPU has {most:,}.")

@@ -163,7 +163,7 @@ class RecipeTrainer:
                 self._evaluations.append(Evaluation(self._recipe, own, part, self._setup))
 
     def _fits(self, batch_size: int) -> bool:
-        """Whether the parts of a forward pass take so many images at once."""
+        """Whether the parts of a forward pass take this many images at once."""
         own = replace(self._setup.problem, batch_size=max(batch_size, 1))
         parts = (self._recipe.gemm, self._recipe.epilogue, self._recipe.head.for_validation())
         return not any(part.misfit(own, 1) for part in parts)

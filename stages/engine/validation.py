@@ -6,7 +6,7 @@ MOST_IMAGES = 2560  # of a pass on a GPU: they fill it, and a layer's outputs ta
 
 
 def images_of_a_pass(images: int, batch_size: int, *, on_gpu: bool) -> int:
-    """The images of every pass over so many but the last: on a GPU in few passes, not in the training's batches.
+    """The size of every pass over `images` but the last: on a GPU in few passes, not in the training's batches.
 
     A CPU launches nothing, and keeps the outputs of a small batch in its caches.
     """

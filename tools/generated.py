@@ -7,16 +7,14 @@ schemas of the files that runs leave, in docs/: msgspec derives them from `ladde
 
 from __future__ import annotations
 
-import ast
 import importlib
 import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.util import find_spec
 from inspect import cleandoc
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +23,12 @@ import msgspec
 from common.files import atomic_write
 from common.vocabulary import ABLATIONS
 from ladder.records import run, torch_run
+from ladder.records.source_walk import Project
+from ladder.records.used_code import UsedCode
+from ladder.run.code_watch import Disk, place_of
 from reports.markdown.all_documents import between
 from stages.engine.stage import Doc, Stage
-from stages.registry import SOURCES, Entry, load_all
+from stages.registry import Entry, load_all
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, kernels_in
 
 PAGE = Path(__file__).resolve().parent.parent / "stages" / "README.md"
@@ -152,6 +153,7 @@ def _folder(entry: Entry) -> str:
 
 
 README = KERNELS_FOLDER / "README.md"
+KERNEL = re.compile(r"__global__ void (?:__launch_bounds__ \( [^)]* \) )?(\w+) \(")
 ENDS = "<!-- kernels:begin (python -m tools.generated) -->", "<!-- kernels:end -->"
 
 
@@ -175,52 +177,22 @@ def summary(kernel: Kernel) -> str:
     return re.split(r"\.(?:\s|$)", text, maxsplit=1)[0]
 
 
+@cache
+def first_users() -> dict[str, str]:
+    """The first stage on a GPU, in ladder order, that uses each kernel."""
+    project, users = Project(Disk()), dict[str, str]()
+    for name, entry in load_all().items():
+        for form in chain(*UsedCode(place_of(entry.source), project).kernels.values()):
+            for kernel in KERNEL.findall(form) if "cuda" in entry.stage.needs else ():
+                users.setdefault(kernel, name)
+    return users
+
+
 def first_user(kernel: str) -> str:
-    """The first stage on a GPU, in ladder order, whose module or imports name the kernel; ValueError if none does."""
-    for source, (name, entry) in zip(SOURCES, load_all().items(), strict=True):
-        if "cuda" not in entry.stage.needs:
-            continue
-        if any(kernel in _strings(module) for module in _imports(source.partition(":")[0])):
-            return name
-    raise ValueError(f"{kernel}: no stage names it; launch it or delete it")
-
-
-@cache
-def _imports(module: str) -> frozenset[str]:
-    """A module of stages and all modules of stages that it imports, directly or not."""
-    modules, queue = set[str](), [module]
-    while queue:
-        name = queue.pop()
-        if name not in modules and name.startswith("stages.") and _path(name):
-            modules.add(name)
-            for node in ast.walk(_tree(name)):
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    queue += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return frozenset(modules)
-
-
-@cache
-def _strings(module: str) -> frozenset[str]:
-    """Every string constant of a module."""
-    constants = (node.value for node in ast.walk(_tree(module)) if isinstance(node, ast.Constant))
-    return frozenset(value for value in constants if isinstance(value, str))
-
-
-@cache
-def _tree(module: str) -> ast.Module:
-    path = _path(module)
-    assert path is not None
-    return ast.parse(path.read_text())
-
-
-@cache
-def _path(module: str) -> Path | None:
-    """A module's file; None if the name is an attribute of a module, or a package."""
-    try:
-        spec = find_spec(module)
-    except ModuleNotFoundError:
-        return None
-    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+    """The first stage that uses a kernel; ValueError if none does."""
+    if kernel not in first_users():
+        raise ValueError(f"{kernel}: no stage names it; launch it or delete it")
+    return first_users()[kernel]
 
 
 DOCS = Path(__file__).parents[1] / "docs"

@@ -55,7 +55,7 @@ class CodeWatch:
     def __init__(self, source: str, project: Project | None = None) -> None:
         """`source` is `module:attribute` or `/file.py:STAGE`; stages that share a `project` share what it has read."""
         self._source = source
-        used = used_code(_place(source), project or Project(Disk()))
+        used = used_code(place_of(source), project or Project(Disk()))
         self._stamps = {file: _stamp(file) for file in used.files}
         kernels = _hash(used.kernels) if used.kernels else None
         self.code = StageCode(_hash(used.python), kernels, scheme=SCHEME, timer=_hash(used.timer))
@@ -102,12 +102,12 @@ def keep_sources(
     for entry in chosen:
         rung: Entry | None = entry
         while rung is not None and rung.stage.name not in places:
-            places[rung.stage.name] = _place(rung.source)
+            places[rung.stage.name] = place_of(rung.source)
             rung = entries.get(rung.stage.below or "")
     keep(collected(project or Project(Disk()), places), folder)
 
 
-def _place(source: str) -> str:
+def place_of(source: str) -> str:
     """The `path:attribute` of `module:attribute` or `/file.py:STAGE`."""
     module, _, attribute = source.rpartition(":")
     return f"{module if '/' in module else module.replace('.', '/') + '.py'}:{attribute}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -18,8 +19,10 @@ class Turn:
     def __enter__(self) -> Self:
         """Wait for the turn."""
         if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             file = self._path.open("w")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            with suppress(OSError):  # this file system has no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
             self._file = file
         self._depth += 1
         return self

@@ -112,7 +112,7 @@ def scratch_folder(out: Path, nbytes: int) -> Iterator[Path]:
         beginning.rename(folder)  # only now, so that no other run finds it without its lock
         for file in cut_files():
             file.unlink(missing_ok=True)
-        with _environment(_caches_in(folder) if cache_obstacle() else {}):
+        with environment_of(_caches_in(folder) if cache_obstacle() else {}):
             yield folder
     finally:
         for path in (beginning, folder):
@@ -135,7 +135,7 @@ def _caches_in(folder: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment_of(variables: Mapping[str, str]) -> Iterator[None]:
     """The environment with these variables inside the context."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

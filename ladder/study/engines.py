@@ -22,6 +22,7 @@ from typing import Any
 from common.cuda.driver import devices
 from common.errors import UsageError
 from ladder.records.jobs import JOBS, Engine, Submission
+from ladder.run.folders import environment_of
 from ladder.study.point_queue import PROGRAM, Slot, measure_points, slots
 
 MONTH_MIN = 30 * 24 * 60  # a local job has no limit of its own
@@ -113,18 +114,14 @@ def _exports() -> list[str]:
 @contextmanager
 def _own_environment() -> Iterator[None]:
     """Jobs begun inside the context find our modules, and live on after Ctrl-C and the end of the terminal."""
-    path = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(PROGRAM.parent), path]))
+    path = os.pathsep.join(filter(None, [str(PROGRAM.parent), os.environ.get("PYTHONPATH")]))
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGHUP)}
     try:
-        yield
+        with environment_of({"PYTHONPATH": path}):
+            yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if path is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = path
 
 
 def states(folder: Path, how: Submission) -> Mapping[str, str] | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from common.errors import UsageError
 from common.process_group import die_with_parent
 from ladder.machine import environment
 from ladder.options.run_options import RunOptions
+from ladder.processes.turn import Turn
 from ladder.records.jobs import JOBS, load_submission
 from ladder.records.run import ResultsError
 from ladder.run.folders import alone_in
@@ -89,7 +89,7 @@ class PointSession:
             return
         alike = [options.hidden, options.batch_size, options.epochs, options.max_steps, options.stages]
         name = hashlib.sha256(msgspec.json.encode(alike)).hexdigest()[:16]
-        with _one_at_a_time(cache_folder("compiling") / name):
+        with Turn(cache_folder("compiling") / name):
             compile_points({"stages": runner}, self.folder, options.timeout, self.study.observer)
 
 
@@ -126,13 +126,3 @@ def _claimed(now: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
         own.unlink()
     claimed: Mapping[str, Any] = msgspec.json.decode(path.read_bytes())
     return claimed
-
-
-@contextmanager
-def _one_at_a_time(path: Path) -> Iterator[None]:
-    """Hold a lock on a file in the cache inside the context; wait for another job that has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        with suppress(OSError):  # this file system has no locks: both compile
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

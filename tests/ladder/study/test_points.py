@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,24 +147,6 @@ def test_the_first_of_two_jobs_decides_what_machine_a_study_is_of(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == ["machine.json"]
     assert machine_differences(then, then) == ""
     assert machine_differences(then, {"gpu": {"name": "A", "driver": "1"}}) == "gpu driver 1, the study's is missing"
-
-
-def test_jobs_with_one_network_compile_one_after_the_other(tmp_path: Path) -> None:
-    inside, most = list[str](), list[int]()
-
-    def compile_(name: str) -> None:
-        with point_session._one_at_a_time(tmp_path / name):
-            inside.append(name)
-            most.append(inside.count(name))
-            time.sleep(0.2)
-            inside.remove(name)
-
-    threads = [threading.Thread(target=compile_, args=(name,)) for name in "aab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1, 1, 1]
 
 
 @pytest.fixture

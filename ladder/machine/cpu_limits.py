@@ -9,18 +9,16 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.cost import HEADROOM, operations
 from common.cpu_cost import CpuDesign, CpuRates, cpu_floor
-from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import missing
-from ladder.machine.limits import limit_of, main, measure_limits
-from ladder.records.limits_record import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.machine.limits import Primitive, main, measure_limits
+from ladder.records.limits_record import Cpu, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds
 from ladder.records.profile import Profile
 from stages.engine.stage import Stage
 
@@ -36,47 +34,37 @@ EXCHANGE_US = 0.1  # between cores that share a step
 BLAS = "blas_product"  # the kernel that calls BLAS
 
 
-@dataclass(frozen=True)
-class Primitive:
-    """One row of the table of limits, and how to measure it; `{}` in a title is the number of cores."""
-
-    name: str
-    title: str
-    unit: Unit
-    measure: Callable[[CpuPrimitives], list[float]]
-    least_cores: int = 1
-
-
-PRIMITIVES = (
+PRIMITIVES = (  # `{}` in a title is the number of cores
     Primitive("call", "call of compiled code from Python", "us", lambda cpu: cpu.call()),
     Primitive("blas_call", "BLAS call from compiled code, 1 x 1 x 1", "us", lambda cpu: cpu.blas_call()),
-    Primitive("barrier", "barrier of {} threads", "us", lambda cpu: cpu.barrier(), 2),
+    Primitive("barrier", "barrier of {} threads", "us", lambda cpu: cpu.barrier(), least_cores=2),
     Primitive("l1_read", "reads from L1, one core", "GB/s", lambda cpu: cpu.read("l1")),
     Primitive("l2_read", "reads from L2, one core", "GB/s", lambda cpu: cpu.read("l2")),
     Primitive("l3_read", "reads from L3, one core", "GB/s", lambda cpu: cpu.read("l3")),
     Primitive("memory_read", "reads from memory, one core", "GB/s", lambda cpu: cpu.read("memory")),
     Primitive("memory_write", "writes to memory, one core", "GB/s", lambda cpu: cpu.write_memory()),
-    Primitive("memory_read_all", "reads from memory, {} cores", "GB/s", lambda cpu: cpu.read_memory_with_all(), 2),
+    Primitive(
+        "memory_read_all", "reads from memory, {} cores", "GB/s", lambda cpu: cpu.read_memory_with_all(), least_cores=2
+    ),
     Primitive("multiply_add", "float32 multiply-adds, one core", "GFLOP/s", lambda cpu: cpu.multiply_add()),
     Primitive(
-        "multiply_add_all", "float32 multiply-adds, {} cores", "GFLOP/s", lambda cpu: cpu.multiply_add(cpu.cores), 2
+        "multiply_add_all", "float32 multiply-adds, {} cores", "GFLOP/s", lambda cpu: cpu.multiply_add(cpu.cores),
+        least_cores=2,
     ),
     Primitive("blas_product", "BLAS product, float32, one core", "GFLOP/s", lambda cpu: cpu.product()),
-)
+)  # fmt: skip
 """In the order of the table."""
 
 
 def _this_cpu() -> CpuPrimitives:
-    """The primitives of the usable cores; imports Numba, which a machine may lack."""
+    """The primitives of the usable cores; imports Numba, which takes long."""
     from common.cpu.primitives import CpuPrimitives
 
     return CpuPrimitives()
 
 
 def measure_cpu_limits(open_cpu: Callable[[], CpuPrimitives] = _this_cpu) -> CpuLimits:
-    """Measure every primitive on the usable cores, in some seconds; raises UsageError without Numba."""
-    if reason := missing(("numba",)):
-        raise UsageError(f"limits: {reason}")
+    """Measure every primitive on the usable cores, in some seconds."""
     begin = time.perf_counter()
     cpu = open_cpu()
     limits, skipped = [], {}
@@ -85,7 +73,7 @@ def measure_cpu_limits(open_cpu: Callable[[], CpuPrimitives] = _this_cpu) -> Cpu
         if cpu.cores < primitive.least_cores:
             skipped[title] = "this process may use one core only"
             continue
-        limit = limit_of(primitive.name, title, primitive.unit, primitive.measure(cpu))
+        limit = primitive.limit(cpu, title)
         if isinstance(limit, Limit):
             limits.append(limit)
         else:

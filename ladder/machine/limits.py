@@ -49,8 +49,17 @@ class Primitive:
     name: str
     title: str
     unit: Unit
-    measure: Callable[[Primitives], list[float]]
+    measure: Callable[[Any], list[float]]  # of `Primitives` or `CpuPrimitives`
     needs: tuple[str, ...] = ()  # as `ladder.machine.environment.missing` takes them
+    least_cores: int = 1
+
+    def limit(self, device: Any, title: str) -> Limit | str:
+        """The measured limit, or the reason why there is none."""
+        samples = self.measure(device)
+        if not all(0 < sample < math.inf for sample in samples):
+            return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {self.unit}"
+        spread = Spread.of(samples)
+        return Limit(self.name, title, self.unit, spread.median, spread.min, spread.max)
 
 
 _HOPPER = ("sm_90",)
@@ -237,18 +246,9 @@ def _measure(primitive: Primitive, gpu: Primitives, monitor: GpuMonitor) -> Limi
 
 def _measure_once(primitive: Primitive, gpu: Primitives) -> Limit | str:
     try:
-        samples = primitive.measure(gpu)
+        return primitive.limit(gpu, primitive.title)
     except Exception as error:  # any class of CUDA's libraries
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
-    return limit_of(primitive.name, primitive.title, primitive.unit, samples)
-
-
-def limit_of(name: str, title: str, unit: Unit, samples: list[float]) -> Limit | str:
-    """A limit by its samples, or the reason why there is none."""
-    if not all(0 < sample < math.inf for sample in samples):
-        return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {unit}"
-    spread = Spread.of(samples)
-    return Limit(name, title, unit, spread.median, spread.min, spread.max)
 
 
 def main(measure: Callable[[], LimitsRecord | CpuLimits], target: Path) -> None:

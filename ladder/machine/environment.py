@@ -114,10 +114,7 @@ NEEDS: dict[str, tuple[tuple[Check, ...], tuple[str, ...]]] = {
     "cublas": ((partial(_not_installed, "nvmath", "nvmath-python"),), ("nvmath.bindings.cublasLt",)),
     "nccl": ((partial(_not_installed, "nvidia.nccl", "NCCL"),), ()),
     "cudnn": ((partial(_not_installed, "nvidia.cudnn", "cuDNN"),), ()),
-    "numba": (
-        (partial(_not_installed, "numba", "Numba"), partial(_not_installed, "scipy", "SciPy")),
-        ("numba", "scipy.linalg.cython_blas"),
-    ),
+    "numba": ((), ("numba", "scipy.linalg.cython_blas")),  # which set-up always installs
     "torch": ((partial(_not_installed, "torch", "PyTorch"),), TORCH),
     "torch-cuda": (
         (_no_device, _gpu_too_old, partial(_not_installed, "torch", "PyTorch"), _torch_without_cuda),

@@ -27,16 +27,14 @@ class ClockError(Exception):
 
 
 class GpuMonitor:
-    """The first visible GPU as NVML reports it; readings are empty without NVML or without permission."""
+    """The first visible GPU as NVML reports it; readings are empty without a GPU or without permission."""
 
     def __init__(self) -> None:
         self.waiting = 0
         """Processes on the GPU that wait for their turn, and so do not count as others that compute there."""
         self._handle: Any = None
-        try:
-            import pynvml
-        except ImportError:
-            return
+        import pynvml  # late: most commands need none
+
         self._nvml: Any = pynvml
         gpus = driver.devices()
         if gpus:

@@ -19,11 +19,9 @@ from ladder.records.profile import Tool
 
 
 def complete(parser: Callable[[], argparse.ArgumentParser]) -> None:
-    """Answer the shell and end the process; without argcomplete, or if no one asked, return."""
-    try:
-        import argcomplete
-    except ImportError:
-        return
+    """Answer the shell and end the process; if no one asked, return."""
+    import argcomplete
+
     whole = parser()
     for action in whole._actions:  # options without a command belong to `run`
         if isinstance(action, argparse._SubParsersAction):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -16,7 +20,6 @@ from stages.references import choices, jax_scan, torch_graph
 from stages.references.choices import MAY_GAIN, SLOWER, Choice, Rule, keep, nearest, read, variant_for
 from stages.registry import load_all
 from tests.ladder.gpus import H200, RTX_3060
-from tools.reference_rules import RULES, fitted, loss, slower_by
 
 LOGISTIC = Problem(784, 10)
 WIDE = Problem(784, 10, (4096, 4096, 4096), batch_size=32)
@@ -139,6 +142,33 @@ def test_a_time_is_compared_with_the_fastest_of_its_own_sitting() -> None:
     seen = msgspec.structs.replace(choice(LOGISTIC, "fast"), tried={"wide": 0.95})
     assert [seen.slower(name, "slow") for name in NAMES] == [pytest.approx(10 / 9), 1.0, pytest.approx(0.95 / 0.9)]
     assert seen.slower("another", "slow") is None
+
+
+UNKNOWN = 1.2
+RULES = {
+    **dict.fromkeys(torch_graph.VARIANTS, (torch_graph.RULE, torch_graph.DEFAULT)),
+    **dict.fromkeys(("jax-scan", "jax-scan-bf16"), (jax_scan.RULE, jax_scan.DEFAULT)),
+}
+"""Each stage's rule, and its default variant."""
+
+
+def loss(rule: Rule, choices: Sequence[Choice]) -> float:
+    """How much slower than the fastest variants those of the rule are, as the sum of logarithms."""
+    return sum(math.log(slower_by(rule, choice) or UNKNOWN) for choice in choices)
+
+
+def slower_by(rule: Rule, choice: Choice) -> float | None:
+    """The time of the rule's variant as a multiple of the fastest one's; None if it is not known."""
+    return choice.slower(rule.variant(choice.problem), RULES[choice.stage][1])
+
+
+def fitted(rule: Rule, choices: Sequence[Choice]) -> Rule:
+    """The rule with the bound between small and large that loses least, in the middle between two searched sizes."""
+    sizes = sorted({rule.size_of(choice.problem) for choice in choices})
+    middles = [math.isqrt(low * high) for low, high in pairwise(sizes)]
+    return min(
+        (replace(rule, least=least) for least in [*middles, 2 * sizes[-1]]), key=lambda each: loss(each, choices)
+    )
 
 
 @pytest.mark.parametrize("rule", [torch_graph.RULE, jax_scan.RULE], ids=["torch", "jax"])

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from ladder.records.statistics import GPU_SPREAD, Interval, ratio_interval
+from ladder.records.statistics import GPU_SPREAD, ratio_interval
 from reports.facts import numbers
 
 NOISE = 0.02  # share of the larger of two times; two recordings of one stage may differ by less
@@ -35,7 +35,12 @@ class Ratio:
     times: float
     low: float  # of the slowest process and the other stage's fastest one
     high: float
-    is_noise: bool = field(default=False)
+    interval: tuple[float, float]  # where it may lie; processes of one and the same stage may differ as much
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the interval holds 1: the one judgement of a gain, a lead or a loss."""
+        return self.interval[0] <= 1 <= self.interval[1]
 
     @property
     def text(self) -> str:
@@ -52,8 +57,10 @@ class Ratio:
         return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}"
 
     def over(self, parent: str) -> str:
-        """The speedup with the parent's name: `2.96x over naive`, or `1.03x over naive, within noise`."""
-        return f"{numbers.ratio(self.times)} over {parent}{f', {WITHIN_NOISE}' * self.is_noise}"
+        """The speedup with the parent's name: `2.96x over naive`, `0.83x as fast as naive`, or that it is noise."""
+        if self.is_noise:
+            return f"{WITHIN_NOISE} of {parent} ({numbers.ratio(self.times)})"
+        return f"{numbers.ratio(self.times)} {'over' if self.times > 1 else 'as fast as'} {parent}"
 
     def as_fast_as(self, other: str, *, spread: bool = True) -> str:
         """What it says of the other stage: `2.96x as fast as naive`, or `as fast as naive within noise (1.01x)`."""
@@ -63,24 +70,14 @@ class Ratio:
 
 
 def ratio_of(base: Times, own: Times) -> Ratio:
-    """The base's time as a multiple of a stage's own time."""
-    (base_low, base_high), (own_low, own_high) = base.ends_us, own.ends_us
-    return Ratio(base.median_us / own.median_us, base_low / own_high, base_high / own_low, within_noise(base, own))
+    """The base's time as a multiple of a stage's own time.
 
-
-def within_noise(base: Times, own: Times) -> bool:
-    """Whether processes of one and the same stage may differ as much: the one judgement of a gain, a lead or a loss.
-
-    True if the difference is less than `NOISE` of a step, or if the interval of the ratio holds 1.
+    Its interval is that of both sides' processes, and reaches at least `NOISE` to each side.
     """
-    if abs(own.median_us - base.median_us) < NOISE * max(own.median_us, base.median_us):
-        return True
-    if not base.values_us or not own.values_us:
-        return False
-    interval = interval_between(base, own)
-    return interval.low <= 1 <= interval.high
-
-
-def interval_between(base: Times, own: Times) -> Interval:
-    """The interval of a stage's time as a multiple of the base's, by their processes."""
-    return ratio_interval(base.values_us, own.values_us, spread=max(base.spread, own.spread))
+    (base_low, base_high), (own_low, own_high) = base.ends_us, own.ends_us
+    times = base.median_us / own.median_us
+    low, high = times * (1 - NOISE), times / (1 - NOISE)
+    if base.values_us and own.values_us:
+        of_processes = ratio_interval(own.values_us, base.values_us, spread=max(base.spread, own.spread))
+        low, high = min(low, of_processes.low), max(high, of_processes.high)
+    return Ratio(times, base_low / own_high, base_high / own_low, (low, high))

@@ -21,8 +21,8 @@ FOUND = "Found by the author"  # the measurement that a stage's file tells
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
 MARKS = (
-    f"{SOME_DISTURBED}: other programs or a falling clock moved the time of a process by more than "
-    f"{numbers.share(NOISE)}; {ALL_DISTURBED}: they disturbed every process."
+    f"{SOME_DISTURBED}: other work or a falling clock changed one process's time by more than {numbers.share(NOISE)}; "
+    f"{ALL_DISTURBED}: every process's."
 )
 
 SPEEDUP = (

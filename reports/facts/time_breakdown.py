@@ -14,7 +14,7 @@ from ladder.records.profile import Kind, Profile, Split
 from ladder.records.run import ABLATIONS, Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import host_times
-from reports.facts.ratios import within_noise
+from reports.facts.ratios import ratio_of
 from reports.facts.run_table import table_order
 
 PARTS: dict[str, Callable[[Split], float]] = {
@@ -159,7 +159,7 @@ class Change:
     def is_noise(self) -> bool:
         """Whether processes of one and the same stage may differ as much."""
         before, rung = (replace(host_times(side.stage), median_us=side.step_us) for side in (self.parent, self.rung))
-        return within_noise(before, rung)
+        return ratio_of(before, rung).is_noise
 
     @property
     def explained(self) -> float | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
@@ -191,7 +191,7 @@ def live_ratio(base: TorchRung, own: TorchRung) -> Ratio:
 def _compared(base: Times, own: Times) -> Ratio:
     known = ratio_of(base, own)
     low, high = min(base.runs_us) / max(own.runs_us), max(base.runs_us) / min(own.runs_us)
-    return Ratio(known.times, low, high, known.is_noise)
+    return replace(known, low=low, high=high)
 
 
 def _times(rung: TorchRung, steps: int | None, spread: float) -> Times:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal
 
-from ladder.records.run import Spread
 from reports.figures.canvas import Canvas, round_step
 from reports.figures.style import PIXELS, Colour
 
@@ -21,6 +20,7 @@ EDGE = 22  # pixels on the left of the least dot where labels stand elsewhere
 MOST_TICKS, APART, BESIDE_TICK = 9, 26, 8  # pixels; the last one lies between the numbers of two ticks
 WIDEST_NUMBER = 60  # pixels: with the space around it
 GROUP = 30  # pixels: the height of a group's heading
+BESIDE_AXIS = 14  # pixels between a name and the axis
 HEAD = 7  # pixels: the length of an arrow's head
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
@@ -53,7 +53,7 @@ class ChartLayout:
     def fitted(self, names: Iterable[str]) -> ChartLayout:
         """The layout with room on the left for all names; a page shows them in larger letters."""
         widest = max(text_width(name, "mono") for name in names) * (13 / 12 if self.is_page else 1)
-        return self if self.words is None else replace(self, left=max(self.left, widest + 20))
+        return self if self.words is None else replace(self, left=max(self.left, MARGIN + widest + BESIDE_AXIS))
 
 
 FILE = ChartLayout(PIXELS, 160, 530, 542, top=84, row=22)
@@ -262,13 +262,18 @@ class Scale:
 
 @dataclass(frozen=True)
 class Mark:
-    """A dot with its spread, and an arrow from the value that it is compared with."""
+    """A dot, and an arrow from the value that it is compared with; dotted where the dot's band holds that value."""
 
-    value: Spread
-    start: float | None  # where the arrow begins
+    value: float
     colour: Colour
-    is_noise: bool = False  # the difference: the arrow is dotted
+    start: float | None = None  # where the arrow begins
+    band: tuple[float, float] = (math.inf, -math.inf)  # where the value may lie beside `start`; without one, empty
     is_hollow: bool = False
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the difference is within the noise."""
+        return self.start is not None and self.band[0] <= self.start <= self.band[1]
 
 
 @dataclass(frozen=True)
@@ -307,11 +312,11 @@ class Row:
                 canvas.text(layout.right, top + 15, self.value, anchor="end", look="bold halo")
                 canvas.text(layout.left, top + 47, self.speedup, "faint", look="small halo")
             return
-        canvas.text(layout.left - 14, middle + 4, self.name, anchor="end", look="mono")
+        canvas.text(layout.left - BESIDE_AXIS, middle + 4, self.name, anchor="end", look="mono")
         aside = 6.5 if self.speedup and self.words else 0.0
         with measured:
             covered = draw_mark(canvas, self.mark, middle, scale)
-            draw_label(canvas, self.value, middle, scale.place(self.mark.value.median), covered, layout)
+            draw_label(canvas, self.value, middle, scale.place(self.mark.value), covered, layout)
             canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
         canvas.text(layout.words, middle + 4 + aside, self.words, "faint", look="small")
 
@@ -321,6 +326,8 @@ class RowChart:
     """Rows on one log axis, in groups: the heading of each, its colour and its rows."""
 
     groups: Sequence[tuple[str, Colour, Sequence[Row]]]
+    title: str  # of the axis
+    notes: Sequence[str]  # below the axis: how to read the picture
 
     @property
     def rows(self) -> list[Row]:
@@ -331,13 +338,25 @@ class RowChart:
         """Pixels of all groups."""
         return GROUP * len(self.groups) + sum(row.height(layout) for row in self.rows)
 
+    def foot(self, layout: ChartLayout) -> list[str]:
+        """The notes by lines."""
+        return [line for note in self.notes for line in folded(note, layout.width - 2 * MARGIN, "small")]
+
+    def bottom(self, top: float, layout: ChartLayout) -> float:
+        """The pixel where a picture ends whose rows begin at `top`."""
+        return top + self.height(layout) + 44 + LINE * len(self.foot(layout))
+
     def axis(self, layout: ChartLayout) -> Scale:
         """An axis with room for the least value's label on its left."""
-        ends = [end for row in self.rows for end in (row.mark.value.min, row.mark.value.max)]
+        ends = [end for row in self.rows for end in (row.mark.value, *row.mark.band) if math.isfinite(end)]
         return Scale.with_room(ends, layout.left, layout.right, EDGE if layout.words is None else ROOM)
 
     def draw(self, canvas: Canvas, top: float, axis: Scale, layout: ChartLayout) -> None:
-        """Each group below its heading."""
+        """The grid, each group below its heading, the axis and the notes."""
+        bottom = top + self.height(layout)
+        axis.draw_below(canvas, top - 6, bottom)
+        canvas.text(layout.left, bottom + 34, self.title, "faint", look="small")
+        draw_lines(canvas, self.foot(layout), bottom + 52)
         for words, colour, rows in self.groups:
             plate(canvas, layout.left, top + 19, words, "bold", lines=layout.lines)
             canvas.text(layout.left, top + 19, words, colour, look="bold halo")
@@ -349,14 +368,15 @@ class RowChart:
 
 def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[float, float]:
     """Draw a dot with its arrow, and return the pixels between which no label may stand."""
-    at, begin, end = (scale.place(value) for value in (mark.value.median, mark.value.min, mark.value.max))
-    reach = [begin, at - RADIUS, end, at + RADIUS]
+    at = scale.place(mark.value)
+    reach = [at - RADIUS, at + RADIUS]
     if mark.start is not None:
         start = scale.within(mark.start)
         arrow(canvas, start, at, middle, mark.colour, is_noise=mark.is_noise)
-        reach.append(start)
-    if max(at - begin, end - at) > HIDDEN:
-        canvas.rectangle(begin, middle - 4, end - begin, 8, mark.colour, opacity=0.35)
+        begin, end = map(scale.place, mark.band)
+        reach += [start, begin, end]
+        if max(at - begin, end - at) > HIDDEN:
+            canvas.rectangle(begin, middle - 4, end - begin, 8, mark.colour, opacity=0.3)
     canvas.dot(at, middle, RADIUS, mark.colour, hollow=mark.is_hollow)
     return min(reach), max(reach)
 
@@ -410,11 +430,11 @@ class Room:
         """Whether a label lies within the rectangle and covers nothing."""
         left, top, right, bottom = self.within
         is_inside = box[0] >= left and box[1] >= top and box[2] <= right and box[3] <= bottom
-        return is_inside and not any(_meet(box, other) for other in (*self.marks, *self.words))
+        return is_inside and not any(meet(box, other) for other in (*self.marks, *self.words))
 
     def crosses_words(self, begin: Point, end: Point) -> bool:
         """Whether a line runs through a label."""
-        return any(_meet(piece, box) for piece in _pieces(begin, end) for box in self.words)
+        return any(meet(piece, box) for piece in _pieces(begin, end) for box in self.words)
 
 
 def _pieces(begin: Point, end: Point) -> list[Box]:
@@ -425,7 +445,8 @@ def _pieces(begin: Point, end: Point) -> list[Box]:
     return [(x - 1, y - 1, x + 1, y + 1) for x, y in points]
 
 
-def _meet(one: Box, other: Box) -> bool:
+def meet(one: Box, other: Box) -> bool:
+    """Whether two boxes share an area."""
     return one[0] < other[2] and one[2] > other[0] and one[1] < other[3] and one[3] > other[1]
 
 

@@ -1,4 +1,4 @@
-"""The picture of a run: a dot a rung on a log axis of us/step, and an arrow from the rung that it climbs from.
+"""The picture of a run: a dot a rung on a log axis of us/step, and an arrow from its parent.
 
 Above the rungs, a hollow dot a reference: the times of PyTorch and JAX that a reader knows.
 """
@@ -12,16 +12,19 @@ from urllib.parse import quote
 
 from ladder.records.exactness import precision_class
 from ladder.records.run import MOST_LETTERS, Results, StageResult
+from ladder.records.statistics import VERDICT_CONFIDENCE
 from reports.facts import numbers
 from reports.facts.baselines import Lead, host_times, overall_winner, ratio, references
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words
+from reports.facts.ratios import NOISE, Ratio
 from reports.facts.run_table import MARKS, MOST_RUNGS, headline_rungs, name_of, timed_rungs
 from reports.facts.stage_facts import StageFacts, regime_of
 from reports.facts.times import median_us, step_us
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
     FILE,
+    MARGIN,
     ONE_LINE,
     ChartLayout,
     Heading,
@@ -36,10 +39,13 @@ from reports.figures.chart import (
 from reports.figures.style import Colour, subject
 
 FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the axis
-BOTTOM = 62  # pixels
-LABEL = 16  # pixels: the height of a reference line's words, and of a line of the caption
-SAMPLE = 26  # pixels of a reference's line, before its words
+LABEL = 16  # pixels: the height of a reference line's words
 AXIS = "microseconds per step, log scale (left is faster)"
+READING = (
+    "Arrow: from the parent, the rung of which this one changes one choice. Band: the "
+    f"{100 * VERDICT_CONFIDENCE:g}% interval of its time beside the parent's, at least {numbers.share(NOISE)} to each "
+    "side. A band that holds the parent's time is within noise, and its arrow is dotted."
+)
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
@@ -86,42 +92,38 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     chart = RowChart([
         (HEADINGS[name] if name else REFERENCES, COLOURS[name], [_row(one, layout, one in shown) for one in members])
         for name, members in groupby(every, key=lambda one: one.regime)
-    ])  # fmt: skip
-    bottom = layout.top + chart.height(layout)
-    # A page explains the marks of disturbed times in its own words.
-    has_marks = not layout.is_page and any(one.disturbed for one in every)
-    height = bottom + BOTTOM + LABEL * has_marks
-    canvas = Canvas(layout.width, height, f"{heading.title}: {heading.subject}", _description(results, every))
+    ], AXIS, list(_notes(results, every, layout)))  # fmt: skip
+    title = f"{heading.title}: {heading.subject}"
+    canvas = Canvas(layout.width, chart.bottom(layout.top, layout), title, _description(results, every))
     axis = chart.axis(layout)
     if not layout.is_page:
         heading.draw(canvas)
-    axis.draw_below(canvas, layout.top - 6, bottom)
     at = (axis.place(winner.reference_us) for winner, _ in lines if axis.holds(winner.reference_us))
     layout = replace(layout, lines=tuple(at))
     for index, (winner, words) in enumerate(lines):
         above = layout.top - 14 - LABEL * (len(lines) - 1 - index)
-        _reference_line(canvas, winner, words, axis, (above, bottom), layout, DASHES[index % len(DASHES)])
+        ends = above, layout.top + chart.height(layout)
+        _reference_line(canvas, winner, words, axis, ends, layout, DASHES[index % len(DASHES)])
     chart.draw(canvas, layout.top, axis, layout)
-    canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
-    caption = " ".join(_caption(results, every, layout))
-    canvas.text(layout.left if layout.is_page else 12, bottom + 52, caption, "faint", look="small")
-    if has_marks:
-        canvas.text(12, bottom + 52 + LABEL, MARKS, "faint", look="small")
     return canvas
 
 
 def _row(one: StageFacts, layout: ChartLayout, is_linked: bool) -> Row:
     """A timed stage as a row of the chart; on a page, a rung leads to its place there."""
-    assert one.spread_us is not None
     over = one.versus_parent
-    is_noise = over is not None and over.is_noise
-    mark = Mark(
-        one.spread_us, median_us(one.parent), COLOURS[one.regime], is_noise=is_noise, is_hollow=one.is_reference
-    )
+    mark = compared(_us(one), over, median_us(one.parent), COLOURS[one.regime], is_hollow=one.is_reference)
     speedup = over.over(one.stage.below or "") if over is not None else ""
     link = _link(one, layout) if layout.is_page and is_linked else {}
     tip = link["aria_label"] if link and layout.words is not None else ""  # a telephone cannot point
     return Row(name_of(one.stage), f"{one.us}{one.disturbed}", mark, speedup, _words(one), link, tip)
+
+
+def compared(us: float, over: Ratio | None, parent_us: float | None, colour: Colour, *, is_hollow: bool) -> Mark:
+    """A time beside its parent's, with the band that decides whether they differ."""
+    if over is None or parent_us is None:
+        return Mark(us, colour, is_hollow=is_hollow)
+    low, high = over.interval
+    return Mark(us, colour, parent_us, (parent_us / high, parent_us / low), is_hollow)
 
 
 def regime_keys(stages: Iterable[StageResult]) -> list[Key]:
@@ -182,33 +184,30 @@ def _reference_lines(results: Results, shown: Sequence[StageFacts], layout: Char
     leads = [one.lead for one in shown if one.lead is not None]
     used = grouped(((lead.reference.name, lead.on_gpu_time), lead) for lead in leads)
     groups = list(used.values()) or [[winner]] if winner is not None else []
-    return [(alike[0], _reference_words(alike, layout, is_alone=len(groups) == 1)) for alike in groups]
+    leftmost_first = sorted(groups, key=lambda alike: alike[0].reference_us)  # no line crosses the words of another
+    return [(alike[0], _reference_words(alike, layout)) for alike in leftmost_first]
 
 
-def _reference_words(alike: Sequence[Lead], layout: ChartLayout, *, is_alone: bool) -> str:
-    used = alike[0]
-    rungs = "" if is_alone else f" for {numbers.listing(dict.fromkeys(lead.precision for lead in alike))}"
+def _reference_words(alike: Sequence[Lead], layout: ChartLayout) -> str:
+    used, classes = alike[0], numbers.listing(dict.fromkeys(lead.precision for lead in alike))
     if not layout.words:
-        return f"{used.reference.name} {numbers.microseconds(used.reference_us)} us{rungs}"
-    precision = numbers.precision(used.reference.precision)
-    return f"fastest reference{rungs}: {used.reference.name}, {precision}, {_reference_time(used)}"
+        return f"{used.reference.name} {numbers.microseconds(used.reference_us)} us, for {classes}"
+    return f"fastest reference as exact as {classes} rungs: {used.reference.name}, {_reference_time(used)}"
 
 
 def _reference_line(
     canvas: Canvas, winner: Lead, words: str, axis: Scale, ends: tuple[float, float], layout: ChartLayout, dash: str
 ) -> None:
-    """A dashed line at a reference's time, from its words down to the axis."""
+    """A dashed line at a reference's time, down to the axis from its words, which stand beside its upper end."""
     at, (above, bottom) = axis.place(winner.reference_us), ends
     if not axis.holds(winner.reference_us):
         words += f" ({'left' if at < layout.left else 'right'} of the axis)"
         canvas.text((layout.left + layout.right) / 2, above, words, "reference", anchor="middle")
         return
-    canvas.line([(at, above + 6), (at, bottom)], "reference", width=1.5, dash=dash)
-    width = SAMPLE + 6 + text_width(words)
-    left = max(12, min(at - width / 2, layout.width - 12 - width))
-    plate(canvas, left, above, words, room=SAMPLE + 6, lines=layout.lines)
-    canvas.line([(left, above - 4), (left + SAMPLE, above - 4)], "reference", width=1.5, dash=dash)
-    canvas.text(left + SAMPLE + 6, above, words, "reference")
+    canvas.line([(at, above - 9), (at, bottom)], "reference", width=1.5, dash=dash)
+    left = max(MARGIN, min(at + 7, layout.width - MARGIN - text_width(words)))
+    plate(canvas, left, above, words, lines=layout.lines)
+    canvas.text(left, above, words, "reference")
 
 
 def _words(one: StageFacts) -> str:
@@ -219,18 +218,18 @@ def _words(one: StageFacts) -> str:
     return f"{change_in_words(one.stage, one.results.problem)[: MOST_LETTERS - len(aside)]}{aside}"
 
 
-def _caption(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> Iterator[str]:
-    """How to read the picture, and how many rungs it leaves out."""
+def _notes(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> Iterator[str]:
+    """How to read the picture, and how its rows are picked; a page has every rung, and explains marks itself."""
     rungs = [one for one in shown if not one.is_reference]
-    if not rungs:
-        yield "Dot: median; band: fastest to slowest run."
-        return
-    if layout.words is None:
-        yield "Arrow: from the rung it climbs from, above."
-        return
-    yield "Arrow: from the rung it climbs from, dotted within noise. Band: fastest to slowest run."
-    if not layout.is_page and (more := len(timed_rungs(results, with_ablations=False)) - len(rungs)):
-        yield f"{numbers.count(more, 'more rung')} in the report."
+    yield READING if rungs else "Dot: the median of all runs."
+    more = len(timed_rungs(results, with_ablations=False)) - len(rungs)
+    if rungs and more and not layout.is_page:
+        yield (
+            "Rungs: the fastest, then those that differ most from their parents, with all parents. "
+            f"{numbers.count(more, 'more rung')} in the report."
+        )
+    if not layout.is_page and any(one.disturbed for one in shown):
+        yield MARKS
 
 
 def _reference_time(winner: Lead) -> str:

@@ -17,7 +17,7 @@ from reports.facts.ratios import WITHIN_NOISE
 from reports.facts.study_points import PointLead
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import Box, Room, Scale, number, text_width
+from reports.figures.chart import MARGIN, Box, Room, Scale, number, text_width
 from reports.figures.ladder import COLOURS
 from reports.figures.style import Colour
 
@@ -69,7 +69,7 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
     scale = Scale.log([min(ends) / 1.9, max(ends) * 1.7], bottom, top, number)  # with room for names
     canvas.text(12, top - 12, words, "ink", look="small bold")
     scale.draw_beside(canvas, left, right)
-    room = Room((left - 4, top - 6, right + 44, bottom + 8))
+    room = Room((left + 2, top - 6, canvas.width - MARGIN, bottom + 8))
     rungs = [(one.place, one.rung_us) for one in contests]
     references = [(one.place, one.reference_us) for one in contests]
     for points, dash in ((rungs, ""), (references, DASHES)):
@@ -125,12 +125,12 @@ def _name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colou
 def note(contests: Sequence[Contest]) -> str:
     """How to read the panels, in a line."""
     marks = [
-        "Number: the lead, over references at least as exact. A name stands where another one becomes the fastest."
+        "Number: the speedup of the fastest rung over the fastest reference as exact. A name stands where it changes."
     ]
     if any(one.of.lead.ratio.is_noise for one in contests):
         marks.append(f"Grey: {WITHIN_NOISE}.")
     if any(one.of.missing for one in contests):
         marks.append("≤: a reference that may be faster has no time there.")
     if any(one.of.lead.on_gpu_time for one in contests):
-        marks.append("*: the reference waits in its own loop, so both times are those of the GPU.")
+        marks.append("*: GPU time, as the reference waits in its own loop.")
     return " ".join(marks)

@@ -11,19 +11,15 @@ from reports.facts import numbers
 from reports.facts.run_table import name_of, table_order
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
-from reports.figures.chart import KEY_LINE, LINE, RADIUS, Heading, Scale, draw_lines, key_lines, legend
+from reports.figures.chart import KEY_LINE, LINE, MARGIN, RADIUS, Heading, Scale, draw_lines, folded, key_lines, legend
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import NEAREST, PIXELS, subject
 
 CHECK = "loss curve"  # as verification names it
 LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
 TOP, ROW, BOTTOM = 88, 19, 66
-SAYS = (
-    "Dot: the largest distance of an epoch's loss from float64's, as a share of the first loss; log scale.",
-    "Bar: the limit, from how far float64's training moves where it rounds as this precision does.",
-)
-NONE = "no difference"
-SAYS_NONE = "No difference: none beyond what a sum of an epoch's losses rounds off."
+AXIS = "largest distance of an epoch's loss from float64's, as a share of the first loss, log scale"
+SAYS = "Red bar: the limit. Training in float64 moves as far where it rounds as the stage's precision does."
 
 
 @dataclass(frozen=True)
@@ -52,25 +48,28 @@ def loss_distances(results: Results) -> list[LossDistance]:
 
 
 def loss_distance(results: Results) -> Canvas:
-    """A row a stage on a log axis: a dot at the error, a bar at the limit; at least one curve must be checked."""
-    distances = loss_distances(results)
-    outside = [distance for distance in distances if not distance.passed]
-    title = _verdict(distances)
+    """A row a stage that differs on a log axis: a dot at the error, a bar at the limit; at least one must differ."""
+    every = loss_distances(results)
+    distances, alike = ([one for one in every if one.is_none is without] for without in (False, True))
+    title = _verdict(every)
     bottom = TOP + ROW * len(distances)
-    keys = regime_keys(one.stage for one in distances if one.passed and not one.is_none)
-    says = [*SAYS, *([SAYS_NONE] if any(one.is_none for one in distances) else [])]
-    height = bottom + BOTTOM + LINE * (len(says) - len(SAYS)) + KEY_LINE * len(key_lines(keys))
-    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(distances))
+    keys = regime_keys(one.stage for one in distances if one.passed)
+    none = f"No difference beyond rounding: {', '.join(name_of(one.stage) for one in alike)}." if alike else ""
+    says = [line for words in (SAYS, none) if words for line in folded(words, PIXELS - 2 * MARGIN, "small")]
+    height = bottom + BOTTOM + LINE * len(says) + KEY_LINE * len(key_lines(keys))
+    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(every))
+    outside = any(not one.passed for one in every)
     Heading(title, subject(results), look="bold", colour="limit" if outside else "ink").draw(canvas)
-    errors = [end for one in distances for end in (one.limit, one.limit if one.is_none else one.error) if end]
+    errors = [end for one in distances for end in (one.limit, one.error) if end]
     ends = 10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)
     scale = Scale.log(ends, LEFT, RIGHT, lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"))
     scale.draw_below(canvas, TOP - 6, bottom)
     canvas.text(scale.place(distances[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
     for index, distance in enumerate(distances):
         _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), scale)
-    draw_lines(canvas, says, bottom + 36)
-    legend(canvas, keys, bottom + 26 + LINE * len(says))
+    canvas.text(LEFT, bottom + 34, AXIS, "faint", look="small")
+    draw_lines(canvas, says, bottom + 54)
+    legend(canvas, keys, bottom + 44 + LINE * len(says))
     return canvas
 
 
@@ -90,16 +89,12 @@ def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, scale: Sc
     limit = scale.place(distance.limit)
     canvas.text(LEFT - 12, middle + 4, name_of(distance.stage), anchor="end", look="mono")
     error = distance.error
-    if error is not None and not distance.is_none:
+    if error is not None:
         canvas.line([(scale.place(error), middle), (limit, middle)], "grid", width=3)
     canvas.line([(limit, middle - 7), (limit, middle + 7)], "limit", width=3)
-    if error is None or distance.is_none:
-        if error is None:
-            canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
-        else:
-            canvas.text(ASIDE, middle + 4, NONE, "faint", look="small")
-        return
-    if distance.passed:
+    if error is None:
+        canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
+    elif distance.passed:
         canvas.dot(scale.place(error), middle, RADIUS, COLOURS[regime_of(distance.stage)])
         canvas.text(ASIDE, middle + 4, f"{_times(distance.limit / error)} below", "faint", look="small")
     else:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import get_args
 
 from ladder.records.limits_record import LimitsRecord
@@ -19,22 +20,24 @@ from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
-from reports.figures.chart import RADIUS, Heading, Room, Scale, legend, text_width
+from reports.figures.chart import LINE as TEXT_LINE
+from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend, meet, text_width
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
 MOST_RUNGS = 11
 LEFT, RIGHT, TOP, BOTTOM = 62, PIXELS - 20, 92, 440  # pixels: the axes
-HEIGHT = BOTTOM + 86
-LETTER, LINE = 7.3, 13  # pixels: the width and height of a label's letter
+HEIGHT = BOTTOM + 86  # with a line of notes
+LETTER, LINE, BRACKET = 7.3, 13, 7  # pixels: the width and height of a label's letter, and room before several
 LOWER = 0.9  # of the chip's roof; a latency roof above it is the same traffic, with a launch or two
 ROOF = 9  # half the length of a latency roof
 UNITS: tuple[Precision, ...] = get_args(Precision)
 NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
+EXCHANGES = "exchanges between blocks"
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
-SAYS = "Lines: limits that this run measured."
-SAYS_OWN = " Bar: the most that the fastest rung's own design allows, by its {}."
+SAYS = "Lines: limits that this run measured. In brackets: the precision of a rung, unless it is float32."
+SAYS_OWN = "Bar: the products of a step, in the least time that the fastest rung's own {} take here."
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 NEAR = 30  # pixels that stay free before a roof's label
 FAR = 16  # pixels that stay free at a label's far end
@@ -57,9 +60,15 @@ class RooflinePoint:
             return "", math.inf
         parts = (
             ("launches", design.launching_us), ("kernels", design.kernels_us),
-            ("exchanges between blocks", design.exchanging_us), ("waits", design.waiting_us),
+            (EXCHANGES, design.exchanging_us), ("waits", design.waiting_us),
         )  # fmt: skip
         return max(parts, key=lambda part: part[1])[0], design.flops / design.total_us / 1e6
+
+    @property
+    def label(self) -> str:
+        """Its name, with the precision unless that is float32."""
+        own = self.stage.precision
+        return self.stage.name if own == "float32" else f"{self.stage.name} ({NAMES.get(own, own)})"
 
 
 @dataclass(frozen=True)
@@ -117,9 +126,11 @@ def drawn(results: Results) -> Canvas:
     assert results.limits is not None
     roof = Roof.of(results.limits)
     title = headline(dots, roof)
-    canvas = Canvas(PIXELS, HEIGHT, f"{title}: {subject(results)}", _description(dots, roof))
+    fastest = _fastest(dots)
+    is_own = fastest.latency[1] < LOWER * roof.over(fastest)[1]
+    canvas = Canvas(PIXELS, HEIGHT + is_own * TEXT_LINE, f"{title}: {subject(results)}", _description(dots, roof))
     plot = _plot(dots, roof)
-    Heading(title, subject(results)).draw(canvas)
+    Heading(title, subject(results), look="bold").draw(canvas)
     canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
     plot.up.draw_beside(canvas, LEFT, RIGHT)
     plot.across.draw_below(canvas, TOP, BOTTOM)
@@ -129,18 +140,17 @@ def drawn(results: Results) -> Canvas:
         at, height = plot.across.place(point.intensity), plot.up.place(point.rate)
         plot.dots.marks.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
     plot.room.marks += plot.dots.marks
-    fastest = _fastest(dots)
-    if is_own := fastest.latency[1] < LOWER * roof.over(fastest)[1]:
+    if is_own:
         _latency_roof(canvas, plot, fastest)
     _roofs(canvas, plot, roof)
     if is_own:
         _name_latency_roof(canvas, plot, fastest)
-    for point in sorted(dots, key=lambda point: (point.intensity, -point.rate)):
-        _label(canvas, plot, point)
+    for together in sorted(_groups(plot, dots), key=len, reverse=True):
+        _label(canvas, plot, together)
     for point in dots:
         canvas.dot(plot.across.place(point.intensity), plot.up.place(point.rate), RADIUS, COLOURS[regime(point.stage)])
     legend(canvas, regime_keys(point.stage for point in dots), BOTTOM + 46)
-    canvas.text(12, BOTTOM + 78, f"{SAYS}{SAYS_OWN.format(fastest.latency[0]) * is_own}", "faint", look="small")
+    draw_lines(canvas, [SAYS, SAYS_OWN.format(fastest.latency[0])][: 1 + is_own], BOTTOM + 78)
     return canvas
 
 
@@ -156,12 +166,14 @@ def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
 
 def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """What allows no more than that bar, and its rate, beside its end."""
-    _, rate = point.latency
+    part, rate = point.latency
+    design = point.stage.bounds.design if point.stage.bounds is not None else None
+    assert design is not None
     at, top = plot.across.place(point.intensity), plot.up.place(rate)
     heights = (top + shift for shift in (4, -4, 12, -12, 20, -20))
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
     places = [(at + side * (ROOF + 4), height, anchor) for height in heights for side, anchor in sides]
-    _words(canvas, plot, places, f"its design allows {_rate(rate)}")
+    _words(canvas, plot, places, f"≤ {_rate(rate)}: {part.split()[0]} take {numbers.microseconds(design.total_us)} us")
 
 
 def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
@@ -171,11 +183,11 @@ def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
 def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
     """The fastest rung's rate, and its share of the lowest roof over it: of the chip, or of its own design."""
     fastest = _fastest(dots)
-    (path, over), (_, latency) = roof.over(fastest), fastest.latency
-    name, most = ("its design", latency) if latency < LOWER * over else (NAMES.get(path, path), over)
-    return (
-        f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / most:.2g}% of what {name} allows"
+    (path, over), (part, latency) = roof.over(fastest), fastest.latency
+    words, most = (
+        (f"its {part} allow", latency) if latency < LOWER * over else (f"{NAMES.get(path, path)} allows", over)
     )
+    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / most:.2g}% of what {words}"
 
 
 def _description(dots: Sequence[RooflinePoint], roof: Roof) -> str:
@@ -246,7 +258,8 @@ def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anch
     free = [number for number, box in enumerate(boxes) if plot.room.is_free(box)]
     # A dot right before the words would seem to bear them.
     away = (number for number in free if plot.dots.is_free((boxes[number][0] - NEAR, *boxes[number][1:])))
-    chosen = next(away, free[0] if free else 0)
+    apart = (number for number, box in enumerate(boxes) if not any(map(partial(meet, box), plot.room.words)))
+    chosen = next(itertools.chain(away, free, apart), 0)
     x, y, anchor = places[chosen]
     # Where no place is free, the axis must not cut the words.
     aside = max(LEFT - x + text_width(words, "small"), 0) if anchor == "end" else 0
@@ -255,15 +268,30 @@ def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anch
     canvas.text(x + aside, y, words, anchor=anchor, look="small halo")
 
 
-def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
-    """The rung's name beside its dot, or at the nearest free place with a line to it."""
-    at, height = plot.across.place(point.intensity), plot.up.place(point.rate)
-    width = LETTER * len(point.stage.name)
+def _groups(plot: Plot, dots: Sequence[RooflinePoint]) -> Iterator[list[RooflinePoint]]:
+    """Dots that nearly touch and share their labels' place, the highest of each group first."""
+    together: list[RooflinePoint] = []
+    for point in sorted(dots, key=lambda point: (round(plot.across.place(point.intensity)), -point.rate)):
+        last = together[-1] if together else point
+        is_near = abs(plot.across.place(point.intensity) - plot.across.place(last.intensity)) < RADIUS
+        if together and not (is_near and plot.up.place(point.rate) - plot.up.place(last.rate) < LINE):
+            yield together
+            together = []
+        together.append(point)
+    yield together
+
+
+def _label(canvas: Canvas, plot: Plot, points: Sequence[RooflinePoint]) -> None:
+    """The names beside their dots, or at the nearest free place with a line to it; those of several in a bracket."""
+    at = plot.across.place(points[0].intensity)
+    height = sum(plot.up.place(point.rate) for point in points) / len(points)
+    width, half = LETTER * max(len(point.label) for point in points), LINE * len(points) / 2
+    bracket = BRACKET * (len(points) > 1)
     for crosses, nudge, side in itertools.product((False, True), NUDGES, (1, -1)):  # rather than no name, a crossed one
-        away = 9 if abs(nudge) < LINE else 24
+        away = (9 if abs(nudge) < LINE else 24) + bracket
         start = at + away if side > 0 else at - away - width
         middle = height + nudge
-        box = (start, middle - LINE / 2, start + width, middle + LINE / 2)
+        box = (start, middle - half, start + width, middle + half)
         beyond = FAR if side > 0 else -FAR  # what stands there seems to bear the name
         tip = (start - 3 if side > 0 else start + width + 3, middle)
         is_free = plot.room.is_free((box[0] + min(beyond, 0), box[1], box[2] + max(beyond, 0), box[3]))
@@ -272,10 +300,15 @@ def _label(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     else:
         return  # more labels than the figure has room for; the table of the report names all
     plot.room.words.append(box)
-    if nudge:
+    if nudge or bracket:
         canvas.line([(at, height), tip], "faint")
         plot.room.keep_free((at, height), tip)
-    canvas.text(start, middle + 4, point.stage.name, look="mono halo")
+    if bracket:
+        canvas.line([(tip[0], box[1] + 1), (tip[0], box[3] - 1)], "faint")
+    for index, point in enumerate(points):
+        end: Anchor = "start" if side > 0 else "end"
+        left = start if side > 0 else start + width
+        canvas.text(left, box[1] + LINE * index + 10.5, point.label, anchor=end, look="mono halo")
 
 
 def _rate(value: float) -> str:

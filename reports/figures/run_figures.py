@@ -36,10 +36,10 @@ class RunFigure(NamedTuple):
 LADDER = "ladder.svg"
 # fmt: off
 OF_RUN: dict[str, RunFigure] = {  # by the name of the file
-    LADDER: RunFigure("Microseconds per training step of each rung, with an arrow from the rung that it climbs from",
+    LADDER: RunFigure("Microseconds per training step of each rung, with an arrow from its parent",
                       lambda run: any(map(step_us, run.stages)), ladder.drawn),
     "loss_distance.svg": RunFigure("Distance of each loss curve from the float64 oracle's, and its limit",
-                                   loss_distances, loss_distance),
+                                   lambda run: not all(one.is_none for one in loss_distances(run)), loss_distance),
     "curves.svg": RunFigure("Training loss within epochs, validation loss and accuracy, with the oracle's",
                             has_curves, lambda run: curves([run])),
     "waterfall.svg": RunFigure("The way to the fastest rung: what each rung on it changed, part by part",

@@ -145,19 +145,20 @@ def _contests(results: StudyResults, axis: Axis, winners: Sequence[PointLead]) -
 
 
 def _found(axis: Axis, winners: Sequence[PointLead]) -> str:
-    """The first, the least and the last lead of a class: `float32 rungs lead 4.93x at hidden 64, 2.26x at 8192`.
+    """The least and the greatest lead of each class of precision, with their places; empty with fewer than two points.
 
-    Empty with fewer than two points.
+    Such as `Fastest rung over fastest reference: float32 2.26x at hidden 8192 to 4.93x at 64`.
     """
-    own = [winner for winner in winners if winner.lead.precision == winners[0].lead.precision]
-    if len(own) < 2:
-        return ""
-    least = min(own, key=lambda winner: winner.lead.ratio.times)
-    first, *others = dict.fromkeys([own[0].point.name, least.point.name, own[-1].point.name])
-    by_point = {winner.point.name: winner for winner in own}
-    begin = f"{_lead(by_point[first])} at {setting(axis.key)} {_value(axis, by_point[first].point)}"
-    ends = [f"{_lead(by_point[name])} at {_value(axis, by_point[name].point)}" for name in others]
-    return f"Lead of {own[0].lead.precision} rungs: {', '.join([begin, *ends])}"
+    of_class = grouped((winner.lead.precision, winner) for winner in winners)
+    ranges: list[str] = []
+    for precision, own in of_class.items():
+        least, most = (pick(own, key=lambda winner: winner.lead.ratio.times) for pick in (min, max))
+        name = f"{setting(axis.key)} " * (not ranges)
+        ranges.append(f"{precision} {_lead(least)} at {name}{_value(axis, least.point)}")
+        if most is not least:
+            ranges[-1] += f" to {_lead(most)} at {_value(axis, most.point)}"
+    is_range = len({winner.point.name for winner in winners}) > 1
+    return f"Fastest rung over fastest reference: {'; '.join(ranges)}" if is_range else ""
 
 
 def _lead(winner: PointLead) -> str:

@@ -9,13 +9,11 @@ from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
-from reports.figures.chart import MARGIN, ChartLayout, Heading, Mark, Row, RowChart
+from reports.figures.chart import ChartLayout, Heading, Row, RowChart
+from reports.figures.ladder import AXIS, READING, compared
 from reports.figures.style import Colour
 
-BOTTOM = 62  # pixels
-AXIS = "microseconds per step, log scale (left is faster)"
-CAPTION = "Arrow: from the parent, dotted within noise. Band: fastest to slowest run. Preparation is not counted."
-PHONE_CAPTION = "Arrow: from the parent, dotted in noise. Band: runs."
+UNCOUNTED = "Preparation is not counted. Less exact: an error of the rung is above 4 times eager mode's largest."
 INSTEAD = "instead"
 HEADINGS: dict[str, tuple[str, Colour]] = {
     "CPU": ("The CPU runs every operation", "host"),
@@ -52,8 +50,9 @@ def headline(results: TorchResults) -> str:
     gains = [
         f"{numbers.ratio(gain.times)} over {name}" for name, gain in known if gain is not None and not gain.is_noise
     ]
-    precision = " in float32" if exact else ""
     best = fastest if gains else rows[0]
+    is_beaten = any(_median_us(row) < _median_us(best) for row in own)
+    precision = f"{', the fastest as exact as eager' * is_beaten} in float32" if exact else ""
     told = f"{best.name} takes {numbers.microseconds(_median_us(best))} us per step"
     return f"{told}{precision}: {', '.join(gains)}" if gains else told
 
@@ -68,31 +67,26 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     """The picture in a layout; at least one rung must have a time."""
     known = shown(results)
     layout = layout.fitted(row.name for row in known)
-    chart = RowChart([(*HEADINGS[name], list(map(_row, rows))) for name, rows in groupby(known, key=_kind)])
-    top = float(layout.top if layout.is_page else 62)
-    bottom = top + chart.height(layout)
+    groups = [(*HEADINGS[name], list(map(_row, rows))) for name, rows in groupby(known, key=_kind)]
+    chart = RowChart(groups, AXIS, [READING, UNCOUNTED])
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
-    canvas = Canvas(layout.width, bottom + BOTTOM, f"{headline(results)}: {subject}", _description(known))
+    heading = Heading(headline(results), subject)
+    top = layout.top if layout.is_page else heading.bottom + 14
+    title = f"{heading.title}: {subject}"
+    canvas = Canvas(layout.width, chart.bottom(top, layout), title, _description(known))
     if not layout.is_page:
-        Heading(headline(results), subject).draw(canvas)
-    axis = chart.axis(layout)
-    axis.draw_below(canvas, top - 6, bottom)
-    chart.draw(canvas, top, axis, layout)
-    canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
-    caption = CAPTION if layout.words is not None else PHONE_CAPTION
-    canvas.text(layout.left if layout.is_page else MARGIN, bottom + 52, caption, "faint", look="small")
+        heading.draw(canvas)
+    chart.draw(canvas, top, chart.axis(layout), layout)
     return canvas
 
 
 def _row(row: TorchRow) -> Row:
     """A rung as a row of the chart."""
-    assert row.step_us is not None
-    start = row.parent_us.median if row.parent_us is not None else None
-    over = row.versus_parent
+    over, parent_us = row.versus_parent, row.parent_us.median if row.parent_us is not None else None
+    mark = compared(_median_us(row), over, parent_us, HEADINGS[_kind(row)][1], is_hollow=_kind(row) == INSTEAD)
     speedup = over.over(row.rung.parent or "") if over is not None else ""
-    is_noise = over is not None and over.is_noise
-    mark = Mark(row.step_us, start, HEADINGS[_kind(row)][1], is_noise=is_noise, is_hollow=_kind(row) == INSTEAD)
-    return Row(row.name, numbers.microseconds(row.step_us.median), mark, speedup, row.rung.words)
+    words = f"{row.rung.words}{' (less exact)' * (row.rung.status == 'less exact')}"
+    return Row(row.name, numbers.microseconds(_median_us(row)), mark, speedup, words)
 
 
 def _description(rows: Sequence[TorchRow]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.launch_regimes import in_network
-from reports.facts.time_breakdown import Change, Profiled
+from reports.facts.time_breakdown import OPERATIONS, Change, Profiled
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
     FILE,
@@ -27,14 +27,15 @@ from reports.figures.chart import (
 )  # fmt: skip
 from reports.figures.style import PIXELS, Colour, subject
 
-SHOWN = 0.01  # share of the longer step; smaller changes are added up
-SMALLER = "smaller changes"
+SHOWN = 0.02  # share of the longest step: about what a bar shows; smaller changes are added up
+SMALLER = "other changes"
 KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("time added", "added", shape="frame"))
 AXIS = "microseconds per step"
 SAYS = (
     "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, "
-    "rounded to add up."
+    f"rounded to add up. Changes below {numbers.share(SHOWN)} of the longest step have no bar of their own."
 )
+FUSED, SAYS_FUSED = OPERATIONS["fused"], " Fused kernels: they do several of the parts above in one."
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) ->
     layout = WIDE if chart.words is not None else PHONE
     steps = list(bars(way))
     keys = [key for key in KEYS if any(bar.colour == key.colour for bar in steps)]
-    says = folded(SAYS, layout.width - 2 * MARGIN, "small")
+    says = folded(SAYS + SAYS_FUSED * any(bar.name == FUSED for bar in steps), layout.width - 2 * MARGIN, "small")
     heading = Heading(_title(way, steps, results), subject(results), layout.width, "bold")
     top = heading.bottom + KEY_LINE * len(key_lines(keys, layout.width)) + 18
     bottom = top + sum(bar.height(layout) for bar in steps) + 4
@@ -108,21 +109,28 @@ def _title(way: Sequence[Change], steps: Sequence[Bar], results: Results) -> str
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
-    """The bars from top to bottom; the parts of a change within the noise, and small ones, are added up.
+    """The bars from top to bottom, without rungs whose next one is within the noise of its parent too.
 
-    A change's number is the difference of the rounded times at its ends, so that the numbers add up.
+    Small parts of a change are added up, and a change without any other part has its rungs alone. A number is the
+    difference of the rounded times at its ends, so that the numbers add up.
     """
     yield _step(way[0].parent, "")
-    for change in way:
+    least_us = SHOWN * max(change.slower_us for change in way)
+    noisy = 0
+    for change, later in zip(way, [*way[1:], None], strict=True):
+        noisy = noisy + 1 if change.is_noise else 0
+        if noisy and later is not None and later.is_noise:
+            continue
         at = slower = change.parent.step_us
-        for name, end in _parts(change):
+        for name, end in _parts(change, least_us):
             moved = numbers.rounded(end, slower) - numbers.rounded(at, slower)
             if name != SMALLER or numbers.rounded(moved, slower):
                 yield Bar(name, at, end, numbers.change(moved, slower))
             at = end
         changed = change.rung.stage.precision != change.parent.stage.precision
         precision = f"now in {numbers.precision(change.rung.stage.precision)}" if changed else ""
-        noise = f"within noise of {change.parent.stage.name}" if change.is_noise else ""
+        alone = f"within noise of {change.parent.stage.name}"
+        noise = f"after {noisy} rungs, each within noise of its parent" if noisy > 1 else alone * noisy
         yield _step(change.rung, "; ".join(filter(None, (precision, noise))))
 
 
@@ -131,14 +139,14 @@ def _step(rung: Profiled, remark: str) -> Bar:
     return Bar(rung.stage.name, 0.0, rung.step_us, number, is_step=True, remark=remark)
 
 
-def _parts(change: Change) -> Iterator[tuple[str, float]]:
-    """Where each part that changed much ends, then the sum of all others, which ends at the rung's time."""
-    if change.is_noise:
+def _parts(change: Change, least_us: float) -> Iterator[tuple[str, float]]:
+    """Where each part that changed so much ends, then the sum of all others, which ends at the rung's time."""
+    large = {name: us for name, us in change.detailed_us.items() if abs(us) >= least_us}
+    if change.is_noise or not large:
         return
     at = change.parent.step_us
-    for name, us in change.detailed_us.items():
-        if abs(us) >= SHOWN * change.slower_us:
-            yield name, (at := at + us)
+    for name, us in large.items():
+        yield name, (at := at + us)
     yield SMALLER, change.rung.step_us
 
 

@@ -441,7 +441,8 @@ def run_facts(results: TorchResults) -> Mapping[str, Any]:
 
 
 def _plain(gain: Ratio | None) -> dict[str, Any] | None:
-    return asdict(gain) if gain is not None else None
+    keys = ("times", "low", "high", "is_noise")
+    return {key: getattr(gain, key) for key in keys} if gain is not None else None
 
 
 def _grade(row: TorchRow) -> str:

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
 from reports.facts.run_table import MARKS, disturbed_mark
+from reports.facts.times import median_us
 from reports.figures.chart import PAGE
-from reports.figures.ladder import dots, drawn, headline, reference_dots
+from reports.figures.ladder import compared, dots, drawn, headline, reference_dots
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, parse, words
 
@@ -44,13 +45,24 @@ def test_an_arrow_begins_at_the_parents_dot_and_is_dotted_within_the_noise() -> 
     assert 'stroke-dasharray="2 3"' in drawn(same).svg()
 
 
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.parent.name}/{path.parent.name}")
+def test_a_band_holds_the_parents_time_where_the_verdict_is_noise(path: Path) -> None:
+    for dot in dots(load(path), is_page=True):
+        if (over := dot.versus_parent) is not None:
+            mark = compared(dot.step_us or 0.0, over, median_us(dot.parent), "ink", is_hollow=False)
+            assert mark.is_noise is over.is_noise, dot.name
+            assert mark.band[0] <= mark.value <= mark.band[1], dot.name
+
+
 def test_the_headline_is_the_fastest_rung_over_the_best_reference_and_the_first() -> None:
     assert headline(dots(RUN)) == "cublas takes 36.8 us per step: 1.45x over jax-scan, 2.33x over naive"
     fast = next(stage for stage in RUN.stages if stage.name == "cublas").timing
     assert fast is not None
     half = replace(fast, epoch_s=replace(fast.epoch_s, median=0.01, min=0.01))
     faster = sample.replace_stage(RUN, "bf16-gemm", timing=half)
-    assert headline(dots(faster)).startswith("bf16-gemm takes 21.4 us per step in bf16: 2.50x over jax-scan, ")
+    assert headline(dots(faster)).startswith(
+        "bf16-gemm takes 21.4 us per step in bf16: within noise of jax-scan (2.50x), "
+    )
 
 
 @pytest.mark.parametrize("path", [RECORDED[0], RECORDED[-1]], ids=lambda path: path.parent.name)

@@ -20,7 +20,7 @@ def test_a_lead_is_the_quotient_of_the_two_times_that_are_drawn() -> None:
 
 def test_a_lead_within_noise_is_grey_and_one_that_lacks_a_reference_says_so() -> None:
     winner = next(point_winners(load_results(Path("results/reference/h200/studies/hidden-size"))))
-    ratio = dataclasses.replace(winner.lead.ratio, is_noise=True)
+    ratio = dataclasses.replace(winner.lead.ratio, interval=(0.9, 1.1))
     noisy = dataclasses.replace(winner, lead=dataclasses.replace(winner.lead, ratio=ratio))
     lacking = dataclasses.replace(winner, missing=["torch-graph"])
     assert "Grey: within noise." in note([Contest(0.0, noisy)])

@@ -262,13 +262,17 @@ class Scale:
 
 @dataclass(frozen=True)
 class Mark:
-    """A dot, and an arrow from the value that it is compared with; dotted where the dot's band holds that value."""
+    """A dot, and an arrow from the value that it is compared with; dotted where the dot's band holds that value.
+
+    Instead of an arrow, a line may join it with a bar. A value beyond the axis has its dot at the end.
+    """
 
     value: float
     colour: Colour
     start: float | None = None  # where the arrow begins
     band: tuple[float, float] = (math.inf, -math.inf)  # where the value may lie beside `start`; without one, empty
     is_hollow: bool = False
+    bar: tuple[float, Colour] | None = None
 
     @property
     def is_noise(self) -> bool:
@@ -287,6 +291,7 @@ class Row:
     words: str
     link: Mapping[str, str] = field(default_factory=dict)  # attributes; empty: none
     tip: str = ""  # where one points at the link
+    colour: Colour = "faint"  # of the words
 
     def height(self, layout: ChartLayout) -> float:
         """Pixels: higher if it has a speedup."""
@@ -316,9 +321,10 @@ class Row:
         aside = 6.5 if self.speedup and self.words else 0.0
         with measured:
             covered = draw_mark(canvas, self.mark, middle, scale)
-            draw_label(canvas, self.value, middle, scale.place(self.mark.value), covered, layout)
+            if self.value:
+                draw_label(canvas, self.value, middle, scale.place(self.mark.value), covered, layout)
             canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
-        canvas.text(layout.words, middle + 4 + aside, self.words, "faint", look="small")
+        canvas.text(layout.words, middle + 4 + aside, self.words, self.colour, look="small")
 
 
 @dataclass(frozen=True)
@@ -328,6 +334,11 @@ class RowChart:
     groups: Sequence[tuple[str, Colour, Sequence[Row]]]
     title: str  # of the axis
     notes: Sequence[str]  # below the axis: how to read the picture
+    keys: Sequence[Key] = ()  # below the notes
+    ends: Sequence[float] = ()  # of the axis; without, there is room for the rows' labels
+    number: Callable[[float], str] = number  # of a tick
+    limit: tuple[str, float] | None = None  # a name above the place of a limit
+    has_line: bool = False  # the limit is one of all rows, a line through them
 
     @property
     def rows(self) -> list[Row]:
@@ -336,7 +347,7 @@ class RowChart:
 
     def height(self, layout: ChartLayout) -> float:
         """Pixels of all groups."""
-        return GROUP * len(self.groups) + sum(row.height(layout) for row in self.rows)
+        return sum(GROUP * bool(words) for words, *_ in self.groups) + sum(row.height(layout) for row in self.rows)
 
     def foot(self, layout: ChartLayout) -> list[str]:
         """The notes by lines."""
@@ -344,31 +355,54 @@ class RowChart:
 
     def bottom(self, top: float, layout: ChartLayout) -> float:
         """The pixel where a picture ends whose rows begin at `top`."""
-        return top + self.height(layout) + 44 + LINE * len(self.foot(layout))
+        keys = KEY_LINE * len(key_lines(self.keys, layout.width))
+        return top + self.height(layout) + 44 + LINE * len(self.foot(layout)) + keys
 
     def axis(self, layout: ChartLayout) -> Scale:
         """An axis with room for the least value's label on its left."""
+        if self.ends:
+            return Scale.log(self.ends, layout.left, layout.right, self.number)
         ends = [end for row in self.rows for end in (row.mark.value, *row.mark.band) if math.isfinite(end)]
         return Scale.with_room(ends, layout.left, layout.right, EDGE if layout.words is None else ROOM)
 
     def draw(self, canvas: Canvas, top: float, axis: Scale, layout: ChartLayout) -> None:
-        """The grid, each group below its heading, the axis and the notes."""
-        bottom = top + self.height(layout)
+        """The grid, each group below its heading, the axis, the notes and the legend."""
+        bottom, notes = top + self.height(layout), self.foot(layout)
         axis.draw_below(canvas, top - 6, bottom)
+        if self.limit is not None:
+            name, at = self.limit[0], axis.place(self.limit[1])
+            if self.has_line:
+                canvas.line([(at, top - 6), (at, bottom)], "limit", width=1.5, dash="5 4")
+            canvas.text(max(at, layout.left + 26), top - 12, name, "limit", anchor="middle", look="small bold")
         canvas.text(layout.left, bottom + 34, self.title, "faint", look="small")
-        draw_lines(canvas, self.foot(layout), bottom + 52)
+        draw_lines(canvas, notes, bottom + 52)
+        legend(canvas, self.keys, bottom + 40 + LINE * len(notes))
         for words, colour, rows in self.groups:
             plate(canvas, layout.left, top + 19, words, "bold", lines=layout.lines)
             canvas.text(layout.left, top + 19, words, colour, look="bold halo")
-            top += GROUP
+            top += GROUP * bool(words)
             for row in rows:
                 row.draw(canvas, top, axis, layout)
                 top += row.height(layout)
 
+    def drawn(self, heading: Heading, layout: ChartLayout, description: str) -> Canvas:
+        """The whole picture; a page has the heading's words in its own place."""
+        layout = layout.fitted(row.name for row in self.rows)
+        top = layout.top if layout.is_page else heading.bottom + (36 if self.limit else 14)
+        canvas = Canvas(layout.width, self.bottom(top, layout), f"{heading.title}: {heading.subject}", description)
+        if not layout.is_page:
+            heading.draw(canvas)
+        self.draw(canvas, top, self.axis(layout), layout)
+        return canvas
+
 
 def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[float, float]:
     """Draw a dot with its arrow, and return the pixels between which no label may stand."""
-    at = scale.place(mark.value)
+    at = scale.within(mark.value)
+    if mark.bar is not None:
+        bar, colour = scale.place(mark.bar[0]), mark.bar[1]
+        canvas.line([(bar, middle), (at, middle)], "grid", width=3)
+        canvas.line([(bar, middle - 7), (bar, middle + 7)], colour, width=3)
     reach = [at - RADIUS, at + RADIUS]
     if mark.start is not None:
         start = scale.within(mark.start)

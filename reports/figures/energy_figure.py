@@ -1,4 +1,4 @@
-"""A run's figure of energy: joules per epoch of each stage, with its power and the idle GPU's share in columns."""
+"""A run's figure of energy: joules per epoch of each stage, with its power and the idle GPU's share."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from reports.facts.energy import joules, most_frugal
 from reports.facts.run_table import headline_rungs
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
-from reports.figures.chart import KEY_LINE, RADIUS, Heading, Scale, key_lines, legend
+from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
 MOST_RUNGS = 15
-LEFT, RIGHT, TOP, ROW = 190, PIXELS - 196, 96, 22  # pixels: the axis, and a stage's height
-COLUMNS = (("J/epoch", 78), ("watts", 128), ("idle", 176))  # pixels from the axis to the end of a column
+LAYOUT = ChartLayout(PIXELS, 190, 630, 644, top=0, row=22)
+NOTE = "W: the power while it trains. Idle: the share that the GPU would draw without work in the same time."
 
 
 def energies(results: Results) -> list[StageResult]:
@@ -27,31 +27,24 @@ def energies(results: Results) -> list[StageResult]:
 def drawn(results: Results) -> Canvas:
     """The figure; at least one stage's energy must be known."""
     stages = energies(results)
-    title = headline(results)
-    bottom, keys = TOP + ROW * len(stages), regime_keys(stages)
-    drawn_j = ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages)
-    canvas = Canvas(
-        PIXELS, bottom + 62 + KEY_LINE * len(key_lines(keys)), f"{title}: {subject(results)}", f"{drawn_j}."
-    )
-    Heading(title, subject(results)).draw(canvas)
-    canvas.text(12, 70, "joules per epoch of the whole GPU, log scale", "faint", look="small")
-    for words, end in COLUMNS:
-        canvas.text(RIGHT + end, TOP - 12, words, "faint", anchor="end", look="small bold")
     values = [_drawn(stage) for stage in stages]
-    scale = Scale.log([min(values) / 1.3, max(values) * 1.3], LEFT, RIGHT, joules)
-    scale.draw_below(canvas, TOP - 8, bottom)
-    for number, stage in enumerate(stages):
-        y = TOP + ROW * (number + 0.5)
-        canvas.text(LEFT - 12, y + 4, stage.name, anchor="end", look="mono")
-        canvas.dot(scale.place(_drawn(stage)), y, RADIUS, COLOURS[regime_of(stage)])
-        assert stage.energy is not None
-        cells = joules(_drawn(stage)).removesuffix(" J"), f"{stage.energy.watts:.0f}", f"{_idle_share(stage):.0%}"
-        for words, (_, end) in zip(cells, COLUMNS, strict=True):
-            canvas.text(RIGHT + end, y + 4, words, anchor="end", look="small")
-    words = "Watts: the power while it trains. Idle: the share that the GPU would draw without work in the same time."
-    canvas.text(12, bottom + 40, words, "faint", look="small")
-    legend(canvas, keys, bottom + 52)
-    return canvas
+    told = ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages)
+    chart = RowChart(
+        [("", "ink", list(map(_row, stages)))],
+        "joules per epoch of the whole GPU, log scale",
+        [NOTE],
+        regime_keys(stages),
+        [min(values) / 1.3, max(values) * 1.3],
+        joules,
+    )
+    return chart.drawn(Heading(headline(results), subject(results), look="bold"), LAYOUT, f"{told}.")
+
+
+def _row(stage: StageResult) -> Row:
+    """A stage's name and dot, and its energy, its power and the idle GPU's share in words."""
+    assert stage.energy is not None
+    words = f"{joules(_drawn(stage))}, {stage.energy.watts:.0f} W, {_idle_share(stage):.0%} idle"
+    return Row(stage.name, "", Mark(_drawn(stage), COLOURS[regime_of(stage)]), "", words, colour="ink")
 
 
 def headline(results: Results) -> str:

@@ -11,13 +11,12 @@ from reports.facts import numbers
 from reports.facts.run_table import name_of, table_order
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
-from reports.figures.chart import KEY_LINE, LINE, MARGIN, RADIUS, Heading, Scale, draw_lines, folded, key_lines, legend
+from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
 from reports.figures.ladder import COLOURS, regime_keys
-from reports.figures.style import NEAREST, PIXELS, subject
+from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 CHECK = "loss curve"  # as verification names it
-LEFT, RIGHT, ASIDE = 186, 690, 704  # pixels: the axis, and the words on its right
-TOP, ROW, BOTTOM = 88, 19, 66
+LAYOUT = ChartLayout(PIXELS, 186, 690, 704, top=0, row=19)
 AXIS = "largest distance of an epoch's loss from float64's, as a share of the first loss, log scale"
 SAYS = "Red bar: the limit. Training in float64 moves as far where it rounds as the stage's precision does."
 
@@ -51,26 +50,20 @@ def loss_distance(results: Results) -> Canvas:
     """A row a stage that differs on a log axis: a dot at the error, a bar at the limit; at least one must differ."""
     every = loss_distances(results)
     distances, alike = ([one for one in every if one.is_none is without] for without in (False, True))
-    title = _verdict(every)
-    bottom = TOP + ROW * len(distances)
-    keys = regime_keys(one.stage for one in distances if one.passed)
-    none = f"No difference beyond rounding: {', '.join(name_of(one.stage) for one in alike)}." if alike else ""
-    says = [line for words in (SAYS, none) if words for line in folded(words, PIXELS - 2 * MARGIN, "small")]
-    height = bottom + BOTTOM + LINE * len(says) + KEY_LINE * len(key_lines(keys))
-    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(every))
-    outside = any(not one.passed for one in every)
-    Heading(title, subject(results), look="bold", colour="limit" if outside else "ink").draw(canvas)
     errors = [end for one in distances for end in (one.limit, one.error) if end]
-    ends = 10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)
-    scale = Scale.log(ends, LEFT, RIGHT, lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"))
-    scale.draw_below(canvas, TOP - 6, bottom)
-    canvas.text(scale.place(distances[0].limit), TOP - 12, "limit", "limit", anchor="middle", look="small bold")
-    for index, distance in enumerate(distances):
-        _draw_stage(canvas, distance, TOP + ROW * (index + 0.5), scale)
-    canvas.text(LEFT, bottom + 34, AXIS, "faint", look="small")
-    draw_lines(canvas, says, bottom + 54)
-    legend(canvas, keys, bottom + 44 + LINE * len(says))
-    return canvas
+    colour: Colour = "ink" if all(one.passed for one in every) else "limit"
+    none = [f"No difference beyond rounding: {', '.join(name_of(one.stage) for one in alike)}."] if alike else []
+    chart = RowChart(
+        [("", "ink", list(map(_row, distances)))],
+        AXIS,
+        [SAYS, *none],
+        regime_keys(one.stage for one in distances if one.passed),
+        (10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)),
+        lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"),
+        limit=("limit", distances[0].limit),
+    )
+    heading = Heading(_verdict(every), subject(results), look="bold", colour=colour)
+    return chart.drawn(heading, LAYOUT, _description(every))
 
 
 def _verdict(distances: Sequence[LossDistance]) -> str:
@@ -84,22 +77,14 @@ def _verdict(distances: Sequence[LossDistance]) -> str:
     return f"{outside} of {curves} left the float64 oracle's by more than the limit"
 
 
-def _draw_stage(canvas: Canvas, distance: LossDistance, middle: float, scale: Scale) -> None:
+def _row(distance: LossDistance) -> Row:
     """A stage's name, dot and limit, and how often the error fits into the limit."""
-    limit = scale.place(distance.limit)
-    canvas.text(LEFT - 12, middle + 4, name_of(distance.stage), anchor="end", look="mono")
-    error = distance.error
-    if error is not None:
-        canvas.line([(scale.place(error), middle), (limit, middle)], "grid", width=3)
-    canvas.line([(limit, middle - 7), (limit, middle + 7)], "limit", width=3)
-    if error is None:
-        canvas.text(ASIDE, middle + 4, "not finite", "limit", look="small bold")
-    elif distance.passed:
-        canvas.dot(scale.place(error), middle, RADIUS, COLOURS[regime_of(distance.stage)])
-        canvas.text(ASIDE, middle + 4, f"{_times(distance.limit / error)} below", "faint", look="small")
-    else:
-        canvas.dot(scale.place(error), middle, RADIUS, "limit")
-        canvas.text(ASIDE, middle + 4, f"{_times(error / distance.limit)} above", "limit", look="small")
+    error, limit, colour = distance.error, distance.limit, COLOURS[regime_of(distance.stage)]
+    words = "not finite" if error is None else f"{_times(error / limit)} above"
+    if error is not None and distance.passed:
+        words = f"{_times(limit / error)} below"
+    mark = Mark(math.inf if error is None else error, colour if distance.passed else "limit", bar=(limit, "limit"))
+    return Row(name_of(distance.stage), "", mark, "", words, colour="faint" if distance.passed else "limit")
 
 
 def _times(factor: float) -> str:

@@ -66,18 +66,10 @@ def _median_us(row: TorchRow) -> float:
 def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     """The picture in a layout; at least one rung must have a time."""
     known = shown(results)
-    layout = layout.fitted(row.name for row in known)
     groups = [(*HEADINGS[name], list(map(_row, rows))) for name, rows in groupby(known, key=_kind)]
-    chart = RowChart(groups, AXIS, [READING, UNCOUNTED])
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
-    heading = Heading(headline(results), subject)
-    top = layout.top if layout.is_page else heading.bottom + 14
-    title = f"{heading.title}: {subject}"
-    canvas = Canvas(layout.width, chart.bottom(top, layout), title, _description(known))
-    if not layout.is_page:
-        heading.draw(canvas)
-    chart.draw(canvas, top, chart.axis(layout), layout)
-    return canvas
+    chart = RowChart(groups, AXIS, [READING, UNCOUNTED])
+    return chart.drawn(Heading(headline(results), subject), layout, _description(known))
 
 
 def _row(row: TorchRow) -> Row:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from common.files import is_endless
 from common.streams import visible
 
+Kind = TypeVar("Kind")
 MOST_BYTES = 256 << 20  # of a recorded file, unpacked; the largest of ours takes a megabyte
 MOST_VALUES = 2_000_000  # in it, of which each takes some hundred bytes in memory; the largest of ours has 61,039
 NOT_OURS = (msgspec.DecodeError, UnicodeDecodeError, OverflowError, RecursionError, zlib.error)  # of what is no record
@@ -47,6 +48,14 @@ def read_json(path: Path) -> bytes:
         raise ResultsError(f"{path}: more than {MOST_VALUES:,} values, which no file of this program has")
     hides = raw.translate(None, PLAIN) or b"\\u" in raw
     return msgspec.json.encode(visible_in(msgspec.json.decode(raw))) if hides else raw
+
+
+def decoded(path: Path, kind: type[Kind], what: str, way_out: str = "") -> Kind:
+    """The record in a file; ResultsError says that it is not `what`, and the way out."""
+    try:
+        return msgspec.json.decode(read_json(path), type=kind)
+    except NOT_OURS as error:
+        raise ResultsError(f"{path}: not {what} ({error}){way_out}") from error
 
 
 def visible_in(data: Any) -> Any:

@@ -20,7 +20,7 @@ from pathlib import Path
 import msgspec
 
 from common.files import atomic_write
-from ladder.records.foreign import NOT_OURS, read_json
+from ladder.records.foreign import decoded
 from ladder.records.run import Results, ResultsError
 from ladder.records.source_walk import Project
 from ladder.records.study import INDEX
@@ -123,10 +123,7 @@ def _load(path: Path) -> Sources | None:
     """The sources in a file; None if there is none. Raises ResultsError for one that cannot be used."""
     if not path.exists():
         return None
-    try:
-        sources = msgspec.json.decode(read_json(path), type=Sources)
-    except NOT_OURS as error:
-        raise ResultsError(f"{path}: not the code of a run ({error}); {WAY_OUT}") from error
+    sources = decoded(path, Sources, "the code of a run", f"; {WAY_OUT}")
     if absent := {own for files in sources.stages.values() for own in files} - sources.files.keys():
         raise ResultsError(f"{path}: names {min(absent)[:80]!r}, which it does not hold; {WAY_OUT}")
     return sources

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from ladder.records.foreign import NOT_OURS, read_json
+from ladder.records.foreign import decoded
 from ladder.records.run import ResultsError, results_in, write_whole
 
 STUDY_VERSION = 1
@@ -69,9 +69,7 @@ def load_study(folder: Path) -> Study:
     """Read the index in a study's folder; raises ResultsError if it is unreadable or inconsistent."""
     path = folder / INDEX
     try:
-        study = msgspec.json.decode(read_json(path), type=Study)
-    except NOT_OURS as error:
-        raise ResultsError(f"{path}: not a study of this program ({error})") from error
+        study = decoded(path, Study, "a study of this program")
     except ResultsError as error:
         if results_in(folder).exists():
             raise ResultsError(f"{folder}: is a run, no study; leave out the word `study`") from error

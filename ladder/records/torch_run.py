@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ladder.records.foreign import NOT_OURS, ResultsError, read_json
+from ladder.records.foreign import ResultsError, decoded
 from ladder.records.run import Count, Process, StageDoc, write_whole
 
 FILE = "torch.json"
@@ -263,10 +263,7 @@ def has_record(path: Path) -> bool:
 def load(path: Path) -> TorchResults:
     """Read a record, or the one in a run's folder; raises ResultsError if it is unusable."""
     file = path / FILE if path.is_dir() else path
-    try:
-        results = msgspec.json.decode(read_json(file), type=TorchResults)
-    except NOT_OURS as error:
-        raise ResultsError(f"{file}: not a {FILE} of this program ({error}); name the folder of a run") from error
+    results = decoded(file, TorchResults, f"a {FILE} of this program", "; name the folder of a run")
     if results.schema_version != SCHEMA_VERSION:
         raise ResultsError(f"{file}: schema version {results.schema_version}, this program reads {SCHEMA_VERSION}")
     return results

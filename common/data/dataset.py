@@ -29,7 +29,6 @@ from common.data.idx_folder import (
     read_idx_folder,
 )
 from common.data.synthetic import synthetic_digits
-from common.errors import UsageError
 from common.files import atomic_write
 from common.streams import visible
 
@@ -146,8 +145,6 @@ def load_dataset(*, data_dir: Path | None, seed: int, progress: Progress | None 
     """
     from common.data.download import DownloadError  # imported here: stages' processes read a dataset and never download
 
-    if seed < 0:
-        raise UsageError(f"seed {seed}: must be 0 or more")
     from_environment = os.environ.get("LADDER_DATA_DIR")
     if data_dir is not None:
         return _user_files(data_dir, "--data-dir", seed)

@@ -119,13 +119,11 @@ def leaves_to_rank_0(gpus: int) -> bool:
 def cut(dataset: Dataset, batch_size: int, max_steps: int | None) -> Dataset:
     """The images of `max_steps` steps per epoch, and at most as many test images; None cuts nothing.
 
-    Test images are cut as well because float64 evaluates them. Raises UsageError for less than one step.
+    Test images are cut as well because float64 evaluates them.
     """
     if max_steps is None:
         return dataset
-    if max_steps < 1:
-        raise UsageError(f"max steps {max_steps}: must be 1 or more")
-    images = max(max_steps * batch_size, 1)
+    images = max_steps * batch_size
     return dataset.first(images, images)
 
 

@@ -87,8 +87,9 @@ class TorchSetup:
         if split is not None:
             batch = max(1, images_of_a_pass(len(images), batch, on_gpu=self.on_gpu))
         return [
-            # Separate tensors: a slice may be misaligned for a compiled kernel's wide loads.
-            (i.to(device=self.device, dtype=dtype, copy=True), la.to(device=self.device, copy=True))
+            # Separate tensors: a slice may be misaligned for a compiled kernel's wide loads. Converted on the device:
+            # the host would wake all its threads for each batch, and several processes may do so at once.
+            (i.to(self.device, copy=True).to(dtype or i.dtype), la.to(self.device, copy=True))
             for i, la in zip(images.split(batch), labels.split(batch), strict=True)
         ]
 

@@ -14,7 +14,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import MOST_LETTERS, Results, StageResult
 from ladder.records.statistics import VERDICT_CONFIDENCE
 from reports.facts import numbers
-from reports.facts.baselines import Lead, host_times, overall_winner, ratio, references
+from reports.facts.baselines import Lead, overall_winner, ratio, references
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words
 from reports.facts.ratios import NOISE, Ratio
@@ -192,7 +192,7 @@ def _reference_words(alike: Sequence[Lead], layout: ChartLayout) -> str:
     used, classes = alike[0], numbers.listing(dict.fromkeys(lead.precision for lead in alike))
     if not layout.words:
         return f"{used.reference.name} {numbers.microseconds(used.reference_us)} us, for {classes}"
-    return f"fastest reference as exact as {classes} rungs: {used.reference.name}, {_reference_time(used)}"
+    return f"fastest reference as exact as {classes}: {used.reference.name}, {_reference_time(used)}"
 
 
 def _reference_line(
@@ -202,12 +202,12 @@ def _reference_line(
     at, (above, bottom) = axis.place(winner.reference_us), ends
     if not axis.holds(winner.reference_us):
         words += f" ({'left' if at < layout.left else 'right'} of the axis)"
-        canvas.text((layout.left + layout.right) / 2, above, words, "reference", anchor="middle")
+        canvas.text((layout.left + layout.right) / 2, above, words, "reference", anchor="middle", look="small")
         return
     canvas.line([(at, above - 9), (at, bottom)], "reference", width=1.5, dash=dash)
-    left = max(MARGIN, min(at + 7, layout.width - MARGIN - text_width(words)))
-    plate(canvas, left, above, words, lines=layout.lines)
-    canvas.text(left, above, words, "reference")
+    left = max(MARGIN, min(at + 7, layout.width - MARGIN - text_width(words, "small")))
+    plate(canvas, left, above, words, "small", lines=layout.lines)
+    canvas.text(left, above, words, "reference", look="small")
 
 
 def _words(one: StageFacts) -> str:
@@ -233,8 +233,4 @@ def _notes(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -
 
 
 def _reference_time(winner: Lead) -> str:
-    reference_us = numbers.microseconds(winner.reference_us)
-    if not winner.on_gpu_time:
-        return f"{reference_us} us"
-    timed_us = numbers.microseconds(host_times(winner.reference).median_us)
-    return f"{reference_us} us of GPU time ({timed_us} with its waits)"
+    return f"{numbers.microseconds(winner.reference_us)} us{' of GPU time' * winner.on_gpu_time}"

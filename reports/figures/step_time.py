@@ -11,7 +11,7 @@ from ladder.records.run import Spread, StageResult
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.grouped import grouped
-from reports.facts.launch_regimes import HEADINGS, Regime, regime
+from reports.facts.launch_regimes import regime
 from reports.facts.provenance import gpus_name
 from reports.facts.ratios import WITHIN_NOISE
 from reports.facts.run_table import dataset_name, name_of
@@ -74,7 +74,6 @@ class Trend:
     spreads: list[tuple[float, Spread | None]]
     rings: frozenset[float] = frozenset()
     dash: str = ""
-    regime: Regime | None = None  # of a rung's line
 
     @property
     def last(self) -> tuple[float, float]:
@@ -107,7 +106,8 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         said = note([one for ones in contests.values() for one in ones])
     else:
         trends = _times(results, axis, points, stages)
-        keys = _keys(trends)
+        rungs = [stage for stage in stages if stage.group != "reference"]
+        keys = [replace(key, shape="line") for key in regime_keys(rungs)] + [REFERENCE] * (len(rungs) < len(stages))
         bottom = top + max(TIMES, LABEL * len(trends))
         said = "Whiskers: fastest to slowest run." + " Ring: disturbed by other work." * any(
             one.rings for one in trends
@@ -183,7 +183,7 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: S
         ]
         rings = frozenset(place for place, stage in asked if is_disturbed(stage))
         way = None if stage.group == "reference" else regime(stage)
-        times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, DASHES if way is None else "", regime=way))
+        times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, DASHES if way is None else ""))
     return times + (_limit(results, axis, points) if axis.key == NETWORKS else [])
 
 
@@ -263,13 +263,6 @@ def _line(canvas: Canvas, line: Trend, scale: Scale, room: Room) -> None:
                     canvas.line([(at - 3, height), (at + 3, height)], line.colour)
             canvas.dot(at, place(spread.median), 3, line.colour, hollow=at in line.rings)
             room.keep_free((at, low + 3), (at, high - 3))
-
-
-def _keys(times: Sequence[Trend]) -> list[Key]:
-    """What the colours and dashes of the times mean."""
-    shown = grouped((COLOURS[way], words) for way, words in HEADINGS.items() if way in {one.regime for one in times})
-    keys = [Key(" or ".join(words), colour, shape="line") for colour, words in shown.items()]
-    return [*keys, *[REFERENCE] * any(line.colour == "reference" for line in times)]
 
 
 def _bottom(canvas: Canvas, axis: Axis, values_at: dict[float, str], bottom: float) -> None:

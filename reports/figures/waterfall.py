@@ -38,18 +38,8 @@ SAYS = (
 FUSED, SAYS_FUSED = OPERATIONS["fused"], " Fused kernels: they do several of the parts above in one."
 
 
-@dataclass(frozen=True)
-class BarsLayout:
-    """The picture's places in pixels."""
-
-    width: float
-    left: float  # where the axis begins
-    right: float  # where it ends
-    names: float  # the height of the line above each bar with its name and number; 0: they stand beside it
-
-
-WIDE = BarsLayout(PIXELS, 190, 730, 0)
-PHONE = BarsLayout(344, MARGIN, 332, 14)
+WIDE = ChartLayout(PIXELS, 190, 730, 0, top=0, row=0)
+PHONE = ChartLayout(344, MARGIN, 332, None, top=0, row=14)  # pixels of the line above each bar with its name and number
 
 
 @dataclass(frozen=True)
@@ -68,9 +58,9 @@ class Bar:
         """A whole step's, or that of time saved or added."""
         return "step" if self.is_step else "added" if self.end > self.begin else "saved"
 
-    def height(self, layout: BarsLayout) -> float:
+    def height(self, layout: ChartLayout) -> float:
         """Pixels, with what stands above the bar."""
-        return (25 if self.is_step else 17) + layout.names * (2 if self.remark else 1)
+        return (25 if self.is_step else 17) + layout.row * (2 if self.remark else 1)
 
 
 def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) -> Canvas:
@@ -150,20 +140,20 @@ def _parts(change: Change, least_us: float) -> Iterator[tuple[str, float]]:
     yield SMALLER, change.rung.step_us
 
 
-def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, name: str, layout: BarsLayout) -> None:
+def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, name: str, layout: ChartLayout) -> None:
     """A bar with its name and its number."""
     left, right = sorted((scale.place(bar.begin), scale.place(bar.end)))
-    above = layout.names * (2 if bar.remark else 1)
+    above = layout.row * (2 if bar.remark else 1)
     thick, baseline, look = (18, 17, "bold") if bar.is_step else (12, 12, "small")
     box = (left, top + above + (3 if bar.is_step else 2), max(right - left, 1), thick)
-    if not bar.is_step and not layout.names:
+    if not bar.is_step and not layout.row:
         canvas.line([(scale.place(bar.begin), top + above - 2), (scale.place(bar.begin), top + above + 3)], "faint")
     canvas.rectangle(*box, bar.colour, hollow=bar.colour == "added")
     names: tuple[Colour, str] = ("ink", "mono bold halo") if bar.is_step else ("faint", "small halo")
-    if layout.names:
+    if layout.row:
         canvas.text(layout.left, top + 12, name, names[0], look=names[1])
         canvas.text(layout.right, top + 12, bar.number, anchor="end", look=f"{look} halo")
-        canvas.text(layout.left, top + 12 + layout.names, bar.remark, look="small halo")
+        canvas.text(layout.left, top + 12 + layout.row, bar.remark, look="small halo")
         return
     canvas.text(layout.left - 10, top + baseline, name, names[0], anchor="end", look=names[1].removesuffix(" halo"))
     canvas.text(right + 6, top + baseline, bar.number, look=f"{look} halo")

@@ -227,8 +227,8 @@ def test_code_is_shown_against_what_it_replaces_and_bars_of_both_timelines_tell(
 def test_each_precision_has_its_own_line_and_each_rung_its_own_comparator() -> None:
     run = load(RECORDED / "hidden-256")
     picture = drawn(run, PAGE).inline()
-    assert re.search(r"fastest reference as exact as float32 and tf32 rungs: jax-scan, 2\d\.\d us", picture)
-    assert re.search(r"fastest reference as exact as bf16/fp16 rungs: torch-graph-amp, [12]\d\.\d us", picture)
+    assert re.search(r"fastest reference as exact as float32 and tf32: jax-scan, 2\d\.\d us", picture)
+    assert re.search(r"fastest reference as exact as bf16/fp16: torch-graph-amp, [12]\d\.\d us", picture)
     assert re.search(r"<title>fused-bias, [\d.]+ us per step, 1\.\d+x as fast as jax-scan, 2\d\.\d us", picture)
     assert picture.count("stroke-dasharray") == drawn(run, PHONE).inline().count("stroke-dasharray")
 

@@ -106,11 +106,6 @@ def launch_us(profile: Profile) -> float:
     return sum(call.us_per_step for call in profile.calls if "Launch" in call.name)
 
 
-def busy_us(profile: Profile) -> float:
-    """The device's microseconds of work a step."""
-    return profile.seen.work_us
-
-
 def agree(profile: Profile, other: Profile) -> bool:
     """Whether two tools counted the same kernels and nearly the same busy time."""
     return _same(profile.kernels_per_step, other.kernels_per_step) and _busy_apart(profile, other) <= BUSY_DISAGREEMENT
@@ -130,7 +125,7 @@ def agreement(stage: StageResult) -> str:
     kernels = [numbers.mean_count(count) for count in counts]
     if kernels[0] == kernels[1] and not _same(*counts):
         kernels = [f"{count:.6g}" for count in counts]
-    busy = [numbers.microseconds(busy_us(profile)) for profile in (seen, other)]
+    busy = [numbers.microseconds(profile.seen.work_us) for profile in (seen, other)]
     return (
         f"{TOOLS[seen.tool]} and {TOOLS[other.tool]} {'agree' if agree(seen, other) else 'disagree'}: "
         f"kernels per step {' / '.join(kernels)}, "
@@ -155,8 +150,8 @@ def _barriers(profile: Profile) -> str:
 
 
 def _busy_apart(profile: Profile, other: Profile) -> float:
-    longest = max(busy_us(profile), busy_us(other))
-    return abs(busy_us(profile) - busy_us(other)) / longest if longest else 0.0
+    longest = max(profile.seen.work_us, other.seen.work_us)
+    return abs(profile.seen.work_us - other.seen.work_us) / longest if longest else 0.0
 
 
 def timeline_name(stage: StageResult) -> str:

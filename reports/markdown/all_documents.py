@@ -8,7 +8,6 @@ from pathlib import Path
 from ladder.records.program import atomic_write
 from ladder.records.run import StageCode
 from ladder.records.study import Study
-from reports.facts.glossary import glossary_lines
 from reports.markdown.climb import chapters
 from reports.markdown.own_models import own_model_block, own_models_block
 from reports.markdown.readme import (
@@ -23,7 +22,6 @@ from reports.markdown.readme import (
     recorded_code_block,
 )
 from reports.report_error import ReportError
-from reports.writers.markdown import bullets
 
 BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in their markers
     "picture": lambda records, page: pictures_block(records.runs(page), records.reference, page),
@@ -36,7 +34,6 @@ BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in th
     "recorded": lambda records, _: recorded_code_block(records.reference, records.code_today),
     "own-model": lambda records, page: own_model_block(records.reference, page),
     "own-models": lambda records, page: own_models_block(records.reference, page),
-    "glossary": lambda *_: bullets(glossary_lines()),
 }
 README, ITS_BLOCK = "README.md", "ladder"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -65,7 +65,7 @@ class Shown(float):
         return self.text
 
 
-class Named(Mapping[str, Any]):
+class Named:
     """Values by name, each made when a chapter asks for it; a name without a value is an error."""
 
     def __init__(self, what: str, make: Callable[[str], Any]) -> None:
@@ -77,14 +77,6 @@ class Named(Mapping[str, Any]):
         if value is None:
             raise LookupError(f"the recorded run has no {self._what} of {name}")
         return value
-
-    def __iter__(self) -> Iterator[str]:
-        """No names: they are not known beforehand."""
-        return iter(())
-
-    def __len__(self) -> int:
-        """No length, for the same reason."""
-        return 0
 
 
 Fact = Callable[[StageFacts], Any]  # None where the run does not know it
@@ -104,19 +96,11 @@ def _of_profile(field: str) -> Fact:
 
 
 def _of_prediction(field: str) -> Fact:
-    def of(rung: StageFacts) -> Any:
-        judgement = judge(rung.stage, rung.results)
-        return getattr(judgement, field) if judgement is not None else None
-
-    return of
+    return lambda rung: getattr(judgement, field) if (judgement := judge(rung.stage, rung.results)) else None
 
 
 def _of_design(value: Callable[[DesignFloor], float], text: Callable[[float], str]) -> Fact:
-    def of(rung: StageFacts) -> Shown | None:
-        bounds = rung.stage.bounds
-        return _shown(value(bounds.design), text) if bounds is not None and bounds.design is not None else None
-
-    return of
+    return lambda rung: _shown(value(of.design), text) if (of := rung.stage.bounds) and of.design else None
 
 
 def _profiled(rung: StageFacts) -> Profiled:
@@ -273,10 +257,7 @@ class ChapterRun(dict[str, Any]):
     def _arithmetic(self, name: str) -> Any:
         """The time of a step's products at the measured rate of float32."""
         rate = float(self["limit"]["gemm_float32"])
-        fact: Shown | None = _of_design(lambda design: design.flops / rate / 1e6, numbers.microseconds)(
-            self._rung(name)
-        )
-        return fact
+        return _of_design(lambda design: design.flops / rate / 1e6, numbers.microseconds)(self._rung(name))
 
     def _limit(self, end: Literal["median", "min"], name: str) -> Shown | None:
         limit = self.results.limits.get(name) if self.results.limits else None

@@ -18,7 +18,7 @@ from reports.facts.energy import (
     reached_in_words,
     to_accuracy,
 )
-from reports.facts.glossary import TERMS
+from reports.facts.glossary import terms
 from reports.facts.provenance import provenance
 from reports.facts.run_table import BOUNDS, CYCLES, caption, dataset_name, validated
 from reports.facts.stage_facts import all_stage_facts
@@ -81,7 +81,7 @@ def details(results: Results) -> list[Block]:
 
 def glossary() -> list[Block]:
     """The glossary, which is the same for all runs."""
-    return _section("Terms", [_pairs("Term", "Is", TERMS.items())])
+    return _section("Terms", [_pairs("Term", "Is", terms().items())])
 
 
 def _section(title: str, blocks: Iterable[Block]) -> list[Block]:

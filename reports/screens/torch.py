@@ -21,7 +21,7 @@ from ladder.records.torch_run import (
     multiple,
 )
 from reports.facts import numbers
-from reports.facts.glossary import TERMS
+from reports.facts.glossary import terms
 from reports.facts.grouped import grouped
 from reports.facts.ratios import Ratio
 from reports.facts.torch_rows import (
@@ -103,8 +103,8 @@ def run_screen(results: TorchResults, programs: Programs | None = None) -> Scree
 def _terms(rows: Sequence[TorchRow]) -> Block:
     """The words of the table and of the verdict that need one of their own."""
     grades = {STATUS[row.rung.status] for row in rows}
-    shown = [*(term for term in TERMS if term in grades), "error ratio", "pay off"]
-    return Sentences([f"{term.capitalize()}: {TERMS[term]}" for term in shown], "quiet", is_list=True)
+    shown = [*(term for term in terms() if term in grades), "error ratio", "pay off"]
+    return Sentences([f"{term.capitalize()}: {terms()[term]}" for term in shown], "quiet", is_list=True)
 
 
 def plan_screen(model: ModelRecord, epochs: int, rungs: Mapping[str, str], misfits: Mapping[str, str]) -> Screen:

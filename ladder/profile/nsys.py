@@ -70,7 +70,7 @@ def nsys_version(nsys: Path) -> str:
     output = _run(nsys, "--version")
     if match := re.search(r"version (\d\S*)", output):
         return match[1]
-    raise ProfileError(f"{nsys} prints no version: {_last_line(output)}")
+    raise ProfileError(f"{nsys} prints no version: {_last_line(output) or 'no message'}")
 
 
 def command(nsys: Path, report: Path, wrapped: Sequence[str]) -> list[str]:

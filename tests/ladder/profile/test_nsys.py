@@ -51,7 +51,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (TOOLKIT, "Error: Nsight Systems 2024.5.1 hasn't been installed with CUDA Toolkit 12.6"),
         ("#!/bin/sh\nkill -SEGV $$\n", "failed with exit code -11"),
-        ("#!/bin/sh\n", "prints no version"),
+        ("#!/bin/sh\n", "prints no version: no message"),
         ("#!/bin/sh\nexec sleep 60\n", "has not ended within 0.5 s"),
         ("\x7fELF of another machine", "cannot be run: Exec format error"),
     ],

@@ -143,6 +143,7 @@ def test_what_libraries_read_is_recorded_without_folders(monkeypatch: pytest.Mon
     given = {
         "OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "generic", "XLA_FLAGS": "--xla_dump_to=/home/me/x --a=1",
         "LD_PRELOAD": "/usr/lib/libjemalloc.so:/me/b.so", "CUDA_DEVICE_MAX_CONNECTIONS": "1", "PYTHONOPTIMIZE": "1",
+        "PYTHON_CPU_COUNT": "1", "PYTHON_GIL": "1", "ONEDNN_MAX_CPU_ISA": "AVX2", "CXX": "clang++",
     }  # fmt: skip
     others = ("CUDA_HOME", "NCCL_VERSION", "CUDA_VISIBLE_DEVICES", "TF_CLI_CONFIG_FILE", "OMPI_RANK", "TORCH_HOME")
     for name, value in (given | dict.fromkeys(others, "x")).items():

@@ -85,7 +85,9 @@ def run(command: commands.Run | commands.Resume) -> int:
     if isinstance(command, Run) and leaves_to_rank_0(command.options.gpus):
         return 0
     if isinstance(command, Run) and command.dry_run:
-        return write(plan_screen(dry_run(command, Path("runs"))))
+        with LiveView() as view:
+            planned = dry_run(command, Path("runs"), view)
+        return write(plan_screen(planned))
     interruptible()
     with LiveView() as view, opened(command, view, COMMAND_LINE) as (runner, folder), resumable(command, folder):
         try:

@@ -102,6 +102,11 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("--at-once 2 --energy", "2: measures no times, which --energy needs", "leave one of them out"),
         ("study --roundz=2", "--roundz: there is no such option", "did you mean --rounds?"),
         ("--out earlier", "earlier: holds a results.json; continue it with --resume earlier", "another --out"),
+        (
+            "--data-dir nowhere --dry-run",
+            "nowhere: No such file or directory",
+            "name a folder that holds the four IDX files",
+        ),
         ("--out earlier --dry-run", "earlier: holds a results.json", "another --out"),
         ("--nsys-stages all --dry-run", "--nsys-stages all: needs --profile nsys", "add it"),
         ("report ~/none", f"{Path.home()}/none: cannot be read", "name a results.json"),
@@ -187,7 +192,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
         ("explain torch-ddp-amp", "no run here has timed it", "--stages torch-ddp-amp --profile cupti --gpus 2"),
         (
             "--stages numpy --hidden 100000000 --dry-run",
-            "the float64 oracle of 79,500,000,010",
+            "the float64 oracle of 4,100,000,004",
             "choose smaller layers",
         ),
         ("advise --rows 10", "--rows 10: fewer than a batch of 128", "choose more"),
@@ -653,8 +658,13 @@ def test_a_stage_that_cannot_run_is_refused_before_data(refused: Refused, monkey
 def test_a_dry_run_tells_stages_and_time_and_leaves_nothing(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("ladder.run.preflight.dataset_of", None)  # which must not be called
     before = snapshot(here)
+    assert main(["--stages", "numpy", *SMALL, "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("36-4, batch 20: ")
+    assert main(["--stages", "numpy", "--batch-size", "401", "--dry-run"]) == 2
+    assert "digits has 400 training images" in capsys.readouterr().err
+    monkeypatch.delenv("LADDER_DATA_DIR")
+    monkeypatch.setattr("ladder.run.preflight.dataset_of", None)  # which must not be called
     asked = ["--stages", "numpy,cublas,cpu-resident", "--hidden", "8", "--dry-run"]
     assert main([*asked, "--rounds", "3", "--budget", "4"]) == 0
     told = " ".join(capsys.readouterr().out.split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
@@ -316,15 +317,19 @@ class Planned(NamedTuple):
     earlier: tuple[Path, float, int] | None  # the newest run here of this network and batch: seconds, and stages
 
 
-def dry_run(asked: Run, runs: Path) -> Planned:
-    """The stages and times of a run; UsageError as the run itself would raise it before it looks for its data."""
+def dry_run(asked: Run, runs: Path, observer: RunObserver) -> Planned:
+    """The stages and times of a run; UsageError as the run itself would raise it. MNIST alone is not looked for."""
     entries, own = all_entries(asked.stage_file)
     options = msgspec.structs.replace(asked.options, stages=(*asked.options.stages, *own))
     chosen = stages_of(options, entries)
     check_options(options, entries, chosen, asked.out)
-    problem = options.problem(INPUTS, CLASSES)
-    check_oracle_fits(problem)
-    steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
+    if options.data_dir or os.environ.get("LADDER_DATA_DIR"):
+        problem, dataset = posed(options, observer)
+        steps = problem.steps(len(dataset.train.images))
+    else:
+        problem = options.problem(INPUTS, CLASSES)
+        check_oracle_fits(problem)
+        steps = min(problem.steps(IMAGES), options.max_steps or IMAGES)
     reasons = {entry.stage.name: cannot_run(entry.stage) or misfit(entry.stage, problem, steps) for entry in chosen}
     check_any_runs(reasons)
     gpus = [device.name for device in devices()]
@@ -333,7 +338,7 @@ def dry_run(asked: Run, runs: Path) -> Planned:
     each_s = options.seconds_a_stage
     in_all_s = options.seconds_in_all
     return Planned(
-        network="-".join(map(str, (INPUTS, *problem.hidden, CLASSES))),
+        network="-".join(map(str, (problem.inputs, *problem.hidden, problem.classes))),
         networks=problem.networks,
         batch_size=problem.batch_size,
         stages=stages,

@@ -113,6 +113,7 @@ def _begin(threads: int, parent: int) -> None:
     """Initialise a worker: it ends with the harness, its parent, and its BLAS uses `threads` threads."""
     die_with_parent(parent)
     os.environ["CUPY_ACCELERATORS"] = ""  # no sums by CUB, whose headers CuPy compiles anew for each kind of sum
+    os.environ["CUPY_NVRTC_USE_PCH"] = "1"  # its headers take most of the time of a kernel
     np.seterr(all="ignore")  # divergence is reported in one line
     limit_blas_threads(threads)
     keep_freed_memory()

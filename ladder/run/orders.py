@@ -162,12 +162,13 @@ class Orders:
 
     def needs_compiling(self, stage: StageRun) -> bool:
         """Whether a stage takes long to compile, will be measured, and no run here has compiled it for this problem."""
-        rounds = range(self._settings.rounds) if stage.needs_compiling and self._compiles_much else ()
+        compiles = stage.entry.stage.first_updates_within is not None or self._compiles_much
+        rounds = range(self._settings.rounds) if stage.needs_compiling and compiles else ()
         return any(stage in self.due(round_) for round_ in rounds) and not self._mark(stage).exists()
 
     @property
     def _compiles_much(self) -> bool:
-        """Whether compilers have much to do: on a GPU where references search. What a rule names takes one process."""
+        """Whether timed trainers take long to compile: on a GPU where references search."""
         return self._settings.tune_references or self._ledger.gpu_memory_mib is None
 
     def to_compile(self) -> list[Order]:

@@ -121,6 +121,20 @@ SCENARIOS: tuple[Scenario, ...] = (
 )  # fmt: skip
 
 
+def test_trainers_on_a_few_batches_compile_ahead_on_a_gpu_where_timed_ones_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = Order(monkeypatch, "gpu")
+    machine = order.on_gpu(monkeypatch)
+    monkeypatch.setattr(worker_pool, "cores_usable", lambda: 6)
+    monkeypatch.setattr("ladder.run.bench.cores_usable", lambda: 16)
+    few = [named(name, "tests.planted:COMPILES_FIRST_UPDATES", needs=("cuda",)) for name in ("f", "g")]
+    timed = [named(name, COMPILES, needs=("cuda",)) for name in ("k", "l")]
+    order.of(tmp_path, *few, *timed, prepare_at_once=4, environment=machine)
+    started = [line.split()[1] for line in order.lines if line.startswith("start") and line.endswith("compiles")]
+    assert started == ["f.compiling", "g.compiling"]
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_a_run_keeps_its_order(scenario: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = scenario(tmp_path, monkeypatch).lines

@@ -133,7 +133,8 @@ def study_savings(results: StudyResults) -> Iterator[str]:
 def _study_leads(results: StudyResults) -> Iterator[str]:
     leads = sorted(overall_winners(results), key=lambda winner: winner.lead.ratio.times)
     if not leads:
-        yield from _largest_effect(results)
+        if effect := largest_effect(results, results.measured):
+            yield f"{effect}."
         return
     largest, smallest = leads[-1], leads[0]
     rung, reference = (f"`{stage.name}`" for stage in (largest.lead.stage, largest.lead.reference))
@@ -150,14 +151,18 @@ def _study_leads(results: StudyResults) -> Iterator[str]:
     yield f"The smallest is {factor}, {_at(smallest.point)}{rung} over {reference}{_clock(smallest)}."
 
 
-def _largest_effect(results: StudyResults) -> Iterator[str]:
-    """The rung that differs most from the rung it climbs from, at any point and beyond the noise."""
-    effects = [
-        (point, *gain) for point in results.measured for gain in gains(results.runs[point.name]) if not gain[1].is_noise
-    ]
-    if effects:
-        point, stage, factor = max(effects, key=lambda gain: abs(math.log(gain[2].times)))
-        yield f"The largest effect: {_at(point)}`{stage.name}` is {factor.as_fast_as(f'`{stage.below}`')}."
+def largest_effect(results: StudyResults, points: Sequence[Point]) -> str:
+    """The rung that differs most from its parent at one of these points, or that none does beyond the noise.
+
+    In markdown; empty without a rung whose parent has a time.
+    """
+    effects = [(point, *gain) for point in points for gain in gains(results.runs[point.name])]
+    beyond = [effect for effect in effects if not effect[2].is_noise]
+    if not beyond:
+        return "No rung differs from its parent beyond the noise" if effects else ""
+    point, stage, factor = max(beyond, key=lambda effect: abs(math.log(effect[2].times)))
+    told = f"The largest effect: `{stage.name}` is {factor.as_fast_as(f'`{stage.below}`')}"
+    return f"{told} {_at(point)}".rstrip()
 
 
 def _clock(winner: PointLead) -> str:

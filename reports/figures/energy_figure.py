@@ -54,7 +54,8 @@ def headline(results: Results) -> str:
     told = f"{best.name} takes {joules(_drawn(best))} per epoch"
     if rung is None or reference is None:
         return f"{told}, {_idle_share(best):.0%} of it idle energy"
-    return f"{told}, {reference.name} {numbers.ratio(_drawn(reference) / _drawn(rung))} as much"
+    times = numbers.ratio(_drawn(reference) / _drawn(rung))
+    return f"{told}; {reference.name}, the most frugal reference as exact, {times} as much"
 
 
 def _drawn(stage: StageResult) -> float:

@@ -66,9 +66,9 @@ class RooflinePoint:
 
     @property
     def label(self) -> str:
-        """Its name, with the precision unless that is float32."""
-        own = self.stage.precision
-        return self.stage.name if own == "float32" else f"{self.stage.name} ({NAMES.get(own, own)})"
+        """Its name, with the precision unless that is float32, or its name."""
+        name, own = self.stage.name, NAMES[self.stage.precision]
+        return name if own in ("float32", name) else f"{name} ({own})"
 
 
 @dataclass(frozen=True)

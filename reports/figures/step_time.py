@@ -17,6 +17,7 @@ from reports.facts.ratios import WITHIN_NOISE
 from reports.facts.run_table import dataset_name, name_of
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, point_winners, setting, value_text
 from reports.facts.times import step_us
+from reports.facts.verdict import largest_effect
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
     KEY_LINE,
@@ -92,7 +93,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     run = results.runs[points[0].name]
     gpus = dict.fromkeys(gpus_name(results.runs[point.name]) for point in points)
     about = ", ".join(filter(None, (where, _fixed(results, points), dataset_name(run.problem), *gpus)))
-    found = _found(axis, winners)
+    found = _found(axis, winners) if winners else largest_effect(results, points).replace("`", "")
     heading = Heading(found or results.study.title, f"{results.study.title}: {about}" if found else about)
     trends: list[Trend] = []
     step = "network-step" if axis.key == NETWORKS else "step"

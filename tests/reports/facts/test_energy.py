@@ -40,4 +40,4 @@ def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
     run = sample.replace_stage(run, "torch-eager", precision="bfloat16")  # less exact, and so no reference of `async`
     said = "`async` takes 0.4 J per epoch, 40% of it idle energy; `jax-scan`, the most frugal reference at least as "
     assert saving(run) == f"{said}exact, takes 3.00 times as much"
-    assert headline(run) == "async takes 0.4 J per epoch, jax-scan 3.00x as much"
+    assert headline(run) == "async takes 0.4 J per epoch; jax-scan, the most frugal reference as exact, 3.00x as much"

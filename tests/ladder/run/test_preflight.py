@@ -58,8 +58,9 @@ def test_an_estimate_finds_networks_that_do_not_fit_into_gpu_memory() -> None:
 
 
 @pytest.mark.parametrize("hidden", [(), (64,), (2000,), (128, 64), (128,) * 5, (60_000,)], ids=str)
-@pytest.mark.parametrize("batch", [8, 128, 1 << 20])
-@pytest.mark.parametrize(("networks", "gpus"), [(1, 1), (2, 1), (1, 2), (1, 3)])
+@pytest.mark.parametrize(
+    ("batch", "networks", "gpus"), [(8, 1, 2), (128, 1, 1), (128, 2, 1), (128, 1, 3), (1 << 20, 1, 1)]
+)
 def test_the_closest_rung_takes_the_problem(
     hidden: tuple[int, ...], batch: int, networks: int, gpus: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,8 @@
-"""Runs written scripts one after another in one process: `python scripts.py [--recorded] FOLDER OPTION... -- FILE...`.
+"""Runs written scripts one after another in one process: `python scripts.py [--recorded] FOLDER COMMAND...`.
 
-Prints a line of JSON for each: its exit status and what it printed. With `--recorded` a CUDA graph is emulated on the
-CPU: a recording runs its body once, then puts every tensor back, and a replay runs the body.
+A command is a file and its options. Prints a line of JSON for each: its exit status and what it printed. With
+`--recorded` a CUDA graph is emulated on the CPU: a recording runs its body once, then puts every tensor back, and a
+replay runs the body.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import io
 import json
 import runpy
+import shlex
 import sys
 from typing import Any
 
@@ -47,7 +49,7 @@ class Recording:
                 part.copy_(old)
 
 
-def status_of(file: str, options: list[str]) -> tuple[int, str]:
+def status_of(file: str, *options: str) -> tuple[int, str]:
     """A script's exit status and output."""
     sys.argv = [file, *options]
     printed = io.StringIO()
@@ -66,12 +68,11 @@ def main(words: list[str]) -> None:
         torch.cuda.Stream = torch.cuda.current_stream = lambda: None
         torch.cuda.CUDAGraph, torch.cuda.graph = Graph, Recording
     sys.path.insert(0, words[0])  # as Python does for a script's folder
-    options, files = words[1 : words.index("--")], words[words.index("--") + 1 :]
     untouched, threads = dict(vars(torch.nn.functional)), torch.get_num_threads()
-    for file in files:
+    for command in words[1:]:
         vars(torch.nn.functional).update(untouched)
         torch.set_num_threads(threads)
-        sys.stdout.write(f"{json.dumps(status_of(file, options))}\n")
+        sys.stdout.write(f"{json.dumps(status_of(*shlex.split(command)))}\n")
 
 
 if __name__ == "__main__":

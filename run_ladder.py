@@ -118,6 +118,20 @@ def check(command: commands.CheckStage) -> int:
     return 0 if checked_stage.status == "passed" else 1
 
 
+def grade(command: commands.Grade) -> int:
+    """Grade a folder of submissions."""
+    from ladder.run.grade import graded
+    from reports.screens.check import grade_screen
+    from reports.terminal.progress import LiveView
+    from reports.writers.console import aside
+    from reports.writers.write import write
+
+    interruptible()
+    with LiveView(aside()) as view:
+        found = graded(command, view)
+    return write(grade_screen(found), command.form)
+
+
 def study(command: commands.MeasureStudy | commands.ResumeStudy) -> int:
     """Measure a study's points, or continue a stopped study."""
     from ladder.options.continuation import interrupted, resumable
@@ -282,7 +296,8 @@ def readme(_: commands.Readme) -> int:
 COMMANDS: dict[str, Callable[..., int]] = {
     body.__name__.partition("_")[0]: body
     for body in (
-        run, check, study, torch, report, open_page, compare, explain, list_stages, advise, doctor, limits, readme,
+        run, check, grade, study, torch, report, open_page, compare, explain, list_stages, advise, doctor, limits,
+        readme,
     )
 }  # fmt: skip
 

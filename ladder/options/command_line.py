@@ -84,6 +84,7 @@ STAGE_FILE: Option = ("--stage-file", "FILE", "a stage of your own; repeat for m
 HIDDEN: Option = _with_default("--hidden", "N,...", "widths of the hidden layers")
 EPOCHS: Option = _with_default("--epochs", "N", "in each training run")
 BATCH_SIZE: Option = _with_default("--batch-size", "N", "images per step")
+MAX_STEPS: Option = ("--max-steps", "N", "cut each epoch to its first N steps")
 DATA_DIR: Option = ("--data-dir", "FOLDER", "IDX files (else $LADDER_DATA_DIR, cache, download)")
 TIMEOUT: Option = _with_default("--timeout", "S", "seconds after which a process counts as hung")
 OUT: Option = ("--out", "FOLDER", "where the results go (runs/<time>)")
@@ -105,7 +106,7 @@ WHAT: dict[Option, str] = {
     _with_default("--seed", "N", "of the initial parameters and the image order"): "run check profile study (advise)",
     _with_default("--metrics-every", "N", "epochs between sparse metrics"): "run check profile study (advise)",
     _with_default("--validate-every", "N", "epochs between timed validations; 0: none"): "run profile study (advise)",
-    ("--max-steps", "N", "cut each epoch to its first N steps"): "run check profile study (advise)",
+    MAX_STEPS: "run check profile study (advise)",
     DATA_DIR: "run check profile (advise)",
     ("--config", "FILE", "TOML with these options; the command line wins"): "run profile",
 }
@@ -146,7 +147,7 @@ def _hidden(command: str) -> tuple[Option, ...]:
 
 
 ARGUMENTS = {  # positional
-    "path": "PATH", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE", "model": "MODEL",
+    "path": "PATH", "folder": "FOLDER", "runs": "RUN", "stage": "STAGE", "run": "RUN", "file": "FILE", "model": "MODEL",
 }  # fmt: skip
 WORDS: dict[str, Callable[[], Iterable[str]]] = {  # that complete an option or its value; other values are files
     "--stages": _stage_words, "--nsys-stages": _stage_words, "STAGE": _stages, "--profile": _tools, "--tool": _tools,
@@ -261,6 +262,15 @@ def _check(given: Given) -> Command:
     return _made(commands.CheckStage, own, options=RunOptions(**_converted(RunOptions, given)))
 
 
+def _grade(given: Given) -> Command:
+    """The check of each file in a folder."""
+    own: Given = {name: given.pop(name) for name in ("folder", "rubric", "timeout", "json", "csv") if name in given}
+    if "rubric" not in own:
+        raise UsageError("grade: needs points to give; add --rubric FILE, such as examples/lab/2_remove_the_wait.toml")
+    settings = tuple(f"{_option(name)}={value}" for name, value in given.items())
+    return _made(commands.Grade, own, options=RunOptions(**_converted(RunOptions, given)), settings=settings)
+
+
 def _study(given: Given) -> Command:
     """A study, or its resumption."""
     of_jobs = ("on", "parallel", "gpus", "slurm", "in_job")
@@ -352,6 +362,25 @@ COMMANDS: dict[str, FrontDoor] = {
         "The first updates, an epoch from zeros, three short epochs and updates of\n"
         "trained parameters must agree with training in float64, and so must metrics.\n"
         "Exit status: 0 right, 1 wrong, 2 cannot be checked.",
+    ),
+    "grade": FrontDoor(
+        "grade a folder of submissions by a rubric",
+        "grade FOLDER --rubric FILE [OPTIONS]",
+        {
+            "what to grade (defaults in brackets)": (
+                ("FOLDER", None, "its Python files, one a student"),
+                ("--rubric", "FILE", "TOML of points by check, and limits of counts: examples/lab"),
+                ("--timeout", "S", "seconds after which a submission has no points (120)"),
+                HIDDEN, BATCH_SIZE, MAX_STEPS, DATA_DIR,
+            ),
+            "output": (JSON, CSV),
+        },
+        ("grade submissions --rubric mine.toml", "grade submissions --rubric mine.toml --csv"),
+        _grade,
+        (),
+        "Each file is checked in a process of its own, which reaches no network where\n"
+        "Linux allows to cut it off. Exit status: 0 all are graded, 2 the rubric, the\n"
+        "data or the set-up is at fault.",
     ),
     "profile": FrontDoor(
         "run stages briefly, and profile them",

@@ -160,6 +160,17 @@ class CheckStage(Tabled, frozen=True, kw_only=True):
     rubric: FilePath | None = None
 
 
+class Grade(Tabled, frozen=True, kw_only=True):
+    """`grade`: the points of each submission in a folder, by a rubric; `settings` go to the check of each."""
+
+    name: ClassVar[str] = "grade"
+    folder: FilePath
+    rubric: FilePath
+    options: RunOptions
+    timeout: Seconds = 120.0
+    settings: tuple[str, ...] = ()
+
+
 class JobOptions(Command, frozen=True, kw_only=True):
     """The options of `study` about the jobs that measure its points."""
 

@@ -1,4 +1,4 @@
-"""What `check` finds out about a stage, as `check --json` prints it; no file keeps it."""
+"""What `check` and `grade` find out about stages, as they print it with `--json`; no file keeps it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,25 @@ class Graded(msgspec.Struct, frozen=True):
     points: int
     most: int
     awards: list[Award]
+
+
+class GradedFile(msgspec.Struct, frozen=True):
+    """The points of one submission."""
+
+    file: str
+    points: int
+    most: int
+    status: Status  # passed, failed or crashed
+    reason: str  # empty if it passed
+    seconds: float  # of all of its checks, the start of Python included
+
+
+class GradedClass(msgspec.Struct, frozen=True):
+    """The submissions of a folder, as `grade` prints them."""
+
+    title: str  # the rubric's
+    without_network: bool  # whether the submissions were kept from the network
+    files: list[GradedFile]
 
 
 class Checked(msgspec.Struct, frozen=True):

@@ -171,6 +171,9 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
         raise UnfitError(f"{name}: does not take this problem: {result.reason}")
     if rubric is not None and result.status == "passed" and (unknown := rubric.unknown(result.checks)):
         raise UsageError(f"{asked.rubric}: {unknown!r}: {ended.unprofiled or f'{name} has no such check'}")
+    hints = rubric is None or rubric.hints
+    reason = result.reason or ""
+    advice = {check.what: what_to_look_at(check, result.checks) for check in result.checks if not check.passed}
     return Checked(
         name=name,
         title=stage.title,
@@ -178,11 +181,11 @@ def _checked(asked: CheckStage, observer: DownloadObserver, rubric: Rubric | Non
         file=asked.file if is_own else "",
         problem=describe_problem(problem, dataset, options.max_steps),
         status=result.status,
-        reason=result.reason or "",
+        reason=reason if hints else reason.partition(";")[0],
         checks=result.checks,
-        advice={check.what: what_to_look_at(check, result.checks) for check in result.checks if not check.passed},
+        advice=advice if hints else {},
         output=output,
-        lead=first_cause(result.checks),
+        lead=first_cause(result.checks) if hints else "",
         seconds=time.monotonic() - began,
         counts=ended.counts,
         below=stage.below if stage.below in load_all() else None,

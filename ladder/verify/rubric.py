@@ -22,7 +22,10 @@ Table = Annotated[dict[str, Any], Meta(description="a table, such as [points]")]
 PARTS = ("build", *(field.name for field in fields(Recipe)))
 Part = Annotated[str, Meta(pattern=f"^({'|'.join(PARTS)})$", description=f"one of {', '.join(PARTS)}")]
 From = Annotated[list[str], Meta(description='a list of rungs, such as ["cpu-blas"]')]
-KINDS = {"title": Title, "from": From, "changes": Part, "points": Table, "at-most": Table, "at-least": Table}
+Hints = Annotated[bool, Meta(description="true or false")]
+KINDS = {
+    "title": Title, "from": From, "changes": Part, "hints": Hints, "points": Table, "at-most": Table, "at-least": Table,
+}  # fmt: skip
 MISSING = ", missing"  # ends the name of a check for a lower limit
 
 
@@ -46,6 +49,7 @@ class Rubric:
     limits: RubricLimits
     rungs: Sequence[str] = ()  # of which a submission climbs from one; empty: from any, or from none
     changes: str = ""  # the part that its file writes, or `build` for a trainer of its own; empty: any
+    hints: bool = True  # whether a student is told what a failed check means
 
     def strays(self, below: str | None, changed: str | None, own: Sequence[str]) -> str:
         """Why a stage is no answer to the exercise; empty if it may be one.
@@ -68,14 +72,17 @@ class Rubric:
     def grade(self, checks: Sequence[Check]) -> Graded:
         """The points of a stage with these checks: all of them only if every check passed.
 
-        A name that begins none of the checks earns nothing.
+        A name that begins none of the checks earns nothing, and neither does a right stage beyond a limit of counts: it
+        has not done what the exercise asks for.
         """
+        counts = (*self.limits.at_most, *self.limits.at_least)
+        is_undone = any(not check.passed and check.what.startswith(counts) for check in checks)
         named, awards = tuple(name for name in self.points if name != OTHERS), []
         for name, most in self.points.items():
             begins = [check.what.startswith(named if name == OTHERS else name) for check in checks]
             own = [check for check, does in zip(checks, begins, strict=True) if does is not (name == OTHERS)]
             failed = [check.what for check in own if not check.passed]
-            earned = bool(own or (name == OTHERS and checks)) and not failed
+            earned = bool(own or (name == OTHERS and checks)) and not failed and not is_undone
             awards.append(Award(name, most if earned else 0, most, failed))
         return Graded(self.title, sum(award.points for award in awards), sum(self.points.values()), awards)
 
@@ -96,6 +103,7 @@ def read_rubric(path: Path) -> Rubric:
         RubricLimits(*limits),
         top.get("from", ()),
         top.get("changes", ""),
+        top.get("hints", True),
     )
 
 

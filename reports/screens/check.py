@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ladder.records.checked import Checked
+from ladder.records.checked import Checked, GradedClass, GradedFile
 from ladder.records.program import PROGRAM
 from ladder.records.run import Check
 from reports.facts import numbers
@@ -14,6 +14,7 @@ from reports.facts.grouped import grouped
 from reports.facts.run_table import dataset_name, trained
 from reports.screens.blocks import Block, Code, ColumnOf, Group, Screen, Sentences, Table, Tone, number, table_of
 
+REACHES = "Submissions could reach the network: Linux does not allow `unshare --map-root-user --net` here."
 PASSED: dict[str, Tone] = {"yes": "good", "no": "bad", "not judged": "doubtful"}
 CHECK_COLUMNS: Sequence[ColumnOf[Any]] = (
     ColumnOf("check", lambda check: check.what),
@@ -28,6 +29,20 @@ def check_screen(checked: Checked) -> Screen:
     stage = f"{checked.name}, {numbers.precision(checked.precision)}"
     title = f"{stage}: {problem.network} on {dataset_name(problem)}, batch {problem.batch_size}, {trained(problem)}"
     return Screen(title, "", [*_table(checked), Group(list(_told(checked)))], checked, "checks")
+
+
+def grade_screen(graded: GradedClass) -> Screen:
+    """The points of a class, a row each."""
+    columns: Sequence[ColumnOf[GradedFile]] = (
+        ColumnOf("file", lambda one: one.file),
+        number("points", lambda one: str(one.points)),
+        number("of", lambda one: str(one.most)),
+        ColumnOf("status", lambda one: one.status),
+        number("seconds", lambda one: f"{one.seconds:.0f}", 2),
+    )
+    warning = [] if graded.without_network else [Sentences([REACHES], "doubtful")]
+    why = Sentences([f"{one.file}: {one.reason}" for one in graded.files if one.reason], is_list=True)
+    return Screen(graded.title, "", [table_of(graded.files, columns), why], graded, "files", warning)
 
 
 def _table(checked: Checked) -> Iterator[Table]:

@@ -1,4 +1,4 @@
-"""The training and test images: the user's IDX files, else MNIST, else synthetic digits.
+"""The training and test images: the user's IDX files or `.npz`, else MNIST, else synthetic digits.
 
 Training images are shuffled once, by the seed, when loaded. A batch is then a contiguous slice: every stage sees the
 same images in the same order, and none pays for gathering them.
@@ -28,6 +28,7 @@ from common.data.idx_folder import (
     join,
     read_idx_folder,
 )
+from common.data.npz import SUFFIX, read_npz
 from common.data.synthetic import synthetic_digits
 from common.files import atomic_write
 from common.streams import visible
@@ -158,7 +159,11 @@ def load_dataset(*, data_dir: Path | None, seed: int, progress: Progress | None 
 
 
 def _user_files(folder: Path, source: str, seed: int) -> Dataset:
-    folder_data = read_idx_folder(folder)
+    if folder.suffix == SUFFIX:
+        folder_data, changed = read_npz(folder)
+        source += f"; {changed}" * bool(changed)
+    else:
+        folder_data = read_idx_folder(folder)
     if first := folder_data.first_label:
         classes = int(folder_data.train_labels.max())
         source += f"; labels {first} to {first + classes} are classes 0 to {classes}"

@@ -11,6 +11,7 @@ from threading import Timer
 from common.cost import parameters
 from common.data import dataset as images
 from common.data.dataset import Dataset
+from common.data.npz import SUFFIX
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.machine.environment import cores_usable, missing
@@ -54,6 +55,8 @@ def dataset_of(*, data_dir: Path | None, seed: int, observer: DownloadObserver) 
         dataset = images.load_dataset(data_dir=data_dir, seed=seed, progress=progress)
     finally:
         waiting.cancel()
+    if dataset.name.endswith(SUFFIX) and (changed := dataset.source.partition("; ")[2]):
+        observer.note(f"{dataset.name}: {changed}")
     _, drawn, reason = dataset.source.partition("; no MNIST: ")
     if drawn:
         observer.note(f"no MNIST ({reason}): synthetic digits stand in; {WAY_OUT}")

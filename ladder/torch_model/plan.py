@@ -16,7 +16,7 @@ import msgspec
 
 from common.errors import MisfitError
 from common.process_group import die_with_parent
-from ladder.processes.worker_process import StartedWorker, first_printed
+from ladder.processes.worker_process import first_printed, run_to_end
 from ladder.records.torch_run import ModelRecord
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
 from ladder.torch_model.facts import ModelFacts
@@ -41,14 +41,11 @@ def planned(model: Path, names: Sequence[str], epochs: int | None = None, timeou
     with tempfile.TemporaryDirectory() as scratch:
         result, log = Path(scratch) / "plan.json", Path(scratch) / "log" / "plan.log"
         command = [sys.executable, "-m", __name__, str(result), str(model.resolve()), str(epochs or 0), *names]
-        worker = StartedWorker(command, result.with_suffix(".ending"), log)
         try:
-            worker.wait(timeout_s)
+            run_to_end(command, result.with_suffix(".ending"), log, timeout_s)
             why = "its process ended"
         except subprocess.TimeoutExpired:
             why = f"no answer within {timeout_s:g} s (--timeout)"
-        finally:
-            worker.end()
         if not result.exists():
             said = first_printed(log)
             raise RefusedError(f"{model.name}: cannot be climbed: {why}{f'; it printed: {said}' if said else ''}")

@@ -13,7 +13,7 @@ from ladder.run.entries import all_entries
 from ladder.run.folders import alone_in, make_folder
 from ladder.study import study_session
 from ladder.study.point_session import PointSession
-from ladder.study.spread import Sent, SpreadSession, how_to_send
+from ladder.study.spread import SpreadSession, how_to_send
 from ladder.study.study_file import with_settings
 from ladder.study.study_session import StudyObserver, StudySession
 from stages.registry import Entry
@@ -47,13 +47,11 @@ def opened(asked: MeasureStudy | ResumeStudy, observer: StudyObserver, command: 
         plan = with_settings(plan, {"remeasure": 0})  # the others disturb each process, and would the next one
     folder = make_folder(asked.out, f"{plan.name}-")
     with alone_in(folder):
-        study_session.refuse_begun(
-            folder
-        )  # once more: while the data was downloaded, another study may have begun here
+        study_session.refuse_begun(folder)  # once more: another may have begun while the data was downloaded
         if how is None:
             yield StudySession(plan, folder, asked.points, asked.data_dir, entries, observer, command)
         else:
-            yield SpreadSession(Sent(folder, plan, how, asked.points), _words(asked), observer)
+            yield SpreadSession(folder, plan, how, asked.points, _words(asked), observer)
 
 
 def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: StudyObserver) -> SpreadSession:
@@ -62,12 +60,13 @@ def _resumed_jobs(asked: ResumeStudy, entries: Mapping[str, Entry], observer: St
     plan, submission = as_found(load_study(folder), folder), load_submission(folder)
     study_session.due(plan, asked.points)
     data = submission.data if submission else study_session.data_hashes(plan, entries, asked.data_dir, observer)
-    sent = Sent(folder, plan, submission or how_to_send(asked, plan, entries, data), asked.points)
+    how = submission or how_to_send(asked, plan, entries, data)
+    session = SpreadSession(folder, plan, how, asked.points, _words(asked), observer)
     if submission is not None and asked.asks_jobs:
-        if sent.goes_on():
-            raise UsageError(f"{folder}: its jobs go on; leave out their options, or stop them: `{sent.stop}`")
-        sent.how = how_to_send(asked, plan, entries, data, submission)
-    return SpreadSession(sent, _words(asked), observer)
+        if session.goes_on():
+            raise UsageError(f"{folder}: its jobs go on; leave out their options, or stop them: `{session.stop}`")
+        session.how = how_to_send(asked, plan, entries, data, submission)
+    return session
 
 
 def _words(asked: MeasureStudy | ResumeStudy) -> list[str]:

@@ -66,16 +66,46 @@ def _gpus_of_a_job(plan: Study, entries: Mapping[str, Entry]) -> int:
 
 
 @dataclass
-class Sent:
-    """A study and its jobs."""
+class SpreadSession:
+    """A study that is ready to be sent or watched, and its jobs."""
 
     folder: Path
     plan: Study
     how: Submission
     only: Sequence[str] | None  # the points that are asked for; None: all
+    words: Sequence[str]  # that each job's command adds
+    observer: StudyObserver
     lost_at: dict[str, float] = field(default_factory=dict)  # when a job was first found to have ended without a word
 
-    def send(self, words: Sequence[str]) -> None:
+    def measure(self) -> list[Path]:
+        """Send what waits unless jobs go on already, and watch until all have ended; returns the study's folder.
+
+        KeyboardInterrupt leaves the jobs to themselves.
+        """
+        try:
+            if not self.goes_on():
+                self._send()
+            while True:
+                rows = self.rows()
+                self.observer.jobs(rows, self.how.parallel)
+                if not any(row.is_due for row in rows):
+                    return [self.folder]
+                time.sleep(POLL_S[self.how.on])
+        except KeyboardInterrupt:
+            has_jobs, stop = bool(self.how.jobs), self.stop
+            self.observer.note(f"detached: the jobs go on, until `{stop}`" if has_jobs else "nothing was sent")
+            raise
+
+    def check_measured(self) -> None:
+        """Raise UsageError if points were stopped, or if all were skipped."""
+        points = [point for point in self.plan.points if self.only is None or point.name in self.only]
+        if stopped := [f"{point.name} ({point.reason})" for point in points if point.status == "begun"]:
+            told = ", ".join(stopped)
+            raise UsageError(f"{self.folder}: not measured: {told}; continue with study --resume {self.folder}")
+        if points and all(point.status == "skipped" for point in points):
+            raise UsageError(f"{self.folder}: no point could be measured; study.json has the reasons")
+
+    def _send(self) -> None:
         """Send the points that wait; their earlier states are in the index already."""
         if not (names := due(self.plan, self.only)):
             return
@@ -86,7 +116,7 @@ class Sent:
             (self.folder / JOBS / f"{name}.json").unlink(missing_ok=True)
         self.how = replace(self.how, jobs={})
         save_submission(self.how, self.folder)  # the first job may begin before its id is known here
-        self.how = replace(self.how, jobs=engines.submit(self.folder, names, self.how, words))
+        self.how = replace(self.how, jobs=engines.submit(self.folder, names, self.how, self.words))
         save_submission(self.how, self.folder)
 
     def goes_on(self) -> bool:
@@ -158,48 +188,3 @@ class Sent:
             then = msgspec.json.decode(claimed.read_bytes())
             if other := machine_differences({"code": then["code"]}, {"code": machine()["code"]}):
                 raise UsageError(f"{self.folder}: {other}; check that commit out, or measure anew with --out")
-
-
-@dataclass
-class SpreadSession:
-    """A study that is ready to be sent or watched."""
-
-    sent: Sent
-    words: Sequence[str]  # that each job's command adds
-    observer: StudyObserver
-
-    @property
-    def folder(self) -> Path:
-        """The study's folder."""
-        return self.sent.folder
-
-    def measure(self) -> list[Path]:
-        """Send what waits unless jobs go on already, and watch until all have ended; returns the study's folder.
-
-        KeyboardInterrupt leaves the jobs to themselves.
-        """
-        try:
-            if not self.sent.goes_on():
-                self.sent.send(self.words)
-            while any(row.is_due for row in self._look()):
-                time.sleep(POLL_S[self.sent.how.on])
-        except KeyboardInterrupt:
-            has_jobs, stop = bool(self.sent.how.jobs), self.sent.stop
-            self.observer.note(f"detached: the jobs go on, until `{stop}`" if has_jobs else "nothing was sent")
-            raise
-        return [self.folder]
-
-    def _look(self) -> list[PointJob]:
-        rows = self.sent.rows()
-        self.observer.jobs(rows, self.sent.how.parallel)
-        return rows
-
-    def check_measured(self) -> None:
-        """Raise UsageError if points were stopped, or if all were skipped."""
-        only = self.sent.only
-        points = [point for point in self.sent.plan.points if only is None or point.name in only]
-        if stopped := [f"{point.name} ({point.reason})" for point in points if point.status == "begun"]:
-            told = ", ".join(stopped)
-            raise UsageError(f"{self.folder}: not measured: {told}; continue with study --resume {self.folder}")
-        if points and all(point.status == "skipped" for point in points):
-            raise UsageError(f"{self.folder}: no point could be measured; study.json has the reasons")

@@ -21,7 +21,7 @@ from reports.facts.launch_regimes import regime
 from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
 from reports.figures.chart import LINE as TEXT_LINE
-from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend, meet, text_width
+from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend, meet, plate, text_width
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
@@ -36,7 +36,7 @@ NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
 EXCHANGES = "exchanges between blocks"
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
-SAYS = "Lines: limits that this run measured. In brackets: the precision of a rung, unless it is float32."
+SAYS = "Lines: limits that this run measured. In brackets: a rung's precision, unless it is float32 or the rung's name."
 SAYS_OWN = "Bar: the products of a step, in the least time that the fastest rung's own {} take here."
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 NEAR = 30  # pixels that stay free before a roof's label
@@ -265,6 +265,7 @@ def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anch
     aside = max(LEFT - x + text_width(words, "small"), 0) if anchor == "end" else 0
     left, top, right, bottom = boxes[chosen]
     plot.room.words.append((left + aside, top, right + aside, bottom))
+    plate(canvas, left + aside, y, words, "small", lines=() if chosen in free else (left + aside,))
     canvas.text(x + aside, y, words, anchor=anchor, look="small halo")
 
 

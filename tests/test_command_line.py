@@ -195,6 +195,7 @@ def snapshot(folder: Path) -> dict[Path, bytes | None]:
             "the float64 oracle of 4,100,000,004",
             "choose smaller layers",
         ),
+        ("--optimizer adam", "--optimizer: there is no such option; the ladder's own networks", "`torch my_model.py`"),
         ("advise --rows 10", "--rows 10: fewer than a batch of 128", "choose more"),
         ("advise --measured-eager fast", "--measured-eager fast: must be a time of a step", "450us or 20ms"),
         ("advise --measure --inputs 30", "--inputs 30: --measure trains on images here", "leave one of them out"),

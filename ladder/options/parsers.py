@@ -20,6 +20,9 @@ NEAR = 0.7  # likeness of an option worth suggesting; at 0.6 --processes would m
 TOP_OPTIONS = ("-h", "--help", "--version")
 
 
+OF_OTHER_MODELS = {"--optimizer", "--dropout", "--momentum", "--weight-decay"}
+
+
 class OneLineParser(argparse.ArgumentParser):
     """Reports a mistake in one line, without the usage above it, and suggests the nearest option."""
 
@@ -41,6 +44,8 @@ class OneLineParser(argparse.ArgumentParser):
             near = [f"the command {command}"] if command in COMMANDS else near
             of_run = [name for options in COMMANDS["run"].groups.values() for name, *_ in options]
             hint = f"did you mean {near[0]}? " if near else "run has it; " if word in of_run else ""
+            if word in OF_OTHER_MODELS:
+                hint = "the ladder's own networks train with plain SGD, and `torch my_model.py` measures yours; "
             if any(before.endswith(",") and after == unknown[0] for before, after in itertools.pairwise(args or ())):
                 hint = "a list has no blanks, as 300,100; "
             raise UsageError(f"{word}: there is no such {kind}; {hint}see {self.prog} --help")

@@ -144,7 +144,8 @@ def _as_it_began(asked: Torch, before: TorchSettings) -> Torch:
 def check_file(model: Path | None) -> None:
     """Raise UsageError unless this is a file, if one is named."""
     if model is not None and not model.is_file():
-        raise UsageError(f"{model}: {'not a file' if model.exists() else 'no such file'}; name a .py file")
+        start = f"name a .py file, or make one: torch --example tabular > {model}"
+        raise UsageError(f"{model}: {'not a file' if model.exists() else 'no such file'}; {start}")
 
 
 def has_gpu() -> bool:

@@ -178,7 +178,8 @@ def test_a_launch_scales_the_time_of_the_host_alone() -> None:
     [
         ("h200", "H200"), ("NVIDIA H200", "H200"), ("NVIDIA H100 80GB HBM3", "H100"), ("rtx4090", "RTX 4090"),
         ("NVIDIA A100-SXM4-80GB", "A100"), ("A10", "A10"), ("Tesla T4", "T4"), ("NVIDIA L40S", "L40S"),
-        ("RTX 4090 Laptop GPU", ""), ("A1000", ""), ("RTX 3090 Ti", ""),
+        ("NVIDIA GeForce RTX 4070", "RTX 4070"),
+        ("RTX 4070 Ti", ""), ("RTX 4090 Laptop GPU", ""), ("A1000", ""), ("RTX 3090 Ti", ""),
     ],
 )  # fmt: skip
 def test_gpus_are_known_by_name(name: str, known: str) -> None:

@@ -14,6 +14,8 @@ FAR_BEHIND_IN_WORDS = f"another reference at least as exact is over {FAR_BEHIND:
 
 DECIDED = 2.0  # times as slow as the fastest rung of each class that it counts for; see docs/statistics.md
 DECIDED_IN_WORDS = f"the fastest rungs are over {DECIDED:g} times as fast, so that no further process changes a verdict"
+CLEAR = 1.1  # times as slow or as fast as whatever a rung is compared with
+CLEAR_IN_WORDS = f"nothing that they are compared with is within {CLEAR - 1:.0%} of them"
 
 
 def precision_class(stage: StageResult) -> str:
@@ -32,6 +34,34 @@ def far_behind(stages: Iterable[StageResult]) -> set[str]:
     timed = [(each, each.timing.step_us) for each in stages if each.group == "reference" and each.timing is not None]
     pairs = ((slow, fast) for slow, slow_us in timed for fast, fast_us in timed if slow_us > FAR_BEHIND * fast_us)
     return {slow.name for slow, fast in pairs if fast.device == slow.device and is_as_exact(fast, slow)}
+
+
+def settled(stages: Collection[StageResult], own: Collection[str] = ()) -> dict[str, str]:
+    """Why stages need no second process, by name; those of the user's, `own`, always do."""
+    found = {CLEAR_IN_WORDS: clear(stages), DECIDED_IN_WORDS: decided(stages, own)}
+    return {name: why for why, names in found.items() for name in names if name not in own}
+
+
+def clear(stages: Iterable[StageResult]) -> set[str]:
+    """The names of rungs without the host's pace that are far from their parent, their children and references.
+
+    So is the fastest rung of their class, to which no further process of theirs would bring them.
+    """
+    timed = [(each, each.timing.step_us) for each in stages if each.timing is not None and each.device == "gpu"]
+    rungs = [(each, us) for each, us in timed if each.group != "reference"]
+    names = set()
+    for rung, rung_us in rungs:
+        compared = [
+            us for other, us in timed
+            if rung.name == other.below or rung.below == other.name
+            or (other.group == "reference" and is_as_exact(other, rung))
+        ]  # fmt: skip
+        compared.append(min(us for other, us in rungs if precision_class(other) == precision_class(rung)))
+        if rung.regime in ("graph", "one kernel") and all(
+            max(us, rung_us) > CLEAR * min(us, rung_us) for us in compared
+        ):
+            names.add(rung.name)
+    return names
 
 
 def decided(stages: Iterable[StageResult], own: Collection[str] = ()) -> set[str]:

@@ -15,7 +15,7 @@ from common.cache import cache_folder
 from common.problem import Problem
 from ladder.measure.protocol import Job
 from ladder.measure.timing import Plan
-from ladder.records.exactness import CLASSES, FAR_BEHIND, decided, far_behind
+from ladder.records.exactness import CLASSES, FAR_BEHIND, FAR_BEHIND_IN_WORDS, far_behind, settled
 from ladder.run.expected import expectations
 from ladder.run.judge import TRAINED
 from ladder.run.jury import Jury
@@ -101,26 +101,19 @@ class Orders:
     def due(self, round_: int) -> list[StageRun]:
         """The stages that this round still has to measure."""
         left_out = self.left_out(round_)
-        due = [stage for stage in self._ledger.stages if stage.needs_round(round_) and stage not in left_out]
+        due = [stage for stage in self._ledger.stages if stage.needs_round(round_) and stage.name not in left_out]
         return sorted(due, key=lambda stage: self._places[stage.name])
 
-    def left_out(self, round_: int) -> list[StageRun]:
-        """The stages that were measured before, and of which a further process would show nothing new."""
-        if not round_:
-            return []
-        known = self._decided()
-        return [
-            stage
-            for stage in self._ledger.stages
-            if stage.needs_round(round_) and stage.processes and (stage.name in known or self.is_behind(stage))
-        ]
-
-    def _decided(self) -> set[str]:
-        """The references of ours that the fastest rungs leave behind, where time is too short to repeat them."""
-        if self._settings.budget_total_s is None or self._settings.rounds > FEW_ROUNDS:
-            return set()
-        own = [stage.name for stage in self._ledger.stages if not stage.entry.is_ours]
-        return decided([stage.result() for stage in self._ledger.stages], own)
+    def left_out(self, round_: int) -> dict[str, str]:
+        """Why stages that were measured before need no further process, by name, where time is short."""
+        settings, stages = self._settings, self._ledger.stages
+        if not round_ or settings.budget_total_s is None:
+            return {}
+        own = [stage.name for stage in stages if not stage.entry.is_ours]
+        known = settled([stage.result() for stage in stages], own) if settings.rounds <= FEW_ROUNDS else {}
+        known |= {stage.name: FAR_BEHIND_IN_WORDS for stage in stages if self.is_behind(stage)}
+        due = (stage.name for stage in stages if stage.needs_round(round_) and stage.processes)
+        return {name: known[name] for name in due if name in known}
 
     def _in_order_of_weight(self) -> dict[str, int]:
         """The place of each stage in a round, so that the first minute has an answer; with ties, in ladder order.

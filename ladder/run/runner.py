@@ -19,7 +19,6 @@ from common.blas import limit_blas_threads
 from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import cores_usable
 from ladder.machine.gpu_monitor import NO_ENERGY
-from ladder.records.exactness import DECIDED_IN_WORDS, FAR_BEHIND_IN_WORDS
 from ladder.records.run import Results
 from ladder.run.bench import Bench
 from ladder.run.bounds import Bounds
@@ -157,9 +156,8 @@ class Runner:
     def _measure_round(self, round_: int, stages: Sequence[StageRun]) -> None:
         """Measure what is missing in a round, and first what compiles quickly; `stages` are those of all rounds."""
         left_out = self.orders.left_out(round_)
-        for is_behind, why in ((True, FAR_BEHIND_IN_WORDS), (False, DECIDED_IN_WORDS)):
-            if names := [stage.name for stage in left_out if self.orders.is_behind(stage) == is_behind]:
-                self._observer.leave_out(names, f"round {round_ + 1}: {why}")
+        for why in dict.fromkeys(left_out.values()):
+            self._observer.leave_out([name for name in left_out if left_out[name] == why], f"round {round_ + 1}: {why}")
         quick = self._quick_in(round_)
         self._run_stages(round_, quick)
         self._bounds.measure_gpu(stages, self._observer)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ladder.records.exactness import DECIDED_IN_WORDS, FAR_BEHIND_IN_WORDS, decided, far_behind
+from ladder.records.exactness import FAR_BEHIND_IN_WORDS, far_behind, settled
 from ladder.records.limits_record import SHARED
 from ladder.records.run import Results, StageResult, Timing
 from ladder.records.statistics import median_interval
@@ -139,16 +139,14 @@ def _shortened_notices(results: Results) -> Iterable[Notice]:
 
 
 def _left_out_notices(results: Results) -> Iterable[Notice]:
-    """The references that were not worth a process in every round."""
-    settings, behind = results.settings, far_behind(results.stages)
+    """The stages that were not worth a process in every round."""
+    settings = results.settings
     if settings.budget_total_s is None:
         return
-    for those, why in ((behind, FAR_BEHIND_IN_WORDS), (decided(results.stages) - behind, DECIDED_IN_WORDS)):
-        names = [each.name for each in results.stages if each.name in those and len(each.processes) < settings.rounds]
-        if names:
-            yield Notice(
-                f"{numbers.listing(names)} ran in fewer than {numbers.count(settings.rounds, 'round')}: {why}."
-            )
+    why_of = settled(results.stages) | dict.fromkeys(far_behind(results.stages), FAR_BEHIND_IN_WORDS)
+    few = [each.name for each in results.stages if each.name in why_of and len(each.processes) < settings.rounds]
+    for why, names in grouped((why_of[name], name) for name in few).items():
+        yield Notice(f"{numbers.listing(names)} ran in fewer than {numbers.count(settings.rounds, 'round')}: {why}.")
 
 
 def _timing_notices(results: Results) -> Iterable[Notice]:

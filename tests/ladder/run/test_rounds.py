@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from ladder.measure.protocol import salted_number
-from ladder.records.exactness import decided
+from ladder.records.exactness import clear, decided, settled
 from ladder.records.limits_record import Chip, LimitsRecord, StepBounds
 from ladder.records.run import Process, Results, StageResult, Status, load
 from ladder.records.statistics import median_interval
@@ -335,3 +335,40 @@ def test_a_stage_of_one_s_own_near_a_reference_has_it_measured_in_every_round() 
     stages.append(bf16)
     assert decided(stages) == set()  # the fastest of its class, to which a float32 reference counts too
     assert decided(stages[1:2]) == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_clear"),
+    [
+        ({}, True),
+        ({"parent": 5.4}, False),
+        ({"child": 5.4}, False),
+        ({"reference": 5.4}, False),
+        ({"reference": 5.4, "precision": "float16"}, True),  # of a reference, which is no match for float32
+        ({"best": 4.6, "child": 9.0}, False),
+        ({"own": 4.0}, False),  # the fastest itself
+        ({"regime": "host"}, False),
+        ({"device": "cpu"}, False),
+    ],
+    ids=str,
+)
+def test_a_rung_far_from_all_that_it_is_compared_with_needs_no_second_process(
+    changes: dict[str, Any], is_clear: bool
+) -> None:
+    us = {"parent": 9.0, "own": 5.0, "child": 4.0, "best": 3.0, "reference": 50.0} | changes
+    stages: list[Any] = [
+        SimpleNamespace(
+            name=name,
+            below={"own": "parent", "child": "own"}.get(name),
+            group="reference" if name == "reference" else "ladder",
+            precision=changes.get("precision", "float32") if name == "reference" else "float32",
+            device=changes.get("device", "gpu"),
+            regime=changes.get("regime", "graph"),
+            timing=SimpleNamespace(step_us=us[name]),
+        )
+        for name in ("parent", "own", "child", "best", "reference")
+    ]
+    if changes == {"own": 4.0}:
+        del stages[2:4]
+    assert ("own" in clear(stages)) == is_clear
+    assert "own" not in settled(stages, own={"own"})

@@ -90,9 +90,9 @@ def test_notices_name_references_that_ran_in_fewer_rounds_and_why() -> None:
     limited = replace(run.settings, rounds=2, budget_total_s=90.0)
     said = [one.text for one in notices(replace(run, settings=limited)) if "fewer than" in one.text]
     assert said == [
-        "torch-eager and torch-amp ran in fewer than 2 rounds: "
-        "another reference at least as exact is over 3 times as fast.",
         "numpy and torch-eager-cpu ran in fewer than 2 rounds: the fastest rungs are over 2 times as fast, so that no "
         "further process changes a verdict.",
+        "torch-eager and torch-amp ran in fewer than 2 rounds: "
+        "another reference at least as exact is over 3 times as fast.",
     ]
     assert not [one for one in notices(run) if "fewer than" in one.text]  # each had its own time

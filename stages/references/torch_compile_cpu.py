@@ -16,6 +16,7 @@ Predict: on CPU: 784-10, batch 128: 0.5 x of torch-eager.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 
 from common.data.dataset import Split
@@ -27,8 +28,8 @@ from stages.references.torch_step import compile_steps, matrix_product, train_st
 from stages.references.torch_threads import use_fastest_threads
 
 
-def prepare(setup: TorchSetup) -> RunEpoch:
-    """Compile the step without and with totals, for the current number of threads."""
+def prepare(setup: TorchSetup, dues: Iterable[bool] = (False, True)) -> RunEpoch:
+    """Compile the step without and with totals, or one of both, for the current number of threads."""
     import torch
 
     # Named, so that the cache on disk keeps the code for different numbers apart.
@@ -37,7 +38,7 @@ def prepare(setup: TorchSetup) -> RunEpoch:
     batches = setup.resident_batches()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the compiler's own choices
-        for due in (False, True):
+        for due in dues:
             steps(batches[:1], due)
 
     def run_epoch(due: bool) -> None:
@@ -47,9 +48,14 @@ def prepare(setup: TorchSetup) -> RunEpoch:
     return run_epoch
 
 
+def prepare_trial(setup: TorchSetup) -> RunEpoch:
+    """The same for a first epoch alone."""
+    return prepare(setup, [setup.problem.metrics_due(0)])
+
+
 def build(problem: Problem, train: Split) -> Trainer:
     """A trainer with a compiled step."""
-    use_fastest_threads(problem, prepare)
+    use_fastest_threads(problem, prepare_trial)
     return TorchTrainer(problem, train, prepare)
 
 

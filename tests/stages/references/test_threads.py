@@ -130,6 +130,18 @@ def test_the_step_compiled_for_the_cpu_trains(torch_as_before: None, monkeypatch
     torch.compiler.reset()
 
 
+@pytest.mark.torch
+def test_a_trial_compiles_no_step_that_it_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stages.references.torch_common import TorchSetup
+
+    compiled: list[bool] = []
+    monkeypatch.setattr(torch_compile_cpu, "compile_steps", lambda *_: lambda batches, due: compiled.append(due))
+    setup = TorchSetup(PROBLEM, random_split(8, 49, 10))
+    torch_compile_cpu.prepare_trial(setup)
+    torch_compile_cpu.prepare(setup)
+    assert compiled == [False, False, True]
+
+
 def test_without_a_compiler_the_compiled_step_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     from ladder.machine import environment
 

@@ -135,7 +135,11 @@ class Runner:
         bench, orders = self._bench, self.orders
         stages = [stage for stage in self.ledger.stages if any(stage in orders.due(round_) for round_ in rounds)]
         self._bounds.measure_cpu(stages, self._observer)
-        ahead = rounds[:ROUNDS_IMPORTED_AHEAD] if self._settings.at_once == 1 else []
+        has_gpu = self.ledger.gpu_memory_mib is not None
+        at_once = (
+            ROUNDS_IMPORTED_AHEAD if has_gpu else 1
+        )  # a CPU trains the oracle; the second round may need no PyTorch
+        ahead = rounds[:at_once] if self._settings.at_once == 1 else []
         with bench.preparing({round_: orders.due(round_) for round_ in ahead}):
             with ExitStack() as beside:
                 compilers = None

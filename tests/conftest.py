@@ -27,12 +27,15 @@ FAST_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensi
 # Files that take longest or mostly wait. They begin first, so that no process is left with one at the end.
 FIRST = (
     "ladder/study/test_slurm.py",
+    "ladder/torch_model/test_export.py",
     "kernels/test_kernels_on_cpu.py",
     "stages/references/test_references.py",
     "reports/explorer/test_page.py",
     "cheats/test_caught.py",
     "kernels/test_kernels_compile.py",
     "kernels/test_dependent_kernels.py",
+    "torch_model/test_users.py",
+    "torch_model/test_traps.py",
     "test_full_disk.py",
     "tools/test_site.py",
     "tools/test_tune_references.py",

@@ -263,12 +263,10 @@ def test_a_finished_training_goes_on_at_the_rate_of_the_longer_one(tmp_path: Pat
     assert [float(lines.splitlines()[0]) for _, lines in ran] == pytest.approx([3e-2, 1.5e-2])
 
 
-def test_no_epoch_is_refused(models: Path) -> None:
-    assert run(models, {"mlp": text_of(models, "mlp", "resident")}, "--epochs", "0")["mlp"][0] == 1
-
-
-def test_a_script_validates_after_each_epoch(models: Path) -> None:
-    ran = run(models, {"tabular": text_of(models, "tabular", "fused-optimizer")}, "--epochs", "2")["tabular"][1]
+def test_a_script_validates_after_each_epoch_and_refuses_to_train_for_none(models: Path) -> None:
+    text = text_of(models, "tabular", "fused-optimizer")
+    (_, ran), (status, _) = run_each(models, [(text, ("--epochs", epochs)) for epochs in "20"])
+    assert status == 1
     first, second = ran.splitlines()
     for line in (first, second):
         assert [word.rpartition(" ")[0] for word in line.partition(": ")[2].split(", ")] == [

@@ -27,8 +27,8 @@ TEAMS = 2
 FEWEST_SLOTS = 2 * TEAMS  # forward, a team keeps a piece until it has the next
 MOST_LAYERS = 4
 MOST_SHARED_BYTES = 227 * 1024  # of a block
+UNIT_BYTES = 16  # of a message
 GRADIENT_SCALE = 64  # epoch_plan.cuh
-FAR_MORE_THAN_L2 = 100_000_000  # bytes
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class EpochPlan:
     problem: Problem
     thin_shares: int = THIN_SHARES
     thick_shares: int = THICK_SHARES
-    period: int = 1  # steps from one update of the hidden layers to the next
+    deferred: bool = False  # whether only every second step updates the hidden layers
 
     @property
     def blocks(self) -> int:
@@ -54,11 +54,6 @@ class EpochPlan:
     def units(self) -> int:
         """Units of a hidden layer."""
         return self.problem.hidden[0]
-
-    @property
-    def outgrows_l2(self) -> bool:
-        """Whether hidden layers' weights are far more than L2 holds: epoch_plan.cuh's WEIGHTS_LEAVE is its opposite."""
-        return 4 * self.units * (self.problem.inputs + (len(self.problem.hidden) - 1) * self.units) >= FAR_MORE_THAN_L2
 
     def shares(self, activations: int) -> int:
         """Shares of these activations; activations 0 are the images."""
@@ -83,10 +78,15 @@ class EpochPlan:
         """Shared memory of a block but for its ring, in bytes; epoch_plan.cuh asserts that it is enough."""
         depth = len(self.problem.hidden)
         tiles = 2 * self.tiles(0) + sum(self.tiles(each) for each in range(1, depth + 1))
-        last = 2 * CLASS_ROWS * (self.units // self.thin_shares + self.rows) + 64 * self.rows // self.thick_shares
+        last = 2 * CLASS_ROWS * (self.units // self.thin_shares + self.rows) + 4 * TAKERS * 4
         own = depth * (4 * self.units // self.blocks + self.own_units)
-        kept = (self.period - 1) * TEAMS * 2 * self.rows * (self.rows + TILE)
-        return 2 * tiles * TILE * self.rows + kept + last + own + 4 * CLASS_ROWS + 8 * 7
+        kept = self.deferred * (TEAMS * 2 * self.rows**2 + self._kept_bytes)
+        return 2 * tiles * TILE * self.rows + kept + last + own + 4 * CLASS_ROWS + 8 * 6
+
+    @property
+    def _kept_bytes(self) -> int:
+        """A larger share of activations, in bytes."""
+        return 2 * self.units // min(self.thin_shares, self.thick_shares) * self.rows
 
     @property
     def slots(self) -> int:
@@ -101,10 +101,10 @@ class EpochPlan:
 
     @property
     def mail_units(self) -> int:
-        """Units of 16 bytes of all mailboxes, each twice, and of what pending steps keep."""
+        """Units of 16 bytes of all mailboxes, each twice, and of what blocks keep."""
         numbers = self.units * self.rows // EDGE
         parts = numbers * (self.thin_shares + self.thick_shares)
-        kept = (self.period - 1) * 2 * len(self.problem.hidden) * numbers
+        kept = self.deferred * self.blocks * 2 * len(self.problem.hidden) * self._kept_bytes // UNIT_BYTES
         return 2 * (parts + 2 * numbers + 2 * self.thin_shares * self.rows) + kept
 
     def macros(self, weights: list[int], biases: list[int]) -> tuple[tuple[str, str], ...]:
@@ -112,13 +112,13 @@ class EpochPlan:
         problem = self.problem
         numbers = {"THIN_SHARES": self.thin_shares, "THICK_SHARES": self.thick_shares, "BATCH_SIZE": problem.batch_size}
         numbers |= {"HIDDEN_LAYERS": len(problem.hidden), "INPUT_COUNT": problem.inputs, "UNIT_COUNT": self.units}
-        numbers |= {"CLASS_COUNT": problem.classes, "SLOT_COUNT": self.slots, "UPDATE_PERIOD": self.period}
+        numbers |= {"CLASS_COUNT": problem.classes, "SLOT_COUNT": self.slots, "DEFERRED": int(self.deferred)}
         begins = {"WEIGHT_BEGINS": weights, "BIAS_BEGINS": biases}
         listed = tuple((name, ",".join(map(str, each))) for name, each in begins.items())
         return (*((name, str(number)) for name, number in numbers.items()), *listed)
 
 
-def misfit(problem: Problem, steps: int, period: int = 1) -> str:
+def misfit(problem: Problem, steps: int, deferred: bool = False) -> str:
     """Why a problem does not fit, as a sentence; empty if it does."""
     hidden, step = problem.hidden, TEAMS * TILE * THIN_SHARES
     if not 2 <= len(hidden) <= MOST_LAYERS or len(set(hidden)) != 1:
@@ -131,7 +131,7 @@ def misfit(problem: Problem, steps: int, period: int = 1) -> str:
         return f"{problem.classes} classes exceed the limit of {MOST_CLASSES}."
     if problem.inputs % IMAGE_STEP:
         return f"{problem.inputs:,} inputs are not a multiple of {IMAGE_STEP}."
-    plan = EpochPlan(problem, period=period)
+    plan = EpochPlan(problem, deferred=deferred)
     if hidden[0] > (most := TAKERS * plan.blocks * EDGE // plan.rows):
         return f"{hidden[0]:,} hidden units exceed the limit of {most:,}."
     if plan.slots < FEWEST_SLOTS:

@@ -19,7 +19,7 @@ Predict: on H200: 784-4096x3-10, batch 32: 114 to 122 us; 784-2048x4-10, batch 6
 Found: 784-2048x4-10 and 784-2048x3-10 take little more than half of their parent's time, and 784-4096x3-10 a sixth
 less. At first messages had left L2 when they were needed: weights that leave first gained a sixth for 784-2048x4-10.
 Updates by warps of their own gained little. With 4,096 units the streams alone take seven eighths of a step
-(docs/notebook/streamed.md).
+(docs/notebook/streamed.md). Three layers of 8,192 leave shared memory for two tiles, and four are needed.
 """
 
 from __future__ import annotations
@@ -48,10 +48,11 @@ class StreamingEpoch(EpochByMessages):
     weights: ClassVar[Weights | None] = "planes"
     threads: ClassVar[int] = epoch_plan.THREADS
     gradient_scale: ClassVar[int] = epoch_plan.GRADIENT_SCALE
+    deferred: ClassVar[bool] = False  # whether only every second step updates hidden layers
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
-        plan = EpochPlan(problem, period=self.period(problem))
+        plan = EpochPlan(problem, deferred=self.deferred)
         if device.capability != 90:
             raise MisfitError("Needs the warpgroup products of an sm_90 GPU.")
         if device.multiprocessors < plan.blocks:
@@ -62,12 +63,7 @@ class StreamingEpoch(EpochByMessages):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
-        return epoch_plan.misfit(problem, steps, cls.period(problem))
-
-    @classmethod
-    def period(cls, problem: Problem) -> int:  # noqa: ARG003
-        """Steps from one update of the hidden layers to the next."""
-        return 1
+        return epoch_plan.misfit(problem, steps, cls.deferred)
 
 
 def shares_of(device: Device, batches: Sequence[Array], plan: EpochPlan) -> Array:

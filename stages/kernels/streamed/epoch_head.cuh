@@ -91,21 +91,19 @@ class Head {
         wgmma_commit_group();
         wgmma_wait_group<0>();
         keep_in_place(sums);
-        const int unit = threadIdx.x % TEAM_THREADS;
-        const bool sends = unit < LOGIT_UNITS && unit / OWN_LOGIT_UNITS == own.thick;
-        float4* const other = reinterpret_cast<float4*>(memory + LOGITS_AT) + unit % OWN_LOGIT_UNITS;
-        if (team == 1 && sends) {
+        float4* const other = reinterpret_cast<float4*>(memory + LOGITS_AT) + threadIdx.x % TEAM_THREADS;
+        if (team == 1) {
             other[0] = make_float4(sums[0][0], sums[0][1], sums[0][2], sums[0][3]);
-            other[OWN_LOGIT_UNITS] = make_float4(sums[1][0], sums[1][1], sums[1][2], sums[1][3]);
+            other[TEAM_THREADS] = make_float4(sums[1][0], sums[1][1], sums[1][2], sums[1][3]);
         }
         bar_sync(1, TAKERS);
-        if (team == 0 && sends) {
+        if (team == 0 && threadIdx.x < LOGIT_UNITS && static_cast<int>(threadIdx.x) * THICK / LOGIT_UNITS == own.thick) {
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const float4 four = other[i * OWN_LOGIT_UNITS];
+                const float4 four = other[i * TEAM_THREADS];
                 sums[i][0] += four.x, sums[i][1] += four.y, sums[i][2] += four.z, sums[i][3] += four.w;
             }
-            uint4* const to = mail + LOGIT_PARTS_AT + (rounds.slot() * THIN + own.thin) * LOGIT_UNITS + unit;
+            uint4* const to = mail + LOGIT_PARTS_AT + (rounds.slot() * THIN + own.thin) * LOGIT_UNITS + threadIdx.x;
             post(to, part_of(sums[0], sums[1], rounds.tag()));
         }
     }

@@ -20,7 +20,7 @@
 #define WEIGHT_BEGINS 0, 1605632, 5799936, 9994240
 #define BIAS_BEGINS 10014720, 10016768, 10018816, 10020864
 #define SLOT_COUNT 8
-#define UPDATE_PERIOD 1
+#define DEFERRED 0
 #endif
 
 constexpr int WARP = 32, TILE = 64, EDGE = 8, MATRIX_BYTES = 128;  // a matrix of 8 by 8 numbers of 16 bits
@@ -28,9 +28,7 @@ constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES, DEPTH = HIDDEN_LAYERS, U
 constexpr int ROWS = BATCH <= 32 ? 32 : 64, CHUNKS = ROWS / EDGE;  // images, padded; matrices of images
 constexpr int TEAMS = 2, GROUP_WARPS = 4, TEAM_THREADS = GROUP_WARPS * WARP, TAKERS = TEAMS * TEAM_THREADS;
 constexpr int UPDATERS = TAKERS, THREADS = TAKERS + UPDATERS + TEAM_THREADS;  // two of the last threads move pieces
-// Steps from one update of the hidden layers to the next; updates of those between are pending.
-constexpr int PERIOD = UPDATE_PERIOD, MOST_PENDING = PERIOD - 1;
-constexpr bool DEFERS = PERIOD > 1;
+constexpr bool DEFERS = DEFERRED;
 constexpr int SLOTS = SLOT_COUNT, PLANE_BYTES = 2 * TILE * TILE, SLOT_BYTES = 2 * PLANE_BYTES, ROW_BYTES = 2 * TILE;
 constexpr int CLASS_ROWS = 16;                  // classes, padded
 // Weights leave L2 first, unless they are so many that those which L2 still has of the pass before are worth more than its
@@ -38,11 +36,11 @@ constexpr int CLASS_ROWS = 16;                  // classes, padded
 constexpr bool WEIGHTS_LEAVE = 4LL * UNITS * (INPUT_COUNT + (DEPTH - 1LL) * UNITS) < 100'000'000;
 constexpr float GRADIENT_SCALE = 64.0f;         // of all gradients, so that float16 holds small ones
 
-// Whether a step updates the weights of the hidden layers: the last of each period, and of the epoch.
-__device__ inline bool updates_in(int step, int steps) { return (step + 1) % PERIOD == 0 || step + 1 == steps; }
-__device__ inline int updates_before(int step) { return step / PERIOD; }
-// Steps just before this one that have kept their factors, instead of an update.
-__device__ inline int pending_in(int step) { return step % PERIOD; }
+// Whether a step updates the weights of the hidden layers: each, or if it DEFERS, every second one and the last.
+__device__ inline bool updates_in(int step, int steps) { return !DEFERS || step % 2 == 1 || step + 1 == steps; }
+__device__ inline int updates_before(int step) { return DEFERS ? step / 2 : step; }
+// Whether the step before has kept its factors, instead of an update.
+__device__ inline bool corrects_in(int step) { return DEFERS && step % 2 == 1; }
 
 // Hidden layers' parameters follow each other without gaps, since sizes are multiples of 64.
 __device__ inline int weight_begin(int layer) {
@@ -71,10 +69,10 @@ __host__ __device__ constexpr int bytes_of(int activations) { return tiles_of(ac
 // all images of OWN_OUTPUTS outputs.
 constexpr int OWN = UNITS * CHUNKS / (THIN * THICK), OWN_OUTPUTS = UNITS / (THIN * THICK);
 __host__ __device__ constexpr int units_of(bool thin) { return UNITS * CHUNKS / (thin ? THIN : THICK); }
-constexpr int LOGIT_UNITS = 2 * ROWS, OWN_LOGIT_UNITS = LOGIT_UNITS / THICK;  // of one source, of which a block sends some
+constexpr int LOGIT_UNITS = 2 * ROWS;  // of one source
 constexpr int LAST_TILES = UNITS / THIN / TILE / TEAMS;  // of the last hidden layer, of a team
 // Of the 96 that each thread has at first, the threads that move pieces give some away; takers have the last layer in theirs.
-constexpr int TAKER_REGISTERS = LAST_TILES > 2 ? 128 : 112, UPDATER_REGISTERS = 208 - TAKER_REGISTERS, MOVER_REGISTERS = 64;
+constexpr int TAKER_REGISTERS = LAST_TILES > 2 ? 128 : 112, UPDATER_REGISTERS = 208 - TAKER_REGISTERS, MOVER_REGISTERS = 56;
 static_assert(UNITS % (2 * TILE * THIN) == 0 && UNITS % (2 * TILE * THICK) == 0 && OWN <= TAKERS && OWN_OUTPUTS % 16 == 0);
 static_assert(SLOTS % TEAMS == 0);  // a slot is always the same team's: else a parity would be taken for the one before
 static_assert(INPUT_COUNT % 16 == 0 && CLASS_COUNT <= CLASS_ROWS && DEPTH >= 2 && BATCH <= 64);
@@ -84,19 +82,20 @@ constexpr int IMAGES_AT = SLOTS * SLOT_BYTES;  // twice
 __host__ __device__ constexpr int activations_at(int activations) {
     return activations == 1 ? IMAGES_AT + 2 * bytes_of(0) : activations_at(activations - 1) + bytes_of(activations - 1);
 }
-// For each pending step, and each team: a product of two steps' activations, and a tile of the gradients that it has kept.
-constexpr int GRAM_BYTES = 2 * ROWS * ROWS, TILE_BYTES = TILE * ROWS * 2;
+// If it defers: of each team a product of two steps' activations, and one share of what the step before has kept.
+constexpr int GRAM_BYTES = DEFERS ? 2 * ROWS * ROWS : 0;
+constexpr int KEPT_BYTES = !DEFERS ? 0 : bytes_of(DEPTH) > bytes_of(DEPTH - 1) ? bytes_of(DEPTH) : bytes_of(DEPTH - 1);
 constexpr int GRAMS_AT = activations_at(DEPTH) + bytes_of(DEPTH);
-constexpr int STAGED_AT = GRAMS_AT + MOST_PENDING * TEAMS * GRAM_BYTES;
-constexpr int LAST_WEIGHTS_AT = STAGED_AT + MOST_PENDING * TEAMS * TILE_BYTES;
+constexpr int KEPT_AT = GRAMS_AT + TEAMS * GRAM_BYTES;
+constexpr int LAST_WEIGHTS_AT = KEPT_AT + KEPT_BYTES;
 constexpr int DLOGITS_AT = LAST_WEIGHTS_AT + UNITS / THIN * CLASS_ROWS * 2;
 constexpr int LOGITS_AT = DLOGITS_AT + CLASS_ROWS * ROWS * 2;
-constexpr int BIASES_AT = LOGITS_AT + OWN_LOGIT_UNITS * 8 * 4;
+constexpr int BIASES_AT = LOGITS_AT + TEAM_THREADS * 8 * 4;
 constexpr int LAST_BIAS_AT = BIASES_AT + DEPTH * OWN_OUTPUTS * 4;
 constexpr int MASKS_AT = LAST_BIAS_AT + CLASS_ROWS * 4;  // a byte for each unit of 16 bytes
 constexpr int BARRIERS_AT = MASKS_AT + DEPTH * OWN;
-constexpr int SHARED_BYTES = BARRIERS_AT + 8 * (4 * SLOTS + 6 + 1);
-static_assert(SHARED_BYTES <= 227 * 1024 && LOGIT_UNITS % THICK == 0);
+constexpr int SHARED_BYTES = BARRIERS_AT + 8 * (4 * SLOTS + 5 + 1);
+static_assert(SHARED_BYTES <= 227 * 1024);
 
 // The mail, in units from its begin: zeros before a launch. Each box twice, used in turn.
 __host__ __device__ constexpr int part_units(bool thin) { return (thin ? THIN * THICK : THICK * THIN) * units_of(thin); }
@@ -104,9 +103,7 @@ __host__ __device__ constexpr int whole_units(bool thin) { return (thin ? THIN :
 __host__ __device__ constexpr int parts_at(bool thin) { return thin ? 2 * (part_units(false) + whole_units(false)) : 0; }
 __host__ __device__ constexpr int wholes_at(bool thin) { return parts_at(thin) + 2 * part_units(thin); }
 constexpr int LOGIT_PARTS_AT = wholes_at(true) + 2 * whole_units(true);
-constexpr int MAIL_UNITS = LOGIT_PARTS_AT + 2 * THIN * LOGIT_UNITS;
-// Behind it what pending steps have kept: of each layer inputs and gradients.
-constexpr int KEPT_UNITS = UNITS * ROWS * 2 / 16;
+constexpr int MAIL_UNITS = LOGIT_PARTS_AT + 2 * THIN * LOGIT_UNITS;  // behind it, what each block keeps
 
 struct Shares {
     int thin, thick;
@@ -125,26 +122,3 @@ struct Shares {
         return reinterpret_cast<char*>(parameters + weight_begin(layer) + (global_panel * fan_in_of(layer) + row) * TILE);
     }
 };
-
-// The factors of pending steps' updates. All blocks with the same share of activations keep it at the same place: their bytes are
-// the same, and each waits for its own.
-enum Factor { INPUTS, GRADIENTS };
-struct Kept {
-    char* const memory;
-    const char* const images;
-    const Shares own;
-
-    __device__ Kept(uint4* mail, const unsigned short* images)
-        : memory(reinterpret_cast<char*>(mail + MAIL_UNITS)), images(reinterpret_cast<const char*>(images)) {}
-    // This block's share of what the n-th pending step has kept.
-    __device__ char* at(int n, Factor factor, int activations) const {
-        const long long units = ((n * 2LL + factor) * DEPTH + activations - 1) * KEPT_UNITS;
-        return memory + units * 16 + own.of(activations) * bytes_of(activations);
-    }
-    __device__ const char* images_of(int step) const {
-        return images + (static_cast<long long>(step) * shares_of(0) + own.of(0)) * bytes_of(0);
-    }
-};
-// Of each step that does not update: inputs of layers 1 to DEPTH - 1, then gradients from the last layer's inputs down.
-constexpr int KEPT_FACTORS = 2 * DEPTH - 1;
-__device__ inline int kept_before(int step) { return (step - updates_before(step)) * KEPT_FACTORS; }

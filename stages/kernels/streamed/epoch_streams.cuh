@@ -6,8 +6,7 @@
 //   backward, the same layers, down  a tile, both planes; it is stored again
 //   layer 0                          a tile, both planes, up again: updated by this step, then multiplied by the next images
 //
-// A step that does not update reads bfloat16 planes alone: backward two tiles beside each other. While updates are pending, what
-// their steps have kept comes before each layer's tiles: forward the inputs, backward the gradients, a half for each team.
+// A step that does not update reads bfloat16 planes alone: backward two tiles beside each other.
 //
 // Pieces go to the two teams in turn: forward teams have panels of outputs in turn, backward rows of tiles. Each pass begins with
 // the tiles where the one before ended: those that are still in L2. Messages between blocks are written anew in each step only:
@@ -18,14 +17,14 @@
 struct Ring {
     char* memory;
     Barrier *full, *read, *updated, *empty;  // of each slot: it is fetched, multiplied, updated if at all, then stored
-    Barrier *images, *staged;                // of both boxes of images; of both teams' tiles of kept gradients
+    Barrier *images, *kept;                  // of both boxes of images; of what a step before has kept
     Barrier *ready, *spent;                  // a layer's factors of updates are there, and have been read
-    int *stored, *kept;                      // updates, and kept factors, whose stores are complete
+    int* stored;                             // updates whose stores are complete
 
     __device__ explicit Ring(char* memory)
         : memory(memory), full(reinterpret_cast<Barrier*>(memory + BARRIERS_AT)), read(full + SLOTS), updated(read + SLOTS),
-          empty(updated + SLOTS), images(empty + SLOTS), staged(images + 2), ready(staged + TEAMS), spent(ready + 1),
-          stored(reinterpret_cast<int*>(spent + 1)), kept(stored + 1) {}
+          empty(updated + SLOTS), images(empty + SLOTS), kept(images + 2), ready(kept + 1), spent(ready + 1),
+          stored(reinterpret_cast<int*>(spent + 1)) {}
     __device__ void begin() const {
         for (int s = 0; s < SLOTS; ++s) {
             mbarrier_init(full[s], 1);
@@ -33,9 +32,9 @@ struct Ring {
             mbarrier_init(updated[s], GROUP_WARPS);
             mbarrier_init(empty[s], 1);
         }
-        for (int i = 0; i < 2; ++i) mbarrier_init(images[i], 1), mbarrier_init(staged[i], 1);
+        mbarrier_init(images[0], 1), mbarrier_init(images[1], 1), mbarrier_init(*kept, 1);
         mbarrier_init(*ready, TAKERS / WARP), mbarrier_init(*spent, UPDATERS / WARP);
-        *stored = *kept = 0;
+        *stored = 0;
         fence_mbarrier_init();
     }
     __device__ char* slot(int s) const { return memory + s * SLOT_BYTES; }
@@ -73,30 +72,9 @@ __host__ __device__ constexpr int pieces_forward() {
     return all;
 }
 
-// Kept tiles of a share: each team has half of them, in pieces of some.
-constexpr int KEPT_TILES = SLOT_BYTES / TILE_BYTES;
-__host__ __device__ constexpr int half_of(int tiles) { return (tiles + 1) / 2; }
-__device__ inline int kept_tiles(int tiles, int team, int first) {
-    return min(KEPT_TILES, max(0, min(half_of(tiles), tiles - team * half_of(tiles)) - first));
-}
-__host__ __device__ constexpr int kept_pieces(int tiles) {
-    return TEAMS * ((half_of(tiles) + KEPT_TILES - 1) / KEPT_TILES);
-}
-// Pieces of a step before its first update, and all of a step that does not update.
-__device__ inline int pieces_before_updates(int step) {
-    int all = pieces_forward();
-    for (int layer = 1; layer < DEPTH; ++layer) all += pending_in(step) * kept_pieces(tiles_of(layer));
-    return all;
-}
-__device__ inline int pieces_without_updates(const Shares& own, int step) {
-    int all = pieces_before_updates(step) + pieces_forward() + own.image_tiles() * tiles_of(1);
-    for (int layer = 1; layer < DEPTH; ++layer) all += pending_in(step) * kept_pieces(tiles_of(layer + 1));
-    return all + (pending_in(step) + 1) * kept_pieces(own.image_tiles());
-}
-
 class Fetcher {
   public:
-    __device__ Fetcher(const Ring& ring, float* parameters, const Kept& kept) : ring(ring), parameters(parameters), kept(kept) {}
+    __device__ Fetcher(const Ring& ring, float* parameters) : ring(ring), parameters(parameters) {}
 
     __device__ void run(int steps) {
         const int all = updates_above(0) + updates_of(own, 0);
@@ -104,19 +82,9 @@ class Fetcher {
         for (int step = 0; step < steps; ++step) {
             const int before = updates_before(step) * all;
             const bool updates = updates_in(step, steps);
-            const int pending = pending_in(step), keeps = kept_before(step);
-            for (int layer = 1; layer < DEPTH; ++layer) {
-                if (pending > 0) wait_for_kept(keeps - KEPT_FACTORS + layer);
-                fetch_kept(pending, tiles_of(layer), [&](int n) { return kept.at(n, INPUTS, layer); });
-                forward(layer, pending > 0 ? -1 : before - all + updates_above(layer));
-            }
-            for (int layer = DEPTH - 1; layer > 0; --layer) {
-                if (pending > 0) wait_for_kept(keeps - layer);
-                fetch_kept(pending, tiles_of(layer + 1), [&](int n) { return kept.at(n, GRADIENTS, layer + 1); });
-                updates ? backward(layer) : backward_reading(layer);
-            }
+            for (int layer = 1; layer < DEPTH; ++layer) forward(layer, corrects_in(step) ? -1 : before - all + updates_above(layer));
+            for (int layer = DEPTH - 1; layer > 0; --layer) updates ? backward(layer) : backward_reading(layer);
             wait_for_updates(before);
-            if (!updates) fetch_kept(pending + 1, own.image_tiles(), [&](int n) { return kept.images_of(step - pending + n); });
             first_layer(updates);
         }
     }
@@ -179,24 +147,6 @@ class Fetcher {
         }
     }
 
-    // Of each pending step, from its share.
-    template <typename From>
-    __device__ void fetch_kept(int pending, int tiles, const From& from) {
-        for (int n = 0; n < pending; ++n) {
-            for (int first = 0; first < half_of(tiles); first += KEPT_TILES) {
-                for (int team = 0; team < TEAMS; ++team) {
-                    const int bytes = kept_tiles(tiles, team, first) * TILE_BYTES;
-                    acquire(bytes, false);
-                    const char* const begin = from(n) + (team * half_of(tiles) + first) * TILE_BYTES;
-                    if (bytes > 0) cp_async_bulk(ring.slot(turn.slot), ring.full[turn.slot], begin, bytes);
-                    turn.next(1);
-                }
-            }
-        }
-    }
-    __device__ void wait_for_kept(int least) {
-        if (complete < least) complete = wait_for_count(ring.kept, least);
-    }
     __device__ void wait_for_updates(int least) {
         if (stored < least) stored = wait_for_count(ring.stored, least);
     }
@@ -217,11 +167,10 @@ class Fetcher {
 
     const Ring& ring;
     float* const parameters;
-    const Kept& kept;
     const Shares own;
     const unsigned long long leaving = WEIGHTS_LEAVE ? evict_first() : evict_normal();
     Turn turn;
-    int stored = 0, complete = 0;  // updates, and kept factors, that are known to be complete
+    int stored = 0;  // updates that are known to be complete
     unsigned were_stored = 0, times_stored = 0;  // a bit for each slot; times: their lowest
 };
 
@@ -234,10 +183,9 @@ class Storer {
         turn.skip(images);
         for (int step = 0; step < steps; ++step) {
             const bool updates = updates_in(step, steps);
-            turn.skip(updates ? pieces_before_updates(step) : pieces_without_updates(own, step));
+            turn.skip(updates ? pieces_forward() : 2 * pieces_forward() + images);
             if (!updates) continue;
             for (int layer = DEPTH - 1; layer > 0; --layer) {
-                turn.skip(pending_in(step) * kept_pieces(tiles_of(layer + 1)));
                 for (int pair = tiles_of(layer) / TEAMS - 1; pair >= 0; --pair) {
                     for (int panel = tiles_of(layer + 1) - 1; panel >= 0; --panel) {
                         for (int team = 0; team < TEAMS; ++team) {

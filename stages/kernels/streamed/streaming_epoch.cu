@@ -7,7 +7,7 @@
 class Team {
   protected:
     __device__ Team(const Ring& ring, char* memory, const unsigned short* images, uint4* mail, float rate, int steps)
-        : ring(ring), memory(memory), kept(mail, images), mail(mail), rate(rate), steps(steps),
+        : ring(ring), memory(memory), images(images), mail(mail), rate(rate), steps(steps),
           team(threadIdx.x / TEAM_THREADS % TEAMS), warp(threadIdx.x / WARP % GROUP_WARPS), g(threadIdx.x % WARP / 4),
           t(threadIdx.x % 4), turn(team) {}
 
@@ -20,6 +20,10 @@ class Team {
     }
     __device__ char* images_of(int step) const { return memory + IMAGES_AT + (step & 1) * bytes_of(0); }
 
+    __device__ const char* images_in_memory(int step) const {
+        const long long share = static_cast<long long>(step) * shares_of(0) + own.of(0);
+        return reinterpret_cast<const char*>(images) + share * bytes_of(0);
+    }
     __device__ void leave(Barrier& barrier) const {
         __syncwarp();
         if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
@@ -32,22 +36,24 @@ class Team {
     __device__ static auto along_images(const char* tile, int k) {
         return wgmma_descriptor(tile + 2 * k * MATRIX_BYTES, MATRIX_BYTES, CHUNKS * MATRIX_BYTES);
     }
+    static constexpr int TILE_BYTES = TILE * ROWS * 2;  // of activations
 
-    // A step that does not update keeps its factors in memory: activations, and their gradients. While its update is pending, products
-    // with old weights lack (x a^T) d, where a and d are the kept factors: its correction. Then all pending updates are made at once.
-    //
-    // A tile of each pending step's activations, as left factors of sixteen images each; zeros if fewer are pending.
-    using Fragments = unsigned[DEFERS ? MOST_PENDING * ROWS / 16 : 1][4];
-    template <typename Tile>
-    __device__ void load_kept(Fragments& fragments, int pending, const Tile& tile) const {
+    // A step that does not update keeps, in memory of this block, its factors: activations, and their gradients. The next step's
+    // products with old weights lack (x a^T) d, where a and d are the kept factors: its corrections. Then both steps' updates are
+    // added up at once. `kept` in shared memory has one share of those factors in turn: forward the inputs, backward the gradients.
+    enum Factor { INPUTS, GRADIENTS };
+    __device__ char* kept_at(Factor factor, int activations) const {
+        const long long share = (blockIdx.x * 2 + factor) * DEPTH + activations - 1;
+        return reinterpret_cast<char*>(mail + MAIL_UNITS) + share * KEPT_BYTES;
+    }
+    __device__ const char* kept() const { return memory + KEPT_AT; }
+    // A kept tile of activations as left factors of sixteen images each.
+    using Fragments = unsigned[ROWS / 16][4];
+    __device__ void load_kept(Fragments& fragments, const char* tile) const {
 #pragma unroll
-        for (int n = 0; n < MOST_PENDING; ++n) {
-            if (n >= pending) continue;
-#pragma unroll
-            for (int i = 0; i < ROWS / 4; ++i) {
-                const char* const from = tile(n) + unit_at(warp * 16 + i % 2 * 8 + g, i / 2) + t * 4;
-                fragments[n * (ROWS / 16) + i / 4][i % 4] = __ldcg(reinterpret_cast<const unsigned*>(from));
-            }
+        for (int i = 0; i < ROWS / 4; ++i) {
+            const char* const from = tile + unit_at(warp * 16 + i % 2 * 8 + g, i / 2) + t * 4;
+            fragments[i / 4][i % 4] = __ldcg(reinterpret_cast<const unsigned*>(from));
         }
     }
     __device__ static void hold(Fragments& fragments) {
@@ -57,7 +63,7 @@ class Team {
 
     const Ring& ring;
     char* const memory;
-    const Kept kept;
+    const unsigned short* const images;
     uint4* const mail;
     const float rate;
     const int steps;
@@ -79,32 +85,26 @@ class Updaters : Team {
         turn.skip(images);
         for (step = 0; step < steps; ++step) {
             const bool updates = updates_in(step, steps);
-            turn.skip(updates ? pieces_before_updates(step) : pieces_without_updates(own, step));
+            turn.skip(updates ? pieces_forward() : 2 * pieces_forward() + images);
             if (!updates) continue;
-            pending_in(step) > 0 ? run<DEFERS>() : run<false>();
+            corrects_in(step) ? run<DEFERS>() : run<false>();
         }
     }
 
   private:
     template <bool ADDS_KEPT>
     __device__ void run() {
-        const int pending = pending_in(step);
         for (int layer = DEPTH - 1; layer > 0; --layer) {
             const int panels = tiles_of(layer + 1);
-            turn.skip(pending * kept_pieces(panels));
-            if (ADDS_KEPT) stage(layer + 1, panels - 1);
             await_factors();
             for (int pair = tiles_of(layer) / TEAMS - 1; pair >= 0; --pair) {
                 const int row_tile = TEAMS * pair + team;
                 const char* const inputs = at(layer) + row_tile * TILE_BYTES;
                 Fragments kept_inputs = {};
-                if (ADDS_KEPT) {
-                    load_kept(kept_inputs, pending, [&](int n) { return kept.at(n, INPUTS, layer) + row_tile * TILE_BYTES; });
-                }
+                if (ADDS_KEPT) load_kept(kept_inputs, kept_at(INPUTS, layer) + row_tile * TILE_BYTES);
                 for (int panel = panels - 1; panel >= 0; --panel) {
                     float gradient[TILE / EDGE][4];
                     multiply<ADDS_KEPT>(gradient, kept_inputs, inputs, at(layer + 1), panel);
-                    if (ADDS_KEPT && pair + panel > 0) stage(layer + 1, panel > 0 ? panel - 1 : panels - 1);
                     if (pair == 0 && panel == 0) leave(*ring.spent);
                     update(gradient, true);
                 }
@@ -115,48 +115,28 @@ class Updaters : Team {
         for (int panel = team; panel < tiles_of(1); panel += TEAMS) {
             for (int row_tile = 0; row_tile < tiles; ++row_tile) {
                 Fragments kept_images = {};
-                if (ADDS_KEPT) {
-                    if (row_tile == 0) stage(1, panel);
-                    load_kept(kept_images, pending, [&](int n) { return kept.images_of(step - pending + n) + row_tile * TILE_BYTES; });
-                }
+                if (ADDS_KEPT) load_kept(kept_images, images_in_memory(step - 1) + row_tile * TILE_BYTES);
                 float gradient[TILE / EDGE][4];
                 multiply<ADDS_KEPT>(gradient, kept_images, images_of(step) + row_tile * TILE_BYTES, at(1), panel);
-                if (ADDS_KEPT && row_tile + 1 < tiles) stage(1, panel);
                 update(gradient, false);
             }
         }
     }
     __device__ void await_factors() { mbarrier_wait_parity(*ring.ready, phases++ & 1); }
 
-    // Brings what each pending step has kept of a panel's gradients, once this team has multiplied the panel before.
-    __device__ char* staged(int n) const { return memory + STAGED_AT + (n * TEAMS + team) * TILE_BYTES; }
-    __device__ void stage(int activations, int panel) const {
-        if (threadIdx.x % TEAM_THREADS != 0) return;
-        const int pending = pending_in(step);
-        wait_for_count(ring.kept, kept_before(step));
-        mbarrier_arrive_expect_tx(ring.staged[team], pending * TILE_BYTES);
-        for (int n = 0; n < pending; ++n) {
-            const char* const from = kept.at(n, GRADIENTS, activations) + panel * TILE_BYTES;
-            cp_async_bulk(staged(n), ring.staged[team], from, TILE_BYTES);
-        }
-    }
-
     // A tile's gradient: products of inputs and gradients of outputs, over all images.
     template <bool ADDS_KEPT>
     __device__ void multiply(float (&gradient)[TILE / EDGE][4], Fragments& kept_inputs, const char* inputs, const char* doutputs,
-                             int panel) {
+                             int panel) const {
 #pragma unroll
         for (auto& four : gradient) four[0] = four[1] = four[2] = four[3] = 0.0f;
         keep_in_place(gradient);
-        if (ADDS_KEPT) {
-            mbarrier_wait_parity(ring.staged[team], stagings++ & 1);
-            hold(kept_inputs);
-        }
+        if (ADDS_KEPT) hold(kept_inputs);
         wgmma_fence();
         if (ADDS_KEPT) {
 #pragma unroll
-            for (int k = 0; k < MOST_PENDING * ROWS / 16; ++k) {
-                wgmma_bf16<false>(gradient, kept_inputs[k], along_images(staged(k / (ROWS / 16)), k % (ROWS / 16)));
+            for (int k = 0; k < ROWS / 16; ++k) {
+                wgmma_bf16<false>(gradient, kept_inputs[k], along_images(kept() + panel * TILE_BYTES, k));
             }
         }
 #pragma unroll
@@ -166,7 +146,6 @@ class Updaters : Team {
         wgmma_commit_group();
         wgmma_wait_group<0>();
         keep_in_place(gradient);
-        if (ADDS_KEPT) bar_sync(4 + team, TEAM_THREADS);
     }
 
     // weights -= rate * gradient, in both planes of this team's next tile, once it is there, and once it has been read.
@@ -193,7 +172,7 @@ class Updaters : Team {
         turn.next(TEAMS);
     }
 
-    int phases = 0, stagings = 0;  // of factors, and of kept ones
+    int phases = 0;  // of factors
 };
 
 class Takers : Team {
@@ -220,9 +199,9 @@ class Takers : Team {
                 is_thin(layer + 1) ? forward<true>(layer) : forward<false>(layer);
             }
             head.run(step, rate, with_totals);
-            if (!updates) keep(GRADIENTS, DEPTH, step);
+            if (!updates) keep(GRADIENTS, DEPTH);
             for (int layer = DEPTH - 1; layer > 0; --layer) {
-                if (pending_in(step) > 0) is_thin(layer) ? backward<true, DEFERS>(layer, updates) : backward<false, DEFERS>(layer, updates);
+                if (corrects_in(step)) is_thin(layer) ? backward<true, DEFERS>(layer, true) : backward<false, DEFERS>(layer, true);
                 else is_thin(layer) ? backward<true, false>(layer, updates) : backward<false, false>(layer, updates);
             }
             first_layer(updates, step + 1 < steps);
@@ -233,7 +212,7 @@ class Takers : Team {
 
     // By block 0, after its last step: sums of threads, in their order.
     __device__ void add_totals(double* totals) {
-        double* const both = reinterpret_cast<double*>(at(1));  // slots may still be stored
+        double* const both = reinterpret_cast<double*>(memory + LOGITS_AT);  // slots may still be stored
         bar_sync(1, TAKERS);
         both[2 * threadIdx.x] = head.loss, both[2 * threadIdx.x + 1] = head.right;
         bar_sync(1, TAKERS);
@@ -262,7 +241,7 @@ class Takers : Team {
 
     __device__ void fetch_images(int step) const {
         mbarrier_arrive_expect_tx(ring.images[step & 1], bytes_of(0));
-        cp_async_bulk(images_of(step), ring.images[step & 1], kept.images_of(step), bytes_of(0));
+        cp_async_bulk(images_of(step), ring.images[step & 1], images_in_memory(step), bytes_of(0));
     }
 
     __device__ char* next_full() const {
@@ -274,43 +253,35 @@ class Takers : Team {
         times ^= 1u << turn.slot;
         return ring.slot(turn.slot);
     }
-    __device__ void keep(Factor factor, int activations, int of_step) {
+    __device__ void keep(Factor factor, int activations) const {
         if (threadIdx.x != 0) return;
-        complete_kept();
-        cp_async_bulk_store(kept.at(pending_in(of_step), factor, activations), at(activations), bytes_of(activations));
+        cp_async_bulk_wait_group_read<0>();  // those before, which others replace from the next meeting on
+        cp_async_bulk_store(kept_at(factor, activations), at(activations), bytes_of(activations));
         cp_async_bulk_commit_group();
-        ++keeps;
     }
-    // Those before, which others replace from the next meeting on.
-    __device__ void complete_kept() const {
+    __device__ void fetch_kept(Factor factor, int activations) const {
+        if (threadIdx.x != 0) return;
         cp_async_bulk_wait_all();
-        set_count(ring.kept, keeps);
+        mbarrier_arrive_expect_tx(*ring.kept, bytes_of(activations));
+        cp_async_bulk(memory + KEPT_AT, *ring.kept, kept_at(factor, activations), bytes_of(activations));
     }
-    // For each pending step, -rate times the products of its images and this step's, over all units of a share, of which each team
-    // adds up half.
-    __device__ void multiply_images(int pending, const char* now, int tiles) {
-        for (int n = 0; n < pending; ++n) {
-            float sums[CHUNKS][4] = {};
-            for (int first = 0; first < half_of(tiles); first += KEPT_TILES) {
-                const char* const before = next_full();
-                const char* const beside = now + (team * half_of(tiles) + first) * TILE_BYTES;
-                keep_in_place(sums);
-                wgmma_fence();
-                for (int tile = 0; tile < kept_tiles(tiles, team, first); ++tile) {
+    __device__ void await_kept() { mbarrier_wait_parity(*ring.kept, fetches++ & 1); }
+    // -rate times the products of kept images and this step's, over all units of a share, of which each team adds up half.
+    __device__ void multiply_images(const char* before, const char* now, int tiles) const {
+        float sums[CHUNKS][4] = {};
+        for (int tile = team; tile < tiles; tile += TEAMS) {
+            keep_in_place(sums);
+            wgmma_fence();
 #pragma unroll
-                    for (int k = 0; k < TILE / 16; ++k) {  // 64 rows: those beyond the images are of the next units
-                        wgmma_bf16<true, true>(sums, along_units(before + tile * TILE_BYTES, k),
-                                               along_units(beside + tile * TILE_BYTES, k));
-                    }
-                }
-                wgmma_commit_group();
-                wgmma_wait_group<0>();
-                keep_in_place(sums);
-                leave(ring.read[turn.slot]);
-                turn.next(TEAMS);
+            for (int k = 0; k < TILE / 16; ++k) {  // 64 rows: those beyond the images are of the next units
+                wgmma_bf16<true, true>(sums, along_units(before + tile * TILE_BYTES, k), along_units(now + tile * TILE_BYTES, k));
             }
-            if (warp * 16 >= ROWS) continue;
-            char* const to = memory + GRAMS_AT + (n * TEAMS + team) * GRAM_BYTES;
+            wgmma_commit_group();
+        }
+        wgmma_wait_group<0>();
+        keep_in_place(sums);
+        if (warp * 16 < ROWS) {
+            char* const to = memory + GRAMS_AT + team * GRAM_BYTES;
 #pragma unroll
             for (int j = 0; j < CHUNKS; ++j) {
 #pragma unroll
@@ -323,29 +294,22 @@ class Takers : Team {
         fence_proxy_async();
         bar_sync(1, TAKERS);
     }
-    // Step k of sixteen images of a team's product for the n-th pending step.
-    __device__ auto gram(int n, int of_team, int k) const {
-        return along_units(memory + GRAMS_AT + (n * TEAMS + of_team) * GRAM_BYTES, k);
+    // Begins products of kept factors with those of images; `kept(k)` are those of sixteen images.
+    template <typename Kept>
+    __device__ void correct(float (&sums)[CHUNKS][4], const Kept& kept) const {
+#pragma unroll
+        for (int k = 0; k < TEAMS * ROWS / 16; ++k) {
+            const char* const gram = memory + GRAMS_AT + k / (ROWS / 16) * GRAM_BYTES;
+            multiply(sums, kept(k % (ROWS / 16)), along_units(gram, k % (ROWS / 16)));
+        }
     }
-    // Adds the products of all pending steps' factors with those of images; of the `latest` step from activations in memory.
-    __device__ void correct(float (&sums)[CHUNKS][4], Fragments& factors, const char* latest = nullptr, int n_latest = 0) const {
-        keep_in_place(sums), hold(factors);
-        wgmma_fence();
-#pragma unroll
-        for (int k = 0; k < MOST_PENDING * ROWS / 16; ++k) {
-#pragma unroll
-            for (int of = 0; of < TEAMS; ++of) wgmma_bf16<true>(sums, factors[k], gram(k / (ROWS / 16), of, k % (ROWS / 16)));
-        }
-        if (latest != nullptr) {
-#pragma unroll
-            for (int k = 0; k < ROWS / 16; ++k) {
-#pragma unroll
-                for (int of = 0; of < TEAMS; ++of) wgmma_bf16<false, true>(sums, along_images(latest, k), gram(n_latest, of, k));
-            }
-        }
-        wgmma_commit_group();
-        wgmma_wait_group<0>();
-        keep_in_place(sums);
+    template <typename Matrices>
+    __device__ static void multiply(float (&sums)[CHUNKS][4], const Matrices& left, const Matrices& right) {
+        wgmma_bf16<false, true>(sums, left, right);
+    }
+    template <typename Matrices>
+    __device__ static void multiply(float (&sums)[CHUNKS][4], const unsigned (&left)[4], const Matrices& right) {
+        wgmma_bf16<true>(sums, left, right);
     }
 
     template <bool IS_THIN>
@@ -353,13 +317,23 @@ class Takers : Team {
         const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
         const char* const inputs = at(layer);
-        const int pending = pending_in(step);
-        if (pending > 0) multiply_images(pending, inputs, tiles_of(layer));
+        const bool corrects = corrects_in(step);
+        if (corrects) {
+            await_kept();
+            multiply_images(kept(), inputs, tiles_of(layer));
+            layer + 1 < DEPTH ? fetch_kept(INPUTS, layer + 1) : fetch_kept(GRADIENTS, DEPTH);
+        }
         for (int panel = team; panel < panels; panel += TEAMS) {
             float sums[CHUNKS][4] = {};
             int last = -1;
-            Fragments gradients = {};
-            load_kept(gradients, pending, [&](int n) { return kept.at(n, GRADIENTS, layer + 1) + panel * TILE_BYTES; });
+            if (corrects) {
+                keep_in_place(sums);
+                wgmma_fence();
+                correct(sums, [&](int k) { return along_images(at(layer + 1) + panel * TILE_BYTES, k); });
+                wgmma_commit_group();
+                wgmma_wait_group<0>();
+                keep_in_place(sums);
+            }
             for (int pair = 0; pair < pairs; ++pair) {
                 const char* const tiles = next_full();
                 keep_in_place(sums);
@@ -378,18 +352,19 @@ class Takers : Team {
             wgmma_wait_group<0>();
             keep_in_place(sums);
             leave(ring.read[last]);
-            if (pending > 0) correct(sums, gradients);
             sum.post_all(sums, panel);
         }
+        if (corrects) bar_sync(1, TAKERS);  // the gradients of the step before have been read
         exchange<true>(sum, layer + 1);
-        if (!updates_in(step, steps) && layer + 1 < DEPTH) keep(INPUTS, layer + 1, step);
+        if (!updates_in(step, steps) && layer + 1 < DEPTH) keep(INPUTS, layer + 1);
     }
 
     template <bool IS_FORWARD, bool IS_THIN>
-    __device__ void exchange(const Sum<IS_THIN>& sum, int activations, bool updates = false) {
+    __device__ void exchange(const Sum<IS_THIN>& sum, int activations, bool updates = false, bool corrects = false) {
         auto* const masks = reinterpret_cast<unsigned char*>(memory + MASKS_AT) + (activations - 1) * OWN;
         sum.template add_up<IS_FORWARD>(biases + (activations - 1) * OWN_OUTPUTS, masks);
         if (updates) mbarrier_wait_parity(*ring.spent, phases++ & 1);
+        if (corrects) fetch_kept(GRADIENTS, activations);
         sum.receive(at(activations));
         ++rounds[IS_THIN].number;
         fence_proxy_async();
@@ -401,22 +376,29 @@ class Takers : Team {
         const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
         const char* const doutputs = at(layer + 1);
-        const int pending = pending_in(step);
-        if (CORRECTS) multiply_images(pending, doutputs, panels);
-        if (updates) leave(*ring.ready);  // they wait for slots that what is kept has left
+        if (CORRECTS) await_kept();
+        if (updates) leave(*ring.ready);
+        if (CORRECTS) multiply_images(kept(), doutputs, panels);
         for (int pair = pairs - 1; pair >= 0; --pair) {
             const int row_tile = TEAMS * pair + team;
             float dinputs[CHUNKS][4] = {};
-            Fragments inputs = {};
-            if (CORRECTS) load_kept(inputs, pending, [&](int n) { return kept.at(n, INPUTS, layer) + row_tile * TILE_BYTES; });
+            Fragments kept_inputs = {};
+            if (CORRECTS) load_kept(kept_inputs, kept_at(INPUTS, layer) + row_tile * TILE_BYTES);
             if (DEFERS && !updates) multiply_row<2>(dinputs, doutputs, panels);
             else multiply_row<1>(dinputs, doutputs, panels);
-            if (CORRECTS) correct(dinputs, inputs);
+            if (CORRECTS) {
+                keep_in_place(dinputs), hold(kept_inputs);
+                wgmma_fence();
+                correct(dinputs, [&](int k) -> auto& { return kept_inputs[k]; });
+                wgmma_commit_group();
+                wgmma_wait_group<0>();
+                keep_in_place(dinputs);
+            }
             sum.post_all(dinputs, row_tile);
         }
         update_bias(layer + 1);
-        exchange<false>(sum, layer, updates);
-        if (DEFERS && !updates) keep(GRADIENTS, layer, step);
+        exchange<false>(sum, layer, updates, CORRECTS);
+        if (DEFERS && !updates) keep(GRADIENTS, layer);
     }
     // Products of a team's row of tiles, of which a piece has so many; updaters wait for those that it has read.
     template <int TILES>
@@ -445,16 +427,21 @@ class Takers : Team {
         constexpr bool IS_THIN = is_thin(1);
         const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
         const int tiles = own.image_tiles();
-        const bool defers = DEFERS && step >= 0 && !updates;
+        const bool keeps = DEFERS && step >= 0 && !updates;
+        if (corrects_in(step)) await_kept();
         if (updates && tiles > 0) leave(*ring.ready);
         if (goes_on) mbarrier_wait_parity(ring.images[(step + 1) & 1], (step + 1) / 2 & 1);
-        const int pending = defers ? pending_in(step) : 0;  // before this step
-        if (defers) multiply_images(pending + 1, images_of(step + 1), tiles);
+        if (keeps) multiply_images(images_of(step), images_of(step + 1), tiles);
         for (int panel = team; panel < tiles_of(1); panel += TEAMS) {
             float sums[CHUNKS][4] = {};
-            Fragments gradients = {};
-            load_kept(gradients, pending, [&](int n) { return kept.at(n, GRADIENTS, 1) + panel * TILE_BYTES; });
-            if (defers) correct(sums, gradients, at(1) + panel * TILE_BYTES, pending);
+            if (keeps) {
+                keep_in_place(sums);
+                wgmma_fence();
+                correct(sums, [&](int k) { return along_images(at(1) + panel * TILE_BYTES, k); });
+                wgmma_commit_group();
+                wgmma_wait_group<0>();
+                keep_in_place(sums);
+            }
             for (int row_tile = 0; row_tile < tiles; ++row_tile) {
                 const char* const tile = updates ? next_updated() : next_full();
                 if (goes_on) {
@@ -474,11 +461,11 @@ class Takers : Team {
             }
             if (goes_on) sum.post_all(sums, panel);
         }
-        if (updates || defers) update_bias(1);
-        if (defers && threadIdx.x == 0) complete_kept();
+        if (updates || keeps) update_bias(1);
+        if (keeps) fetch_kept(INPUTS, 1);
         bar_sync(1, TAKERS);
         if (goes_on) exchange<true>(sum, 1);
-        if (goes_on && !updates_in(step + 1, steps)) keep(INPUTS, 1, step + 1);
+        if (goes_on && !updates_in(step + 1, steps)) keep(INPUTS, 1);
     }
 
     // Of the outputs that this block owns, from their gradients, which all of their blocks have.
@@ -504,7 +491,7 @@ class Takers : Team {
     float* const parameters;
     Head head;
     unsigned times = 0;  // a bit for each slot: that of its last update
-    int keeps = 0, phases = 0;
+    int fetches = 0, phases = 0;
     Rounds rounds[2];  // of thick sums, and of thin ones
 };
 
@@ -525,12 +512,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) streaming_epoch(const u
                                                                        int steps, float rate, int with_totals) {
     extern __shared__ __align__(1024) char memory[];
     const Ring ring(memory);
-    for (int i = threadIdx.x * 16; i < LAST_WEIGHTS_AT; i += THREADS * 16) {
-        if (i < IMAGES_AT || i >= GRAMS_AT) *reinterpret_cast<uint4*>(memory + i) = make_uint4(0, 0, 0, 0);
-    }
+    for (int i = threadIdx.x; i < IMAGES_AT / 16; i += THREADS) reinterpret_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
     fence_proxy_async();
-    constexpr int LINE_UNITS = 8, ALL_UNITS = MAIL_UNITS + MOST_PENDING * 2 * DEPTH * KEPT_UNITS;  // of 128 bytes; with what is kept
-    for (int i = (blockIdx.x * THREADS + threadIdx.x) * LINE_UNITS; i < ALL_UNITS; i += gridDim.x * THREADS * LINE_UNITS) {
+    constexpr int LINE_UNITS = 8;  // 128 bytes
+    for (int i = (blockIdx.x * THREADS + threadIdx.x) * LINE_UNITS; i < MAIL_UNITS; i += gridDim.x * THREADS * LINE_UNITS) {
         prefetch_evict_last(reinterpret_cast<const uint4*>(mail) + i);
     }
     if (threadIdx.x == 0) ring.begin();
@@ -546,7 +531,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) streaming_epoch(const u
         Updaters(ring, memory, images, reinterpret_cast<uint4*>(mail), rate, steps).run();
     } else {
         give_registers<MOVER_REGISTERS>();
-        if (threadIdx.x == TAKERS + UPDATERS) Fetcher(ring, parameters, Kept(reinterpret_cast<uint4*>(mail), images)).run(steps);
+        if (threadIdx.x == TAKERS + UPDATERS) Fetcher(ring, parameters).run(steps);
         if (threadIdx.x == TAKERS + UPDATERS + WARP) Storer(ring, parameters).run(steps);
     }
 }

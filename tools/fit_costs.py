@@ -30,7 +30,6 @@ from ladder.run.entries import IMAGES
 from ladder.run.expected import (
     FILE,
     LOSS,
-    ODD_WIDTHS,
     Costs,
     RecordedRun,
     RungCost,
@@ -50,12 +49,12 @@ ALIKE = 1.5  # networks within this factor in layers, weights and batch foretell
 LEAST = 0.01  # of a time, that an estimate counts as
 FAR, FEWEST = 4, 6  # doublings to the nearest network, and networks that a fit needs
 ITERATIONS = 30  # each halves the distance to the smallest errors
-DRAWN = "networks.json"  # 51 networks drawn by seed 81, one process each: docs/method.md
+DRAWN = "networks.json"  # networks drawn by seed 81, and a few of 784 inputs, one process each: docs/method.md
 PAGE = ROOT / "docs" / "method.md"
 ENDS = "<!-- costs:begin (python -m tools.fit_costs) -->", "<!-- costs:end -->"
 KERNELS = ("step", "layer", "million weights", "million products")
 WITH_IMAGES = (*KERNELS, "image")
-OF_ANY_WIDTH = (*KERNELS, "image of a layer", ODD_WIDTHS)
+WITH_LAYERS = (*KERNELS, "image of a layer")
 GRID = (
     "step", "barrier", "thousand cycles", "thousand cycles, weights in L2", "thousand weights of rows",
     "layers of rows",
@@ -63,15 +62,16 @@ GRID = (
 CLUSTER = ("step", "hop", "image", "million weights", "thousand bytes of messages")
 AHEAD, MESSAGES = ("step", "image", "million weights"), ("step", "layer", "thousand bytes of sums")
 DIVIDED = ("step", "block with images", "fragment")
+DIVIDED_HIDDEN = ("step", "share of images", "tile of weights", "thousand bytes of outputs")
 WHOLE = {
     "torch-eager": ("step", "layer"), "torch-compile": ("step", "layer", "million products"), "torch-graph": KERNELS,
     "torch-graph-amp": KERNELS, "jax-scan": KERNELS, "jax-scan-bf16": KERNELS,
-    "cuda-graph": KERNELS, "fused-bias": KERNELS, "fp16": OF_ANY_WIDTH, "exact-u8": KERNELS,
-    "streamed-bf16": OF_ANY_WIDTH, "large-batch": WITH_IMAGES, "large-batch-fp16": WITH_IMAGES,
+    "cuda-graph": KERNELS, "fused-bias": KERNELS, "fp16": WITH_LAYERS, "exact-u8": KERNELS,
+    "streamed-bf16": WITH_LAYERS, "large-batch": WITH_IMAGES, "large-batch-fp16": WITH_IMAGES,
     "large-batch-early": WITH_IMAGES, "large-batch-early-fp16": WITH_IMAGES,
     "persistent-grid": GRID, "grid-bf16": GRID, "grid-messages": MESSAGES, "grid-messages-fp16": MESSAGES,
     "persistent-cluster": CLUSTER, "cluster-fp16": CLUSTER, "cluster-ahead": AHEAD, "cluster-ahead-fp16": AHEAD,
-    "divided-batch": DIVIDED, "divided-batch-fp16": DIVIDED,
+    "divided-batch": DIVIDED, "divided-batch-fp16": DIVIDED, "divided-hidden-fp16": DIVIDED_HIDDEN,
 }  # fmt: skip
 CHANGES = {
     "fused-head": ("step",), "fused-update": ("million weights",), "fused-epilogue": ("layer",),
@@ -80,8 +80,6 @@ CHANGES = {
     "streamed": ("million products, small batch",),
     "last-layer": ("step", "image"), "last-layer-bf16": ("step", "image"),
 }  # fmt: skip
-
-BY_LIBRARY = {"cuda-graph", "fused-bias", "exact-u8"}  # and the rungs that change them
 
 FloatArray = NDArray[np.float64]
 
@@ -164,9 +162,6 @@ def fitted_costs(folder: Path = ROOT / FOLDER) -> tuple[Costs, Points]:
             known, below = list(times[name].values()), stage.below or ""
             took_s = prepare_s.setdefault(name, prepare_s.get(below, []))  # drawn networks have no times to prepare
             rungs[name] = rung_cost(name, points[name], below, known, took_s)
-    for name in BY_LIBRARY & rungs.keys():  # by the same library, of even widths alone: their errors know nothing of it
-        us = rungs[name].us | {ODD_WIDTHS: rungs["streamed-bf16"].us[ODD_WIDTHS]}
-        rungs[name] = msgspec.structs.replace(rungs[name], us=us)
     kept = {name: rung for name, rung in rungs.items() if rung.error <= MOST_ERROR}
     networks = [network_terms(network) for network in networks_of(points)]
     largest = {term: max(network[term] for network in networks) for term in networks[0]}

@@ -7,7 +7,6 @@ and writes expected_costs.json; docs/method.md tells how far the model is wrong.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from pathlib import Path
 
@@ -23,8 +22,6 @@ FILE = Path(__file__).with_name("expected_costs.json")
 LOSS = 0.05  # share by which a rung must lose, beyond
 SURE = 1.5  # times the model's error
 RANGED = 9  # networks that a range of nine in ten needs: of fewer, no error is known to be the largest but one
-ALIGNED = 4  # float32 numbers of 16 bytes: a library multiplies matrices of other widths by slower kernels
-ODD_WIDTHS = "million products of odd widths"
 SMALL_BATCH = 32  # the most images that the streamed kernels take
 
 
@@ -112,13 +109,7 @@ def network_terms(problem: Problem) -> dict[str, float]:
 def terms(stage: Stage, problem: Problem, steps: int, multiprocessors: int, shared_bytes: int) -> dict[str, float]:
     """The size of each term in one step of a rung."""
     exchanges = stage.exchanges(problem, steps, multiprocessors, shared_bytes)
-    widths = [problem.inputs, *problem.hidden, ALIGNED]  # whatever the classes: the last layer's outputs are few
-    is_odd = [bool(own % ALIGNED or other % ALIGNED) for own, other in itertools.pairwise(widths)]
-    odd = sum(la.fan_in * la.fan_out for la, is_one in zip(problem.layers, is_odd, strict=True) if is_one)
-    of_layers = {
-        "image of a layer": float(problem.batch_size * len(problem.layers)),
-        ODD_WIDTHS: problem.batch_size * odd / 1e6,
-    }
+    of_layers = {"image of a layer": float(problem.batch_size * len(problem.layers))}
     return network_terms(problem) | of_layers | {"hop": float(exchanges.cluster_hops)} | exchanges.terms
 
 

@@ -67,8 +67,14 @@ class HiddenBatchPlan:
 
     @property
     def terms(self) -> dict[str, float]:
-        """What a step grows with: bytes of gradients and weights that a block receives."""
-        return {"thousand bytes of sums": 16 * (self.own * self.image_shares + self.fragments) / 1e3}
+        """What a step grows with: shares whose parts are added up, and what a block multiplies and receives."""
+        outputs = 2 * IMAGES * self.problem.hidden[0] / 1e3
+        weights = float(self.tiles * self.unit_tiles)
+        return {
+            "share of images": float(self.image_shares),
+            "tile of weights": weights,
+            "thousand bytes of outputs": outputs,
+        }
 
     @property
     def images_shape(self) -> tuple[int, int, int, int, int, int, int]:

@@ -47,6 +47,7 @@ def main(parent: int, needs: list[str]) -> None:
     die_with_parent(parent)
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps the output of libraries out of the answers
+    os.environ["TORCH_WARM_POOL"] = "0"  # PyTorch would start compilers, and a thread that no fork inherits
     import_packages(needs)
     if driver.initialised():
         _start_over_without_compiler(parent, needs, answers)

@@ -2,9 +2,13 @@
 
     python -m tools.record [NAME ...] [OPTION ...]
     python -m tools.record torch [MODEL ...] [OPTION ...]
+    python -m tools.record plan [FOLDER]
 
-Without a name, GPU tests and the first three networks; `studies` means every study. Options are those of `study`, such
-as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at once anyway. Run it from a committed tree.
+Without a name, GPU tests and the first three networks; `studies` means every study, and `all` networks and studies by
+the age of their record. `--within SECONDS` takes the first of those that fit, by what their records took: call after
+call goes through all. `plan` prints that order and those times for a folder of a GPU, by default `h200`. Options
+are those of `study`, such as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at once anyway. Run
+it from a committed tree.
 After the word `cpu`, names are networks of tools/cpu_networks.toml: the CPU rungs and references of this host.
 After the word `torch`, names are models of examples/torch/, all of them by default; options are those of `torch`.
 An interrupted recording continues, and old records stay until all is measured. At the end it names what to commit.
@@ -13,6 +17,7 @@ Exits with 1 if a stage failed or crashed, as the record shows, too.
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 import subprocess
@@ -20,6 +25,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 from common.cuda.driver import devices
 from ladder.options.commands import Torch
@@ -38,15 +44,78 @@ MEASURED = Path("runs/record")  # ignored by git, so that every record says that
 LONGEST = ("hidden-size", "batch-size", "depth", "cpp-mlp", "loss-curves")  # begun first
 
 
+class Kept(NamedTuple):
+    """A record of a network or a study."""
+
+    created: str
+    name: str
+    points: int
+    processes: int
+    seconds: float
+
+
+def kept_records(root: Path, gpu: str) -> list[Kept]:
+    """The records in a GPU's folder, oldest first."""
+    runs: dict[str, list[Results]] = {}
+    for file in all_results(root / REFERENCE / gpu, "**"):
+        kind, name, *_ = file.relative_to(root / REFERENCE / gpu).parts
+        runs.setdefault(name if kind == "studies" else kind, []).append(load(file))
+    return sorted(
+        Kept(
+            max(run.created for run in each),
+            name,
+            len(each),
+            sum(len(stage.processes) for run in each for stage in run.stages),
+            sum(run.seconds or 0.0 for run in each),
+        )
+        for name, each in runs.items()
+    )
+
+
+def plan(root: Path, gpu: str) -> list[str]:
+    """The lines of a table of these records, with the seconds of each and of all so far."""
+    lines, total = ["| Record | Points | Processes | Seconds | In all |", "| --- " + "| ---: " * 4 + "|"], 0.0
+    for kept in kept_records(root, gpu):
+        total += kept.seconds
+        lines.append(f"| {kept.name} | {kept.points} | {kept.processes} | {kept.seconds:.0f} | {total:.0f} |")
+    return lines
+
+
+def oldest(root: Path, gpu: str, names: Sequence[str], within_s: float) -> list[str]:
+    """These names by the age of their record, those without one first, as far as they fit; at least one."""
+    known = {kept.name: kept for kept in kept_records(root, gpu)}
+    chosen, total = list[str](), 0.0
+    for name in sorted(names, key=lambda name: known[name].created if name in known else ""):
+        total += known[name].seconds if name in known else 0.0
+        if chosen and total > within_s:
+            break
+        chosen.append(name)
+    return chosen
+
+
 def main(argv: Sequence[str], root: Path = ROOT) -> int:
     """Record what the command line names; returns the exit status."""
     if list(argv[:1]) == ["torch"]:
         return _own_models(argv[1:], root)
+    if list(argv[:1]) == ["plan"]:
+        print(*plan(root, argv[1] if len(argv) > 1 else "h200"), sep="\n")
+        return 0
     first_option = next((number for number, word in enumerate(argv) if word.startswith("-")), len(argv))
     on_cpu = list(argv[:1]) == ["cpu"]
     names, options = list(argv[on_cpu:first_option]) or list(DEFAULT), list(argv[first_option:])
     every = sorted(path.stem for path in (root / "experiments").glob("*.toml"))
     every.sort(key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST))
+    within_s = math.inf
+    if "--within" in options:
+        at = options.index("--within")
+        _, value, *_ = [*options[at : at + 2], ""]
+        if not value.isdigit():
+            return _refuse(f"--within {value}: takes seconds")
+        within_s = float(value)
+        del options[at : at + 2]
+    if names == ["all"]:
+        gpu = slug_of(devices()[0].name) if devices() else ""
+        names = oldest(root, gpu, [*KNOWN, *every], within_s)
     names = [study for name in names for study in (every if name == "studies" else [name])]
     if unknown := [name for name in names if name not in (*KNOWN, *every)]:
         return _refuse(f"there is no network or study {unknown[0]}")
@@ -146,7 +215,12 @@ def slug(results: Results | torch_run.TorchResults) -> str:
     """The folder of a run's GPU, or of its CPU: `h100-80gb-hbm3`, `amd-epyc-2-cores`."""
     cpu = results.environment.get("cpu", {})
     without_gpu = f"{cpu.get('model', 'CPU')} {cpu.get('cores_usable', 0)} cores"
-    name = results.environment["gpu"].get("name", without_gpu).lower()
+    return slug_of(results.environment["gpu"].get("name", without_gpu))
+
+
+def slug_of(name: str) -> str:
+    """The folder of a GPU or CPU of this name."""
+    name = name.lower()
     name = re.sub(r"nvidia |geforce |\(r\)|\(tm\)| cpu| @ [\d.]+ghz", "", name)
     return re.sub("[^a-z0-9]+", "-", name).strip("-")
 

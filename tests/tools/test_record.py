@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
@@ -93,6 +94,35 @@ def test_every_study_replaces_its_record_the_longest_first(tree: Tree) -> None:
     ]
     assert {"studies/depth/study.json", "studies/depth/p/results.json.gz", "logistic/old"} <= tree.kept()
     assert "studies/depth/old" not in tree.kept()
+
+
+def test_what_is_oldest_is_recorded_as_far_as_the_time_suffices(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place, day, seconds in (("logistic", 3, 50.0), ("studies/depth/p", 1, 30.0), ("studies/size/p", 2, 40.0)):
+        (tree.root / "results/reference/h200" / place).mkdir(parents=True, exist_ok=True)
+        run = replace(RUN, created=f"2026-11-0{day}", seconds=seconds)
+        save(run, tree.root / "results/reference/h200" / place / "results.json")
+    monkeypatch.setattr(record, "devices", lambda: [SimpleNamespace(name="NVIDIA H200")])
+    monkeypatch.setattr(record, "KNOWN", ("logistic",))
+    for within, names in ((69, ["depth"]), (70, ["depth", "size"]), (0, ["logistic"])):
+        tree.log.clear()
+        assert record.main(["all", "--within", str(within), "--rounds", "1"], tree.root) == 0
+        asked = [line for line in tree.log if line.startswith("study")]
+        assert [Path(line.split()[1]).stem.replace("networks", "logistic") for line in asked] == names
+        assert all(line.endswith("--rounds 1") for line in asked)
+        for name in names:  # as if recorded now
+            folder = tree.root / "results/reference/h200" / (f"studies/{name}/p" if name != "logistic" else name)
+            (folder / "results.json.gz").unlink()
+            created = "2026-11-04" if within > 69 else "2026-11-01"
+            save(replace(RUN, created=created, seconds=30.0), folder / "results.json")
+    assert record.main(["all", "--within", "soon"], tree.root) == 2
+    assert "record: --within soon: takes seconds\n" in capsys.readouterr().err
+
+
+def test_the_document_has_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert record.main(["plan"]) == 0
+    assert capsys.readouterr().out in (record.ROOT / "docs" / "recordings.md").read_text()
 
 
 def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:

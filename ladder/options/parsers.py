@@ -6,7 +6,7 @@ import argparse
 import difflib
 import itertools
 import os
-import tomllib
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -52,6 +52,21 @@ class OneLineParser(argparse.ArgumentParser):
         return parsed, unknown
 
 
+class Version(argparse.Action):
+    """Shows the version, which is read only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """End with exit code 0."""
+        import tomllib
+
+        project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+        parser._print_message(f"{project['name']} {project['version']}\n", sys.stdout)
+        parser.exit()
+
+
 class Help(argparse.RawDescriptionHelpFormatter):
     """Help for a terminal of 80 columns."""
 
@@ -89,10 +104,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=Help,
         allow_abbrev=False,
     )
-    with (Path(__file__).parents[2] / "pyproject.toml").open("rb") as file:
-        project = tomllib.load(file)["project"]
-    name = f"{project['name']} {project['version']}"
-    whole.add_argument("--version", action="version", version=name, help="show the version and exit")
+    whole.add_argument("--version", action=Version, help="show the version and exit")
     below = whole.add_subparsers(prog=PROGRAM, dest="command", help=argparse.SUPPRESS, parser_class=OneLineParser)
     for name, command in COMMANDS.items():
         subparser = below.add_parser(

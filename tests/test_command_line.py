@@ -295,7 +295,7 @@ def test_a_run_writes_its_results_report_and_figures(finished: Path) -> None:
     assert (stage.name, stage.status) == ("numpy", "passed")
     assert (results.problem.dataset, results.problem.network, results.problem.epochs) == ("digits", "36-4", 2)
     assert "`numpy`" in (finished / "report.md").read_text()
-    assert {file.name for file in (finished / "figures").iterdir()} == {"ladder.svg", "loss_distance.svg"}
+    assert {file.name for file in (finished / "figures").iterdir()} == {"ladder.svg"}
 
 
 def test_results_go_below_runs_unless_told_otherwise(here: Path) -> None:

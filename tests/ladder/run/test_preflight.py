@@ -101,6 +101,7 @@ def test_the_closest_rung_is_the_one_below_but_for_a_few() -> None:
         "cluster-ahead-fp16": "cluster-fp16",
         "grid-messages-fp16": "grid-bf16",
         "divided-batch-fp16": "grid-bf16",
+        "divided-hidden-fp16": "large-batch-early-fp16",
         "ddp-halves": "ddp-peer",
         "ddp-peer": "ddp-step",
     }

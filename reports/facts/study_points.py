@@ -161,7 +161,9 @@ def point_text(point: Point) -> str:
 
 
 def setting_text(key: str, value: Any) -> str:
-    """A setting with its value: `hidden 64`, `no validation`."""
+    """A setting with its value: `hidden 64`, `no validation`, `no hidden layer`."""
+    if key == "hidden" and value == []:
+        return "no hidden layer"
     if key == "validate_every" and value in (0, 1):
         return "with validation" if value else "no validation"
     return f"{setting(key)} {value_text(value)}"

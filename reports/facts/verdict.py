@@ -151,7 +151,7 @@ def _study_leads(results: StudyResults) -> Iterator[str]:
     yield f"The smallest is {factor}, {_at(smallest.point)}{rung} over {reference}{_clock(smallest)}."
 
 
-def largest_effect(results: StudyResults, points: Sequence[Point]) -> str:
+def largest_effect(results: StudyResults, points: Sequence[Point], *, spread: bool = True) -> str:
     """The rung that differs most from its parent at one of these points, or that none does beyond the noise.
 
     In markdown; empty without a rung whose parent has a time.
@@ -161,8 +161,8 @@ def largest_effect(results: StudyResults, points: Sequence[Point]) -> str:
     if not beyond:
         return "No rung differs from its parent beyond the noise" if effects else ""
     point, stage, factor = max(beyond, key=lambda effect: abs(math.log(effect[2].times)))
-    told = f"The largest effect: `{stage.name}` is {factor.as_fast_as(f'`{stage.below}`')}"
-    return f"{told} {_at(point)}".rstrip()
+    told = f"`{stage.name}` is {factor.as_fast_as(f'`{stage.below}`', spread=spread)} {_at(point)}".rstrip()
+    return f"{told}, the largest effect"
 
 
 def _clock(winner: PointLead) -> str:

@@ -59,10 +59,11 @@ class Contest:
         return f"{'≤ ' * bool(self.of.missing)}{ratio}{'*' * self.of.lead.on_gpu_time}"
 
 
-def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: Box) -> None:
-    """Both lines of one class of precision within a box, with the lead between their dots, and names where they change.
+def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: Box, *, is_line: bool) -> None:
+    """Both sides of one class of precision within a box, with the lead between their dots, and names where they change.
 
-    The lines have whiskers from the fastest to the slowest run. A lead that is within noise is grey.
+    The dots have whiskers from the fastest to the slowest run. A lead that is within noise is grey. Lines join the
+    dots unless the places have no order.
     """
     left, top, right, bottom = box
     ends = [end for one in contests for spread in (one.rung_us, one.reference_us) for end in (spread.min, spread.max)]
@@ -73,7 +74,7 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
     rungs = [(one.place, one.rung_us) for one in contests]
     references = [(one.place, one.reference_us) for one in contests]
     for points, dash in ((rungs, ""), (references, DASHES)):
-        for (at, before), (then, after) in pairwise(points):
+        for (at, before), (then, after) in pairwise(points if is_line else ()):
             line = [(at, scale.place(before.median)), (then, scale.place(after.median))]
             canvas.line(line, "reference" if dash else "ink", width=1.4, dash=dash)
             room.keep_free(*line)
@@ -81,9 +82,9 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
         _apart(canvas, one, scale, room)
     for one, earlier in zip(contests, [None, *contests], strict=False):
         lead, last = one.of.lead, earlier.of.lead if earlier else None
-        if last is None or lead.reference.name != last.reference.name:
+        if last is None or not is_line or lead.reference.name != last.reference.name:
             _name(canvas, room, (one.place, scale.place(one.reference_us.median)), lead.reference.name, "faint", -1)
-        if last is None or lead.stage.name != last.stage.name:
+        if last is None or not is_line or lead.stage.name != last.stage.name:
             colour = COLOURS[regime(lead.stage)]
             _name(canvas, room, (one.place, scale.place(one.rung_us.median)), lead.stage.name, colour, 1)
 
@@ -125,7 +126,7 @@ def _name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colou
 def note(contests: Sequence[Contest]) -> str:
     """How to read the panels, in a line."""
     marks = [
-        "Number: the speedup of the fastest rung over the fastest reference as exact. A name stands where it changes."
+        "Number: how many times as fast the rung is as the fastest reference as exact. A name stands where it changes."
     ]
     if any(one.of.lead.ratio.is_noise for one in contests):
         marks.append(f"Grey: {WITHIN_NOISE}.")

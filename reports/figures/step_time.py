@@ -15,7 +15,17 @@ from reports.facts.launch_regimes import regime
 from reports.facts.provenance import gpus_name
 from reports.facts.ratios import WITHIN_NOISE
 from reports.facts.run_table import dataset_name, name_of
-from reports.facts.study_points import PointLead, StudyResults, is_disturbed, point_winners, setting, value_text
+from reports.facts.scaling import scalings
+from reports.facts.study_points import (
+    PointLead,
+    StudyResults,
+    is_disturbed,
+    point_text,
+    point_winners,
+    setting,
+    setting_text,
+    value_text,
+)
 from reports.facts.times import step_us
 from reports.facts.verdict import largest_effect
 from reports.figures.canvas import Canvas
@@ -36,6 +46,7 @@ from reports.figures.chart import (
     spread_apart,
     text_width,
 )
+from reports.figures.energy_figure import energies
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.lead_panels import DASHES, HEIGHT, Contest, draw_contests, note
 from reports.figures.style import PIXELS, Colour
@@ -44,7 +55,6 @@ LEFT, RIGHT, LABELS = 66, 575, 596  # pixels: the axes, and the labels on their 
 TOP, GAP, BOTTOM, LABEL = 84, 44, 80, 14  # pixels
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
-REFERENCE = Key("a reference", "reference", shape="dashes")
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 
@@ -56,6 +66,7 @@ class Axis:
     key: str
     places: dict[str, float]  # by value in words, in drawing order
     is_log: bool
+    is_line: bool = True  # the values have an order, and a line from one to the next means something
     left: float = LEFT + 16  # pixels: its first and its last value
     right: float = RIGHT - 16
 
@@ -75,6 +86,7 @@ class Trend:
     spreads: list[tuple[float, Spread | None]]
     rings: frozenset[float] = frozenset()
     dash: str = ""
+    width: float = 1.4
 
     @property
     def last(self) -> tuple[float, float]:
@@ -86,33 +98,41 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     """The figure: a line a stage or, of more than nine, the fastest rung and reference of each class of precision.
 
     References have broken lines. A missing time interrupts a line; a point that was measured without the stage does
-    not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed.
+    not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed. Lines
+    of stages on several GPUs are thick.
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     winners = [winner for winner in point_winners(results) if winner.point in points]
     run = results.runs[points[0].name]
     gpus = dict.fromkeys(gpus_name(results.runs[point.name]) for point in points)
     about = ", ".join(filter(None, (where, _fixed(results, points), dataset_name(run.problem), *gpus)))
-    found = _found(axis, winners) if winners else largest_effect(results, points).replace("`", "")
-    heading = Heading(found or results.study.title, f"{results.study.title}: {about}" if found else about)
+    several = _several(results, points) if len(stages) <= MOST_LINES else ""
+    effect = "" if winners else largest_effect(results, points, spread=False).replace("`", "")
+    found = several or effect or _found(axis, winners)
+    of = "Time of a step" if any(energies(results.runs[point.name]) for point in points) else results.study.title
+    heading = Heading(found or results.study.title, f"{of}: {about}" if found else about)
     trends: list[Trend] = []
     step = "network-step" if axis.key == NETWORKS else "step"
     top = heading.bottom + TOP - ONE_LINE
     contests = {}
+    reference = Key("a reference", "reference", shape="dashes")
     if winners and len(stages) > MOST_LINES:
         axis = replace(axis, left=LEFT + 30, right=PIXELS - LEFT - 16)
+        reference = reference if axis.is_line else replace(reference, shape="ring")
         contests = _contests(results, axis, winners)
-        keys = [*regime_keys(winner.lead.stage for winner in winners), REFERENCE]
+        keys = [*regime_keys(winner.lead.stage for winner in winners), reference]
         bottom = top + len(contests) * (HEIGHT + GAP) - GAP
         said = note([one for ones in contests.values() for one in ones])
     else:
         trends = _times(results, axis, points, stages)
         rungs = [stage for stage in stages if stage.group != "reference"]
-        keys = [replace(key, shape="line") for key in regime_keys(rungs)] + [REFERENCE] * (len(rungs) < len(stages))
+        keys = [replace(key, shape="line") for key in regime_keys(rungs)] + [reference] * (len(rungs) < len(stages))
         bottom = top + max(TIMES, LABEL * len(trends))
-        said = "Whiskers: fastest to slowest run." + " Ring: disturbed by other work." * any(
-            one.rings for one in trends
-        )
+        said = " ".join(filter(None, (
+            "Whiskers: fastest to slowest run.",
+            "Ring: disturbed by other work." * any(one.rings for one in trends),
+            f"Thick: on {run.problem.gpus} GPUs; all others on one." * bool(several),
+        )))  # fmt: skip
     notes = folded(said, PIXELS - 2 * MARGIN, "small")
     height = bottom + BOTTOM + KEY_LINE * len(key_lines(keys)) + LINE * (len(notes) - 1)
     canvas = Canvas(PIXELS, height, f"{results.study.title}: {about}", _description(step, trends, contests))
@@ -121,7 +141,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     for index, (precision, ones) in enumerate(contests.items()):
         at = top + index * (HEIGHT + GAP)
         words = f"{precision}: the fastest rung and the fastest reference, us/{step}, log scale"
-        draw_contests(canvas, ones, words, (LEFT, at, axis.right + 16, at + HEIGHT))
+        draw_contests(canvas, ones, words, (LEFT, at, axis.right + 16, at + HEIGHT), is_line=axis.is_line)
     if trends:
         _panel(canvas, trends, top, bottom - top, f"us/{step}, log scale", values_at)
     _bottom(canvas, axis, values_at, bottom)
@@ -145,21 +165,37 @@ def _contests(results: StudyResults, axis: Axis, winners: Sequence[PointLead]) -
     )
 
 
-def _found(axis: Axis, winners: Sequence[PointLead]) -> str:
-    """The least and the greatest lead of each class of precision, with their places; empty with fewer than two points.
+def _several(results: StudyResults, points: Sequence[Point]) -> str:
+    """The largest and the smallest gain of several GPUs over the fastest stage on one; empty without two points.
 
-    Such as `Fastest rung over fastest reference: float32 2.26x at hidden 8192 to 4.93x at 64`.
+    Such as `The fastest on 2 GPUs is 1.53x as fast as the fastest on one at batch size 32768, 1.09x at batch size 16`.
     """
-    of_class = grouped((winner.lead.precision, winner) for winner in winners)
-    ranges: list[str] = []
-    for precision, own in of_class.items():
-        least, most = (pick(own, key=lambda winner: winner.lead.ratio.times) for pick in (min, max))
-        name = f"{setting(axis.key)} " * (not ranges)
-        ranges.append(f"{precision} {_lead(least)} at {name}{_value(axis, least.point)}")
-        if most is not least:
-            ranges[-1] += f" to {_lead(most)} at {_value(axis, most.point)}"
-    is_range = len({winner.point.name for winner in winners}) > 1
-    return f"Fastest rung over fastest reference: {'; '.join(ranges)}" if is_range else ""
+    scaled = [one for one in scalings(results) if one.point in points]
+    best = [min(ones, key=lambda one: one.us) for ones in grouped((one.point.name, one) for one in scaled).values()]
+    least, most = (pick(best, key=lambda one: one.best_us / one.us, default=None) for pick in (min, max))
+    if least is None or most is None or least is most:
+        return ""
+    gain = numbers.ratio(most.best_us / most.us)
+    told = f"The fastest on {most.gpus} GPUs is {gain} as fast as the fastest on one at {point_text(most.point)}"
+    return f"{told}, {numbers.ratio(least.best_us / least.us)} at {point_text(least.point)}"
+
+
+def _found(axis: Axis, winners: Sequence[PointLead]) -> str:
+    """The greatest and the least lead of the first class of precision, with their places; empty for a point alone.
+
+    Such as `In float32 the fastest rung is 4.93x as fast as the fastest reference at hidden 64, 2.26x at 8192`.
+    """
+    own = [winner for winner in winners if winner.lead.precision == winners[0].lead.precision]
+    least, most = (pick(own, key=lambda one: one.lead.ratio.times, default=None) for pick in (min, max))
+    if least is None or most is None or least is most:
+        return ""
+    at, then = setting_text(axis.key, most.point.values[axis.key]), _value(axis, least.point)
+    told = f"In {most.lead.precision} the fastest rung is {_lead(most)} as fast as the fastest reference"
+    return f"{told} {_at(at)}, {_lead(least)} {_at(then)}"
+
+
+def _at(words: str) -> str:
+    return f"{'with' if words.startswith('no ') else 'at'} {words}"
 
 
 def _lead(winner: PointLead) -> str:
@@ -168,7 +204,8 @@ def _lead(winner: PointLead) -> str:
 
 
 def _value(axis: Axis, point: Point) -> str:
-    return value_text(point.values[axis.key])
+    value = point.values[axis.key]
+    return value_text(value) if value != [] else setting_text(axis.key, value)
 
 
 def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Sequence[StageResult]) -> list[Trend]:
@@ -184,7 +221,8 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: S
         ]
         rings = frozenset(place for place, stage in asked if is_disturbed(stage))
         way = None if stage.group == "reference" else regime(stage)
-        times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, DASHES if way is None else ""))
+        dash, width = "" if way else DASHES, 2.6 if stage.takes_gpus else 1.4
+        times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, dash, width))
     return times + (_limit(results, axis, points) if axis.key == NETWORKS else [])
 
 
@@ -253,7 +291,7 @@ def _line(canvas: Canvas, line: Trend, scale: Scale, room: Room) -> None:
         known = [(at, spread) for at, spread in piece if spread is not None]
         ends = [(at, place(spread.median)) for at, spread in known]
         if is_there and len(known) > 1:
-            canvas.line(ends, line.colour, width=1.4, dash=line.dash)
+            canvas.line(ends, line.colour, width=line.width, dash=line.dash)
             for begin, end in pairwise(ends):
                 room.keep_free(begin, end)
         for at, spread in known:
@@ -295,7 +333,7 @@ def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:
     values = {value_text(point.values[key]): _number(point.values[key]) for point in points}
     numbers = [number for number in values.values() if number is not None]
     if len(set(numbers)) < len(values):  # words, or layers of different sizes: side by side
-        return Axis(key, {text: float(index) for index, text in enumerate(values)}, is_log=False)
+        return Axis(key, {text: float(index) for index, text in enumerate(values)}, is_log=False, is_line=False)
     places = {text: number for text, number in values.items() if number is not None}
     return Axis(key, places, is_log=min(numbers) > 0 and max(numbers) >= WIDE_RANGE * min(numbers))
 

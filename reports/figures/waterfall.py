@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ladder.records.run import Results
 from reports.facts import numbers
 from reports.facts.launch_regimes import in_network
+from reports.facts.ratios import WITHIN_NOISE
 from reports.facts.time_breakdown import OPERATIONS, Change, Profiled
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
@@ -35,7 +36,8 @@ SAYS = (
     "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, "
     f"rounded to add up. Changes below {numbers.share(SHOWN)} of the longest step have no bar of their own."
 )
-FUSED, SAYS_FUSED = OPERATIONS["fused"], " Fused kernels: they do several of the parts above in one."
+GLOSS = {OPERATIONS["fused"]: "several parts in one kernel each"}
+NOISE = Key(WITHIN_NOISE, "faint", shape="frame")
 
 
 WIDE = ChartLayout(PIXELS, 190, 730, 0, top=0, row=0)
@@ -52,10 +54,13 @@ class Bar:
     number: str  # a step's time, or a change with the decimals of the step before
     is_step: bool = False  # a rung's whole step, not the change of one part
     remark: str = ""
+    is_noise: bool = False  # a change that may be none
 
     @property
     def colour(self) -> Colour:
-        """A whole step's, or that of time saved or added."""
+        """A whole step's, or that of time saved or added, or of neither for sure."""
+        if self.is_noise:
+            return NOISE.colour
         return "step" if self.is_step else "added" if self.end > self.begin else "saved"
 
     def height(self, layout: ChartLayout) -> float:
@@ -67,8 +72,8 @@ def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) ->
     """A way of at least one change as bars from time to time; names stand above them where `chart` is for a phone."""
     layout = WIDE if chart.words is not None else PHONE
     steps = list(bars(way))
-    keys = [key for key in KEYS if any(bar.colour == key.colour for bar in steps)]
-    says = folded(SAYS + SAYS_FUSED * any(bar.name == FUSED for bar in steps), layout.width - 2 * MARGIN, "small")
+    keys = [key for key in (*KEYS, NOISE) if any(bar.colour == key.colour for bar in steps)]
+    says = folded(SAYS, layout.width - 2 * MARGIN, "small")
     heading = Heading(_title(way, steps, results), subject(results), layout.width, "bold")
     top = heading.bottom + KEY_LINE * len(key_lines(keys, layout.width)) + 18
     bottom = top + sum(bar.height(layout) for bar in steps) + 4
@@ -95,33 +100,41 @@ def _title(way: Sequence[Change], steps: Sequence[Bar], results: Results) -> str
     if most is None or most.name == SMALLER:
         return f"{times}: what changed on the way to {last.stage.name}"
     rung = next(bar.name for bar in steps[steps.index(most) :] if bar.is_step)
-    return f"{times}: {rung} saves most, {most.number.removeprefix('-')} us of {in_network(most.name, results.problem)}"
+    saved = numbers.microseconds(most.begin - most.end)
+    return f"{times}: {rung} saves most, {saved} us of {in_network(most.name, results.problem)}"
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
     """The bars from top to bottom, without rungs whose next one is within the noise of its parent too.
 
-    Small parts of a change are added up, and a change without any other part has its rungs alone. A number is the
-    difference of the rounded times at its ends, so that the numbers add up.
+    Small parts of a change are added up, and a change without any other part has its rungs alone. So that the numbers
+    add up, those of parts have the decimals of the shorter step, and the smaller ones hold what rounding leaves.
     """
     yield _step(way[0].parent, "")
     least_us = SHOWN * max(change.slower_us for change in way)
-    noisy = 0
+    noisy, shown = 0, way[0].parent
     for change, later in zip(way, [*way[1:], None], strict=True):
         noisy = noisy + 1 if change.is_noise else 0
         if noisy and later is not None and later.is_noise:
             continue
-        at = slower = change.parent.step_us
+        before, after = shown.step_us, change.rung.step_us
+        finer, at = min(before, after), before
+        left = numbers.rounded(after, after) - numbers.rounded(before, before)
+        noise = f"{'each ' * (noisy > 1)}{WITHIN_NOISE} of its parent" * bool(noisy)
+        if noisy and abs(after - before) >= least_us:
+            rungs = numbers.count(noisy, "rung")
+            yield Bar(rungs, before, after, numbers.change(left, finer), remark=noise, is_noise=True)
+            noise = ""
         for name, end in _parts(change, least_us):
-            moved = numbers.rounded(end, slower) - numbers.rounded(at, slower)
-            if name != SMALLER or numbers.rounded(moved, slower):
-                yield Bar(name, at, end, numbers.change(moved, slower))
-            at = end
+            moved = left if name == SMALLER else numbers.rounded(end - at, finer)
+            if name != SMALLER or numbers.rounded(moved, finer):
+                yield Bar(name, at, end, numbers.change(moved, finer), remark=GLOSS.get(name, ""))
+            at, left = end, left - moved
+        shown = change.rung
         changed = change.rung.stage.precision != change.parent.stage.precision
         precision = f"now in {numbers.precision(change.rung.stage.precision)}" if changed else ""
-        alone = f"within noise of {change.parent.stage.name}"
-        noise = f"after {noisy} rungs, each within noise of its parent" if noisy > 1 else alone * noisy
-        yield _step(change.rung, "; ".join(filter(None, (precision, noise))))
+        after_several = f"after {noisy} rungs, " * bool(noise and noisy > 1)
+        yield _step(change.rung, "; ".join(filter(None, (precision, after_several + noise))))
 
 
 def _step(rung: Profiled, remark: str) -> Bar:
@@ -148,7 +161,7 @@ def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, name: str, layout:
     box = (left, top + above + (3 if bar.is_step else 2), max(right - left, 1), thick)
     if not bar.is_step and not layout.row:
         canvas.line([(scale.place(bar.begin), top + above - 2), (scale.place(bar.begin), top + above + 3)], "faint")
-    canvas.rectangle(*box, bar.colour, hollow=bar.colour == "added")
+    canvas.rectangle(*box, bar.colour, hollow=bar.colour in ("added", NOISE.colour))
     names: tuple[Colour, str] = ("ink", "mono bold halo") if bar.is_step else ("faint", "small halo")
     if layout.row:
         canvas.text(layout.left, top + 12, name, names[0], look=names[1])
@@ -157,9 +170,12 @@ def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, name: str, layout:
         return
     canvas.text(layout.left - 10, top + baseline, name, names[0], anchor="end", look=names[1].removesuffix(" halo"))
     canvas.text(right + 6, top + baseline, bar.number, look=f"{look} halo")
-    inside = right - left > text_width(bar.remark, "small") + 16
-    beside = left + 8 if inside else right + 14 + text_width(bar.number, "bold")
-    canvas.text(beside, top + baseline, bar.remark, look="small")
+    width, beside = text_width(bar.remark, "small"), right + 14 + text_width(bar.number, "bold")
+    if bar.is_step and right - left > width + 16:
+        beside = left + 8
+    elif beside + width > layout.width - MARGIN:
+        beside = left - 8 - width
+    canvas.text(beside, top + baseline, bar.remark, look="small halo")
 
 
 def _description(way: Sequence[Change]) -> str:

@@ -37,7 +37,7 @@ def test_the_numbers_of_recorded_waterfalls_add_up(path: Path) -> None:
         parts = list(itertools.takewhile(lambda bar: not bar.is_step, reversed(found[:first])))
         if parts:
             before = found[first - len(parts) - 1]
-            ends = numbers.rounded(before.end, before.end), numbers.rounded(step.end, before.end)
+            ends = numbers.rounded(before.end, before.end), numbers.rounded(step.end, step.end)
             told = sum(float(bar.number.replace(",", "")) for bar in parts)
             assert ends[0] + told == pytest.approx(ends[1], abs=1e-9), step.name
 

@@ -18,7 +18,7 @@ from reports.figures.style import NEAREST, PIXELS, Colour, subject
 CHECK = "loss curve"  # as verification names it
 LAYOUT = ChartLayout(PIXELS, 186, 690, 704, top=0, row=19)
 AXIS = "largest distance of an epoch's loss from float64's, as a share of the first loss, log scale"
-SAYS = "Red bar: the limit. Training in float64 moves as far where it rounds as the stage's precision does."
+SAYS = "Red bar: the limit, which is how far a float64 training moves when it rounds as this stage does."
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def loss_distance(results: Results) -> Canvas:
         regime_keys(one.stage for one in distances if one.passed),
         (10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)),
         lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"),
-        limit=("limit", distances[0].limit),
+        limit=("each row's limit", distances[0].limit),
     )
     heading = Heading(_verdict(every), subject(results), look="bold", colour=colour)
     return chart.drawn(heading, LAYOUT, _description(every))
@@ -68,13 +68,13 @@ def loss_distance(results: Results) -> Canvas:
 
 def _verdict(distances: Sequence[LossDistance]) -> str:
     outside = sum(not distance.passed for distance in distances)
-    if not outside:
-        exact = sum(distance.is_none for distance in distances)
-        without = f"; {exact} without any difference" if exact else ""
-        every = len(distances)
-        return f"Every loss curve stays within its limit of float64's ({every} of {every}{without})"
-    curves = numbers.count(len(distances), "loss curve")
-    return f"{outside} of {curves} left the float64 oracle's by more than the limit"
+    every = len(distances)
+    if outside:
+        curves = numbers.count(every, "loss curve")
+        return f"{outside} of {curves} left the float64 oracle's by more than the limit"
+    nearest = max((one for one in distances if one.error), key=lambda one: (one.error or 0.0) / one.limit)
+    below = f"{name_of(nearest.stage)} comes nearest, {_times(nearest.limit / (nearest.error or 1.0))} below"
+    return f"Every loss curve stays within its limit of float64's ({every} of {every}); {below}"
 
 
 def _row(distance: LossDistance) -> Row:

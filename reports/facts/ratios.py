@@ -57,10 +57,10 @@ class Ratio:
         return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}"
 
     def over(self, parent: str) -> str:
-        """The speedup with the parent's name: `2.96x over naive`, `0.83x as fast as naive`, or that it is noise."""
+        """The speedup with the parent's name: `2.96x as fast as naive`, or that it is noise."""
         if self.is_noise:
             return f"{WITHIN_NOISE} of {parent} ({numbers.ratio(self.times)})"
-        return f"{numbers.ratio(self.times)} {'over' if self.times > 1 else 'as fast as'} {parent}"
+        return f"{numbers.ratio(self.times)} as fast as {parent}"
 
     def as_fast_as(self, other: str, *, spread: bool = True) -> str:
         """What it says of the other stage: `2.96x as fast as naive`, or `as fast as naive within noise (1.01x)`."""

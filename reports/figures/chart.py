@@ -103,8 +103,12 @@ class Heading:
 
     @property
     def titles(self) -> list[str]:
-        """The title by lines."""
-        return folded(self.title, self.width - 2 * MARGIN, self.look)
+        """The title by lines, which are as few and then as even as can be."""
+        width = self.width - 2 * MARGIN
+        lines = folded(self.title, width, self.look)
+        while len(narrower := folded(self.title, width := width * 0.97, self.look)) == len(lines) > 1:
+            lines = narrower
+        return lines
 
     @property
     def subjects(self) -> list[str]:

@@ -153,12 +153,12 @@ def _link(one: StageFacts, layout: ChartLayout) -> dict[str, str]:
 def headline(shown: Sequence[StageFacts]) -> str:
     """The fastest rung's time, over the fastest reference and over the first rung, whose own time scatters most.
 
-    Such as `persistent-cluster takes 1.21 us per step: 7.16x over torch-graph, 66.3x over naive`.
+    Such as `persistent-cluster takes 1.21 us per step: 7.16x as fast as torch-graph, 66.3x as fast as naive`.
     """
     first, fastest = shown[0], min(shown, key=_us)
     precision = fastest.stage.precision
     aside = "" if precision == first.stage.precision else f" in {numbers.precision(precision)}"
-    told = f"{fastest.name} takes {fastest.us} us per step{aside}"
+    told = f"{fastest.name} takes {fastest.us}{fastest.disturbed} us per step{aside}"
     if first.is_reference:
         return f"No rung was timed; {told}"
     best, whole = fastest.lead, None if first is fastest else ratio(first.stage, fastest.stage)

@@ -13,7 +13,9 @@ from reports.figures.chart import ChartLayout, Heading, Row, RowChart
 from reports.figures.ladder import AXIS, READING, compared
 from reports.figures.style import Colour
 
-UNCOUNTED = "Preparation is not counted. Less exact: an error of the rung is above 4 times eager mode's largest."
+UNCOUNTED = "Preparation is not counted."
+FASTEST = "A rung that is not float32 is not counted as the fastest, as eager mode's exactness is float32's."
+LESS_EXACT = "Less exact: an error of the rung is above 4 times eager mode's largest."
 INSTEAD = "instead"
 HEADINGS: dict[str, tuple[str, Colour]] = {
     "CPU": ("The CPU runs every operation", "host"),
@@ -37,7 +39,7 @@ def _kind(row: TorchRow) -> str:
 def headline(results: TorchResults) -> str:
     """The fastest time of a rung as exact, and its speedups.
 
-    Such as `compiled-graph takes 100 us per step in float32: 26x over eager`.
+    Such as `compiled-graph takes 100 us per step in float32: 26x as fast as eager`.
     """
     rows = shown(results)
     own = [row for row in rows if row.rung.group != "instead"]
@@ -47,9 +49,7 @@ def headline(results: TorchResults) -> str:
         return "No rung was timed in this run"
     over = [row for row in rows if row is rows[0] or row.name == FUSED]
     known = [(row.name, ratio(row.rung, fastest.rung, results)) for row in over if row is not fastest]
-    gains = [
-        f"{numbers.ratio(gain.times)} over {name}" for name, gain in known if gain is not None and not gain.is_noise
-    ]
+    gains = [gain.over(name) for name, gain in known if gain is not None and not gain.is_noise]
     best = fastest if gains else rows[0]
     is_beaten = any(_median_us(row) < _median_us(best) for row in own)
     precision = f"{', the fastest as exact as eager' * is_beaten} in float32" if exact else ""
@@ -68,7 +68,12 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     known = shown(results)
     groups = [(*HEADINGS[name], list(map(_row, rows))) for name, rows in groupby(known, key=_kind)]
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
-    chart = RowChart(groups, AXIS, [READING, UNCOUNTED])
+    says = [UNCOUNTED]
+    if any(row.rung.precision != "float32" for row in known):
+        says.append(FASTEST)
+    if any(row.rung.status == "less exact" for row in known):
+        says.append(LESS_EXACT)
+    chart = RowChart(groups, AXIS, [READING, " ".join(says)])
     return chart.drawn(Heading(headline(results), subject), layout, _description(known))
 
 
@@ -77,7 +82,8 @@ def _row(row: TorchRow) -> Row:
     over, parent_us = row.versus_parent, row.parent_us.median if row.parent_us is not None else None
     mark = compared(_median_us(row), over, parent_us, HEADINGS[_kind(row)][1], is_hollow=_kind(row) == INSTEAD)
     speedup = over.over(row.rung.parent or "") if over is not None else ""
-    words = f"{row.rung.words}{' (less exact)' * (row.rung.status == 'less exact')}"
+    remarks = ["not float32"] * (row.rung.precision != "float32") + ["less exact"] * (row.rung.status == "less exact")
+    words = row.rung.words + f" ({', '.join(remarks)})" * bool(remarks)
     return Row(row.name, numbers.microseconds(_median_us(row)), mark, speedup, words)
 
 

@@ -55,7 +55,7 @@ def test_a_band_holds_the_parents_time_where_the_verdict_is_noise(path: Path) ->
 
 
 def test_the_headline_is_the_fastest_rung_over_the_best_reference_and_the_first() -> None:
-    assert headline(dots(RUN)) == "cublas takes 36.8 us per step: 1.45x over jax-scan, 2.33x over naive"
+    assert headline(dots(RUN)) == "cublas takes 36.8 us per step: 1.45x as fast as jax-scan, 2.33x as fast as naive"
     fast = next(stage for stage in RUN.stages if stage.name == "cublas").timing
     assert fast is not None
     half = replace(fast, epoch_s=replace(fast.epoch_s, median=0.01, min=0.01))

@@ -34,13 +34,13 @@ def test_no_label_covers_another_or_is_cut(run: TorchResults, layout: ChartLayou
 
 
 def test_the_headline_counts_rungs_as_exact_alone_and_claims_nothing_within_noise() -> None:
-    gains = "26.0x over eager, 10.0x over fused-optimizer"
+    gains = "26.0x as fast as eager, 10.0x as fast as fused-optimizer"
     exact = "compiled-graph takes 100 us per step, the fastest as exact as eager in float32"
     assert headline(RUN) == f"{exact}: {gains}"
     alike = a_torch_run(rungs=RUN.rungs[:2])
     assert headline(alike) == "eager takes 2,613 us per step"
     faster = with_rung(alike, "no-item", processes=[a_process(1000.0), a_process(1010.0)])
-    assert headline(faster) == "no-item takes 1,005 us per step in float32: 2.60x over eager"
+    assert headline(faster) == "no-item takes 1,005 us per step in float32: 2.60x as fast as eager"
     recipe = with_rung(RUN, "graphed-callables", processes=[a_process(10.0)])
     assert headline(recipe) == headline(RUN)
     assert headline(a_torch_run(rungs=[])) == "No rung was timed in this run"

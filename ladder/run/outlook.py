@@ -148,6 +148,11 @@ def outlooks(asked: Advise) -> Outlooks:
     guesses = ["" if is_recorded else _guess(chip, costs, list(own_runs))]
     if (asked.inputs, asked.classes) != (INPUTS, CLASSES):
         guesses.append(UNSEEN.format(inputs=INPUTS, classes=CLASSES))
+    ignored = [
+        *([f"--optimizer {asked.optimizer}"] if asked.optimizer.lower() != "sgd" else []),
+        *([f"--dropout {asked.dropout:g}"] if asked.dropout else []),
+    ]
+    may_win = [] if ignored else contenders(problem, steps)  # rungs train by plain SGD alone
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
         recorded_gpu=costs.gpu,
@@ -162,12 +167,9 @@ def outlooks(asked: Advise) -> Outlooks:
         images=asked.rows,
         steps_per_epoch=steps,
         stages=rows,
-        untold=[name for name in contenders(problem, steps) if name not in told and _runs_on(chip, stages[name])],
+        untold=[name for name in may_win if name not in told and _runs_on(chip, stages[name])],
         nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
-        ignored=[
-            *([f"--optimizer {asked.optimizer}"] if asked.optimizer.lower() != "sgd" else []),
-            *([f"--dropout {asked.dropout:g}"] if asked.dropout else []),
-        ],
+        ignored=ignored,
     )
 
 

@@ -24,6 +24,9 @@ IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # 
 NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
+WRITE_IT = "`python run_ladder.py torch --example mlp > my_model.py` writes a file to change into your model"
+TIME_IT = "`python run_ladder.py torch my_model.py` times it, and `--write train_fast.py` makes the best rung a script"
+USUALLY = "What usually pays: data on the device, the optimizer with fused=True, and one CUDA graph per step"
 
 
 class Gain(NamedTuple):
@@ -60,9 +63,33 @@ def expected_us(outlook: Outlook) -> float:
     return outlook.us if outlook.measured_us is None else outlook.measured_us
 
 
+def whole(outlook: Outlook, outlooks: Outlooks) -> Outlook:
+    """The same with the times of the whole training in place of a step's, loading and compiling included."""
+
+    def total(us: float) -> float:
+        return outlook.prepare_s * 1e6 + us * outlooks.steps
+
+    return msgspec.structs.replace(
+        outlook,
+        us=total(outlook.us),
+        low_us=total(outlook.low_us),
+        high_us=total(outlook.high_us),
+        carried_us=list(map(total, outlook.carried_us)),
+        measured_us=None if outlook.measured_us is None else total(outlook.measured_us),
+    )
+
+
 def training_s(outlook: Outlook, outlooks: Outlooks) -> float:
     """Seconds of the whole training, loading and compiling included."""
-    return outlook.prepare_s + expected_us(outlook) * outlooks.steps / 1e6
+    return expected_us(whole(outlook, outlooks)) / 1e6
+
+
+def _took(outlook: Outlook, outlooks: Outlooks) -> str:
+    """The whole training and the ends of nine in ten: `13 s (8.9 s to 19 s)`; a measured or recorded one has none."""
+    total = whole(outlook, outlooks)
+    least, most = (numbers.duration(us / 1e6) for us in (total.low_us, total.high_us))
+    ends = "" if least == most or total.measured_us is not None else f" ({least} to {most})"
+    return f"{numbers.duration(training_s(outlook, outlooks))}{ends}"
 
 
 def pays_from(eager: Outlook, outlook: Outlook, outlooks: Outlooks) -> int:
@@ -78,15 +105,20 @@ def _rounded_up(epochs: int) -> int:
 
 
 def deciding(outlooks: Outlooks) -> list[Outlook]:
-    """The stages that decide: references, the fastest rung in float32, and faster ones of either in lower precision."""
+    """The stages that decide: references, the fastest rung in float32, and faster ones of either in lower precision.
+
+    PyTorch's alone if options are ignored: the others train by plain SGD alone.
+    """
     stages = {outlook.name: outlook for outlook in outlooks.stages}
+    if outlooks.ignored:
+        stages = {name: outlook for name, outlook in stages.items() if name.startswith("torch-")}
     losing = {
         name
         for name, exact in IN_FLOAT32.items()
         if {name, exact} <= stages.keys() and stages[name].us >= stages[exact].us
     }
     kept = [stages[name] for name in REFERENCES if name in stages and name not in losing]
-    rungs = [outlook for outlook in outlooks.stages if outlook.group not in ("reference", "cpu")]
+    rungs = [outlook for outlook in stages.values() if outlook.group not in ("reference", "cpu")]
     exact = _fastest(outlook for outlook in rungs if CLASSES[outlook.precision] == "float32")
     lower = _fastest(outlook for outlook in rungs if CLASSES[outlook.precision] != "float32")
     kept += [exact] if exact else []
@@ -129,38 +161,55 @@ def _rounded(value: Any) -> Any:
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
-    """What to do in a sentence, what PyTorch's own ways gain, and what hand-written kernels gain."""
+    """The whole training's time and what to do, what PyTorch's own ways gain, and what hand-written kernels gain."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
+    if outlooks.ignored:
+        return list(_of_own_model(stages.get("torch-eager"), outlooks))
     said = [
         *_of_libraries(stages, outlooks),
         " ".join(_of_pytorch(stages, outlooks)),
         " ".join(_of_kernels(stages, outlooks)),
     ]
-    if outlooks.ignored:
-        ignored = f"nothing here counts {numbers.listing(outlooks.ignored)}. With plain SGD and no dropout:"
-        said.insert(0, f"Measure your model by `python run_ladder.py torch my_model.py`: {ignored}")
     return list(filter(None, said))
 
 
+def _of_own_model(eager: Outlook | None, outlooks: Outlooks) -> Iterator[str]:
+    """Whether a change may be worth it in PyTorch, and how to measure it where the model leaves options out."""
+    if eager is not None:
+        is_short = training_s(eager, outlooks) < SHORT_S
+        worth = "probably not worth your time, unless you train often" if is_short else "a faster way may be worth it"
+        yield f"Your training takes about {_took(eager, outlooks)} in eager PyTorch: {worth}."
+    yield f"These times do not count {numbers.listing(outlooks.ignored)}, so measure your own model."
+    yield f"{WRITE_IT}; {TIME_IT}."
+    yield f"{USUALLY}."
+
+
 def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """Which library trains fastest, preparation included, as far as it is surely faster than eager mode."""
+    """Which library trains fastest, preparation included, as far as it is surely faster than eager mode.
+
+    Of ways that differ by no more than their errors it is the one that changes least: the first of `REFERENCES`.
+    """
     eager = stages.get("torch-eager")
     if eager is None:
         return
-    long_s, epochs = training_s(eager, outlooks), numbers.count(outlooks.epochs, "epoch")
-    sure = [stages[name] for name in REFERENCES if name in stages and gain(eager, stages[name]).is_sure]
-    best = min([eager, *sure], key=lambda outlook: training_s(outlook, outlooks))
-    took = f"{epochs} should take {numbers.duration(long_s)}"
-    if best is eager:
-        yield f"Stay in eager PyTorch: {took}, and no library surely takes less."
+    totals = {name: whole(stages[name], outlooks) for name in REFERENCES if name in stages}
+    took = f"{numbers.count(outlooks.epochs, 'epoch')} should take {_took(eager, outlooks)} in eager PyTorch"
+    sure = {name: total for name, total in totals.items() if gain(totals[eager.name], total).is_sure}
+    if not sure:
+        yield f"{took}, and no library surely takes less: stay there."
         return
-    short = numbers.duration(training_s(best, outlooks))
-    library = "JAX" if best.name.startswith("jax") else "PyTorch"
-    way = f"{library} as in `{best.name}` ({numbers.precision(best.precision)})"
-    if long_s < SHORT_S:
-        yield f"Stay in eager PyTorch, unless you train often: {took}, and {short} in {way}."
+    fastest = min(sure.values(), key=expected_us)
+    best, *ties = (name for name, total in sure.items() if not gain(total, fastest).is_sure)
+    library = "JAX" if best.startswith("jax") else "PyTorch"
+    precision = numbers.precision(stages[best].precision)
+    way = f"{library} as in `{best}` ({precision}), {_took(stages[best], outlooks)}"
+    times = f"{gain(totals[eager.name], totals[best]).text} as fast as eager, preparation included"
+    if training_s(eager, outlooks) < SHORT_S:
+        yield f"{took}: probably not worth your time. If you train often, use {way}: {times}."
     else:
-        yield f"Use {way}: {epochs} should take {short}, and {numbers.duration(long_s)} in eager PyTorch."
+        yield f"{took}: use {way}: {times}."
+    if ties:
+        yield f"Within the errors, {numbers.listing(f'`{name}`' for name in ties)} would take as long."
 
 
 def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -182,19 +231,29 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         )
         yield f"Within PyTorch, {pays.replace(' after', ' pays off after', 1)}, counting compilation."
     precision, own = numbers.precision(compiled.precision), numbers.precision(graph.precision)
+    eager_s, compiled_s, graph_s = (training_s(one, outlooks) for one in (eager, compiled, graph))
     if of_graph.is_sure:
-        yield (
-            f"An epoch in a CUDA graph ({own}, stages/references/torch_graph.py) is {gain(eager, graph).text} as fast "
-            f"as eager mode, and {of_graph.text} as fast as compiled steps ({precision})."
-        )
+        if graph_s < eager_s:  # else the gain of a step is no advice
+            yield (
+                f"Steps of an epoch in a CUDA graph ({own}, stages/references/torch_graph.py) are "
+                f"{gain(eager, graph).text} as fast as eager ones, and {of_graph.text} as fast as compiled ones "
+                f"({precision})."
+            )
         return
     if of_compiling.is_sure:
-        yield f"torch.compile (whole step, reduce-overhead, {precision}) is {of_compiling.text} as fast as eager mode."
+        if compiled_s < eager_s:
+            yield (
+                f"Steps by torch.compile (whole step, reduce-overhead, {precision}) are {of_compiling.text} as fast as "
+                f"eager ones."
+            )
     else:
         yield "torch.compile may not be faster than eager mode."
-    if of_graph.times > WORTH_TRYING:
-        yield f"An epoch in a CUDA graph ({own}) may gain another {of_graph.text}: `advise --measure` tells."
-    else:
+    if of_graph.times > WORTH_TRYING and graph_s < eager_s:
+        yield (
+            f"Those of an epoch in a CUDA graph ({own}) may be {of_graph.text} as fast as compiled ones: "
+            f"`advise --measure` tells."
+        )
+    elif of_graph.times <= WORTH_TRYING:
         yield f"An epoch in a CUDA graph ({own}) gains nothing more."
 
 
@@ -208,22 +267,28 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     exact, lower = rungs[0], rungs[-1]
     gained = gain(library, exact)
     if gained.is_sure and CLASSES[exact.precision] == "float32":
-        yield f"Hand-written kernels in float32 gain {gained.text} over `{library.name}`, as in `{exact.name}`."
+        yield (
+            f"A step of hand-written kernels in float32, as in `{exact.name}`, is {gained.text} as fast as "
+            f"`{library.name}`."
+        )
     else:
-        may = f"; `{exact.name}` may gain {gained.text}" * (gained.times > WORTH_TRYING)
-        yield f"No float32 rung here is surely faster than the best library, `{library.name}`{may}."
+        may = f"; a step of `{exact.name}` may be {gained.text} as fast" * (gained.times > WORTH_TRYING)
+        yield f"No step of a float32 rung here is surely faster than the best library's, `{library.name}`{may}."
     own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
     if (gained := gain(library, best)).is_sure:
-        yield f"In {own}, `{best.name}` gains {gained.text} over `{library.name}`."
+        yield f"In {own}, one of `{best.name}` is {gained.text} as fast as `{library.name}`."
     if lower is not exact and (gained := gain(best, lower)).is_sure:
-        yield f"In {precision}, `{lower.name}` gains {gained.text} over `{best.name}` in {own}."
+        yield f"In {precision}, one of `{lower.name}` is {gained.text} as fast as `{best.name}` in {own}."
     elif best.name in IN_FLOAT32:
         yield f"No rung here of lower precision is surely faster than `{best.name}`."
     if "torch-eager" in stages:
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
+        rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
+        gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
+        times = f"{gained.text} as fast as" if gained.is_sure else "within the errors of"
         yield (
             f"With `{fastest.name}` ({numbers.precision(fastest.precision)}), all of it should take "
-            f"{numbers.duration(training_s(fastest, outlooks))}."
+            f"{_took(fastest, outlooks)}, {times} `{rival.name}`, the quickest library."
         )
 
 

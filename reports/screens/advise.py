@@ -23,7 +23,7 @@ def advise_screen(outlooks: Outlooks) -> Screen:
         _table(deciding(outlooks), outlooks),
         Group([Sentences(said[:1], "strong"), Sentences(said[1:])]),
         Group([Sentences([*notes(outlooks), "Nearest recorded runs:"]), Sentences(near, is_list=True)]),
-        Sentences([OTHER_MODELS]),
+        Sentences([] if outlooks.ignored else [OTHER_MODELS]),
     ]
     title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}"
     warnings = [Sentences(list(_warnings(outlooks)), "doubtful")]

@@ -269,5 +269,5 @@ def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
     assert (found.network, found.steps_per_epoch) == ("54-256-7", 100)
     assert all(near.network.startswith("784-") for near in found.nearest)
     assert "784 inputs and 10 classes" in found.guess
-    assert found.ignored == ["--optimizer Adam"]
+    assert (found.ignored, found.untold) == (["--optimizer Adam"], [])
     assert not outlooks(replace(asked(), optimizer="SGD")).ignored

@@ -528,14 +528,15 @@ COMMANDS: dict[str, FrontDoor] = {
             "what to train (defaults in brackets)": (
                 ("--inputs", "N", "features of a row (784)"), HIDDEN,
                 ("--classes", "N", "to tell apart (10)"), BATCH_SIZE, EPOCHS, ("--rows", "N", "of an epoch (60000)"),
-                ("--optimizer", "NAME", "other than sgd: ignored, and said so"),
-                ("--dropout", "P", "ignored, and said so"),
+                ("--optimizer", "NAME", "other than sgd: the advice is for PyTorch alone"),
+                ("--dropout", "P", "the same"),
             ),
             "where": (
                 ("--gpu", "NAME", "such as H200 or \"RTX 4090\" (this machine's, else H200)"),
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
                 ("--launch", "US", "of a launch from Python there, as `limits` measures it"),
-                ("--measured-eager", "T", "your own eager step, such as 20ms: scales the host's part"),
+                ("--measured-eager", "T", "one step of your own loop, such as 20ms, timed after synchronising, "
+                 "DataLoader and optimizer included; scales the host's part"),
             ),
             "output": (
                 ("--measure", None, "time the stages that decide, on this GPU; takes options of run"), JSON, CSV,

@@ -475,6 +475,8 @@ def _load(path: Path) -> Results:
 def with_earlier_words(results: Results) -> Results:
     """A run recorded before stages had words of their own, with the words that reports had for them by name.
 
+    A summary that was found to be wrong is corrected, too.
+
     Before they said so themselves, stages that take several GPUs had a group of their own.
     """
     return msgspec.structs.replace(results, stages=[_with_earlier_words(stage) for stage in results.stages])
@@ -485,7 +487,7 @@ def _with_earlier_words(stage: StageResult) -> StageResult:
     words, hides = stage.words or known.get("words", ""), stage.hides_copies or "hides_copies" in known
     regime = stage.regime or msgspec.convert(known.get("regime"), Regime | None)
     doc = stage.doc
-    if doc is not None and not doc.summary:
+    if doc is not None and doc.summary in ("", known.get("corrects")):
         doc = msgspec.structs.replace(doc, summary=known.get("summary", ""))
     gpus = stage.takes_gpus or stage.group == "devices"
     return msgspec.structs.replace(stage, words=words, regime=regime, hides_copies=hides, doc=doc, takes_gpus=gpus)

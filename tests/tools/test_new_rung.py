@@ -23,7 +23,7 @@ print(stages.__file__, mine.below, mine.changed, mine.group, names[names.index("
 @pytest.mark.parametrize(
     ("below", "part", "shown"),
     [
-        ("persistent-grid", "launch", "persistent-grid launch: MyRungLaunch beyond divided-batch-fp16"),
+        ("persistent-grid", "launch", "persistent-grid launch: MyRungLaunch beyond divided-hidden-fp16"),
         ("cublas", "gemm", "cublas gemm: MyRungGemm beyond cuda-graph"),
         ("cpu-cores", "launch", "cpu-cores launch: MyRungLaunch cpu cpu-wide-tiles"),
     ],

@@ -91,9 +91,9 @@ def report(here: Path, epochs: int) -> None:
     """What the program exports."""
     (here / "report").unlink(missing_ok=True)
     with closing(sqlite3.connect(here / "report")) as database, database:
-        database.execute("CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT)")
+        database.execute("CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, textId INT)")
         ranges = [(1000 * epoch, 1000 * epoch + 900, 59, f"epoch {epoch}") for epoch in range(epochs)]
-        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?)", ranges)
+        database.executemany("INSERT INTO NVTX_EVENTS VALUES (?, ?, ?, ?, NULL)", ranges)
 
 
 def run(folder: Path, watcher: Watcher | None = None, **settings: Any) -> Results:

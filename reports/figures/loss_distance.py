@@ -52,11 +52,14 @@ def loss_distance(results: Results) -> Canvas:
     distances, alike = ([one for one in every if one.is_none is without] for without in (False, True))
     errors = [end for one in distances for end in (one.limit, one.error) if end]
     colour: Colour = "ink" if all(one.passed for one in every) else "limit"
-    none = [f"No difference beyond rounding: {', '.join(name_of(one.stage) for one in alike)}."] if alike else []
+    judged = [one.stage for one in every]
+    rest = [stage for stage in table_order(results) if stage.status == "passed" and stage not in judged]
+    named = {"No difference beyond rounding": [one.stage for one in alike], "Without a curve of timed runs": rest}
+    without = [f"{words}: {', '.join(map(name_of, stages))}." for words, stages in named.items() if stages]
     chart = RowChart(
         [("", "ink", list(map(_row, distances)))],
         AXIS,
-        [SAYS, *none],
+        [SAYS, *without],
         regime_keys(one.stage for one in distances if one.passed),
         (10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)),
         lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"),

@@ -257,7 +257,7 @@ def leads_block(runs: Runs, studies: list[StudyResults]) -> str:
         found, at = min(in_studies, key=lambda pair: pair[1].lead.ratio.times)
         which = f"Smallest in a [study](docs/studies.md): `{found.study.name}`, {point_text(at.point)}"
         lines.append(_lead_line(which, found.runs[at.point.name], at.lead))
-    columns = ("Lead", "Network, batch", "GPU", "Fastest rung", "Fastest reference", "Speedup")
+    columns = ("Lead", "Network, batch", "GPU", "Fastest rung", "Fastest reference", "Over the reference")
     return table(columns, lines, right=[False] * 5 + [True]) if lines else ""
 
 

@@ -1,7 +1,7 @@
 """Every lead that README, docs/ and the reports show, recomputed from recorded results alone.
 
-The recomputation reads plain JSON and shares no code with `ladder` or `reports`. Only the texts to check are rendered
-by them.
+The recomputation reads plain JSON and shares no code with `ladder` or `reports`, but for a ratio's interval. Only the
+texts to check are rendered by them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from ladder.records.run import load
+from ladder.records.statistics import GPU_SPREAD, VERDICT_CONFIDENCE, ratio_interval
 from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import load_results
 from reports.screens.details import all_columns
@@ -163,7 +164,7 @@ def test_the_leads_of_readme() -> None:
         assert row["Fastest rung"] == f"`{rung['name']}` ({precision})"
         assert row["Network, batch"] == f"{_network(folder)}, {plain(folder)['problem']['batch_size']}"
         assert environment["gpu"]["name"].endswith(row["GPU"])
-        check(row["Speedup"], row["Fastest reference"], rung, run)
+        check(row["Over the reference"], row["Fastest reference"], rung, run)
 
 
 def test_readme_begins_with_recorded_times() -> None:
@@ -174,9 +175,12 @@ def test_readme_begins_with_recorded_times() -> None:
     assert found is not None
     reference, rung = ([statistics.median(process["runs_s"]) for process in named(run, name)["processes"]]
                        for name in (found[1], "persistent-cluster"))  # fmt: skip
-    ends = min(reference) / max(rung), max(reference) / min(rung)
+    between_us = ratio_interval(rung, reference, spread=GPU_SPREAD)
     assert len(reference) == len(rung)
-    recorded = [float(f"{number:.3g}") for number in (*us, found[0], *ends, len(rung))]
+    recorded = [
+        float(f"{number:.3g}")
+        for number in (*us, found[0], between_us.low, between_us.high, 100 * VERDICT_CONFIDENCE, len(rung))
+    ]
     assert [float(number) for number in re.findall(r"\b\d+(?:\.\d+)?\b", paragraph)] == recorded
 
 

@@ -125,6 +125,8 @@ def check(shown: str, reference: str, stage: dict[str, Any], run: list[dict[str,
 
 
 def in_words(key: str, shown: str) -> str:
+    if (key, shown) == ("hidden", "none"):
+        return "no hidden layer"
     return VALIDATION[shown] if key == "validate_every" else f"{key.replace('_', ' ')} {shown}"
 
 

@@ -25,6 +25,10 @@ SPLIT = ("x_train", "y_train", "x_test", "y_test")
 WHOLE = ("x", "y")
 TESTED = 10  # every tenth row of a whole
 MOST_CLASSES = 256
+# A header may claim more numbers than the file has, or than there is memory.
+UNREADABLE = (
+    OSError, EOFError, ValueError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+)  # fmt: skip
 Array = NDArray[np.generic]
 
 
@@ -36,10 +40,9 @@ def read_npz(path: Path) -> tuple[IdxFolder, str]:
     arrays = _arrays(path)
     if WHOLE[0] in arrays:
         tested = np.arange(len(arrays["x"])) % TESTED == TESTED - 1
-        if len(arrays["x"]) == len(arrays["y"]):
-            parts = [arrays[name][rows] for rows in (~tested, tested) for name in WHOLE]
-        else:
+        if len(arrays["x"]) != len(arrays["y"]):
             raise UsageError(f"{path}: {len(arrays['y'])} labels in y for the {len(arrays['x'])} rows of x")
+        parts = [arrays[name][rows] for rows in (~tested, tested) for name in WHOLE]
     else:
         parts = [arrays[name] for name in SPLIT]
     train, labels, test, test_labels = parts
@@ -78,7 +81,7 @@ def _arrays(path: Path) -> dict[str, Array]:
             raise UsageError(f"{path}: more than {MOST_BYTES >> 30} GiB; use fewer rows")
         with np.load(path, allow_pickle=False) as archive:
             found = {name: np.asarray(archive[name]) for name in names}
-    except (OSError, EOFError, ValueError, SyntaxError, zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+    except UNREADABLE as error:
         reason = getattr(error, "strerror", None) or error or type(error).__name__
         raise UsageError(f"{path}: cannot be read ({reason}); write it by numpy.savez") from error
     for name, array in found.items():

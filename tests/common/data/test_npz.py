@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +105,18 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         except UsageError:
             refused += 1
     assert refused > 100
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (20, 10**12), (10**18, 8), (-1, 3), (40, 10**6)])
+def test_a_header_that_claims_more_than_there_is_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    path = tmp_path / "own.npz"
+    np.savez(path, y=np.arange(20) % 2)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("x.npy", header.getvalue() + bytes(100))
+    with pytest.raises(UsageError, match="cannot be read"):
+        load_dataset(data_dir=path, seed=0)
 
 
 def test_a_large_array_is_refused_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

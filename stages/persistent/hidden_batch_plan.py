@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from common.errors import MisfitError
 from common.problem import Problem
-from stages.engine.workspace import MOST_ELEMENTS
-from stages.persistent.messages_plan import MOST_SHARED_BYTES, SLOTS
+from stages.persistent.messages_plan import MOST_SHARED_BYTES, SLOTS, too_large
 
 THREADS, WARP, GROUPS = 512, 32, 4  # GROUPS: of warps
 EDGE, CHUNK = 16, 8  # images, units or features: of a tile, of a matrix in it
@@ -132,5 +130,4 @@ def misfit(problem: Problem, steps: int, halves: int) -> str:
         plan = plan_for(problem, halves, MOST_BLOCKS)
     except MisfitError as error:
         return str(error)
-    largest = max(steps * math.prod(plan.images_shape), 4 * plan.mail_units)
-    return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if largest > MOST_ELEMENTS else ""
+    return too_large(steps, plan.images_shape)

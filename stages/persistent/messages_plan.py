@@ -156,6 +156,12 @@ def plan_for(problem: Problem, halves: int, multiprocessors: int) -> MessagesPla
     return min(plans, key=lambda plan: (plan.edges(len(problem.hidden) - 1), plan.thick_shares))
 
 
+def too_large(steps: int, images_shape: tuple[int, ...]) -> str:
+    """Why the images of an epoch have too many numbers for a kernel's indices; empty if they have not."""
+    is_large = steps * math.prod(images_shape) > MOST_ELEMENTS
+    return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if is_large else ""
+
+
 def misfit(problem: Problem, steps: int, halves: int) -> str:
     """Why a problem fits no GPU, as a sentence; empty if it fits some."""
     if not problem.hidden:
@@ -172,5 +178,4 @@ def misfit(problem: Problem, steps: int, halves: int) -> str:
     if not plan.is_shared or plan.shared_bytes > MOST_SHARED_BYTES or plan.registers > MOST_REGISTERS:
         layers = ",".join(map(str, problem.hidden))
         return f"Hidden layers {layers} at batch size {problem.batch_size} do not fit {plan.blocks} multiprocessors."
-    largest = max(steps * math.prod(plan.images_shape), 4 * plan.mail_units)
-    return f"{steps:,} steps exceed the limit of {MOST_ELEMENTS:,} numbers." if largest > MOST_ELEMENTS else ""
+    return too_large(steps, plan.images_shape)

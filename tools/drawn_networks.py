@@ -12,17 +12,15 @@ from __future__ import annotations
 import argparse
 import math
 import statistics
-import struct
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from common.data.idx_folder import TEST_IMAGES, TEST_LABELS, TRAIN_IMAGES, TRAIN_LABELS
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise
@@ -48,31 +46,22 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--stages", default=STAGES)
     asked, options = parser.parse_known_args(argv)
     first, _, last = asked.networks.partition("-")
-    problems, folders, worst = drawn(asked.seed), list[Path](), 0
+    problems, runs, worst = drawn(asked.seed), list[Results](), 0
     for number in range(int(first), int(last or first) + 1):
-        folder = asked.folder.resolve() / f"seed-{asked.seed}-network-{number}"
+        folder, problem = asked.folder.resolve() / f"seed-{asked.seed}-network-{number}", problems[number]
         if not (folder / "results.json").exists():
-            problem = problems[number]
             with TemporaryDirectory() as temporary:
-                data = Path(temporary, folder.name)
+                data = Path(temporary, f"{folder.name}.npz")
                 write_images(data, problem, number)
-                network = ["--hidden", ",".join(map(str, problem.hidden)), "--batch-size", str(problem.batch_size)]
-                own = [
-                    "--stages",
-                    asked.stages,
-                    "--data-dir",
-                    str(data),
-                    "--seed",
-                    str(asked.seed),
-                    "--out",
-                    str(folder),
-                ]
-                status = subprocess.call([sys.executable, "run_ladder.py", *network, *own, *options], cwd=ROOT)
+                sizes = f"--hidden {','.join(map(str, problem.hidden))} --batch-size {problem.batch_size}".split()
+                own = ["--data-dir", str(data), "--seed", str(asked.seed), "--out", str(folder)]
+                words = [*sizes, "--stages", asked.stages, *own, *options]
+                status = subprocess.call([sys.executable, "run_ladder.py", *words], cwd=ROOT)
             if status > 1:
                 return status
             worst = max(worst, status)
-        folders.append(folder)
-    print(told([load(folder) for folder in folders]))
+        runs.append(load(folder))
+    print(table_of(runs))
     return worst
 
 
@@ -91,23 +80,17 @@ def drawn(seed: int) -> list[Problem]:
     return problems
 
 
-def write_images(folder: Path, problem: Problem, number: int) -> None:
-    """Write IDX files of images (N, 1, I): each shows more than half of its class's pattern."""
-    folder.mkdir()
+def write_images(file: Path, problem: Problem, number: int) -> None:
+    """Write an `.npz` of images (N, I): each shows more than half of its class's pattern."""
     random = np.random.default_rng((problem.seed, number))
-    patterns = random.integers(256, size=(problem.classes, problem.inputs)) * (
-        random.random((problem.classes, problem.inputs)) < 0.3
-    )
-    count = min(problem.steps(IMAGES), MOST_STEPS) * problem.batch_size
-    for images_name, labels_name, images in (
-        (TRAIN_IMAGES, TRAIN_LABELS, count),
-        (TEST_IMAGES, TEST_LABELS, TEST_COUNT),
-    ):
-        labels = random.permutation(np.arange(images) % problem.classes).astype(np.uint8)
-        pixels = patterns.astype(np.uint8)[labels] * (random.random((images, problem.inputs), np.float32) < 0.6)
-        for name, array in ((images_name, pixels[:, None]), (labels_name, labels)):
-            header = struct.pack(f">{1 + array.ndim}I", 0x0800 + array.ndim, *array.shape)
-            (folder / name).write_bytes(header + array.tobytes())
+    sizes = problem.classes, problem.inputs
+    patterns = (random.integers(256, size=sizes) * (random.random(sizes) < 0.3)).astype(np.uint8)
+    arrays = dict[str, Any]()
+    for part, count in (("train", min(problem.steps(IMAGES), MOST_STEPS) * problem.batch_size), ("test", TEST_COUNT)):
+        labels = random.permutation(np.arange(count) % problem.classes).astype(np.uint8)
+        shown = random.random((count, problem.inputs), np.float32) < 0.6
+        arrays |= {f"x_{part}": patterns[labels] * shown, f"y_{part}": labels}
+    np.savez(file, **arrays)
 
 
 class Judged(NamedTuple):
@@ -138,10 +121,8 @@ def judged(run: Results) -> Judged:
         for name, row in known.items()
         if not row.low_us <= times[name] <= row.high_us
     ]
-    fastest, reference = (
-        min(rungs, key=rungs.__getitem__, default=""),
-        min(references, key=references.__getitem__, default=""),
-    )
+    fastest = min(rungs, key=rungs.__getitem__, default="")
+    reference = min(references, key=references.__getitem__, default="")
     expected = min(rungs.keys() & known.keys(), key=lambda name: known[name].us, default="")
     lead = references[reference] / rungs[fastest] if fastest and reference else None
     times_as_long = rungs[expected] / rungs[fastest] if expected else None
@@ -159,26 +140,22 @@ def judged(run: Results) -> Judged:
     return Judged(cells, lead, is_close, len(known) - len(outside), len(known))
 
 
-def told(runs: Sequence[Results]) -> str:
+HEADER = (
+    "network, batch", "fastest rung, us", "expected", "fastest reference, us", "lead", "outside its range", "failed",
+)  # fmt: skip
+
+
+def table_of(runs: Sequence[Results]) -> str:
     """The table, and what it comes to."""
     rows = [judged(run) for run in runs]
-    header = (
-        "network, batch",
-        "fastest rung, us",
-        "expected",
-        "fastest reference, us",
-        "lead",
-        "outside its range",
-        "failed",
-    )
     leads = [row.lead for row in rows if row.lead]
     led = f"lead {statistics.median(leads):.2f}x in the median, {min(leads):.2f}x at least; " if leads else ""
     close, inside, ranged = (sum(counts) for counts in zip(*(row[2:] for row in rows), strict=True))
     seeds = ", ".join(map(str, sorted({run.problem.seed for run in runs})))
-    sums = (
-        f"the expected rung is at most {CLOSE}x the fastest in {close}; {inside} of {ranged} times lie in their range"
-    )
-    return f"{table(header, [row.cells for row in rows])}\n\n{len(rows)} networks of seed {seeds}: {led}{sums}."
+    right = f"the expected rung is at most {CLOSE}x the fastest in {close}"
+    ranges = f"{inside} of {ranged} times lie in their range"
+    networks = f"{len(rows)} networks of seed {seeds}"
+    return f"{table(HEADER, [row.cells for row in rows])}\n\n{networks}: {led}{right}; {ranges}."
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@
     python -m tools.record torch [MODEL ...] [OPTION ...]
     python -m tools.record plan [FOLDER]
 
-Without a name, GPU tests and the first three networks; `studies` means every study, and `all` networks and studies by
-the age of their record. `--within SECONDS` takes the first of those that fit, by what their records took: call after
-call goes through all. `plan` prints that order and those times for a folder of a GPU, by default `h200`. Options
-are those of `study`, such as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at once anyway. Run
-it from a committed tree.
+Without a name it runs GPU tests and records the first three networks. `studies` means every study; `all` means
+networks and studies, the oldest record first. `--within SECONDS` takes as many of them as fit, by what their records
+took, so that repeated calls go through all. `plan` prints this order and these times for a GPU's folder, by default
+`h200`. Options are those of `study`, such as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at
+once anyway. Run it from a committed tree.
 After the word `cpu`, names are networks of tools/cpu_networks.toml: the CPU rungs and references of this host.
 After the word `torch`, names are models of examples/torch/, all of them by default; options are those of `torch`.
 An interrupted recording continues, and old records stay until all is measured. At the end it names what to commit.

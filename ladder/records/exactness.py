@@ -43,9 +43,10 @@ def settled(stages: Collection[StageResult], own: Collection[str] = ()) -> dict[
 
 
 def clear(stages: Iterable[StageResult]) -> set[str]:
-    """The names of rungs without the host's pace that are far from their parent, their children and references.
+    """The names of rungs that no further process would bring near anything that they are compared with.
 
-    So is the fastest rung of their class, to which no further process of theirs would bring them.
+    These are their parent and children, references as exact, and the fastest rung of their class, which is never among
+    the names. The host sets the pace of none of them.
     """
     timed = [(each, each.timing.step_us) for each in stages if each.timing is not None and each.device == "gpu"]
     rungs = [(each, us) for each, us in timed if each.group != "reference"]

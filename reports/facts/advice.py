@@ -251,7 +251,7 @@ def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     if of_graph.times > WORTH_TRYING and graph_s < eager_s:
         yield (
             f"Those of an epoch in a CUDA graph ({own}) may be {of_graph.text} as fast as compiled ones: "
-            f"`advise --measure` tells."
+            f"`advise --measure` times both."
         )
     elif of_graph.times <= WORTH_TRYING:
         yield f"An epoch in a CUDA graph ({own}) gains nothing more."
@@ -276,9 +276,9 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         yield f"No step of a float32 rung here is surely faster than the best library's, `{library.name}`{may}."
     own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
     if (gained := gain(library, best)).is_sure:
-        yield f"In {own}, one of `{best.name}` is {gained.text} as fast as `{library.name}`."
+        yield f"In {own}, a step of `{best.name}` is {gained.text} as fast as `{library.name}`."
     if lower is not exact and (gained := gain(best, lower)).is_sure:
-        yield f"In {precision}, one of `{lower.name}` is {gained.text} as fast as `{best.name}` in {own}."
+        yield f"In {precision}, a step of `{lower.name}` is {gained.text} as fast as `{best.name}` in {own}."
     elif best.name in IN_FLOAT32:
         yield f"No rung here of lower precision is surely faster than `{best.name}`."
     if "torch-eager" in stages:
@@ -315,7 +315,7 @@ def notes(outlooks: Outlooks) -> list[str]:
     untold = ""
     if outlooks.untold:
         names = numbers.listing(f"`{name}`" for name in outlooks.untold)
-        untold = f" Too few networks are recorded to tell a range of {names}: `advise --measure` times what may win."
+        untold = f" Too few networks are recorded to give a range for {names}: `advise --measure` times what may win."
     return [f"Nine in ten should lie within the range.{of_model}{untold}", host]
 
 

@@ -25,9 +25,10 @@ SPLIT = ("x_train", "y_train", "x_test", "y_test")
 WHOLE = ("x", "y")
 TESTED = 10  # every tenth row of a whole
 MOST_CLASSES = 256
-# A header may claim more numbers than the file has, or than there is memory.
+# A header may claim more numbers than the file has, or than there is memory; a file with a password is a RuntimeError,
+# as is a compression that Python does not know.
 UNREADABLE = (
-    OSError, EOFError, ValueError, SyntaxError, MemoryError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+    OSError, EOFError, ValueError, SyntaxError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 Array = NDArray[np.generic]
 

@@ -94,6 +94,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     loaded(path, **split(40, 6))
     whole = path.read_bytes()
     damaged = [b"", b"PK\x03\x04", whole[:-1], whole[: len(whole) // 2]]
+    entry = whole.index(b"PK\x01\x02")  # of the first file, in the list at the end: its flags say "encrypted"
+    damaged.append(whole[: entry + 8] + bytes([whole[entry + 8] | 1]) + whole[entry + 9 :])
     for _ in range(200):
         at = int(RANDOM.integers(len(whole)))
         damaged.append(whole[:at] + bytes([int(RANDOM.integers(256))]) + whole[at + 1 :])

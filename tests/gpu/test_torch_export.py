@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def test_a_written_script_trains_as_the_usual_loop_does(name: str, tmp_path: Pat
     ran = {}
     for rung, file in zip(RUNGS, files, strict=True):  # a process each: a stream or a pool of one must not help another
         done = subprocess.run(
-            [sys.executable, scripts.__file__, str(tmp_path), "--verify", "--", str(file)],
+            [sys.executable, scripts.__file__, str(tmp_path), shlex.join([str(file), "--verify"])],
             capture_output=True,
             text=True,
         )

@@ -254,14 +254,22 @@ class InOrder(Oracle):
     their sum has the same exponent, so that these errors add up: only the sum itself tells their size. A product may
     begin with the parameter, which is large, so that little of each addend is left. Errors that are divided by the
     batch's size before they are added up round otherwise than a sum that is divided. One float32 adds up the epoch's
-    losses, block by block as well, divided by the batch's size or not.
+    losses, block by block as well, divided by the batch's size or not. Weights of more than `most` inputs are updated
+    by a product, for the time's sake: so many roundings average out.
     """
 
     def __init__(
-        self, problem: Problem, params: Params, block: int, begin: Literal["zero", "parameter"], divided: Divided
+        self,
+        problem: Problem,
+        params: Params,
+        block: int,
+        begin: Literal["zero", "parameter"],
+        divided: Divided,
+        most: float = math.inf,
     ) -> None:
         super().__init__(problem, params, np.float32)
         self._block, self._begins_with_parameter, self._divided = block, begin == "parameter", divided
+        self._most = most
 
     def _of_mean(self, doutput: FloatArray) -> FloatArray:
         return super()._of_mean(doutput) if self._divided == "errors" else doutput
@@ -278,7 +286,9 @@ class InOrder(Oracle):
         if self._divided == "sum":
             rate /= np.float32(len(inputs))
         for tensor, factors in ((self.weights[layer], inputs), (self.biases[layer][None, :], ones)):
-            if self._begins_with_parameter:
+            if len(tensor) > self._most:
+                tensor -= rate * (factors.T @ doutput)
+            elif self._begins_with_parameter:
                 tensor[...] = self._added(tensor, factors, -rate * doutput)
             else:
                 tensor -= rate * self._added(np.zeros_like(tensor), factors, doutput)

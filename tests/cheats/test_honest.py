@@ -36,6 +36,7 @@ CASES = {
     "seven units": (Problem(784, 10, (7,), 64, 0.1), 64, 1, ["by hand"]),
     "eight steps, three layers": (Problem(784, 10, (32, 32, 32), 64, 0.3), 8, 1, ["numpy"]),
     "64 steps, three layers": (Problem(784, 10, (128, 128, 128), 32, 0.1), 64, 1, ["numpy"]),
+    "one unit at a small rate": (Problem(784, 10, (1, 1), 256, 3e-5), 40, 6, ["by hand"]),
     "eight steps at rate 2": (Problem(784, 10, (), 64, 2.0), 8, 1, ["numpy"]),
 }
 

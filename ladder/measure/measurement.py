@@ -41,7 +41,7 @@ from ladder.measure.protocol import FirstUpdate, Job, JobResult, LateEpoch
 from ladder.measure.seeds import RunSeeds
 from ladder.measure.tampering import Originals
 from ladder.measure.timing import Plan, TimedRun, UntimedRun, Validation, measure, timed_run
-from ladder.profile import chrome, cupti
+from ladder.profile import cupti
 from ladder.profile.api_names import allocates
 from ladder.profile.summary import summarise, with_bytes
 from ladder.records.checked import Counts
@@ -384,8 +384,6 @@ class Measurement:
         sample = sample.within(PROFILED_S[self._trainer.device], epoch_s)
         profiled = OwnProfile(self._trainer, sample, self._fence, self._validation)
         trace = profiled.record(warm_up=epoch_s < WARM_UP_S)
-        if job.round == 0:
-            chrome.write_trace(self._folder / protocol.TRACE, trace, stage.name, steps)
         step_us, shape = epoch_s / steps * 1e6, None if on_cpu else multiprocessor()
         profile = summarise(trace, sample.weights, steps, "stamps" if on_cpu else "cupti", step_us, shape)
         if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth

@@ -24,7 +24,7 @@ from ladder.records.foreign import visible_in
 from ladder.records.profile import Profile, Tool
 from ladder.records.run import Curve, Process
 
-JOB, RESULT, TRACE, ENDING = "job.json", "result.msgpack", "trace.json.gz", "ending.json"
+JOB, RESULT, ENDING = "job.json", "result.msgpack", "ending.json"
 NO_ROOM_CODE = os.EX_IOERR  # the exit code of a process whose result finds no room on the disk
 RUNS_PER_ROUND = 1000
 FIRST_UPDATE_RUN = 900  # + the number of batches

@@ -17,7 +17,7 @@ from typing import Any
 
 from ladder.profile.api_names import call_name, is_action, short_name
 from ladder.profile.cupti import DIRECTIONS
-from ladder.profile.trace import Call, Copy, Kernel, ProfileError, Range, Trace, Window
+from ladder.profile.trace import Call, Copy, Kernel, ProfileError, Trace, Window
 
 KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -89,13 +89,11 @@ class _Export:
 
 
 def _trace(export: _Export) -> Trace:
-    ranges = _ranges(export)
-    epochs = [(EPOCH.fullmatch(span.name), span) for span in ranges]
-    windows = [Window(int(epoch[1]), span.start, span.end) for epoch, span in epochs if epoch]
+    windows = list(_windows(export))
     if not windows:
         raise export.error(f"table {RANGES} has no range `epoch N`")
 
-    def inside(event: Kernel | Copy | Call | Range) -> bool:
+    def inside(event: Kernel | Copy | Call) -> bool:
         return any(window.start <= event.start < window.end for window in windows)
 
     start = attrgetter("start")
@@ -104,20 +102,18 @@ def _trace(export: _Export) -> Trace:
         kernels=sorted(filter(inside, _kernels(export)), key=start),
         copies=sorted(filter(inside, _copies(export)), key=start),
         calls=sorted(filter(inside, _calls(export)), key=start),
-        ranges=sorted((span for epoch, span in epochs if not epoch and inside(span)), key=start),
     )
     trace.check("nsys", HINT)
     return trace
 
 
-def _ranges(export: _Export) -> list[Range]:
-    """The push/pop ranges, without those still open when the recording stopped."""
+def _windows(export: _Export) -> Iterator[Window]:
+    """The push/pop ranges of epochs, without those still open when the recording stopped."""
     columns = export.rows(RANGES, ("start", "end", "eventType", "text", "textId"))
-    return [
-        Range(text or export.strings.get(text_id, ""), start, end)
-        for start, end, kind, text, text_id in columns
-        if kind == PUSH_POP and end is not None
-    ]
+    for start, end, kind, text, text_id in columns:
+        epoch = EPOCH.fullmatch(text or export.strings.get(text_id, ""))
+        if epoch and kind == PUSH_POP and end is not None:
+            yield Window(int(epoch[1]), start, end)
 
 
 def _kernels(export: _Export) -> Iterator[Kernel]:

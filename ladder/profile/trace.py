@@ -58,15 +58,6 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """An NVTX range that the code itself marks: the stage, an epoch, a part of the step."""
-
-    name: str
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
 class Window:
     """One epoch, from its first call to the end of the fence after it."""
 
@@ -83,7 +74,6 @@ class Trace:
     kernels: list[Kernel] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    ranges: list[Range] = field(default_factory=list)
 
     def check(self, tool: str, hint: str) -> None:
         """Raise ProfileError, with the hint, if kernels were launched and the tool recorded none of them."""

@@ -21,9 +21,9 @@ from ladder.run.observer import RunObserver
 from ladder.run.orders import Order, Orders
 from ladder.run.stage_run import StageRun
 from ladder.run.under_nsys import profiled
-from ladder.run.verdicts import PROFILES
 
 ACTIVITY = "profiling by nsys"
+PROFILES = "profiles"  # subfolder for nsys reports
 
 
 class NsysPass:

@@ -15,9 +15,9 @@ import msgspec
 
 from common.cuda.driver import multiprocessor
 from ladder.measure.profiled import sample_of
-from ladder.measure.protocol import JOB, RESULT, TRACE, Job, JobResult, decoded, write_result
+from ladder.measure.protocol import JOB, RESULT, Job, JobResult, decoded, write_result
 from ladder.processes.worker_process import Wrap
-from ladder.profile import chrome, nsys, nsys_export
+from ladder.profile import nsys, nsys_export
 from ladder.profile.summary import summarise
 from ladder.profile.trace import ProfileError
 from ladder.records.profile import Profile
@@ -26,8 +26,8 @@ from ladder.records.profile import Profile
 def profiled(tool: Path, profiles: Path, stage: str, steps: int, step_us: float) -> Wrap:
     """Turns a worker's command into one that runs it under this nsys, and adds the profile to its result.
 
-    The report (for Nsight Systems) and a trace go to the folder `profiles`. An epoch has `steps` steps; a step takes
-    `step_us` without nsys. Without a profile, the result has an `error`.
+    The report, for Nsight Systems, goes to the folder `profiles`. An epoch has `steps` steps; a step takes `step_us`
+    without nsys. Without a profile, the result has an `error`.
     """
     words = [sys.executable, "-m", __name__, str(tool), str(profiles), stage, str(steps), str(step_us)]
     return lambda worker: [*words, *worker]
@@ -42,7 +42,7 @@ def main(tool: Path, profiles: Path, stage: str, steps: int, step_us: float, wor
         if code := subprocess.call(nsys.command(tool, report, worker)):
             return code if code > 0 else 128 - code  # after a signal, as a shell
         nsys.export(tool, report, folder / "nsys.sqlite")
-        profile = _read(folder, profiles / f"{stage}.nsys.{TRACE}", stage, steps, step_us)
+        profile = _read(folder, steps, step_us)
         result = msgspec.structs.replace(decoded((folder / RESULT).read_bytes()), profile=profile)
     except (ProfileError, OSError) as error:
         result = JobResult(error=str(error))
@@ -50,14 +50,13 @@ def main(tool: Path, profiles: Path, stage: str, steps: int, step_us: float, wor
     return 0
 
 
-def _read(folder: Path, kept: Path, stage: str, steps: int, step_us: float) -> Profile:
-    """The profile in the exported report; its trace is kept in this file."""
+def _read(folder: Path, steps: int, step_us: float) -> Profile:
+    """The profile in the exported report."""
     job = msgspec.json.decode((folder / JOB).read_bytes(), type=Job)
     trace = nsys_export.read(folder / "nsys.sqlite")
     sample = sample_of(job.problem, job.wanted.epochs)
     if [window.epoch for window in trace.windows] != list(sample.epochs):
         raise ProfileError(f"nsys recorded {len(trace.windows)} whole epochs instead of {len(sample.epochs)}")
-    chrome.write_trace(kept, trace, stage, steps)
     return summarise(trace, sample.weights, steps, "nsys", step_us, multiprocessor())
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 
 from common.blas import limit_blas_threads, worthwhile_threads
-from common.files import naming
 from ladder.machine.environment import cores_usable
-from ladder.measure.protocol import TRACE, JobResult
+from ladder.measure.protocol import JobResult
 from ladder.run.bench import Bench, Finished
 from ladder.run.bounds import Bounds
 from ladder.run.check import OVERWROTE
@@ -20,8 +19,6 @@ from ladder.run.ledger import Ledger
 from ladder.run.observer import RunObserver
 from ladder.run.orders import Orders
 from ladder.run.preflight import misfit
-
-PROFILES = "profiles"  # subfolder for traces and nsys reports
 
 
 class Verdicts:
@@ -62,11 +59,6 @@ class Verdicts:
                 stage.crash(f"its parameters cannot be checked: {error}; {log}")
         else:
             stage.crash(f"{result.error}; {log}")
-        if (trace := order.folder / TRACE).exists():
-            target = self._ledger.folder / PROFILES / f"{stage.name}.{stage.tool}.{TRACE}"
-            target.parent.mkdir(exist_ok=True)
-            with naming(target):
-                shutil.move(trace, target)
         shutil.rmtree(order.folder, ignore_errors=True)  # parameters of a wide network are hundreds of megabytes
         self._ledger.save(measured=True)
         text, step_us = stage.summary(), stage.latest_step_us

@@ -86,6 +86,3 @@ def test_the_report_and_the_page_show_both(folder: Path) -> None:
     for words in ('data-row="cpu 0"', "waits at a barrier", "threads</th>", "time stamps", "the floor of its design"):
         assert words in rung
     assert {path.name for path in (folder / "figures").iterdir()} >= {"waterfall.svg"}
-    assert sorted(path.name for path in (folder / "profiles").iterdir()) == [
-        f"{name}.stamps.trace.json.gz" for name in ("cpu-cores", "cpu-one-call", "cpu-tiles")
-    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ladder.profile.nsys_export import read
-from ladder.profile.trace import ProfileError, Range, Trace, Window
+from ladder.profile.trace import ProfileError, Trace, Window
 
 DATA = Path(__file__).parent / "data"
 STAGES = ("naive", "cudnn-softmax", "cuda-graph", "naive-older")
@@ -49,7 +49,6 @@ def test_the_naive_recording_has_two_epochs_of_four_steps() -> None:
         "cuCtxSynchronize": 2,
     }
     assert Counter((one.direction, one.bytes) for one in trace.copies) == {("device to host", 16): 10, ("fill", 16): 2}
-    assert trace.ranges == []  # the stage's own began before its epochs
     (thread,) = {call.thread for call in trace.calls}
     query = "SELECT DISTINCT globalTid % 0x1000000 FROM CUPTI_ACTIVITY_KIND_RUNTIME"
     assert ask(DATA / "naive.sqlite", query) == [(thread,)]
@@ -86,19 +85,19 @@ def test_a_newer_schema_has_clusters(naive: Path) -> None:
     assert clusters[32] == 8
 
 
-def test_ranges_are_those_pushed_and_popped_within_the_epochs(naive: Path) -> None:
-    ask(naive, "INSERT INTO StringIds VALUES (9999, 'update')")
+def test_epochs_are_ranges_that_were_pushed_and_popped(naive: Path) -> None:
+    windows = read(naive).windows
+    ask(naive, "INSERT INTO StringIds VALUES (9999, 'epoch 12')")
     for start, end, kind, text, text_id in (
-        (9_600_000, 9_600_900, 59, "head", None),
-        (9_500_000, 9_500_400, 59, None, 9999),
-        (9_700_000, None, 59, "still open when the recording stopped", None),
-        (9_710_000, 9_720_000, 60, "started and ended", None),
-        (9_730_000, None, 34, "mark", None),
-        (9_492_414, 9_492_500, 59, "between the epochs", None),
+        (9_900_000, 9_910_000, 59, "epoch 11", None),
+        (9_920_000, 9_930_000, 59, None, 9999),
+        (9_940_000, None, 59, "epoch 13", None),  # still open when the recording stopped
+        (9_950_000, 9_960_000, 60, "epoch 14", None),  # started and ended
+        (9_500_000, 9_500_400, 59, "update", None),
     ):
         query = "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId) VALUES (?, ?, ?, ?, ?)"
         ask(naive, query, start, end, kind, text, text_id)
-    assert read(naive).ranges == [Range("update", 9_500_000, 9_500_400), Range("head", 9_600_000, 9_600_900)]
+    assert read(naive).windows == [*windows, Window(11, 9_900_000, 9_910_000), Window(12, 9_920_000, 9_930_000)]
 
 
 @pytest.mark.parametrize(("stage", "launches"), [("naive", 64), ("cuda-graph", 2)])

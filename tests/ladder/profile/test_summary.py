@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-from pathlib import Path
 
-import msgspec
 import pytest
 
 from common.cuda.driver import Multiprocessor
 from common.problem import Problem
 from ladder.measure.profiled import sample_of
-from ladder.profile import chrome
 from ladder.profile.api_names import short_name
 from ladder.profile.kernel_kinds import declared, kind_of
 from ladder.profile.summary import excerpt, occupancy, summarise, with_bytes, without_tool
 from ladder.profile.time_split import SplitNs, merged, split, union, waiting_calls
-from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Range, Trace, Window
+from ladder.profile.trace import FROM_PYTHON, Call, Copy, Kernel, Trace, Window
 from ladder.records.profile import CallUse, CopyUse, Split
 from reports.facts.profiles import overlap
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, kernels_in
@@ -187,17 +183,6 @@ def test_few_epochs_represent_a_whole_run(metrics_every: int, validate_every: in
 )
 def test_occupancy_follows_the_calculator(registers: int, shared_bytes: int, threads: int, blocks: int) -> None:
     assert occupancy(H200, registers, shared_bytes, threads) == blocks * (threads // 32) / 64
-
-
-def test_a_trace_opens_in_a_browser(tmp_path: Path, trace: Trace) -> None:
-    trace.ranges.append(Range("step", 100_000, 110_000))
-    chrome.write_trace(tmp_path / "t.json.gz", trace, "naive", STEPS)
-    events = msgspec.json.decode(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
-    shown = [event for event in events if event["ph"] == "X"]
-    assert len(shown) == 2 * (2 * STEPS) + 4 * STEPS + 2 + 2 * STEPS + 1  # kernels, launches, fences, read-backs, range
-    assert {event["name"] for event in events if event["ph"] == "M"} == {"process_name"}
-    assert [event["ts"] for event in shown if event["name"] == "gemm_naive"][:2] == [2, 12]
-    assert "stray" not in {event["name"] for event in shown}
 
 
 def test_a_rungs_kernels_have_the_bytes_of_their_operations() -> None:

@@ -19,7 +19,7 @@ import pytest
 
 from common.problem import Params
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.measure.protocol import JOB, TRACE, Job, JobResult, write_result
+from ladder.measure.protocol import JOB, Job, JobResult, write_result
 from ladder.measure.timing import Plan
 from ladder.processes import fork_servers, held_workers, worker_pool, worker_process
 from ladder.records import run
@@ -121,8 +121,6 @@ class Order:
         log.touch()
         self.now_s += 1.0
         write_result(folder, self._result(folder, job, attempt))
-        if job.profile in ("cupti", "stamps"):
-            (folder / TRACE).touch()
 
         if server is None:
             return self._started_worker([folder.name], folder, log)

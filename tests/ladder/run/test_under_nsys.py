@@ -124,7 +124,7 @@ def test_stages_prepare_side_by_side_and_one_runs_at_a_time_while_reports_are_wr
     for stage in results.stages:
         (profile,) = stage.profiles
         assert (profile.tool, profile.epochs, stage.unprofiled) == ("nsys", [0, 1], {})
-        assert {f"{stage.name}.nsys-rep", f"{stage.name}.nsys.trace.json.gz"} <= kept
+        assert f"{stage.name}.nsys-rep" in kept
     assert (tmp_path / "profiles" / "marks.nsys-rep").read_bytes() == (here / "report").read_bytes()
     assert load(tmp_path).stages == results.stages
     assert results.took_s["profiling by nsys"] > 0
@@ -218,7 +218,6 @@ def test_each_process_has_its_own_split_and_the_stage_has_their_mean(tmp_path: P
     assert profile.plain_step_us == pytest.approx(statistics.mean(own_step_us(stage, one) for one in stage.processes))
     assert profile.seen.total_us == pytest.approx(profile.step_us)
     assert [kernel.name for kernel in profile.kernels] == ["gemm_naive"]
-    assert [path.name for path in (tmp_path / "profiles").iterdir()] == ["profiled.cupti.trace.json.gz"]
     assert load(tmp_path).stages == [stage]
 
 

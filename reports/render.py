@@ -20,12 +20,9 @@ from reports.compare.run_lookup import nearest_recorded, newest_run, recorded_li
 from reports.explorer import browser
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
-from reports.facts.ablations import FIGURES, ablation
 from reports.facts.profiles import PICTURE
 from reports.facts.study_points import StudyResults, load_results, value_text
 from reports.facts.torch_rows import Programs
-from reports.figures.ablation_figures import ablation_figure
-from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE
 from reports.figures.loss_curves import curves_csv
 from reports.figures.run_figures import OF_RUN, drawings, seeds_of, study_drawings
@@ -34,7 +31,7 @@ from reports.screens import torch
 from reports.screens.blocks import Answers, Figure, Screen
 from reports.screens.conclusion import conclusion, report_in
 from reports.screens.run import recorded_screen, report_screen, run_screen
-from reports.screens.study import ABLATION, ablation_figure_name, study_csv, study_report_screen, study_screen
+from reports.screens.study import study_csv, study_report_screen, study_screen
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
 from reports.writers.page import page
@@ -45,8 +42,8 @@ PAGE = "report.html"
 PLAIN, FAST = "train_plain.py", "train_fast.py"  # in a run's folder, where programs were written
 # Our figures of a run and of a study, those of older renderings included: others in the same folder are the user's.
 KNOWN = "|".join(Path(name).stem for name in OF_RUN)
-FILES_OF_RUN = re.compile(rf"({KNOWN}|epoch_time|loss_curves|timelines|{PICTURE}.+)\.svg")
-FILES_OF_STUDY = re.compile(rf"(ladder|curves|step_time|{ABLATION}.+)(-.+)?\.svg|(curves|study)\.csv")
+FILES_OF_RUN = re.compile(rf"({KNOWN}|epoch_time|loss_curves|timelines|memory|data_path|{PICTURE}.+)\.svg")
+FILES_OF_STUDY = re.compile(r"(ladder|curves|step_time|ablation)(-.+)?\.svg|(curves|study)\.csv")
 
 
 def render_all(results: Results, folder: Path, reference: Path | None = None) -> None:
@@ -73,7 +70,7 @@ def render_study(folder: Path) -> StudyResults:
     Raises ResultsError for a file that cannot be read, OSError if the folder is not writable.
     """
     results = load_results(folder)
-    drawn = study_canvases(results)
+    drawn = dict(study_drawings(results))
     files = {name: canvas.svg() for name, canvas in drawn.items()}
     if seeds_of(results):
         runs = {tuple(map(value_text, point.values.values())): results.runs[point.name] for point in results.measured}
@@ -224,14 +221,3 @@ def _write_figures(drawn: Mapping[str, str], folder: Path, ours: re.Pattern[str]
             older.unlink()
     for name, text in drawn.items():
         atomic_write(figures / name, text)
-
-
-def study_canvases(results: StudyResults) -> dict[str, Canvas]:
-    """Every figure of a study by the name of its file: its own, and one for each point and ablation with profiles."""
-    ablations = {
-        ablation_figure_name(group, name): ablation_figure(run, group)
-        for name, run in results.runs.items()
-        for group in FIGURES
-        if ablation(run, group)
-    }
-    return dict(study_drawings(results)) | ablations

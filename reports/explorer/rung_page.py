@@ -8,7 +8,7 @@ from ladder.records.profile import Span
 from ladder.records.run import Results, StageResult
 from reports.explorer.code import RungCode
 from reports.facts import numbers
-from reports.facts.ablations import overlap
+from reports.facts.hidden_copies import overlap
 from reports.facts.launch_regimes import HEADINGS, change_in_full, regime
 from reports.facts.profiles import grid, kernel_name
 from reports.facts.run_table import MARKS, table_order

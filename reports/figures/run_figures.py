@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from ladder.records.run import Results
 from ladder.records.study import Point
-from reports.facts.ablations import FIGURES, ablation
 from reports.facts.grouped import grouped
 from reports.facts.profiles import timeline_name
 from reports.facts.provenance import machine_name
@@ -17,7 +16,6 @@ from reports.facts.study_points import StudyResults, setting_text, value_text
 from reports.facts.time_breakdown import chain
 from reports.facts.times import step_us
 from reports.figures import energy_figure, ladder, roofline, waterfall
-from reports.figures.ablation_figures import ablation_figure
 from reports.figures.canvas import Canvas
 from reports.figures.loss_curves import curves, has_curves
 from reports.figures.loss_distance import loss_distance, loss_distances
@@ -48,10 +46,6 @@ OF_RUN: dict[str, RunFigure] = {  # by the name of the file
                               roofline.points, roofline.drawn),
     "energy.svg": RunFigure("Joules per epoch of each stage, and what the idle GPU draws in the same time",
                             energy_figure.energies, energy_figure.drawn),
-    FIGURES["memory"]: RunFigure("The parts of a step for each way to allocate its tensors",
-                                 partial(ablation, group="memory"), partial(ablation_figure, group="memory")),
-    FIGURES["data"]: RunFigure("The parts of a step for each way to bring its batch",
-                               partial(ablation, group="data"), partial(ablation_figure, group="data")),
 }
 # fmt: on
 

@@ -11,9 +11,9 @@ from ladder.records.profile import KernelUse
 from ladder.records.program import PROGRAM
 from ladder.records.run import Check, Results, StageResult, Status
 from reports.facts import numbers
-from reports.facts.ablations import overlap
 from reports.facts.baselines import sm_mhz
 from reports.facts.findings import found_of
+from reports.facts.hidden_copies import overlap
 from reports.facts.launch_regimes import change_in_full, change_in_words
 from reports.facts.profiles import agreement, host_lines, kernel_names, seen_by
 from reports.facts.provenance import machine_name

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import quote
 
-from ladder.records import run
-from ladder.records.run import BLOCKS, Results, StageResult
+from ladder.records.run import Results, StageResult
 from ladder.records.study import Point, Published
 from reports.facts import numbers
-from reports.facts.ablations import FIGURES, ablation
 from reports.facts.energy import how_to_read_energy
 from reports.facts.oracle_distance import OracleDistance, oracle_distances
 from reports.facts.provenance import origins
@@ -44,7 +41,6 @@ from reports.facts.times import median_us, step_us
 from reports.facts.verdict import study_savings, study_sentences
 from reports.figures.canvas import Canvas
 from reports.figures.run_figures import seeds_of
-from reports.screens.ablations import HOW_TO_READ, ablation_blocks
 from reports.screens.blocks import (
     Block,
     Code,
@@ -69,20 +65,14 @@ CSV_COLUMNS = (
     "gpu_memory_mib", "prepare_s", "test_accuracy",
 )  # fmt: skip
 BAD: dict[str, Tone] = {"failed": "bad", "crashed": "bad", "no": "bad"}  # cells
-ABLATION = "ablation-"  # prefix of the file names of ablation figures
 NO_FIGURES: Mapping[str, Canvas] = MappingProxyType({})
-
-
-def ablation_figure_name(group: run.Group, point: str) -> str:
-    """The file name of a point's ablation figure: `ablation-memory-hidden-128.svg`."""
-    return f"{ABLATION}{Path(FIGURES[group]).stem}-{point}.svg"
 
 
 def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_FIGURES) -> Screen:
     """The whole report; `drawn` has its figures by file name."""
     study = results.study
     first = next(iter(results.runs.values()), None)
-    pictures = [_figure(results, name, drawn) for name in sorted(drawn) if not name.startswith(ABLATION)]
+    pictures = [_figure(results, name, drawn) for name in sorted(drawn)]
     again = (
         f"Begun {study.created}. This report is rendered from `study.json` and each point's `results.json`; "
         "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
@@ -99,7 +89,6 @@ def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_
         *_accuracies(results),
         *_energy(results),
         *_oracle_distances(results),
-        *_ablations(results, drawn),
         *_published(results),
         Heading("Details"),
         *([Folded("Missing results", _list(failures))] if (failures := not_passed(results)) else []),
@@ -251,20 +240,6 @@ def _scaling(results: StudyResults) -> Iterator[Block]:
         number("Speedup over it", lambda one: numbers.ratio(one.best_us / one.us)),
     ]
     yield table_of(scaled, columns, is_named=False)
-
-
-def _ablations(results: StudyResults, drawn: Mapping[str, Canvas]) -> Iterator[Block]:
-    """What the profiles of ablations counted at each point: allocator calls, and copies to the GPU."""
-    for group in FIGURES:
-        points = [(point, rungs) for point in results.measured if (rungs := ablation(results.runs[point.name], group))]
-        if points:
-            yield Heading(BLOCKS[group])
-            yield Sentences([HOW_TO_READ[group]])
-        for point, rungs in points:
-            yield _point_heading(point)
-            yield from ablation_blocks(group, rungs)
-            if (name := ablation_figure_name(group, point.name)) in drawn:
-                yield _figure(results, name, drawn)
 
 
 def _point_heading(point: Point) -> Heading:

@@ -16,7 +16,6 @@ from ladder.records.study import Point
 from reports.facts.study_points import StudyResults
 from reports.facts.time_breakdown import chain
 from reports.figures import energy_figure, floor_figure, ladder, timeline_figure, waterfall
-from reports.figures.ablation_figures import ablation_figure
 from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE, PAGE, PHONE
 from reports.figures.loss_curves import curves
@@ -24,7 +23,6 @@ from reports.figures.loss_distance import loss_distance
 from reports.figures.roofline import drawn as roofline
 from reports.figures.step_time import axis_of, step_time
 from reports.figures.torch_ladder import torch_ladder
-from tests.golden.scenarios import ablations
 from tests.reports import sample
 from tests.reports.figures.svg import parse
 from tests.reports.profiles import own_kernels, profile
@@ -95,9 +93,6 @@ def _of_runs() -> Iterator[tuple[str, Canvas]]:
     ):  # fmt: skip
         yield title, waterfall.drawn(run, chain(run))
     yield from ((f"floors in {layout.width:g} pixels", floor_figure.drawn(RUN, layout)) for layout in (PAGE, PHONE))
-    several = ablations()
-    yield "ways to allocate", ablation_figure(several, "memory")
-    yield "ways to bring a batch", ablation_figure(several, "data")
     drawn = Energy(0.4, 300.0, 120.0, 5.1)
     spent = changed("async", processes=[replace(one, energy=drawn) for one in STAGES["async"].processes])
     yield "energy of one rung", energy_figure.drawn(spent)

@@ -27,9 +27,10 @@ from ladder.records.run import (
     StageDoc,
     load,
 )
-from reports.facts.ablations import ablation, overlap
+from reports.facts.hidden_copies import overlap
 from reports.facts.run_differences import cannot_compare, differences
 from reports.facts.run_table import caption
+from reports.facts.time_breakdown import profiled
 from reports.report_error import ReportError
 from reports.screens.conclusion import found, try_next
 from reports.screens.details import details
@@ -326,7 +327,8 @@ def _of(run: Results, name: str) -> Any:
 
 def _overlaps() -> Iterator[str]:
     """How much of its copies a rung hides, and why not more."""
-    (pinned,) = (one for one in ablation(ablations(), "data") if one.stage.name == "pinned")
+    pinned = profiled(_of(ablations(), "pinned"))
+    assert pinned is not None
     for hidden, split in (
         (0.0, Split(30.0, 10.0, 0.0, 8.0, 0.0)), (8.0, Split(30.0, 2.0, 0.0, 8.0, 0.0)),
         (0.5, Split(18.0, 9.5, 0.0, 19.0, 1.0)), (4.0, Split(4.5, 6.0, 0.0, 1.0, 0.0)),

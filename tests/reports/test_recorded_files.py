@@ -13,8 +13,8 @@ from ladder.records.study import INDEX
 from reports.facts.study_points import load_results
 from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE
-from reports.figures.run_figures import drawings
-from reports.render import study_canvases, torch_screen
+from reports.figures.run_figures import drawings, study_drawings
+from reports.render import torch_screen
 from reports.screens.blocks import Figure
 from reports.writers.markdown import KEPT, markdown
 from tests.reports.reporting import report, study_report
@@ -31,7 +31,7 @@ def rendered(folder: Path) -> tuple[str, dict[str, Callable[[], Canvas]]]:
         figures = [block for block in screen.blocks if isinstance(block, Figure)]
         return markdown(screen), {block.file: lambda block=block: block.draw(FILE) for block in figures}  # type: ignore[misc]
     if (folder / INDEX).exists():
-        canvases = study_canvases(results := load_results(folder))
+        canvases = dict(study_drawings(results := load_results(folder)))
         return study_report(results, canvases), {name: lambda one=one: one for name, one in canvases.items()}  # type: ignore[misc]
     drawn = drawings(run := load(folder))
     return report(run, drawn), drawn

@@ -99,7 +99,6 @@ SOURCES = (
     "stages.languages.cute_head:STAGE",
     "stages.languages.triton_update:STAGE",
     "stages.languages.triton_skinny:STAGE",
-    "stages.languages.torch_op:STAGE",
     "stages.devices.ddp_step:STAGE",
     "stages.devices.ddp_peer:STAGE",
     "stages.devices.ddp_overlap:STAGE",

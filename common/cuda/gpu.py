@@ -237,10 +237,6 @@ class Gpu:
         """Uninitialised device memory."""
         return cupy.empty(shape, dtype)
 
-    def view(self, tensor: Any) -> Any:
-        """Another library's tensor as an array: the same memory."""
-        return cupy.asarray(tensor)
-
     def upload(self, host: NDArray[Any]) -> Any:
         """Copy a host array to the device."""
         return cupy.asarray(host)

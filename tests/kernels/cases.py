@@ -14,6 +14,8 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -130,8 +132,7 @@ class Case:
 
     def mismatch(self, launched: Args) -> str:
         """The first difference from the double after a launch with these arguments; empty if there is none."""
-        double: Callable[..., doubles.Outputs] = getattr(doubles, self.kernel)
-        expected = double(**{name: _widened(arg) for name, arg in self.args.items()}, **self.besides)
+        expected = tested(self.kernel)[0](**{name: _widened(arg) for name, arg in self.args.items()}, **self.besides)
         for name, want in expected.items():
             written = np.asarray(launched[name])
             got = self.readings.get(name, np.asarray)(written).astype(np.float64)
@@ -142,12 +143,19 @@ class Case:
         return ""
 
 
+def tested(kernel: str) -> tuple[Callable[..., doubles.Outputs], Callable[[Generator], Iterator[Case]]]:
+    """A kernel's double and its cases, of the file of its name or of those of all; LookupError if either is missing."""
+    if find_spec(f"tests.kernels.own.{kernel}"):
+        own = import_module(f"tests.kernels.own.{kernel}")
+        return own.double, own.cases
+    if kernel in globals() and hasattr(doubles, kernel):
+        return getattr(doubles, kernel), globals()[kernel]
+    raise LookupError(f"{kernel}: has no double or no cases; write tests/kernels/own/{kernel}.py")
+
+
 def all_cases(kernel: str, random: Generator) -> Iterator[Case]:
     """The cases of a kernel; LookupError if there are none."""
-    builder = globals().get(kernel)
-    if builder is None or not hasattr(doubles, kernel):
-        raise LookupError(f"{kernel}: has no cases in tests/kernels/cases.py or no double in tests/kernels/doubles.py")
-    yield from builder(random)
+    yield from tested(kernel)[1](random)
 
 
 def gpu_cases(kernel: str, random: Generator) -> Iterator[Case]:
@@ -170,9 +178,9 @@ def _products(kernel: str, random: Generator) -> Iterator[Case]:
     ]
     scales = [(1.0, 0.0), (-0.5, 1.0), (1.0, 0.25)]
     for (m, n, k), trans_a, trans_b, (alpha, beta) in itertools.product(sizes, (0, 1), (0, 1), scales):
-        a = _normal(random, (k, m) if trans_a else (m, k))
-        b = _normal(random, (n, k) if trans_b else (k, n))
-        out = _normal(random, (m, n)) if beta else _poison((m, n))
+        a = normal(random, (k, m) if trans_a else (m, k))
+        b = normal(random, (n, k) if trans_b else (k, n))
+        out = normal(random, (m, n)) if beta else poison((m, n))
         magnitude = abs(alpha) * np.abs(a.T if trans_a else a) @ np.abs(b.T if trans_b else b)
         if beta:
             magnitude += abs(beta * out)
@@ -196,8 +204,8 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             gradient = np.float32(2.0**-20) if scale != 1 else np.float32(1)  # as small as gradients are
             pixels = kernel == "tile_product_u8"
             a_shape = (k, m) if transposes == 1 else (m, k)
-            a: Any = random.integers(0, 256, a_shape, np.uint8) if pixels else _normal(random, a_shape)
-            b = _normal(random, (n, k) if transposes == 2 else (k, n))
+            a: Any = random.integers(0, 256, a_shape, np.uint8) if pixels else normal(random, a_shape)
+            b = normal(random, (n, k) if transposes == 2 else (k, n))
             if transposes == 2 and not pixels:
                 a *= gradient
             if transposes == 1:
@@ -206,7 +214,7 @@ def _tile_products(kernel: str, random: Generator, bits: int = 24, scale: float 
             if transposes and fusion != 3 and beta:
                 alpha /= float(gradient)
             own_scale = scale if transposes else 1.0
-            out, bias = _normal(random, (m, n)) if beta else _poison((m, n)), _normal(random, (n,))
+            out, bias = normal(random, (m, n)) if beta else poison((m, n)), normal(random, (n,))
             mask_bytes = mask_shape(m, n)[1]
             mask = random.integers(0, 256, (m, mask_bytes), np.uint8)
             left = np.abs(a.T if transposes == 1 else a).astype(np.float64)
@@ -251,8 +259,8 @@ Sizes = list[tuple[int, int, int]]  # batch, fan_in, fan_out
 def _forward_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> Iterator[Case]:
     """A layer forward: outputs and batches as large as a tile, smaller and larger."""
     for i, (batch, fan_in, fan_out) in enumerate(sizes):
-        inputs, weights = _normal(random, (batch, fan_in)), _normal(random, (fan_in, fan_out))
-        bias, mask_bytes = _normal(random, (fan_out,)), mask_shape(batch, fan_out)[1]
+        inputs, weights = normal(random, (batch, fan_in)), normal(random, (fan_in, fan_out))
+        bias, mask_bytes = normal(random, (fan_out,)), mask_shape(batch, fan_out)[1]
         product, fusion = inputs.astype(np.float64) @ weights, 1 + i % 2
         rounding = 2.0 * 2.0**-bits + (2 * fan_in + 6) * UNIT
         bound = rounding * np.abs(inputs).astype(np.float64) @ np.abs(weights) + TINY
@@ -264,7 +272,7 @@ def _forward_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> I
         args: Args = {
             "inputs": inputs,
             "weights": weights,
-            "out": _poison((batch, fan_out)),
+            "out": poison((batch, fan_out)),
             "bias": bias,
             "mask": mask,
         }
@@ -284,8 +292,8 @@ streamed_forward_split = partial(_forward_cases, "streamed_forward_split", bits=
 def _back_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> Iterator[Case]:
     """A layer backward: inputs and batches as large as a tile, smaller and larger."""
     for (batch, fan_in, fan_out), needed in itertools.product(sizes, (True, False)):
-        inputs, doutputs = _normal(random, (batch, fan_in)), _normal(random, (batch, fan_out))
-        weights, bias = _normal(random, (fan_in, fan_out)), _normal(random, (fan_out,))
+        inputs, doutputs = normal(random, (batch, fan_in)), normal(random, (batch, fan_out))
+        weights, bias = normal(random, (fan_in, fan_out)), normal(random, (fan_out,))
         mask_bytes = mask_shape(batch, fan_in)[1] if needed else 0
         mask = random.integers(0, 256, (batch, mask_bytes), np.uint8)
         rate = float(np.float32(0.125))
@@ -295,7 +303,7 @@ def _back_cases(kernel: str, random: Generator, bits: int, sizes: Sizes) -> Iter
         updated = rate * (rounding + (2 * batch + 6) * UNIT) * left.T @ right + 4 * UNIT * np.abs(weights)
         moved = rate * (batch + 3) * UNIT * right.sum(axis=0) + 2 * UNIT * np.abs(bias)
         args: Args = {"inputs": inputs, "doutputs": doutputs, "weights": weights, "bias": bias}
-        args |= {"dinputs": _poison((batch, fan_in)), "mask": mask, "batch": batch, "fan_in": fan_in}
+        args |= {"dinputs": poison((batch, fan_in)), "mask": mask, "batch": batch, "fan_in": fan_in}
         groups = int(random.choice([1, 2]))
         args |= {"fan_out": fan_out, "mask_bytes": mask_bytes, "groups": groups, "kept": groups}
         args["learning_rate"] = rate
@@ -336,7 +344,7 @@ def ring_forward(random: Generator) -> Iterator[Case]:
             memory = _packed(ring, weights)
             args: Args = {"inputs": inputs, "input_panels": panels, "weights": memory, "out": case.args["out"]}
             args |= {
-                "output_panels": _poison(panels_of(fan_out, batch)),
+                "output_panels": poison(panels_of(fan_out, batch)),
                 "bias": case.args["bias"],
                 "mask": case.args["mask"],
             }
@@ -395,34 +403,34 @@ def _is_another_split(case: Case, turn: int, most: int) -> bool:
 
 def add_bias(random: Generator) -> Iterator[Case]:
     for rows, cols in _matrices():
-        output, bias = _normal(random, (rows, cols)), _normal(random, (cols,))
+        output, bias = normal(random, (rows, cols)), normal(random, (cols,))
         args: Args = {"output": output, "bias": bias, "rows": rows, "cols": cols}
-        yield _one_dimensional("add_bias", rows * cols, args, {"output": 2 * UNIT * np.abs(output + bias)})
+        yield one_dimensional("add_bias", rows * cols, args, {"output": 2 * UNIT * np.abs(output + bias)})
 
 
 def add_biases(random: Generator) -> Iterator[Case]:
     for networks, (rows, cols) in zip(itertools.cycle((1, 3)), _matrices(), strict=False):
-        output, bias = _normal(random, (networks, rows, cols)), _normal(random, (networks, cols + 2))
+        output, bias = normal(random, (networks, rows, cols)), normal(random, (networks, cols + 2))
         args: Args = {"output": output, "bias": bias, "rows": rows, "cols": cols, "stride": cols + 2}
         bounds: dict[str, Array | float] = {"output": 2 * UNIT * np.abs(output + bias[:, None, :cols])}
         yield Case("add_biases", (_blocks(rows * cols, BLOCK), networks), (BLOCK,), args, bounds)
 
 
 def relu(random: Generator) -> Iterator[Case]:
-    for count in _counts():
-        yield _one_dimensional("relu", count, {"output": _signed(random, count), "count": count}, {"output": 0.0})
+    for count in counts():
+        yield one_dimensional("relu", count, {"output": signed(random, count), "count": count}, {"output": 0.0})
 
 
 def relu_backward(random: Generator) -> Iterator[Case]:
-    for count in _counts():
-        args: Args = {"doutput": _normal(random, (count,)), "output": _signed(random, count), "count": count}
-        yield _one_dimensional("relu_backward", count, args, {"doutput": 0.0})
+    for count in counts():
+        args: Args = {"doutput": normal(random, (count,)), "output": signed(random, count), "count": count}
+        yield one_dimensional("relu_backward", count, args, {"doutput": 0.0})
 
 
 def bias_gradient(random: Generator) -> Iterator[Case]:
     for rows, cols in _matrices():
-        doutput = _normal(random, (rows, cols))
-        args: Args = {"doutput": doutput, "dbias": _poison((cols,)), "rows": rows, "cols": cols}
+        doutput = normal(random, (rows, cols))
+        args: Args = {"doutput": doutput, "dbias": poison((cols,)), "rows": rows, "cols": cols}
         bound = rows * UNIT * np.abs(doutput).sum(axis=0)
         yield Case("bias_gradient", (_blocks(cols, BIAS_COLS),), (BIAS_COLS, BIAS_ROWS), args, {"dbias": bound})
 
@@ -430,7 +438,7 @@ def bias_gradient(random: Generator) -> Iterator[Case]:
 def bias_update(random: Generator) -> Iterator[Case]:
     rate = float(np.float32(0.1))
     for rows, cols in _matrices():
-        doutput, bias = _normal(random, (rows, cols)), _normal(random, (cols,))
+        doutput, bias = normal(random, (rows, cols)), normal(random, (cols,))
         args: Args = {"doutput": doutput, "bias": bias, "learning_rate": rate, "rows": rows, "cols": cols}
         bound = UNIT * (2 * np.abs(bias) + (rows + 3) * rate * np.abs(doutput).sum(axis=0))
         yield Case("bias_update", (_blocks(cols, BIAS_COLS),), (BIAS_COLS, BIAS_ROWS), args, {"bias": bound})
@@ -439,15 +447,15 @@ def bias_update(random: Generator) -> Iterator[Case]:
 def softmax(random: Generator) -> Iterator[Case]:
     for rows, classes in _batches(BLOCK):
         logits = _logits(random, rows, classes)
-        args: Args = {"logits": logits, "probs": _poison((rows, classes)), "rows": rows, "classes": classes}
+        args: Args = {"logits": logits, "probs": poison((rows, classes)), "rows": rows, "classes": classes}
         bound = 2 * _exp_error(logits) * doubles.softmax(**_wide(args))["probs"] + TINY
-        yield _one_dimensional("softmax", rows, args, {"probs": bound})
+        yield one_dimensional("softmax", rows, args, {"probs": bound})
 
 
 def softmax_xent_backward(random: Generator) -> Iterator[Case]:
     for networks, (rows, classes) in zip(itertools.cycle((1, 3)), _batches(BLOCK // 10), strict=False):
         probs = random.dirichlet(np.ones(classes), (networks, rows)).astype(np.float32)
-        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": _poison(probs.shape)}
+        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": poison(probs.shape)}
         args |= {"rows": rows, "classes": classes}
         bound = 4 * UNIT * np.abs(doubles.softmax_xent_backward(**_wide(args))["dlogits"])
         grid = (_blocks(rows * classes, BLOCK), networks)
@@ -468,7 +476,7 @@ def softmax_xent(random: Generator) -> Iterator[Case]:
     sizes = [*_batches(HEAD_WARPS), (139, 10), (5, WARP - 1), (5, WARP), (5, WARP + 1)]  # 139: block's second turn
     for (rows, classes), with_totals in itertools.product(sizes, (0, 1)):
         logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
-        args: Args = {"logits": logits, "labels": labels, "dlogits": _poison((rows, classes))}
+        args: Args = {"logits": logits, "labels": labels, "dlogits": poison((rows, classes))}
         args |= {"totals": np.array([1234.5, 678.0]), "rows": rows, "classes": classes, "with_totals": with_totals}
         wide = _wide(args)
         probs = doubles.softmax(wide["logits"], wide["dlogits"], rows, classes)["probs"]
@@ -499,13 +507,13 @@ def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: i
     """
     rate = float(np.float32(0.1))
     for i, (batch, fan_in, classes) in enumerate(sizes):
-        inputs, weights = np.maximum(_normal(random, (batch, fan_in)), 0), _normal(random, (fan_in, classes))
-        bias, labels = _normal(random, (classes,)), _labels(random, batch, classes)
+        inputs, weights = np.maximum(normal(random, (batch, fan_in)), 0), normal(random, (fan_in, classes))
+        bias, labels = normal(random, (classes,)), _labels(random, batch, classes)
         if classes > 2:
             weights[:, 1], bias[:2] = weights[:, 0], bias.max()
             inputs[1], labels[1] = 0, 1
         args: Args = {"inputs": inputs, "weights": weights, "bias": bias, "labels": labels}
-        args |= {"dinputs": _poison((batch, fan_in)), "totals": np.array([1234.5, 678.0])}
+        args |= {"dinputs": poison((batch, fan_in)), "totals": np.array([1234.5, 678.0])}
         args |= {"batch": batch, "fan_in": fan_in, "with_totals": i % 2, "learning_rate": rate}
 
         x, w = inputs.astype(np.float64), weights.astype(np.float64)
@@ -538,11 +546,11 @@ def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: i
 
 def sgd_update(random: Generator) -> Iterator[Case]:
     rate = float(np.float32(0.1))
-    for count in _counts():
-        param, gradient = _normal(random, (count,)), _normal(random, (count,))
+    for count in counts():
+        param, gradient = normal(random, (count,)), normal(random, (count,))
         args: Args = {"param": param, "gradient": gradient, "learning_rate": rate, "count": count}
         bound = 2 * UNIT * (np.abs(param) + rate * np.abs(gradient))
-        yield _one_dimensional("sgd_update", count, args, {"param": bound})
+        yield one_dimensional("sgd_update", count, args, {"param": bound})
 
 
 def peer_send(random: Generator) -> Iterator[Case]:
@@ -558,10 +566,10 @@ def _messages(kernel: str, random: Generator) -> Iterator[Case]:
     sizes = [(2, 0, 0, 1, 1, 1), (2, 1, 1, 511, 1, 1), (2, 1, 2, 513, 2, 0), (3, 1, 3, 5 * 512 + 3, 1, 1)]
     for ranks, rank, number, units, blocks, sends in [*sizes, (3, 2, 4, 4 * 512, 1, 0)]:
         shape, tag = (2, ranks, 4 * units), 1 - number // 2 % 2
-        received = _normal(random, shape).view(np.uint32) & ~np.uint32(1)
+        received = normal(random, shape).view(np.uint32) & ~np.uint32(1)
         received[number % 2] |= np.uint32(tag)
         received[1 - number % 2] |= np.uint32(1 - tag)
-        rounds, gradient = np.full(blocks, number, np.uint32), _normal(random, (4 * units,))
+        rounds, gradient = np.full(blocks, number, np.uint32), normal(random, (4 * units,))
         theirs, share = np.zeros(shape, np.uint32), float(np.float32(rank + 1) / np.float32(5))
         args: Args = {"gradient": gradient, "theirs": theirs}
         scalars: Args = {"units": units, "rank": rank}
@@ -569,7 +577,7 @@ def _messages(kernel: str, random: Generator) -> Iterator[Case]:
         if kernel == "peer_send":
             args |= {"rounds": rounds, "share": share, "begin": units // 3, "end": units - units // 4, **scalars}
         else:
-            param, rate = _normal(random, (4 * units,)), float(np.float32(0.1))
+            param, rate = normal(random, (4 * units,)), float(np.float32(0.1))
             args = {"param": param, **args, "mailbox": received, "rounds": rounds}
             args |= {"share": share, "learning_rate": rate, **scalars, "sends": sends}
             largest = np.abs(gradient) + np.abs(received[number % 2].view(np.float32)).sum(axis=0)
@@ -589,10 +597,10 @@ def peer_sums(random: Generator) -> Iterator[Case]:
         of_share, columns = -(-share // 4), features * width // 4
         units, blocks, rank = of_share + columns, -(-of_share // 16) - (-columns // 512), number % 2
         shape, tag = (2, 2, 4 * units), 1 - number // 2 % 2
-        received = _normal(random, shape).view(np.uint32) & ~np.uint32(1)
+        received = normal(random, shape).view(np.uint32) & ~np.uint32(1)
         received[number % 2] |= np.uint32(tag)
         received[1 - number % 2] |= np.uint32(1 - tag)
-        gradients, partials = _normal(random, (splits, features, halves * width)), _normal(random, (shares, share))
+        gradients, partials = normal(random, (splits, features, halves * width)), normal(random, (shares, share))
         args: Args = {"gradients": gradients, "partials": partials, "block_totals": random.random((shares, 2))}
         args |= {"theirs": np.zeros(shape, np.uint32), "mailbox": received}
         args |= {"rounds": np.full(blocks, number, np.uint32), "part": float(np.float32(0.4)), "splits": splits}
@@ -616,20 +624,12 @@ def _sent(tag: int, bits: Array) -> Array:
 
 
 def sgd_updates(random: Generator) -> Iterator[Case]:
-    for networks, count in zip(itertools.cycle((1, 3)), _counts(), strict=False):
-        param, gradient = _normal(random, (networks, count)), _normal(random, (networks, count))
+    for networks, count in zip(itertools.cycle((1, 3)), counts(), strict=False):
+        param, gradient = normal(random, (networks, count)), normal(random, (networks, count))
         rates = random.random(networks).astype(np.float32)
         args: Args = {"param": param, "gradient": gradient, "learning_rates": rates, "count": count}
         bounds: dict[str, Array | float] = {"param": 2 * UNIT * (np.abs(param) + np.abs(gradient))}
         yield Case("sgd_updates", (_blocks(count, BLOCK), networks), (BLOCK,), args, bounds)
-
-
-def expand_pixels(random: Generator) -> Iterator[Case]:
-    for count in _counts():
-        pixels = random.integers(0, 256, count, np.uint8)
-        pixels[0], pixels[-1] = 255, 255
-        args: Args = {"pixels": pixels, "images": _poison((count,)), "count": count}
-        yield _one_dimensional("expand_pixels", count, args, {"images": 0.0})
 
 
 def hidden_head(random: Generator) -> Iterator[Case]:
@@ -643,8 +643,8 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         # Units on or off for all images: rounding would decide about one at its ReLU's corner. The first is barely on.
         hidden_bias = np.append(BARELY, random.choice(np.array([2, -2], np.float32), units - 1))
         weights = np.zeros((layout.width, CLASSES))
-        weights[:units, :classes] = _normal(random, (units, classes)) / np.float32(np.sqrt(units))
-        bias, labels = _normal(random, (classes,)), _labels(random, batch, classes)
+        weights[:units, :classes] = normal(random, (units, classes)) / np.float32(np.sqrt(units))
+        bias, labels = normal(random, (classes,)), _labels(random, batch, classes)
         if classes > 2:  # the second row ties: its label's class with one before it
             weights[:, 1], bias[:2] = weights[:, 0], bias.max()
             sums[1], labels[1] = -60, 1
@@ -653,7 +653,7 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         args: Args = {"sums": sums.view(np.uint16), "hidden_bias": hidden_bias}
         args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit, "bias": bias}
         args |= {"labels": labels, "dsums": _poisoned_halves(layout)}
-        args |= {"partials": _poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
+        args |= {"partials": poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
         args |= {"batch": batch, "units": units, "classes": classes, "gradient_scale": scale, "with_totals": i % 2}
 
         rounding = _half_rounding(halves)
@@ -700,12 +700,12 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         labels = _labels(random, batch, classes)
         # Units on or off for all images: rounding would decide about one at its ReLU's corner. The first is barely on.
         biases = [np.append(BARELY, random.choice(np.array([2, -2], np.float32), units - 1)) for units in hidden]
-        biases.append(_normal(random, (classes,)))
+        biases.append(normal(random, (classes,)))
         padded = np.zeros((layout.further, layout.width, layout.width))
         for own, above, below in zip(padded, hidden[1:], hidden[:-1], strict=True):
-            own[:below, 1:above] = 0.2 * _normal(random, (below, above - 1)) / np.float32(np.sqrt(below))
+            own[:below, 1:above] = 0.2 * normal(random, (below, above - 1)) / np.float32(np.sqrt(below))
         last = np.zeros((layout.width, CLASSES))
-        last[: hidden[-1], :classes] = _normal(random, (hidden[-1], classes)) / np.float32(np.sqrt(hidden[-1]))
+        last[: hidden[-1], :classes] = normal(random, (hidden[-1], classes)) / np.float32(np.sqrt(hidden[-1]))
         if classes > 2:  # every row whose label is the second of two classes that tie is wrong
             last[:, 1], biases[-1][:2] = last[:, 0], biases[-1].max() + 1
             labels[1::3] = 1
@@ -719,7 +719,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         args |= {"biases": padded_biases, "labels": labels}
         args |= {"outputs": _poisoned_halves(layout, layout.further)}
         args |= {"dsums": _poisoned_halves(layout, 1 + layout.further)}
-        args |= {"partials": _poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
+        args |= {"partials": poison((blocks, layout.share)), "block_totals": np.full((blocks, 2), -1.0)}
         args |= {"batch": batch, "gradient_scale": scale, "with_totals": i % 2}
 
         rounding, accumulated = _half_rounding(halves), (2 * layout.width + 8) * UNIT
@@ -785,16 +785,16 @@ def update_all(random: Generator) -> Iterator[Case]:
         problem = Problem(inputs, classes, hidden)
         layout, memory = Layout(problem, halves), ParameterMemory(HostDevice().empty, problem)
         own, its = splits
-        gradients = _normal(random, (max(own, 1), layout.features, layout.wide))
-        further_gradients = _normal(random, (layout.further, its, layout.wide, layout.wide))
-        partials, parameters = _normal(random, (max(shares, 1), layout.share)), _normal(random, memory.flat.shape)
+        gradients = normal(random, (max(own, 1), layout.features, layout.wide))
+        further_gradients = normal(random, (layout.further, its, layout.wide, layout.wide))
+        partials, parameters = normal(random, (max(shares, 1), layout.share)), normal(random, memory.flat.shape)
         by_unit = np.full((halves, layout.width, CLASSES), 0x7E00, np.uint16)
         args: Args = {"gradients": gradients, "further_gradients": further_gradients, "partials": partials}
         args |= {"parameters": parameters, "halves": np.full((layout.features, layout.wide), 0x7E00, np.uint16)}
         rows = layout.further, halves, layout.width, layout.width + PAD
         args |= {"further_halves": np.full(rows, 0x7E00, np.uint16)}
         args |= {"by_class": np.ascontiguousarray(by_unit.transpose(0, 2, 1)), "by_unit": by_unit}
-        args |= {"biases": _poison((layout.further + 2, layout.width))}
+        args |= {"biases": poison((layout.further + 2, layout.width))}
         args |= {"block_totals": random.random((max(shares, 1), 2)), "totals": np.array([12.5, 3.0])}
         args |= {"splits": own, "further_splits": its, "features": layout.features, "width": layout.width}
         args |= {"shares": shares, "rate": rate, "with_totals": i % 2}
@@ -841,7 +841,7 @@ def images_product(random: Generator) -> Iterator[Case]:
         images = np.zeros((layout.rows, layout.features), np.float16)
         images[:batch, :inputs] = _pixels(random, (batch, inputs)) / np.float32(256)
         weights = np.zeros((layout.features, layout.width))
-        weights[:inputs, :units] = _normal(random, (inputs, units))
+        weights[:inputs, :units] = normal(random, (inputs, units))
         bits, chunks = halves_of(weights * WEIGHT_SCALE, halves), chunks_of(images.view(np.uint16), by_columns=False)
         args: Args = {"images": chunks.reshape(layout.rows // EDGE, -1, 256), "weights": chunks_of(bits)}
         args |= {"sums": np.full((batch, layout.wide), 0x7E00, np.uint16)}
@@ -867,18 +867,18 @@ def update_by_products(random: Generator) -> Iterator[Case]:
         images = np.zeros((layout.rows, layout.features), np.float16)
         images[:batch, :inputs] = _pixels(random, (max(batch, 1), inputs))[:batch] / np.float32(256)
         numbers = np.zeros((1 + 2 * layout.further, layout.rows, width))
-        numbers[:, :batch] = _normal(random, (len(numbers), batch, width))
+        numbers[:, :batch] = normal(random, (len(numbers), batch, width))
         bits = np.stack([halves_of(each, halves) for each in numbers])
         further = layout.further
         chunks = chunks_of(images.view(np.uint16), by_columns=False)
         args: Args = {"images": chunks.reshape(layout.rows // EDGE, -1, 256), "outputs": chunks_of(bits[:further])}
-        args |= {"dsums": chunks_of(bits[further:]), "partials": _normal(random, (max(shares, 1), layout.share))}
-        args |= {"parameters": _normal(random, memory.flat.shape)}
+        args |= {"dsums": chunks_of(bits[further:]), "partials": normal(random, (max(shares, 1), layout.share))}
+        args |= {"parameters": normal(random, memory.flat.shape)}
         args |= {"halves": np.zeros((halves, layout.features * width // 256, 256), np.uint16)}
         args |= {"further_halves": np.zeros((further, halves, width, width + PAD), np.uint16)}
         args |= {"by_class": np.full((halves, CLASSES, width), 0x7E00, np.uint16)}
         args |= {"by_unit": np.full((halves, width, CLASSES), 0x7E00, np.uint16)}
-        args |= {"biases": _poison((further + 2, width)), "block_totals": random.random((max(shares, 1), 2))}
+        args |= {"biases": poison((further + 2, width)), "block_totals": random.random((max(shares, 1), 2))}
         args |= {"totals": np.array([12.5, 3.0]), "batch": batch, "features": layout.features}
         args |= {"parts": layout.part_blocks, "shares": shares}
         args |= {"gradient_scale": 4.0, "rate": rate, "with_totals": i % 2}
@@ -990,11 +990,11 @@ def _softmax_regressions(
     Weights and biases of a network lie (inputs + 1) * classes numbers after the previous one's, in an array each.
     """
     pixels = _pixels(random, (steps, batch, inputs))
-    weight = _normal(random, (networks, inputs + 1, classes)) / np.float32(8)
+    weight = normal(random, (networks, inputs + 1, classes)) / np.float32(8)
     rates = np.array([0.125, 0.0625, 0.5, 0.25, 0.0, 0.03125, 0.375][:networks], np.float32)
     labels = random.integers(0, classes, (steps, batch), np.int32)
     args = {"images": fragments(HostDevice(), list(pixels)), "labels": labels}
-    args |= {"weight": weight, "bias": _normal(random, (networks, (inputs + 1) * classes))}
+    args |= {"weight": weight, "bias": normal(random, (networks, (inputs + 1) * classes))}
     args |= {"totals": np.array([[12.5, 3.0]] * networks), "learning_rates": rates}
     # A probability's relative error is its logit's absolute one: the rounding of its terms, 2^-22 each, most of which
     # averages out. An update is a mean over images.
@@ -1076,10 +1076,10 @@ def cluster_ahead(random: Generator) -> Iterator[Case]:
         grams[: steps - 1] = neighbour_grams_of(images).reshape(-1, *shape[1:], 2, 4)
         labels = np.full((steps, EDGE * plan.pairs), classes, np.int32)
         labels[:, :batch] = random.integers(0, classes, (steps, batch), np.int32)
-        weights = _normal(random, (inputs, units)) / np.float32(4 * np.sqrt(inputs))
-        last_weights = _normal(random, (units, classes)) / np.float32(4 * np.sqrt(units))
+        weights = normal(random, (inputs, units)) / np.float32(4 * np.sqrt(inputs))
+        last_weights = normal(random, (units, classes)) / np.float32(4 * np.sqrt(units))
         # Units that are always on or always off: rounding would decide about one at its ReLU's corner.
-        bias, last_bias = random.choice(np.array([-4, 4], np.float32), units), _normal(random, (classes,))
+        bias, last_bias = random.choice(np.array([-4, 4], np.float32), units), normal(random, (classes,))
         args: Args = {"images": images.view(np.uint16), "labels": labels}
         args |= {"grams": np.ascontiguousarray(grams[..., :halves, :]).view(np.uint16)}
         args |= {"ready": np.full(len(grams), 7, np.int32), "weights": weights, "bias": bias}
@@ -1158,7 +1158,7 @@ def _on_grid(random: Generator, size: OnGrid, with_totals: int, chunks: tuple[in
     for bias in memory.biases[:-1]:
         bias[...] = random.permutation(np.resize([2.0, -2.0], bias.shape))
     if parts == ALL_PARTS:
-        memory.biases[-1][...] = _normal(random, (classes,))
+        memory.biases[-1][...] = normal(random, (classes,))
     else:  # further apart than rounding moves logits, so that the number right is certain
         memory.biases[-1][...] = 4.0 * random.permutation(classes) - 2.0 * classes
     plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts, chunks)
@@ -1316,7 +1316,7 @@ def _settled(random: Generator, problem: Problem) -> ParameterMemory:
     memory = ParameterMemory(HostDevice().empty, problem)
     memory.flat[...] = 0
     for weight in memory.weights:
-        weight[...] = _normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
+        weight[...] = normal(random, weight.shape) / np.float32(4 * np.sqrt(len(weight)))
     for bias in memory.biases:
         bias[...] = random.choice([-4, 4], bias.shape)
     return memory
@@ -1344,7 +1344,7 @@ def _pixels(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
     return random.integers(0, 256, shape).astype(np.float32) / np.float32(256)
 
 
-def _one_dimensional(kernel: str, threads: int, args: dict[str, Any], bounds: dict[str, Any]) -> Case:
+def one_dimensional(kernel: str, threads: int, args: dict[str, Any], bounds: dict[str, Any]) -> Case:
     return Case(kernel, (_blocks(threads, BLOCK),), (BLOCK,), args, bounds)
 
 
@@ -1352,7 +1352,7 @@ def _blocks(threads: int, per_block: int) -> int:
     return -(-threads // per_block)
 
 
-def _counts() -> list[int]:
+def counts() -> list[int]:
     return [1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 5 * BLOCK + 3]
 
 
@@ -1366,17 +1366,17 @@ def _batches(rows: int) -> list[tuple[int, int]]:
     return [(size, classes) for size in sizes for classes in (1, 2, 10)] + [(3, 65)]
 
 
-def _normal(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def normal(random: Generator, shape: tuple[int, ...]) -> NDArray[np.float32]:
     return random.standard_normal(shape, np.float32)
 
 
-def _poison(shape: tuple[int, ...]) -> NDArray[np.float32]:
+def poison(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.full(shape, np.nan, np.float32)
 
 
-def _signed(random: Generator, count: int) -> NDArray[np.float32]:
+def signed(random: Generator, count: int) -> NDArray[np.float32]:
     """Numbers of both signs, with NaN, zeros, infinities and denormals."""
-    values = _normal(random, (count,))
+    values = normal(random, (count,))
     special = np.array([np.nan, 0.0, -0.0, np.inf, -np.inf, 1e-45, -1e-45], np.float32)
     places = random.permutation(count)[: len(special)]
     values[places] = special[: len(places)]

@@ -282,10 +282,6 @@ def _messages(gradient: Array, share: float, number: int) -> NDArray[np.uint32]:
     return ((bits + (bits >> 1 & 1)) & ~np.uint32(1)) | np.uint32(1 - number // 2 % 2)
 
 
-def expand_pixels(pixels: NDArray[np.uint8], images: Array, count: int) -> Outputs:
-    return {"images": pixels / np.float64(256)}
-
-
 def neighbour_grams(
     images: Halves, grams: Halves, ready: Labels, steps: int, pairs: int, tiles: int, epoch: int
 ) -> Outputs:

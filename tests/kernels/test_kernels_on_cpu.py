@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
+from pkgutil import iter_modules
 from random import Random
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from common.cuda.dependent_launch import waits
 from tests.cpu_cuda.kernel_sources import KERNELS_FOLDER, Kernel, cuda_files, kernels_in
 from tests.cpu_cuda.shim import Shim, Toolchain, requires_compiler
-from tests.kernels import doubles
+from tests.kernels import doubles, own
 from tests.kernels.cases import Args, Case
 from tests.kernels.mutants import is_caught, mutants
 from tests.kernels.on_cpu import cases_of, launch
@@ -77,11 +78,12 @@ def test_kernel_does_what_its_double_does(kernel: Kernel, shim: Shim) -> None:
 def test_no_double_is_left_of_a_kernel_that_is_gone() -> None:
     functions = {name for name, value in vars(doubles).items() if getattr(value, "__module__", "") == doubles.__name__}
     names = {name for name in functions if not name.startswith("_")}  # others are helpers
+    names |= {module.name for module in iter_modules(own.__path__)}
     assert names <= {kernel.name for kernel in kernels_in(KERNELS_FOLDER)}
 
 
 def test_a_kernel_without_cases_is_an_error() -> None:
-    with pytest.raises(LookupError, match="forgotten_kernel: has no cases"):
+    with pytest.raises(LookupError, match="forgotten_kernel: has no double or no cases"):
         cases_of("forgotten_kernel")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,7 @@ from tests.stages.numpy_parts import RECIPE, HostDevice
 
 pytestmark = [requires_compiler, pytest.mark.slow]
 
-assert NAIVE.recipe is not None
+NAIVE_RECIPE: Any = NAIVE.recipe
 STEPS = 2
 
 
@@ -60,21 +60,24 @@ class AnyCutOfHalves(AnyCut):
     kernel: ClassVar[tuple[str, str]] = ExactGemm.kernel
 
 
-ABLATIONS = {
-    name: entry.stage.recipe
-    for name, entry in load_all().items()
-    if entry.stage.group in ("memory", "data") and entry.stage.recipe is not None
-}
+def alone() -> Iterator[tuple[str, Recipe]]:
+    """The part that each rung for one GPU brings, among plain ones; products, launches and libraries are left out."""
+    for name, entry in load_all().items():
+        recipe, (part, _, own) = entry.stage.recipe, (entry.stage.changed or "").partition(": ")
+        if recipe is None or entry.stage.group == "cpu" or part in ("", "gemm", "launch", "metrics"):
+            continue
+        chosen, plain = recipe.parts()[part], NAIVE_RECIPE if part in ("memory", "data") else RECIPE
+        if own and chosen.needs == ("cuda",) and not chosen.takes_gpus:
+            yield name, replace(plain, **{part: chosen})
+
+
 RECIPES = {
-    "naive": NAIVE.recipe,
-    "fused-head": replace(RECIPE, head=FusedHead),
-    "fused-update": replace(NAIVE.recipe, update=FusedUpdate),
+    "naive": NAIVE_RECIPE,
+    **dict(alone()),
     "fused-epilogue": replace(RECIPE, epilogue=FusedEpilogue),
     "tiles": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedUpdate),
-    "fused-bias": replace(RECIPE, update=FusedBias),
     "tiles-and-bias": replace(RECIPE, gemm=AnyCut, epilogue=FusedEpilogue, update=FusedBias),
     "tiles-in-halves": replace(RECIPE, gemm=AnyCutOfHalves, epilogue=FusedEpilogue, update=FusedBias),
-    **{name: replace(NAIVE.recipe, memory=recipe.memory, data=recipe.data) for name, recipe in ABLATIONS.items()},
     "all-fused": replace(RECIPE, epilogue=FusedEpilogue, head=FusedHead, update=FusedUpdate),
     "persistent-grid": replace(RECIPE, launch=GridEpoch),
 }

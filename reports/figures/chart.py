@@ -22,6 +22,9 @@ WIDEST_NUMBER = 60  # pixels: with the space around it
 GROUP = 30  # pixels: the height of a group's heading
 BESIDE_AXIS = 14  # pixels between a name and the axis
 HEAD = 7  # pixels: the length of an arrow's head
+FAINT = 0.12  # opacity of what lies beyond a limit
+TINT = 0.45  # opacity behind the row that the title names
+BROAD = 40  # pixels: a band below which its name has room
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
 POWERS = range(-12, 10)  # of ten: the ticks of a log scale
@@ -47,6 +50,7 @@ class ChartLayout:
     row: float  # the height of a row that names no parent
     is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
     has_references: bool = True  # above the rungs
+    has_words: bool = True  # on the right of the rows
     page: str = ""  # the address of that page, unless the picture is in it
     lines: tuple[float, ...] = ()  # where vertical lines run through all rows
 
@@ -57,6 +61,7 @@ class ChartLayout:
 
 
 FILE = ChartLayout(PIXELS, 160, 530, 542, top=84, row=22)
+BESIDE = ChartLayout(420, 100, 404, 410, top=84, row=22, has_references=False, has_words=False)  # one of two
 PAGE = ChartLayout(1000, 168, 650, 668, top=36, row=25, is_page=True)
 PHONE = ChartLayout(344, 8, 336, None, top=36, row=42, is_page=True)
 
@@ -268,20 +273,27 @@ class Scale:
 class Mark:
     """A dot, and an arrow from the value that it is compared with; dotted where the dot's band holds that value.
 
-    Instead of an arrow, a line may join it with a bar. A value beyond the axis has its dot at the end.
+    Instead of an arrow, a line may join it with a bar or with a limit, beyond which the row is tinted. A value beyond
+    the axis has its dot at the end.
     """
 
     value: float
     colour: Colour
     start: float | None = None  # where the arrow begins
-    band: tuple[float, float] = (math.inf, -math.inf)  # where the value may lie beside `start`; without one, empty
+    band: tuple[float, float] = (math.inf, -math.inf)  # where the value may lie, beside `start` if there is one
     is_hollow: bool = False
-    bar: tuple[float, Colour] | None = None
+    bar: float | None = None
+    limit: float | None = None
 
     @property
     def is_noise(self) -> bool:
         """Whether the difference is within the noise."""
         return self.start is not None and self.band[0] <= self.start <= self.band[1]
+
+    def breadth(self, scale: Scale) -> float:
+        """Pixels of the band; 0 without one."""
+        low, high = self.band
+        return abs(scale.place(high) - scale.place(low)) if math.isfinite(low) else 0.0
 
 
 @dataclass(frozen=True)
@@ -296,39 +308,43 @@ class Row:
     link: Mapping[str, str] = field(default_factory=dict)  # attributes; empty: none
     tip: str = ""  # where one points at the link
     colour: Colour = "faint"  # of the words
+    is_best: bool = False  # the row that the title names
 
     def height(self, layout: ChartLayout) -> float:
-        """Pixels: higher if it has a speedup."""
+        """Pixels: higher if it shows a speedup."""
         second = SECOND_LINE if layout.words is not None else SECOND_ON_PHONE
-        return layout.row + (second if self.speedup else 0)
+        return layout.row + (second if self.speedup and layout.has_words else 0)
 
     def draw(self, canvas: Canvas, top: float, scale: Scale, layout: ChartLayout) -> None:
         """Draw the row below `top`; on a page, what was measured is one group."""
         with canvas.group("a", **self.link) if self.link else nullcontext():
             if self.tip:
                 canvas.tip(self.tip)
-            if self.link:
-                canvas.rectangle(0, top, layout.width, self.height(layout), "idle", opacity=0)
+            if self.link or self.is_best:
+                canvas.rectangle(0, top, layout.width, self.height(layout), "grid", opacity=TINT * self.is_best)
             self._draw(canvas, top, scale, layout)
 
     def _draw(self, canvas: Canvas, top: float, scale: Scale, layout: ChartLayout) -> None:
         middle = top + self.height(layout) / 2
         measured = canvas.group(class_="measured") if layout.is_page else nullcontext()
+        mono = "mono bold" if self.is_best else "mono"
         if layout.words is None:
-            canvas.text(layout.left, top + 15, self.name, look="mono halo")
+            canvas.text(layout.left, top + 15, self.name, look=f"{mono} halo")
             with measured:
                 draw_mark(canvas, self.mark, top + 29, scale)
                 canvas.text(layout.right, top + 15, self.value, anchor="end", look="bold halo")
                 canvas.text(layout.left, top + 47, self.speedup, "faint", look="small halo")
             return
-        canvas.text(layout.left - BESIDE_AXIS, middle + 4, self.name, anchor="end", look="mono")
+        canvas.text(layout.left - BESIDE_AXIS, middle + 4, self.name, anchor="end", look=mono)
         aside = 6.5 if self.speedup and self.words else 0.0
         with measured:
             covered = draw_mark(canvas, self.mark, middle, scale)
             if self.value:
                 draw_label(canvas, self.value, middle, scale.place(self.mark.value), covered, layout)
-            canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
-        canvas.text(layout.words, middle + 4 + aside, self.words, self.colour, look="small")
+            if layout.has_words:
+                canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
+        if layout.has_words:
+            canvas.text(layout.words, middle + 4 + aside, self.words, self.colour, look="small")
 
 
 @dataclass(frozen=True)
@@ -338,11 +354,11 @@ class RowChart:
     groups: Sequence[tuple[str, Colour, Sequence[Row]]]
     title: str  # of the axis
     notes: Sequence[str]  # below the axis: how to read the picture
-    keys: Sequence[Key] = ()  # below the notes
     ends: Sequence[float] = ()  # of the axis; without, there is room for the rows' labels
     number: Callable[[float], str] = number  # of a tick
     limit: tuple[str, float] | None = None  # a name above the place of a limit
     has_line: bool = False  # the limit is one of all rows, a line through them
+    band: str = ""  # the name of the rows' bands, which stands at the first broad one
 
     @property
     def rows(self) -> list[Row]:
@@ -359,8 +375,7 @@ class RowChart:
 
     def bottom(self, top: float, layout: ChartLayout) -> float:
         """The pixel where a picture ends whose rows begin at `top`."""
-        keys = KEY_LINE * len(key_lines(self.keys, layout.width))
-        return top + self.height(layout) + 44 + LINE * len(self.foot(layout)) + keys
+        return top + self.height(layout) + 44 + LINE * len(self.foot(layout))
 
     def axis(self, layout: ChartLayout) -> Scale:
         """An axis with room for the least value's label on its left."""
@@ -380,14 +395,20 @@ class RowChart:
             canvas.text(max(at, layout.left + 26), top - 12, name, "limit", anchor="middle", look="small bold")
         canvas.text(layout.left, bottom + 34, self.title, "faint", look="small")
         draw_lines(canvas, notes, bottom + 52)
-        legend(canvas, self.keys, bottom + 40 + LINE * len(notes))
+        broad = next((row for row in self.rows if row.mark.breadth(axis) > BROAD), None)
         for words, colour, rows in self.groups:
-            plate(canvas, layout.left, top + 19, words, "bold", lines=layout.lines)
-            canvas.text(layout.left, top + 19, words, colour, look="bold halo")
+            begin = above = top
             top += GROUP * bool(words)
             for row in rows:
+                if row.mark.limit is not None:
+                    draw_limit(canvas, axis.place(row.mark.limit), axis.end, above, top + row.height(layout))
                 row.draw(canvas, top, axis, layout)
-                top += row.height(layout)
+                if row is broad:
+                    draw_band_name(canvas, self.band, row, top, axis, layout)
+                above = top = top + row.height(layout)
+            left = min(layout.left, max(MARGIN, layout.width - MARGIN - text_width(words, "bold")))
+            plate(canvas, left, begin + 19, words, "bold", lines=layout.lines)
+            canvas.text(left, begin + 19, words, colour, look="bold halo")
 
     def drawn(self, heading: Heading, layout: ChartLayout, description: str) -> Canvas:
         """The whole picture; a page has the heading's words in its own place."""
@@ -403,20 +424,39 @@ class RowChart:
 def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[float, float]:
     """Draw a dot with its arrow, and return the pixels between which no label may stand."""
     at = scale.within(mark.value)
-    if mark.bar is not None:
-        bar, colour = scale.place(mark.bar[0]), mark.bar[1]
-        canvas.line([(bar, middle), (at, middle)], "grid", width=3)
-        canvas.line([(bar, middle - 7), (bar, middle + 7)], colour, width=3)
     reach = [at - RADIUS, at + RADIUS]
+    if (end := mark.limit if mark.bar is None else mark.bar) is not None:
+        canvas.line([(scale.place(end), middle), (at, middle)], "grid", width=3)
+    if mark.bar is not None:
+        bar = scale.place(mark.bar)
+        canvas.line([(bar, middle - 7), (bar, middle + 7)], mark.colour, width=3)
     if mark.start is not None:
         start = scale.within(mark.start)
         arrow(canvas, start, at, middle, mark.colour, is_noise=mark.is_noise)
+        reach.append(start)
+    if mark.breadth(scale):
         begin, end = map(scale.place, mark.band)
-        reach += [start, begin, end]
+        reach += [begin, end]
         if max(at - begin, end - at) > HIDDEN:
             canvas.rectangle(begin, middle - 4, end - begin, 8, mark.colour, opacity=0.3)
     canvas.dot(at, middle, RADIUS, mark.colour, hollow=mark.is_hollow)
     return min(reach), max(reach)
+
+
+def draw_limit(canvas: Canvas, at: float, end: float, top: float, bottom: float) -> None:
+    """The limit of a row as a line, and a tint beyond it up to the axis's end; those of rows join to one area."""
+    canvas.rectangle(at, top, end - at, bottom - top, "limit", opacity=FAINT)
+    canvas.line([(at, top), (at, bottom)], "limit", width=2)
+
+
+def draw_band_name(canvas: Canvas, name: str, row: Row, top: float, scale: Scale, layout: ChartLayout) -> None:
+    """What the band of a row is, if there is room: above it, or beside it where the row's name stands above."""
+    (begin, end), half = map(scale.place, row.mark.band), text_width(name, "small") / 2
+    middle, baseline = max(layout.left + half, min((begin + end) / 2, layout.right - half)), row.height(layout) / 2 - 7
+    if layout.words is None:
+        middle, baseline = end + 5 + half, 33.0
+    if baseline > SECOND_LINE - 2 and middle + half <= layout.right:
+        canvas.text(middle, top + baseline, name, "faint", anchor="middle", look="small halo")
 
 
 def draw_label(

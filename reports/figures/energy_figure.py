@@ -9,12 +9,12 @@ from reports.facts.run_table import headline_rungs
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
-from reports.figures.ladder import COLOURS, regime_keys
+from reports.figures.ladder import COLOURS, by_regime
 from reports.figures.style import PIXELS, subject
 
 MOST_RUNGS = 15
 LAYOUT = ChartLayout(PIXELS, 190, 630, 644, top=0, row=22)
-NOTE = "W: the power while it trains. Idle: the share that the GPU would draw without work in the same time."
+NOTE = "W: the GPU's power while it trains, and at rest, where no kernel runs."
 
 
 def energies(results: Results) -> list[StageResult]:
@@ -30,30 +30,35 @@ def drawn(results: Results) -> Canvas:
     values = [_drawn(stage) for stage in stages]
     told = ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages)
     chart = RowChart(
-        [("", "ink", list(map(_row, stages)))],
-        "joules per epoch of the whole GPU, log scale",
+        by_regime((regime_of(stage), _row(stage, stage is _best(results))) for stage in stages),
+        "joules per epoch of the whole GPU, log scale (left is less)",
         [NOTE],
-        regime_keys(stages),
         [min(values) / 1.3, max(values) * 1.3],
         joules,
     )
     return chart.drawn(Heading(headline(results), subject(results), look="bold"), LAYOUT, f"{told}.")
 
 
-def _row(stage: StageResult) -> Row:
-    """A stage's name and dot, and its energy, its power and the idle GPU's share in words."""
+def _row(stage: StageResult, is_best: bool) -> Row:
+    """A stage's name and dot, and its energy, its power and the idle GPU's in words."""
     assert stage.energy is not None
-    words = f"{joules(_drawn(stage))}, {stage.energy.watts:.0f} W, {_idle_share(stage):.0%} idle"
-    return Row(stage.name, "", Mark(_drawn(stage), COLOURS[regime_of(stage)]), "", words, colour="ink")
+    words = f"{joules(_drawn(stage))}, {stage.energy.watts:.0f} W (at rest {stage.energy.idle_w:.0f} W)"
+    mark = Mark(_drawn(stage), COLOURS[regime_of(stage)], is_hollow=stage.group == "reference")
+    return Row(stage.name, "", mark, "", words, colour="ink", is_best=is_best)
+
+
+def _best(results: Results) -> StageResult:
+    """The most frugal rung; of references alone, of these."""
+    return most_frugal(results)[0] or min(energies(results), key=_drawn)
 
 
 def headline(results: Results) -> str:
     """The most frugal rung's energy, beside that of the most frugal reference; of references alone the least."""
     rung, reference = most_frugal(results)
-    best = rung or min(energies(results), key=_drawn)
+    best = _best(results)
     told = f"{best.name} takes {joules(_drawn(best))} per epoch"
     if rung is None or reference is None:
-        return f"{told}, {_idle_share(best):.0%} of it idle energy"
+        return f"{told}, of which the GPU would draw {_idle_share(best):.0%} at rest"
     times = numbers.ratio(_drawn(reference) / _drawn(rung))
     return f"{told}; {reference.name}, the most frugal reference as exact, {times} as much"
 

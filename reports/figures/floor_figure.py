@@ -13,7 +13,7 @@ from reports.facts.run_table import name_of, table_order
 from reports.facts.times import median_us
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
-from reports.figures.ladder import COLOURS, regime_keys
+from reports.figures.ladder import COLOURS, by_regime
 from reports.figures.style import PIXELS, subject
 
 WIDE = ChartLayout(PIXELS, 180, 700, 714, top=0, row=22)
@@ -55,10 +55,9 @@ def drawn(results: Results, layout: ChartLayout) -> Canvas:
     cheat_limit = min(distance.cheat_limit_us for distance in distances)
     times = [us for distance in distances for us in (distance.step_us, distance.floor_us, cheat_limit)]
     chart = RowChart(
-        [("", "ink", [_row(distance, layout) for distance in distances])],
-        "microseconds per step, log scale",
+        by_regime((regime(one.stage), _row(one, layout, one is _fastest(distances))) for one in distances),
+        "microseconds per step, log scale (left is faster)",
         [NOTE],
-        regime_keys(one.stage for one in distances),
         [min(times) / 1.3, max(times) * 1.15],
         limit=("cheat limit", cheat_limit),
         has_line=True,
@@ -69,7 +68,7 @@ def drawn(results: Results, layout: ChartLayout) -> Canvas:
 
 def headline(distances: Sequence[FloorDistance]) -> str:
     """How far the fastest rung is from its floor, and which is nearest to its own."""
-    fastest = min(distances, key=lambda distance: distance.step_us)
+    fastest = _fastest(distances)
     nearest = min(distances, key=lambda distance: distance.times)
     told = f"{fastest.stage.name} takes {numbers.ratio(fastest.times)} its floor"
     if nearest is fastest:
@@ -77,11 +76,15 @@ def headline(distances: Sequence[FloorDistance]) -> str:
     return f"{told}; {nearest.stage.name} is nearest, {numbers.ratio(nearest.times)}"
 
 
-def _row(distance: FloorDistance, layout: ChartLayout) -> Row:
+def _fastest(distances: Sequence[FloorDistance]) -> FloorDistance:
+    return min(distances, key=lambda distance: distance.step_us)
+
+
+def _row(distance: FloorDistance, layout: ChartLayout, is_best: bool) -> Row:
     """A rung's name, floor, dot, and its time as a multiple of the floor."""
     colour, words = COLOURS[regime(distance.stage)], f"{numbers.ratio(distance.times)} its floor"
-    mark = Mark(distance.step_us, colour, bar=(distance.floor_us, colour))
-    return Row(name_of(distance.stage), words * (layout.words is None), mark, "", words)
+    mark = Mark(distance.step_us, colour, bar=distance.floor_us)
+    return Row(name_of(distance.stage), words * (layout.words is None), mark, "", words, is_best=is_best)
 
 
 def _description(distances: Sequence[FloorDistance]) -> str:

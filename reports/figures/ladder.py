@@ -43,9 +43,10 @@ LABEL = 16  # pixels: the height of a reference line's words
 AXIS = "microseconds per step, log scale (left is faster)"
 READING = (
     "Arrow: from the parent, the rung of which this one changes one choice. Band: the "
-    f"{100 * VERDICT_CONFIDENCE:g}% interval of its time beside the parent's, at least {numbers.share(NOISE)} to each "
-    "side. A band that holds the parent's time is within noise, and its arrow is dotted."
+    f"{100 * VERDICT_CONFIDENCE:g}% interval that decides, at least {numbers.share(NOISE)} to each side; where it "
+    "holds the parent's time, the change is within noise, and its arrow is dotted."
 )
+BAND = f"band: {100 * VERDICT_CONFIDENCE:g}% interval"
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
@@ -85,14 +86,13 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     shown = dots(results, is_page=layout.is_page)
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
     lines = _reference_lines(results, shown, layout)
-    heading = Heading(headline(shown), subject(results))
+    heading = Heading(headline(shown), subject(results), layout.width)
     folded = 0 if layout.is_page else heading.bottom - ONE_LINE
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0) + folded)
     layout = layout.fitted(name_of(one.stage) for one in every)
-    chart = RowChart([
-        (HEADINGS[name] if name else REFERENCES, COLOURS[name], [_row(one, layout, one in shown) for one in members])
-        for name, members in groupby(every, key=lambda one: one.regime)
-    ], AXIS, list(_notes(results, every, layout)))  # fmt: skip
+    fastest = min(shown, key=_us)
+    rows = [(one.regime, _row(one, layout, one in shown, one is fastest)) for one in every]
+    chart = RowChart(by_regime(rows), AXIS, list(_notes(results, every, layout)), band=BAND)
     title = f"{heading.title}: {heading.subject}"
     canvas = Canvas(layout.width, chart.bottom(layout.top, layout), title, _description(results, every))
     axis = chart.axis(layout)
@@ -108,14 +108,22 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     return canvas
 
 
-def _row(one: StageFacts, layout: ChartLayout, is_linked: bool) -> Row:
+def by_regime(rows: Iterable[tuple[Regime | None, Row]]) -> list[tuple[str, Colour, list[Row]]]:
+    """The groups of a chart: rows that follow each other in one regime, below its name."""
+    return [
+        (HEADINGS[name] if name else REFERENCES, COLOURS[name], [row for _, row in members])
+        for name, members in groupby(rows, key=lambda row: row[0])
+    ]
+
+
+def _row(one: StageFacts, layout: ChartLayout, is_linked: bool, is_best: bool) -> Row:
     """A timed stage as a row of the chart; on a page, a rung leads to its place there."""
     over = one.versus_parent
     mark = compared(_us(one), over, median_us(one.parent), COLOURS[one.regime], is_hollow=one.is_reference)
     speedup = over.over(one.stage.below or "") if over is not None else ""
     link = _link(one, layout) if layout.is_page and is_linked else {}
     tip = link["aria_label"] if link and layout.words is not None else ""  # a telephone cannot point
-    return Row(name_of(one.stage), f"{one.us}{one.disturbed}", mark, speedup, _words(one), link, tip)
+    return Row(name_of(one.stage), f"{one.us}{one.disturbed}", mark, speedup, _words(one), link, tip, is_best=is_best)
 
 
 def compared(us: float, over: Ratio | None, parent_us: float | None, colour: Colour, *, is_hollow: bool) -> Mark:
@@ -190,7 +198,7 @@ def _reference_lines(results: Results, shown: Sequence[StageFacts], layout: Char
 
 def _reference_words(alike: Sequence[Lead], layout: ChartLayout) -> str:
     used, classes = alike[0], numbers.listing(dict.fromkeys(lead.precision for lead in alike))
-    if not layout.words:
+    if not layout.words or not layout.has_words:
         return f"{used.reference.name} {numbers.microseconds(used.reference_us)} us, for {classes}"
     return f"fastest reference as exact as {classes}: {used.reference.name}, {_reference_time(used)}"
 

@@ -10,18 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ladder.records.run import Spread
+from ladder.records.run import Spread, StageResult
 from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.ratios import WITHIN_NOISE
+from reports.facts.run_table import name_of
 from reports.facts.study_points import PointLead
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import MARGIN, Box, Room, Scale, number, text_width
+from reports.figures.chart import LINE, Box, Room, Scale, number, spread_apart, text_width
 from reports.figures.ladder import COLOURS
 from reports.figures.style import Colour
 
 HEIGHT = 250  # pixels of a panel
+AFTER = 20  # pixels between an axis's end and the names on its right
 LETTER = 6  # pixels: half a letter's height
 STEPS = (16, 29, 42, 55, 68)  # pixels between a dot and its name, the nearest first
 DASHES = "6 4"  # a reference
@@ -63,14 +65,14 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
     """Both sides of one class of precision within a box, with the lead between their dots, and names where they change.
 
     The dots have whiskers from the fastest to the slowest run. A lead that is within noise is grey. Lines join the
-    dots unless the places have no order.
+    dots unless the places have no order. At their ends stand the last names with their times.
     """
     left, top, right, bottom = box
     ends = [end for one in contests for spread in (one.rung_us, one.reference_us) for end in (spread.min, spread.max)]
     scale = Scale.log([min(ends) / 1.9, max(ends) * 1.7], bottom, top, number)  # with room for names
     canvas.text(12, top - 12, words, "ink", look="small bold")
     scale.draw_beside(canvas, left, right)
-    room = Room((left + 2, top - 6, canvas.width - MARGIN, bottom + 8))
+    room = Room((left + 2, top - 6, right + AFTER, bottom + 8))
     rungs = [(one.place, one.rung_us) for one in contests]
     references = [(one.place, one.reference_us) for one in contests]
     for points, dash in ((rungs, ""), (references, DASHES)):
@@ -80,13 +82,30 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
             room.keep_free(*line)
     for one in contests:
         _apart(canvas, one, scale, room)
-    for one, earlier in zip(contests, [None, *contests], strict=False):
+    _ends(canvas, contests[-1], scale, right + AFTER)
+    for one, earlier in zip(contests[:-1], [None, *contests], strict=False):
         lead, last = one.of.lead, earlier.of.lead if earlier else None
         if last is None or not is_line or lead.reference.name != last.reference.name:
             _name(canvas, room, (one.place, scale.place(one.reference_us.median)), lead.reference.name, "faint", -1)
         if last is None or not is_line or lead.stage.name != last.stage.name:
             colour = COLOURS[regime(lead.stage)]
             _name(canvas, room, (one.place, scale.place(one.rung_us.median)), lead.stage.name, colour, 1)
+
+
+def _ends(canvas: Canvas, last: Contest, scale: Scale, left: float) -> None:
+    """The names and times of the last point, on the right of its dots."""
+    lead = last.of.lead
+    sides: tuple[tuple[StageResult, Spread, Colour, str], ...] = (
+        (lead.reference, last.reference_us, "reference", "fastest reference"),
+        (lead.stage, last.rung_us, COLOURS[regime(lead.stage)], "fastest rung"),
+    )
+    dots = [scale.place(spread.median) for _, spread, _, _ in sides]
+    heights = spread_apart(dots, min(scale.begin, scale.end), abs(scale.end - scale.begin), 2 * LINE)
+    for (stage, spread, colour, words), dot, height in zip(sides, dots, heights, strict=True):
+        canvas.line([(last.place + 7, dot), (left - 5, height)], "faint", width=0.5)
+        text = f"{name_of(stage)}  {numbers.microseconds(spread.median)}"
+        canvas.text(left, height + 1, text, colour, look="small bold")
+        canvas.text(left, height + 1 + LETTER * 2, words, "faint", look="small")
 
 
 def _apart(canvas: Canvas, one: Contest, scale: Scale, room: Room) -> None:

@@ -58,7 +58,7 @@ def curves(runs: Sequence[Results]) -> Canvas:
         for kind, text, height, value in SEEN
     ]
     of = "its limit" if _has_limits(distances) else "the first epoch's"
-    text = f"distance of the training loss from the oracle's, as a share of {of}, log scale"
+    text = f"distance of the training loss from the oracle's, as a share of {of}, log scale (lower is nearer)"
     distance = Panel(text, True, DISTANCE, _distances(distances))
     drawn = [panel for panel in (training, distance, *validation) if panel.lines]
     last = max((max(line.by_step) for panel in drawn for line in panel.lines), default=steps)

@@ -12,13 +12,13 @@ from reports.facts.run_table import name_of, table_order
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
-from reports.figures.ladder import COLOURS, regime_keys
+from reports.figures.ladder import COLOURS, by_regime
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 CHECK = "loss curve"  # as verification names it
 LAYOUT = ChartLayout(PIXELS, 186, 690, 704, top=0, row=19)
-AXIS = "largest distance of an epoch's loss from float64's, as a share of the first loss, log scale"
-SAYS = "Red bar: the limit, which is how far a float64 training moves when it rounds as this stage does."
+AXIS = "largest distance of an epoch's loss from float64's, as a share of the first loss, log scale (left is nearer)"
+SAYS = "Red: beyond the limit, which is how far a float64 training moves when it rounds as this stage does."
 
 
 @dataclass(frozen=True)
@@ -54,40 +54,40 @@ def loss_distance(results: Results) -> Canvas:
     colour: Colour = "ink" if all(one.passed for one in every) else "limit"
     judged = [one.stage for one in every]
     rest = [stage for stage in table_order(results) if stage.status == "passed" and stage not in judged]
+    nearest = max((one for one in every if one.error), key=lambda one: (one.error or 0.0) / one.limit, default=None)
     named = {"No difference beyond rounding": [one.stage for one in alike], "Without a curve of timed runs": rest}
     without = [f"{words}: {', '.join(map(name_of, stages))}." for words, stages in named.items() if stages]
     chart = RowChart(
-        [("", "ink", list(map(_row, distances)))],
+        by_regime((regime_of(one.stage), _row(one, one is nearest)) for one in distances),
         AXIS,
         [SAYS, *without],
-        regime_keys(one.stage for one in distances if one.passed),
         (10.0 ** math.floor(math.log10(min(errors))), 10.0 ** math.ceil(math.log10(max(errors)) + 0.1)),
         lambda error: f"{error:.0e}".replace("e-0", "e-").replace("e+0", "e"),
         limit=("each row's limit", distances[0].limit),
     )
-    heading = Heading(_verdict(every), subject(results), look="bold", colour=colour)
+    heading = Heading(_verdict(every, nearest), subject(results), look="bold", colour=colour)
     return chart.drawn(heading, LAYOUT, _description(every))
 
 
-def _verdict(distances: Sequence[LossDistance]) -> str:
+def _verdict(distances: Sequence[LossDistance], nearest: LossDistance | None) -> str:
     outside = sum(not distance.passed for distance in distances)
     every = len(distances)
-    if outside:
+    if outside or nearest is None:
         curves = numbers.count(every, "loss curve")
         return f"{outside} of {curves} left the float64 oracle's by more than the limit"
-    nearest = max((one for one in distances if one.error), key=lambda one: (one.error or 0.0) / one.limit)
     below = f"{name_of(nearest.stage)} comes nearest, {_times(nearest.limit / (nearest.error or 1.0))} below"
     return f"Every loss curve stays within its limit of float64's ({every} of {every}); {below}"
 
 
-def _row(distance: LossDistance) -> Row:
+def _row(distance: LossDistance, is_best: bool) -> Row:
     """A stage's name, dot and limit, and how often the error fits into the limit."""
     error, limit, colour = distance.error, distance.limit, COLOURS[regime_of(distance.stage)]
     words = "not finite" if error is None else f"{_times(error / limit)} above"
     if error is not None and distance.passed:
         words = f"{_times(limit / error)} below"
-    mark = Mark(math.inf if error is None else error, colour if distance.passed else "limit", bar=(limit, "limit"))
-    return Row(name_of(distance.stage), "", mark, "", words, colour="faint" if distance.passed else "limit")
+    mark = Mark(math.inf if error is None else error, colour if distance.passed else "limit", limit=limit)
+    tone: Colour = "faint" if distance.passed else "limit"
+    return Row(name_of(distance.stage), "", mark, "", words, colour=tone, is_best=is_best)
 
 
 def _times(factor: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import get_args
@@ -26,9 +26,8 @@ from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
 MOST_RUNGS = 11
-LEFT, RIGHT, TOP, BOTTOM = 62, PIXELS - 20, 92, 440  # pixels: the axes
-HEIGHT = BOTTOM + 86  # with a line of notes
-LETTER, LINE, BRACKET = 7.3, 13, 7  # pixels: the width and height of a label's letter, and room before several
+LEFT, RIGHT, TOP, BOTTOM = 62, PIXELS - 20, 100, 448  # pixels: the axes
+LETTER, LINE = 7.3, 13  # pixels: the width and height of a label's letter
 LOWER = 0.9  # of the chip's roof; a latency roof above it is the same traffic, with a launch or two
 ROOF = 9  # half the length of a latency roof
 UNITS: tuple[Precision, ...] = get_args(Precision)
@@ -36,8 +35,12 @@ NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
 EXCHANGES = "exchanges between blocks"
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
-SAYS = "Lines: limits that this run measured. In brackets: a rung's precision, unless it is float32 or the rung's name."
+SAYS = (
+    "Lines: limits that this run measured. In brackets: a rung's precision, unless it is float32 or the rung's name.",
+    "Of rungs whose dots would touch, the fastest is drawn.",
+)
 SAYS_OWN = "Bar: the products of a step, in the least time that the fastest rung's own {} take here."
+HEIGHT = BOTTOM + 66 + TEXT_LINE * len(SAYS)
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 NEAR = 30  # pixels that stay free before a roof's label
 FAR = 16  # pixels that stay free at a label's far end
@@ -106,9 +109,13 @@ class Plot:
     room: Room = field(default_factory=lambda: Room((LEFT, TOP, RIGHT, BOTTOM)))
     dots: Room = field(default_factory=lambda: Room((LEFT, TOP, RIGHT, BOTTOM)))  # without anything else
 
+    def place(self, point: RooflinePoint) -> tuple[float, float]:
+        """The pixels of a rung's dot."""
+        return self.across.place(point.intensity), self.up.place(point.rate)
+
 
 def points(results: Results) -> list[RooflinePoint]:
-    """The rungs with a time and a counted design, at most eleven; empty without measured limits."""
+    """The rungs with a time and a counted design, at most eleven, the fastest first; empty without measured limits."""
     if results.limits is None or not Roof.of(results.limits).units or not Roof.of(results.limits).paths:
         return []
     dots = []
@@ -117,40 +124,41 @@ def points(results: Results) -> list[RooflinePoint]:
         if design is not None and stage.timing is not None and design.flops and design.bytes:
             rate = design.flops / stage.timing.step_us / 1e6
             dots.append(RooflinePoint(stage, design.flops / design.bytes, rate))
-    return dots
+    return sorted(dots, key=lambda point: -point.rate)
 
 
 def drawn(results: Results) -> Canvas:
     """The figure; at least one rung must have a point."""
     dots = points(results)
     assert results.limits is not None
-    roof = Roof.of(results.limits)
-    title = headline(dots, roof)
-    fastest = _fastest(dots)
+    roof, fastest = Roof.of(results.limits), dots[0]
+    title = headline(fastest, roof)
     is_own = fastest.latency[1] < LOWER * roof.over(fastest)[1]
     canvas = Canvas(PIXELS, HEIGHT + is_own * TEXT_LINE, f"{title}: {subject(results)}", _description(dots, roof))
     plot = _plot(dots, roof)
     Heading(title, subject(results), look="bold").draw(canvas)
-    canvas.text(12, 70, "TFLOP/s in a step's matrix products, log scale", "faint", look="small")
+    legend(canvas, regime_keys(point.stage for point in dots), 52)
+    canvas.text(12, 88, "TFLOP/s in a step's matrix products, log scale (higher is faster)", "faint", look="small")
     plot.up.draw_beside(canvas, LEFT, RIGHT)
     plot.across.draw_below(canvas, TOP, BOTTOM)
     words = "flops per byte that the kernels move to or from L2 or memory, log scale"
     canvas.text(LEFT, BOTTOM + 34, words, "faint", look="small")
+    shown = []
     for point in dots:
-        at, height = plot.across.place(point.intensity), plot.up.place(point.rate)
-        plot.dots.marks.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
+        at, height = plot.place(point)
+        if plot.dots.is_free((at - RADIUS, height - LINE, at + RADIUS, height + LINE)):
+            plot.dots.marks.append((at - RADIUS, height - RADIUS, at + RADIUS, height + RADIUS))
+            shown.append(point)
     plot.room.marks += plot.dots.marks
     if is_own:
         _latency_roof(canvas, plot, fastest)
     _roofs(canvas, plot, roof)
     if is_own:
         _name_latency_roof(canvas, plot, fastest)
-    for together in sorted(_groups(plot, dots), key=len, reverse=True):
-        _label(canvas, plot, together)
-    for point in dots:
-        canvas.dot(plot.across.place(point.intensity), plot.up.place(point.rate), RADIUS, COLOURS[regime(point.stage)])
-    legend(canvas, regime_keys(point.stage for point in dots), BOTTOM + 46)
-    draw_lines(canvas, [SAYS, SAYS_OWN.format(fastest.latency[0])][: 1 + is_own], BOTTOM + 78)
+    for point in shown:
+        _label(canvas, plot, point, f"mono halo{' bold' * (point is fastest)}")
+        canvas.dot(*plot.place(point), RADIUS, COLOURS[regime(point.stage)])
+    draw_lines(canvas, [*SAYS, *[SAYS_OWN.format(fastest.latency[0])] * is_own], BOTTOM + 56)
     return canvas
 
 
@@ -176,13 +184,8 @@ def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None
     _words(canvas, plot, places, f"≤ {_rate(rate)}: {part.split()[0]} take {numbers.microseconds(design.total_us)} us")
 
 
-def _fastest(dots: Sequence[RooflinePoint]) -> RooflinePoint:
-    return max(dots, key=lambda point: point.rate)
-
-
-def headline(dots: Sequence[RooflinePoint], roof: Roof) -> str:
+def headline(fastest: RooflinePoint, roof: Roof) -> str:
     """The fastest rung's rate, and its share of the lowest roof over it: of the chip, or of its own design."""
-    fastest = _fastest(dots)
     (path, over), (part, latency) = roof.over(fastest), fastest.latency
     words, most = (
         (f"its {part} allow", latency) if latency < LOWER * over else (f"{NAMES.get(path, path)} allows", over)
@@ -269,29 +272,13 @@ def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anch
     canvas.text(x + aside, y, words, anchor=anchor, look="small halo")
 
 
-def _groups(plot: Plot, dots: Sequence[RooflinePoint]) -> Iterator[list[RooflinePoint]]:
-    """Dots that nearly touch and share their labels' place, the highest of each group first."""
-    together: list[RooflinePoint] = []
-    for point in sorted(dots, key=lambda point: (round(plot.across.place(point.intensity)), -point.rate)):
-        last = together[-1] if together else point
-        is_near = abs(plot.across.place(point.intensity) - plot.across.place(last.intensity)) < RADIUS
-        if together and not (is_near and plot.up.place(point.rate) - plot.up.place(last.rate) < LINE):
-            yield together
-            together = []
-        together.append(point)
-    yield together
-
-
-def _label(canvas: Canvas, plot: Plot, points: Sequence[RooflinePoint]) -> None:
-    """The names beside their dots, or at the nearest free place with a line to it; those of several in a bracket."""
-    at = plot.across.place(points[0].intensity)
-    height = sum(plot.up.place(point.rate) for point in points) / len(points)
-    width, half = LETTER * max(len(point.label) for point in points), LINE * len(points) / 2
-    bracket = BRACKET * (len(points) > 1)
+def _label(canvas: Canvas, plot: Plot, point: RooflinePoint, look: str) -> None:
+    """The name beside its dot, or at the nearest free place with a line to it."""
+    at, height = plot.place(point)
+    width, half = LETTER * len(point.label) * (1.1 if "bold" in look else 1), LINE / 2
     for crosses, nudge, side in itertools.product((False, True), NUDGES, (1, -1)):  # rather than no name, a crossed one
-        away = (9 if abs(nudge) < LINE else 24) + bracket
-        start = at + away if side > 0 else at - away - width
-        middle = height + nudge
+        away = 9 if abs(nudge) < LINE else 24
+        start, middle = at + away if side > 0 else at - away - width, height + nudge
         box = (start, middle - half, start + width, middle + half)
         beyond = FAR if side > 0 else -FAR  # what stands there seems to bear the name
         tip = (start - 3 if side > 0 else start + width + 3, middle)
@@ -301,15 +288,12 @@ def _label(canvas: Canvas, plot: Plot, points: Sequence[RooflinePoint]) -> None:
     else:
         return  # more labels than the figure has room for; the table of the report names all
     plot.room.words.append(box)
-    if nudge or bracket:
+    if nudge:
         canvas.line([(at, height), tip], "faint")
         plot.room.keep_free((at, height), tip)
-    if bracket:
-        canvas.line([(tip[0], box[1] + 1), (tip[0], box[3] - 1)], "faint")
-    for index, point in enumerate(points):
-        end: Anchor = "start" if side > 0 else "end"
-        left = start if side > 0 else start + width
-        canvas.text(left, box[1] + LINE * index + 10.5, point.label, anchor=end, look="mono halo")
+    canvas.text(
+        start if side > 0 else start + width, middle + 4, point.label, anchor="start" if side > 0 else "end", look=look
+    )
 
 
 def _rate(value: float) -> str:

@@ -33,7 +33,6 @@ from reports.figures.chart import (
     KEY_LINE,
     LINE,
     MARGIN,
-    ONE_LINE,
     Heading,
     Key,
     Room,
@@ -52,7 +51,7 @@ from reports.figures.lead_panels import DASHES, HEIGHT, Contest, draw_contests, 
 from reports.figures.style import PIXELS, Colour
 
 LEFT, RIGHT, LABELS = 66, 575, 596  # pixels: the axes, and the labels on their right
-TOP, GAP, BOTTOM, LABEL = 84, 44, 80, 14  # pixels
+TOP, GAP, BOTTOM, LABEL = 40, 44, 62, 14  # pixels
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
@@ -87,6 +86,8 @@ class Trend:
     rings: frozenset[float] = frozenset()
     dash: str = ""
     width: float = 1.4
+    aside: str = ""  # after its name and last value
+    is_stage: bool = True  # not a limit
 
     @property
     def last(self) -> tuple[float, float]:
@@ -97,9 +98,9 @@ class Trend:
 def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Canvas:
     """The figure: a line a stage or, of more than nine, the fastest rung and reference of each class of precision.
 
-    References have broken lines. A missing time interrupts a line; a point that was measured without the stage does
-    not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed. Lines
-    of stages on several GPUs are thick.
+    References have broken lines, and a stage that is clearly the fastest at the last point has a bold name. A missing
+    time interrupts a line; a point that was measured without the stage does not. Whiskers reach from the fastest to the
+    slowest run. A ring marks a time that was taken while disturbed. Lines of stages on several GPUs are thick.
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     winners = [winner for winner in point_winners(results) if winner.point in points]
@@ -113,39 +114,32 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     heading = Heading(found or results.study.title, f"{of}: {about}" if found else about)
     trends: list[Trend] = []
     step = "network-step" if axis.key == NETWORKS else "step"
-    top = heading.bottom + TOP - ONE_LINE
-    contests = {}
-    reference = Key("a reference", "reference", shape="dashes")
-    if winners and len(stages) > MOST_LINES:
-        axis = replace(axis, left=LEFT + 30, right=PIXELS - LEFT - 16)
-        reference = reference if axis.is_line else replace(reference, shape="ring")
-        contests = _contests(results, axis, winners)
-        keys = [*regime_keys(winner.lead.stage for winner in winners), reference]
-        bottom = top + len(contests) * (HEIGHT + GAP) - GAP
+    contests = _contests(results, axis, winners) if winners and len(stages) > MOST_LINES else {}
+    rungs = [stage for stage in stages if stage.group != "reference"]
+    if contests:
+        keys = regime_keys(winner.lead.stage for winner in winners)
         said = note([one for ones in contests.values() for one in ones])
     else:
         trends = _times(results, axis, points, stages)
-        rungs = [stage for stage in stages if stage.group != "reference"]
-        keys = [replace(key, shape="line") for key in regime_keys(rungs)] + [reference] * (len(rungs) < len(stages))
-        bottom = top + max(TIMES, LABEL * len(trends))
-        said = " ".join(filter(None, (
-            "Whiskers: fastest to slowest run.",
-            "Ring: disturbed by other work." * any(one.rings for one in trends),
-            f"Thick: on {run.problem.gpus} GPUs; all others on one." * bool(several),
-        )))  # fmt: skip
+        keys = [replace(key, shape="line") for key in regime_keys(rungs)]
+        keys += [Key("a reference", "reference", shape="dashes")] * (len(rungs) < len(stages))
+        rings = " Ring: disturbed by other work." * any(one.rings for one in trends)
+        said = f"Whiskers: fastest to slowest run.{rings}"
+    top = heading.bottom + KEY_LINE * len(key_lines(keys)) + TOP
+    bottom = top + (len(contests) * (HEIGHT + GAP) - GAP if contests else max(TIMES, LABEL * len(trends)))
     notes = folded(said, PIXELS - 2 * MARGIN, "small")
-    height = bottom + BOTTOM + KEY_LINE * len(key_lines(keys)) + LINE * (len(notes) - 1)
+    height = bottom + BOTTOM + LINE * len(notes)
     canvas = Canvas(PIXELS, height, f"{results.study.title}: {about}", _description(step, trends, contests))
     heading.draw(canvas)
+    legend(canvas, keys, heading.bottom + 4)
     values_at = {axis.place(point): _value(axis, point) for point in points}
     for index, (precision, ones) in enumerate(contests.items()):
         at = top + index * (HEIGHT + GAP)
-        words = f"{precision}: the fastest rung and the fastest reference, us/{step}, log scale"
-        draw_contests(canvas, ones, words, (LEFT, at, axis.right + 16, at + HEIGHT), is_line=axis.is_line)
+        words = f"{precision}: us/{step}, log scale (lower is faster)"
+        draw_contests(canvas, ones, words, (LEFT, at, RIGHT, at + HEIGHT), is_line=axis.is_line)
     if trends:
-        _panel(canvas, trends, top, bottom - top, f"us/{step}, log scale", values_at)
+        _panel(canvas, trends, top, bottom - top, f"us/{step}, log scale (lower is faster)", values_at)
     _bottom(canvas, axis, values_at, bottom)
-    legend(canvas, keys, bottom + 50)
     draw_lines(canvas, notes, height - MARGIN - LINE * (len(notes) - 1))
     return canvas
 
@@ -210,10 +204,10 @@ def _value(axis: Axis, point: Point) -> str:
 
 def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Sequence[StageResult]) -> list[Trend]:
     """A line a stage: rungs in the colour of their regime, references broken; over networks, the limit as well."""
-    times = []
+    times, shown = [], [results.runs[point.name] for point in points]
     for stage in stages:
         asked = [(axis.place(point), results.at(point, stage.name)) for point in points]
-        shares = [results.runs[point.name].problem.networks if axis.key == NETWORKS else 1 for point in points]
+        shares = [run.problem.networks if axis.key == NETWORKS else 1 for run in shown]
         spreads = [
             (place, _share(step_us(stage), networks))
             for (place, stage), networks in zip(asked, shares, strict=True)
@@ -222,7 +216,8 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: S
         rings = frozenset(place for place, stage in asked if is_disturbed(stage))
         way = None if stage.group == "reference" else regime(stage)
         dash, width = "" if way else DASHES, 2.6 if stage.takes_gpus else 1.4
-        times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, dash, width))
+        aside = f" on {shown[0].problem.gpus} GPUs" * bool(stage.takes_gpus)
+        times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, dash, width, aside))
     return times + (_limit(results, axis, points) if axis.key == NETWORKS else [])
 
 
@@ -240,7 +235,7 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[T
         if rates:
             least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
             limits.append((axis.place(point), Spread(least_us, least_us, least_us)))
-    return [Trend("products at the highest rate", "faint", limits, dash="1 3")] if limits else []
+    return [Trend("products at the highest rate", "faint", limits, dash="1 3", is_stage=False)] if limits else []
 
 
 def _panel(
@@ -261,15 +256,24 @@ def _panel(
     beside = []
     for line in lines:
         last, value = line.last
-        text = f"{line.name}  {numbers.microseconds(value)}"
+        text = f"{line.name}  {numbers.microseconds(value)}{line.aside}"
         if last < max(values_at) and _at_its_end(canvas, room, line, text, place(value)):
             continue
         beside.append((line, text + f" at {values_at[last]}" * (last < max(values_at))))
     wanted = [place(line.last[1]) for line, _ in beside]
+    fastest = _fastest(lines)
     for (line, text), at in zip(beside, spread_apart(wanted, top, height, LABEL), strict=True):
         last, value = line.last
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], "faint", width=0.5)
-        canvas.text(LABELS, at + 4, text, line.colour, look="small")
+        canvas.text(LABELS, at + 4, text, line.colour, look=f"small{' bold' * (line is fastest)}")
+
+
+def _fastest(lines: Sequence[Trend]) -> Trend | None:
+    """The line whose slowest run at the last place is faster than any run of the others; None without one."""
+    end = max(line.last[0] for line in lines)
+    known = [(line, spread) for line in lines for at, spread in line.spreads if at == end and spread and line.is_stage]
+    line, least = min(known, key=lambda one: one[1].median)
+    return line if all(other is line or least.max < spread.min for other, spread in known) else None
 
 
 def _at_its_end(canvas: Canvas, room: Room, line: Trend, words: str, height: float) -> bool:

@@ -37,7 +37,7 @@ LEGEND: dict[Kind, str] = {
     "wait": "host: wait",
     "other": "other",
 }
-MANY, IDLE = "many steps in one kernel", "idle; host: own code"
+MANY, IDLE = "many steps in one kernel", "GPU without work; host in its own code"
 WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
 DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "wait")  # kinds whose colours need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps

@@ -10,7 +10,7 @@ from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout, Heading, Row, RowChart
-from reports.figures.ladder import AXIS, READING, compared
+from reports.figures.ladder import AXIS, BAND, READING, compared
 from reports.figures.style import Colour
 
 UNCOUNTED = "Preparation is not counted."
@@ -33,7 +33,7 @@ def shown(results: TorchResults) -> list[TorchRow]:
 
 
 def _kind(row: TorchRow) -> str:
-    return INSTEAD if row.rung.group == "instead" else row.regime
+    return INSTEAD if row.rung.group == INSTEAD else row.regime
 
 
 def headline(results: TorchResults) -> str:
@@ -41,10 +41,9 @@ def headline(results: TorchResults) -> str:
 
     Such as `compiled-graph takes 100 us per step in float32: 26x as fast as eager`.
     """
-    rows = shown(results)
-    own = [row for row in rows if row.rung.group != "instead"]
-    exact = [row for row in own if row.is_exact]
-    fastest = min(exact or rows, key=_median_us, default=None)
+    rows, fastest = shown(results), _fastest(results)
+    own = [row for row in rows if row.rung.group != INSTEAD]
+    exact = any(row.is_exact for row in own)
     if fastest is None:
         return "No rung was timed in this run"
     over = [row for row in rows if row is rows[0] or row.name == FUSED]
@@ -57,6 +56,13 @@ def headline(results: TorchResults) -> str:
     return f"{told}{precision}: {', '.join(gains)}" if gains else told
 
 
+def _fastest(results: TorchResults) -> TorchRow | None:
+    """The fastest rung as exact as eager mode, else the fastest of all; None if none was timed."""
+    rows = shown(results)
+    exact = [row for row in rows if row.rung.group != INSTEAD and row.is_exact]
+    return min(exact or rows, key=_median_us, default=None)
+
+
 def _median_us(row: TorchRow) -> float:
     """A timed rung's microseconds per step."""
     assert row.step_us is not None
@@ -65,26 +71,31 @@ def _median_us(row: TorchRow) -> float:
 
 def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     """The picture in a layout; at least one rung must have a time."""
-    known = shown(results)
-    groups = [(*HEADINGS[name], list(map(_row, rows))) for name, rows in groupby(known, key=_kind)]
+    known, best = shown(results), _fastest(results)
+    if not layout.has_references:
+        known = [row for row in known if row.rung.group != INSTEAD]
+    groups = [
+        (*HEADINGS[name], [_row(row, best is not None and row.name == best.name) for row in rows])
+        for name, rows in groupby(known, key=_kind)
+    ]
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
     says = [UNCOUNTED]
     if any(row.rung.precision != "float32" for row in known):
         says.append(FASTEST)
     if any(row.rung.status == "less exact" for row in known):
         says.append(LESS_EXACT)
-    chart = RowChart(groups, AXIS, [READING, " ".join(says)])
-    return chart.drawn(Heading(headline(results), subject), layout, _description(known))
+    chart = RowChart(groups, AXIS, [READING, " ".join(says)], band=BAND)
+    return chart.drawn(Heading(headline(results), subject, layout.width), layout, _description(known))
 
 
-def _row(row: TorchRow) -> Row:
+def _row(row: TorchRow, is_best: bool) -> Row:
     """A rung as a row of the chart."""
     over, parent_us = row.versus_parent, row.parent_us.median if row.parent_us is not None else None
     mark = compared(_median_us(row), over, parent_us, HEADINGS[_kind(row)][1], is_hollow=_kind(row) == INSTEAD)
     speedup = over.over(row.rung.parent or "") if over is not None else ""
     remarks = ["not float32"] * (row.rung.precision != "float32") + ["less exact"] * (row.rung.status == "less exact")
     words = row.rung.words + f" ({', '.join(remarks)})" * bool(remarks)
-    return Row(row.name, numbers.microseconds(_median_us(row)), mark, speedup, words)
+    return Row(row.name, numbers.microseconds(_median_us(row)), mark, speedup, words, is_best=is_best)
 
 
 def _description(rows: Sequence[TorchRow]) -> str:

@@ -63,9 +63,9 @@ def test_the_headline_is_the_share_of_the_roof_above_the_fastest() -> None:
     (own,) = found
     free = msgspec.structs.replace(own.stage, bounds=StepBounds(0.5, None))
     roof = Roof.of(run.limits)
-    assert headline([replace(own, stage=free)], roof) == "async: 10 TFLOP/s, 10% of what float32 allows"
+    assert headline(replace(own, stage=free), roof) == "async: 10 TFLOP/s, 10% of what float32 allows"
     # A floor of 20 us in 42.7, most of it launches, is a lower roof than the chip's.
     design = DesignFloor(20.0, 1.0, 0.0, 0.0, 1e7 * sample_step_us("async"), 1e7, "float32")
     waiting = replace(own, stage=msgspec.structs.replace(own.stage, bounds=StepBounds(0.5, design)))
-    assert headline([waiting], roof) == "async: 10 TFLOP/s, 47% of what its launches allow"
-    assert headline(points(run), Roof.of(run.limits)) in words(drawn(run).svg())
+    assert headline(waiting, roof) == "async: 10 TFLOP/s, 47% of what its launches allow"
+    assert headline(points(run)[0], Roof.of(run.limits)) in words(drawn(run).svg())

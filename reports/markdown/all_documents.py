@@ -17,6 +17,7 @@ from reports.markdown.readme import (
     leads_block,
     leads_table,
     networks_block,
+    pictures,
     pictures_block,
     published_block,
     recorded_code_block,
@@ -24,7 +25,7 @@ from reports.markdown.readme import (
 from reports.report_error import ReportError
 
 BLOCKS: dict[str, Callable[[RecordedRuns, Path], str]] = {  # by the names in their markers
-    "picture": lambda records, page: pictures_block(records.runs(page), records.reference, page),
+    "picture": lambda records, page: pictures_block(pictures(records.runs(page), records.reference)),
     "ladder": lambda records, page: ladder_block(records.runs(page)),
     "networks": lambda records, page: networks_block(records.runs(page)),
     "cpu": lambda records, page: cpu_block(records.runs(page, on_cpu=True)),
@@ -58,6 +59,8 @@ def documents(
             if markers(name)[0] in text or (page.name == README and page.parent == root and name == ITS_BLOCK):
                 text = between(text, page, markers(name), block(records, page))
         yield page, text
+    drawn = pictures(records.runs(root / README), reference).values()
+    yield from ((root / file, canvas.svg()) for _, file, canvas in drawn)
     yield from chapters(root / "docs" / "climb", reference)
 
 

@@ -11,13 +11,12 @@ from ladder.records.torch_run import FILE, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.torch_rows import FUSED, TorchRow, device, origin, torch_rows, torch_verdict
-from reports.writers.markdown import code, picture, table
+from reports.writers.markdown import code, table
 
 SHOWN = ("eager", "resident", FUSED, "compile", "reduce-overhead", "step-graph", "compiled-graph")
 """The rungs whose times the table has."""
 EXAMPLE = "tabular"
 FRONT = (EXAMPLE, "cnn")
-PICTURE, TITLE = "figures/ladder.svg", "Microseconds per step of each rung, and its speedup over eager mode"
 ORDER = ("mlp", "tabular", "cnn", "ppo", "chars")
 
 
@@ -91,12 +90,9 @@ def _beyond_fused(named: list[str], by_name: list[dict[str, TorchRow]]) -> str:
     return f"The fastest gains {numbers.listing(gains)} over {code(FUSED)}." if gains else ""
 
 
-def own_model_picture(reference: Path, page: Path) -> tuple[str, str] | None:
-    """The heading and the picture of that model; None without its record."""
-    if (found := own_models(reference).get(EXAMPLE)) is None:
-        return None
-    folder = PurePosixPath(os.path.relpath(found[0], page.parent)).as_posix()
-    return f"The ladder of {found[1].model.file}", picture(TITLE, f"{folder}/{PICTURE}")
+def front_model(reference: Path) -> TorchResults | None:
+    """The recorded run of the model whose picture the front page shows; None without its record."""
+    return own_models(reference).get(EXAMPLE, (None, None))[1]
 
 
 def origins(models: Iterable[tuple[str, TorchResults]]) -> str:

@@ -24,12 +24,17 @@ from reports.facts.provenance import commit, gpu_name, gpus_name, machine_name, 
 from reports.facts.run_table import FASTEST_REFERENCE, MOST_RUNGS, ON_GPU_TIME, heading, headline_rungs, timed_rungs
 from reports.facts.study_points import StudyResults, load_results, overall_winners, point_text
 from reports.facts.times import median_us
+from reports.figures import ladder
+from reports.figures.canvas import Canvas
+from reports.figures.chart import BESIDE
 from reports.figures.run_figures import LADDER, OF_RUN, seeds_of
+from reports.figures.torch_ladder import torch_ladder
 from reports.markdown.climb import FOLDER
-from reports.markdown.own_models import own_model_picture, own_models
+from reports.markdown.own_models import front_model, own_models
 from reports.screens.run import loud_notices
 from reports.writers.markdown import cell, code, in_markdown, picture, table
 
+OF_MODEL = "Microseconds per step of each rung over a PyTorch model, with an arrow from its parent"
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 HOW_TO_READ_NETWORKS = (
     "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: the "
@@ -63,19 +68,28 @@ class RecordedRuns:
         return sorted((run for run in runs if _is_of_cpu(run[1]) == on_cpu), key=_by_gpu_and_depth)
 
 
-def pictures_block(runs: Runs, reference: Path, page: Path) -> str:
-    """The picture of the first run with a timed rung on the front page's GPU, beside that of a recorded PyTorch model.
+def pictures(runs: Runs, reference: Path) -> dict[str, tuple[str, str, Canvas]]:
+    """The pictures that stand side by side on the front page, by their headings: a title, a file, and the drawing.
 
-    Empty without such a run; a model that is not recorded has no picture.
+    They show the first run with a timed rung on the front page's GPU, and a recorded PyTorch model, if there are such.
     """
-    timed = [(folder, run) for folder, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)]
-    if not timed:
-        return ""
-    (folder, run), model = timed[0], own_model_picture(reference, page)
-    pictures = {f"The ladder of {run.problem.network}": picture(OF_RUN[LADDER].title, f"{folder}/figures/{LADDER}")}
-    if model is not None:
-        pictures |= dict([model])
-    return table(list(pictures), [list(pictures.values())])
+    timed = [run for _, run in _on_front_page(runs) if headline_rungs(run, MOST_RUNGS)][:1]
+    models = [model for model in [front_model(reference)] if model is not None and timed]
+    return {
+        **{
+            f"The ladder of {run.problem.network}": (OF_RUN[LADDER].title, f"docs/{LADDER}", ladder.drawn(run, BESIDE))
+            for run in timed
+        },
+        **{
+            f"The ladder of {model.model.file}": (OF_MODEL, "docs/ladder-torch.svg", torch_ladder(model, BESIDE))
+            for model in models
+        },
+    }
+
+
+def pictures_block(drawn: Mapping[str, tuple[str, str, Canvas]]) -> str:
+    """The pictures side by side below their headings; empty without any."""
+    return table(list(drawn), [[picture(title, file) for title, file, _ in drawn.values()]]) if drawn else ""
 
 
 def ladder_block(runs: Runs) -> str:

@@ -18,6 +18,7 @@ from reports.markdown.climb import FOLDER
 from reports.markdown.readme import RecordedRuns
 from reports.report_error import ReportError
 from tests.reports import sample
+from tests.reports.figures.svg import words
 
 ROOT = Path(__file__).parents[3]
 LADDER, NETWORKS, PICTURE, CPU = map(markers, ("ladder", "networks", "picture", "cpu"))
@@ -67,7 +68,7 @@ def test_only_what_is_between_the_markers_changes(readme: Path) -> None:
     assert f"{END}\nafter\n{PICTURE[0]}\n" in text
     assert text.endswith(f"{PICTURE[1]}\n")
     assert "old" not in text.splitlines()
-    assert "](results/reference/h200/hidden-256/figures/ladder.svg)" in text
+    assert "](docs/ladder.svg)" in text
     assert "on H200" in text
     assert not outdated(documents(readme.parent, reference))
     assert not update_documents(readme.parent, reference)
@@ -108,14 +109,15 @@ def test_every_gpu_has_a_table_of_all_its_runs_and_one_gpu_its_first_ladder(read
     assert text.count("| Network, batch |") == 2
     assert text.count("| Rung |") == 1
     assert text.count("NVIDIA H200, driver 580.65; recorded 2027-01-01") == 1
-    assert "](results/reference/h200/hidden-256/figures/ladder.svg)" in text
     assert text.count(".svg)") == 1
+    picture = readme.parent / "docs" / "ladder.svg"
+    assert "784-256-10, batch 128, MNIST, NVIDIA H200" in words(picture.read_text())
     of_h200 = text[text.index("### Every recorded network, on H200") :]
     assert of_h200.index("h200/hidden-256/report.md") < of_h200.index("h200/hidden-128-128-128/report.md")
     environment = {**sample.results().environment, "gpu": {"name": "NVIDIA H100 80GB HBM3"}}
     record(replace(sample.results(), environment=environment), readme, f"{FOLDER}/hidden-256")
     update_documents(readme.parent, reference)  # README and the climb tell of one GPU, also if another was later
-    assert f"](results/reference/{FOLDER}/hidden-256/figures/ladder.svg)" in readme.read_text()
+    assert "784-256-10, batch 128, MNIST, NVIDIA H100 80GB HBM3" in " ".join(words(picture.read_text()))
 
 
 def ladder(text: str) -> dict[str, list[str]]:

@@ -32,6 +32,7 @@ from ladder.options.commands import Torch
 from ladder.records import torch_run
 from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
+from ladder.study.study_file import read_study
 from ladder.torch_model import export
 
 ROOT = Path(__file__).parents[1]
@@ -55,10 +56,14 @@ class Kept(NamedTuple):
 
 
 def kept_records(root: Path, gpu: str) -> list[Kept]:
-    """The records in a GPU's folder, oldest first."""
+    """The records in a GPU's folder of what would be recorded today, oldest first."""
+    files = (root / "experiments").glob("*.toml")
+    planned = {file.stem: {point.name for point in read_study(file, "", "").points} for file in files}
     runs: dict[str, list[Results]] = {}
     for file in all_results(root / REFERENCE / gpu, "**"):
         kind, name, *_ = file.relative_to(root / REFERENCE / gpu).parts
+        if kind == "studies" and file.parent.name not in planned.get(name, ()):
+            continue
         runs.setdefault(name if kind == "studies" else kind, []).append(load(file))
     return sorted(
         Kept(

@@ -28,7 +28,7 @@ class Tree:
         self.bad: dict[str, int] = {}  # the exit status by the last word of a command
         for name in ("depth", "size"):
             (root / "experiments").mkdir(exist_ok=True)
-            (root / "experiments" / f"{name}.toml").touch()
+            (root / "experiments" / f"{name}.toml").write_text("epochs = 1")
         for old in ("logistic", "studies/depth"):
             (root / "results/reference/h200" / old / "old").mkdir(parents=True)
         monkeypatch.setattr(subprocess, "call", self.call)
@@ -43,7 +43,7 @@ class Tree:
         self.log.append(" ".join(words).replace(f"{self.root}/", ""))
         if words[0] == "study":
             folder = cwd / words[words.index("--out" if "--out" in words else "--resume") + 1]
-            points = words[words.index("--points") + 1].split(",") if "--points" in words else ["p"]
+            points = words[words.index("--points") + 1].split(",") if "--points" in words else ["run"]
             for point in points:
                 (folder / point / "logs").mkdir(parents=True, exist_ok=True)
                 gpu = {"name": self.gpu}
@@ -92,14 +92,14 @@ def test_every_study_replaces_its_record_the_longest_first(tree: Tree) -> None:
     assert [line.split()[1] for line in tree.log] == [
         f"experiments/{name}.toml" for name in ("hidden-size", "depth", "size")
     ]
-    assert {"studies/depth/study.json", "studies/depth/p/results.json.gz", "logistic/old"} <= tree.kept()
+    assert {"studies/depth/study.json", "studies/depth/run/results.json.gz", "logistic/old"} <= tree.kept()
     assert "studies/depth/old" not in tree.kept()
 
 
 def test_what_is_oldest_is_recorded_as_far_as_the_time_suffices(
     tree: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for place, day, seconds in (("logistic", 3, 50.0), ("studies/depth/p", 1, 30.0), ("studies/size/p", 2, 40.0)):
+    for place, day, seconds in (("logistic", 3, 50.0), ("studies/depth/run", 1, 30.0), ("studies/size/run", 2, 40.0)):
         (tree.root / "results/reference/h200" / place).mkdir(parents=True, exist_ok=True)
         run = replace(RUN, created=f"2026-11-0{day}", seconds=seconds)
         save(run, tree.root / "results/reference/h200" / place / "results.json")
@@ -112,7 +112,7 @@ def test_what_is_oldest_is_recorded_as_far_as_the_time_suffices(
         assert [Path(line.split()[1]).stem.replace("networks", "logistic") for line in asked] == names
         assert all(line.endswith("--rounds 1") for line in asked)
         for name in names:  # as if recorded now
-            folder = tree.root / "results/reference/h200" / (f"studies/{name}/p" if name != "logistic" else name)
+            folder = tree.root / "results/reference/h200" / (f"studies/{name}/run" if name != "logistic" else name)
             (folder / "results.json.gz").unlink()
             created = "2026-11-04" if within > 69 else "2026-11-01"
             save(replace(RUN, created=created, seconds=30.0), folder / "results.json")

@@ -199,7 +199,7 @@ def test_the_file_of_this_repository_names_variants_that_there_are(monkeypatch: 
 STRONGEST = {"torch-graph", "torch-graph-amp", "jax-scan", "jax-scan-bf16"}
 OF_SEVERAL = {"jax-vmap"}  # the faster one on a GPU, where several networks train
 ON_SEVERAL = {"torch-ddp", "torch-symmetric", "jax-shard"}  # GPUs
-OF_OUR_RUNGS = {"loss-curves", "allocators", "data-path"}  # studies that claim no lead
+OF_OUR_RUNGS = {"loss-curves", "allocators", "data-path", "six-rungs"}  # studies that claim no lead
 STUDIES = sorted((Path(__file__).parents[3] / "experiments").glob("*.toml"))
 
 

@@ -40,7 +40,7 @@ LATE, LATE_OF_ALL = "late epoch of 3 batches, tensors", "late epoch, tensors"
 # long splits alone. `refused` are the reasons of processes that count as crashed in a usual run. A test of its own has
 # each one that is `alone`; what `passes` is harmless, and has all its work timed.
 CAUGHT: dict[str, dict[str, str]] = {
-    run: {} for run in ("usual", "later", "late", "refused", "alone", "on a GPU", "passes")
+    run: {} for run in ("usual", "later", "late", "refused", "alone", "on a GPU", "several networks", "passes")
 }
 
 

@@ -9,11 +9,15 @@ Expect: none passes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from common.data.dataset import Split
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics
+from ladder.verify.other_runs import LOSS_CHECK, OWN_CHECK
 from stages.engine.stage import Stage
 from stages.references.numpy_stacked import StackedTrainer
+from tests.cheats.defects import name_of, planted
 
 UNJUDGED = 3  # of eight networks, by the salt of the tests
 
@@ -57,9 +61,10 @@ class _TellsMeans(StackedTrainer):
         return EpochMetrics(self._last.mean_loss, self._last.accuracy) if self._last else None
 
 
-def stage_of(trainer: type[StackedTrainer]) -> Stage:
-    name = trainer.__name__.strip("_").lower()
-    return Stage(name, name, "beyond", "float32", (), trainer, is_fleet=True)
+def stage_of(trainer: type[StackedTrainer], what: str) -> Stage:
+    return replace(planted(name_of(trainer), trainer, what, "several networks"), group="beyond", is_fleet=True)
 
 
-COPIES, LEAVES_ONE_OUT, AT_ONE_RATE, TELLS_MEANS = map(stage_of, (_Copies, _LeavesOneOut, _AtOneRate, _TellsMeans))
+COPIES, LEAVES_ONE_OUT = stage_of(_Copies, OWN_CHECK), stage_of(_LeavesOneOut, LOSS_CHECK)
+AT_ONE_RATE = stage_of(_AtOneRate, "first update, scale")
+TELLS_MEANS = stage_of(_TellsMeans, "its parameters cannot be checked: metrics of 0 networks, not 8")

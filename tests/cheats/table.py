@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from stages.engine.stage import Stage
-from tests.cheats import defects, frauds, halves, on_gpu
+from tests.cheats import defects, frauds, halves, networks, on_gpu
 from tests.cheats.defects import CAUGHT
 
 CAUGHT_FILE = Path(__file__).with_name("caught.txt")
 FOUND = {
     f"{module.__name__.rpartition('.')[2]}:{name}": stage
-    for module in (defects, frauds, halves, on_gpu)
+    for module in (defects, frauds, halves, on_gpu, networks)
     for name, stage in vars(module).items()
     if isinstance(stage, Stage)
 }

@@ -26,7 +26,7 @@ from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
 from tests.ladder.times import judged_times
 
-FAILED_BY, LATER, BEGIN_LATE, REFUSED_FOR, ALONE, _, PASSES = (
+FAILED_BY, LATER, BEGIN_LATE, REFUSED_FOR, *_ = (
     {NAMES[stage]: what for stage, what in caught.items()} for caught in CAUGHT.values()
 )
 JAX_UNWAITED = "tests.cheats.frauds:JAX_WITHOUT_WAITING"

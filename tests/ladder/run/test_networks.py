@@ -14,10 +14,12 @@ from ladder.options.run_options import from_record
 from ladder.records.run import LossPoint, Precision, Results, StageResult, load
 from ladder.run.judge import Judge, Judged
 from ladder.run.jury import MOST_JUDGED, Jury
-from ladder.verify.other_runs import LOSS_CHECK, OWN_CHECK, WAY_CHECK
+from ladder.verify.other_runs import WAY_CHECK
 from reports.facts.run_table import heading, networks_in_words
 from reports.facts.stage_facts import all_stage_facts
+from tests.cheats.defects import CAUGHT
 from tests.cheats.networks import UNJUDGED
+from tests.cheats.table import NAMES
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 from tests.ladder.in_process import judge_in_this_process
 from tests.reports.reporting import report
@@ -25,6 +27,7 @@ from tests.reports.reporting import report
 STACKED = "stages.references.numpy_stacked:STAGE"
 SALT = 1
 MANY = small_problem(networks=8, learning_rate=0.3)
+WRONG = CAUGHT["several networks"]
 
 
 @pytest.fixture(autouse=True)
@@ -70,21 +73,19 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
     assert [stage.detail.endswith("3 in a row") for stage in results.stages] == [False, True]
 
 
-@pytest.mark.parametrize(
-    ("name", "problem", "what"), [("COPIES", MANY, OWN_CHECK), ("LEAVES_ONE_OUT", MANY, LOSS_CHECK)]
-)
-def test_a_network_that_is_not_judged_has_to_be_trained(tmp_path: Path, name: str, problem: Problem, what: str) -> None:
-    assert UNJUDGED not in Jury(problem, small_dataset(), SALT, 0, timed=False).judged(0)
-    (stage,) = ran(tmp_path, problem, f"tests.cheats.networks:{name}").stages
+@pytest.mark.parametrize("name", ["copies", "leaves-one-out"])
+def test_a_network_that_is_not_judged_has_to_be_trained(tmp_path: Path, name: str) -> None:
+    assert UNJUDGED not in Jury(MANY, small_dataset(), SALT, 0, timed=False).judged(0)
+    (stage,) = ran(tmp_path, MANY, f"tests.cheats.{NAMES[name]}").stages
     assert stage.status == "failed"
-    assert failed(stage) - {WAY_CHECK} == {what}
+    assert failed(stage) - {WAY_CHECK} == {WRONG[name]}
 
 
 def test_each_network_has_its_own_rate(tmp_path: Path) -> None:
     rates = small_problem(networks=2, learning_rates=(0.1, 0.3))
     (stage,) = ran(tmp_path, rates, "tests.cheats.networks:AT_ONE_RATE").stages
     assert stage.status == "failed"
-    wrong = next(one for one in stage.checks if one.what == "first update, scale")
+    wrong = next(one for one in stage.checks if one.what == WRONG["at-one-rate"])
     assert not wrong.passed
     assert wrong.note.startswith("network 2")
     assert wrong.factor == pytest.approx(1 / 3, rel=1e-3)
@@ -92,10 +93,7 @@ def test_each_network_has_its_own_rate(tmp_path: Path) -> None:
 
 def test_each_network_tells_its_own_metrics(tmp_path: Path) -> None:
     (stage,) = ran(tmp_path, MANY, "tests.cheats.networks:TELLS_MEANS").stages
-    assert (stage.status, stage.reason) == (
-        "crashed",
-        "its parameters cannot be checked: metrics of 0 networks, not 8; see logs/tellsmeans.1.log",
-    )
+    assert (stage.status, stage.reason) == ("crashed", f"{WRONG['tells-means']}; see logs/tells-means.1.log")
 
 
 def test_each_judge_has_the_whole_late_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

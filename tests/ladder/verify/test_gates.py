@@ -119,6 +119,15 @@ def test_a_larger_error_passes_nowhere_else_and_a_wider_control_fails_nothing_mo
         assert gate(error, narrow).judged or not gate(error, wide).judged
 
 
+@pytest.mark.parametrize(
+    ("error", "spread", "is_open"), [(math.inf, math.inf, True), (math.nan, math.inf, False), (math.inf, 2.0, False)]
+)
+def test_where_the_oracle_stands_still_nothing_is_judged(error: float, spread: float, is_open: bool) -> None:
+    """In a dead layer, any rounding is infinitely far from no update."""
+    one = within("x", "float32", error, spread)
+    assert (one.passed, one.judged) == (is_open, not is_open)
+
+
 def test_nothing_passes_a_limit_that_is_not_finite() -> None:
     for limit in (math.nan, math.inf):
         assert check("x", 0.0, limit) == Check("x", None, 0.0, passed=False)

@@ -19,28 +19,21 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from common.errors import UsageError
-from ladder.options import toml_file
-from ladder.options.toml_file import Table, TomlFile, misfit, run_settings, shown
+from ladder.options.toml_file import SETTINGS, Table, TomlFile, misfit, run_settings, shown
 from ladder.records.study import Point, Published, Study
 
 MAX_VARIED = 2
 MAX_POINTS = 200
 Text = Annotated[str, Meta(description="text")]
-Precision = Annotated[
-    Literal["float32", "tf32", "bfloat16", "float16"], Meta(description="one of float32, tf32, bfloat16, float16")
-]
 Tables = Annotated[list[dict[str, Any]], Meta(description="tables, each begun by [[where]] or [[published]]")]
-# In a study, `precision` selects stages by their precision; a study cannot set a run's interval.
-SETTINGS: Table = {**toml_file.SETTINGS, "precision": Precision}
 VARIED = (
-    "hidden", "depth", "batch_size", "learning_rate", "precision", "epochs", "seed", "networks", "gpus",
-    "validate_every",
+    "hidden", "depth", "batch_size", "learning_rate", "epochs", "seed", "networks", "gpus", "validate_every",
 )  # fmt: skip
 KEYS: Table = {
     "title": Text,
@@ -92,7 +85,7 @@ def with_settings(study: Study, settings: Table) -> Study:
 
 
 def point_options(point: Point) -> dict[str, Any]:
-    """The options of a point as `RunOptions` has them, without `precision`."""
+    """The options of a point as `RunOptions` has them."""
 
     def refuse(key: str, what: str) -> UsageError:
         return UsageError(f"{point.name}: {key}{what}")
@@ -102,11 +95,7 @@ def point_options(point: Point) -> dict[str, Any]:
             raise refuse(shown(key), ": there is no such setting")
         if wrong := misfit(value, SETTINGS[key]):
             raise refuse(key, wrong)
-    return run_settings(_without_precision(point.settings), refuse)
-
-
-def _without_precision(settings: Table) -> Table:
-    return {key: value for key, value in settings.items() if key != "precision"}
+    return run_settings(point.settings, refuse)
 
 
 def _varied(file: TomlFile, table: Table) -> dict[str, list[Any]]:
@@ -170,7 +159,7 @@ def _points(file: TomlFile, base: Table, varied: Mapping[str, list[Any]], wheres
                 settings |= where.settings
         settings.setdefault("stages", "all")
         name = ".".join(f"{key.replace('_', '-')}-{_word(value)}" for key, value in values.items()) or "run"
-        run_settings(_without_precision(settings), file.refuse)
+        run_settings(settings, file.refuse)
         yield Point(name, values, settings)
 
 

@@ -43,9 +43,9 @@ Announce = Callable[[str, int, int], None]
 
 
 def options_at(point: Point, entries: Mapping[str, Entry], data_dir: Path | None = None) -> RunOptions:
-    """A point as the options of an ordinary run, its stages by name; another precision's stages are left out.
+    """A point as the options of an ordinary run, its stages by name.
 
-    UsageError, with the point's name, for settings that no run can have, or where no stage is left.
+    UsageError, with the point's name, for settings that no run can have.
     """
     given = point_options(point)
     if data_dir is not None:
@@ -53,7 +53,7 @@ def options_at(point: Point, entries: Mapping[str, Entry], data_dir: Path | None
     try:
         options = RunOptions(**given)
         options.problem()
-        chosen = _chosen(point, options, entries)
+        chosen = stages_of(options, entries)
     except UsageError as error:
         raise UsageError(f"{point.name}: {error}") from error
     return msgspec.structs.replace(options, stages=tuple(entry.stage.name for entry in chosen))
@@ -129,17 +129,6 @@ def _with_status(study: Study, index: int, status: PointStatus, folder: Path, re
     study = msgspec.structs.replace(study, points=points)
     save_study(study, folder)
     return study
-
-
-def _chosen(point: Point, options: RunOptions, entries: Mapping[str, Entry]) -> list[Entry]:
-    chosen = stages_of(options, entries)
-    precision = point.settings.get("precision")
-    if precision is None:
-        return chosen
-    left = [entry for entry in chosen if entry.stage.precision == precision]
-    if not left:
-        raise UsageError(f"precision {precision}: none of its stages multiplies in it; see `run_ladder.py list`")
-    return left
 
 
 class StudyObserver(RunObserver, Protocol):

@@ -81,7 +81,7 @@ def test_a_study_may_vary_nothing_or_lists_of_layers(tmp_path: Path) -> None:
         ("[vary]\nhidden = []", "hidden: must be a list of values"),
         ("[vary]\nbatch_size = [8, '9']", 'batch_size = "9": must be a whole number'),
         ("[vary]\nbatch_size = [8, 8]", "batch_size: has a value twice"),
-        ("[vary]\nprecision = ['fp32']", 'precision = "fp32": must be one of float32'),
+        ("[vary]\nprecision = ['1%']", "precision: cannot be varied; allowed are hidden, depth, batch_size"),
         ("[vary]\nseed = [1]\nhidden = [1]\nepochs = [1]", "vary: varies seed, hidden, epochs; a study varies at"),
         ("epochs = 3\n[vary]\nepochs = [1]", "epochs: is varied by [vary]; leave it out here"),
         ("vary = 3", "vary = 3: must be a table"),
@@ -109,10 +109,6 @@ def test_a_mistake_is_named(tmp_path: Path, text: str, said: str) -> None:
     ("text", "said"),
     [
         ("stages = 'nunpy'", "run: stage 'nunpy': unknown; did you mean numpy?"),
-        (
-            "stages = 'numpy'\n[vary]\nprecision = ['float32', 'tf32']",
-            "precision-tf32: precision tf32: none of its stages",
-        ),
         ("at_once = 2\nprofile = 'cupti'", "run: --at-once 2: measures no times, which --profile needs"),
         ("epochs = 2\nvalidate_every = 3", "run: validate every 3: must be"),
     ],
@@ -122,12 +118,6 @@ def test_an_impossible_point_is_refused_by_name(tmp_path: Path, text: str, said:
     with pytest.raises(UsageError) as refused:
         options_at(last, load_all())
     assert str(refused.value).startswith(said)
-
-
-def test_a_point_has_the_stages_of_its_precision(tmp_path: Path) -> None:
-    study = read(tmp_path, "stages = 'torch-graph,torch-graph-amp'\n[vary]\nprecision = ['float32', 'bfloat16']")
-    found = [options_at(point, load_all()).stages for point in study.points]
-    assert found == [("torch-graph",), ("torch-graph-amp",)]
 
 
 def test_settings_of_the_command_line_win_at_every_point(tmp_path: Path) -> None:

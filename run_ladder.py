@@ -272,13 +272,13 @@ def doctor(command: commands.Doctor) -> int:
 
 
 def limits(command: commands.MeasureLimits) -> int:
-    """Measure what the primitives of the GPU cost, or without one those of the CPU."""
-    from ladder.machine.cpu_limits import measure_limits_here
+    """Measure what the primitives of the GPU cost."""
+    from ladder.machine.limits import measure_limits
     from reports.screens.details import limits_screen
     from reports.writers.write import write
 
     interruptible()
-    return write(limits_screen(measure_limits_here()), command.form)
+    return write(limits_screen(measure_limits()), command.form)
 
 
 def readme(_: commands.Readme) -> int:

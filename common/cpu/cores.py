@@ -1,4 +1,4 @@
-"""The cores that this process may use, by its affinity and the quotas of its control groups, and their caches.
+"""The cores that this process may use, by its affinity and the quotas of its control groups.
 
 Sources: cgroups(7); Linux's Documentation/admin-guide/cgroup-v2.rst (`cpu.max`, `cpu.stat`), scheduler/sched-bwc.rst.
 """
@@ -110,28 +110,3 @@ def _lines(file: Path) -> list[str]:
         return file.read_text().splitlines()
     except OSError:
         return []
-
-
-FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
-UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-class Caches(NamedTuple):
-    """Bytes of data that each level holds, as its cores see it."""
-
-    l1: int = 32 << 10
-    l2: int = 512 << 10
-    l3: int = 16 << 20
-
-
-def caches(folder: Path = FOLDER) -> Caches:
-    """The caches of the first core; a level that Linux does not report has a typical size."""
-    sizes: dict[str, int] = {}
-    for index in sorted(folder.glob("index*")):
-        try:
-            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
-            if kind != "Instruction":
-                sizes[f"l{level}"] = int(size[:-1]) * UNITS[size[-1]] if size[-1] in UNITS else int(size)
-        except (OSError, ValueError, IndexError):
-            continue
-    return Caches(**{name: size for name, size in sizes.items() if name in Caches._fields and size > 0})

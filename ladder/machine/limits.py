@@ -29,7 +29,7 @@ from common.process_group import die_with_parent
 from common.source_hash import source_hash
 from ladder.machine.environment import missing
 from ladder.machine.gpu_monitor import GpuMonitor
-from ladder.records.limits_record import SHARED, Chip, CpuLimits, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
+from ladder.records.limits_record import SHARED, Chip, DesignFloor, Limit, LimitsRecord, StepBounds, Unit
 from ladder.records.profile import Profile
 from ladder.records.run import Spread
 from stages.engine.recipe import Traits
@@ -49,17 +49,16 @@ class Primitive:
     name: str
     title: str
     unit: Unit
-    measure: Callable[[Any], list[float]]  # of `Primitives` or `CpuPrimitives`
+    measure: Callable[[Primitives], list[float]]
     needs: tuple[str, ...] = ()  # as `ladder.machine.environment.missing` takes them
-    least_cores: int = 1
 
-    def limit(self, device: Any, title: str) -> Limit | str:
+    def limit(self, gpu: Primitives) -> Limit | str:
         """The measured limit, or the reason why there is none."""
-        samples = self.measure(device)
+        samples = self.measure(gpu)
         if not all(0 < sample < math.inf for sample in samples):
             return f"lost in noise: samples from {min(samples):.3g} to {max(samples):.3g} {self.unit}"
         spread = Spread.of(samples)
-        return Limit(self.name, title, self.unit, spread.median, spread.min, spread.max)
+        return Limit(self.name, self.title, self.unit, spread.median, spread.min, spread.max)
 
 
 _HOPPER = ("sm_90",)
@@ -246,16 +245,16 @@ def _measure(primitive: Primitive, gpu: Primitives, monitor: GpuMonitor) -> Limi
 
 def _measure_once(primitive: Primitive, gpu: Primitives) -> Limit | str:
     try:
-        return primitive.limit(gpu, primitive.title)
+        return primitive.limit(gpu)
     except Exception as error:  # any class of CUDA's libraries
         return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0]}"
 
 
-def main(measure: Callable[[], LimitsRecord | CpuLimits], target: Path) -> None:
+def main(target: Path) -> None:
     """Measure and write the record to `target`; a UsageError becomes one line on standard error and exit code 1."""
     die_with_parent()
     try:
-        record = measure()
+        record = measure_limits()
     except UsageError as error:
         sys.exit(str(error))
     atomic_write(target, msgspec.json.encode(record))
@@ -294,4 +293,4 @@ def _file(environment: Mapping[str, Any]) -> Path:
 
 
 if __name__ == "__main__":
-    main(measure_limits, Path(sys.argv[1]))
+    main(Path(sys.argv[1]))

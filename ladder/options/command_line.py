@@ -554,7 +554,7 @@ COMMANDS: dict[str, FrontDoor] = {
         lambda given: _made(commands.Doctor, given),
     ),
     "limits": FrontDoor(
-        "measure this GPU's launches, barriers and bandwidths, or this CPU's",
+        "measure this GPU's launches, barriers, bandwidths and products",
         "limits",
         {"output": (JSON, CSV)},
         ("limits", "doctor"),

@@ -311,7 +311,7 @@ class Doctor(Tabled, frozen=True, kw_only=True):
 
 
 class MeasureLimits(Tabled, frozen=True, kw_only=True):
-    """`limits`: the costs of the primitives of the GPU, or of the CPU without one."""
+    """`limits`: the costs of the primitives of the GPU."""
 
     name: ClassVar[str] = "limits"
 

@@ -404,7 +404,7 @@ class Results(msgspec.Struct, frozen=True):
     stages: list[StageResult]  # in ladder order, never speed order
     oracle: OracleRecord | None = None
     limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without a GPU
-    cpu_limits: CpuLimits | None = None  # of the CPU, if rungs ran on it
+    cpu_limits: CpuLimits | None = None  # of the CPU, in records before version 0.4
     seconds: float = 0.0  # the run's duration, resumptions included
     took_s: dict[str, float] = {}  # the parts of `seconds` by activity
     schema_version: int = SCHEMA_VERSION

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,12 +24,11 @@ from ladder.processes.held_workers import FEWEST, HeldWorker, HeldWorkers
 from ladder.processes.seed_server import Attempt, SeedServer
 from ladder.processes.worker_pool import Compilers, WorkerPool
 from ladder.processes.worker_process import PATIENCE, first_printed, late, run_to_end
-from ladder.records.limits_record import CpuLimits, LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.run.folders import scratch_folder
 from ladder.run.orders import Order, parameter_bytes
 from ladder.run.stage_run import StageRun
 
-Limits = TypeVar("Limits", CpuLimits, LimitsRecord)
 CORES_FOR_ORACLE = 4  # where stages prepare beside it
 
 
@@ -181,20 +180,13 @@ class Bench:
         places = self.scratch, self.logs, self.timeout_s, self.note
         return Compilers(jobs, *places, lambda name: self._servers[round_].for_needs(needs[name]))
 
-    def cpu_limits(self) -> CpuLimits | None:
-        """The CPU's limits, measured now; None if that fails, for the reason in the log."""
-        return self._measured("cpu_limits", CpuLimits)
-
     def gpu_limits(self) -> LimitsRecord | None:
-        """The GPU's limits, likewise."""
-        return self._measured("limits", LimitsRecord)
-
-    def _measured(self, module: str, kind: type[Limits]) -> Limits | None:
-        record, log = self.scratch / f"{module}.json", self.logs / f"{module.replace('_', '-')}.log"
-        command = [sys.executable, "-m", f"ladder.machine.{module}", str(record)]
+        """The GPU's limits, measured now; None if that fails, for the reason in the log."""
+        record, log = self.scratch / "limits.json", self.logs / "limits.log"
+        command = [sys.executable, "-m", "ladder.machine.limits", str(record)]
         try:
             run_to_end(command, record.with_suffix(".ending"), log, self.timeout_s)
-            return msgspec.json.decode(record.read_bytes(), type=kind)
+            return msgspec.json.decode(record.read_bytes(), type=LimitsRecord)
         except (subprocess.TimeoutExpired, OSError, ValueError, msgspec.DecodeError):
             return None
 

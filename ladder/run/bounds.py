@@ -1,4 +1,4 @@
-"""Compares the stages' times with the limits of the GPU and the CPU, which it measures beside nothing else."""
+"""Compares the stages' times with what GPU and CPU can do; the GPU's limits are measured beside nothing else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from common.cpu.cores import cores_allowed
-from ladder.machine import cpu_limits
 from ladder.machine.cpu_limits import cpu_cheat_limit
 from ladder.machine.environment import missing
 from ladder.machine.limits import bounds_of, keep_limits
@@ -27,15 +26,7 @@ class Bounds:
         self._ledger, self._bench, self._problem, self._steps = ledger, bench, jury.problem, jury.steps
         self._density = float(np.mean(jury.dataset.train.images > 0))
 
-    def measure_cpu(self, stages: Sequence[StageRun], observer: RunObserver) -> None:
-        """Measure the CPU's limits, unless they are known, or none of these stages is a rung on the CPU."""
-        is_timed, known = self._ledger.settings.at_once == 1, self._ledger.results.cpu_limits
-        if is_timed and known is None and any(stage.is_on_cpu for stage in stages):
-            observer.step("measuring the CPU's limits")
-            with self._ledger.timing(ACTIVITY):
-                self._ledger.keep(cpu_limits=self._bench.cpu_limits())
-
-    def measure_gpu(self, stages: Sequence[StageRun], observer: RunObserver) -> None:
+    def measure(self, stages: Sequence[StageRun], observer: RunObserver) -> None:
         """Measure the GPU's limits, unless they are known, or none of these stages needs a GPU.
 
         They take longer than the first rows, and so come after them: a row that lies below them fails then.
@@ -60,8 +51,8 @@ class Bounds:
         """Compare a stage's time with its bounds on its device, and fail it if no machine can be as fast."""
         if stage.device == "gpu" and self._ledger.results.environment.get("gpu"):
             self._check_on_gpu(stage)
-        else:  # whatever device it names
-            self._check_on_cpu(stage)
+        else:  # whatever device it names; by affinity alone: a step is shorter than the period of a group's quota
+            stage.check_time(cpu_cheat_limit(self._problem, cores_allowed(), self._density))
 
     def _check_on_gpu(self, stage: StageRun) -> None:
         if (limits := self._ledger.results.limits) is None:
@@ -71,14 +62,3 @@ class Bounds:
             stage.check_speed(bounds)
         elif bounds is not None:  # several take no less time than one; the rest is of one network's design
             stage.check_time(bounds.cheat_limit_us)
-
-    def _check_on_cpu(self, stage: StageRun) -> None:
-        """Compare with the cheat limit; a rung on the CPU gets the floor of its design as well."""
-        limits, problem = self._ledger.results.cpu_limits, self._problem
-        # By affinity alone: a step is shorter than the period over which a control group's quota holds.
-        cheat_limit_us = cpu_cheat_limit(problem, cores_allowed(), self._density)
-        if limits is None or not stage.is_on_cpu or problem.networks > 1:
-            stage.check_time(cheat_limit_us)
-            return
-        floor = cpu_limits.floor_of(limits, stage.entry.stage, problem, self._steps, stage.profile, stage.detail)
-        stage.check_speed(cpu_limits.bounds_of(cheat_limit_us, floor, stage.step_us))

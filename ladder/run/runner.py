@@ -134,7 +134,6 @@ class Runner:
         """Measure what is missing in these rounds."""
         bench, orders = self._bench, self.orders
         stages = [stage for stage in self.ledger.stages if any(stage in orders.due(round_) for round_ in rounds)]
-        self._bounds.measure_cpu(stages, self._observer)
         has_gpu = self.ledger.gpu_memory_mib is not None
         at_once = (
             ROUNDS_IMPORTED_AHEAD if has_gpu else 1
@@ -164,7 +163,7 @@ class Runner:
             self._observer.leave_out([name for name in left_out if left_out[name] == why], f"round {round_ + 1}: {why}")
         quick = self._quick_in(round_)
         self._run_stages(round_, quick)
-        self._bounds.measure_gpu(stages, self._observer)
+        self._bounds.measure(stages, self._observer)
         rest = [stage for stage in self.orders.due(round_) if stage not in quick]
         with self._bench.compilers(self.orders.to_compile(), round_) as compilers:
             self._await_compiled(compilers.names, compilers.wait)

@@ -18,7 +18,7 @@ from reports.writers.page import in_html
 
 OF_A_FLOOR = {True: "calls from Python, kernels and barriers", False: "launches, kernels, exchanges and waits"}
 WITHOUT_ON_GPU = "This run did not measure its GPU's limits, so no rung has a floor; its notices say why."
-WITHOUT = "This run had no GPU and did not measure its CPU's limits, so no rung has a floor."
+WITHOUT = "This run had no GPU, and only rungs on a GPU have a floor."
 HOW_FLOORS_ON_CPU_ARE_MADE = """\
 *Floor of this design* uses the best sample of each primitive: Python's calls and the barriers of the threads, plus the
 longest of three times that overlap. *Arithmetic*: the matrix products at the rate of multiply-adds or of BLAS,

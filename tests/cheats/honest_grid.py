@@ -30,7 +30,6 @@ from common.problem import Problem
 from ladder.processes import seed_server
 from ladder.records.run import Results, Settings, StageResult
 from ladder.run import session, stage_run
-from ladder.run.bench import Bench
 from ladder.run.code_watch import CodeWatch
 from ladder.run.preflight import describe_problem
 from ladder.run.stage_run import TIME_CHECKS
@@ -124,7 +123,6 @@ def main(arguments: list[str]) -> int:
     random, digits = np.random.default_rng(options.seed), load_dataset(data_dir=options.data_dir, seed=0)
     patch = pytest.MonkeyPatch()
     judge_in_this_process(patch)
-    patch.setattr(Bench, "cpu_limits", lambda bench: None)  # times are not judged
     watch = cache(CodeWatch)
     patch.setattr(stage_run, "CodeWatch", lambda source, _: watch(source))  # files do not change meanwhile
     vars(thread_trials)["usable_cores"] = lambda: 1

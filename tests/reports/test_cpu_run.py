@@ -1,4 +1,4 @@
-"""A run of rungs on the CPU alone: profiles, limits and floors, in the record, the report, the page and `explain`."""
+"""A run of rungs on the CPU alone: its profiles in the record, the report, the page and `explain`."""
 
 from __future__ import annotations
 
@@ -34,27 +34,19 @@ def results(folder: Path) -> Results:
     return load(folder)
 
 
-def test_every_rung_has_a_profile_and_a_floor_below_its_time(results: Results) -> None:
-    assert results.cpu_limits is not None
-    assert {"call", "blas_call", "memory_read", "multiply_add"} <= {limit.name for limit in results.cpu_limits.limits}
+def test_every_rung_has_a_profile(results: Results) -> None:
     for stage in results.stages:
         assert stage.status == "passed", stage.reason
         assert stage.timing is not None
-        assert stage.bounds is not None
         assert stage.unprofiled == {}
         assert [profile.tool for profile in stage.profiles] == ["stamps"]
         profile = stage.profiles[0]
         assert profile.split.total_us == pytest.approx(profile.plain_step_us)
         assert all(kernel.kind != "other" for kernel in profile.kernels)
-        floor_us = stage.bounds.design_floor_us
-        if floor_us is None:
-            assert stage.name == "cpu-cores", "only a barrier can take longer in the limits than in the rung"
-            assert stage.bounds.no_floor
-        else:
-            assert stage.bounds.cheat_limit_us <= floor_us <= stage.timing.step_us
 
 
-def test_a_rung_that_is_faster_than_its_floor_says_why_it_has_none(results: Results) -> None:
+def test_a_recorded_rung_that_is_faster_than_its_floor_says_why_it_has_none() -> None:
+    results = load(Path("results/reference/amd-epyc-2-cores/hidden-256"))
     slower = StepBounds(0.1, None, "the limits make 9 us of a step that took 8: the CPU was slower meanwhile")
     told = floor_view(replace_stage(results, "cpu-tiles", bounds=slower))
     assert f"has no floor: {slower.no_floor}" in told
@@ -67,22 +59,17 @@ def test_a_change_is_told_by_operation(results: Results) -> None:
     assert sum(change.detailed_us.values()) == pytest.approx(change.timed_us - change.rest_us)
 
 
-def test_explain_names_operations_and_the_distance_from_the_floor(results: Results) -> None:
+def test_explain_names_operations(results: Results) -> None:
     text = " ".join(explanation(results, "cpu-tiles").split())
     for words in ("Profiled by time stamps", "rows_by_columns", "add_outer", "products", "vs cpu-one-call"):
         assert words in text
-    assert "the floor of its design" in text
     assert "GPU" not in text
 
 
-def test_the_report_and_the_page_show_both(folder: Path) -> None:
+def test_the_report_and_the_page_show_them(folder: Path) -> None:
     results = load(folder)
-    told = str(details(results))
-    for words in ("text='Limits'", "barrier", "Waiting at barriers", "x floor"):
-        assert words in told
-    floor, rung = floor_view(results), rung_html(results.stages[-1], results)
-    for words in ("calls from Python, kernels and barriers", "Longest part", "x its floor"):
-        assert words in floor
-    for words in ('data-row="cpu 0"', "waits at a barrier", "threads</th>", "time stamps", "the floor of its design"):
+    assert "Waiting at barriers" in str(details(results))
+    rung = rung_html(results.stages[-1], results)
+    for words in ('data-row="cpu 0"', "waits at a barrier", "threads</th>", "time stamps"):
         assert words in rung
     assert {path.name for path in (folder / "figures").iterdir()} >= {"waterfall.svg"}

@@ -42,12 +42,10 @@ from ladder.measure.seeds import RunSeeds
 from ladder.measure.tampering import Originals
 from ladder.measure.timing import Plan, TimedRun, UntimedRun, Validation, measure, timed_run
 from ladder.profile import cupti
-from ladder.profile.api_names import allocates
 from ladder.profile.summary import summarise, with_bytes
 from ladder.records.checked import Counts
-from ladder.records.profile import FirstCalls, Profile
+from ladder.records.profile import Profile
 from ladder.records.run import Curve, GpuState, HostState, Process
-from stages.engine.stage import Stage
 from stages.registry import load_entry
 
 PROFILED_S = {"cpu": 0.5, "gpu": 0.1}  # of epochs; if all of a sample take longer, one is profiled
@@ -386,8 +384,6 @@ class Measurement:
         trace = profiled.record(warm_up=epoch_s < WARM_UP_S)
         step_us, shape = epoch_s / steps * 1e6, None if on_cpu else multiprocessor()
         profile = summarise(trace, sample.weights, steps, "stamps" if on_cpu else "cupti", step_us, shape)
-        if stage.group == "memory" and job.round == 0:  # it costs another trainer, which only these stages are worth
-            profile = msgspec.structs.replace(profile, first_calls=first_calls(stage, job, self._data.train))
         has_bytes = stage.recipe and job.problem.networks == 1 and not stage.takes_gpus
         return with_bytes(profile, job.problem) if has_bytes else profile
 
@@ -460,25 +456,3 @@ def prepared_validation(trainer: Trainer, problem: Problem, test: Split) -> Vali
         )
     trainer.prepare_validation(test)
     return Validation(trainer.validate, problem.validation_due)
-
-
-def first_calls(stage: Stage, job: Job, train: Split) -> FirstCalls:
-    """The calls to allocators that a new trainer makes while preparing and in its first epoch."""
-    trainer: list[Trainer] = []
-
-    def prepare() -> None:
-        trainer.append(stage.trainer(job.problem, train))
-        trainer[0].load_params(initial_params(job.problem, protocol.run_number(job.round, protocol.COLD_RUN)))
-        fence()
-
-    def first_epoch() -> None:
-        trainer[0].run_epoch(0)
-        wait_of(trainer[0])()
-        fence()
-
-    preparing, first = (
-        {name: count for name, count in sorted(part.items()) if allocates(name)}
-        for part in cupti.record_calls(prepare, first_epoch)
-    )
-    trainer[0].close()
-    return FirstCalls(preparing, first)

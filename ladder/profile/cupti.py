@@ -7,7 +7,6 @@ cupti-python exists for CUDA 13 only.
 from __future__ import annotations
 
 import importlib.util
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
@@ -49,17 +48,6 @@ def record(epochs: Sequence[int], run_epoch: Callable[[int], None], *, warm_up: 
     for recorded in (trace.kernels, trace.copies, trace.calls):
         recorded.sort(key=attrgetter("start"))
     return trace
-
-
-def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
-    """Run these parts in order and count the calls of each function in each part; raises CUPTI's exceptions."""
-    counted = []
-    with _recording("DRIVER", "RUNTIME") as (_, read):
-        for part in parts:
-            with read() as trace:
-                part()
-            counted.append(Counter(call.name for call in trace.calls))
-    return counted
 
 
 @contextmanager

@@ -131,7 +131,7 @@ class Profile(msgspec.Struct, frozen=True):
     timeline_us: float  # duration of those steps
     processes: int = 1  # number of processes in the means
     overlap_us: float = 0.0  # per step: the sum of kernel times, less the time in which any kernel runs
-    first_calls: FirstCalls | None = None  # only for rungs that count allocator calls
+    first_calls: FirstCalls | None = None  # of rungs that allocate, in records before version 0.4
 
     @property
     def slowdown(self) -> float:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from common.problem import Problem, initial_params
-from common.trainer import Trainer
 from ladder.machine.environment import missing
 from ladder.measure.profiled import counted
 from ladder.profile import cupti
@@ -119,27 +118,10 @@ def test_ways_to_allocate_differ_in_calls_to_allocators_alone(name: str, hidden:
 
 
 @pytest.mark.parametrize("name", ["alloc-pool", "alloc-arena"])
-def test_only_the_preparation_asks_cuda_for_memory_that_is_kept(name: str) -> None:
-    from common.cuda.clock import fence
-
-    stage = load_all()[name].stage
-    if reason := missing(stage.needs):
-        pytest.skip(reason)
-    problem = Problem(inputs=49, classes=10, batch_size=8)
-    trainers: list[Trainer] = []
-
-    def prepare() -> None:
-        trainers.append(stage.build(problem, random_split(STEPS * 8, inputs=49, classes=10)))
-        trainers[0].load_params(initial_params(problem, 0))
-
-    def epoch() -> None:
-        trainers[0].run_epoch(0)
-        fence()
-
-    preparing, first = cupti.record_calls(prepare, epoch)
-    assert any(allocates(call) for call in preparing) or name == "alloc-arena"  # which has CuPy's pool from others
-    assert not any(allocates(call) for call in first)
-    assert first["cuLaunchKernelEx"] >= STEPS
+def test_no_epoch_asks_cuda_for_memory_that_is_kept(name: str) -> None:
+    for seen in epochs_of(name, [0, 9]):
+        assert not any(allocates(call.name) for call in seen.calls)
+        assert calls(seen, "cuLaunchKernelEx") >= STEPS
 
 
 @pytest.mark.parametrize("name", ["pageable", "pinned", "pinned-overlap", "resident-f32", "resident-u8"])

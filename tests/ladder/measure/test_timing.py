@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,7 +11,6 @@ import pytest
 from common.problem import Params
 from common.trainer import EpochMetrics
 from ladder.measure.fetched import ContractError, fetched_metrics, fetched_params
-from ladder.measure.measurement import first_calls
 from ladder.measure.profiled import OwnProfile, Sample
 from ladder.measure.timing import (
     UNTIMED,
@@ -30,10 +25,6 @@ from ladder.measure.timing import (
     share_outside,
     timed_run,
 )
-from ladder.profile import cupti
-from ladder.records.profile import FirstCalls
-from stages.registry import load_all
-from tests.ladder.harness import small_dataset, small_problem
 
 PARAMS = Params((), ())
 
@@ -220,41 +211,6 @@ def test_the_untimed_share_is_the_median_runs() -> None:
 )
 def test_a_plan_fits_into_its_budget(budget: float, epoch: float, planned: Plan) -> None:
     assert plan_within(budget, epoch, Plan(20, 3, 1), metrics_every=10) == planned
-
-
-def test_allocator_calls_are_counted_while_a_separate_trainer_is_built_and_in_its_first_epoch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done: list[str] = []
-
-    class Trainer:
-        def load_params(self, params: Params) -> None:
-            done.append("load_params")
-
-        def run_epoch(self, epoch: int) -> None:
-            done.append(f"epoch {epoch}")
-
-        def close(self) -> None:
-            done.append("close")
-
-    def record_calls(*parts: Callable[[], None]) -> list[Counter[str]]:
-        counted = []
-        for part in parts:
-            done.append("|")
-            part()
-            counted.append(Counter({"cudaMalloc": len(done), "cudaFreeAsync": 1, "cuLaunchKernel": 9}))
-        return counted
-
-    def build(*_: object) -> Any:
-        done.append("build")
-        return Trainer()
-
-    monkeypatch.setattr(cupti, "record_calls", record_calls)
-    stage = replace(load_all()["alloc-pool"].stage, build=build)
-    job: Any = SimpleNamespace(problem=small_problem(), round=0)
-    found = first_calls(stage, job, small_dataset().train)
-    assert done == ["|", "build", "load_params", "|", "epoch 0", "close"]
-    assert found == FirstCalls({"cudaFreeAsync": 1, "cudaMalloc": 3}, {"cudaFreeAsync": 1, "cudaMalloc": 5})
 
 
 class Waiting(FakeTrainer):

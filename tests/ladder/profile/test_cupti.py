@@ -14,7 +14,7 @@ import pytest
 
 from ladder.profile import cupti as cupti_tool
 from ladder.profile.activity import Buffers
-from ladder.profile.cupti import record, record_calls
+from ladder.profile.cupti import record
 from ladder.profile.trace import Call, Copy, Kernel, ProfileError
 
 NAMES = {(6, 307): "cuLaunchKernelEx", (7, 31): "cudaMemcpyAsync_ptsz_v7000", (7, 9): "cudaGetDevice"}
@@ -205,12 +205,6 @@ def test_records_are_sorted_by_start(library: Library) -> None:
     late, early = (Kernel10(kind=Kind.CONCURRENT_KERNEL, start=at, name=ctypes.addressof(NAME)) for at in (9, 5))
     trace = record([0], lambda _: library.hand_over(late, early, records()[0]))
     assert [kernel.start for kernel in trace.kernels] == [5, 9]
-
-
-def test_calls_are_counted_per_part(library: Library) -> None:
-    call = records()[0]
-    counted = record_calls(lambda: library.hand_over(call, call), lambda: None)
-    assert [dict(part) for part in counted] == [{"cuLaunchKernelEx": 2}, {}]
 
 
 def test_an_epoch_without_any_call_was_not_recorded(library: Library) -> None:

@@ -12,6 +12,7 @@ from statistics import fmean
 import msgspec
 import numpy as np
 
+from common.arrays import keep_freed_memory
 from common.cost import parameters
 from common.data.dataset import Dataset
 from common.oracle import evaluate_all
@@ -33,6 +34,7 @@ class Jury:
     """Judges a problem's networks. Of several, which are judged follows from the salt: no stage knows it."""
 
     def __init__(self, problem: Problem, dataset: Dataset, salt: int, curve_steps: int, *, timed: bool):
+        keep_freed_memory()  # judging trains as well
         self.problem, self.dataset, self.salt = problem, dataset, salt
         self.steps = problem.steps(len(dataset.train.images))
         """Of an epoch."""

@@ -20,9 +20,11 @@ from ladder.machine.clock_lock import locked_clocks
 from ladder.machine.environment import cores_usable
 from ladder.machine.gpu_monitor import NO_ENERGY
 from ladder.records.run import Results
+from ladder.records.source_walk import Project
 from ladder.run.bench import Bench
 from ladder.run.bounds import Bounds
 from ladder.run.check import Checker
+from ladder.run.code_watch import Disk
 from ladder.run.jury import Jury
 from ladder.run.ledger import Ledger
 from ladder.run.nsys_pass import NsysPass
@@ -122,7 +124,7 @@ class Runner:
             precisions = {stage.entry.stage.precision for _, stage in fresh}
             checker = Checker(self._bench, self._jury.problem, self._jury.dataset, precisions)
             for index, due in fresh:
-                stage = StageRun(due.entry, self._jury.steps, expected=due.expected)
+                stage = StageRun(due.entry, self._jury.steps, expected=due.expected, project=Project(Disk()))
                 checker.check(stage)
                 if stage.status == "crashed":
                     stage.crash(f"{stage.reason}; see logs/{stage.name}.check.log")

@@ -56,13 +56,13 @@ class StageRun:
         expected: Expected | None = None,
         project: Project | None = None,
     ) -> None:
-        """Stages that share a `project` share what they read of their code."""
+        """Stages that share a `project` share what they read of their code; without one it is not hashed."""
         self.entry = entry
         self.expected = expected
         self.choices: dict[str, int] = {}  # by timing, of its processes
         self.printed = ""  # by its latest process, first: a library may say what is wrong
         self._attempts: list[Process] = []  # that passed their checks, in this run of the program
-        self._watch = CodeWatch(entry.source, project)
+        self._watch = CodeWatch(entry.source, project) if project is not None else None
         self._steps = steps_per_epoch
         # Checks, status and reason before the latest process was added.
         self._before_latest: tuple[list[Check], Status | None, str | None] = ([], None, None)
@@ -70,7 +70,7 @@ class StageRun:
         self.compiled_s = known.compiled_s if known is not None else None
         # A run that goes on may have come to another machine, whose cache is empty.
         self.may_compile = known is None or known.compiled_s is None or bool(known.processes)
-        self._described = _described(entry, self._watch.code)
+        self._described = _described(entry, self.code)
         self.retries = list(known.retries) if known is not None else []
         self._crashed_before = ""
         if known is not None:
@@ -110,9 +110,9 @@ class StageRun:
         return self.status in (None, "passed") and all(process.round != round_ for process in self.processes)
 
     @property
-    def code(self) -> StageCode:
+    def code(self) -> StageCode | None:
         """The hashes of its code."""
-        return self._watch.code
+        return self._watch.code if self._watch is not None else None
 
     @property
     def needs_compiling(self) -> bool:
@@ -223,7 +223,7 @@ class StageRun:
 
     def changed_code(self) -> list[str]:
         """The names of the files of its code that have changed since the run began."""
-        return self._watch.changed()
+        return self._watch.changed() if self._watch is not None else []
 
     def crash(self, reason: str) -> None:
         """Record why a process crashed; the stage keeps its earlier processes but gets no time."""
@@ -377,7 +377,7 @@ class StageRun:
         )
 
 
-def _described(entry: Entry, code: StageCode) -> StageResult:
+def _described(entry: Entry, code: StageCode | None) -> StageResult:
     """A stage's entry in the results file before anything is known of it but what it says of itself."""
     stage = entry.stage
     return StageResult(

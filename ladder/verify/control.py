@@ -286,6 +286,8 @@ class InOrder(Oracle):
         if self._divided == "sum":
             rate /= np.float32(len(inputs))
         for tensor, factors in ((self.weights[layer], inputs), (self.biases[layer][None, :], ones)):
+            if not factors.any():  # of an epoch from zeros
+                continue
             if len(tensor) > self._most:
                 tensor -= rate * (factors.T @ doutput)
             elif self._begins_with_parameter:

@@ -115,15 +115,16 @@ class Orders:
         due = (stage.name for stage in stages if stage.needs_round(round_) and stage.processes)
         return {name: known[name] for name in due if name in known}
 
-    def _in_order_of_weight(self) -> dict[str, int]:
+    def _in_order_of_weight(self) -> dict[str, tuple[int, float]]:
         """The place of each stage in a round, so that the first minute has an answer; with ties, in ladder order.
 
-        First come stages of the user's, the rung of each class that the model expects to be fastest, the references
-        that may be the fastest, and rungs that the model does not know. Without a GPU there is no model.
+        First come stages of the user's, the rung of each class that the model expects to be fastest, the fastest class
+        first, the references that may be the fastest, and rungs that the model does not know. Without a GPU there is
+        no model.
         """
         stages, problem = self._ledger.stages, self._problem
         if self._ledger.gpu_memory_mib is None or problem.networks > 1:
-            return dict.fromkeys((stage.name for stage in stages), 0)
+            return dict.fromkeys((stage.name for stage in stages), (0, 0.0))
         us = {name: each.us for name, each in expectations(problem, self._jury.steps).items()}
         references = {stage.name for stage in stages if stage.entry.stage.group == "reference"}
         first: dict[str, str] = {}  # by class, the fastest rung
@@ -133,13 +134,15 @@ class Orders:
                 first[kind] = name
         least = min((us[name] for name in references & us.keys()), default=math.inf)
 
-        def place(stage: StageRun) -> int:
+        def place(stage: StageRun) -> tuple[int, float]:
             name, group = stage.name, stage.entry.stage.group
             if name in references:
-                return 2 if us.get(name, math.inf) < FAR_BEHIND * least else 4
-            if not stage.entry.is_ours or name in first.values():
-                return int(stage.entry.is_ours)
-            return 3 if group == "beyond" and name not in us else 4
+                return 2 if us.get(name, math.inf) < FAR_BEHIND * least else 4, 0.0
+            if not stage.entry.is_ours:
+                return 0, 0.0
+            if name in first.values():
+                return 1, us[name]
+            return 3 if group == "beyond" and name not in us else 4, 0.0
 
         return {stage.name: place(stage) for stage in stages}
 

@@ -311,7 +311,7 @@ def test_what_decides_is_measured_first(monkeypatch: pytest.MonkeyPatch) -> None
                 ),
             ),
         )
-        for name in ("eager", "quick", "slow", "half", "fast", "unknown", "mine")
+        for name in ("eager", "quick", "slow", "fast", "half", "unknown", "mine")
     ]
     problem, settings = SimpleNamespace(epochs=1, networks=1), SimpleNamespace(repeats=1, warmups=1)
     jury = cast(Any, SimpleNamespace(problem=problem, steps=1))

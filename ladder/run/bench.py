@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -84,17 +84,22 @@ class Bench:
             yield
 
     @contextmanager
-    def preparing(self, rounds: Mapping[int, Sequence[StageRun]]) -> Iterator[None]:
-        """Inside, workers may prepare side by side, and the libraries of these rounds' stages are imported ahead."""
+    def preparing(self) -> Iterator[Callable[[int, Sequence[StageRun]], None]]:
+        """Inside, workers may prepare side by side; yields what begins to import the libraries of a round's stages."""
         with ExitStack() as begun:
-            at_once = max(FEWEST, cores_usable() - CORES_FOR_ORACLE)
-            self._held = HeldWorkers(self.side_by_side, self.timeout_s, self.note, at_once)
+            self._held = HeldWorkers(self.side_by_side, self.timeout_s, self.note, self._preparing_at_once)
             begun.enter_context(closing(self._held))
             begun.callback(self._servers.clear)
-            for round_, stages in rounds.items():
+
+            def import_ahead(round_: int, stages: Sequence[StageRun]) -> None:
                 self._servers[round_] = begun.enter_context(closing(self.imports(round_, stages)))
-            yield
+
+            yield import_ahead
         self._held = HeldWorkers(0, self.timeout_s)
+
+    @property
+    def _preparing_at_once(self) -> int:
+        return max(FEWEST, cores_usable() - CORES_FOR_ORACLE)
 
     def await_imports(self) -> None:
         """Wait for all libraries."""
@@ -113,6 +118,10 @@ class Bench:
     def has_room(self) -> bool:
         """Whether there is room for enough stages to prepare side by side."""
         return self.side_by_side >= FEWEST
+
+    def is_crowded_by(self, stages: Sequence[StageRun]) -> bool:
+        """Whether there is room for these to prepare side by side, and more of them than cores for that."""
+        return self.has_room and sum(map(self.may_hold, stages)) > self._preparing_at_once
 
     def may_hold(self, stage: StageRun) -> bool:
         """Whether a stage may prepare beside others: one of ours on the GPU, whose preparation is known to be quiet."""
@@ -133,6 +142,11 @@ class Bench:
         if self.holds and self.is_empty:
             able = list(islice((order for order in orders if self.may_hold(order.stage)), self._held.at_once))
             self._held.begin([partial(self.start, order, held=True) for order in able] if len(able) >= FEWEST else [])
+
+    def prepare_one(self, order: Order) -> None:
+        """Let the first worker of this order prepare, by itself."""
+        if self.may_hold(order.stage):
+            self._held.begin([partial(self.start, order, held=True)])
 
     def await_prepared(self) -> None:
         """Wait until no worker prepares any longer: from now on the caller measures."""

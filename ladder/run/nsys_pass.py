@@ -55,7 +55,7 @@ class NsysPass:
 
     def _profile(self, orders: Sequence[Order]) -> None:
         reading: list[tuple[StageRun, HeldWorker]] = []
-        with self._bench.preparing({}), ExitStack() as begun:
+        with self._bench.preparing(), ExitStack() as begun:
             for index, order in enumerate(orders):
                 self._observer.start(f"{order.stage.name} under nsys", 1, 1)
                 with self._ledger.timing(ACTIVITY):

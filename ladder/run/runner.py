@@ -141,22 +141,42 @@ class Runner:
             ROUNDS_IMPORTED_AHEAD if has_gpu else 1
         )  # a CPU trains the oracle; the second round may need no PyTorch
         ahead = rounds[:at_once] if self._settings.at_once == 1 else []
-        with bench.preparing({round_: orders.due(round_) for round_ in ahead}):
+        with bench.preparing() as import_ahead:
+            if (leading := self._leading_in(ahead)) is not None:
+                import_ahead(ahead[0], orders.due(ahead[0]))
+                bench.prepare_one(orders.order(leading, ahead[0]))
+                self._judge_from_now_on()
+                self._run_stages(ahead[0], [leading])
             with ExitStack() as beside:
                 compilers = None
+                for round_ in ahead[1:] if leading else ahead:
+                    import_ahead(round_, orders.due(round_))
                 for round_ in ahead[:1]:  # beside the oracle, which takes as long
                     bench.prepare(orders.order(stage, round_) for stage in self._quick_in(round_))
                     if bench.has_room:  # what a worker compiles only in its turn, once it has timed something
                         compilers = beside.enter_context(bench.compilers(orders.to_compile(), round_))
-                self._train_oracles(range(self._settings.rounds))
-                self.ledger.keep_oracle(self._jury.record(self._settings.rounds - 1))
-                with self.ledger.timing("importing libraries"):
-                    bench.await_imports()
+                self._judge_from_now_on()
                 if compilers is not None:
                     self._await_compiled(compilers.names, compilers.wait)
             for round_ in rounds:
                 with bench.round(round_, orders.due(round_) if self._settings.at_once == 1 else []):
                     self._measure_round(round_, stages)
+
+    def _leading_in(self, ahead: Sequence[int]) -> StageRun | None:
+        """The stage of the first row, where others would take the cores that it and the oracle need to prepare.
+
+        None where few prepare, and for a stage that takes long to compile.
+        """
+        due = self._quick_in(ahead[0]) if ahead else []
+        leads = self._bench.is_crowded_by(due) and not due[0].entry.stage.keeps_compiled_code
+        return due[0] if leads else None
+
+    def _judge_from_now_on(self) -> None:
+        """Return when the oracles are trained and the libraries imported, beside which nothing is measured."""
+        self._train_oracles(range(self._settings.rounds))
+        self.ledger.keep_oracle(self._jury.record(self._settings.rounds - 1))
+        with self.ledger.timing("importing libraries"):
+            self._bench.await_imports()
 
     def _measure_round(self, round_: int, stages: Sequence[StageRun]) -> None:
         """Measure what is missing in a round, and first what compiles quickly; `stages` are those of all rounds."""

@@ -71,6 +71,16 @@ def test_the_first_stages_prepare_while_the_oracle_trains(tmp_path: Path, monkey
     assert [stage.status for stage in results.stages] == ["passed"] * 5
 
 
+def test_the_first_row_waits_for_no_other_stage_where_more_prepare_than_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bench, "_preparing_at_once", 3)
+    results = prepare(tmp_path, *MARKING, rounds=2).run(Watcher())
+    assert [(stage.status, len(stage.processes)) for stage in results.stages] == [("passed", 2)] * 4
+    first, *others = (spans(tmp_path, stage.name, 1) for stage in results.stages)
+    assert all(span[1] > first[-1][2] for other in others for span in other)
+
+
 def test_what_starting_a_worker_raises_ends_the_run() -> None:
     def refused() -> HeldWorker:
         raise OSError("no more processes")

@@ -120,7 +120,8 @@ class Compilers(WorkerPool):
     A compiler takes longer than the measurement of its stage, mostly on one core; its code stays on disk for workers.
     Code that is selected by timing must not be compiled beside other processes: see `Stage.compiles_within`.
 
-    If only one could run at a time, no job runs: each stage's first process then compiles in the same time.
+    If fewer could run at a time than `fewest`, no job runs: beside nothing else, one gains no time over its stage's
+    first process.
     """
 
     def __init__(
@@ -131,10 +132,11 @@ class Compilers(WorkerPool):
         timeout_s: float,
         note: Callable[[str], object] = lambda _: None,
         fork_server_of: Callable[[str], ForkServer | None] = lambda _: None,
+        fewest: int = 2,
     ) -> None:
         """`fork_server_of` gives the fork server of the stage of this name."""
         at_once = cores_usable() // CORES_EACH
-        self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) > 1}
+        self._stages = {f"{name}.compiling": name for name in jobs if min(len(jobs), at_once) >= fewest}
         by_log = {log: jobs[name] for log, name in self._stages.items()}
         super().__init__(by_log, at_once, folder, logs, timeout_s, note, lambda log: fork_server_of(self._stages[log]))
         self.names = list(self._stages.values())

@@ -187,12 +187,12 @@ class Bench:
                 for job in serving.enter_context(pool)
             )
 
-    def compilers(self, orders: Sequence[Order], round_: int) -> Compilers:
+    def compilers(self, orders: Sequence[Order], round_: int, fewest: int = 2) -> Compilers:
         """What compiles side by side: see `Compilers`; its workers are forked from what the round has imported."""
         jobs = {order.stage.name: order.job for order in orders}
         needs = {order.stage.name: order.stage.entry.stage.needs for order in orders}
         places = self.scratch, self.logs, self.timeout_s, self.note
-        return Compilers(jobs, *places, lambda name: self._servers[round_].for_needs(needs[name]))
+        return Compilers(jobs, *places, lambda name: self._servers[round_].for_needs(needs[name]), fewest)
 
     def gpu_limits(self) -> LimitsRecord | None:
         """The GPU's limits, measured now; None if that fails, for the reason in the log."""

@@ -154,7 +154,7 @@ class Runner:
                 for round_ in ahead[:1]:  # beside the oracle, which takes as long
                     bench.prepare(orders.order(stage, round_) for stage in self._quick_in(round_))
                     if bench.has_room:  # what a worker compiles only in its turn, once it has timed something
-                        compilers = beside.enter_context(bench.compilers(orders.to_compile(), round_))
+                        compilers = beside.enter_context(bench.compilers(orders.to_compile(), round_, fewest=1))
                 self._judge_from_now_on()
                 if compilers is not None:
                     self._await_compiled(compilers.names, compilers.wait)

@@ -1,9 +1,10 @@
 """Which variant a reference builds with: by a rule at once, or the fastest of a search that may take minutes.
 
 `choices.json` holds the searches of `python -m tools.tune_references`. Their winners may time kernels while they
-compile, so a run takes them only with `--tune-references`: a network takes the nearest one's, within a factor of eight
-in batch or parameters; another GPU of the architecture counts as a factor of two. Otherwise a stage's `Rule`, fitted to
-all searches, names a variant that times nothing of its own. Its row says where the nearest search found a faster one.
+compile, so a run takes them only with `--tune-references`, where the rule's variant was slower: a network takes the
+nearest one's, within a factor of eight in batch or parameters; another GPU of the architecture counts as a factor of
+two. Otherwise a stage's `Rule`, fitted to all searches, names a variant that times nothing of its own. Its row says
+where the nearest search found a faster one.
 """
 
 from __future__ import annotations
@@ -86,13 +87,11 @@ class Rule:
 
 def variant_for(stage: str, problem: Problem, variants: Collection[str], rule: Rule, default: str) -> tuple[str, str]:
     """The name of the variant to build with, and what the row says of it: empty for the default, if no search gains."""
-    found = nearest(stage, problem, variants)
-    if may_search():
-        name, gains = (found.variant if found else rule.variant(problem)), False
-    else:
-        name = rule.variant(problem)
-        slower = found.slower(name, default) if found else None
-        gains = slower is None or slower > 1 + SLOWER
+    found, name = nearest(stage, problem, variants), rule.variant(problem)
+    slower = found.slower(name, default) if found else None
+    gains = not may_search() and (slower is None or slower > 1 + SLOWER)
+    if may_search() and found is not None and slower != 1:  # else the rule's was the fastest
+        name = found.variant
     return name, "; ".join([name] * (name != default) + [MAY_GAIN] * gains)
 
 

@@ -7,11 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
-from ladder.records.run import Results, save
+from ladder.records.run import save
 from run_ladder import main
-from tests.reports import recorded
 from tests.reports.recorded import run, stage, times
 
 
@@ -25,22 +23,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "faster": run(stage("naive", times(45.0))),
         "slower": run(stage("naive", times(51.5))),
         "scattered": run(stage("naive", times(50.0, scatter=0.3))),
-        "other": run(stage("async", times(50.0))),
-        "wide": of_batch(256),
     }.items():
         (tmp_path / name).mkdir()
         save(results, tmp_path / name / "results.json")
-    whole = (tmp_path / "base" / "results.json").read_text()
-    (tmp_path / "half.json").write_text(whole[: len(whole) // 2])
-    (tmp_path / "later.json").write_text(whole.replace('"schema_version":1', '"schema_version":9'))
-    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
-    (tmp_path / "nothing").mkdir()
     return tmp_path
-
-
-def of_batch(size: int) -> Results:
-    results = recorded.before()
-    return replace(results, problem=replace(results.problem, batch_size=size))
 
 
 @pytest.mark.parametrize(
@@ -61,36 +47,6 @@ def test_the_exit_status_is_the_verdict(argv: str, code: int, said: str, capsys:
     told = capsys.readouterr()
     assert said in told.out
     assert told.err == ""
-
-
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ("base half.json", "half.json: not a results file of this program (Input data was truncated)"),
-        ("base bytes.json", "bytes.json: not a results file of this program"),
-        ("base later.json", "later.json: schema version 9"),
-        ("recorded:h200 base", "recorded:h200: no such file or folder; name a recorded run as reference:GPU[/PROBLEM]"),
-        ("base nowhere", "nowhere: cannot be read (No such file or directory)"),
-        ("base nothing", "nothing/results.json: cannot be read (No such file or directory)"),
-        ("base same half.json", "half.json: not a results file of this program"),
-        ("base other", "base and other: no stage was timed in both; name runs that share one"),
-        ("base wide", "base and wide: different batch sizes (128, 256); name runs of one problem"),
-        ("base same wide", "base and wide: different batch sizes (128, 256); name runs of one problem"),
-        ("base", "compare base: only one run; name a second one, such as reference:h200"),
-        ("base same --threshold x", "--threshold x: must be a share from 0% to below 100%, such as 2%"),
-        ("base same --threshold=-1%", "--threshold -1%: must be a share from 0% to below 100%, such as 2%"),
-        ("base same --threshold nan", "--threshold nan: must be a share from 0% to below 100%, such as 2%"),
-        ("base same --format xml", "--format xml: must be text, markdown, json or csv"),
-        ("", "the following arguments are required: RUN; see run_ladder.py compare --help"),
-    ],
-)
-def test_an_impossible_comparison_is_told_in_a_line(argv: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", *argv.split()]) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.count("\n") == 1
-    assert told.err.startswith("run_ladder.py: ")
-    assert said in told.err
 
 
 def test_a_gate_reads_json(capsys: pytest.CaptureFixture[str]) -> None:

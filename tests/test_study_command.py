@@ -200,41 +200,6 @@ def test_a_study_interrupted_while_it_compiles_can_be_resumed(here: Path, monkey
     assert statuses(here / "out") == [("hidden-3", "measured"), ("hidden-5", "measured")]
 
 
-@pytest.mark.parametrize(
-    ("argv", "said"),
-    [
-        ([], "study: needs a file, such as experiments/hidden-size.toml, --vary hidden=64,256, or --resume FOLDER"),
-        (["small.toml", "--vary", "hidden=3"], "study: --vary takes the place of a file; leave one of them out"),
-        (["small.toml", "--hidden", "7"], "--hidden: is varied by this study; leave it out"),
-        (["--vary", "hidden"], "--vary hidden: needs values, such as hidden=64,256,1024"),
-        (["--vary", "hidden=3", "--vary", "hidden=5"], "--vary hidden=5: is given twice"),
-        (["--vary", "hidden=3,x"], '--vary: hidden = "x": must be a layer\'s size such as 256'),
-        (["--vary", "budget=1"], "--vary: budget: cannot be varied; allowed are hidden, depth, batch_size"),
-        (["nowhere.toml"], "nowhere.toml: cannot be read"),
-        (["small.toml", "--resume", "out"], "study --resume: a resumed study keeps its settings; leave out file"),
-        (["--resume", "out", "--rounds", "2"], "study --resume: a resumed study keeps its settings; leave out rounds"),
-        (["--resume", "nowhere"], "nowhere/study.json: cannot be read"),
-        (["--resume", "out"], "out/study.json: not a study of this program"),
-        (["small.toml", "--out", "out"], "out: holds a study; continue it with study --resume out"),
-        (["small.toml", "--stages", "nunpy"], "hidden-3: stage 'nunpy'"),
-        (["small.toml", "--points", "hidden-4"], "study --points: 'hidden-4' is no point of small; its points are"),
-        (["small.toml", "--repeat", "1"], "--repeat: there is no such option; did you mean --repeats?"),
-    ],
-)
-def test_impossible_requests_are_refused_in_a_line(
-    here: Path, capsys: pytest.CaptureFixture[str], argv: list[str], said: str
-) -> None:
-    write(here, TWO)
-    (here / "out").mkdir()
-    (here / "out" / "study.json").write_text("{}")
-    assert main(["study", *argv]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.startswith(f"run_ladder.py: {said}")
-    assert err.count("\n") == 1
-    assert {path.name for path in here.iterdir()} == {"small.toml", "out"}
-
-
 def test_a_file_that_sets_nothing_and_a_run_s_folder_are_refused(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

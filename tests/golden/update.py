@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tests.golden import FOLDER, renderings
+from tests.golden.refusals import refusals
 
 
 def main() -> None:
-    for name, text in renderings().items():
+    for name, text in {**renderings(), "refusals.txt": refusals()}.items():
         (FOLDER / name).write_text(text, encoding="utf-8", newline="\n")
 
 

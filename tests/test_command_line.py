@@ -481,11 +481,9 @@ def test_results_without_stages_are_refused(here: Path, refused: Refused) -> Non
         assert "earlier/results.json: not a results file of this program (it has no stages)" in refused(*command)
 
 
-def test_limits_without_a_gpu_are_the_cpu_s(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["limits", "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    assert record["cpu"]["cores"] >= 1
-    assert {"call", "l1_read", "memory_read", "multiply_add"} <= {limit["name"] for limit in record["limits"]}
+def test_limits_need_a_gpu(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ladder.machine.limits.missing", lambda needs: "no CUDA device")
+    assert refused("limits", "--json").endswith("they can only be measured on a machine with an NVIDIA GPU\n")
 
 
 def test_a_missing_profile_of_a_reference_on_the_cpu_is_noted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -413,7 +413,7 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     _check_forward(model, data.as_given(next(batches))[0])
     for _ in range(2):
         batch = nested(lambda tensor: tensor.to(data.device), tuple(data.as_given(next(batches))))
-        generators = _generators()
+        before_draws = generators()
         if user.augment is not None:
             with _theirs(path, "augment(batch)"):
                 changed: Any = user.augment(batch)
@@ -446,7 +446,7 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
                 user.after_backward(model)
         with _theirs(path, "the optimizer's step"):
             optimizer.step()
-        draws = draws or _generators() != generators
+        draws = draws or generators() != before_draws
     if all(torch.equal(value, before[label]) for label, value in model.state_dict().items()):
         raise _UnfitError("two steps change no parameter; check the learning rate")
     strays = [*_changed(outside, user.outside()), *_changed(attributes, _attributes(model))]
@@ -458,7 +458,7 @@ def _tried(user: UserModel, initial: Any, data: Data, path: Path) -> tuple[UserM
     return replace(user, metric_names=names, draws=draws), type(optimizer).__name__
 
 
-def _generators() -> list[bytes]:
+def generators() -> list[bytes]:
     """The states of PyTorch's generators: they change when a number is drawn."""
     import torch
 

@@ -18,14 +18,14 @@ import copy
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 from common.errors import MisfitError
 from ladder.records.torch_run import TorchCheck
-from ladder.torch_model.contract import Opened, RefusedError
+from ladder.torch_model.contract import Opened, RefusedError, generators
 from stages.torch import r3_resident, r3_workers
 from stages.torch.registry import RUNGS
 from stages.torch.trainer import SEED, Checkpoint, Nudge, Recorder, Trainer, first_line
@@ -124,6 +124,23 @@ class EachLoss:
         return [float(loss) for loss in self._losses.cpu()]
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on the host by one thread.
+
+    Where other processes have the cores, several wait for each other in each operation: comparing the runs of a model
+    of 430,000 parameters took 17 s on 16 cores, of which each was busy, and takes a second.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Judge:
     """Judges the rungs of one process."""
 
@@ -159,14 +176,18 @@ class Judge:
             if name not in reference.spread:
                 self._add_spread(trainer.choices.arithmetic)
             phases = self._trained(trainer, reference.starts)
+        return self._compared(phases, name)
+
+    @_one_thread()
+    def _compared(self, phases: Phases, name: str) -> tuple[list[TorchCheck], float, bool]:
+        reference = self.reference
         checks: list[TorchCheck] = []
         for phase, snapshots in phases.items():
             for steps, snapshot in snapshots.items():
                 truth = reference.truth[phase][steps]
-                start = self._start(phase)
                 checks += _checks(
                     f"after {steps} steps{PHASES[phase]}",
-                    distances(snapshot, truth, start),
+                    distances(snapshot, truth, sizes(truth, self._start(phase))),
                     reference.spread[name][phase][steps],
                     LESS_EXACT if name == "float32" else LESS_EXACT_ROUNDED,
                     snapshot.counts == truth.counts,
@@ -259,23 +280,28 @@ class Judge:
                 trainer.nudge(nudge)
                 phases[phase] = self._phase(trainer, phase)
             runs.append(phases)
+        draws = _drew()
         self._told(len(NUDGES) + 1, len(NUDGES) + 1)
         self._check_finite(runs[0])
-        truth, kind = self._truth(starts, runs[0])
+        truth, kind = self._truth(starts, runs[0], draws=draws)
+        self._compare(runs, starts, truth, kind)
+        return self.reference
+
+    @_one_thread()
+    def _compare(self, runs: list[Phases], starts: dict[str, Checkpoint], truth: Phases, kind: str) -> None:
+        """Make the reference of eager's runs and of the float64 training."""
         compared = runs if kind == "float64" else runs[1:]
         last = self._first[-1]
         repeatable = all(
             bool((value == runs[1]["first"][last].tensors["parameters"][name]).all())
             for name, value in runs[0]["first"][last].tensors["parameters"].items()
         )
-        reference = Reference(
+        self.reference = reference = Reference(
             kind, starts, truth, {}, 1.0, runs[0]["first"][last].tensors["parameters"], is_repeatable=repeatable
         )
-        self.reference = reference
         reference.spread["float32"] = self._spread(compared)
         far = [_whole(run["first"][last], truth["first"][last], self._start("first")) for run in compared]
         reference.typical = max(statistics.median(far), ROUNDING * 1e-3)
-        return reference
 
     def _check_finite(self, run: Phases) -> None:
         """Raise RefusedError for a training that ends in numbers that are none: nothing could be compared with it."""
@@ -286,10 +312,15 @@ class Judge:
                     name = self._opened.user.path.name
                     raise RefusedError(f"{name}: the loss is not finite within {when}; check learning rate and inputs")
 
-    def _truth(self, starts: dict[str, Checkpoint], eager: Phases) -> tuple[Phases, str]:
-        """The float64 training, or an eager one where an operation has no float64 or draws other numbers in it."""
+    def _truth(self, starts: dict[str, Checkpoint], eager: Phases, *, draws: bool) -> tuple[Phases, str]:
+        """The float64 training, or an eager one where an operation has no float64 or draws other numbers in it.
+
+        `draws` tells whether the steps draw any with dropout off: only then each operation has to be looked at.
+        """
+        opened = replace(self._opened, user=replace(self._opened.user, draws=draws))
         try:
-            truth = self._trained(self.trainer(self._eager(ARITHMETICS["float32"]), double=True), starts)
+            step = self._eager(ARITHMETICS["float32"])
+            truth = self._trained(new_trainer(opened, step, double=True, recorder=self._recorder), starts)
         except MisfitError:
             raise
         except Exception as error:
@@ -314,6 +345,7 @@ class Judge:
         rung = r3_workers.RUNG if self._opened.not_resident else r3_resident.RUNG
         return replace(rung.step, arithmetic=arithmetic)
 
+    @_one_thread()
     def _spread(self, runs: Sequence[Phases]) -> dict[str, dict[int, Distances]]:
         truth = self.reference.truth
         held = ROUNDING / 2 / (1 - self._decay())
@@ -321,9 +353,9 @@ class Judge:
         for phase, snapshots in truth.items():
             spread[phase] = {}
             for steps, snapshot in snapshots.items():
-                start = self._start(phase)
-                far = [distances(run[phase][steps], snapshot, start) for run in runs]
-                floors = _floors(snapshot, start, held)
+                moved = sizes(snapshot, self._start(phase))
+                far = [distances(run[phase][steps], snapshot, moved) for run in runs]
+                floors = _floors(snapshot, moved, held)
                 spread[phase][steps] = {
                     kind: {name: max(floors[kind][name], *(one[kind][name] for one in far)) for name in names}
                     for kind, names in far[0].items()
@@ -509,18 +541,25 @@ def _number(value: Any) -> float:
     return float((flat * torch.arange(1, len(flat) + 1, dtype=torch.float64)).sum())
 
 
-def distances(own: Snapshot, truth: Snapshot, start: dict[str, Any]) -> Distances:
-    """How far each tensor, and the losses, are from the reference."""
+def distances(own: Snapshot, truth: Snapshot, moved: Distances) -> Distances:
+    """How far each tensor, and the losses, are from the reference, relative to how far that `moved` them."""
     far: Distances = {kind: {} for kind in truth.tensors}
     for kind, tensors in truth.tensors.items():
         for name, value in tensors.items():
             mine = own.tensors[kind].get(name)
-            if mine is None or mine.shape != value.shape or not bool(mine.isfinite().all()):
-                far[kind][name] = math.inf
-            else:
-                far[kind][name] = float((mine - value).norm()) / _moved(value, start.get(name))
+            same = mine is not None and mine.shape == value.shape
+            error = float((mine - value).norm()) if same else math.inf
+            far[kind][name] = error / moved[kind][name] if math.isfinite(error) else math.inf
     far["loss"] = {name: _series_distance(own.sums.get(name, []), series) for name, series in truth.sums.items()}
     return far
+
+
+def sizes(truth: Snapshot, start: dict[str, Any]) -> Distances:
+    """How far the reference moved each tensor from its start."""
+    return {
+        kind: {name: _moved(value, start.get(name)) for name, value in tensors.items()}
+        for kind, tensors in truth.tensors.items()
+    }
 
 
 def _moved(value: Any, start: Any) -> float:
@@ -530,18 +569,14 @@ def _moved(value: Any, start: Any) -> float:
     return max(moved, ROUNDING * 16 * size, 1e-30)
 
 
-def _floors(truth: Snapshot, start: dict[str, Any], held: float) -> Distances:
+def _floors(truth: Snapshot, moved: Distances, held: float) -> Distances:
     """The least distances that float32 can be held to: half a unit of rounding in each number.
 
     `held` is the same of the optimizer's state by its rates of decay. Held in float32, as fused kernels do, 0.999 makes
     1 - 0.999 wrong by half a unit of rounding a thousand times.
     """
-
-    def half_a_unit(value: Any, begin: Any) -> float:
-        return ROUNDING / 2 * float(value.norm()) / _moved(value, begin)
-
     floors: Distances = {
-        kind: {name: half_a_unit(value, start.get(name)) for name, value in named.items()}
+        kind: {name: ROUNDING / 2 * float(value.norm()) / moved[kind][name] for name, value in named.items()}
         for kind, named in truth.tensors.items()
     }
     floors["state"] = {
@@ -558,6 +593,15 @@ def _cancellation(name: str, state: dict[str, Any]) -> float:
     if kind != "exp_avg" or squares is None or squares.shape != state[name].shape:
         return 1.0
     return max(1.0, math.sqrt(float(squares.abs().sum())) / max(float(state[name].norm()), 1e-30))
+
+
+def _drew() -> bool:
+    """Whether the steps since the last seed drew random numbers."""
+    import torch
+
+    now = generators()
+    torch.manual_seed(SEED)
+    return generators() != now
 
 
 def _series_distance(own: Sequence[tuple[int, float]], truth: Sequence[tuple[int, float]]) -> float:

@@ -172,7 +172,7 @@ class Trainer:
     def run(self, steps: int) -> None:
         """Train for so many steps; the device may still work when it returns."""
         self._enter()
-        with draws.in_float32() if self.double else contextlib.nullcontext():
+        with draws.in_float32() if self.double and self.user.draws else contextlib.nullcontext():
             self.launch.run(steps)
 
     def step(self, batch: Batch) -> None:

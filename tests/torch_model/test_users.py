@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,15 @@ torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs")]
 
 from common.errors import MisfitError  # noqa: E402
+from ladder.torch_model import judge as judge_module  # noqa: E402
 from ladder.torch_model.contract import RefusedError, device_here, opened  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
 from ladder.torch_model.messages import Judged  # noqa: E402
 from ladder.torch_model.session import verdict  # noqa: E402
+from stages.torch import draws  # noqa: E402
 from stages.torch.registry import rung_named  # noqa: E402
 from stages.torch.trainer import Trainer  # noqa: E402
-from tests.torch_model import emulated_graph, models  # noqa: E402
+from tests.torch_model import emulated_graph, models, traps  # noqa: E402
 
 USERS = Path(__file__).parent / "users"
 WORK = ("autoencoder", "gru", "recommender", "resmlp", "resnet", "siamese", "unet", "vae")
@@ -66,6 +69,41 @@ def test_a_model_works(name: str) -> None:
 def test_a_model_is_refused(name: str) -> None:
     with pytest.raises(RefusedError, match=f"^{re.escape(REFUSED[name])}$"):
         opened(USERS / f"{name}.py", None, device_here())
+
+
+NOISE = "def augment(batch):\n    return batch[0] + 0.1 * torch.randn_like(batch[0]), batch[1]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_looked_at"),
+    [(models.source(), False), (traps.MODELS["dropout"], False), (models.source(NOISE), True)],
+)
+def test_operations_in_float64_are_looked_at_where_they_draw_beside_dropout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_looked_at: bool
+) -> None:
+    looked, in_float32 = [], draws.in_float32
+    monkeypatch.setattr(draws, "in_float32", lambda: (looked.append(1), in_float32())[1])
+    assert Judge(models.opened_text(tmp_path, text)).reference.kind == "float64"
+    assert bool(looked) == is_looked_at
+
+
+def test_runs_are_compared_by_one_thread_whatever_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = set()
+
+    def compared(*given: Any) -> Any:
+        seen.add(torch.get_num_threads())
+        return distances(*given)
+
+    distances = judge_module.distances
+    monkeypatch.setattr(judge_module, "distances", compared)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        judge = Judge(models.opened_text(tmp_path, models.source()))
+        judge.judged(judge.trainer(rung_named("no-item").step))
+        assert (seen, torch.get_num_threads()) == ({1}, 3)
+    finally:
+        torch.set_num_threads(before)
 
 
 PAIRS = "def data():\n    return (torch.randn(64, 6), torch.randn(64, 2)), torch.zeros(64).long()"

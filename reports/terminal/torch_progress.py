@@ -56,6 +56,7 @@ class TorchView:
         self._status: Status | None = None
         self._now = _Now(clock)
         self._phases: set[str] = set()  # that a file has lines of
+        self._foretold: set[str] = set()  # phases whose time left a file has
         self._said_at = -math.inf  # by the clock, of the last such line
         self._is_explained, self._has_times = False, True
         self._shown: set[tuple[str, str, bool]] = set()  # rungs with what was printed of them
@@ -72,14 +73,18 @@ class TorchView:
         self._console.print(Text(text), soft_wrap=True)
 
     def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:
-        """Show what goes on now: redrawn in place on a terminal, else a line when a phase begins, then one a minute."""
+        """Show what goes on now: redrawn in place on a terminal.
+
+        A file gets a line when a phase begins, when the time left is first known, and then one a minute.
+        """
         if not is_live(self._console):
-            is_new = phase not in self._phases
-            if is_new or (part and self._clock() - self._said_at >= QUIET_S):
-                left = _left(left_s, until) if not until else ""
+            left, is_new = _left(left_s, until), phase not in self._phases
+            is_known = bool(left) and phase not in self._foretold
+            if is_new or is_known or (part and self._clock() - self._said_at >= QUIET_S):
                 say(self._console, f"{phase}{f': {part}' if part and not is_new else ''}{left}", "dim")
                 self._said_at = self._clock()
             self._phases.add(phase)
+            self._foretold |= {phase} if left else set()
             return
         if phase != self._now.phase:
             self._now.began = self._clock()

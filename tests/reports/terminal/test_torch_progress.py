@@ -103,6 +103,19 @@ def test_a_file_has_a_line_a_minute_of_what_a_long_phase_does() -> None:
     ]  # fmt: skip
 
 
+def test_a_file_has_the_time_left_as_soon_as_it_is_known() -> None:
+    def shows(console: Console) -> None:
+        view = TorchView(console, lambda: 0.0)
+        for run, left_s in ((1, None), (2, 62.0), (3, 50.0)):
+            view.doing("judging eager", f"run {run} of 8", left_s, "the first row")
+        view.doing("preparing and timing rungs", "compile, 1 of 28 done", 170.0)
+
+    assert screen(shows, 80).splitlines() == [
+        "judging eager", "judging eager: run 2 of 8, about 1 min until the first row",
+        "preparing and timing rungs, about 3 min left",
+    ]  # fmt: skip
+
+
 def test_a_speedup_of_too_few_processes_is_marked_and_the_mark_explained_once() -> None:
     eager, twice = a_rung("eager", None, 2600.0), a_rung("step-graph", "eager", 200.0)
     once = replace(twice, name="resident", processes=twice.processes[:1])

@@ -20,10 +20,10 @@ class TorchJob(msgspec.Struct, frozen=True):
     round: int
     repeats: int
     address: str  # of the session's socket
-    reference: str  # the file of the reference
-    makes_reference: bool = False  # else it waits for the file
-    is_judged: bool = True
-    times_at_once: bool = False  # waits for an order after each rung, which may be to time it
+    reference: str  # the file of the reference; who needs it and finds none makes it
+    is_first: bool = False  # of the run: the turn is its own from the beginning
+    judged: list[str] = []  # those of the rungs whose training is compared
+    is_timed: bool = False  # waits for an order after each rung, which may be to time it
 
 
 class Message(msgspec.Struct, frozen=True, tag=True):
@@ -68,6 +68,7 @@ class Judged(Message, frozen=True):
     checks: list[TorchCheck] = []
     error_ratio: float | None = None
     same_bits: bool = False
+    began: float = 0.0  # by the clock that all processes share, when the rung was built
     first_step_s: float = 0.0
     peak_mib: float | None = None
     notes: list[str] = []
@@ -90,19 +91,19 @@ class Failed(Message, frozen=True):
     error: str
 
 
-class Ready(Message, frozen=True):
-    """All rungs of the process are prepared; it waits."""
+class Done(Message, frozen=True):
+    """All rungs of the process are done; it ends."""
 
 
 class Time(msgspec.Struct, frozen=True, tag=True):
-    """From the session: time this rung now. An empty name means none, and ends a process that is ready."""
+    """From the session: time this rung now. An empty name means none: go on."""
 
     rung: str
     energy_s: float = 0.0
     waiting: int = 0  # other processes of the session on the GPU
 
 
-ANY = Described | Refused | Judging | Referenced | Judged | Timed | Failed | Ready
+ANY = Described | Refused | Judging | Referenced | Judged | Timed | Failed | Done
 
 
 def encoded(message: Any) -> bytes:

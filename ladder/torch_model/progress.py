@@ -31,6 +31,10 @@ class TorchObserver(Protocol):
         """A rung is timed, in one of so many processes, or has got its verdict without a time."""
 
 
+Process = tuple[int, Sequence[Rung]]
+"""The round of a process, and its rungs."""
+
+
 @dataclass
 class Pace:
     """Seconds that parts of this run take."""
@@ -40,22 +44,18 @@ class Pace:
     time_s: float = 0.0  # a rung's timed runs
     compiles: int = 1  # of a step, in the first round
 
-    def round_s(self, families: Sequence[Sequence[Rung]], places: int, *, is_first: bool) -> float:
-        """To prepare, judge and time these rungs, so many families side by side; the first round's have begun."""
-        wholes = [self._family_s(family, is_first=is_first) for family in families if family]
-        if is_first and wholes:
-            wholes[0] = max(0.0, wholes[0] - self.start_s - self.judge_s - self.time_s)
-        side_by_side = max([sum(wholes) / places, *wholes])
-        timed_alone = families[1:] if is_first else families
-        return side_by_side + self.time_s * sum(map(len, timed_alone))
+    def left_s(self, chains: Sequence[Sequence[Process]], places: int) -> float:
+        """For these processes, those of a chain one after the other, so many chains side by side; timing is alone."""
+        wholes = [sum(self._process_s(number, rungs) for number, rungs in chain) for chain in chains]
+        timed = sum(len(rungs) for chain in chains for _, rungs in chain)
+        return max([0.0, sum(wholes) / places, *wholes]) + self.time_s * timed
 
-    def _family_s(self, rungs: Sequence[Rung], *, is_first: bool) -> float:
-        """To prepare and judge; calm ones of the first round are timed at once, and in others they are not judged."""
+    def _process_s(self, number: int, rungs: Sequence[Rung]) -> float:
+        """To prepare and judge; calm rungs are judged in the first round alone, and later ones find compiled code."""
         compiled = sum(rung.step.compiler.arguments is not None for rung in rungs)
-        compiling = compiled * (COMPILING_S * self.compiles if is_first else CACHED_S)
-        if is_first or not all(map(is_calm, rungs)):
-            compiling += len(rungs) * self.judge_s
-        return self.start_s + compiling + len(rungs) * self.time_s * (is_first and all(map(is_calm, rungs)))
+        compiling = compiled * (COMPILING_S * self.compiles if number == 1 else CACHED_S)
+        is_judged = number == 1 or not all(map(is_calm, rungs))
+        return self.start_s + compiling + len(rungs) * self.judge_s * is_judged
 
 
 def is_calm(rung: Rung) -> bool:
@@ -68,35 +68,33 @@ class Progress:
     """Tells a view what goes on."""
 
     def __init__(
-        self, view: TorchObserver, file: str, rounds: int, *, times: bool, has_row: bool = False,
+        self, view: TorchObserver, file: str, *, times: bool, has_row: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        self._view, self._file, self._rounds, self._times, self._clock = view, file, rounds, times, clock
-        self._families: Sequence[Sequence[Rung]] = []
-        self._begun: list[Sequence[Rung]] = []  # families whose processes have started
-        self._number, self._places = 1, 1
+        self._view, self._file, self._times, self._clock = view, file, times, clock
+        self._has_row = has_row
+        self._chains: Sequence[Sequence[Process]] = []
+        self._places = 1
+        self._started: list[Process] = []
+        self._done: set[tuple[int, str]] = set()  # rounds and rungs
         self._pace = Pace()
         self._at = clock()  # the last thing by which the pace is known
         self._ends_at: float | None = None
-        self._is_ready = False  # all rungs of the round are prepared
-        self._ready: list[str] = []
-        self._timed: list[str] = []
-        self._has_row = has_row
 
-    def round(self, number: int, families: Sequence[Sequence[Rung]], places: int) -> None:
-        """A round begins, in which so many families prepare at once."""
-        self._number, self._families, self._places = number, families, places
-        self._is_ready, self._begun, self._ready, self._timed = False, [], [], []
-        self._at = self._clock()
+    def planned(self, chains: Sequence[Sequence[Process]], places: int) -> None:
+        """What is left to do: chains of processes, so many of them side by side."""
+        self._chains, self._places = chains, places
+        if not self._pace.start_s:
+            self._at = self._clock()
+            if chains:
+                self._view.doing(f"reading {self._file}")
+        elif self._has_row:
+            self._expect()
+
+    def started(self, number: int, rungs: Sequence[Rung]) -> None:
+        """A process of this round has started."""
+        self._started.append((number, rungs))
         if self._pace.start_s:
-            self._expect(self._left_s(self._pace.round_s(families, places, is_first=number == 1)))
-        else:
-            self._view.doing(f"reading {self._file}")
-
-    def started(self, family: Sequence[Rung]) -> None:
-        """The process of a family has started."""
-        self._begun.append(family)
-        if self._pace.start_s and (self._has_row or not self._times):
             self._preparing()
 
     def read(self, compiles: int = 1) -> None:
@@ -115,40 +113,20 @@ class Progress:
 
     def referenced(self) -> None:
         """The reference is there: what is left are the rungs."""
-        if self._has_row or not self._times:
-            self._preparing()
+        self._preparing()
 
-    def judged(self, rung: str) -> None:
-        """A rung is prepared and judged, or it cannot be."""
-        self._ready.append(rung)
+    def judged(self) -> None:
+        """A rung is judged, and its timed runs begin."""
         if not self._has_row:
             self._at = self._clock()
-        if self._has_row or not self._times:
-            self._preparing()
 
-    def timing(self, rung: str) -> None:
-        """A rung's timed runs begin, while nothing else goes on."""
-        if not self._is_ready:
-            self._is_ready = True
-            last = [one for family in self._families for one in family if one.name not in self._timed]
-            self._expect(self._left_s(self._pace.time_s * len(last)))
-        rungs = [one for family in self._families for one in family]
-        left_out = [one.name for one in rungs if one.group == "left out"]
-        if rung in left_out:
-            part = f"rung {left_out.index(rung) + 1} of {len(left_out)}"
-            self._doing("leaving one change out", part)
-        else:
-            count = len(rungs) - len(left_out)
-            self._doing(f"timing {count} {_rungs(count)}", f"{rung}, {min(len(self._timed) + 1, count)} of {count}")
-
-    def timed(self, rung: str) -> None:
-        """A rung is timed."""
-        self._timed.append(rung)
-        if not self._has_row:
+    def done(self, number: int, rung: str, *, is_timed: bool = True) -> None:
+        """A rung is timed in this round, or it cannot be."""
+        self._done.add((number, rung))
+        if is_timed and not self._has_row:
             self._has_row, self._pace.time_s = True, self._clock() - self._at
-            self._expect(self._left_s(self._pace.round_s(self._families, self._places, is_first=True)))
-        if not self._is_ready:
-            self._preparing()
+            self._expect()
+        self._preparing()
 
     def writing(self) -> None:
         """The last rung is timed."""
@@ -156,27 +134,24 @@ class Progress:
 
     def _preparing(self) -> None:
         """Name the rungs that processes are at, those that compile first: they are waited for."""
-        count = sum(map(len, self._families))
-        waiting = [[rung for rung in family if rung.name not in self._ready] for family in self._begun]
+        if self._times and not self._has_row:
+            return
+        planned = {(number, rung.name) for chain in self._chains for number, rungs in chain for rung in rungs}
+        waiting = [self._due(process) for process in self._started]
         now = sorted((rungs[0] for rungs in waiting if rungs), key=lambda rung: rung.step.compiler.arguments is None)
         more = f" and {len(now) - SHOWN} more" if len(now) > SHOWN else ""
         names = f"{', '.join(rung.name for rung in now[:SHOWN])}{more}, " if now else ""
-        part = f"{names}{len(self._ready)} of {count} done"
-        self._doing(f"{'preparing' if self._times else 'judging'} {count} {_rungs(count)}", part)
-
-    def _doing(self, phase: str, part: str) -> None:
-        which = f"round {self._number} of {self._rounds}: " if self._rounds > 1 and self._times else ""
+        part = f"{names}{len(self._done)} of {len(planned | self._done)} done"
         left_s = None if self._ends_at is None else self._ends_at - self._clock()
-        self._view.doing(f"{which}{phase}", part, left_s)
+        self._view.doing("preparing and timing rungs" if self._times else "judging rungs", part, left_s)
 
-    def _left_s(self, round_s: float) -> float:
-        """The seconds of this round with those of the rounds after it."""
-        after = self._rounds - self._number
-        return round_s + after * self._pace.round_s(self._families, self._places, is_first=False)
+    def _due(self, process: Process) -> list[Rung]:
+        """The rungs of a process that are not done."""
+        number, rungs = process
+        return [rung for rung in rungs if (number, rung.name) not in self._done]
 
-    def _expect(self, left_s: float) -> None:
-        self._ends_at = self._clock() + left_s if self._times else None
-
-
-def _rungs(count: int) -> str:
-    return "rung" if count == 1 else "rungs"
+    def _expect(self) -> None:
+        """Estimate the end; the first process has started."""
+        left = [[(process[0], due) for process in chain if (due := self._due(process))] for chain in self._chains]
+        left_s = self._pace.left_s([chain for chain in left if chain], self._places) - self._pace.start_s
+        self._ends_at = self._clock() + left_s

@@ -1,9 +1,10 @@
 """A run of the ladder over a user's model: which processes there are, when each is timed, and what is recorded.
 
-Preparation runs side by side, timing alone: a process that has prepared and judged its rungs waits until the session
-gives it its turn. The rungs of the usual loop are timed as soon as they are judged, while all other processes stand
-still, so that their rows come within seconds. The first round times the others one after the other. Each further round
-has fresh processes, and times all rungs anew, with those that leave one change of the best one out.
+Preparation runs side by side, timing alone: a rung is timed as soon as it is judged, while all other processes stand
+still. So rows come as they are ready, and a run that is interrupted keeps them. Until the first row, for which the user
+waits, the processes beside its own load their libraries and leave the device alone. Each further round has fresh
+processes: those of a family come one after the other, and in the second round those that leave one change of the best
+rung out.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from ladder.torch_model.contract import RefusedError
 from ladder.torch_model.facts import ModelFacts
 from ladder.torch_model.messages import (
     Described,
+    Done,
     Failed,
     Judged,
     Judging,
     Message,
-    Ready,
     Referenced,
     Refused,
     Timed,
@@ -77,16 +78,16 @@ SOCKET_NAME = "ladder"
 
 @dataclass
 class Family:
-    """The rungs of one process, and the process."""
+    """Rungs that share a process, and their process of one round."""
 
-    name: str
-    rungs: list[Rung]
+    whole: list[Rung]
+    rungs: list[Rung]  # that have to run in this round
+    round: int
     folder: Path
     worker: StartedWorker | None = None
     connection: Connection | None = None
-    makes_reference: bool = False
-    is_timed_at_once: bool = False
-    is_ready: bool = False
+    is_first: bool = False  # of the run
+    has_begun: bool = False
     has_ended: bool = False
     waiting: list[str] = field(default_factory=list)  # rungs that have no verdict from this process yet
 
@@ -99,6 +100,8 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
     if asked.resume is not None:
         earlier = load(asked.resume)
         _check_resumable(asked, earlier)
+        if earlier.environment.get("code") != environment.describe().get("code"):
+            (asked.resume / REFERENCE).unlink(missing_ok=True)  # another version of ours made it
         asked = _as_it_began(asked, earlier.settings)
     if asked.model is None:
         raise UsageError(
@@ -129,6 +132,8 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
         try:
             yield session
         finally:
+            if not has_record(folder):
+                (folder / REFERENCE).unlink(missing_ok=True)
             if not (session.names_a_log or has_record(folder)):
                 forget(folder, folder / LOGS, was_there=was_there)
 
@@ -178,8 +183,9 @@ class Session:
         assert asked.model is not None
         self.folder, self._scratch, self._view, self._asked = folder, scratch, view, asked
         self._model_file, self._rungs = asked.model, list(rungs)
-        self._began, self._phase_began = time.monotonic(), time.monotonic()
+        self._began = time.monotonic()
         self._took: dict[str, float] = dict(earlier.took_s) if earlier else {}
+        self._pauses: list[tuple[float, float]] = []  # by the clock, in which one process was timed
         self._before_s = earlier.seconds if earlier else 0.0
         self._rows: dict[str, TorchRung] = {rung.name: rung for rung in earlier.rungs} if earlier else {}
         self._model: ModelRecord | None = earlier.model if earlier else None
@@ -189,23 +195,25 @@ class Session:
         self._created = earlier.created if earlier else datetime.now(UTC).isoformat(timespec="seconds")
         self._command = earlier.command if earlier else command
         self._judgements: dict[str, Judged] = {}
-        self._progress = Progress(view, asked.model.name, asked.rounds, times=not asked.check, has_row=bool(self._rows))
-        self._has_begun = False
+        self._progress = Progress(view, asked.model.name, times=not asked.check, has_row=bool(self._rows))
+        self._running: list[Family] = []
+        self._is_open = bool(self._rows)  # processes but the first may begin
+        self._started = 0
         self._model_epochs = 1
 
     def run(self) -> TorchResults:
         """Measure; raises UsageError where the user's file does not fit the contract."""
         address = str(Path(tempfile.mkdtemp(prefix=SOCKET_NAME, dir=self._scratch)) / "s")
-        with Listener(address, "AF_UNIX", backlog=64) as self._listener:
-            families = self._families(self._rungs)
-            for number in range(1, (1 if self._asked.check else self._asked.rounds) + 1):
-                self._round(families, number, times=not self._asked.check)
-                if number == 1:
-                    families = self._families([*self._rungs, *self._left_out()])
-        if not self._has_begun:
+        with Listener(address, "AF_UNIX", backlog=64) as self._listener, ThreadPoolExecutor() as self._ending:
+            try:
+                self._climb()
+            finally:
+                list(self._ending.map(self._end, self._running))  # each may take seconds to end what it has started
+        if not self._started:
             self._view.note("nothing is left to measure")
         self._progress.writing()
         self._save()
+        (self.folder / REFERENCE).unlink(missing_ok=True)
         return self.results
 
     @property
@@ -221,8 +229,13 @@ class Session:
         return TorchResults(
             created=self._created, command=self._command, environment=self._environment, model=self._model,
             settings=settings, rungs=[self._rows[name] for name in order if name in self._rows],
-            seconds=self._before_s + time.monotonic() - self._began, took_s=self._took,
+            seconds=self._before_s + time.monotonic() - self._began, took_s=self._took_by_now(),
         )  # fmt: skip
+
+    def _took_by_now(self) -> dict[str, float]:
+        timing = sum(end - begin for begin, end in self._pauses)
+        parts = {"preparing and judging": time.monotonic() - self._began - timing, "timing": timing}
+        return {**self._took, **{part: self._took.get(part, 0.0) + took for part, took in parts.items() if took}}
 
     # Families
 
@@ -239,43 +252,60 @@ class Session:
             return []
         return left_outs(rung_named(recipe.fastest))
 
-    # A round
+    def _next(self, rungs: list[Rung], after: int = 0) -> Family | None:
+        """The next process of these rungs, in the first round after this one in which some still have to run."""
+        for number in range(after + 1, self._rounds + 1):
+            if due := [rung for rung in rungs if self._has_to_run(rung, number)]:
+                self._started += 1
+                return Family(rungs, due, number, self._scratch / f"{number}-{self._started - 1}")
+        return None
 
-    def _round(self, families: Sequence[Sequence[Rung]], number: int, *, times: bool) -> None:
-        """Prepare all rungs of a round in processes of their own, and time them."""
-        todo = [
-            [rung for rung in family if self._has_to_run(rung, number)] for family in families
-        ]  # the first family makes the reference, whatever else it still has to do
-        running = [
-            Family("-".join([str(number), str(index)]), rungs, self._scratch / f"{number}-{index}")
-            for index, rungs in enumerate(todo)
+    @property
+    def _rounds(self) -> int:
+        return 1 if self._asked.check else self._asked.rounds
+
+    # Processes
+
+    def _climb(self) -> None:
+        """Have all processes that are due, as many side by side as there are cores for."""
+        families = self._families(self._rungs)
+        families.sort(key=lambda rungs: (not is_calm(rungs[0]), rungs[0].step.compiler.arguments is None))
+        queue = [family for rungs in families if (family := self._next(rungs))]
+        if queue:
+            queue[0].is_first = True  # the others follow, those first that compile, which takes longest
+        has_left_out = False
+        self._plan(queue)
+        while queue or self._running or not has_left_out:
+            if not has_left_out and all(family.round > 1 for family in (*queue, *self._running)):
+                has_left_out = True
+                queue += [family for rungs in self._families(self._left_out()) if (family := self._next(rungs, 1))]
+                self._plan(queue)
+                continue
+            room = places() - len(self._running)
+            starting, queue = queue[:room], queue[room:]
+            self._running += starting
+            for family in starting:
+                self._start(family)
+            self._connect(starting)
+            for family in self._running:
+                if (family.is_first or self._is_open) and not (family.has_begun or family.has_ended):
+                    family.has_begun = True
+                    self._order(family, messages.Time(""))
+            self._hear()
+            for family in [family for family in self._running if family.has_ended]:
+                self._is_open = True
+                self._running.remove(family)
+                self._ending.submit(self._end, family)
+                queue += [following] if (following := self._next(family.whole, family.round)) else []
+
+    def _plan(self, queue: Sequence[Family]) -> None:
+        """Tell how much there is still to do."""
+        rounds = range(1, self._rounds + 1)
+        chains = [
+            [(number, family.whole if number > family.round else family.rungs) for number in rounds[family.round - 1 :]]
+            for family in (*self._running, *queue)
         ]
-        if not any(family.rungs for family in running):
-            return
-        self._has_begun = True
-        first, others = running[0], [family for family in running[1:] if family.rungs]
-        first.makes_reference = number == 1
-        first.is_timed_at_once = number == 1 and times  # so that rows come while the others prepare
-        try:
-            self._progress.round(number, todo, places(has_row=True))
-            others.sort(key=lambda family: family.rungs[0].step.compiler.arguments is None)  # compiling takes longest
-            waiting, preparing = [first, *others], list[Family]()
-            while waiting or any(not (family.is_ready or family.has_ended) for family in preparing):
-                busy = [family for family in preparing if not (family.is_ready or family.has_ended)]
-                room = places(has_row=bool(self._rows)) - len(busy)
-                starting, waiting = waiting[:room], waiting[room:]
-                for family in starting:
-                    self._start(family, number)
-                self._connect(starting)
-                preparing += starting
-                self._hear([*busy, *starting], preparing)
-            self._since("preparing and judging")
-            if times:
-                self._time_all([family for family in running if not family.is_timed_at_once], running)
-        finally:
-            with ThreadPoolExecutor() as pool:  # each may take seconds to end what it has started
-                list(pool.map(self._end, running))
-        self._since("timing" if times else "")
+        self._progress.planned(chains, places())
 
     def _has_to_run(self, rung: Rung, number: int) -> bool:
         row = self._rows.get(rung.name)
@@ -287,23 +317,24 @@ class Session:
             and sum(process.measured.round == number for process in row.processes) == 0
         )
 
-    def _start(self, family: Family, number: int) -> None:
+    def _start(self, family: Family) -> None:
         address = self._listener.address
         assert isinstance(address, str)
         job = TorchJob(
             model=str(self._model_file.resolve()), epochs=self._asked.epochs,
-            rungs=[rung.name for rung in family.rungs], round=number, repeats=self._asked.repeats, address=address,
-            reference=str(self._scratch / REFERENCE), makes_reference=family.makes_reference,
-            is_judged=number == 1 or not all(is_calm(rung) for rung in family.rungs),
-            times_at_once=family.is_timed_at_once,
+            rungs=[rung.name for rung in family.rungs], round=family.round, repeats=self._asked.repeats,
+            address=address, reference=str(self.folder / REFERENCE), is_first=family.is_first,
+            judged=[rung.name for rung in family.rungs if rung.name not in self._rows or not is_calm(rung)],
+            is_timed=not self._asked.check,
         )  # fmt: skip
         leave_job(job, family.folder)
         family.waiting = list(job.rungs)
-        self._progress.started(family.rungs)
+        self._progress.started(family.round, family.rungs)
         command = [*MODULE, str(family.folder)]
         cache = self._scratch / "inductor" / code_of(family.rungs)
         variables = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "PYTHONUNBUFFERED": "1"}
-        variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(COMPILE_THREADS if number == 1 else 1)  # later ones find code
+        threads = COMPILE_THREADS if family.round == 1 else 1  # later ones find code
+        variables["TORCHINDUCTOR_COMPILE_THREADS"] = str(threads)
         if self._asked.check:
             variables[WAITING] = os.environ.get(WAITING, "PASSIVE")
         family.worker = StartedWorker(command, family.folder / "ending.json", self._log(family), variables)
@@ -323,12 +354,14 @@ class Session:
         for family in missing.values():
             self._lost(family, f"no answer within {self._asked.timeout:g} s (--timeout)")
 
-    def _hear(self, families: Sequence[Family], running: Sequence[Family]) -> None:
-        """Take in the next messages of processes that prepare; `running` are all that there are."""
-        by_connection = {one.connection: one for one in families if one.connection is not None and not one.has_ended}
-        ready = wait(list(by_connection), self._asked.timeout)
+    def _hear(self) -> None:
+        """Take in the next messages of the processes that run, and time what has been judged."""
+        by_connection = {
+            one.connection: one for one in self._running if one.connection is not None and not one.has_ended
+        }
+        ready = wait(list(by_connection), self._asked.timeout) if by_connection else []
         if not ready:
-            for family in families:
+            for family in by_connection.values():
                 self._lost(family, f"no answer within {self._asked.timeout:g} s (--timeout)")
         for connection in ready:
             assert isinstance(connection, Connection)
@@ -339,18 +372,20 @@ class Session:
                 self._lost(family, "its process ended")
             else:
                 self._take(family, message)
-                if family.is_timed_at_once and isinstance(message, Judged):
-                    self._time_at_once(family, message.rung, running)
+                if isinstance(message, Judged) and not self._asked.check:
+                    self._time(family, message.rung)
 
-    def _time_at_once(self, family: Family, name: str, running: Sequence[Family]) -> None:
-        """Time a rung as soon as it is judged, while all other processes stand still."""
+    def _time(self, family: Family, name: str) -> None:
+        """Time a rung that is right, while all other processes stand still."""
         if self._rows[name].status not in RIGHT:
             self._order(family, messages.Time(""))
             return
-        others = [other.worker.id for other in running if other.worker is not None and other is not family]
+        others = [other.worker.id for other in self._running if other.worker is not None and other is not family]
+        began = time.monotonic()
         with paused(others):
             self._order(family, messages.Time(name, self._energy_s(name), waiting=len(others)))
             self._timed(family, name)
+        self._pauses.append((began, time.monotonic()))
 
     def _energy_s(self, name: str) -> float:
         """Seconds to train for a rung's energy, which is measured once."""
@@ -365,7 +400,7 @@ class Session:
             if (message.model.sha256, message.model.beside) != (self._model.sha256, self._model.beside):
                 raise UsageError(f"{self._model_file}: it or a module beside it changed during the run; start anew")
             self._model_epochs, self.facts = message.epochs, message.facts or self.facts
-            if family.makes_reference:
+            if family.is_first:
                 for note in message.model.notes:
                     self._view.note(note)
             self._progress.read(compiles=1 + message.model.has_dropout)
@@ -377,19 +412,28 @@ class Session:
                 self._model, reference=message.kind, is_repeatable=message.is_repeatable, waits=message.waits
             )
             self._progress.referenced()
+            self._is_open = self._is_open or self._asked.check
         elif isinstance(message, Judged):
             family.waiting.remove(message.rung)
-            self._progress.judged(message.rung)
+            self._progress.judged()
             self._judge(message)
+            if self._rows[message.rung].status not in RIGHT or self._asked.check:
+                self._progress.done(family.round, message.rung, is_timed=False)
         elif isinstance(message, (Timed, Failed)):
             self._time_taken(message.rung, message)
-            self._progress.timed(message.rung)
+            self._progress.done(family.round, message.rung)
             self._took.setdefault(FIRST_ROW, time.monotonic() - self._began)
-        elif isinstance(message, Ready):
-            family.is_ready = True
+            self._is_open = True
+        elif isinstance(message, Done):
+            family.has_ended = True
 
     def _judge(self, message: Judged) -> None:
         """Give a rung its verdict; of several processes the worst one counts."""
+        still = sum(
+            max(0.0, min(message.began + message.first_step_s, end) - max(message.began, begin))
+            for begin, end in self._pauses
+        )
+        message = msgspec.structs.replace(message, first_step_s=message.first_step_s - still)
         rung = rung_named(message.rung)
         row = row_of(rung, message)
         known = self._rows.get(rung.name)
@@ -404,27 +448,15 @@ class Session:
         if row.status not in RIGHT or self._asked.check:
             self._show(row)
 
-    def _time_all(self, families: Sequence[Family], running: Sequence[Family]) -> None:
-        """Time the rungs of these processes, one at a time, in the order of the ladder."""
-        by_rung = {rung.name: family for family in families for rung in family.rungs}
-        alive = sum(family.worker is not None and not family.has_ended for family in running)
-        for name in sorted(by_rung, key=_place):
-            row, family = self._rows.get(name), by_rung[name]
-            if row is None or row.status not in RIGHT or family.has_ended or family.connection is None:
-                continue
-            self._progress.timing(name)
-            self._order(family, messages.Time(name, self._energy_s(name), waiting=alive - 1))
-            self._timed(family, name)
-
     def _timed(self, family: Family, name: str) -> None:
         assert family.connection is not None
         try:
             if not family.connection.poll(self._asked.timeout):
-                self._lost(family, f"no answer within {self._asked.timeout:g} s (--timeout)", [name])
+                self._lost(family, f"no answer within {self._asked.timeout:g} s (--timeout)", name)
                 return
             message = messages.read(family.connection.recv_bytes())
         except (EOFError, ConnectionError):
-            self._lost(family, "its process ended while it was timed", [name])
+            self._lost(family, "its process ended while it was timed", name)
             return
         self._take(family, message)
 
@@ -438,8 +470,9 @@ class Session:
             if row.group == "left out" and compiled is not None and whole is not None:
                 first_step_s = max(first_step_s, whole.first_step_s)
                 row = msgspec.structs.replace(row, notes=[*judged.notes, FOUND_CODE.format(whole.name)])
+            measured = msgspec.structs.replace(message.measured, prepare_s=first_step_s)
             own = TorchProcess(
-                message.measured, message.steps, message.host_s, first_step_s, judged.peak_mib, message.step_joules
+                measured, message.steps, message.host_s, first_step_s, judged.peak_mib, message.step_joules
             )
             row = msgspec.structs.replace(row, processes=self._with_disturbances([*row.processes, own]))
         self._rows[name] = row
@@ -455,16 +488,16 @@ class Session:
         judged = with_disturbances(measured, [], on_gpu=any(process.gpu_states for process in measured))
         return [msgspec.structs.replace(process, measured=own) for process, own in zip(processes, judged, strict=True)]
 
-    def _lost(self, family: Family, why: str, rungs: Sequence[str] | None = None) -> None:
-        """A process is gone: the rungs that it still owed crashed."""
+    def _lost(self, family: Family, why: str, *timed: str) -> None:
+        """A process is gone: the rungs that it still owed crashed, with the one that it timed."""
         family.has_ended = True
         said = first_printed(self._log(family))
         reason = f"{why}{f'; it printed: {said}' if said else ''}; see {self._log(family)}"
         if self._model is None:
             self.names_a_log = True
             raise UsageError(f"{self._model_file.name}: cannot be climbed: {reason}")
-        for name in family.waiting if rungs is None else rungs:
-            self._progress.judged(name)
+        for name in (*timed, *family.waiting):
+            self._progress.done(family.round, name, is_timed=False)
             rung = rung_named(name)
             known = self._rows.get(name) or row_of(rung, Judged(name))
             self._rows[name] = msgspec.structs.replace(known, status="crashed", reason=reason)
@@ -485,16 +518,8 @@ class Session:
         if family.worker is None:
             return
         if family.connection is not None:
-            if family.is_ready:
-                self._order(family, messages.Time(""))
             family.connection.close()
         family.worker.end()
-
-    def _since(self, activity: str) -> None:
-        now = time.monotonic()
-        if activity:
-            self._took[activity] = self._took.get(activity, 0.0) + now - self._phase_began
-        self._phase_began = now
 
     def _save(self) -> None:
         if self._model is not None:
@@ -508,13 +533,9 @@ FOUND_CODE = "its first step is that of {}, whose compiled code it found"
 SEVERITY: tuple[TorchStatus, ...] = ("passed", "less exact", "refused", "crashed", "wrong")
 
 
-def places(*, has_row: bool) -> int:
-    """How many processes may prepare at once.
-
-    Until there is a row, for which the user waits, there are only as many as have a core for each of their threads.
-    """
-    cores = usable_cores()
-    return max(1, cores * 3 // 4 if has_row else cores // (1 + COMPILE_THREADS))
+def places() -> int:
+    """How many processes may be there at once."""
+    return max(1, usable_cores() * 3 // 4)
 
 
 def code_of(rungs: Sequence[Rung]) -> str:
@@ -523,11 +544,6 @@ def code_of(rungs: Sequence[Rung]) -> str:
     The best rung with a change left out finds that rung's.
     """
     return rungs[0].name.partition(WITHOUT)[0] if rungs else EAGER
-
-
-def _place(name: str) -> int:
-    names = list(RUNGS)
-    return names.index(name) if name in names else len(names)
 
 
 def row_of(rung: Rung, judged: Judged) -> TorchRung:

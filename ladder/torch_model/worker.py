@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib import import_module
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 from typing import Any
@@ -33,13 +34,13 @@ from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
 from ladder.torch_model.facts import ModelFacts, facts
-from ladder.torch_model.judge import FIRST, Judge, Reference, needs_own_trainer, new_trainer
+from ladder.torch_model.judge import FIRST, Judge, Reference, Snapshot, needs_own_trainer, new_trainer
 from ladder.torch_model.messages import (
     Described,
+    Done,
     Failed,
     Judged,
     Judging,
-    Ready,
     Referenced,
     Refused,
     Time,
@@ -60,7 +61,6 @@ LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
 WARM_UP = 8  # steps, before the first reading of the clock
 BEGINNING = FIRST[0]  # steps before the judge looks: three of warm-up, and the first replay of a graph
 PROBE = 16  # steps that tell how many a run should have
-POLL_S = 0.05
 OURS = ("common", "ladder", "stages", "__main__")  # packages, where a user's file lies in our own folder
 
 
@@ -82,37 +82,40 @@ class Worker:
         self._prepared: dict[str, Prepared] = {}
         self._device: Any = None
         self._judge: Judge | None = None
-        self._turn = Turn(Path(job.reference).with_name(TURN))
+        self._turn = Turn(Path(job.address).parent / TURN)
 
     def run(self) -> None:
-        """Prepare, judge, then time rungs as the session orders, until it ends the process."""
+        """Prepare, judge and time each rung once the session lets it begin; it also orders each timing."""
+        import_module("torch._dynamo")  # as every optimizer of PyTorch does
         job, path = self._job, Path(self._job.model)
+        read_order(self._session.recv_bytes())
         try:
             self._device = device_here()
             model = opened(path, job.epochs, self._device)
-            self._tell(Described(described(model), model.user.epochs, facts_of(model) if job.makes_reference else None))
-            with self._turn if job.makes_reference else contextlib.nullcontext():  # its rows come first
-                if job.makes_reference:
+            self._tell(Described(described(model), model.user.epochs, facts_of(model) if job.is_first else None))
+            with self._turn if job.is_first else contextlib.nullcontext():  # its rows come first
+                if job.is_first and job.judged:
                     self._judge = self._made_judge(model)
                 for name in job.rungs:
                     self._prepare(rung_named(name), model)
-                if job.makes_reference and self._judge is not None:  # with what judging added to it
+                if job.is_first and self._judge is not None:  # with what judging added to it
                     if model.is_random:
                         self._judge.add_random()
                     self._leave_reference(self._judge)
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
-        self._tell(Ready())
-        while (order := read_order(self._session.recv_bytes())).rung:
-            self._time(order)
+        self._tell(Done())
 
     def _made_judge(self, model: Opened) -> Judge:
-        """The judge, with the reference that it makes or waits for."""
+        """The judge, with the reference that it finds, or makes if its turn is the first."""
         import torch
 
         file = Path(self._job.reference)
-        if self._job.makes_reference:
+        with self._turn:  # when it comes, the first process's reference has all that judging its rungs added
+            if file.exists():
+                with torch.serialization.safe_globals([Reference, Snapshot, Checkpoint]):
+                    return Judge(model, torch.load(file, weights_only=True, map_location="cpu"), turn=self._turn)
             try:
                 judge = Judge(model, turn=self._turn, told=lambda run, runs: self._tell(Judging(run, runs)))
             except RefusedError:
@@ -123,11 +126,6 @@ class Worker:
             self._leave_reference(judge)
             self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model)))
             return judge
-        while not file.exists():  # the session's patience is the limit
-            time.sleep(POLL_S)
-        with self._turn:  # when it comes, the reference has all that judging the first rungs added
-            reference: Reference = torch.load(file, weights_only=False, map_location="cpu")  # our own file
-        return Judge(model, reference, turn=self._turn)
 
     def _leave_reference(self, judge: Judge) -> None:
         """Leave the reference for the other processes, whole or not at all."""
@@ -144,10 +142,12 @@ class Worker:
             self._tell(self._prepared_and_judged(rung, model))
         except MisfitError as error:
             self._tell(Judged(rung.name, misfit=str(error)))
+        except RefusedError:
+            raise
         except Exception as error:
             traceback.print_exc()
             self._tell(Judged(rung.name, error=their_error(error, model.user.path, "training")))
-        if self._job.times_at_once and (order := read_order(self._session.recv_bytes())).rung:
+        if self._job.is_timed and (order := read_order(self._session.recv_bytes())).rung:
             self._time(order)
         gc.collect()
 
@@ -158,20 +158,20 @@ class Worker:
         shared_bytes = model.data.resident_bytes if rung.step.batches.needs_resident else 0
         with peak_memory(self._device, shared_bytes) as peak:
             sync()
-            began = time.perf_counter()
+            built_at = began = time.monotonic()
             trainer = Trainer(model.user, model.initial, model.data, model.schedule, rung.step)
             trainer.run(1)
             sync()
-            first_step_s = time.perf_counter() - began
-            began = time.perf_counter()
+            first_step_s = time.monotonic() - began
+            began = time.monotonic()
             trainer.run(BEGINNING - 1)
             sync()
             if trainer.is_captured:  # three steps are warm-up, then the step is recorded
-                first_step_s += time.perf_counter() - began
+                first_step_s += time.monotonic() - began
             start = trainer.checkpoint()
         checks: list[TorchCheck] = []
         ratio, same_bits = None, False
-        if self._job.is_judged:
+        if rung.name in self._job.judged:
             has_own = needs_own_trainer(model, rung.step)
             compared = None if has_own else trainer
             if has_own and (self._job.round == 1 or rung.group == "left out"):  # which no earlier round has compared
@@ -189,8 +189,8 @@ class Worker:
         self._prepared[rung.name] = Prepared(trainer, start, first_step_s)
         trainer.close()
         return Judged(
-            rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits, first_step_s=first_step_s,
-            peak_mib=peak(), notes=trainer.notes,
+            rung.name, checks=checks, error_ratio=ratio, same_bits=same_bits, began=built_at,
+            first_step_s=first_step_s, peak_mib=peak(), notes=trainer.notes,
         )  # fmt: skip
 
     def _time(self, order: Time) -> None:

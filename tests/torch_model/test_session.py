@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import AbstractContextManager
+from multiprocessing.connection import Listener
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +19,11 @@ pytestmark = pytest.mark.torch
 from common.errors import UsageError  # noqa: E402
 from ladder.machine.gpu_monitor import NO_ENERGY  # noqa: E402
 from ladder.options.commands import Torch  # noqa: E402
+from ladder.processes.paused import paused  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
-from ladder.torch_model import climb, plan, session  # noqa: E402
+from ladder.torch_model import climb, messages, plan, session  # noqa: E402
 from ladder.torch_model.judge import Judge  # noqa: E402
-from ladder.torch_model.messages import TorchJob  # noqa: E402
 from ladder.torch_model.worker import Worker, beside  # noqa: E402
 from run_ladder import main  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
@@ -61,13 +63,19 @@ class Watcher:
         self.rows.append(rung)
 
 
-def run(folder: Path, text: str, stages: tuple[str, ...] = CALM, **options: Any) -> tuple[TorchResults, Watcher]:
-    file, view = folder / "my_model.py", Watcher()
+def opened(
+    folder: Path, text: str, stages: tuple[str, ...] = CALM, view: Watcher | None = None, **options: Any
+) -> AbstractContextManager[session.Session]:
+    file = folder / "my_model.py"
     file.write_text(text)
     options = {"rounds": 1, "repeats": 1, "out": None if "resume" in options else folder / "run", **options}
-    asked = Torch(model=file, stages=stages, **options)
-    with session.opened(asked, view, "torch my_model.py") as opened:
-        return opened.run(), view
+    return session.opened(Torch(model=file, stages=stages, **options), view or Watcher(), "torch my_model.py")
+
+
+def run(folder: Path, text: str, stages: tuple[str, ...] = CALM, **options: Any) -> tuple[TorchResults, Watcher]:
+    view = options.setdefault("view", Watcher())
+    with opened(folder, text, stages, **options) as session_:
+        return session_.run(), view
 
 
 def test_a_session_records_all_rungs_and_resumes_the_missing_one(tmp_path: Path) -> None:
@@ -201,23 +209,93 @@ def test_the_first_process_finds_what_the_exporter_has_to_know(tmp_path: Path, t
         assert opened.facts == plan.planned(file, []).facts
 
 
-@pytest.mark.parametrize(("cores", "before", "after"), [(2, 1, 1), (8, 1, 6), (16, 3, 12)])
-def test_few_processes_prepare_until_there_is_a_row(
-    monkeypatch: pytest.MonkeyPatch, cores: int, before: int, after: int
-) -> None:
+@pytest.mark.parametrize(("cores", "processes"), [(1, 1), (2, 1), (8, 6), (16, 12)])
+def test_a_quarter_of_the_cores_is_left_to_threads(monkeypatch: pytest.MonkeyPatch, cores: int, processes: int) -> None:
     monkeypatch.setattr(session, "usable_cores", lambda: cores)
-    assert (session.places(has_row=False), session.places(has_row=True)) == (before, after)
+    assert session.places() == processes
+
+
+def test_others_begin_after_the_first_row_and_stand_still_while_a_rung_is_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, ...]] = []
+
+    class Ordered(Watcher):
+        def row(self, rung: TorchRung, eager: TorchRung | None, processes: int) -> None:
+            told.append(("row", rung.name))
+
+    def order(self: session.Session, family: session.Family, what: messages.Time) -> None:
+        told.append(("order", family.rungs[0].name, what.rung, str(what.waiting)))
+        ordered(self, family, what)
+
+    def stopped(leaders: list[int]) -> Any:
+        told.append(("still", str(len(leaders))))
+        return paused(leaders)
+
+    ordered = session.Session._order
+    monkeypatch.setattr(session.Session, "_order", order)
+    monkeypatch.setattr(session, "paused", stopped)
+    monkeypatch.setattr(session, "places", lambda: 2)
+    run(tmp_path, models.source(), ("eager", "one-thread"), view=Ordered())
+    assert told[:5] == [
+        ("order", "eager", "", "0"), ("still", "1"), ("order", "eager", "eager", "1"), ("row", "eager"),
+        ("order", "one-thread", "", "0"),
+    ]  # fmt: skip
+    assert told[-1] == ("row", "one-thread")
+
+
+def test_a_first_step_does_not_count_the_time_in_which_its_process_stood_still(tmp_path: Path) -> None:
+    with opened(tmp_path, models.source()) as session_:
+        session_._pauses = [(0.0, 1.5), (1.8, 3.0), (10.0, 11.0), (12.0, 19.0)]
+        session_._judge(messages.Judged("resident", began=2.0, first_step_s=9.0))
+        assert session_._judgements["resident"].first_step_s == 9.0 - 1.0 - 1.0
+
+
+def test_a_rung_is_judged_once_and_in_each_process_that_captures_or_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "StartedWorker", lambda *_: None)
+    graph = RUNGS["step-graph"]
+    without = left_out(RUNGS["fused-optimizer"], RUNGS["resident"])
+    with opened(tmp_path, models.source()) as session_, Listener(family="AF_UNIX") as session_._listener:
+        for name in ("resident", "step-graph"):
+            session_._judge(messages.Judged(name))
+        family = session.Family([], [RUNGS["resident"], without, graph], 2, tmp_path / "2-0")
+        session_._start(family)
+    job = msgspec.json.decode((tmp_path / "2-0" / "job.json").read_bytes(), type=messages.TorchJob)
+    assert job.judged == [without.name, "step-graph"]
+
+
+def test_an_interrupted_run_keeps_its_rows_and_the_reference(tmp_path: Path) -> None:
+    class Interrupted(Watcher):
+        def row(self, rung: TorchRung, eager: TorchRung | None, processes: int) -> None:
+            super().row(rung, eager, processes)
+            if rung.name == "no-item":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, models.source(), view=Interrupted())
+    folder = tmp_path / "run"
+    kept = torch_run.load(folder).rungs
+    assert [(rung.name, len(rung.processes)) for rung in kept] == [("eager", 1), ("no-item", 1)]
+    results, view = run(tmp_path, models.source(), resume=folder)
+    assert results.rungs[:2] == kept
+    assert [rung.name for rung in view.rows] == ["resident"]
+    assert results.rungs[2].checks
+    assert not [phase for phase in view.phases if phase.startswith("judging")]
+    assert sorted(path.name for path in folder.iterdir()) == ["logs", "torch.json"]
 
 
 def test_what_leaves_a_change_out_is_compared_in_the_round_in_which_it_comes(tmp_path: Path) -> None:
     model = models.opened_text(tmp_path, traps.MODELS["dropout"])  # whose timed trainer has masks, and is not compared
     rung = left_out(RUNGS["fused-optimizer"], RUNGS["resident"])
-    job = TorchJob(str(model.user.path), None, [rung.name], 2, 1, "", str(tmp_path / "reference.pt"))
+    judged = [rung.name]
+    job = messages.TorchJob(str(model.user.path), None, judged, 2, 1, "", str(tmp_path / "reference.pt"), judged=judged)
     worker = Worker(job, None)  # type: ignore[arg-type]
     worker._device, worker._judge = model.data.device, Judge(model)
-    judged = worker._prepared_and_judged(rung, model)
-    assert "parameters after 4 steps" in [check.what for check in judged.checks]
-    assert judged.error_ratio is not None
+    found = worker._prepared_and_judged(rung, model)
+    assert "parameters after 4 steps" in [check.what for check in found.checks]
+    assert found.error_ratio is not None
 
 
 def test_each_rung_compiles_all_code_of_its_own() -> None:
@@ -300,19 +378,17 @@ def test_a_run_says_what_it_does_and_what_speedups_are_over(tmp_path: Path) -> N
         "reading my_model.py",
         *(f"judging eager: run {run} of 8" for run in range(1, 8)),
         "judging eager: run 8 of 8, in float64",
-        "round 1 of 2: preparing 2 rungs: resident, 1 of 2 done",
-        "round 1 of 2: preparing 2 rungs: 2 of 2 done",
-        "round 2 of 2: preparing 2 rungs: eager, 0 of 2 done",
-        "round 2 of 2: preparing 2 rungs: resident, 1 of 2 done",
-        "round 2 of 2: preparing 2 rungs: 2 of 2 done",
-        "round 2 of 2: timing 2 rungs: eager, 1 of 2",
-        "round 2 of 2: timing 2 rungs: resident, 2 of 2",
+        "preparing and timing rungs: resident, 1 of 4 done",
+        "preparing and timing rungs: 2 of 4 done",
+        "preparing and timing rungs: eager, 2 of 4 done",
+        "preparing and timing rungs: resident, 3 of 4 done",
+        "preparing and timing rungs: 4 of 4 done",
         "writing the report",
     ]
     _, view = run(tmp_path, models.source(), ("resident",), check=True, out=tmp_path / "checked")
     assert view.notes == []
     assert {rung.name for rung in view.rows} == {"resident"}
-    assert "judging 1 rung: 1 of 1 done" in view.phases
+    assert "judging rungs: 1 of 1 done" in view.phases
 
 
 @pytest.mark.parametrize("is_there", [False, True])

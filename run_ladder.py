@@ -166,7 +166,8 @@ def torch(command: commands.Torch) -> int:
     if command.dry_run:
         interruptible()
         known = plan(command)
-        return write(plan_screen(known.model, known.epochs, known.rungs, known.misfits), command.form)
+        left_out = known.device, known.elsewhere, known.unasked
+        return write(plan_screen(known.model, known.epochs, known.rungs, known.misfits, *left_out), command.form)
     interruptible()
     with TorchView(aside() if command.form != "table" else None) as view:
         status, folder, results, script = climbed(command, view, COMMAND_LINE, render_torch)

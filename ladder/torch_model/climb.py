@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import structs
+
 from common.signals import INTERRUPTED
 from ladder.options.commands import Torch
 from ladder.options.continuation import interrupted, resumable
@@ -14,7 +16,8 @@ from ladder.torch_model import export
 from ladder.torch_model.plan import Plan, planned
 from ladder.torch_model.progress import TorchObserver
 from ladder.torch_model.session import check_file, has_gpu, opened
-from stages.torch.registry import chosen, with_base
+from stages.torch import registry
+from stages.torch.registry import RUNGS, chosen, with_base
 
 FAILED = ("wrong", "crashed")
 
@@ -34,7 +37,10 @@ def plan(asked: Torch) -> Plan:
     check_file(asked.model)
     rungs = chosen(asked.stages, on_gpu=has_gpu())
     names = [rung.name for rung in (rungs if asked.check else with_base(rungs))]
-    return planned(asked.model, names, asked.epochs, asked.timeout)
+    elsewhere = [rung.name for rung in registry.asked(asked.stages) if rung.name not in names]
+    unasked = [rung.name for rung in RUNGS.values() if not rung.is_default] if "all" in asked.stages else []
+    plan = planned(asked.model, names, asked.epochs, asked.timeout)
+    return structs.replace(plan, elsewhere=elsewhere, unasked=[name for name in unasked if name not in names])
 
 
 def climbed(asked: Torch, view: TorchObserver, command: str, render: Callable[[TorchResults, Path], object]) -> Climbed:

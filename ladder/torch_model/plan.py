@@ -16,6 +16,7 @@ import msgspec
 
 from common.errors import MisfitError
 from common.process_group import die_with_parent
+from ladder.machine.environment import cpu_name
 from ladder.processes.worker_process import first_printed, run_to_end
 from ladder.records.torch_run import ModelRecord
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
@@ -34,6 +35,9 @@ class Plan(msgspec.Struct, frozen=True):
     facts: ModelFacts | None  # None where they cannot be found out
     rungs: dict[str, str]  # with what each changes
     misfits: dict[str, str]  # why the model cannot have the others of these
+    device: str  # in words
+    elsewhere: list[str] = []  # rungs that were asked for, and need another device
+    unasked: list[str] = []  # rungs that are climbed if they are named
 
 
 def planned(model: Path, names: Sequence[str], epochs: int | None = None, timeout_s: float = 300.0) -> Plan:
@@ -66,7 +70,14 @@ def tried(model: Path, names: Sequence[str], epochs: int | None) -> Plan | str:
     except Exception as error:
         return their_error(error, model, "training")
     words, misfits = {name: RUNGS[name].words for name in names}, {name: why for name, why in reasons.items() if why}
-    return Plan(known, user.user.epochs, facts_of(user), words, misfits)
+    return Plan(known, user.user.epochs, facts_of(user), words, misfits, device_name())
+
+
+def device_name() -> str:
+    """The device that trains here."""
+    import torch
+
+    return str(torch.cuda.get_device_name()) if torch.cuda.is_available() else f"the CPU, {cpu_name()}"
 
 
 def _misfit(rung: Rung, model: Opened) -> str:

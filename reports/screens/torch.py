@@ -107,7 +107,10 @@ def _terms(rows: Sequence[TorchRow]) -> Block:
     return Sentences([f"{term.capitalize()}: {terms()[term]}" for term in shown], "quiet", is_list=True)
 
 
-def plan_screen(model: ModelRecord, epochs: int, rungs: Mapping[str, str], misfits: Mapping[str, str]) -> Screen:
+def plan_screen(
+    model: ModelRecord, epochs: int, rungs: Mapping[str, str], misfits: Mapping[str, str], device: str,
+    elsewhere: Sequence[str], unasked: Sequence[str],
+) -> Screen:  # fmt: skip
     """A file that fits the contract, with the rungs that would climb by what each changes; the others with reasons."""
     rows = [{"name": name, "change": words, "refused": misfits.get(name, "")} for name, words in rungs.items()]
     climbing = [row for row in rows if not row["refused"]]
@@ -120,8 +123,21 @@ def plan_screen(model: ModelRecord, epochs: int, rungs: Mapping[str, str], misfi
             f"{_names(names)}: {_ended(why)}" for why, names in grouped((why, n) for n, why in misfits.items()).items()
         ]
         blocks += [Heading("Refused"), Sentences(refused, is_list=True)]
-    title = f"{model.file} fits: {len(climbing)} of {numbers.count(len(rows), 'rung')} would climb. Nothing was timed."
-    return Screen(title, "", [*blocks, *_waiting(model)], {"model": model, "epochs": epochs, "rungs": rows}, "rungs")
+    if left_out := list(_left_out_here(elsewhere, unasked, on_gpu="CPU" not in device)):
+        blocks += [Heading("Left out here"), Sentences(left_out, is_list=True)]
+    would = f"{len(climbing)} of {numbers.count(len(rows), 'rung')} would climb"
+    title = f"{model.file} fits: {would} on {device}. Nothing was timed."
+    facts = {
+        "model": model, "epochs": epochs, "device": device, "rungs": rows, "elsewhere": elsewhere, "unasked": unasked,
+    }  # fmt: skip
+    return Screen(title, "", [*blocks, *_waiting(model)], facts, "rungs")
+
+
+def _left_out_here(elsewhere: Sequence[str], unasked: Sequence[str], *, on_gpu: bool) -> Iterator[str]:
+    if elsewhere:
+        yield f"{_names(elsewhere)}: {'these need a CPU alone' if on_gpu else 'these need a GPU, and here is none'}."
+    if unasked:
+        yield f"{_names(unasked)}: these compile for over a minute or gain little, so only `--stages` adds them."
 
 
 def _warned(model: ModelRecord) -> Iterator[Block]:

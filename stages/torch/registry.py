@@ -44,7 +44,18 @@ DOCS: dict[str, str] = {module.RUNG.name: module.__doc__ or "" for module in MOD
 
 
 def chosen(names: Sequence[str], *, on_gpu: bool) -> list[Rung]:
-    """The rungs of these names that this kind of device can climb, in their order; `all` are those climbed by default.
+    """The rungs of these names that this kind of device can climb. Raises UsageError where there is none."""
+    here = [rung for rung in asked(names) if rung.place in ("anywhere", "gpu" if on_gpu else "cpu")]
+    if not here:
+        where = "on a GPU" if on_gpu else "without a GPU"
+        raise UsageError(
+            f"--stages {','.join(names)}: none of these rungs runs {where}; `--stages all` has those that do"
+        )
+    return here
+
+
+def asked(names: Sequence[str]) -> list[Rung]:
+    """The rungs of these names in their order; `all` are those climbed by default.
 
     A range, `resident..step-graph`, is the way from one rung to another. Raises UsageError for a name that is none, and
     for a rung whose package is not installed.
@@ -61,14 +72,7 @@ def chosen(names: Sequence[str], *, on_gpu: bool) -> list[Rung]:
             wanted |= set(way[way.index(first) :])
         else:
             wanted.add(_known(name).name)
-    places = ("anywhere", "gpu" if on_gpu else "cpu")
-    here = [rung for rung in RUNGS.values() if rung.name in wanted and rung.place in places]
-    if not here:
-        where = "on a GPU" if on_gpu else "without a GPU"
-        raise UsageError(
-            f"--stages {','.join(names)}: none of these rungs runs {where}; `--stages all` has those that do"
-        )
-    return here
+    return [rung for rung in RUNGS.values() if rung.name in wanted]
 
 
 def with_base(rungs: Sequence[Rung]) -> list[Rung]:

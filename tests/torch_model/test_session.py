@@ -319,6 +319,15 @@ def test_a_dry_run_reads_the_file_and_says_which_rungs_fit(tmp_path: Path, capsy
         "foreach-optimizer": "",
         "fused-optimizer": "RMSprop has no fused=; torch.optim's SGD, Adam and AdamW have it",
     }
+    if not session.has_gpu():
+        assert told["device"].startswith("the CPU, ")
+        assert (told["elsewhere"], told["unasked"]) == ([], [])
+        assert main(["torch", str(file), "--stages", "all,compile", "--dry-run"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "would climb on the CPU, " in shown
+        assert "step-graph, compiled-graph" in shown
+        assert "these need a GPU, and here is none." in shown
+        assert "steps-graph, max-autotune-no-graphs and max-autotune: these compile for over a minute" in shown
     file.write_text(models.source(data=""))
     assert main(asked) == 2
     assert capsys.readouterr().err.startswith("run_ladder.py: my_model.py: lacks data; ")

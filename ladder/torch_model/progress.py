@@ -88,7 +88,7 @@ class Progress:
             self._at = self._clock()
             if chains:
                 self._view.doing(f"reading {self._file}")
-        elif self._has_row:
+        elif self._pace.time_s:
             self._expect()
 
     def started(self, number: int, rungs: Sequence[Rung]) -> None:
@@ -117,13 +117,13 @@ class Progress:
 
     def judged(self) -> None:
         """A rung is judged, and its timed runs begin."""
-        if not self._has_row:
+        if not self._pace.time_s:
             self._at = self._clock()
 
     def done(self, number: int, rung: str, *, is_timed: bool = True) -> None:
         """A rung is timed in this round, or it cannot be."""
         self._done.add((number, rung))
-        if is_timed and not self._has_row:
+        if is_timed and not self._pace.time_s:
             self._has_row, self._pace.time_s = True, self._clock() - self._at
             self._expect()
         self._preparing()

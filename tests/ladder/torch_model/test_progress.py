@@ -79,6 +79,20 @@ def test_processes_of_a_chain_come_one_after_the_other() -> None:
     assert pace.left_s([], 8) == 0
 
 
+def test_a_resumed_run_has_an_estimate_after_its_own_first_row() -> None:
+    now, view = 0.0, Watcher()
+    progress = Progress(view, "my_model.py", times=True, has_row=True, clock=lambda: now)
+    progress.planned([[(2, CALM)]], places=1)
+    now = 10.0
+    progress.read()
+    progress.started(2, CALM)
+    assert view.told[-1][1:3] == ("eager, 0 of 3 done", None)
+    progress.judged()
+    now = 12.0
+    progress.done(2, "eager")
+    assert view.told[-1][1:3] == ("no-item, 1 of 3 done", 4.0)
+
+
 def test_a_check_has_no_times() -> None:
     view = Watcher()
     progress = Progress(view, "my_model.py", times=False)

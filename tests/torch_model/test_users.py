@@ -81,10 +81,15 @@ NOISE = "def augment(batch):\n    return batch[0] + 0.1 * torch.randn_like(batch
 def test_operations_in_float64_are_looked_at_where_they_draw_beside_dropout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, is_looked_at: bool
 ) -> None:
-    looked, in_float32 = [], draws.in_float32
-    monkeypatch.setattr(draws, "in_float32", lambda: (looked.append(1), in_float32())[1])
+    opened_at, in_float32 = list[int](), draws.in_float32
+
+    def looking() -> Any:
+        opened_at.append(len(opened_at))
+        return in_float32()
+
+    monkeypatch.setattr(draws, "in_float32", looking)
     assert Judge(models.opened_text(tmp_path, text)).reference.kind == "float64"
-    assert bool(looked) == is_looked_at
+    assert bool(opened_at) == is_looked_at
 
 
 def test_runs_are_compared_by_one_thread_whatever_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

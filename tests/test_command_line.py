@@ -475,6 +475,14 @@ def test_a_reader_that_goes_away_gets_no_traceback(here: Path) -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_output_without_room_is_told_with_the_way_on(here: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, str(SCRIPT), "report", "earlier"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=here, text=True)
+    told = "standard output: No space left on device; send it elsewhere, then repeat the command"
+    assert (done.returncode, done.stderr) == (2, f"run_ladder.py: {told}\n")
+
+
 def test_results_without_stages_are_refused(here: Path, refused: Refused) -> None:
     edit(here / "earlier" / "results.json", "stages", [])
     for command in (["explain", "numpy", "earlier"], ["report", "earlier"], ["--resume", "earlier"]):

@@ -12,10 +12,10 @@ THREADS, WARP, GROUPS = 512, 32, 4  # GROUPS: of warps
 EDGE, CHUNK = 16, 8  # images, units or features: of a tile, of a matrix in it
 MATRIX_BYTES = CHUNK * CHUNK * 2
 IMAGES = 64  # of a block
-MOST_CLASSES, MOST_UNITS = 16, 512
+MOST_CLASSES, MOST_UNITS = 64, 512
 MOST_PARTS = 16  # fragments that a thread adds up at once
 MOST_BLOCKS = 132
-BIASES = 4  # fragments of the last layer's
+BIASES = 4  # fragments of sixteen classes'
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,14 @@ class HiddenBatchPlan:
         return self.problem.inputs // EDGE + 1
 
     @property
+    def class_tiles(self) -> int:
+        """Tiles of sixteen classes."""
+        return -(-self.problem.classes // EDGE)
+
+    @property
     def fragments(self) -> int:
         """Fragments of eight numbers that the blocks with the same units share."""
-        return (self.tiles + 1) * self.unit_tiles * WARP + BIASES
+        return (self.tiles + self.class_tiles) * self.unit_tiles * WARP + self.class_tiles * BIASES
 
     @property
     def own(self) -> int:
@@ -83,17 +88,18 @@ class HiddenBatchPlan:
     def shared_bytes(self) -> int:
         """Dynamic shared memory of a block, in bytes; divided_hidden.cu asserts that it is enough."""
         padded, image_edges, edges = 2 * -(-self.tiles // GROUPS) * GROUPS, IMAGES // CHUNK, 2 * self.unit_tiles
-        class_edges = -(-self.problem.classes // CHUNK)
-        matrices = padded * (image_edges + edges) + 2 * image_edges * (edges + 1) + 2 * edges
-        sums = GROUPS * IMAGES * CHUNK * 4 * (edges + class_edges)
-        return matrices * MATRIX_BYTES + sums + 4 * EDGE + 16  # biases and the barrier
+        class_edges, class_tiles = -(-self.problem.classes // CHUNK), self.class_tiles
+        matrices = padded * (image_edges + edges) + 2 * image_edges * (edges + class_tiles) + 2 * class_tiles * edges
+        sums = max(edges, class_edges) if class_tiles > 1 else edges + class_edges
+        biases, barrier = 4 * EDGE * class_tiles, 16
+        return matrices * MATRIX_BYTES + GROUPS * IMAGES * CHUNK * 4 * sums + biases + barrier
 
     @property
     def mail_units(self) -> int:
         """Units of sixteen bytes of all mailboxes."""
         outputs = self.blocks * self.unit_tiles * IMAGES // EDGE * WARP
         parts = self.blocks * self.image_shares * self.own
-        weights = self.unit_shares * (self.fragments + self.unit_tiles * WARP)
+        weights = self.unit_shares * (self.fragments + self.unit_tiles * self.class_tiles * WARP)
         return self.image_shares + SLOTS * (outputs + parts + weights)
 
     def macros(self, weights: list[int], biases: list[int]) -> tuple[tuple[str, str], ...]:

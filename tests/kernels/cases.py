@@ -1237,9 +1237,12 @@ def divided_batch(random: Generator) -> Iterator[Case]:
 
 def divided_hidden(random: Generator) -> Iterator[Case]:
     # Steps, inputs, units, classes, batch, tiles of a block's units: one block; several shares of each, of units and of
-    # images that do not fill the last one; more steps than slots and tags. Large ones are of rungs.
-    sizes = [(1, 1, 1, 1, 1, 1), (5, 40, 40, 10, 130, 1), (6, 33, 50, 3, 70, 2)]
+    # images that do not fill the last one; more steps than slots and tags; several tiles of classes. Large ones are of rungs.
+    sizes = [(1, 1, 1, 1, 1, 1), (5, 40, 40, 10, 130, 1), (6, 33, 50, 3, 70, 2), (5, 20, 40, 36, 70, 2)]
     sizes += [
+        (5, 784, 256, 47, 512, 1),
+        (5, 784, 128, 62, 512, 1),
+        (3, 784, 256, 33, 1000, 2),
         (5, 784, 256, 10, 512, 1),
         (5, 784, 256, 10, 1000, 2),
         (3, 300, 200, 16, 1500, 3),

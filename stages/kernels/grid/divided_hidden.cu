@@ -44,12 +44,13 @@ constexpr int EACH = (ALL_TILES + GROUPS - 1) / GROUPS;                         
 constexpr int FEATURE_TILES = INPUTS / 16 + 1, STEPS = (FEATURE_TILES + GROUPS - 1) / GROUPS;  // of all; of a warp group
 constexpr int weight_begins[] = {WEIGHT_BEGINS}, bias_begins[] = {BIAS_BEGINS};
 using Softmax = DividedSoftmax<CLASSES, IMAGE_TILES, GROUPS>;
-constexpr int EDGES = Softmax::EDGES, CLASS_EDGES = 2;  // of classes; the same in memory
-static_assert(EDGES <= CLASS_EDGES && OWN_TILES * IMAGE_TILES <= WARPS);
+constexpr int EDGES = Softmax::EDGES, CLASS_TILES = Softmax::EDGE_PAIRS, CLASS_EDGES = 2 * CLASS_TILES;  // of classes; as tiles; in memory
+static_assert(OWN_TILES * IMAGE_TILES <= WARPS);
 
-// Fragments of a share of units: of the first layer, features by units; of the last, classes by units; and of the last layer's biases,
-// each with four.
-constexpr int FIRST = FEATURE_TILES * OWN_TILES * WARP, LAST = OWN_TILES * WARP, BIASES = 4, ALL = FIRST + LAST + BIASES;
+// Fragments of a share of units: of the first layer, features by units; of the last, classes by units, a tile of units' beside each
+// other; and of the last layer's biases, each with four.
+constexpr int FIRST = FEATURE_TILES * OWN_TILES * WARP, LAST = OWN_TILES * CLASS_TILES * WARP;
+constexpr int TILE_BIASES = 4, BIASES = CLASS_TILES * TILE_BIASES, ALL = FIRST + LAST + BIASES;
 constexpr int OWN = (ALL + SOURCES - 1) / SOURCES;  // of an owner
 __device__ constexpr int most_sharers() {
     int sharers = 1;
@@ -62,9 +63,11 @@ constexpr int FIRST_EACH = (FIRST + THREADS - 1) / THREADS;  // fragments that a
 
 // Places in shared memory, in numbers of 16 bits.
 constexpr int WEIGHTS_AT = GROUPS * STEPS * 2 * IMAGE_EDGES * MATRIX;
-constexpr int SUMS_AT = WEIGHTS_AT + GROUPS * STEPS * 2 * OWN_EDGES * MATRIX;   // the warp groups' parts of outputs
-constexpr int PARTS_AT = SUMS_AT + 2 * GROUPS * OWN_EDGES * IMAGES * EDGE;      // and of logits
-constexpr int OUTPUTS_AT = PARTS_AT + 2 * GROUPS * EDGES * IMAGES * EDGE;       // own units'
+constexpr bool ONE_PLACE = CLASS_TILES > 1;  // for the warp groups' parts of outputs and of logits
+constexpr int SUMS = 2 * GROUPS * IMAGES * EDGE;  // numbers of parts for each edge
+constexpr int SUMS_AT = WEIGHTS_AT + GROUPS * STEPS * 2 * OWN_EDGES * MATRIX;
+constexpr int PARTS_AT = ONE_PLACE ? SUMS_AT : SUMS_AT + OWN_EDGES * SUMS;
+constexpr int OUTPUTS_AT = PARTS_AT + (ONE_PLACE && OWN_EDGES > EDGES ? OWN_EDGES : EDGES) * SUMS;  // own units'
 constexpr int DOUTPUTS_AT = OUTPUTS_AT + IMAGE_EDGES * OWN_EDGES * MATRIX;
 constexpr int DLOGITS_AT = DOUTPUTS_AT + IMAGE_EDGES * OWN_EDGES * MATRIX;
 constexpr int LAST_AT = DLOGITS_AT + Softmax::DLOGIT_NUMBERS;  // the last layer's weights from own units
@@ -93,19 +96,23 @@ struct Mail {
     }
     // Fragments of this block's units that are for the blocks with these; then those of the last layer's weights, of all units.
     __device__ uint4* own_wholes(Round round) const { return wholes + (round.slot() * SHARES + unit_share()) * ALL; }
-    __device__ uint4* last_wholes(Round round) const { return wholes + SLOTS * SHARES * ALL + round.slot() * ALL_TILES * WARP; }
+    __device__ uint4* last_wholes(Round round) const { return wholes + SLOTS * SHARES * ALL + round.slot() * SHARES * LAST; }
 };
 
 // The place of a fragment's number i among the parameters; -1 if there is none.
 __device__ inline int place_of(int share, int fragment, int i) {
-    const int tile = fragment / WARP, lane = fragment % WARP, row = lane / 4 + i / 2 % 2 * EDGE;
-    const int unit = (share * OWN_TILES + tile % OWN_TILES) * 16 + lane % 4 * 2 + i % 2 + i / 4 * EDGE;
+    const int tile = fragment / WARP, lane = fragment % WARP, row = lane / 4 + i / 2 % 2 * EDGE, last_tile = tile - FIRST / WARP;
+    const int own_tile = fragment < FIRST ? tile % OWN_TILES : last_tile / CLASS_TILES;
+    const int unit = (share * OWN_TILES + own_tile) * 16 + lane % 4 * 2 + i % 2 + i / 4 * EDGE;
     if (fragment < FIRST) {
         const int feature = tile / OWN_TILES * 16 + row;
         if (unit >= HIDDEN || feature > INPUTS) return -1;
         return feature == INPUTS ? bias_begins[0] + unit : weight_begins[0] + feature * HIDDEN + unit;
     }
-    if (fragment < FIRST + LAST) return unit < HIDDEN && row < CLASSES ? weight_begins[1] + unit * CLASSES + row : -1;
+    if (fragment < FIRST + LAST) {
+        const int c = last_tile % CLASS_TILES * 16 + row;
+        return unit < HIDDEN && c < CLASSES ? weight_begins[1] + unit * CLASSES + c : -1;
+    }
     const int c = (fragment - FIRST - LAST) * 4 + i;
     return i < 4 && c < CLASSES ? bias_begins[1] + c : -1;
 }
@@ -222,9 +229,11 @@ class Images {
 #pragma unroll
         for (int i = 0; i < RECEIVED; ++i) fragments[i] = none<uint4>(is_received(i) ? tag : tag ^ 1);
         const uint4 *const own = mail.own_wholes(round), *const first = own + fragment_of(0),
-                    *const last = mail.last_wholes(round) + tile_of(FIRST_EACH) * WARP + lane;
+                    *const last = mail.last_wholes(round) + tile_of(0) * CLASS_TILES * WARP + lane;
         complete(fragments, tag, [&](int i) {
-            return i < FIRST_EACH ? first + i * THREADS : i < RECEIVED - 1 ? last + (i - FIRST_EACH) * GROUPS * WARP : own + FIRST + LAST + lane;
+            if (i < FIRST_EACH) return first + i * THREADS;
+            const int k = (i - FIRST_EACH) / CLASS_TILES, c = (i - FIRST_EACH) % CLASS_TILES;
+            return i < RECEIVED - 1 ? last + (k * GROUPS * CLASS_TILES + c) * WARP : own + FIRST + LAST + lane;
         });
         keep(fragments);
     }
@@ -233,6 +242,7 @@ class Images {
         find_place();
         mbarrier_wait_parity(fetched, step % 2);
         forward(round);
+        if constexpr (ONE_PLACE) __syncthreads();
         multiply_logits(round);
         __syncthreads();
         softmax.run(floats(PARTS_AT), memory + DLOGITS_AT, with_totals);
@@ -262,12 +272,13 @@ class Images {
 
     // What a thread receives: fragments of the first layer's weights, of the last layer's from every fourth tile of units, and of
     // its biases.
-    static constexpr int RECEIVED = FIRST_EACH + EACH + 1;
+    static constexpr int RECEIVED = FIRST_EACH + EACH * CLASS_TILES + 1;
     __device__ int fragment_of(int i) const { return warp * WARP + lane + i * THREADS; }
-    __device__ int tile_of(int i) const { return warp / GROUP_WARPS + (i - FIRST_EACH) * GROUPS; }
+    __device__ int tile_of(int k) const { return warp / GROUP_WARPS + k * GROUPS; }
     __device__ bool is_received(int i) const {
         if (i < FIRST_EACH) return (i + 1) * THREADS <= FIRST || fragment_of(i) < FIRST;
-        return i < RECEIVED - 1 ? (i - FIRST_EACH + 1) * GROUPS <= ALL_TILES || tile_of(i) < ALL_TILES : warp == 0 && lane < BIASES;
+        const int k = (i - FIRST_EACH) / CLASS_TILES;
+        return i < RECEIVED - 1 ? (k + 1) * GROUPS <= ALL_TILES || tile_of(k) < ALL_TILES : warp == 0 && lane < BIASES;
     }
 
     __device__ void keep(const uint4 (&fragments)[RECEIVED]) {
@@ -278,9 +289,10 @@ class Images {
                 const int tile = warp + i * WARPS;
                 put(words(WEIGHTS_AT) + matrices_at(2 * (tile / OWN_TILES), 2 * (tile % OWN_TILES)), fragments[i]);
             } else {
-                last[i - FIRST_EACH] = fragments[i];
-                const int tile = tile_of(i) - unit_share() * OWN_TILES;
-                if (tile >= 0 && tile < OWN_TILES && warp % GROUP_WARPS == 0) put(words(LAST_AT) + matrices_at(0, 2 * tile), fragments[i]);
+                const int k = (i - FIRST_EACH) / CLASS_TILES, c = (i - FIRST_EACH) % CLASS_TILES;
+                last[k][c] = fragments[i];
+                const int tile = tile_of(k) - unit_share() * OWN_TILES;
+                if (tile >= 0 && tile < OWN_TILES && warp % GROUP_WARPS == 0) put(words(LAST_AT) + matrices_at(2 * c, 2 * tile), fragments[i]);
             }
         }
         if (is_received(RECEIVED - 1)) reinterpret_cast<uint4*>(memory + BIASES_AT)[lane] = fragments[RECEIVED - 1];
@@ -361,8 +373,11 @@ class Images {
 #pragma unroll
         for (int k = 0; k < EACH; ++k) {
             const unsigned left[4] = {outputs[k].x, outputs[k].y, outputs[k].z, outputs[k].w};
-            mma_m16n8k16_f16(sums[0], left, last[k].x, last[k].z);
-            if constexpr (EDGES == 2) mma_m16n8k16_f16(sums[EDGES - 1], left, last[k].y, last[k].w);
+#pragma unroll
+            for (int c = 0; c < CLASS_TILES; ++c) {
+                mma_m16n8k16_f16(sums[2 * c], left, last[k][c].x, last[k][c].z);
+                if (2 * c + 1 < EDGES) mma_m16n8k16_f16(sums[min(2 * c + 1, EDGES - 1)], left, last[k][c].y, last[k][c].w);
+            }
         }
 #pragma unroll
         for (int e = 0; e < EDGES; ++e) {
@@ -374,14 +389,20 @@ class Images {
     // The gradients of own units' outputs.
     __device__ void back_to_units() const {
         const int image_tile = warp % IMAGE_TILES, row = lane % EDGE * EDGE, second = lane / EDGE % 2;
-        unsigned left[4];
-        ldmatrix<false>(left, memory + DLOGITS_AT + ((2 * image_tile + second) * CLASS_EDGES + lane / 16) * MATRIX + row);
+        unsigned left[CLASS_TILES][4];
+#pragma unroll
+        for (int c = 0; c < CLASS_TILES; ++c) {
+            ldmatrix<false>(left[c], memory + DLOGITS_AT + ((2 * image_tile + second) * CLASS_EDGES + 2 * c + lane / 16) * MATRIX + row);
+        }
 #pragma unroll
         for (int n = warp / IMAGE_TILES; n < OWN_EDGES; n += GROUPS) {
             float sums[4] = {};
-            unsigned right[2];
-            ldmatrix<true>(right, memory + LAST_AT + (second * OWN_EDGES + n) * MATRIX + row);
-            mma_m16n8k16_f16(sums, left, right[0], right[1]);
+#pragma unroll
+            for (int c = 0; c < CLASS_TILES; ++c) {
+                unsigned right[2];
+                ldmatrix<true>(right, memory + LAST_AT + ((2 * c + second) * OWN_EDGES + n) * MATRIX + row);
+                mma_m16n8k16_f16(sums, left[c], right[0], right[1]);
+            }
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
                 const int at = matrices_at(2 * image_tile + i, n);
@@ -391,31 +412,34 @@ class Images {
         }
     }
 
-    // This block's parts of the last layer's gradients: a warp has a tile of own units, and one the biases.
+    // This block's parts of the last layer's gradients: a warp has a tile of own units, or the biases, by a tile of classes.
     __device__ void last_gradients(Round round) const {
-        const int tile = WARPS - 1 - warp, row = lane % EDGE * EDGE, second = lane / EDGE % 2, other = lane / 16;
-        if (tile > OWN_TILES) return;
+        for (int at = WARPS - 1 - warp; at < (OWN_TILES + 1) * CLASS_TILES; at += WARPS) gradients_of(at / CLASS_TILES, at % CLASS_TILES, round);
+    }
+
+    __device__ void gradients_of(int tile, int class_tile, Round round) const {
+        const int row = lane % EDGE * EDGE, second = lane / EDGE % 2, other = lane / 16;
         float sums[2][4] = {};
 #pragma unroll
         for (int k = 0; k < IMAGE_TILES; ++k) {
             unsigned left[4], right[4] = {0x3c003c00, 0x3c003c00, 0, 0};  // ones
-            ldmatrix<true>(left, memory + DLOGITS_AT + ((2 * k + other) * CLASS_EDGES + second) * MATRIX + row);
+            ldmatrix<true>(left, memory + DLOGITS_AT + ((2 * k + other) * CLASS_EDGES + 2 * class_tile + second) * MATRIX + row);
             if (tile < OWN_TILES) ldmatrix<true>(right, memory + OUTPUTS_AT + ((2 * k + second) * OWN_EDGES + 2 * tile + other) * MATRIX + row);
             mma_m16n8k16_f16(sums[0], left, right[0], right[1]);
             mma_m16n8k16_f16(sums[1], left, right[2], right[3]);
         }
         if (tile < OWN_TILES) {
-            post_part(round, FIRST + tile * WARP + lane, rounded(sums[0], sums[1], round.tag()));
+            post_part(round, FIRST + (tile * CLASS_TILES + class_tile) * WARP + lane, rounded(sums[0], sums[1], round.tag()));
             return;
         }
         float four[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            const int c = lane % BIASES * 4 + i;
+            const int c = lane % TILE_BIASES * 4 + i;
             const float upper = __shfl_sync(~0u, sums[0][0], c % EDGE * 4), lower = __shfl_sync(~0u, sums[0][2], c % EDGE * 4);
             four[i] = c < EDGE ? upper : lower;
         }
-        if (lane < BIASES) post_part(round, FIRST + LAST + lane, part_of<uint4>(four, round.tag()));
+        if (lane < TILE_BIASES) post_part(round, FIRST + LAST + class_tile * TILE_BIASES + lane, part_of<uint4>(four, round.tag()));
     }
 
     // This block's parts of the first layer's gradients; a warp group has sixty-four features at a time.
@@ -443,7 +467,7 @@ class Images {
     const unsigned short* images;
     int warp, lane;
     Softmax softmax;
-    uint4 last[EACH] = {};  // fragments of the last layer's weights
+    uint4 last[EACH][CLASS_TILES] = {};  // fragments of the last layer's weights
 };
 
 // divided_hidden: a whole epoch of a network with one hidden layer, whose batch is divided. In each step parameters -= learning_rate *
@@ -457,7 +481,7 @@ class Images {
 // Kind:   fused.
 // Launch: cooperative, IMAGE_SHARES * SHARES blocks of THREADS with SHARED_BYTES of shared memory each; steps of the epoch; rate for
 //   the mean over a batch, divided by GRADIENT_SCALE. Factors, and messages but the biases', are float16.
-// Needs:  sm_90; classes <= 16; |weight|, |output|, |gradient's part| < 60,000.
+// Needs:  sm_90; classes <= 64; |weight|, |output|, |gradient's part| < 60,000.
 // Order:  every sum has one order, independent of arrival; repeats bit for bit.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) divided_hidden(const unsigned short* images, const int* labels,
                                                                         float* parameters, unsigned* mail, double* totals,

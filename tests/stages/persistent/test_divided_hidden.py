@@ -26,6 +26,8 @@ def problem(**changed: Any) -> Problem:
         ({"batch_size": 1024}, (16, 8, 2)),
         ({"hidden": (17,), "batch_size": 65}, (2, 2, 1)),
         ({"inputs": 487, "classes": 4, "hidden": (354,), "batch_size": 1217}, (20, 6, 4)),
+        ({"classes": 47}, (8, 16, 1)),
+        ({"classes": 62, "hidden": (128,)}, (8, 8, 1)),
     ],
 )
 def test_blocks_form_a_table_of_images_by_units(changed: dict[str, Any], table: tuple[int, int, int]) -> None:
@@ -53,7 +55,7 @@ def test_a_share_s_images_lie_beside_each_other_with_ones_behind_the_last_featur
         ({"hidden": ()}, "Needs one hidden layer."),
         ({"hidden": (9, 9)}, "Needs one hidden layer."),
         ({"hidden": (513,)}, "513 hidden units exceed the limit of 512."),
-        ({"classes": 17}, "17 classes exceed the limit of 16."),
+        ({"classes": 65}, "65 classes exceed the limit of 64."),
         ({"batch_size": 2048}, "784 inputs and 256 units at batch size 2,048 do not fit 132 multiprocessors."),
         ({"batch_size": 1, "hidden": (1,)}, "90,000 steps exceed the limit of 1,073,741,824 numbers."),
     ],

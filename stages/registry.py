@@ -68,6 +68,7 @@ SOURCES = (
     "stages.streamed.deferred_epoch:STAGE",
     "stages.large_batch.large_batch:STAGE",
     "stages.large_batch.large_batch_fp16:STAGE",
+    "stages.large_batch.large_batch_wide:STAGE",
     "stages.large_batch.large_batch_dependent:STAGE",
     "stages.large_batch.large_batch_early:STAGE",
     "stages.large_batch.large_batch_early_fp16:STAGE",

@@ -43,6 +43,7 @@ COMPUTE = {
 # cuBLASLt stores ReLU's mask as its auxiliary output.
 EPILOGUES = {
     "bias": cublasLt.Epilogue.BIAS,
+    "relu": cublasLt.Epilogue.RELU_AUX,
     "relu_bias": cublasLt.Epilogue.RELU_AUX_BIAS,
     "relu_backward": cublasLt.Epilogue.DRELU,
 }

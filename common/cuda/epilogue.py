@@ -13,12 +13,13 @@ class Fusion:
     """Extra work of a product out (m, n) before it is written (cuBLASLt's epilogue), with its arrays.
 
     - `bias`: out = product + bias
+    - `relu`: out = max(product, 0); writes mask, set where out > 0
     - `relu_bias`: out = max(product + bias, 0); writes mask, set where out > 0
     - `relu_backward`: out = product where mask is set, else 0
     - `bias_row`: `bias` is one more row of out, and op(a) has a row of ones for it; not in cuBLASLt
     """
 
-    kind: Literal["bias", "relu_bias", "relu_backward", "bias_row"]
+    kind: Literal["bias", "relu", "relu_bias", "relu_backward", "bias_row"]
     bias: Any = None  # (n,) float32; `bias_row` writes it
     mask: Any = None  # uint8 of `mask_shape`, bits in cuBLASLt's order
 

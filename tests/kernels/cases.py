@@ -446,16 +446,16 @@ def bias_update(random: Generator) -> Iterator[Case]:
 
 def softmax(random: Generator) -> Iterator[Case]:
     for rows, classes in _batches(BLOCK):
-        logits = _logits(random, rows, classes)
+        logits = logits_of(random, rows, classes)
         args: Args = {"logits": logits, "probs": poison((rows, classes)), "rows": rows, "classes": classes}
-        bound = 2 * _exp_error(logits) * doubles.softmax(**_wide(args))["probs"] + TINY
+        bound = 2 * exp_error(logits) * doubles.softmax(**_wide(args))["probs"] + TINY
         yield one_dimensional("softmax", rows, args, {"probs": bound})
 
 
 def softmax_xent_backward(random: Generator) -> Iterator[Case]:
     for networks, (rows, classes) in zip(itertools.cycle((1, 3)), _batches(BLOCK // 10), strict=False):
         probs = random.dirichlet(np.ones(classes), (networks, rows)).astype(np.float32)
-        args: Args = {"probs": probs, "labels": _labels(random, rows, classes), "dlogits": poison(probs.shape)}
+        args: Args = {"probs": probs, "labels": labels_of(random, rows, classes), "dlogits": poison(probs.shape)}
         args |= {"rows": rows, "classes": classes}
         bound = 4 * UNIT * np.abs(doubles.softmax_xent_backward(**_wide(args))["dlogits"])
         grid = (_blocks(rows * classes, BLOCK), networks)
@@ -464,10 +464,10 @@ def softmax_xent_backward(random: Generator) -> Iterator[Case]:
 
 def softmax_xent_totals(random: Generator) -> Iterator[Case]:
     for networks, (rows, classes) in zip(itertools.cycle((1, 3)), _batches(TOTALS_THREADS), strict=False):
-        logits = np.stack([_logits(random, rows, classes) for _ in range(networks)])
-        labels, totals = _labels(random, rows, classes), np.array([[1234.5, 678.0]] * networks)  # of the steps before
+        logits = np.stack([logits_of(random, rows, classes) for _ in range(networks)])
+        labels, totals = labels_of(random, rows, classes), np.array([[1234.5, 678.0]] * networks)  # of the steps before
         args: Args = {"logits": logits, "labels": labels, "totals": totals, "rows": rows, "classes": classes}
-        loss_bound = rows * 2 * _exp_error(logits)
+        loss_bound = rows * 2 * exp_error(logits)
         bounds: dict[str, Array | float] = {"totals": np.array([loss_bound, 0.0])}
         yield Case("softmax_xent_totals", (1, networks), (TOTALS_THREADS,), args, bounds)
 
@@ -475,15 +475,15 @@ def softmax_xent_totals(random: Generator) -> Iterator[Case]:
 def softmax_xent(random: Generator) -> Iterator[Case]:
     sizes = [*_batches(HEAD_WARPS), (139, 10), (5, WARP - 1), (5, WARP), (5, WARP + 1)]  # 139: block's second turn
     for (rows, classes), with_totals in itertools.product(sizes, (0, 1)):
-        logits, labels = _logits(random, rows, classes), _labels(random, rows, classes)
+        logits, labels = logits_of(random, rows, classes), labels_of(random, rows, classes)
         args: Args = {"logits": logits, "labels": labels, "dlogits": poison((rows, classes))}
         args |= {"totals": np.array([1234.5, 678.0]), "rows": rows, "classes": classes, "with_totals": with_totals}
         wide = _wide(args)
         probs = doubles.softmax(wide["logits"], wide["dlogits"], rows, classes)["probs"]
         difference = np.abs(probs - np.eye(classes)[labels])
         bounds: dict[str, Array | float] = {
-            "dlogits": (2 * _exp_error(logits) * probs + 4 * UNIT * difference) / rows + TINY,
-            "totals": np.array([with_totals * rows * 2 * _exp_error(logits), 0.0]),
+            "dlogits": (2 * exp_error(logits) * probs + 4 * UNIT * difference) / rows + TINY,
+            "totals": np.array([with_totals * rows * 2 * exp_error(logits), 0.0]),
         }
         warps = HEAD_WARPS if with_totals else 3
         grid = 1 if with_totals else _blocks(rows * lanes(classes), 2 * warps * WARP)  # warps take two turns here too
@@ -508,7 +508,7 @@ def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: i
     rate = float(np.float32(0.1))
     for i, (batch, fan_in, classes) in enumerate(sizes):
         inputs, weights = np.maximum(normal(random, (batch, fan_in)), 0), normal(random, (fan_in, classes))
-        bias, labels = normal(random, (classes,)), _labels(random, batch, classes)
+        bias, labels = normal(random, (classes,)), labels_of(random, batch, classes)
         if classes > 2:
             weights[:, 1], bias[:2] = weights[:, 0], bias.max()
             inputs[1], labels[1] = 0, 1
@@ -518,7 +518,7 @@ def last_layers(random: Generator, sizes: list[tuple[int, int, int]], cluster: i
 
         x, w = inputs.astype(np.float64), weights.astype(np.float64)
         logits = x @ w + bias
-        off_powers = _exp_error(logits.astype(np.float32))
+        off_powers = exp_error(logits.astype(np.float32))
         off = (2 * fan_in + 4) * UNIT * (x @ np.abs(w) + np.abs(bias))
         probs = doubles.softmax(logits, logits, batch, classes)["probs"]
         # A softmax has the relative error of its logits' absolute errors, and that of exp.
@@ -644,7 +644,7 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         hidden_bias = np.append(BARELY, random.choice(np.array([2, -2], np.float32), units - 1))
         weights = np.zeros((layout.width, CLASSES))
         weights[:units, :classes] = normal(random, (units, classes)) / np.float32(np.sqrt(units))
-        bias, labels = normal(random, (classes,)), _labels(random, batch, classes)
+        bias, labels = normal(random, (classes,)), labels_of(random, batch, classes)
         if classes > 2:  # the second row ties: its label's class with one before it
             weights[:, 1], bias[:2] = weights[:, 0], bias.max()
             sums[1], labels[1] = -60, 1
@@ -661,7 +661,7 @@ def hidden_head(random: Generator) -> Iterator[Case]:
         outputs = np.maximum(first_sums(layout, sums.view(np.uint16))[:, :units] + hidden_bias, 0)
         w = np.abs(weights)
         logits = outputs @ weights + bias
-        off_powers = _exp_error(logits.astype(np.float32))
+        off_powers = exp_error(logits.astype(np.float32))
         off = (2 * rounding + (2 * units + 8) * UNIT) * (outputs @ w + np.abs(bias))
         probs = doubles.softmax(logits, logits, batch, classes)["probs"]
         moved = 2 * (2 * off.max(axis=1, keepdims=True) + off_powers)
@@ -697,7 +697,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
         layout = _layout(i < 6)(problem, halves, block_shared_bytes=room << 10)
         memory = ParameterMemory(HostDevice().empty, problem)
         sums = _sums(random, layout, hidden[0])
-        labels = _labels(random, batch, classes)
+        labels = labels_of(random, batch, classes)
         # Units on or off for all images: rounding would decide about one at its ReLU's corner. The first is barely on.
         biases = [np.append(BARELY, random.choice(np.array([2, -2], np.float32), units - 1)) for units in hidden]
         biases.append(normal(random, (classes,)))
@@ -735,7 +735,7 @@ def hidden_layers(random: Generator) -> Iterator[Case]:
             offs.append(off)
             outputs.append(below @ weight + bias if weight is weights[-1] else np.maximum(below @ weight + bias, 0))
         logits, off = outputs.pop()[:, :classes], offs.pop()[:, :classes]
-        off_powers = _exp_error(logits.astype(np.float32))
+        off_powers = exp_error(logits.astype(np.float32))
         probs = doubles.softmax(logits, logits, batch, classes)["probs"]
         dlogits = np.abs(probs - np.eye(classes)[labels]) / batch
         moved = 2 * (2 * off.max(axis=1, keepdims=True) + off_powers)
@@ -1237,7 +1237,7 @@ def divided_batch(random: Generator) -> Iterator[Case]:
 
 def divided_hidden(random: Generator) -> Iterator[Case]:
     # Steps, inputs, units, classes, batch, tiles of a block's units: one block; several shares of each, of units and of
-    # images that do not fill the last one; more steps than slots and tags; several tiles of classes. Large ones are of rungs.
+    # images that do not fill the last one; more steps than slots and tags; tiles of classes. Large ones are of rungs.
     sizes = [(1, 1, 1, 1, 1, 1), (5, 40, 40, 10, 130, 1), (6, 33, 50, 3, 70, 2), (5, 20, 40, 36, 70, 2)]
     sizes += [
         (5, 784, 256, 47, 512, 1),
@@ -1386,7 +1386,7 @@ def signed(random: Generator, count: int) -> NDArray[np.float32]:
     return values
 
 
-def _logits(random: Generator, rows: int, classes: int) -> NDArray[np.float32]:
+def logits_of(random: Generator, rows: int, classes: int) -> NDArray[np.float32]:
     """Logits up to +-120, whose powers overflow float32; rows as in training; rows with ties."""
     logits = random.uniform(-120, 120, (rows, classes)).astype(np.float32)
     logits[1::3] /= 40
@@ -1395,14 +1395,14 @@ def _logits(random: Generator, rows: int, classes: int) -> NDArray[np.float32]:
     return logits
 
 
-def _labels(random: Generator, rows: int, classes: int) -> NDArray[np.int32]:
+def labels_of(random: Generator, rows: int, classes: int) -> NDArray[np.int32]:
     """Random labels, including the first and the last class."""
     labels = random.integers(0, classes, rows, np.int32)
     labels[0], labels[-1] = 0, classes - 1
     return labels
 
 
-def _exp_error(logits: NDArray[np.float32]) -> float:
+def exp_error(logits: NDArray[np.float32]) -> float:
     """The relative error of a sum over a row of exp(logit - largest) in float32.
 
     The difference is rounded at its own size, and exp turns that absolute error into a relative one; exp and the

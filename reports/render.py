@@ -21,17 +21,16 @@ from reports.explorer import browser
 from reports.explorer.page import render
 from reports.explorer.study_page import render_study_page
 from reports.facts.profiles import PICTURE
-from reports.facts.study_points import StudyResults, load_results, value_text
+from reports.facts.study_points import StudyResults, load_results
 from reports.facts.torch_rows import Programs
 from reports.figures.chart import FILE
-from reports.figures.loss_curves import curves_csv
-from reports.figures.run_figures import OF_RUN, drawings, seeds_of, study_drawings
+from reports.figures.run_figures import OF_RUN, drawings, study_drawings
 from reports.report_error import ReportError
 from reports.screens import torch
 from reports.screens.blocks import Answers, Figure, Screen
 from reports.screens.conclusion import conclusion, report_in
 from reports.screens.run import recorded_screen, report_screen, run_screen
-from reports.screens.study import study_csv, study_report_screen, study_screen
+from reports.screens.study import study_report_screen, study_screen
 from reports.writers.console import standard
 from reports.writers.markdown import markdown
 from reports.writers.page import page
@@ -71,12 +70,7 @@ def render_study(folder: Path) -> StudyResults:
     """
     results = load_results(folder)
     drawn = dict(study_drawings(results))
-    files = {name: canvas.svg() for name, canvas in drawn.items()}
-    if seeds_of(results):
-        runs = {tuple(map(value_text, point.values.values())): results.runs[point.name] for point in results.measured}
-        files["curves.csv"] = curves_csv(runs, results.study.varied)
-    files["study.csv"] = study_csv(results)
-    _write_figures(files, folder, FILES_OF_STUDY)
+    _write_figures({name: canvas.svg() for name, canvas in drawn.items()}, folder, FILES_OF_STUDY)
     atomic_write(folder / "report.md", markdown(study_report_screen(results, drawn)))
     atomic_write(folder / PAGE, render_study_page(results))
     return results

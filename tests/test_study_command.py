@@ -96,7 +96,7 @@ def test_a_study_leaves_an_index_runs_and_a_report_which_resuming_does_not_chang
     assert "# Small" in report
     assert "| hidden 3 | hidden 5 |" in report
     assert "of at most 8 steps" in report
-    assert {file.name for file in (here / "out" / "figures").iterdir()} == {"step_time.svg", "study.csv"}
+    assert {file.name for file in (here / "out" / "figures").iterdir()} == {"step_time.svg"}
     told = capsys.readouterr().out
     assert "hidden-3\n" in told
     assert "hidden-5: about " in told

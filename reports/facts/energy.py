@@ -86,7 +86,7 @@ def above_idle(own: Energy) -> str:
 
 
 def saving(results: Results) -> str:
-    """`a` takes 3 J per epoch, 71% of it idle energy; `b`, the most frugal reference as exact, takes 2.6 times.
+    """`a` takes 3 J per epoch, 71% of which the GPU draws at rest too; `b`, the most frugal reference, 2.6 times.
 
     Empty without either.
     """
@@ -98,8 +98,8 @@ def saving(results: Results) -> str:
     assert other is not None
     idle, times = f"{own.idle_w / own.watts:.0%}", numbers.ratio(other.joules / own.joules).removesuffix("x")
     return (
-        f"`{rung.name}` takes {joules(own.joules)} per epoch, {idle} of it idle energy; `{reference.name}`, the most "
-        f"frugal reference at least as exact, takes {times} times as much"
+        f"`{rung.name}` takes {joules(own.joules)} per epoch, {idle} of which the GPU draws at rest too; "
+        f"`{reference.name}`, the most frugal reference at least as exact, takes {times} times as much"
     )
 
 

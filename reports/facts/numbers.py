@@ -16,7 +16,6 @@ from ladder.records.program import visible
 from ladder.records.run import Precision, Spread
 
 MISSING = "-"
-BARS = "▁▂▃▄▅▆▇█"  # of rising height
 # Code, which stays; else what Markdown would read: a tag, a lone backtick, a fence, an address, a link but to files.
 MARKUP = re.compile(r"((?<!\\)`[^`]+`)|[<`]|^~|^\[(?=[^]]*\]:)|\](?=\((?!(?:https?://[^\s&<()]*|[\w./#%-]*)\)))")
 
@@ -56,12 +55,6 @@ def spread_milliseconds(spread: Spread | None) -> str:
 def rough(value: float) -> str:
     """An estimated number with two significant digits: `0`, `0.42`, `25`, `1,200`."""
     return "0" if value == 0 else _digits(float(f"{value:.2g}"), 2)
-
-
-def bars(values: Sequence[float | None], low: float, high: float) -> str:
-    """Values as bars between two ends: `▁▃▇█`; a missing one as a dot."""
-    height = (len(BARS) - 1) / ((high - low) or 1.0)
-    return "".join("·" if value is None else BARS[round((value - low) * height)] for value in values)
 
 
 @known

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ladder.records.run import ABLATIONS, BLOCKS, ProblemRecord, Results, StageResult, Timing
 from reports.facts import numbers
@@ -16,7 +16,6 @@ from reports.facts.grouped import grouped
 from reports.facts.ratios import NOISE
 from reports.facts.times import median_us, step_us
 
-SHORTEST_PICTURE = 3  # epochs
 FOUND = "Found by the author"  # the measurement that a stage's file tells
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
@@ -189,21 +188,8 @@ def _by_rate(results: Results) -> str:
     told = [f"{rate:g} {numbers.percent(epoch)}" for rate, epoch in zip(rates, seen, strict=False)]
     return (
         f"Test accuracy by learning rate ({fastest.name}): {', '.join(told)}. Each rate has first parameters of its "
-        f"own: close ones differ by chance.{_by_epoch(fastest, rates)}"
+        f"own: close ones differ by chance."
     )
-
-
-def _by_epoch(stage: StageResult, rates: Sequence[float]) -> str:
-    """A small picture of each rate's training accuracy by epoch; empty if fewer than three epochs computed it."""
-    points = [point for point in stage.metrics.loss_curve if point.networks] if stage.metrics else []
-    known = [share for point in points for share in point.networks if share is not None]
-    if len(points) < SHORTEST_PICTURE or not known:
-        return ""
-    low, high = min(known), max(known)
-    pictures = [numbers.bars(series, low, high) for series in zip(*(point.networks for point in points), strict=True)]
-    told = ", ".join(f"{rate:g} {picture}" for rate, picture in zip(rates, pictures, strict=False))
-    ends = f"from {numbers.percent(low)} to {numbers.percent(high)}"
-    return f" Training accuracy in epochs {points[0].epoch} to {points[-1].epoch}, {ends}: {told}."
 
 
 def disturbed_in_words(stage: StageResult) -> str:

@@ -24,7 +24,7 @@ BESIDE_AXIS = 14  # pixels between a name and the axis
 HEAD = 7  # pixels: the length of an arrow's head
 FAINT = 0.12  # opacity of what lies beyond a limit
 TINT = 0.45  # opacity behind the row that the title names
-BROAD = 40  # pixels: a band below which its name has room
+BROAD = 30  # pixels: a band below which its name has room
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
 POWERS = range(-12, 10)  # of ten: the ticks of a log scale
@@ -410,11 +410,16 @@ class RowChart:
             plate(canvas, left, begin + 19, words, "bold", lines=layout.lines)
             canvas.text(left, begin + 19, words, colour, look="bold halo")
 
-    def drawn(self, heading: Heading, layout: ChartLayout, description: str) -> Canvas:
+    def canvas(self, heading: Heading, height: float, layout: ChartLayout) -> Canvas:
+        """An empty picture whose description names every row, for a reader who cannot see it."""
+        rows = ", ".join(f"{row.name} {row.value or row.words}" for row in self.rows)
+        return Canvas(layout.width, height, f"{heading.title}: {heading.subject}", f"{self.title}: {rows}.")
+
+    def drawn(self, heading: Heading, layout: ChartLayout) -> Canvas:
         """The whole picture; a page has the heading's words in its own place."""
         layout = layout.fitted(row.name for row in self.rows)
         top = layout.top if layout.is_page else heading.bottom + (36 if self.limit else 14)
-        canvas = Canvas(layout.width, self.bottom(top, layout), f"{heading.title}: {heading.subject}", description)
+        canvas = self.canvas(heading, self.bottom(top, layout), layout)
         if not layout.is_page:
             heading.draw(canvas)
         self.draw(canvas, top, self.axis(layout), layout)
@@ -454,8 +459,9 @@ def draw_band_name(canvas: Canvas, name: str, row: Row, top: float, scale: Scale
     (begin, end), half = map(scale.place, row.mark.band), text_width(name, "small") / 2
     middle, baseline = max(layout.left + half, min((begin + end) / 2, layout.right - half)), row.height(layout) / 2 - 7
     if layout.words is None:
-        middle, baseline = end + 5 + half, 33.0
-    if baseline > SECOND_LINE - 2 and middle + half <= layout.right:
+        after = end + 5 + 2 * half <= layout.right
+        middle, baseline = end + 5 + half if after else begin - 5 - half, 33.0
+    if baseline > SECOND_LINE - 2 and layout.left <= middle - half and middle + half <= layout.right:
         canvas.text(middle, top + baseline, name, "faint", anchor="middle", look="small halo")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
-from reports.facts.energy import joules, most_frugal
+from reports.facts.energy import joules, most_frugal, saving
 from reports.facts.run_table import headline_rungs
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
@@ -28,7 +28,6 @@ def drawn(results: Results) -> Canvas:
     """The figure; at least one stage's energy must be known."""
     stages = energies(results)
     values = [_drawn(stage) for stage in stages]
-    told = ", ".join(f"{stage.name} {joules(_drawn(stage))}" for stage in stages)
     chart = RowChart(
         by_regime((regime_of(stage), _row(stage, stage is _best(results))) for stage in stages),
         "joules per epoch of the whole GPU, log scale (left is less)",
@@ -36,7 +35,7 @@ def drawn(results: Results) -> Canvas:
         [min(values) / 1.3, max(values) * 1.3],
         joules,
     )
-    return chart.drawn(Heading(headline(results), subject(results), look="bold"), LAYOUT, f"{told}.")
+    return chart.drawn(Heading(headline(results), subject(results), look="bold"), LAYOUT)
 
 
 def _row(stage: StageResult, is_best: bool) -> Row:
@@ -54,21 +53,13 @@ def _best(results: Results) -> StageResult:
 
 def headline(results: Results) -> str:
     """The most frugal rung's energy, beside that of the most frugal reference; of references alone the least."""
-    rung, reference = most_frugal(results)
+    if saved := saving(results):
+        return saved.replace("`", "")
     best = _best(results)
-    told = f"{best.name} takes {joules(_drawn(best))} per epoch"
-    if rung is None or reference is None:
-        return f"{told}, of which the GPU would draw {_idle_share(best):.0%} at rest"
-    times = numbers.ratio(_drawn(reference) / _drawn(rung))
-    return f"{told}; {reference.name}, the most frugal reference as exact, {times} as much"
+    share = numbers.rough_share(best.energy.idle_w / best.energy.watts) if best.energy else numbers.MISSING
+    return f"{best.name} takes {joules(_drawn(best))} per epoch, {share} of which the GPU draws at rest too"
 
 
 def _drawn(stage: StageResult) -> float:
     assert stage.energy is not None
     return stage.energy.joules
-
-
-def _idle_share(stage: StageResult) -> float:
-    """The share of its energy that the idle GPU would have drawn in the same time."""
-    assert stage.energy is not None
-    return stage.energy.idle_w / stage.energy.watts

@@ -62,8 +62,7 @@ def drawn(results: Results, layout: ChartLayout) -> Canvas:
         limit=("cheat limit", cheat_limit),
         has_line=True,
     )
-    heading = Heading(headline(distances), subject(results), layout.width, "bold")
-    return chart.drawn(heading, layout, _description(distances))
+    return chart.drawn(Heading(headline(distances), subject(results), layout.width, "bold"), layout)
 
 
 def headline(distances: Sequence[FloorDistance]) -> str:
@@ -85,12 +84,3 @@ def _row(distance: FloorDistance, layout: ChartLayout, is_best: bool) -> Row:
     colour, words = COLOURS[regime(distance.stage)], f"{numbers.ratio(distance.times)} its floor"
     mark = Mark(distance.step_us, colour, bar=distance.floor_us)
     return Row(name_of(distance.stage), words * (layout.words is None), mark, "", words, is_best=is_best)
-
-
-def _description(distances: Sequence[FloorDistance]) -> str:
-    """The figure in a sentence, for a reader who cannot see it."""
-    rows = [
-        f"{distance.stage.name} {numbers.microseconds(distance.step_us)} of {numbers.microseconds(distance.floor_us)}"
-        for distance in distances
-    ]
-    return f"Microseconds per step and the floor of each rung's design: {', '.join(rows)}."

@@ -93,8 +93,7 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     fastest = min(shown, key=_us)
     rows = [(one.regime, _row(one, layout, one in shown, one is fastest)) for one in every]
     chart = RowChart(by_regime(rows), AXIS, list(_notes(results, every, layout)), band=BAND)
-    title = f"{heading.title}: {heading.subject}"
-    canvas = Canvas(layout.width, chart.bottom(layout.top, layout), title, _description(results, every))
+    canvas = chart.canvas(heading, chart.bottom(layout.top, layout), layout)
     axis = chart.axis(layout)
     if not layout.is_page:
         heading.draw(canvas)
@@ -173,14 +172,6 @@ def headline(shown: Sequence[StageFacts]) -> str:
     over = [f"{best.ratio.over(best.reference.name)}{' in GPU time' * best.on_gpu_time}"] if best else []
     over += [whole.over(first.name)] if whole else []
     return ": ".join(filter(None, [told, ", ".join(over)]))
-
-
-def _description(results: Results, shown: Sequence[StageFacts]) -> str:
-    """The picture in a sentence, for a reader who cannot see it."""
-    times = [f"{one.name} {one.us}" for one in shown]
-    winner = overall_winner(results)
-    line = f" Fastest reference: {winner.reference.name} {_reference_time(winner)}." if winner else ""
-    return f"Microseconds per step: {', '.join(times)}.{line}"
 
 
 def _reference_lines(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> list[tuple[Lead, str]]:

@@ -36,23 +36,21 @@ class Contest:
 
     place: float  # pixels
     of: PointLead
-    networks: int = 1  # that share the step; a network's share is drawn
 
     @property
     def rung_us(self) -> Spread:
         """The rung's time, with its runs where the host's clock is compared."""
         lead = self.of.lead
-        return self._share(step_us(lead.stage), lead.reference_us / lead.ratio.times)
+        return self._known(step_us(lead.stage), lead.reference_us / lead.ratio.times)
 
     @property
     def reference_us(self) -> Spread:
         """The reference's time."""
-        return self._share(step_us(self.of.lead.reference), self.of.lead.reference_us)
+        return self._known(step_us(self.of.lead.reference), self.of.lead.reference_us)
 
-    def _share(self, known: Spread | None, compared_us: float) -> Spread:
-        if known is None or self.of.lead.on_gpu_time:
-            known = Spread(compared_us, compared_us, compared_us)
-        return Spread(*(value / self.networks for value in (known.median, known.min, known.max)))
+    def _known(self, spread: Spread | None, compared_us: float) -> Spread:
+        """The spread, unless times on the GPU are compared."""
+        return spread if spread and not self.of.lead.on_gpu_time else Spread(compared_us, compared_us, compared_us)
 
     @property
     def words(self) -> str:

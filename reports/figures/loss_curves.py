@@ -16,7 +16,6 @@ from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances
 from reports.facts.run_table import name_of
-from reports.facts.sheet import sheet
 from reports.figures.canvas import Canvas
 from reports.figures.chart import APART, LINE, Heading, Scale, draw_lines, spread_apart
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
@@ -198,18 +197,6 @@ def _description(distances: Sequence[OracleDistance]) -> str:
     """The largest distance of each stage from the oracle, for a reader who cannot see the lines."""
     rows = ", ".join(f"{one.stage.name} {numbers.error(one.worst)}" for one in distances)
     return f"Largest distance of each stage's training loss from the oracle's, over all seeds: {rows or 'not known'}."
-
-
-def curves_csv(runs: Mapping[tuple[str, ...], Results], header: Sequence[str]) -> str:
-    """Every point of every curve, the oracle's included; those of one `begins` have the same initial parameters."""
-    rows = (
-        [*values, name, kind, seen.step, round(seen.step / _steps(run), 6), seen.loss, seen.accuracy, curve.begins]
-        for values, run in runs.items()
-        for name, curve in _curves(run)
-        for kind, points in (("training", curve.training), ("validation", curve.validation))
-        for seen in points
-    )
-    return sheet([*header, "stage", "kind", "step", "epoch", "loss", "accuracy", "begins"], rows)
 
 
 def _curves(run: Results) -> Iterator[tuple[str, Curve]]:

@@ -66,7 +66,7 @@ def loss_distance(results: Results) -> Canvas:
         limit=("each row's limit", distances[0].limit),
     )
     heading = Heading(_verdict(every, nearest), subject(results), look="bold", colour=colour)
-    return chart.drawn(heading, LAYOUT, _description(every))
+    return chart.drawn(heading, LAYOUT)
 
 
 def _verdict(distances: Sequence[LossDistance], nearest: LossDistance | None) -> str:
@@ -93,9 +93,3 @@ def _row(distance: LossDistance, is_best: bool) -> Row:
 def _times(factor: float) -> str:
     """A factor in two digits at most: `620x`, `1.3x`, `3,300,000x`."""
     return f"{float(f'{factor:.2g}'):,{'.0f' if factor >= 10 else 'g'}}x"
-
-
-def _description(distances: Sequence[LossDistance]) -> str:
-    """The figure in a sentence, for a reader who cannot see it."""
-    rows = [f"{curve.stage.name} {numbers.error(curve.error)} of {numbers.error(curve.limit)}" for curve in distances]
-    return f"Distance of the loss curve from the oracle's, and its limit: {', '.join(rows)}."

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import get_args
 
 from ladder.records.limits_record import LimitsRecord
@@ -21,7 +20,7 @@ from reports.facts.launch_regimes import regime
 from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
 from reports.figures.chart import LINE as TEXT_LINE
-from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend, meet, plate, text_width
+from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
@@ -42,7 +41,6 @@ SAYS = (
 SAYS_OWN = "Bar: the products of a step, in the least time that the fastest rung's own {} take here."
 HEIGHT = BOTTOM + 66 + TEXT_LINE * len(SAYS)
 MARGIN = 0.2  # of an axis, before the first dot: room for names
-NEAR = 30  # pixels that stay free before a roof's label
 FAR = 16  # pixels that stay free at a label's far end
 NUDGES = sorted(range(-156, 157, LINE), key=abs)  # pixels: a label's distances from its dot's height, nearest first
 
@@ -253,23 +251,16 @@ def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
 
 
 def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anchor]], words: str) -> None:
-    """A roof's label at the first free place, which no rung's label may cover."""
+    """A roof's label at the first free place, else at the last within the axes, which no rung's label may cover."""
     width = LETTER * len(words)
-    boxes = [
-        (x - width * (anchor == "end"), y - LINE + 3, x + width * (anchor == "start"), y + 4) for x, y, anchor in places
-    ]
-    free = [number for number, box in enumerate(boxes) if plot.room.is_free(box)]
-    # A dot right before the words would seem to bear them.
-    away = (number for number in free if plot.dots.is_free((boxes[number][0] - NEAR, *boxes[number][1:])))
-    apart = (number for number, box in enumerate(boxes) if not any(map(partial(meet, box), plot.room.words)))
-    chosen = next(itertools.chain(away, free, apart), 0)
-    x, y, anchor = places[chosen]
-    # Where no place is free, the axis must not cut the words.
-    aside = max(LEFT - x + text_width(words, "small"), 0) if anchor == "end" else 0
-    left, top, right, bottom = boxes[chosen]
-    plot.room.words.append((left + aside, top, right + aside, bottom))
-    plate(canvas, left + aside, y, words, "small", lines=() if chosen in free else (left + aside,))
-    canvas.text(x + aside, y, words, anchor=anchor, look="small halo")
+    for x, y, anchor in places:
+        left = max(x - width * (anchor == "end"), LEFT)
+        box = (left, y - LINE + 3, left + width, y + 4)
+        if plot.room.is_free(box):
+            break
+    plot.room.words.append(box)
+    at_end = anchor == "end" and left > LEFT
+    canvas.text(x if at_end else left, y, words, anchor="end" if at_end else "start", look="small halo")
 
 
 def _label(canvas: Canvas, plot: Plot, point: RooflinePoint, look: str) -> None:

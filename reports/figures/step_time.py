@@ -35,7 +35,6 @@ from reports.figures.chart import (
     MARGIN,
     Heading,
     Key,
-    Room,
     Scale,
     draw_lines,
     folded,
@@ -43,7 +42,6 @@ from reports.figures.chart import (
     legend,
     number,
     spread_apart,
-    text_width,
 )
 from reports.figures.energy_figure import energies
 from reports.figures.ladder import COLOURS, regime_keys
@@ -55,6 +53,7 @@ TOP, GAP, BOTTOM, LABEL = 40, 44, 62, 14  # pixels
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
+CLEARLY = 1.1  # times as fast
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 
 
@@ -114,7 +113,8 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     heading = Heading(found or results.study.title, f"{of}: {about}" if found else about)
     trends: list[Trend] = []
     step = "network-step" if axis.key == NETWORKS else "step"
-    contests = _contests(results, axis, winners) if winners and len(stages) > MOST_LINES else {}
+    is_tangle = len(stages) > MOST_LINES and axis.key != NETWORKS
+    contests = grouped((one.lead.precision, Contest(axis.place(one.point), one)) for one in winners if is_tangle)
     rungs = [stage for stage in stages if stage.group != "reference"]
     if contests:
         keys = regime_keys(winner.lead.stage for winner in winners)
@@ -142,21 +142,6 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     _bottom(canvas, axis, values_at, bottom)
     draw_lines(canvas, notes, height - MARGIN - LINE * (len(notes) - 1))
     return canvas
-
-
-def _contests(results: StudyResults, axis: Axis, winners: Sequence[PointLead]) -> dict[str, list[Contest]]:
-    """Rung against reference at each point, by class of precision."""
-    return grouped(
-        (
-            winner.lead.precision,
-            Contest(
-                axis.place(winner.point),
-                winner,
-                results.runs[winner.point.name].problem.networks if axis.key == NETWORKS else 1,
-            ),
-        )
-        for winner in winners
-    )
 
 
 def _several(results: StudyResults, points: Sequence[Point]) -> str:
@@ -241,7 +226,7 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[T
 def _panel(
     canvas: Canvas, lines: Sequence[Trend], top: float, height: float, heading: str, values_at: dict[float, str]
 ) -> None:
-    """Lines with whiskers on a log axis, each with its name and its last value: at its end, or on the right."""
+    """Lines with whiskers on a log axis, each with its name and its last value on the right."""
     spreads = [spread for line in lines for _, spread in line.spreads if spread]
     ends = [end for spread in spreads for end in (spread.min, spread.max)]
     scale = Scale.log([min(ends) / 1.15, max(ends) * 1.15], top + height, top, number)
@@ -250,54 +235,34 @@ def _panel(
     scale.draw_beside(canvas, LEFT, RIGHT)
     for at in values_at:
         canvas.line([(at, top), (at, top + height)], "grid")
-    room = Room((LEFT, top, RIGHT, top + height + 8))
     for line in lines:
-        _line(canvas, line, scale, room)
-    beside = []
-    for line in lines:
-        last, value = line.last
-        text = f"{line.name}  {numbers.microseconds(value)}{line.aside}"
-        if last < max(values_at) and _at_its_end(canvas, room, line, text, place(value)):
-            continue
-        beside.append((line, text + f" at {values_at[last]}" * (last < max(values_at))))
-    wanted = [place(line.last[1]) for line, _ in beside]
+        _line(canvas, line, scale)
+    wanted = [place(line.last[1]) for line in lines]
     fastest = _fastest(lines)
-    for (line, text), at in zip(beside, spread_apart(wanted, top, height, LABEL), strict=True):
+    for line, at in zip(lines, spread_apart(wanted, top, height, LABEL), strict=True):
         last, value = line.last
+        where = f" at {values_at[last]}" * (last < max(values_at))
+        text = f"{line.name}  {numbers.microseconds(value)}{line.aside}{where}"
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], "faint", width=0.5)
         canvas.text(LABELS, at + 4, text, line.colour, look=f"small{' bold' * (line is fastest)}")
 
 
 def _fastest(lines: Sequence[Trend]) -> Trend | None:
-    """The line whose slowest run at the last place is faster than any run of the others; None without one."""
+    """The line whose slowest run at the last place is clearly faster than any run of the others; None without one."""
     end = max(line.last[0] for line in lines)
     known = [(line, spread) for line in lines for at, spread in line.spreads if at == end and spread and line.is_stage]
     line, least = min(known, key=lambda one: one[1].median)
-    return line if all(other is line or least.max < spread.min for other, spread in known) else None
+    return line if all(other is line or least.max * CLEARLY < spread.min for other, spread in known) else None
 
 
-def _at_its_end(canvas: Canvas, room: Room, line: Trend, words: str, height: float) -> bool:
-    """Write beside the end of a line that ends early, if there is room."""
-    last, width = line.last[0], text_width(words, "small")
-    for below in (0, 10, -10):
-        box = (last + 7, height + below - 7, last + 7 + width, height + below + 7)
-        if room.is_free(box):
-            room.words.append(box)
-            canvas.text(last + 7, height + below + 4, words, line.colour, look="small halo")
-            return True
-    return False
-
-
-def _line(canvas: Canvas, line: Trend, scale: Scale, room: Room) -> None:
-    """The line, its whiskers and dots, which labels keep free."""
+def _line(canvas: Canvas, line: Trend, scale: Scale) -> None:
+    """The line, its whiskers and dots."""
     place = scale.place
     for is_there, piece in groupby(line.spreads, key=lambda point: point[1] is not None):
         known = [(at, spread) for at, spread in piece if spread is not None]
         ends = [(at, place(spread.median)) for at, spread in known]
         if is_there and len(known) > 1:
             canvas.line(ends, line.colour, width=line.width, dash=line.dash)
-            for begin, end in pairwise(ends):
-                room.keep_free(begin, end)
         for at, spread in known:
             low, high = place(spread.min), place(spread.max)
             if low - high > 3:
@@ -305,7 +270,6 @@ def _line(canvas: Canvas, line: Trend, scale: Scale, room: Room) -> None:
                 for height in (low, high):
                     canvas.line([(at - 3, height), (at + 3, height)], line.colour)
             canvas.dot(at, place(spread.median), 3, line.colour, hollow=at in line.rings)
-            room.keep_free((at, low + 3), (at, high - 3))
 
 
 def _bottom(canvas: Canvas, axis: Axis, values_at: dict[float, str], bottom: float) -> None:

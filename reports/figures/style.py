@@ -18,7 +18,7 @@ FONTS = "'DejaVu Sans',Verdana,Geneva,sans-serif"  # alike in width, so that tex
 MONOSPACE = "'DejaVu Sans Mono',Menlo,Consolas,monospace"
 Colour = Literal[
     "paper", "ink", "faint", "grid", "idle", "step",
-    "host", "wait", "kernels", "queued", "copy", "one-kernel",
+    "host", "wait", "kernels", "copy", "one-kernel",
     "gemm", "layer", "softmax", "update", "other", "saved", "added", "reference", "limit", "on-pale",
 ]  # fmt: skip
 PAPER: Colour = "paper"
@@ -33,7 +33,6 @@ THEME: dict[Colour, tuple[str, str]] = {
     "host": ("#c47f00", "#e8a33d"),  # the host launches: a call, a part of a step, a rung that launches every kernel
     "wait": ("#bb4306", "#e8784a"),  # the host waits for the GPU
     "kernels": ("#44688c", "#86aed6"),  # kernels of any kind, and the rungs whose graph launches them
-    "queued": ("#5395c0", "#5f7f9f"),  # the GPU between two queued kernels
     "copy": ("#3d3d3d", "#b4b4b4"),
     "one-kernel": ("#6a1d79", "#cd94ff"),  # several operations in one kernel, up to a whole epoch
     "gemm": ("#0072b2", "#3ba3e0"),
@@ -49,11 +48,6 @@ THEME: dict[Colour, tuple[str, str]] = {
 ON_PALE = "#1a1a1a"  # text inside bars whose brightness is the same on every page
 RENAMED: dict[Kind, Colour] = {"fused": "one-kernel", "launch": "host"}  # kinds whose colour has another name
 OPERATION_COLOURS: dict[Kind, Colour] = {kind: RENAMED.get(kind, kind) for kind in get_args(Kind)}
-# By the part of a step, as `reports.facts.time_breakdown` names it.
-PART_COLOURS: dict[str, Colour] = {
-    "kernels": "kernels", "copies": "copy", "between queued kernels": "queued", "host launching": "host",
-    "host waiting": "wait", "Python between kernels": "host", "waiting at barriers": "wait",
-}  # fmt: skip
 NEAREST = 1e-10  # smaller relative distances are drawn here: a log axis has no zero
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 
 from ladder.records.torch_run import TorchResults
@@ -85,7 +84,7 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     if any(row.rung.status == "less exact" for row in known):
         says.append(LESS_EXACT)
     chart = RowChart(groups, AXIS, [READING, " ".join(says)], band=BAND)
-    return chart.drawn(Heading(headline(results), subject, layout.width), layout, _description(known))
+    return chart.drawn(Heading(headline(results), subject, layout.width), layout)
 
 
 def _row(row: TorchRow, is_best: bool) -> Row:
@@ -96,9 +95,3 @@ def _row(row: TorchRow, is_best: bool) -> Row:
     remarks = ["not float32"] * (row.rung.precision != "float32") + ["less exact"] * (row.rung.status == "less exact")
     words = row.rung.words + f" ({', '.join(remarks)})" * bool(remarks)
     return Row(row.name, numbers.microseconds(_median_us(row)), mark, speedup, words, is_best=is_best)
-
-
-def _description(rows: Sequence[TorchRow]) -> str:
-    """The picture in a sentence, for a reader who cannot see it."""
-    times = [f"{row.name} {numbers.microseconds(_median_us(row))}" for row in rows]
-    return f"Microseconds per step: {', '.join(times)}."

@@ -34,7 +34,7 @@ from reports.markdown.own_models import front_model, own_models
 from reports.screens.run import loud_notices
 from reports.writers.markdown import cell, code, in_markdown, picture, table
 
-OF_MODEL = "Microseconds per step of each rung over a PyTorch model, with an arrow from its parent"
+OF_MODEL = "Microseconds per step of each rung over a PyTorch model"
 Runs = Sequence[tuple[str, Results]]  # each run with its folder, relative to the page
 HOW_TO_READ_NETWORKS = (
     "us/step of `cuda-graph`, and of the fastest rung in each class of precision beside its reference. Lead: the "

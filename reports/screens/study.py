@@ -23,7 +23,6 @@ from reports.facts.run_table import (
     passed_in_words,
 )
 from reports.facts.scaling import Scaling, scalings
-from reports.facts.sheet import sheet
 from reports.facts.study_points import (
     PointLead,
     StudyResults,
@@ -31,11 +30,9 @@ from reports.facts.study_points import (
     further_differences,
     is_disturbed,
     not_passed,
-    point_lead,
     point_text,
     point_winners,
     setting,
-    value_text,
 )
 from reports.facts.times import median_us, step_us
 from reports.facts.verdict import study_savings, study_sentences
@@ -60,10 +57,6 @@ from reports.screens.details import energy
 from reports.screens.run import loud_notices, run_screen
 from reports.screens.stages import STATUS
 
-CSV_COLUMNS = (
-    "stage", "group", "precision", "device", "status", "step_us", "step_us_min", "step_us_max", "runs", "speedup",
-    "gpu_memory_mib", "prepare_s", "test_accuracy",
-)  # fmt: skip
 BAD: dict[str, Tone] = {"failed": "bad", "crashed": "bad", "no": "bad"}  # cells
 NO_FIGURES: Mapping[str, Canvas] = MappingProxyType({})
 
@@ -72,7 +65,7 @@ def study_report_screen(results: StudyResults, drawn: Mapping[str, Canvas] = NO_
     """The whole report; `drawn` has its figures by file name."""
     study = results.study
     first = next(iter(results.runs.values()), None)
-    pictures = [_figure(results, name, drawn) for name in sorted(drawn)]
+    pictures = [_picture(name, canvas) for name, canvas in sorted(drawn.items())]
     again = (
         f"Begun {study.created}. This report is rendered from `study.json` and each point's `results.json`; "
         "`python run_ladder.py report FOLDER` renders it again, without a GPU. With a point's folder, it renders that "
@@ -114,30 +107,6 @@ def _points(results: StudyResults) -> Table:
         ColumnOf("Point", address), ColumnOf("Status", lambda point: point.status), ColumnOf("Problem", problem)
     ]  # fmt: skip
     return table_of(results.study.points, columns, is_named=False)
-
-
-def study_csv(results: StudyResults) -> str:
-    """A line for every stage at every point, with empty cells for missing numbers."""
-    rows = (
-        [
-            *(value_text(point.values[key]) for key in results.study.varied),
-            *_csv_cells(stage, point_lead(results, point, stage)),
-        ]
-        for point in results.measured
-        for stage in results.runs[point.name].stages
-    )
-    return sheet([*results.study.varied, *CSV_COLUMNS], rows)
-
-
-def _csv_cells(stage: StageResult, lead: PointLead | None) -> Iterator[object]:
-    spread, timing = step_us(stage), stage.timing
-    yield from (stage.name, stage.group, stage.precision, stage.device, stage.status)
-    yield from (spread.median, spread.min, spread.max) if spread else (None, None, None)
-    yield len(timing.runs_s) if spread and timing else None
-    yield lead.lead.ratio.times if lead else None
-    yield timing.gpu_memory_mib if spread and timing else None
-    yield timing.prepare_s if spread and timing else None
-    yield stage.metrics.test_accuracy if spread and stage.metrics else None
 
 
 def _varied(results: StudyResults, first: Results) -> str:
@@ -298,16 +267,8 @@ def _published(results: StudyResults) -> Iterator[Block]:
         yield table_of(rows, columns, is_named=False)
 
 
-def _figure(results: StudyResults, file: str, drawn: Mapping[str, Canvas]) -> Figure:
-    stem = file.removesuffix(".svg")
-    kind, _, name = stem.partition("-")
-    title = stem.replace("_", " ").replace("-", " ").capitalize()
-    if kind == "curves" and (points := seeds_of(results).get(name)):
-        problem = results.runs[points[0].name].problem
-        title = f"Training and validation, {problem.network}, batch {problem.batch_size}"
-    if kind == "energy":
-        title = f"Joules per epoch, {next(point_text(point) for point in results.measured if point.name == name)}"
-    return Figure(file, title, lambda _: drawn[file])
+def _picture(name: str, canvas: Canvas) -> Figure:
+    return Figure(name, canvas.title, lambda _: canvas)
 
 
 SPREAD: ColumnOf[StageResult] = number("us/step (min-max)", lambda here: numbers.spread_microseconds(step_us(here)), 3)

@@ -1,20 +1,18 @@
-"""The live view of a study's jobs: a table on a terminal, elsewhere a line whenever a point changes its state."""
+"""The live view of a study's jobs: a line whenever a point changes its state, and how far all points are."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from rich.console import Console
-from rich.live import Live
 from rich.text import Text
 
 from ladder.records.jobs import JobState, PointJob
-from reports.screens.jobs import changed, jobs_screen, total
-from reports.writers.console import is_live
-from reports.writers.terminal import as_text
+from reports.facts import numbers
 
-BESIDE = 4  # lines of a terminal that the table leaves free
+ORDER: tuple[JobState, ...] = ("running", "stopped", "waiting", "measured", "skipped")  # in a sentence
 
 
 class JobsView:
@@ -22,23 +20,35 @@ class JobsView:
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.time) -> None:
         self._console, self._clock = console, clock
-        self._live = Live(console=console, auto_refresh=False, transient=True) if is_live(console) else None
         self._before: dict[str, JobState] = {}
 
     def show(self, jobs: Sequence[PointJob], at_once: int) -> None:
-        """Show the points' states; `at_once` jobs run at a time."""
+        """Print the points whose state is new, and how far all are; `at_once` jobs run at a time."""
         new = [job for job in jobs if self._before.get(job.name, "waiting") != job.state]
         self._before, now = {job.name: job.state for job in jobs}, self._clock()
-        if self._live is not None:
-            self._live.start()
-            screen = jobs_screen(jobs, at_once, now, max(self._console.height - BESIDE, 1))
-            self._live.update(as_text(screen, self._console), refresh=True)
-            return
-        lines = [f"{job.name}: {changed(job, now)}" for job in new] + [total(jobs, at_once, now)] * bool(new)
-        for line in lines:
+        for line in [f"{job.name}: {_changed(job, now)}" for job in new] + [_total(jobs, at_once, now)] * bool(new):
             self._console.print(Text(line), soft_wrap=True)
 
-    def end(self) -> None:
-        """Remove the table."""
-        if self._live is not None:
-            self._live.stop()
+
+def _changed(job: PointJob, now: float) -> str:
+    """A point's new state: `running, job 12_3 on node1`, `measured in 41 s`, `stopped: out of time`."""
+    if job.state == "running":
+        return f"running, job {job.job} on {job.host}"
+    if job.state == "waiting":  # its first state is no change
+        return f"waiting again, job {job.job}"
+    took = numbers.duration((job.ended or now) - job.began) if job.began else ""
+    return f"{job.state}: {job.reason}" if job.reason else f"{job.state} in {took}"
+
+
+def _total(jobs: Sequence[PointJob], at_once: int, now: float) -> str:
+    """How many points are in which state, and the time left at the mean of those measured."""
+    counts = Counter(job.state for job in jobs)
+    told = ", ".join(f"{counts[state]} {state}" for state in ORDER if counts[state])
+    done = [job.ended - job.began for job in jobs if job.state == "measured"]
+    left = counts["waiting"] + counts["running"]
+    if not done or not left:
+        return told
+    running = sum(now - job.began for job in jobs if job.state == "running")
+    mean = sum(done) / len(done)
+    left_s = (mean * left - running) / min(at_once, left)
+    return f"{told}; about {numbers.duration(left_s)} left" if left_s >= 1 else told

@@ -179,7 +179,6 @@ class LiveView:
     def end(self) -> None:
         """Remove the bar, if there is one, and end the line of a job that an error cut short."""
         self._progress.stop()
-        self._jobs.end()
         self._end_line()
 
     def _update(self, description: str) -> None:

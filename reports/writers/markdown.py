@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import PurePosixPath
 from urllib.parse import quote
 
 from reports.facts.numbers import line
 from reports.screens.blocks import Block, Code, Figure, Folded, Heading, Screen, Sentences, Table, Titled, in_document
 
 FENCE = "````"  # longer than any fence in a program's docstrings
-# Prefixes of the figures that git keeps of a recorded run, as `.gitignore` lists them; `report` draws every figure.
-KEPT = ("curves", "energy", "ladder", "loss_distance", "roofline", "step_time", "waterfall")
 
 
 def markdown(screen: Screen) -> str:
@@ -74,10 +71,8 @@ def bullets(texts: Iterable[str]) -> str:
 
 
 def picture(title: str, path: str) -> str:
-    """An image; for a figure that git does not keep of a recorded run, its path."""
-    if PurePosixPath(path).name.startswith(KEPT):
-        return f"![{title}]({quote(path)})"
-    return line(f"Drawn where this report is written anew: `{path}`, {title[0].lower()}{title[1:]}.")
+    """An image."""
+    return f"![{title}]({quote(path)})"
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]], right: Sequence[bool] = ()) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
@@ -46,13 +45,6 @@ def print_apart(screen: Screen, console: Console) -> None:
     console.print(rule, soft_wrap=True)
     write_terminal(screen, console)
     console.print(rule, soft_wrap=True)
-
-
-def as_text(screen: Screen, console: Console) -> Text:
-    """The screen as a text that is cut to the console's width, for a place that is drawn again and again."""
-    with StringIO() as file:
-        write_terminal(screen, Console(file=file, width=console.width, force_terminal=True, highlight=False))
-        return Text.from_ansi(file.getvalue().rstrip(), no_wrap=True, overflow="ellipsis")
 
 
 def write_blocks(blocks: Iterable[Block], console: Console) -> None:

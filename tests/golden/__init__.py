@@ -30,7 +30,6 @@ from reports.screens.check import check_screen
 from reports.screens.compare import comment, comparison_screen, machines_screen
 from reports.screens.details import details, limits_screen
 from reports.screens.doctor import doctor_screen
-from reports.screens.jobs import jobs_screen
 from reports.screens.plan import Plan, plan_screen
 from reports.screens.run import run_screen
 from reports.screens.rung import rung_screen
@@ -50,7 +49,7 @@ from tests.reports.advice import advice_text
 from tests.reports.reporting import report, study_report
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen
-from tests.reports.terminal.test_small_screens import FINDINGS, JOBS, NOW
+from tests.reports.terminal.test_small_screens import FINDINGS
 from tests.reports.torch_sample import a_torch_run
 
 FOLDER = Path(__file__).parent
@@ -107,7 +106,6 @@ def renderings() -> dict[str, str]:
         "figures.txt": figures(),
         "torch_runs.txt": torch_runs(),
         "doctor.txt": on_terminal(partial(write_terminal, doctor_screen(FINDINGS))),
-        "jobs.txt": on_terminal(partial(write_terminal, jobs_screen(JOBS, 2, NOW, 4))),
         "plan.txt": on_terminal(partial(write_terminal, plan_screen(PLAN))),
         "readme.md": f"{ladder_block(runs)}\n\n{networks_block(runs)}\n",
     }

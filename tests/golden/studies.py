@@ -19,7 +19,7 @@ from reports.facts.two_runs import CannotCompareError
 from reports.figures.run_figures import study_drawings
 from reports.screens.blocks import Screen
 from reports.screens.compare import machines_screen
-from reports.screens.study import study_csv, study_report_screen, study_screen
+from reports.screens.study import study_report_screen, study_screen
 from reports.writers.markdown import markdown
 from reports.writers.terminal import write_terminal
 from tests.reports.recorded import run, stage, times
@@ -169,7 +169,6 @@ def two() -> list[tuple[str, StudyResults]]:
 
 
 def _side_by_side() -> Iterator[tuple[str, list[str]]]:
-    yield "as CSV, where a point has only a weak reference", study_csv(_scenarios()[WEAK]).splitlines()
     yield "two studies", _shown(machines_screen(compare_studies(two())))
     small, large = study_of("A", {64: (2.0, 1.0)}), study_of("B", {128: (2.0, 1.0)})
     wrong = StudyResults(small.study, {"hidden-64": large.runs["hidden-128"]})

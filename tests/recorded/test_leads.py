@@ -6,9 +6,7 @@ texts to check are rendered by them.
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import re
 import statistics
@@ -25,7 +23,6 @@ from reports.facts.stage_facts import StageFacts
 from reports.facts.study_points import load_results
 from reports.screens.details import all_columns
 from reports.screens.rung import measured_facts
-from reports.screens.study import study_csv
 from tests.reports.reporting import report, rows_of, study_report
 
 ROOT = Path(__file__).parents[2]
@@ -270,11 +267,3 @@ def test_the_leads_of_a_study(folder: Path) -> None:
             checked += 1
     compared = any(one["group"] == "reference" for name in results.runs for one in stages(folder / name))
     assert bool(checked) == (compared and folder.name != "loss-curves")  # which shows curves, and no times
-    varied = json.loads((folder / "study.json").read_bytes())["varied"]
-    for line in csv.DictReader(io.StringIO(study_csv(results))):
-        if line["speedup"]:
-            words = ", ".join(in_words(key, line[key]) for key in varied) or "the run"
-            run = stages(point_folder(folder, words))
-            found = lead(named(run, line["stage"]), run)
-            assert found is not None
-            assert float(line["speedup"]) == pytest.approx(found[0])

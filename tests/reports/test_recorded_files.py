@@ -10,13 +10,14 @@ import pytest
 from ladder.records import torch_run
 from ladder.records.run import load
 from ladder.records.study import INDEX
+from reports.facts.profiles import PICTURE
 from reports.facts.study_points import load_results
 from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE
 from reports.figures.run_figures import drawings, study_drawings
 from reports.render import torch_screen
 from reports.screens.blocks import Figure
-from reports.writers.markdown import KEPT, markdown
+from reports.writers.markdown import markdown
 from tests.reports.reporting import report, study_report
 
 KEPT_IN = sorted(
@@ -45,7 +46,7 @@ def test_a_recorded_folder_is_rendered_as_kept(folder: Path) -> None:
     kept = {
         file.name: file.read_text(encoding="utf-8")
         for file in (folder / "figures").glob("*.svg")
-        if file.name.startswith(KEPT)
+        if not file.name.startswith(PICTURE)
     }
-    assert {name for name in drawn if name.startswith(KEPT)} == set(kept), again
+    assert {name for name in drawn if not name.startswith(PICTURE)} == set(kept), again
     assert [name for name in kept if kept[name] != drawn[name]().svg()] == [], again

@@ -49,7 +49,7 @@ def test_rendering_removes_older_figures_and_draws_byte_for_byte(
     (folder / "figures").mkdir()
     (folder / "figures" / "step_time-older.svg").write_text("")
     shown = render_study(folder)
-    assert {path.name for path in (folder / "figures").iterdir()} == {"step_time.svg", "study.csv"}
+    assert {path.name for path in (folder / "figures").iterdir()} == {"step_time.svg"}
     assert shown == load_results(folder)
     assert (folder / "figures" / "step_time.svg").read_text() == study_figures(shown)["step_time.svg"]
     print_study(shown, folder)

@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import csv
-import io
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,11 +8,11 @@ from msgspec.structs import replace
 from ladder.records.run import save
 from ladder.records.study import save_study
 from reports.facts.oracle_distance import largest, oracle_distances
-from reports.figures.loss_curves import PARTS, curves, curves_csv, thinned
+from reports.figures.loss_curves import PARTS, curves, thinned
 from reports.figures.run_figures import seeds_of
 from reports.render import render_study
 from tests.reports.figures.svg import assert_texts_apart, words
-from tests.reports.study_sample import NAMES, curve_results
+from tests.reports.study_sample import curve_results
 
 RUNS = list(curve_results().runs.values())[:3]
 
@@ -46,7 +43,7 @@ def test_thirty_stages_take_few_bytes_and_no_text_lies_on_another(seeds: int) ->
 
 
 @pytest.mark.parametrize("is_timed", [True, False])
-def test_a_study_of_curves_is_written_with_its_csv_timed_or_not(is_timed: bool, tmp_path: Path) -> None:
+def test_a_study_of_curves_is_written_timed_or_not(is_timed: bool, tmp_path: Path) -> None:
     results = curve_results(seeds=1)
     save_study(results.study, tmp_path)
     for name, run in results.runs.items():
@@ -55,15 +52,7 @@ def test_a_study_of_curves_is_written_with_its_csv_timed_or_not(is_timed: bool, 
         save(replace(run, stages=stages), tmp_path / name / "results.json")
     render_study(tmp_path)
     drawn = {"curves-hidden-64.svg", "curves-hidden-256.svg"}
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {*drawn, "curves.csv", "study.csv"}
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == drawn
     assert all(f"](figures/{name})" in (tmp_path / "report.md").read_text() for name in drawn)
-    assert "![Training and validation, 784-64-64-64-10, batch 32]" in (tmp_path / "report.md").read_text()
     several = seeds_of(curve_results()).items()
     assert {name: len(points) for name, points in several} == {"hidden-64": 3, "hidden-256": 3}
-
-
-def test_csv_has_every_point_of_every_curve() -> None:
-    lines = list(csv.DictReader(io.StringIO(curves_csv({("64", "0"): RUNS[0]}, ["hidden", "seed"]))))
-    a_curve = 141 + 3
-    assert Counter(line["stage"] for line in lines) == dict.fromkeys(["oracle", *NAMES], a_curve)
-    assert list(lines[-1].values())[:2] + list(lines[-1].values())[3:6] == ["64", "0", "validation", "5625", "3.0"]

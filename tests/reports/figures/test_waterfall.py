@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ladder.records.run import load
 from reports.facts import numbers
 from reports.facts.time_breakdown import chain
-from reports.figures.style import OPERATION_COLOURS, PART_COLOURS, THEME, Colour
+from reports.figures.style import OPERATION_COLOURS, THEME, Colour
 from reports.figures.waterfall import bars
 from tests.reports import sample
 
@@ -65,7 +65,7 @@ def lab(colour: str, seen: object) -> NDArray[np.float64]:
 def test_bars_of_different_colours_look_different_to_the_colour_blind(seen: object, theme: int) -> None:
     groups: tuple[set[Colour], ...] = (
         {"step", "saved", "added"},
-        {*PART_COLOURS.values(), *OPERATION_COLOURS.values()},
+        {*OPERATION_COLOURS.values()},
     )
     for names in groups:
         places = {name: lab(THEME[name][theme], seen) for name in names}

@@ -25,7 +25,6 @@ from reports.screens.check import check_screen
 from reports.screens.compare import comparison_screen, machines_screen
 from reports.screens.details import limits_screen
 from reports.screens.doctor import doctor_screen
-from reports.screens.jobs import jobs_screen
 from reports.screens.plan import plan_screen
 from reports.screens.run import report_screen, run_screen
 from reports.screens.rung import rung_screen
@@ -41,7 +40,7 @@ from tests.reports import checked_sample, recorded, sample
 from tests.reports.study_sample import study_results
 from tests.reports.terminal.screens import screen as shown
 from tests.reports.terminal.screens import too_wide
-from tests.reports.terminal.test_small_screens import FINDINGS, JOBS, NOW
+from tests.reports.terminal.test_small_screens import FINDINGS
 from tests.reports.torch_sample import a_torch_run
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
@@ -72,7 +71,6 @@ SCREENS = {
     "two runs of torch": comparison_screen(compare_torch_runs(TORCH, TORCH, ("runs/a", "runs/b"))),
     "doctor": doctor_screen(FINDINGS),
     "plan": plan_screen(PLAN),
-    "jobs": jobs_screen(JOBS, 2, NOW, 4),
 }
 DOCUMENTS = {
     "report": report_screen(sample.results(), drawings(sample.results())),

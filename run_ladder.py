@@ -238,14 +238,16 @@ def advise(command: commands.Advise) -> int:
     """Say what each way to train a network should take, and whether to leave PyTorch; measure it if asked."""
     from ladder.run.outlook import measuring, outlooks, with_measured
     from reports.facts.advice import deciding
+    from reports.figures.advice_figure import draw_advice
     from reports.screens.advise import advise_screen
     from reports.writers.write import write
 
     all_outlooks = outlooks(command)
     if command.measure:
-        names = [outlook.name for outlook in deciding(all_outlooks)]
-        asked = measuring(command, [*names, *all_outlooks.untold])
+        asked = measuring(command, [*(one.name for one in deciding(all_outlooks)), *all_outlooks.untold])
         all_outlooks = with_measured(all_outlooks, _measured(asked, as_table=command.form == "table"))
+    if command.svg is not None:
+        draw_advice(all_outlooks, command.svg)
     return write(advise_screen(all_outlooks), command.form)
 
 

@@ -628,6 +628,11 @@ def test_tables_come_as_json(command: str, members: set[str], here: Path, capsys
     assert members <= (found[0] if isinstance(found, list) else found).keys()
 
 
+def test_advise_draws_what_it_expects(tmp_path: Path) -> None:
+    assert main(["advise", "--hidden", "64", "--gpu", "H100", "--svg", str(tmp_path / "advice.svg")]) == 0
+    assert "784-64-10, batch 128, expected on H100. A guess: " in (tmp_path / "advice.svg").read_text()
+
+
 def test_a_list_names_the_network_that_its_times_are_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--hidden", "64,32", "--batch-size", "256"]) == 0
     assert capsys.readouterr().out.startswith("784-64-32-10 on MNIST, batch 256\n")

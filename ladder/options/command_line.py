@@ -539,7 +539,8 @@ COMMANDS: dict[str, FrontDoor] = {
                  "DataLoader and optimizer included; scales the host's part"),
             ),
             "output": (
-                ("--measure", None, "time the stages that decide, on this GPU; takes options of run"), JSON, CSV,
+                ("--measure", None, "time the stages that decide, on this GPU; takes options of run"),
+                ("--svg", "FILE", "draw the times and their ranges"), JSON, CSV,
             ),
         },
         ("advise --hidden 300,100 --measured-eager 2ms", "advise --hidden 256 --gpu \"RTX 4090\""),

@@ -302,6 +302,12 @@ class Advise(Tabled, frozen=True, kw_only=True):
     dropout: Share = 0.0
     measured_eager: StepTime | None = None
     measure: Flag = False
+    svg: FilePath | None = None
+
+    def __post_init__(self) -> None:
+        Tabled.__post_init__(self)
+        if self.svg is not None and self.svg.suffix != ".svg":
+            raise UsageError(f"--svg {self.svg}: must end in .svg; name such a file")
 
 
 class Doctor(Tabled, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from ladder.records.study import Point
 from reports.facts.study_points import StudyResults
 from reports.facts.time_breakdown import chain
 from reports.figures import energy_figure, floor_figure, ladder, timeline_figure, waterfall
+from reports.figures.advice_figure import advice_figure
 from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE, PAGE, PHONE
 from reports.figures.loss_curves import curves
@@ -23,6 +24,7 @@ from reports.figures.loss_distance import loss_distance
 from reports.figures.roofline import drawn as roofline
 from reports.figures.step_time import axis_of, step_time
 from reports.figures.torch_ladder import torch_ladder
+from tests.golden.outlooks import GRID, GRID_BF16, outlooks, small
 from tests.reports import sample
 from tests.reports.figures.svg import parse
 from tests.reports.profiles import own_kernels, profile
@@ -58,6 +60,8 @@ def canvases() -> Iterator[tuple[str, Canvas]]:
     yield from _of_losses()
     yield from _timelines()
     yield from _of_studies()
+    asked = outlooks(*small(), replace(GRID, is_recorded=True), replace(GRID_BF16, measured_us=9.1), guess="A guess.")
+    yield "what advise expects", advice_figure(asked)
     torch, two = a_torch_run(), a_torch_run(rungs=a_torch_run().rungs[:2])
     yield "a user's model, on a telephone", torch_ladder(torch, PHONE)
     yield "a user's model, within noise", torch_ladder(two, FILE)

@@ -1,4 +1,4 @@
-"""The measured limits of a GPU or a CPU, and the bounds that follow for a stage, as `results.json` keeps them."""
+"""The measured limits of a GPU, and the bounds that follow for a stage, as `results.json` keeps them."""
 
 from __future__ import annotations
 
@@ -57,46 +57,20 @@ class LimitsRecord(msgspec.Struct, frozen=True):
         return next((limit for limit in self.limits if limit.name == name), None)
 
 
-class Cpu(msgspec.Struct, frozen=True):
-    """The cores of the measured CPU that the process may use, and what each level of its caches holds."""
-
-    cores: int
-    l1_bytes: int
-    l2_bytes: int
-    l3_bytes: int
-
-
-class CpuLimits(msgspec.Struct, frozen=True):
-    """All primitives of one CPU, in the order of the table."""
-
-    cpu: Cpu
-    limits: list[Limit]
-    skipped: dict[str, str]  # titles of primitives without a limit, each with the reason
-    seconds: float  # spent measuring
-
-    def get(self, name: str) -> Limit | None:
-        """The primitive of this name; None if it was skipped."""
-        return next((limit for limit in self.limits if limit.name == name), None)
-
-
 class DesignFloor(msgspec.Struct, frozen=True, omit_defaults=True):
     """The floor of one stage's design: the least time of a step with its own kernels, launches and waits; all in us."""
 
-    launching_us: float  # the host's time for the launches; on a CPU, Python's calls
+    launching_us: float  # the host's time for the launches
     kernels_us: float  # the device's time for the kernels; overlaps with launching
-    waiting_us: float  # added to the longest of the others by the host's waits; on a CPU, at barriers
+    waiting_us: float  # added to the longest of the others by the host's waits
     exchanging_us: float = 0.0  # data exchanges within kernels; overlaps with their computing
     flops: float = 0.0  # of the step's matrix products; 0 in older records, here and below
     bytes: float = 0.0  # that the kernels exchange with L2 or memory, at least
     arithmetic: str = ""  # how the products are computed, such as `3 x tf32 (2 with images)`
-    overlaps: bool = True  # launching with kernels; on a CPU they add up
-    bound_by: str = ""  # the longest part in words; empty on a GPU
 
     @property
     def total_us(self) -> float:
-        """The sum of the parts, in us."""
-        if not self.overlaps:
-            return self.launching_us + self.kernels_us + self.exchanging_us + self.waiting_us
+        """The least time of a step, in us."""
         return max(self.launching_us, self.kernels_us, self.exchanging_us) + self.waiting_us
 
 
@@ -105,7 +79,6 @@ class StepBounds(msgspec.Struct, frozen=True, omit_defaults=True):
 
     cheat_limit_us: float = msgspec.field(name="physical_us")  # no honest stage is faster: a shorter time fails
     design: DesignFloor | None  # null if launches and kernels were not counted
-    no_floor: str = ""  # why a computed floor is not shown
 
     @property
     def design_floor_us(self) -> float | None:

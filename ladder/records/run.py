@@ -27,7 +27,7 @@ from common.vocabulary import Regime as Regime
 from ladder.records.expectation import Expected
 from ladder.records.foreign import NOT_OURS, read_json
 from ladder.records.foreign import ResultsError as ResultsError
-from ladder.records.limits_record import CpuLimits, LimitsRecord, StepBounds
+from ladder.records.limits_record import LimitsRecord, StepBounds
 from ladder.records.profile import Profile, Split, Tool
 
 SCHEMA_VERSION = 1
@@ -404,7 +404,6 @@ class Results(msgspec.Struct, frozen=True):
     stages: list[StageResult]  # in ladder order, never speed order
     oracle: OracleRecord | None = None
     limits: LimitsRecord | None = None  # of the GPU, measured before the stages; null without a GPU
-    cpu_limits: CpuLimits | None = None  # of the CPU, in records before version 0.4
     seconds: float = 0.0  # the run's duration, resumptions included
     took_s: dict[str, float] = {}  # the parts of `seconds` by activity
     schema_version: int = SCHEMA_VERSION
@@ -477,7 +476,7 @@ def with_earlier_words(results: Results) -> Results:
 
     A summary that was found to be wrong is corrected, too.
 
-    Before they said so themselves, stages that take several GPUs had a group of their own.
+    Before they said so themselves, stages that take several GPUs had a group of their own. Rungs on a CPU had a floor.
     """
     return msgspec.structs.replace(results, stages=[_with_earlier_words(stage) for stage in results.stages])
 
@@ -490,7 +489,8 @@ def _with_earlier_words(stage: StageResult) -> StageResult:
     if doc is not None and doc.summary in ("", known.get("corrects")):
         doc = msgspec.structs.replace(doc, summary=known.get("summary", ""))
     gpus = stage.takes_gpus or stage.group == "devices"
-    return msgspec.structs.replace(stage, words=words, regime=regime, hides_copies=hides, doc=doc, takes_gpus=gpus)
+    now: dict[str, Any] = {"words": words, "regime": regime, "hides_copies": hides, "doc": doc, "takes_gpus": gpus}
+    return msgspec.structs.replace(stage, **now, bounds=None if stage.device == "cpu" else stage.bounds)
 
 
 def _impossible_number(raw: bytes) -> str:

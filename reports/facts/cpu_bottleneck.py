@@ -22,20 +22,8 @@ def next_on_cpu(results: Results, stage: StageResult) -> Advice:
     """What bounds a timed stage on the CPU, and the rung above it."""
     rung = profiled(stage)
     told = _rate(results, stage) if rung is None else _largest(results, rung)
-    told += _above_floor(stage)
     above = next((known for known in results.stages if known.below == stage.name and known.status == "passed"), None)
     return Advice(told, f"Climb to {above.name}: {change_in_words(above, results.problem)}." if above else "")
-
-
-def _above_floor(stage: StageResult) -> str:
-    """The distance from the floor of the design, and what it consists of mostly; empty without one."""
-    bounds = stage.bounds
-    if bounds is None or bounds.design is None or stage.timing is None or not (floor := bounds.design_floor_us):
-        return ""
-    return (
-        f" The step takes {numbers.ratio(stage.timing.step_us / floor)} the floor of its design, "
-        f"{numbers.microseconds(floor)} us, of which {bounds.design.bound_by} takes most."
-    )
 
 
 def _rate(results: Results, stage: StageResult) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import itemgetter
 
-from ladder.records.limits_record import CpuLimits, LimitsRecord
+from ladder.records.limits_record import LimitsRecord
 from ladder.records.run import Energy, Results, StageResult
 from reports.facts import numbers
 from reports.facts.energy import (
@@ -60,21 +60,16 @@ CAPTION = (
     "The median of several samples, with the smallest and the largest. A launch costs host time in Python; the other "
     "times are differences between two repetition counts on the device."
 )
-CAPTION_ON_CPU = (
-    "The median of several samples, with the smallest and the largest. Each repeats its primitive in compiled code, of "
-    "which only the first row counts Python's part."
-)
 
 
 def details(results: Results) -> list[Block]:
     """Every section that the run has numbers for."""
-    limits = [block for known in (results.cpu_limits, results.limits) if known is not None for block in _limits(known)]
     return [
         *_section("All columns of the table", [all_columns(results)]),
         *energy(results),
         *_section("Where a step's time goes", _parts(results)),
         *_section("What each rung changed", _changes(results)),
-        *_section("Limits", limits),
+        *_section("Limits", _limits(results.limits) if results.limits else []),
         *_section("Problem, machine, command", [_origin(results)]),
     ]
 
@@ -184,7 +179,7 @@ def _heading(part: str) -> str:
     return part[0].upper() + part[1:]
 
 
-def limits_table(record: LimitsRecord | CpuLimits) -> Table:
+def limits_table(record: LimitsRecord) -> Table:
     """The primitives of a device with their spread."""
     return table_of(record.limits, [
         ColumnOf("primitive", lambda one: one.title),
@@ -196,16 +191,11 @@ def limits_table(record: LimitsRecord | CpuLimits) -> Table:
     ], is_named=False)  # fmt: skip
 
 
-def limits_caption(record: LimitsRecord | CpuLimits) -> str:
-    """How the limits of a device were measured."""
-    return CAPTION if isinstance(record, LimitsRecord) else CAPTION_ON_CPU
+def _limits(record: LimitsRecord) -> list[Block]:
+    return [limits_table(record), Sentences([" ".join([CAPTION, *not_measured(record)])], "quiet")]
 
 
-def _limits(record: LimitsRecord | CpuLimits) -> list[Block]:
-    return [limits_table(record), Sentences([" ".join([limits_caption(record), *not_measured(record)])], "quiet")]
-
-
-def not_measured(record: LimitsRecord | CpuLimits) -> Iterator[str]:
+def not_measured(record: LimitsRecord) -> Iterator[str]:
     """A line for each reason, with its primitives."""
     for reason in dict.fromkeys(record.skipped.values()):
         titles = [title for title, why in record.skipped.items() if why == reason]
@@ -269,8 +259,8 @@ def _flat(value: object, name: str = "") -> Iterable[tuple[str, str]]:
     return [(name, numbers.MISSING if value in (None, "") else text)]
 
 
-def limits_screen(record: LimitsRecord | CpuLimits) -> Screen:
+def limits_screen(record: LimitsRecord) -> Screen:
     """Every primitive with its spread, then the primitives that were not measured, with the reason."""
-    how = Sentences([limits_caption(record), f"Measured in {numbers.seconds(record.seconds)}."], "quiet")
+    how = Sentences([CAPTION, f"Measured in {numbers.seconds(record.seconds)}."], "quiet")
     told = Group([limits_table(record), how, Sentences(list(not_measured(record)), is_list=True)])
     return Screen("", "", [told], record, "limits")

@@ -289,11 +289,8 @@ def test_the_rung_that_one_climbs_from_is_marked_while_one_points_at_a_rung(larg
     assert opened.ask(marked) == []
 
 
-@pytest.mark.parametrize("path", [LARGEST, Path("results/reference/amd-epyc-2-cores/logistic")])
-def test_a_telephone_gets_a_picture_of_the_floor_that_fits_it(path: Path, tmp_path: Path, open_page: Open) -> None:
-    page = tmp_path / "report.html"
-    page.write_text(render(load(path)), encoding="utf-8")
-    opened = open_page(page, "#/floor", width=360)
+def test_a_telephone_gets_a_picture_of_the_floor_that_fits_it(largest: Path, open_page: Open) -> None:
+    opened = open_page(largest, "#/floor", width=360)
     assert not opened.page.is_visible("#shown .wide")
     box = opened.page.locator("#shown .narrow svg").bounding_box()
     assert box is not None

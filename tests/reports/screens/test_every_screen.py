@@ -141,7 +141,6 @@ def test_hostile_text_is_text_in_every_writer() -> None:
 def test_recorded_limits_fit_a_narrow_terminal() -> None:
     for run in map(load_once, all_results(RECORDED, "*/*")):
         screens = [limits_screen(run.limits)] if run.limits else []
-        screens += [limits_screen(run.cpu_limits)] if run.cpu_limits else []
         for text in (on_terminal(screen, 80) for screen in screens):
             assert too_wide(text, 80) == []
             assert "spread" in text

@@ -131,7 +131,7 @@ def measure_limits(
     try:
         gpu = open_gpu()
     except Exception as error:  # any class of CUDA's libraries: out of memory, a GPU in exclusive use
-        raise UsageError(f"limits: the GPU cannot be used ({error}); free it, or see --doctor") from error
+        raise UsageError(f"limits: the GPU cannot be used ({error}); free it, or see `doctor`") from error
     limits, skipped = [], {}
     with open_monitor() as monitor:
         for primitive in PRIMITIVES:

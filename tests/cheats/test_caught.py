@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from common.trainer import Trainer
 from ladder.measure import measurement
 from ladder.measure.protocol import REPEATED_EPOCHS
+from ladder.measure.timing import Plan, measure
+from ladder.processes import seed_server
 from ladder.records.run import StageResult
 from ladder.run import jury, orders
 from ladder.run.judge import POSITIVE
@@ -21,6 +24,7 @@ from reports.facts.run_table import passed_in_words
 from reports.facts.warnings import notices
 from tests.cheats.defects import CAUGHT, LATE, LATE_OF_ALL
 from tests.cheats.frauds import DISPLACEMENT, SHORTEST_RUN, TRAINING_S, UNTIMED_WORK
+from tests.cheats.honest_grid import draw_again_from
 from tests.cheats.table import CAUGHT_FILE, NAMES, table
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_problem
 from tests.ladder.in_process import judge_in_this_process
@@ -193,6 +197,23 @@ def test_epochs_that_take_too_long_are_told(
     assert passed_in_words(stage) == "passed, 1 check not made"
     (note,) = (one.note for one in stage.checks if one.what == named)
     assert "takes too long" in note
+
+
+def test_a_late_epoch_has_any_place_among_the_timed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge_in_this_process(monkeypatch)
+    monkeypatch.setitem(vars(seed_server), "secrets", secrets)  # to undo
+    places = list[int]()
+
+    def seen(trainer: Trainer, params: Any, plan: Plan, **how: Any) -> Any:
+        places.extend([how["untimed"].before] if plan.repeats and how.get("untimed") else [])
+        return measure(trainer, params, plan, **how)
+
+    monkeypatch.setattr(measurement, "measure", seen)
+    for seed in range(8):
+        draw_again_from(seed)
+        (folder := tmp_path / str(seed)).mkdir()
+        assert run(folder, NUMPY)[NUMPY].status == "passed"
+    assert {*places} == {0, 1, 2}  # before, between and after two timed runs
 
 
 def test_a_network_too_large_for_late_epochs_is_judged_from_positive_biases(

@@ -1,4 +1,4 @@
-"""Which part of a step is named, and what its advice must not say; tests/golden/advice.txt has the words."""
+"""What bounds a stage, on a GPU and on a CPU."""
 
 from __future__ import annotations
 
@@ -11,10 +11,14 @@ from msgspec.structs import replace
 from common.vocabulary import ABLATIONS
 from ladder.records.run import MOST_LETTERS, all_results, load
 from reports.facts.bottleneck import next_step
+from reports.facts.cpu_bottleneck import next_on_cpu
 from reports.facts.launch_regimes import regime
 from reports.facts.time_breakdown import all_profiled
 from stages.registry import load_all
+from tests.reports import sample
 from tests.reports.advice import RECORDED
+
+# Which part of a step is named, and what its advice must not say; tests/golden/advice.txt has the words.
 
 
 def test_no_recorded_stage_is_advised_what_its_design_rules_out() -> None:
@@ -69,3 +73,33 @@ def test_declared_regimes_are_those_of_recorded_profiles(path: Path) -> None:
 def test_a_run_from_before_recorded_words_gets_those_of_its_time() -> None:
     older = next(path for path in RUNS if b'"words"' not in path.read_bytes())
     assert any(stage.words for stage in load(older).stages)
+
+
+# .
+
+
+def advice(detail: str, pace_s: float | None, pace_cores: int, step_us: float = 2000.0) -> str:
+    """What is said of a stage with 104.7 million operations a step."""
+    run = sample.results()
+    numpy = next(stage for stage in run.stages if stage.name == "numpy")
+    assert numpy.timing is not None
+    processes = [replace(one, pace_s=pace_s, pace_cores=pace_cores) for one in numpy.processes]
+    timing = replace(numpy.timing, step_us=step_us)
+    stage = replace(numpy, detail=detail, timing=timing, processes=processes)
+    return str(next_on_cpu(run, stage))
+
+
+@pytest.mark.parametrize(
+    ("pace_s", "cores", "expected"),
+    [
+        (None, 0, ": 52 GFLOP/s on 1 thread. It has no profile"),
+        (0.33554432e-3, 0, ": 52 GFLOP/s on 1 thread. It has no profile"),  # an older record, of all cores
+        (0.33554432e-3, 2, ": 52 GFLOP/s on 1 thread. It has no profile"),  # of other cores than the stage's
+        (0.33554432e-3, 1, "on 1 thread, 52% of the 100 GFLOP/s that NumPy's float32 product reached beside it on 1"),
+        (3.3554432e-3, 1, "on 1 thread, above the 10 GFLOP/s that NumPy's float32 product reached beside it on 1 core"),
+    ],
+)
+def test_a_rate_is_a_share_of_a_measured_one_only(pace_s: float | None, cores: int, expected: str) -> None:
+    text = advice("CPU, 1 thread", pace_s, cores)
+    assert "104.7 million operations of matrix products in 2,000 us" in text
+    assert expected in text

@@ -1,4 +1,4 @@
-"""The verdict that an interval allows; tests/golden/comparisons.txt has those on whole runs."""
+"""The verdict that an interval allows, and ratios of times; tests/golden/comparisons.txt has verdicts on whole runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from ladder.records.statistics import Interval
+from ladder.records.statistics import GPU_SPREAD, HOST_SPREAD, Interval
+from reports.facts.ratios import Times, ratio_of
 from reports.facts.two_runs import Verdict, compare, in_words, verdict_of
 from tests.golden.comparisons import NAMES, naive
 from tests.reports.recorded import times
+
+# The verdict that an interval allows; tests/golden/comparisons.txt has those on whole runs.
 
 
 @pytest.mark.parametrize(
@@ -51,3 +54,30 @@ def test_the_order_of_processes_and_the_unit_of_time_decide_nothing(mixed: list[
     (found,) = compare(naive(*(us * unit for us in base)), naive(*new), NAMES).stages
     assert found.verdict == known.verdict
     assert found.ratio == pytest.approx(known.ratio)
+
+
+# When a ratio of two stages' times is within the noise.
+
+
+def _times(*values_us: float, by_host: bool = False) -> Times:
+    spread = HOST_SPREAD if by_host else GPU_SPREAD
+    return Times(sorted(values_us)[len(values_us) // 2], values_us, spread=spread)
+
+
+@pytest.mark.parametrize(
+    ("base", "own", "is_noise"),
+    [
+        (_times(77.8, 95.8, by_host=True), _times(1.24), False),  # a second process of the parent changes no lead
+        (_times(77.8, by_host=True), _times(1.24), False),
+        (_times(50.0, by_host=True), _times(45.0), True),
+        (_times(50.0), _times(45.0), False),
+        (_times(50.0), _times(48.0), True),
+        (_times(50.0, 50.0), _times(48.0, 48.0), False),
+        (_times(62.0, 71.0, by_host=True), _times(74.0, 83.0, by_host=True), True),  # they do not overlap, by chance
+        (_times(50.0, 50.0), _times(49.5, 49.5), True),  # less than 2 %
+        (Times(50.0, []), _times(45.0), False),
+    ],
+)
+def test_few_processes_decide_by_the_spread_of_recorded_ones(base: Times, own: Times, is_noise: bool) -> None:
+    assert ratio_of(base, own).is_noise is is_noise
+    assert ratio_of(own, base).is_noise is is_noise

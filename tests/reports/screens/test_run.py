@@ -1,3 +1,5 @@
+"""A run's screen and its report."""
+
 from __future__ import annotations
 
 import re
@@ -13,6 +15,9 @@ from reports.render import print_results, print_study
 from reports.screens.conclusion import try_next
 from tests.reports import sample
 from tests.reports.terminal.screens import screen, too_wide
+
+# .
+
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
 RUNS = sorted(path.parent for path in RECORDED.glob("*/*/results.json.gz"))
@@ -115,3 +120,22 @@ def test_the_next_step_names_a_run_that_no_command_finds(monkeypatch: pytest.Mon
     run, explain = load(RECORDED / "h200" / "logistic"), f"{PROGRAM} explain persistent-cluster"
     for folder, command in (("runs/one", explain), ("my runs/one", f"{explain} 'my runs/one'")):
         assert try_next(run, Path(folder), None).replace("\N{NO-BREAK SPACE}", " ") == command
+
+
+# .
+
+
+MOST_WORDS = 4400  # of 44 stages
+
+
+@pytest.mark.parametrize("path", sorted(Path("results/reference").glob("**/report.md")), ids=str)
+def test_a_recorded_report_is_read_in_a_few_screens(path: Path) -> None:
+    shown = path.read_text(encoding="utf-8")
+    if "studies" in path.parts:
+        shown = re.sub(r"<details>.*?</details>", "", shown, flags=re.S)
+    elif "torch" in path.parts:
+        shown = re.sub(r"<details>.*?</details>", "", shown, flags=re.S)
+        assert shown.index("](figures/ladder.svg)") < shown.index("## Rungs") < shown.index("## What to write")
+    else:
+        assert shown.index("](figures/ladder.svg)") < shown.index("| Stage |") < shown.index("## Rungs")
+    assert len(re.findall(r"\w\S*", shown)) <= MOST_WORDS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,7 +10,7 @@ from ladder.records.run import Results
 from reports.facts.study_points import StudyResults
 from reports.figures.canvas import Canvas
 from reports.figures.run_figures import study_drawings
-from reports.screens.blocks import Block, Heading, Table
+from reports.screens.blocks import Table
 from reports.screens.run import NO_FIGURES, report_screen
 from reports.screens.rung import rung_screen
 from reports.screens.study import study_report_screen
@@ -39,13 +39,6 @@ def explanation(
 ) -> str:
     """A stage on a terminal."""
     return screen(lambda console: write_terminal(rung_screen(run, name, folder, recorded), console), width)
-
-
-def table_below(blocks: Iterable[Block], title: str) -> Table:
-    """The first table below the heading that begins so."""
-    told = iter(blocks)
-    next(block for block in told if isinstance(block, Heading) and block.text.startswith(title))
-    return next(block for block in told if isinstance(block, Table))
 
 
 def rows_of(table: Table) -> list[dict[str, str]]:

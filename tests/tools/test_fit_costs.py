@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -22,8 +21,6 @@ from tools.fit_costs import (
     verdicts,
     with_errors,
 )
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")

@@ -64,14 +64,6 @@ def test_only_slowing_reasons_are_throttling(monkeypatch: pytest.MonkeyPatch, re
         assert [state.throttle_reasons for state in monitor.read()] == [names]
 
 
-@pytest.mark.parametrize("refused", ["nvmlInit", "nvmlDeviceGetHandleByPciBusId"])
-def test_without_a_handle_the_reading_is_empty(monkeypatch: pytest.MonkeyPatch, refused: str) -> None:
-    h200(monkeypatch, refused)
-    with GpuMonitor() as monitor:
-        assert monitor.read() == []
-        assert monitor.refused() == list(WATCHED.values())
-
-
 @pytest.mark.parametrize(
     ("call", "value"),
     [

@@ -111,23 +111,6 @@ def test_a_trainer_that_waits_does_so_once_inside_the_time_before_the_last_mark_
     assert (run.loading_s, run.seconds, run.gpu_seconds) == (0.25, 4.0 + 5.0, 3.5)
 
 
-def test_every_run_starts_from_the_parameters_of_its_number() -> None:
-    trainer = FakeTrainer()
-    after: list[int] = []
-    warmups, runs = measure(
-        trainer,
-        lambda run: f"params {run}",  # type: ignore[arg-type, return-value]
-        Plan(epochs=4, repeats=3, warmups=1),
-        metrics_every=1,
-        fence=trainer.fence,
-        clock=trainer.clock,
-        after_run=lambda number, _: after.append(number),
-    )
-    assert [entry for entry in trainer.log if entry.startswith("load")] == [f"load params {n}" for n in range(4)]
-    assert (len(warmups), len(runs), after) == (1, 3, [0, 1, 2, 3])
-    assert [run.seconds for run in (*warmups, *runs)] == [4.0, 8.0, 8.0, 8.0]
-
-
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_an_untimed_run_stands_at_its_place_and_takes_no_time(before: int) -> None:
     trainer, marks, ended = FakeTrainer(), list[str](), list[int]()

@@ -146,21 +146,6 @@ def test_a_file_and_the_command_line_give_the_same_options(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "hidden"),
-    [
-        ("hidden = 64", (64,)),
-        ("hidden = [64, 32]", (64, 32)),
-        ("hidden = []", ()),
-        ("hidden = 64\ndepth = 2", (64, 64)),
-        ("hidden = 64\ndepth = 0", ()),
-        ("depth = 0", ()),
-    ],
-)
-def test_hidden_layers(tmp_path: Path, text: str, hidden: tuple[int, ...]) -> None:
-    assert options_of(write(tmp_path, text))["hidden"] == hidden
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
         (

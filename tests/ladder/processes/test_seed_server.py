@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
@@ -75,23 +74,6 @@ def test_the_short_runs_have_the_seeds_of_their_numbers(seeds: RunSeeds) -> None
 def test_no_judged_runs_seed_is_told_by_its_number(seeds: RunSeeds, number: int) -> None:
     with pytest.raises(SeedError):
         seeds.shared(number)
-
-
-def test_linux_times_the_runs(server: SeedServer, seeds: RunSeeds) -> None:
-    for _ in range(2):
-        seeds.untimed()
-        seeds.stamp("begin")
-        time.sleep(0.05)
-        seeds.stamp("end")
-        time.sleep(0.2)
-    timed_runs(seeds, 1)
-    seeds.finished()
-    warm, again, timed = server.attempt.stamped_s
-    assert warm is not None
-    assert again is not None
-    assert timed is not None
-    assert min(warm, again) >= 0.05 > timed
-    assert max(warm, again) < 0.2
 
 
 @pytest.mark.parametrize("asked", [1, -1, 5])

@@ -73,17 +73,6 @@ def test_an_interval_contains_its_value(count: int) -> None:
     assert known.value == pytest.approx(np.median(times), rel=0.01)
 
 
-def test_the_assumed_spread_applies_only_below_the_bootstraps_minimum() -> None:
-    assert median_interval([50.0] * BOOTSTRAP_PROCESSES).half_width == 0
-    few = median_interval([50.0] * (BOOTSTRAP_PROCESSES - 1))
-    freedom = PRIOR + BOOTSTRAP_PROCESSES - 2
-    half = student(0.95, freedom) * CPU_SPREAD / math.sqrt(BOOTSTRAP_PROCESSES - 1)
-    assert few.high == pytest.approx(50.0 * math.exp(half))
-    # One side with few processes suffices for the wider interval.
-    assert ratio_interval([50.0] * 2, [50.0] * 30).high > 1.2
-    assert ratio_interval([50.0] * BOOTSTRAP_PROCESSES, [50.0] * 30).high == 1
-
-
 def test_few_processes_are_held_against_the_assumed_spread_and_against_their_own() -> None:
     calm, wild = ratio_interval([50.0] * 2, [50.0] * 2), ratio_interval([50.0, 100.0], [50.0, 100.0])
     assert calm.high == pytest.approx(math.exp(student(0.995, 10) * CPU_SPREAD))

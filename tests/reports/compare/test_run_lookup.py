@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -179,27 +178,6 @@ def test_the_recorded_run_beside_a_run_is_another_one_of_its_problem(tmp_path: P
         kept(replace(other, created=created), tmp_path / "h100" / "a")
         assert created_like(other, tmp_path) == created
     assert created_like(first, tmp_path) == later  # of its own GPU, though the other one comes first
-
-
-@pytest.mark.parametrize(
-    ("environment", "found"),
-    [
-        ({"gpu": {"name": "NVIDIA A100"}}, "h200"),  # though the CPU's folder comes first
-        ({"gpu": {"name": "NVIDIA H200"}}, "h200"),
-        ({"cpu": {"model": "AMD EPYC", "cores_usable": 2}}, "cpu"),
-        ({"cpu": {"model": "Another", "cores_usable": 4}}, "cpu"),
-        ({"cpu": {"model": "Another", "cores_usable": 2}}, "zen-cpu"),
-    ],
-)
-def test_a_run_with_a_gpu_stands_beside_one_with_a_gpu(tmp_path: Path, environment: dict[str, Any], found: str) -> None:
-    recorded = {
-        "cpu": {"cpu": {"model": "AMD EPYC", "cores_usable": 2}},
-        "h200": {"gpu": {"name": "NVIDIA H200"}, "cpu": {"model": "AMD EPYC", "cores_usable": 2}},
-        "zen-cpu": {"cpu": {"model": "Another", "cores_usable": 2}},
-    }
-    for name, known in recorded.items():
-        kept(replace(results(), created=name, environment=known), tmp_path / name / "logistic")
-    assert created_like(replace(results(), environment=environment), tmp_path) == found
 
 
 def test_no_recorded_run_of_the_other_kind_of_device_stands_beside_a_run(tmp_path: Path) -> None:

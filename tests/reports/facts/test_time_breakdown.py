@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from msgspec.structs import replace
 
@@ -10,7 +8,7 @@ from ladder.records.run import Results
 from ladder.records.statistics import BOOTSTRAP_PROCESSES
 from reports.facts.time_breakdown import Change, chain, changes
 from tests.reports import sample
-from tests.reports.profiles import kernel, own_kernels, profile
+from tests.reports.profiles import own_kernels, profile
 
 
 def with_split(run: Results, name: str, split: Split) -> Results:
@@ -107,21 +105,6 @@ def test_gaps_in_a_graph_stay_in_proportion_to_the_work() -> None:
     assert list(idle.parts_us.values()) == pytest.approx([40, 0, 4, 4.5, 1.5])
     launched = only_change(seen_pair(Split(80, 0, 0, 10, 0), Split(55, 0, 5, 20, 1))).rung
     assert launched.parts_us["kernels"] == 50  # as recorded
-
-
-def test_kernels_are_told_by_their_kind() -> None:
-    change = only_change(pair(80.0, 50.0, Split(60, 5, 5, 10, 0), Split(30, 5, 5, 10, 0)))
-    slower = [kernel("gemm_naive", "gemm", 30.0), kernel("sgd_update", "update", 10.0)]
-    faster = [kernel("gemm_fused", "gemm", 32.0), kernel("softmax", "softmax", 1.0)]
-    parent, rung = (
-        replace(one.profile, kernels=kernels) for one, kernels in ((change.parent, slower), (change.rung, faster))
-    )
-    change = Change(dataclasses.replace(change.parent, profile=parent), dataclasses.replace(change.rung, profile=rung))
-    assert change.detailed_us["products"] == pytest.approx(30 * 32 / 33 - 45)
-    assert change.detailed_us["update"] == pytest.approx(-15)
-    assert change.parent.detailed_us["products"] == pytest.approx(45)  # three quarters of the kernels' 60
-    assert sum(change.detailed_us.values()) == pytest.approx(sum(change.parts_us.values()))
-    assert "kernels" not in change.detailed_us
 
 
 def test_the_way_leads_to_the_fastest_rung_and_begins_where_profiles_do() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from ladder.records.run import load, save
-from reports.facts.stage_facts import StageFacts
 from tests.reports import sample
 from tests.reports.reporting import explanation
 from tests.reports.terminal.screens import too_wide
@@ -44,8 +43,3 @@ def test_a_recorded_run_is_named_as_one_and_any_run_is_named(tmp_path: Path) -> 
     own = told(tmp_path, "naive")
     assert "Recorded" not in own
     assert f"{tmp_path.name}: 784-256-10 (one hidden layer of 256)" in own.splitlines()[1]
-
-
-def rung(name: str) -> StageFacts:
-    run = sample.results()
-    return StageFacts(next(stage for stage in run.stages if stage.name == name), run)

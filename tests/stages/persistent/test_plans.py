@@ -35,7 +35,6 @@ from tests.stages.persistent.test_gpu_misfits import (
 AHEAD = Problem(inputs=784, classes=10, hidden=(256,), batch_size=128)
 MESSAGES = Problem(inputs=784, classes=10, hidden=(784,) * 4, batch_size=64)
 BATCH = Problem(inputs=784, classes=10, batch_size=900)
-FEW = replace(SM_90_NONE, multiprocessors=15)
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,6 @@ def test_a_run_from_before_recorded_words_gets_those_of_its_time() -> None:
     assert any(stage.words for stage in load(older).stages)
 
 
-# .
-
-
 def advice(detail: str, pace_s: float | None, pace_cores: int, step_us: float = 2000.0) -> str:
     """What is said of a stage with 104.7 million operations a step."""
     run = sample.results()

@@ -16,8 +16,6 @@ from stages.registry import load_all
 from tests.reports import sample
 from tests.reports.profiles import CUBLAS, own_kernels, profile
 
-# .
-
 
 def row(run: Results, name: str) -> StageFacts:
     return next(row for row in all_stage_facts(run) if row.name == name)
@@ -115,9 +113,6 @@ def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
     assert headline(run) == said.replace("`", "")
 
 
-# .
-
-
 def stage(name: str) -> StageResult:
     return next(stage for stage in sample.results().stages if stage.name == name)
 
@@ -153,9 +148,6 @@ def busy(us: float, kernels: float = 8.0) -> Profile:
 def test_tools_agree_within_five_percent_of_the_busy_time(other: Profile, same: bool) -> None:
     one = profile(Split(30.0, 0, 0, 50.0, 0), own_kernels())
     assert agree(one, other) == agree(other, one) == same
-
-
-# .
 
 
 def test_only_parts_that_have_effect_are_named() -> None:

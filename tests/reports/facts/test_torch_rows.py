@@ -22,9 +22,6 @@ from tests.reports.torch_sample import (
     without_rungs,
 )
 
-# .
-
-
 RUN = a_torch_run()
 
 
@@ -117,9 +114,6 @@ def test_a_change_costs_what_leaving_it_out_costs_and_noise_is_marked() -> None:
     processes = [a_process(100.2, 12.0), a_process(125.0, 12.0)]
     verdict = verdict_of(with_rung(RUN, "compiled-graph-without-fused-optimizer", processes=processes))
     assert [change.is_noise for change in verdict.changes if change.name == "fused-optimizer"] == [True]
-
-
-# .
 
 
 BASE = a_torch_run()

@@ -16,9 +16,6 @@ from reports.screens.conclusion import try_next
 from tests.reports import sample
 from tests.reports.terminal.screens import screen, too_wide
 
-# .
-
-
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
 RUNS = sorted(path.parent for path in RECORDED.glob("*/*/results.json.gz"))
 WIDTHS = (40, 80, 120, 200)
@@ -120,9 +117,6 @@ def test_the_next_step_names_a_run_that_no_command_finds(monkeypatch: pytest.Mon
     run, explain = load(RECORDED / "h200" / "logistic"), f"{PROGRAM} explain persistent-cluster"
     for folder, command in (("runs/one", explain), ("my runs/one", f"{explain} 'my runs/one'")):
         assert try_next(run, Path(folder), None).replace("\N{NO-BREAK SPACE}", " ") == command
-
-
-# .
 
 
 MOST_WORDS = 4400  # of 44 stages

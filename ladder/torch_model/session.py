@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -197,6 +197,7 @@ class Session:
         self._judgements: dict[str, Judged] = {}
         self._progress = Progress(view, asked.model.name, times=not asked.check, has_row=bool(self._rows))
         self._running: list[Family] = []
+        self._endings: list[Future[None]] = []  # of processes that are done
         self._is_open = bool(self._rows)  # processes but the first may begin
         self._started = 0
         self._model_epochs = 1
@@ -295,7 +296,7 @@ class Session:
             for family in [family for family in self._running if family.has_ended]:
                 self._is_open = True
                 self._running.remove(family)
-                self._ending.submit(self._end, family)
+                self._endings.append(self._ending.submit(self._end, family))
                 queue += [following] if (following := self._next(family.whole, family.round)) else []
 
     def _plan(self, queue: Sequence[Family]) -> None:
@@ -376,10 +377,13 @@ class Session:
                     self._time(family, message.rung)
 
     def _time(self, family: Family, name: str) -> None:
-        """Time a rung that is right, while all other processes stand still."""
+        """Time a rung that is right, while all other processes stand still, and those that are done have gone."""
         if self._rows[name].status not in RIGHT:
             self._order(family, messages.Time(""))
             return
+        for ending in self._endings:
+            ending.result()
+        self._endings.clear()
         others = [other.worker.id for other in self._running if other.worker is not None and other is not family]
         began = time.monotonic()
         with paused(others):

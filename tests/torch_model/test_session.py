@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
+import time
 from contextlib import AbstractContextManager
 from multiprocessing.connection import Listener
 from pathlib import Path
@@ -232,7 +234,22 @@ def test_others_begin_after_the_first_row_and_stand_still_while_a_rung_is_timed(
         told.append(("still", str(len(leaders))))
         return paused(leaders)
 
-    ordered = session.Session._order
+    def judge(self: session.Session, message: messages.Judged) -> None:
+        judged(self, message)
+        if message.rung == "one-thread":
+            is_judged.set()
+
+    def end(self: session.Session, family: session.Family) -> None:
+        if family.rungs[0].name == "eager":
+            assert is_judged.wait(60)
+            time.sleep(0.5)
+            told.append(("gone", "eager"))
+        ended(self, family)
+
+    is_judged = threading.Event()
+    ordered, judged, ended = session.Session._order, session.Session._judge, session.Session._end
+    monkeypatch.setattr(session.Session, "_judge", judge)
+    monkeypatch.setattr(session.Session, "_end", end)
     monkeypatch.setattr(session.Session, "_order", order)
     monkeypatch.setattr(session, "paused", stopped)
     monkeypatch.setattr(session, "places", lambda: 2)
@@ -241,7 +258,9 @@ def test_others_begin_after_the_first_row_and_stand_still_while_a_rung_is_timed(
         ("order", "eager", "", "0"), ("still", "1"), ("order", "eager", "eager", "1"), ("row", "eager"),
         ("order", "one-thread", "", "0"),
     ]  # fmt: skip
-    assert told[-1] == ("row", "one-thread")
+    assert told[5:] == [
+        ("gone", "eager"), ("still", "0"), ("order", "one-thread", "one-thread", "0"), ("row", "one-thread"),
+    ]  # fmt: skip
 
 
 def test_a_first_step_does_not_count_the_time_in_which_its_process_stood_still(tmp_path: Path) -> None:

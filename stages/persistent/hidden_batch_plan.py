@@ -77,6 +77,7 @@ class HiddenBatchPlan:
             "share of images": float(self.image_shares),
             "tile of weights": weights,
             "thousand bytes of outputs": outputs,
+            "tile of classes": float(self.class_tiles),
         }
 
     @property

@@ -39,7 +39,7 @@ def test_a_network_is_timed_once_and_its_record_names_the_seed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = ["--max-steps=4", "--epochs=2", "--rounds=1", "--repeats=1", "--remeasure=0", "--profile=none"]
-    asked = [str(tmp_path), "--networks", "16", "--stages", "cpu-fused-head,numpy", *short]
+    asked = [str(tmp_path), "--seed", "80", "--networks", "16", "--stages", "cpu-fused-head,numpy", *short]
     assert main(asked) == 0
     run = load(tmp_path / "seed-80-network-16")
     assert run.problem.seed == 80

@@ -164,7 +164,7 @@ def verdict(outlooks: Outlooks) -> list[str]:
     """The whole training's time and what to do, what PyTorch's own ways gain, and what hand-written kernels gain."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
     if outlooks.ignored:
-        return list(_of_own_model(stages.get("torch-eager"), outlooks))
+        return list(_of_own_model(stages, outlooks))
     said = [
         *_of_libraries(stages, outlooks),
         " ".join(_of_pytorch(stages, outlooks)),
@@ -173,13 +173,17 @@ def verdict(outlooks: Outlooks) -> list[str]:
     return list(filter(None, said))
 
 
-def _of_own_model(eager: Outlook | None, outlooks: Outlooks) -> Iterator[str]:
+def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """Whether a change may be worth it in PyTorch, and how to measure it where the model leaves options out."""
+    eager, graph = stages.get("torch-eager"), stages.get("torch-graph")
     if eager is not None:
         is_short = training_s(eager, outlooks) < SHORT_S
         worth = "probably not worth your time, unless you train often" if is_short else "a faster way may be worth it"
         yield f"Your training takes about {_took(eager, outlooks)} in eager PyTorch: {worth}."
-    yield f"These times do not count {numbers.listing(outlooks.ignored)}, so measure your own model."
+    ignored = numbers.listing(outlooks.ignored)
+    yield f"These times do not count {ignored}; JAX and the rungs here train by plain SGD alone, and are left out."
+    if eager is not None and graph is not None and (gained := gain(eager, graph)).is_sure:
+        yield f"An epoch in a CUDA graph makes a step of plain SGD {gained.text} as fast as eager; measure yours."
     yield f"{WRITE_IT}; {TIME_IT}."
     yield f"{USUALLY}."
 
@@ -196,7 +200,12 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
     took = f"{numbers.count(outlooks.epochs, 'epoch')} should take {_took(eager, outlooks)} in eager PyTorch"
     sure = {name: total for name, total in totals.items() if gain(totals[eager.name], total).is_sure}
     if not sure:
-        yield f"{took}, and no library surely takes less: stay there."
+        quickest = min(totals.values(), key=expected_us)
+        if gain(totals[eager.name], quickest).times > WORTH_TRYING:
+            may = f"`{quickest.name}` may take {_took(stages[quickest.name], outlooks)}"
+            yield f"{took}. {may}, but too much of that is a guess: stay there, or try it."
+        else:
+            yield f"{took}, and no library surely takes less: stay there."
         return
     fastest = min(sure.values(), key=expected_us)
     best, *ties = (name for name, total in sure.items() if not gain(total, fastest).is_sure)
@@ -273,7 +282,7 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         )
     else:
         may = f"; a step of `{exact.name}` may be {gained.text} as fast" * (gained.times > WORTH_TRYING)
-        yield f"No step of a float32 rung here is surely faster than the best library's, `{library.name}`{may}."
+        yield f"Per step, no float32 rung here is surely faster than the best library's, `{library.name}`{may}."
     own, precision = numbers.precision(best.precision), numbers.precision(lower.precision)
     if (gained := gain(library, best)).is_sure:
         yield f"In {own}, a step of `{best.name}` is {gained.text} as fast as `{library.name}`."
@@ -287,8 +296,8 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
         gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
         times = f"{gained.text} as fast as" if gained.is_sure else "within the errors of"
         yield (
-            f"With `{fastest.name}` ({numbers.precision(fastest.precision)}), all of it should take "
-            f"{_took(fastest, outlooks)}, {times} `{rival.name}`, the quickest library."
+            f"Preparation included, `{fastest.name}` ({numbers.precision(fastest.precision)}) should take "
+            f"{_took(fastest, outlooks)} for all of it, {times} `{rival.name}`, the quickest library."
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ladder.records.run import load
+from ladder.records.run import StageCode, load
 from ladder.records.source_walk import Project
 from ladder.records.sources import sources_of
 from ladder.run import code_watch
@@ -24,6 +24,19 @@ GRAPH, GRID = "stages.classic.cuda_graph:STAGE", "stages.persistent.persistent_g
 TILES = "stages.tiles.tf32:STAGE"
 JAX, TORCH = "stages.references.jax_scan_bf16:STAGE", "stages.references.torch_graph:AMP"
 CPU = "stages.cpu.loops:STAGE"
+SOME = NUMPY, NAIVE, CPU, GRAPH, GRID, TILES, JAX, TORCH
+Hashes = dict[str, StageCode]
+
+
+@pytest.fixture(scope="module")
+def before() -> Hashes:
+    """The hashes of some stages of the sources as they are."""
+    return hashes()
+
+
+def hashes() -> Hashes:
+    project = Project(Disk())
+    return {source: hashes_of(source, project) for source in SOME}
 
 
 @pytest.fixture
@@ -70,26 +83,21 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "ladder/measure/timing.py",
             "ended - begin",
             "ended - loading",
-            dict.fromkeys((NUMPY, NAIVE, CPU, GRAPH, GRID, TILES, JAX, TORCH), "timer"),
+            dict.fromkeys(SOME, "timer"),
         ),
         ("ladder/measure/timing.py", "    ended: float = 0.0", "    ended: float = 0.0\n    other: int = 1", {}),
     ],
 )
 def test_changed_code_changes_the_hashes_of_the_stages_that_use_it(
-    tree: Path, file: str, old: str, new: str, changed: dict[str, str]
+    before: Hashes, tree: Path, file: str, old: str, new: str, changed: dict[str, str]
 ) -> None:
-    stages = (NUMPY, NAIVE, CPU, GRAPH, GRID, TILES, JAX, TORCH)
-    project = Project(Disk())
-    before = {source: hashes_of(source, project) for source in stages}
     text = (tree / file).read_text()
     assert old in text
     (tree / file).write_text(text.replace(old, new, 1))
-    project = Project(Disk())
-    after = {source: hashes_of(source, project) for source in stages}
-    parts = ("sources", "kernels", "timer")
+    after, parts = hashes(), ("sources", "kernels", "timer")
     seen = {
         source: " ".join(part for part in parts if getattr(before[source], part) != getattr(after[source], part))
-        for source in stages
+        for source in SOME
     }
     assert {source: part for source, part in seen.items() if part} == changed
 

@@ -165,9 +165,7 @@ def torch(command: commands.Torch) -> int:
         return 0
     if command.dry_run:
         interruptible()
-        known = plan(command)
-        left_out = known.device, known.elsewhere, known.unasked
-        return write(plan_screen(known.model, known.epochs, known.rungs, known.misfits, *left_out), command.form)
+        return write(plan_screen(**plan(command).shown), command.form)
     interruptible()
     with TorchView(aside() if command.form != "table" else None) as view:
         status, folder, results, script = climbed(command, view, COMMAND_LINE, render_torch)

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -38,6 +39,11 @@ class Plan(msgspec.Struct, frozen=True):
     device: str  # in words
     elsewhere: list[str] = []  # rungs that were asked for, and need another device
     unasked: list[str] = []  # rungs that are climbed if they are named
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """All but the facts, which are for the exporter."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if name != "facts"}
 
 
 def planned(model: Path, names: Sequence[str], epochs: int | None = None, timeout_s: float = 300.0) -> Plan:

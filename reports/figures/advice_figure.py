@@ -14,22 +14,25 @@ from reports.figures.chart import FILE, Heading, Mark, Row, RowChart
 from reports.figures.ladder import AXIS, COLOURS, by_regime
 
 LAYOUT = replace(FILE, row=32)  # with room for the name of the bands
-NOTE = "Band: nine in ten should lie within it. {}Preparation is not counted."
-BY_MODEL = "~: by a model; other times are recorded or measured. "
+NOTE = (
+    "Band: nine in ten should lie within it; a narrow one is behind its dot. {}Loading and compiling are not counted."
+)
+BY_MODEL = "~: by a model{}. "
+OTHERS = "; other times are recorded or measured"
 
 
 def advice_figure(outlooks: Outlooks) -> Canvas:
     """The figure."""
     stages = deciding(outlooks)
-    best = min(stages, key=expected_us)
+    best, by_model = min(stages, key=expected_us), list(map(_is_by_model, stages))
     chart = RowChart(
         by_regime((None if one.group == "reference" else one.regime, _row(one, one is best)) for one in stages),
         AXIS,
-        [NOTE.format(BY_MODEL * any(map(_is_by_model, stages)))],
+        [NOTE.format(BY_MODEL.format(OTHERS * (not all(by_model))) * any(by_model))],
         band="band: nine in ten",
     )
     guess = f". {outlooks.guess}" if outlooks.guess else ""
-    subject = f"{outlooks.network}, batch {outlooks.batch_size}, expected on {outlooks.gpu}{guess}"
+    subject = f"{outlooks.network}, batch {outlooks.batch_size}, predicted for {outlooks.gpu}{guess}"
     return chart.drawn(Heading(_headline(stages, best), subject), LAYOUT)
 
 

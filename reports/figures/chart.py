@@ -17,7 +17,7 @@ from reports.figures.style import PIXELS, Colour
 
 ROOM = 74  # pixels on the left of the least dot, for its label
 EDGE = 22  # pixels on the left of the least dot where labels stand elsewhere
-MOST_TICKS, APART, BESIDE_TICK = 9, 26, 8  # pixels; the last one lies between the numbers of two ticks
+MOST_TICKS, APART, BESIDE_TICK = 12, 26, 8  # pixels; the last one lies between the numbers of two ticks
 WIDEST_NUMBER = 60  # pixels: with the space around it
 GROUP = 30  # pixels: the height of a group's heading
 BESIDE_AXIS = 14  # pixels between a name and the axis
@@ -229,13 +229,13 @@ class Scale:
         return max(min(self.begin, self.end), min(self.place(value), max(self.begin, self.end)))
 
     def ticks(self) -> list[float]:
-        """Round numbers on the scale, at most nine: as fine as there is room for their labels."""
+        """Round numbers on the scale, at most twelve: as fine as there is room for their labels."""
         if not self.is_log:
             most = max(2, min(MOST_TICKS, int(abs(self.end - self.begin) / self.apart)))
             step = round_step(self.high - self.low, most)
             every = [step * index for index in range(math.floor(self.low / step), math.ceil(self.high / step) + 1)]
             ticks = [value for value in every if self.holds(value)]
-        for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1,)) if self.is_log else ():
+        for factors in ((1, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 5), (1, 3), (1,)) if self.is_log else ():
             values = [factor * 10.0**power for power in POWERS for factor in factors]
             ticks = [value for value in values if self.holds(value)]
             if len(ticks) <= MOST_TICKS and self._has_room(ticks):
@@ -431,6 +431,7 @@ def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[
     at = scale.within(mark.value)
     reach = [at - RADIUS, at + RADIUS]
     if (end := mark.limit if mark.bar is None else mark.bar) is not None:
+        reach.append(scale.place(end))
         canvas.line([(scale.place(end), middle), (at, middle)], "grid", width=3)
     if mark.bar is not None:
         bar = scale.place(mark.bar)

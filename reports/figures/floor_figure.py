@@ -18,7 +18,7 @@ from reports.figures.style import PIXELS, subject
 
 WIDE = ChartLayout(PIXELS, 180, 700, 714, top=0, row=22)
 NARROW = ChartLayout(344, 12, 332, None, top=0, row=40)  # names and multiples stand above their rows
-NOTE = "Bar: the floor of the rung's own design here. Dot: its time. Red: no honest program is faster."
+NOTE = "Tick: the floor of the rung's own design here. Dot: its time. Red: no honest program is faster."
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def headline(distances: Sequence[FloorDistance]) -> str:
     """How far the fastest rung is from its floor, and which is nearest to its own."""
     fastest = _fastest(distances)
     nearest = min(distances, key=lambda distance: distance.times)
-    told = f"{fastest.stage.name} takes {numbers.ratio(fastest.times)} its floor"
+    told = f"{fastest.stage.name} takes {numbers.ratio(fastest.times)} the floor of its own design"
     if nearest is fastest:
         return f"{told}, the nearest of all"
     return f"{told}; {nearest.stage.name} is nearest, {numbers.ratio(nearest.times)}"
@@ -83,4 +83,5 @@ def _row(distance: FloorDistance, layout: ChartLayout, is_best: bool) -> Row:
     """A rung's name, floor, dot, and its time as a multiple of the floor."""
     colour, words = COLOURS[regime(distance.stage)], f"{numbers.ratio(distance.times)} its floor"
     mark = Mark(distance.step_us, colour, bar=distance.floor_us)
-    return Row(name_of(distance.stage), words * (layout.words is None), mark, "", words, is_best=is_best)
+    value = words if layout.words is None else numbers.microseconds(distance.step_us)
+    return Row(name_of(distance.stage), value, mark, "", words, is_best=is_best)

@@ -190,7 +190,7 @@ def _reference_lines(results: Results, shown: Sequence[StageFacts], layout: Char
 def _reference_words(alike: Sequence[Lead], layout: ChartLayout) -> str:
     used, classes = alike[0], numbers.listing(dict.fromkeys(lead.precision for lead in alike))
     if not layout.words or not layout.has_words:
-        return f"{used.reference.name} {numbers.microseconds(used.reference_us)} us, for {classes}"
+        return f"{used.reference.name}, {classes}: {numbers.microseconds(used.reference_us)} us"
     return f"fastest reference as exact as {classes}: {used.reference.name}, {_reference_time(used)}"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 
 from ladder.records.run import Spread, StageResult
 from reports.facts import numbers
@@ -67,7 +67,7 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
     """
     left, top, right, bottom = box
     ends = [end for one in contests for spread in (one.rung_us, one.reference_us) for end in (spread.min, spread.max)]
-    scale = Scale.log([min(ends) / 1.9, max(ends) * 1.7], bottom, top, number)  # with room for names
+    scale = Scale.log([min(ends) / 3, max(ends) * 1.7], bottom, top, number)  # with room for names
     canvas.text(12, top - 12, words, "ink", look="small bold")
     scale.draw_beside(canvas, left, right)
     room = Room((left + 2, top - 6, right + AFTER, bottom + 8))
@@ -128,14 +128,14 @@ def _name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colou
     """A stage's name above its dot (`way` -1) or below it, at the nearest free place; without one, the table has it."""
     at, height = dot
     width = text_width(name, "small")
-    for step in STEPS:
+    for side, step in product((way, -way), STEPS):
         for start in (at - width / 2, at - 8, at - width + 8):
-            middle = height + way * step
+            middle = height + side * step
             box = (start, middle - LETTER, start + width, middle + LETTER)
             if room.is_free(box):
                 room.words.append(box)
                 if step > STEPS[1]:  # nearer, the lead may stand between
-                    canvas.line([(at, height + way * 6), (at, middle - way * LETTER)], "faint", width=0.5)
+                    canvas.line([(at, height + side * 6), (at, middle - side * LETTER)], "faint", width=0.5)
                 canvas.text(start, middle + 4, name, colour, look="small halo")
                 return
 

@@ -17,7 +17,7 @@ from reports.facts.grouped import grouped
 from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances
 from reports.facts.run_table import name_of
 from reports.figures.canvas import Canvas
-from reports.figures.chart import APART, LINE, Heading, Scale, draw_lines, spread_apart
+from reports.figures.chart import APART, LINE, ONE_LINE, Heading, Scale, draw_lines, spread_apart
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right
@@ -61,16 +61,17 @@ def curves(runs: Sequence[Results]) -> Canvas:
     distance = Panel(text, True, DISTANCE, _distances(distances))
     drawn = [panel for panel in (training, distance, *validation) if panel.lines]
     last = max((max(line.by_step) for panel in drawn for line in panel.lines), default=steps)
-    bottom = TOP + sum(panel.height + GAP for panel in drawn) - GAP
     title = "Training and validation"
     if judged := [one.within for one in distances if one.within is not None]:
         inside = f"{sum(judged)} of {numbers.count(len(judged), 'stage')}"
-        title = f"{inside} within the limit of the float64 loss throughout training"
+        title = f"{inside} stay within the limit of the float64 loss throughout training{_worst(distances)}"
     says = list(_says(distances))
+    heading = Heading(title, subject(runs[0]), colour="ink" if all(judged) else "limit")
+    top = TOP + heading.bottom - ONE_LINE
+    bottom = top + sum(panel.height + GAP for panel in drawn) - GAP
     height = bottom + BOTTOM + LINE * max(len(says) - 1, 0)
     canvas = Canvas(PIXELS, height, f"{title}: {subject(runs[0])}", _description(distances))
-    Heading(title, subject(runs[0]), colour="ink" if all(judged) else "limit").draw(canvas)
-    top = float(TOP)
+    heading.draw(canvas)
     for panel in drawn:
         panel.draw(canvas, top, lambda step: LEFT + step / last * (RIGHT - LEFT))
         top += panel.height + GAP
@@ -80,6 +81,13 @@ def curves(runs: Sequence[Results]) -> Canvas:
     canvas.text((LEFT + RIGHT) / 2, bottom + 32, "epoch", "faint", anchor="middle", look="small")
     draw_lines(canvas, says, bottom + 50)
     return canvas
+
+
+def _worst(distances: Sequence[OracleDistance]) -> str:
+    """The stage that comes nearest to its limit: `: tf32 reaches 0.97 of it`; empty if one leaves it."""
+    shares = [(one.worst / one.limit, name_of(one.stage)) for one in distances if one.limit]
+    share, name = max(shares, default=(math.inf, ""))
+    return f": {name} reaches {share:.2g} of it" if share <= 1 else ""
 
 
 def _says(distances: Sequence[OracleDistance]) -> Iterator[str]:

@@ -17,7 +17,9 @@ from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 CHECK = "loss curve"  # as verification names it
 LAYOUT = ChartLayout(PIXELS, 186, 690, 704, top=0, row=19)
-AXIS = "largest distance of an epoch's loss from float64's, as a share of the first loss, log scale (left is nearer)"
+AXIS = (
+    "largest distance of an epoch's loss from float64's, as a share of the first loss, log scale (left is more exact)"
+)
 SAYS = "Red: beyond the limit, which is how far a float64 training moves when it rounds as this stage does."
 
 
@@ -75,7 +77,7 @@ def _verdict(distances: Sequence[LossDistance], nearest: LossDistance | None) ->
     if outside or nearest is None:
         curves = numbers.count(every, "loss curve")
         return f"{outside} of {curves} left the float64 oracle's by more than the limit"
-    below = f"{name_of(nearest.stage)} comes nearest, {_times(nearest.limit / (nearest.error or 1.0))} below"
+    below = f"{name_of(nearest.stage)} has the least margin, {_times(nearest.limit / (nearest.error or 1.0))}"
     return f"Every loss curve stays within its limit of float64's ({every} of {every}); {below}"
 
 

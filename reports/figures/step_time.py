@@ -53,6 +53,8 @@ TOP, GAP, BOTTOM, LABEL = 40, 44, 62, 14  # pixels
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
+SEEN = 1.03  # the slowest run by the fastest: whiskers that are longer than their dot
+COUNTED = {"hidden": "hidden units", "networks": "networks"}  # settings that are a number of something
 CLEARLY = 1.1  # times as fast
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 
@@ -89,6 +91,11 @@ class Trend:
     is_stage: bool = True  # not a limit
 
     @property
+    def is_spread(self) -> bool:
+        """Whether a whisker can be seen."""
+        return any(spread.max > spread.min * SEEN for _, spread in self.spreads if spread)
+
+    @property
     def last(self) -> tuple[float, float]:
         """The last place with a value, and the value."""
         return [(place, spread.median) for place, spread in self.spreads if spread][-1]
@@ -123,8 +130,12 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         trends = _times(results, axis, points, stages)
         keys = [replace(key, shape="line") for key in regime_keys(rungs)]
         keys += [Key("a reference", "reference", shape="dashes")] * (len(rungs) < len(stages))
-        rings = " Ring: disturbed by other work." * any(one.rings for one in trends)
-        said = f"Whiskers: fastest to slowest run.{rings}"
+        marks = {
+            "Whiskers: fastest to slowest run.": any(one.is_spread for one in trends),
+            "Ring: disturbed by other work.": any(one.rings for one in trends),
+            f"Thick: on {run.problem.gpus} GPUs.": bool(several),
+        }
+        said = " ".join(words for words, is_drawn in marks.items() if is_drawn)
     top = heading.bottom + KEY_LINE * len(key_lines(keys)) + TOP
     bottom = top + (len(contests) * (HEIGHT + GAP) - GAP if contests else max(TIMES, LABEL * len(trends)))
     notes = folded(said, PIXELS - 2 * MARGIN, "small")
@@ -162,24 +173,29 @@ def _several(results: StudyResults, points: Sequence[Point]) -> str:
 def _found(axis: Axis, winners: Sequence[PointLead]) -> str:
     """The greatest and the least lead of the first class of precision, with their places; empty for a point alone.
 
-    Such as `In float32 the fastest rung is 4.93x as fast as the fastest reference at hidden 64, 2.26x at 8192`.
+    Such as `In float32 the fastest rung is 4.93x as fast as the fastest reference at batch size 1, 2.26x at
+    batch size 64`.
     """
     own = [winner for winner in winners if winner.lead.precision == winners[0].lead.precision]
     least, most = (pick(own, key=lambda one: one.lead.ratio.times, default=None) for pick in (min, max))
     if least is None or most is None or least is most:
         return ""
-    at, then = setting_text(axis.key, most.point.values[axis.key]), _value(axis, least.point)
     told = f"In {most.lead.precision} the fastest rung is {_lead(most)} as fast as the fastest reference"
-    return f"{told} {_at(at)}, {_lead(least)} {_at(then)}"
+    return f"{told} {_at(axis.key, most.point)}, {_lead(least)} {_at(axis.key, least.point)}"
 
 
-def _at(words: str) -> str:
+def _at(key: str, point: Point) -> str:
+    """A point in a sentence: `with 128 hidden units`, `with no hidden layer`, `at batch size 512`."""
+    value = point.values[key]
+    if key in COUNTED and value not in ([], [0]):
+        return f"with {value_text(value)} {COUNTED[key]}"
+    words = setting_text(key, value)
     return f"{'with' if words.startswith('no ') else 'at'} {words}"
 
 
 def _lead(winner: PointLead) -> str:
     ratio = winner.lead.ratio
-    return f"{numbers.ratio(ratio.times)}{f' ({WITHIN_NOISE})' * ratio.is_noise}"
+    return f"{numbers.ratio(ratio.times)}{'*' * winner.lead.on_gpu_time}{f' ({WITHIN_NOISE})' * ratio.is_noise}"
 
 
 def _value(axis: Axis, point: Point) -> str:
@@ -220,7 +236,7 @@ def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[T
         if rates:
             least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
             limits.append((axis.place(point), Spread(least_us, least_us, least_us)))
-    return [Trend("products at the highest rate", "faint", limits, dash="1 3", is_stage=False)] if limits else []
+    return [Trend("limit: matrix products at peak", "faint", limits, dash="1 3", is_stage=False)] if limits else []
 
 
 def _panel(
@@ -245,6 +261,21 @@ def _panel(
         text = f"{line.name}  {numbers.microseconds(value)}{line.aside}{where}"
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], "faint", width=0.5)
         canvas.text(LABELS, at + 4, text, line.colour, look=f"small{' bold' * (line is fastest)}")
+    _gap(canvas, lines, scale)
+
+
+def _gap(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:
+    """What several GPUs gain at the last point: between the dots of the fastest on one and on several."""
+    best = [
+        min(ones, key=lambda line: line.last[1]) for ones in grouped((bool(one.aside), one) for one in lines).values()
+    ]
+    if len(best) == 2:
+        (at, us), (_, other_us) = (line.last for line in best)
+        top, bottom = sorted((scale.place(us), scale.place(other_us)))
+        if bottom - top > LABEL + 8:
+            canvas.line([(at, top + 4), (at, bottom - 4)], "grid", width=4)
+            words = numbers.ratio(max(us, other_us) / min(us, other_us))
+            canvas.text(at, (top + bottom) / 2 + 4, words, anchor="middle", look="small bold halo")
 
 
 def _fastest(lines: Sequence[Trend]) -> Trend | None:

@@ -13,7 +13,7 @@ from reports.figures.ladder import AXIS, BAND, READING, compared
 from reports.figures.style import Colour
 
 UNCOUNTED = "Preparation is not counted."
-FASTEST = "A rung that is not float32 is not counted as the fastest, as eager mode's exactness is float32's."
+FASTEST = "Rings are not ranked: less exact, not float32, or common recipes."
 LESS_EXACT = "Less exact: an error of the rung is above 4 times eager mode's largest."
 INSTEAD = "instead"
 HEADINGS: dict[str, tuple[str, Colour]] = {
@@ -50,9 +50,10 @@ def headline(results: TorchResults) -> str:
     gains = [gain.over(name) for name, gain in known if gain is not None and not gain.is_noise]
     best = fastest if gains else rows[0]
     is_beaten = any(_median_us(row) < _median_us(best) for row in own)
-    precision = f"{', the fastest as exact as eager' * is_beaten} in float32" if exact else ""
-    told = f"{best.name} takes {numbers.microseconds(_median_us(best))} us per step"
-    return f"{told}{precision}: {', '.join(gains)}" if gains else told
+    takes = f"takes {numbers.microseconds(_median_us(best))} us per step"
+    aside = ", the fastest as exact as eager mode," * is_beaten
+    told = f"{best.name}{aside} {takes}{' in float32' * exact}: {', '.join(gains)}"
+    return told if gains else f"{best.name} {takes}"
 
 
 def _fastest(results: TorchResults) -> TorchRow | None:
@@ -79,7 +80,7 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
     ]
     subject = f"{results.model.file}, batch {results.model.batch_size}, {machine(results)}"
     says = [UNCOUNTED]
-    if any(row.rung.precision != "float32" for row in known):
+    if any(not row.is_exact and row.rung.group != INSTEAD for row in known):
         says.append(FASTEST)
     if any(row.rung.status == "less exact" for row in known):
         says.append(LESS_EXACT)
@@ -90,7 +91,9 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
 def _row(row: TorchRow, is_best: bool) -> Row:
     """A rung as a row of the chart."""
     over, parent_us = row.versus_parent, row.parent_us.median if row.parent_us is not None else None
-    mark = compared(_median_us(row), over, parent_us, HEADINGS[_kind(row)][1], is_hollow=_kind(row) == INSTEAD)
+    mark = compared(
+        _median_us(row), over, parent_us, HEADINGS[_kind(row)][1], is_hollow=_kind(row) == INSTEAD or not row.is_exact
+    )
     speedup = over.over(row.rung.parent or "") if over is not None else ""
     remarks = ["not float32"] * (row.rung.precision != "float32") + ["less exact"] * (row.rung.status == "less exact")
     words = row.rung.words + f" ({', '.join(remarks)})" * bool(remarks)

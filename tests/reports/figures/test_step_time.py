@@ -7,6 +7,8 @@ import pytest
 
 from reports.facts.study_points import load_results, point_winners
 from reports.figures.lead_panels import Contest, note
+from reports.figures.run_figures import study_drawings
+from tests.reports.figures.svg import words
 
 
 def test_a_lead_is_the_quotient_of_the_two_times_that_are_drawn() -> None:
@@ -27,3 +29,10 @@ def test_a_lead_within_noise_is_grey_and_one_that_lacks_a_reference_says_so() ->
     assert Contest(0.0, lacking).words == f"≤ {Contest(0.0, winner).words}"
     assert "≤" in note([Contest(0.0, lacking)])
     assert {"Grey:", "≤:", "*:"}.isdisjoint(note([Contest(0.0, winner)]).split())
+
+
+def test_every_winner_is_named() -> None:
+    results = load_results(Path("results/reference/h200/studies/hidden-size"))
+    ((_, canvas),) = study_drawings(results)
+    names = {one.name for winner in point_winners(results) for one in (winner.lead.stage, winner.lead.reference)}
+    assert names <= {text.partition("  ")[0] for text in words(canvas.svg())}

@@ -35,7 +35,7 @@ def test_no_label_covers_another_or_is_cut(run: TorchResults, layout: ChartLayou
 
 def test_the_headline_counts_rungs_as_exact_alone_and_claims_nothing_within_noise() -> None:
     gains = "26.0x as fast as eager, 10.0x as fast as fused-optimizer"
-    exact = "compiled-graph takes 100 us per step, the fastest as exact as eager in float32"
+    exact = "compiled-graph, the fastest as exact as eager mode, takes 100 us per step in float32"
     assert headline(RUN) == f"{exact}: {gains}"
     alike = a_torch_run(rungs=RUN.rungs[:2])
     assert headline(alike) == "eager takes 2,613 us per step"

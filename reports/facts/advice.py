@@ -161,13 +161,13 @@ def _rounded(value: Any) -> Any:
 
 
 def verdict(outlooks: Outlooks) -> list[str]:
-    """The whole training's time and what to do, what PyTorch's own ways gain, and what hand-written kernels gain."""
+    """The whole training's time and what to do, when PyTorch's own ways pay off, and what hand-written kernels gain."""
     stages = {outlook.name: outlook for outlook in deciding(outlooks)}
     if outlooks.ignored:
         return list(_of_own_model(stages, outlooks))
     said = [
         *_of_libraries(stages, outlooks),
-        " ".join(_of_pytorch(stages, outlooks)),
+        _of_pytorch(stages, outlooks),
         " ".join(_of_kernels(stages, outlooks)),
     ]
     return list(filter(None, said))
@@ -221,49 +221,19 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         yield f"Within the errors, {numbers.listing(f'`{name}`' for name in ties)} would take as long."
 
 
-def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
-    """From how many epochs on it pays to compile and to capture an epoch, and what either gains."""
+def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+    """From how many epochs on it pays to compile and to capture an epoch; empty if it surely never does."""
     eager, compiled = stages.get("torch-eager"), stages.get("torch-compile")
     graphs = sorted(filter(None, map(stages.get, ("torch-graph", "torch-graph-amp"))), key=lambda one: -one.us)
-    graph = graphs[-1] if graphs else None
-    if graph is None or compiled is None or eager is None:
-        return
-    of_graph, of_compiling = gain(compiled, graph), gain(eager, compiled)
+    if not graphs or compiled is None or eager is None:
+        return ""
     faster = [compiled, *(one for one in graphs if gain(compiled, one).is_sure)]
     best: list[tuple[str, int]] = []  # ways, each from as many epochs on until the next one
     for outlook in (outlook for outlook in faster if gain(eager, outlook).is_sure):
         least = max(pays_from(stages[slow], outlook, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
         best = [*((name, epochs) for name, epochs in best if epochs < least), (outlook.name, least)]
-    if best:
-        pays = ", then ".join(
-            f"`{name}` after about {numbers.count(_rounded_up(least), 'epoch')}" for name, least in best
-        )
-        yield f"Within PyTorch, {pays.replace(' after', ' pays off after', 1)}, counting compilation."
-    precision, own = numbers.precision(compiled.precision), numbers.precision(graph.precision)
-    eager_s, compiled_s, graph_s = (training_s(one, outlooks) for one in (eager, compiled, graph))
-    if of_graph.is_sure:
-        if graph_s < eager_s:  # else the gain of a step is no advice
-            yield (
-                f"Steps of an epoch in a CUDA graph ({own}, stages/references/torch_graph.py) are "
-                f"{gain(eager, graph).text} as fast as eager ones, and {of_graph.text} as fast as compiled ones "
-                f"({precision})."
-            )
-        return
-    if of_compiling.is_sure:
-        if compiled_s < eager_s:
-            yield (
-                f"Steps by torch.compile (whole step, reduce-overhead, {precision}) are {of_compiling.text} as fast as "
-                f"eager ones."
-            )
-    else:
-        yield "torch.compile may not be faster than eager mode."
-    if of_graph.times > WORTH_TRYING and graph_s < eager_s:
-        yield (
-            f"Those of an epoch in a CUDA graph ({own}) may be {of_graph.text} as fast as compiled ones: "
-            f"`advise --measure` times both."
-        )
-    elif of_graph.times <= WORTH_TRYING:
-        yield f"An epoch in a CUDA graph ({own}) gains nothing more."
+    pays = ", then ".join(f"`{name}` after about {numbers.count(_rounded_up(least), 'epoch')}" for name, least in best)
+    return f"Within PyTorch, {pays.replace(' after', ' pays off after', 1)}, counting compilation." if best else ""
 
 
 def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:

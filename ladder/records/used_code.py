@@ -35,6 +35,7 @@ GIVEN = (  # to every stage
 TRAINERS = ("stages/engine/step.py:RecipeTrainer", "stages/engine/fleet.py:FleetTrainer")  # of a rung
 ON_GPUS = ("stages/engine/stage.py:GPU", "stages/engine/ranks.py:RanksTrainer")  # of one without a place of its own
 COMPILER = "common/cuda/compile.py"
+NOTHING = "[]"  # the form of a module that does nothing when it is imported
 KERNELS = "stages/kernels"
 KERNEL_FILE, TABLE = ".cu", ".json"
 NAMED_FILES = (KERNEL_FILE, ".cpp", ".cc", ".c", TABLE)
@@ -181,7 +182,7 @@ class UsedCode:
         headers = {path: self._project.with_headers(path) for path in sorted(self._named)}
         found = {path: used_of(headers[path], self._is_named) for path in headers if path.endswith(KERNEL_FILE)}
         for path, texts in headers.items():
-            if path in found and self._has_place and COMPILER not in self.python:
+            if path in found and self._has_place and self.python.get(COMPILER, set()) <= {NOTHING}:
                 continue  # of a rung on the CPU, which finds its kernels by name alone
             used = found.get(path)
             if not used and not self._named[path] and any(found.values()):

@@ -45,9 +45,9 @@ REST = (
     "The page, `report.html` beside this file, has the rest: every column, kernels, timelines, checks, floors, code, "
     "machine and terms. Where it is missing, `python run_ladder.py report FOLDER` writes it, without a GPU."
 )
-FEW_WORDS = (
-    "us/step: microseconds per training step, the median of all runs. Speedup over parent: how many times as fast as "
-    "the rung that it climbs from, with the spread over processes; below 1x it is slower."
+SPEEDUPS = (
+    "Speedup over parent: how many times as fast as the rung that it climbs from, in brackets from the slowest process "
+    "against the fastest to the reverse; below 1x it is slower."
 )
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
@@ -81,6 +81,12 @@ def recorded_screen(results: Results, folder: Path, recorded: Results) -> Screen
     return Screen(title, "", [Group(blocks)], recorded, "stages", [Sentences(nearest)])
 
 
+def _few_words(shown: Sequence[StageFacts]) -> str:
+    counts = sorted({len(row.stage.processes) for row in shown if row.stage.timing})
+    many = f" of {' or '.join(map(str, counts))} processes" if counts else ""
+    return f"us/step: microseconds per training step, the median of all runs{many}. {SPEEDUPS}"
+
+
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
     """The front page of a run for a code host or an editor, and a short screen a rung; `drawn` has its figures."""
     shown = [row for row in all_stage_facts(results) if row.stage.status != "skipped"]
@@ -92,7 +98,7 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     quiet = [notice.text for notice in told if not notice.loud]
     marks, skipped = MARKS if any(row.disturbed for row in shown) else "", _skipped(results)
     how = (
-        FEW_WORDS,
+        _few_words(shown),
         networks_in_words(results),
         yardsticks(results),
         marks,

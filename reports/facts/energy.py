@@ -86,21 +86,29 @@ def above_idle(own: Energy) -> str:
 
 
 def saving(results: Results) -> str:
-    """`a` takes 3 J per epoch, 71% of which the GPU draws at rest too; `b`, the most frugal reference, 2.6 times.
+    """`a` takes 3 J per epoch; 119 of its 139 W flow at rest too; `b`, the most frugal reference, 2.6 times.
 
     Empty without either.
     """
     rung, reference = most_frugal(results)
     if rung is None or reference is None:
         return ""
-    own, other = rung.energy, reference.energy
-    assert own is not None
-    assert other is not None
-    idle, times = f"{own.idle_w / own.watts:.0%}", numbers.ratio(other.joules / own.joules).removesuffix("x")
-    return (
-        f"`{rung.name}` takes {joules(own.joules)} per epoch, {idle} of which the GPU draws at rest too; "
-        f"`{reference.name}`, the most frugal reference at least as exact, takes {times} times as much"
-    )
+    times = numbers.ratio(energy_of(reference).joules / energy_of(rung).joules).removesuffix("x")
+    rival = f"`{reference.name}`, the most frugal reference at least as exact"
+    return f"{taken(rung)}; {rival}, takes {times} times as much"
+
+
+def energy_of(stage: StageResult) -> Energy:
+    """A measured stage's energy."""
+    assert stage.energy is not None
+    return stage.energy
+
+
+def taken(stage: StageResult) -> str:
+    """A measured stage's energy, and how much of its power the GPU draws at rest too."""
+    own = energy_of(stage)
+    power = f"{own.idle_w:.0f} of its {own.watts:.0f} W flow at rest too"
+    return f"`{stage.name}` takes {joules(own.joules)} per epoch; {power}"
 
 
 def most_frugal(results: Results) -> tuple[StageResult | None, StageResult | None]:

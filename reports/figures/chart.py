@@ -15,7 +15,7 @@ from typing import Literal
 from reports.figures.canvas import Canvas, round_step
 from reports.figures.style import PIXELS, Colour
 
-ROOM = 74  # pixels on the left of the least dot, for its label
+ROOM = 66  # pixels on the left of the least dot, for its label
 EDGE = 22  # pixels on the left of the least dot where labels stand elsewhere
 MOST_TICKS, APART, BESIDE_TICK = 12, 26, 8  # pixels; the last one lies between the numbers of two ticks
 WIDEST_NUMBER = 60  # pixels: with the space around it
@@ -210,10 +210,10 @@ class Scale:
 
     @classmethod
     def with_room(cls, values: Sequence[float], begin: float, end: float, room: float) -> Scale:
-        """A log scale that shows all these values, with so many pixels left of the least."""
+        """A log scale that shows all these values, with so many pixels left of the least, and half of them beyond."""
         low, high = math.log(min(values)), math.log(max(values) * 1.12)
-        share = room / (end - begin)
-        return cls(begin, end, low - (high - low) * share / (1 - share), high)
+        pixel = (high - low) / (end - begin - 1.5 * room)
+        return cls(begin, end, low - room * pixel, high + room / 2 * pixel)
 
     def place(self, value: float) -> float:
         """The pixel of a value."""
@@ -469,16 +469,19 @@ def draw_band_name(canvas: Canvas, name: str, row: Row, top: float, scale: Scale
 def draw_label(
     canvas: Canvas, words: str, middle: float, at: float, covered: tuple[float, float], layout: ChartLayout
 ) -> None:
-    """Words beside a dot at pixel `at`: on the left of what is covered.
+    """Words beside a dot at pixel `at`: left of what is covered, or right of it if an arrow or a spread is on the left.
 
-    They stand on the right of it if an arrow or a spread is on the left, and they end before the words of the row.
+    They end before the words of the row, and stand on the dot's side of every vertical line if one of the places does.
     """
-    low, high = covered
-    on_the_right = low < at - 6 and high + 5 + text_width(words, "bold") < (layout.words or layout.right) - 5
-    beside = high + 5 if on_the_right else low - 5
-    left = beside if on_the_right else beside - text_width(words, "bold")
+    (low, high), width = covered, text_width(words, "bold")
+    lefts = [low - 5 - width]
+    if high + 5 + width < (layout.words or layout.right) - 5:
+        lefts.insert(0 if low < at - 6 else 1, high + 5)
+    ends = {left: (min(left - 2, at + 2), max(left + width + 2, at - 2)) for left in lefts}
+    left = min(lefts, key=lambda left: any(ends[left][0] < line < ends[left][1] for line in layout.lines))
     plate(canvas, left, middle + 4, words, "bold", lines=layout.lines)
-    canvas.text(beside, middle + 4, words, anchor="start" if on_the_right else "end", look="bold halo")
+    beside = left if left > at else low - 5
+    canvas.text(beside, middle + 4, words, anchor="start" if left > at else "end", look="bold halo")
 
 
 def plate(

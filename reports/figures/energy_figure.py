@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ladder.records.run import Results, StageResult
-from reports.facts import numbers
-from reports.facts.energy import joules, most_frugal, saving
+from reports.facts.energy import energy_of, joules, most_frugal, saving, taken
 from reports.facts.run_table import headline_rungs
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
@@ -27,7 +26,7 @@ def energies(results: Results) -> list[StageResult]:
 def drawn(results: Results) -> Canvas:
     """The figure; at least one stage's energy must be known."""
     stages = energies(results)
-    values = [_drawn(stage) for stage in stages]
+    values = [energy_of(stage).joules for stage in stages]
     chart = RowChart(
         by_regime((regime_of(stage), _row(stage, stage is _best(results))) for stage in stages),
         "joules per epoch of the whole GPU, log scale (left is less)",
@@ -40,26 +39,17 @@ def drawn(results: Results) -> Canvas:
 
 def _row(stage: StageResult, is_best: bool) -> Row:
     """A stage's name and dot, and its energy, its power and the idle GPU's in words."""
-    assert stage.energy is not None
-    words = f"{joules(_drawn(stage))}, {stage.energy.watts:.0f} W (at rest {stage.energy.idle_w:.0f} W)"
-    mark = Mark(_drawn(stage), COLOURS[regime_of(stage)], is_hollow=stage.group == "reference")
+    own = energy_of(stage)
+    words = f"{joules(own.joules)}, {own.watts:.0f} W (at rest {own.idle_w:.0f} W)"
+    mark = Mark(own.joules, COLOURS[regime_of(stage)], is_hollow=stage.group == "reference")
     return Row(stage.name, "", mark, "", words, colour="ink", is_best=is_best)
 
 
 def _best(results: Results) -> StageResult:
     """The most frugal rung; of references alone, of these."""
-    return most_frugal(results)[0] or min(energies(results), key=_drawn)
+    return most_frugal(results)[0] or min(energies(results), key=lambda stage: energy_of(stage).joules)
 
 
 def headline(results: Results) -> str:
     """The most frugal rung's energy, beside that of the most frugal reference; of references alone the least."""
-    if saved := saving(results):
-        return saved.replace("`", "")
-    best = _best(results)
-    share = numbers.rough_share(best.energy.idle_w / best.energy.watts) if best.energy else numbers.MISSING
-    return f"{best.name} takes {joules(_drawn(best))} per epoch, {share} of which the GPU draws at rest too"
-
-
-def _drawn(stage: StageResult) -> float:
-    assert stage.energy is not None
-    return stage.energy.joules
+    return (saving(results) or taken(_best(results))).replace("`", "")

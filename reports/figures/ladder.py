@@ -38,6 +38,7 @@ from reports.figures.chart import (
 )
 from reports.figures.style import Colour, subject
 
+ALIKE = 1.1  # times the fastest of several references: they share a line
 FARTHEST = 10  # times the slowest rung: a slower reference would squeeze the axis
 LABEL = 16  # pixels: the height of a reference line's words
 AXIS = "microseconds per step, log scale (left is faster)"
@@ -175,23 +176,26 @@ def headline(shown: Sequence[StageFacts]) -> str:
 
 
 def _reference_lines(results: Results, shown: Sequence[StageFacts], layout: ChartLayout) -> list[tuple[Lead, str]]:
-    """Each reference that a shown rung's lead is taken over.
-
-    With each, its words; those of several say for which precisions they count.
-    """
+    """The references that the shown rungs' leads are taken over; with the fastest of those alike, the words of all."""
     winner = overall_winner(results)
-    leads = [one.lead for one in shown if one.lead is not None]
-    used = grouped(((lead.reference.name, lead.on_gpu_time), lead) for lead in leads)
-    groups = list(used.values()) or [[winner]] if winner is not None else []
-    leftmost_first = sorted(groups, key=lambda alike: alike[0].reference_us)  # no line crosses the words of another
-    return [(alike[0], _reference_words(alike, layout)) for alike in leftmost_first]
+    leads = [one.lead for one in shown if one.lead is not None] or ([winner] if winner is not None else [])
+    groups: list[list[Lead]] = []
+    for lead in sorted(leads, key=lambda lead: lead.reference_us):  # no line crosses the words of another
+        if not groups or lead.reference_us > ALIKE * groups[-1][0].reference_us:
+            groups.append([])
+        groups[-1].append(lead)
+    return [(alike[0], _reference_words(alike, layout)) for alike in groups]
 
 
 def _reference_words(alike: Sequence[Lead], layout: ChartLayout) -> str:
-    used, classes = alike[0], numbers.listing(dict.fromkeys(lead.precision for lead in alike))
-    if not layout.words or not layout.has_words:
-        return f"{used.reference.name}, {classes}: {numbers.microseconds(used.reference_us)} us"
-    return f"fastest reference as exact as {classes}: {used.reference.name}, {_reference_time(used)}"
+    """The references of a line with the precisions for which they count; in a narrow picture the fastest alone."""
+    is_narrow, words = not layout.words or not layout.has_words, []
+    for name, leads in grouped((lead.reference.name, lead) for lead in alike).items():
+        classes = numbers.listing(dict.fromkeys(lead.precision for lead in leads))
+        if is_narrow:
+            return f"{name}, {classes}: {numbers.microseconds(leads[0].reference_us)} us"
+        words.append(f"as exact as {classes}: {name}, {_reference_time(leads[0])}")
+    return f"fastest reference {'; '.join(words)}"
 
 
 def _reference_line(

@@ -55,8 +55,8 @@ class Contest:
     @property
     def words(self) -> str:
         """The lead: `4.90x`, `≤ 2.1x` where a faster reference has no time, and `2.26x*` of times on the GPU."""
-        ratio = numbers.ratio(self.of.lead.ratio.times)
-        return f"{'≤ ' * bool(self.of.missing)}{ratio}{'*' * self.of.lead.on_gpu_time}"
+        lead = self.of.lead
+        return f"{'≤ ' * bool(self.of.missing)}{numbers.ratio(lead.ratio.times)}{'*' * lead.on_gpu_time}"
 
 
 def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: Box, *, is_line: bool) -> None:
@@ -84,10 +84,10 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
     for one, earlier in zip(contests[:-1], [None, *contests], strict=False):
         lead, last = one.of.lead, earlier.of.lead if earlier else None
         if last is None or not is_line or lead.reference.name != last.reference.name:
-            _name(canvas, room, (one.place, scale.place(one.reference_us.median)), lead.reference.name, "faint", -1)
+            draw_name(canvas, room, (one.place, scale.place(one.reference_us.median)), lead.reference.name, "faint", -1)
         if last is None or not is_line or lead.stage.name != last.stage.name:
             colour = COLOURS[regime(lead.stage)]
-            _name(canvas, room, (one.place, scale.place(one.rung_us.median)), lead.stage.name, colour, 1)
+            draw_name(canvas, room, (one.place, scale.place(one.rung_us.median)), lead.stage.name, colour, 1)
 
 
 def _ends(canvas: Canvas, last: Contest, scale: Scale, left: float) -> None:
@@ -124,7 +124,7 @@ def _apart(canvas: Canvas, one: Contest, scale: Scale, room: Room) -> None:
     canvas.text(one.place, middle, one.words, "faint" if noise else "ink", anchor="middle", look="small bold halo")
 
 
-def _name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colour: Colour, way: int) -> None:
+def draw_name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colour: Colour, way: int) -> None:
     """A stage's name above its dot (`way` -1) or below it, at the nearest free place; without one, the table has it."""
     at, height = dot
     width = text_width(name, "small")
@@ -142,13 +142,12 @@ def _name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colou
 
 def note(contests: Sequence[Contest]) -> str:
     """How to read the panels, in a line."""
-    marks = [
+    said = (
         "Number: how many times as fast the rung is as the fastest reference as exact. A name stands where it changes."
-    ]
-    if any(one.of.lead.ratio.is_noise for one in contests):
-        marks.append(f"Grey: {WITHIN_NOISE}.")
-    if any(one.of.missing for one in contests):
-        marks.append("≤: a reference that may be faster has no time there.")
-    if any(one.of.lead.on_gpu_time for one in contests):
-        marks.append("*: GPU time, as the reference waits in its own loop.")
-    return " ".join(marks)
+    )
+    marks = {
+        f"Grey: {WITHIN_NOISE}.": any(one.of.lead.ratio.is_noise for one in contests),
+        "≤: a reference that may be faster has no time there.": any(one.of.missing for one in contests),
+        "*: GPU time, as the reference waits in its own loop.": any(one.of.lead.on_gpu_time for one in contests),
+    }
+    return " ".join([said, *(words for words, is_there in marks.items() if is_there)])

@@ -42,6 +42,7 @@ class Line:
     width: float  # pixels
     label: tuple[str, ...] = ()  # beside its end, and below that
     lows: Mapping[int, float] | None = None
+    has_peak: bool = False  # a dot at its largest number
 
 
 def has_curves(run: Results) -> bool:
@@ -129,6 +130,8 @@ class Panel:
         for line in self.lines:
             ends = [edge for edge in (line.by_step, line.lows) if edge]
             edges = [[(across(step), scale.within(value)) for step, value in edge.items()] for edge in ends]
+            if line.has_peak:
+                canvas.dot(*min(edges[0], key=lambda point: point[1]), 3, line.colour)
             if line.lows:
                 canvas.polygon([*edges[0], *reversed(edges[1])], "step", opacity=FAINT)
             for edge in edges:
@@ -180,14 +183,14 @@ def _distances(distances: Sequence[OracleDistance]) -> list[Line]:
         return []
     peaks = {name: max(share.values()) for name, share in shares.items()}
     words = {name: f"{peak:.2g}" if has_limits else numbers.error(peak) for name, peak in peaks.items()}
-    label = [f"farthest of {numbers.count(len(shares), 'stage')}"]
+    label = [f"farthest of {numbers.count(len(shares), 'stage')}", "its peak (dot), by precision:"]
     for precision in get_args(Precision):
         if own := [one for one in distances if one.stage.precision == precision]:
             farthest = max(own, key=lambda one: (one.within is False, peaks[one.stage.name]))
             far = words[farthest.stage.name] if math.isfinite(peaks[farthest.stage.name]) else "not finite"
             label.append(f"{numbers.precision(precision)} {far}: {name_of(farthest.stage)}")
     colour: Colour = "limit" if any(one.within is False for one in distances) else "ink"
-    lines = [Line(thinned(largest(list(shares.values()))), colour, 1.4, tuple(label))]
+    lines = [Line(thinned(largest(list(shares.values()))), colour, 1.4, tuple(label), has_peak=True)]
     if has_limits:
         ends = dict.fromkeys((0, max(max(one.by_step) for one in distances)), 1.0)
         lines.insert(0, Line(ends, "limit", 1.4, ("the limit", "each stage's own")))

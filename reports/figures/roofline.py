@@ -34,12 +34,9 @@ NAMES: dict[str, str] = {unit: numbers.precision(unit) for unit in UNITS}
 EXCHANGES = "exchanges between blocks"
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
-SAYS = (
-    "Lines: limits that this run measured. In brackets: a rung's precision, unless it is float32 or the rung's name.",
-    "Of rungs whose dots would touch, the fastest is drawn.",
-)
+SAYS = "Lines: limits that this run measured. Of rungs whose dots would touch, the fastest is drawn."
 SAYS_OWN = "Bar: the products of a step, in the least time that the fastest rung's own {} take here."
-HEIGHT = BOTTOM + 66 + TEXT_LINE * len(SAYS)
+HEIGHT = BOTTOM + 66 + TEXT_LINE
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 FAR = 16  # pixels that stay free at a label's far end
 NUDGES = sorted(range(-156, 157, LINE), key=abs)  # pixels: a label's distances from its dot's height, nearest first
@@ -54,22 +51,22 @@ class RooflinePoint:
     rate: float
 
     @property
-    def latency(self) -> tuple[str, float]:
-        """What takes longest in the floor of its design, and the TFLOP/s that this floor allows; without one, inf."""
+    def latency(self) -> tuple[str, float, float]:
+        """What takes longest in the floor of its design, the floor in us, and the TFLOP/s that it allows, maybe inf."""
         design = self.stage.bounds.design if self.stage.bounds is not None else None
         if design is None or design.total_us <= 0:
-            return "", math.inf
+            return "", 0.0, math.inf
         parts = (
             ("launches", design.launching_us), ("kernels", design.kernels_us),
             (EXCHANGES, design.exchanging_us), ("waits", design.waiting_us),
         )  # fmt: skip
-        return max(parts, key=lambda part: part[1])[0], design.flops / design.total_us / 1e6
+        return max(parts, key=lambda part: part[1])[0], design.total_us, design.flops / design.total_us / 1e6
 
     @property
     def label(self) -> str:
-        """Its name, with the precision unless that is float32, or its name."""
+        """Its name, with the precision unless that is float32, or in its name."""
         name, own = self.stage.name, NAMES[self.stage.precision]
-        return name if own in ("float32", name) else f"{name} ({own})"
+        return name if own == "float32" or own in name else f"{name} ({own})"
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ def drawn(results: Results) -> Canvas:
     assert results.limits is not None
     roof, fastest = Roof.of(results.limits), dots[0]
     title = headline(fastest, roof)
-    is_own = fastest.latency[1] < LOWER * roof.over(fastest)[1]
+    is_own = fastest.latency[-1] < LOWER * roof.over(fastest)[1]
     canvas = Canvas(PIXELS, HEIGHT + is_own * TEXT_LINE, f"{title}: {subject(results)}", _description(dots, roof))
     plot = _plot(dots, roof)
     Heading(title, subject(results), look="bold").draw(canvas)
@@ -156,13 +153,13 @@ def drawn(results: Results) -> Canvas:
     for point in shown:
         _label(canvas, plot, point, f"mono halo{' bold' * (point is fastest)}")
         canvas.dot(*plot.place(point), RADIUS, COLOURS[regime(point.stage)])
-    draw_lines(canvas, [*SAYS, *[SAYS_OWN.format(fastest.latency[0])] * is_own], BOTTOM + 56)
+    draw_lines(canvas, [SAYS, *[SAYS_OWN.format(fastest.latency[0])] * is_own], BOTTOM + 56)
     return canvas
 
 
 def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """A short bar at the most that the rung's own design allows."""
-    at, top, colour = plot.across.place(point.intensity), plot.up.place(point.latency[1]), COLOURS[regime(point.stage)]
+    at, top, colour = plot.across.place(point.intensity), plot.up.place(point.latency[-1]), COLOURS[regime(point.stage)]
     low = plot.up.place(point.rate)
     canvas.line([(at, low), (at, top)], colour, dash="2 3")
     canvas.line([(at - ROOF, top), (at + ROOF, top)], colour, width=2.5)
@@ -172,23 +169,21 @@ def _latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
 
 def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None:
     """What allows no more than that bar, and its rate, beside its end."""
-    part, rate = point.latency
-    design = point.stage.bounds.design if point.stage.bounds is not None else None
-    assert design is not None
+    part, least_us, rate = point.latency
     at, top = plot.across.place(point.intensity), plot.up.place(rate)
-    heights = (top + shift for shift in (4, -4, 12, -12, 20, -20))
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
-    places = [(at + side * (ROOF + 4), height, anchor) for height in heights for side, anchor in sides]
-    _words(canvas, plot, places, f"≤ {_rate(rate)}: {part.split()[0]} take {numbers.microseconds(design.total_us)} us")
+    places = [(at + side * (ROOF + 4), top + by, end) for by in (4, -4, 12, -12, 20, -20) for side, end in sides]
+    _words(canvas, plot, places, f"≤ {_rate(rate)}: {part.split()[0]} take {numbers.microseconds(least_us)} us")
 
 
 def headline(fastest: RooflinePoint, roof: Roof) -> str:
-    """The fastest rung's rate, and its share of the lowest roof over it: of the chip, or of its own design."""
-    (path, over), (part, latency) = roof.over(fastest), fastest.latency
-    words, most = (
-        (f"its {part} allow", latency) if latency < LOWER * over else (f"{NAMES.get(path, path)} allows", over)
-    )
-    return f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s, {100 * fastest.rate / most:.2g}% of what {words}"
+    """The fastest rung's rate below the lowest roof over it: the chip's, or the least time of its own design."""
+    (path, over), (part, least_us, latency), timing = roof.over(fastest), fastest.latency, fastest.stage.timing
+    told = f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s"
+    if latency < LOWER * over and timing is not None:
+        least, step = map(numbers.microseconds, (least_us, timing.step_us))
+        return f"{told}; {part} take at least {least} of its {step} us"
+    return f"{told}, {100 * fastest.rate / over:.2g}% of what {NAMES.get(path, path)} allows"
 
 
 def _description(dots: Sequence[RooflinePoint], roof: Roof) -> str:

@@ -35,6 +35,7 @@ from reports.figures.chart import (
     MARGIN,
     Heading,
     Key,
+    Room,
     Scale,
     draw_lines,
     folded,
@@ -45,7 +46,8 @@ from reports.figures.chart import (
 )
 from reports.figures.energy_figure import energies
 from reports.figures.ladder import COLOURS, regime_keys
-from reports.figures.lead_panels import DASHES, HEIGHT, Contest, draw_contests, note
+from reports.figures.lead_panels import AFTER, DASHES, HEIGHT, Contest, draw_contests, draw_name, note
+from reports.figures.roofline import Roof
 from reports.figures.style import PIXELS, Colour
 
 LEFT, RIGHT, LABELS = 66, 575, 596  # pixels: the axes, and the labels on their right
@@ -55,7 +57,6 @@ MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
 SEEN = 1.03  # the slowest run by the fastest: whiskers that are longer than their dot
 COUNTED = {"hidden": "hidden units", "networks": "networks"}  # settings that are a number of something
-CLEARLY = 1.1  # times as fast
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 
 
@@ -88,7 +89,6 @@ class Trend:
     dash: str = ""
     width: float = 1.4
     aside: str = ""  # after its name and last value
-    is_stage: bool = True  # not a limit
 
     @property
     def is_spread(self) -> bool:
@@ -104,9 +104,9 @@ class Trend:
 def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Canvas:
     """The figure: a line a stage or, of more than nine, the fastest rung and reference of each class of precision.
 
-    References have broken lines, and a stage that is clearly the fastest at the last point has a bold name. A missing
-    time interrupts a line; a point that was measured without the stage does not. Whiskers reach from the fastest to the
-    slowest run. A ring marks a time that was taken while disturbed. Lines of stages on several GPUs are thick.
+    References have broken lines. A missing time interrupts a line; a point that was measured without the stage does
+    not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed. Stages
+    on several GPUs have thick lines.
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     winners = [winner for winner in point_winners(results) if winner.point in points]
@@ -120,8 +120,9 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     heading = Heading(found or results.study.title, f"{of}: {about}" if found else about)
     trends: list[Trend] = []
     step = "network-step" if axis.key == NETWORKS else "step"
-    is_tangle = len(stages) > MOST_LINES and axis.key != NETWORKS
-    contests = grouped((one.lead.precision, Contest(axis.place(one.point), one)) for one in winners if is_tangle)
+    fights = grouped((one.lead.precision, Contest(axis.place(one.point), one)) for one in winners)
+    contests = fights if len(stages) > MOST_LINES and axis.key != NETWORKS else {}
+    named = next(iter(fights.values()), []) if axis.key == NETWORKS else []
     rungs = [stage for stage in stages if stage.group != "reference"]
     if contests:
         keys = regime_keys(winner.lead.stage for winner in winners)
@@ -135,7 +136,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
             "Ring: disturbed by other work.": any(one.rings for one in trends),
             f"Thick: on {run.problem.gpus} GPUs.": bool(several),
         }
-        said = " ".join(words for words, is_drawn in marks.items() if is_drawn)
+        said = " ".join([note(named)] * bool(named) + [words for words, is_drawn in marks.items() if is_drawn])
     top = heading.bottom + KEY_LINE * len(key_lines(keys)) + TOP
     bottom = top + (len(contests) * (HEIGHT + GAP) - GAP if contests else max(TIMES, LABEL * len(trends)))
     notes = folded(said, PIXELS - 2 * MARGIN, "small")
@@ -149,7 +150,8 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         words = f"{precision}: us/{step}, log scale (lower is faster)"
         draw_contests(canvas, ones, words, (LEFT, at, RIGHT, at + HEIGHT), is_line=axis.is_line)
     if trends:
-        _panel(canvas, trends, top, bottom - top, f"us/{step}, log scale (lower is faster)", values_at)
+        canvas.text(12, top - 12, f"us/{step}, log scale (lower is faster)", "faint", look="small")
+        _panel(canvas, trends, top, bottom, values_at, named)
     _bottom(canvas, axis, values_at, bottom)
     draw_lines(canvas, notes, height - MARGIN - LINE * (len(notes) - 1))
     return canvas
@@ -228,40 +230,46 @@ def _share(spread: Spread | None, networks: int) -> Spread | None:
 
 
 def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
-    """The time of a network's products at the GPU's highest rate, with all multiprocessors; none without limits."""
+    """The time of a network's products at the highest rate, from whose units float32 is made too; none if unknown."""
     limits: list[tuple[float, Spread | None]] = []
+    name = ""
     for point in points:
         run = results.runs[point.name]
-        rates = [limit.best for limit in run.limits.limits if limit.unit == "TFLOP/s"] if run.limits else []
-        if rates:
-            least_us = run.problem.product_operations / run.problem.networks / max(rates) / 1e6
+        if units := Roof.of(run.limits).units if run.limits else {}:
+            unit, rate = max(units.items(), key=lambda one: one[1])
+            name = f"limit: products at {numbers.precision(unit)} peak"
+            least_us = run.problem.product_operations / run.problem.networks / rate / 1e6
             limits.append((axis.place(point), Spread(least_us, least_us, least_us)))
-    return [Trend("limit: matrix products at peak", "faint", limits, dash="1 3", is_stage=False)] if limits else []
+    return [Trend(name, "faint", limits, dash="1 3")] if limits else []
 
 
 def _panel(
-    canvas: Canvas, lines: Sequence[Trend], top: float, height: float, heading: str, values_at: dict[float, str]
+    canvas: Canvas, lines: Sequence[Trend], top: float, bottom: float, values_at: dict[float, str], leads: list[Contest]
 ) -> None:
-    """Lines with whiskers on a log axis, each with its name and its last value on the right."""
-    spreads = [spread for line in lines for _, spread in line.spreads if spread]
-    ends = [end for spread in spreads for end in (spread.min, spread.max)]
-    scale = Scale.log([min(ends) / 1.15, max(ends) * 1.15], top + height, top, number)
+    """Lines with whiskers on a log axis, each with its name and its last value on the right, and leads at points."""
+    at_place = {(line.name, at): spread for line in lines for at, spread in line.spreads if spread}
+    ends = [end for spread in at_place.values() for end in (spread.min, spread.max)]
+    scale = Scale.log([min(ends) / 1.15, max(ends) * 1.15], bottom, top, number)
     place = scale.place
-    canvas.text(12, top - 12, heading, "faint", look="small")
     scale.draw_beside(canvas, LEFT, RIGHT)
     for at in values_at:
-        canvas.line([(at, top), (at, top + height)], "grid")
+        canvas.line([(at, top), (at, bottom)], "grid")
     for line in lines:
         _line(canvas, line, scale)
     wanted = [place(line.last[1]) for line in lines]
-    fastest = _fastest(lines)
-    for line, at in zip(lines, spread_apart(wanted, top, height, LABEL), strict=True):
+    for line, at in zip(lines, spread_apart(wanted, top, bottom - top, LABEL), strict=True):
         last, value = line.last
         where = f" at {values_at[last]}" * (last < max(values_at))
         text = f"{line.name}  {numbers.microseconds(value)}{line.aside}{where}"
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], "faint", width=0.5)
-        canvas.text(LABELS, at + 4, text, line.colour, look=f"small{' bold' * (line is fastest)}")
+        canvas.text(LABELS, at + 4, text, line.colour, look="small")
     _gap(canvas, lines, scale)
+    room, shown = Room((LEFT + 2, top, RIGHT + AFTER, bottom)), ""
+    for lead in leads:
+        at, name = lead.place, name_of(lead.of.lead.stage)
+        words = f"{name}: {lead.words}" if name != shown else lead.words
+        draw_name(canvas, room, (at, place(at_place[name, at].median)), words, "ink", 1)
+        shown = name
 
 
 def _gap(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:
@@ -276,14 +284,6 @@ def _gap(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:
             canvas.line([(at, top + 4), (at, bottom - 4)], "grid", width=4)
             words = numbers.ratio(max(us, other_us) / min(us, other_us))
             canvas.text(at, (top + bottom) / 2 + 4, words, anchor="middle", look="small bold halo")
-
-
-def _fastest(lines: Sequence[Trend]) -> Trend | None:
-    """The line whose slowest run at the last place is clearly faster than any run of the others; None without one."""
-    end = max(line.last[0] for line in lines)
-    known = [(line, spread) for line in lines for at, spread in line.spreads if at == end and spread and line.is_stage]
-    line, least = min(known, key=lambda one: one[1].median)
-    return line if all(other is line or least.max * CLEARLY < spread.min for other, spread in known) else None
 
 
 def _line(canvas: Canvas, line: Trend, scale: Scale) -> None:

@@ -66,11 +66,12 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
 
     On a page the bars are left to its script, which has the times of every stage once: a group says where they go.
     """
-    names = " and ".join(f"{name_of(rung.stage)}, {numbers.microseconds(rung.step_us)} us/step" for rung in rungs)
     keys = [replace(key, words=in_network(key.words, results.problem)) for key in _keys(rungs)]
     bottom = TOP + STAGE * len(rungs)
     height = bottom + FOOT + KEY_LINE * len(key_lines(keys))
-    title = f"Three steps of {names}"
+    title = ", ".join(
+        f"{name_of(one.stage)} takes {numbers.microseconds(one.step_us)} us per step" for one in rungs[::-1]
+    )
     canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(rungs))
     Heading(title, subject(results), look="bold").draw(canvas)
     scale = Scale.linear([0, max(map(_length_us, rungs))], LEFT, RIGHT)
@@ -84,8 +85,8 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
     seen = [rung for rung in rungs if not runs_many_steps(rung)]
     both = dict.fromkeys(TOOLS[rung.profile.tool] for rung in seen)
     tools = seen_by(rungs[0].profile) if len(rungs) == 1 else numbers.listing(both or [""])
-    words = f"us, scaled to the timed step; profiled by {tools}" if seen else "us, as timed"
-    canvas.text(LEFT, bottom + 34, words, "faint", look="small")
+    words = f"scaled to the timed one; profiled by {tools}" if seen else "as timed"
+    canvas.text(LEFT, bottom + 34, f"us of three steps, {words}", "faint", look="small")
     legend(canvas, keys, bottom + FOOT)
     return canvas
 

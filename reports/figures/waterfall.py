@@ -34,7 +34,7 @@ KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("tim
 AXIS = "microseconds per step"
 SAYS = (
     "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, "
-    f"rounded to add up. Changes below {numbers.share(SHOWN)} of the longest step have no bar of their own."
+    f"rounded to add up. Changes below {numbers.share(SHOWN)} of the longest step are added up."
 )
 GLOSS = {OPERATIONS["fused"]: "several parts in one kernel each"}
 NOISE = Key(WITHIN_NOISE, "faint", shape="frame")
@@ -93,15 +93,17 @@ def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) ->
 
 
 def _title(way: Sequence[Change], steps: Sequence[Bar], results: Results) -> str:
-    """Both ends, and the part that a rung saved most of."""
+    """Both ends, the part that a rung saved most of, and what that rung saved in all."""
     first, last = way[0].parent, way[-1].rung
     times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us per step"
     most = min((bar for bar in steps if bar.colour == "saved"), key=lambda bar: bar.end - bar.begin, default=None)
     if most is None or most.name == SMALLER:
         return f"{times}: what changed on the way to {last.stage.name}"
     rung = next(bar.name for bar in steps[steps.index(most) :] if bar.is_step)
-    saved = numbers.microseconds(most.begin - most.end)
-    return f"{times}: {rung} saves most, {saved} us of {in_network(most.name, results.problem)}"
+    before, after = next((one.parent.step_us, one.rung.step_us) for one in way if one.rung.stage.name == rung)
+    net_us = numbers.rounded(before, before) - numbers.rounded(after, after)
+    saved, net = map(numbers.microseconds, (most.begin - most.end, net_us))
+    return f"{times}: {rung} saves most, {saved} us of {in_network(most.name, results.problem)}, {net} us net"
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
@@ -175,7 +177,7 @@ def _draw(canvas: Canvas, bar: Bar, top: float, scale: Scale, name: str, layout:
         beside = left + 8
     elif beside + width > layout.width - MARGIN:
         beside = left - 8 - width
-    canvas.text(beside, top + baseline, bar.remark, look="small halo")
+    canvas.text(beside, top + baseline, bar.remark, look=f"small{' halo' * (beside != left + 8)}")
 
 
 def _description(way: Sequence[Change]) -> str:

@@ -31,8 +31,8 @@ SPEEDUP = (
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (
-    "the run's fastest reference of the same precision or a higher one (float32 before tf32, tf32 before bf16 and fp16; "
-    "none is in tf32)"
+    "the run's fastest reference of the same precision or a higher one (float32 before tf32, tf32 before bf16 and "
+    "fp16; none is in tf32)"
 )
 ON_GPU_TIME = "GPU time: how long the GPU was busy, without the waits of that reference's own loop."
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."

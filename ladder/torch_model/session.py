@@ -324,7 +324,7 @@ class Session:
         job = TorchJob(
             model=str(self._model_file.resolve()), epochs=self._asked.epochs,
             rungs=[rung.name for rung in family.rungs], round=family.round, repeats=self._asked.repeats,
-            address=address, reference=str(self.folder / REFERENCE), is_first=family.is_first,
+            address=address, reference=str((self.folder / REFERENCE).resolve()), is_first=family.is_first,
             judged=[rung.name for rung in family.rungs if rung.name not in self._rows or not is_calm(rung)],
             is_timed=not self._asked.check,
         )  # fmt: skip

@@ -285,7 +285,9 @@ def test_a_rung_is_judged_once_and_in_each_process_that_captures_or_compiles(
     assert job.judged == [without.name, "step-graph"]
 
 
-def test_an_interrupted_run_keeps_its_rows_and_the_reference(tmp_path: Path) -> None:
+def test_an_interrupted_run_keeps_its_rows_and_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a worker's folder is another one, where names are relative to this
+
     class Interrupted(Watcher):
         def row(self, rung: TorchRung, eager: TorchRung | None, processes: int) -> None:
             super().row(rung, eager, processes)
@@ -293,11 +295,11 @@ def test_an_interrupted_run_keeps_its_rows_and_the_reference(tmp_path: Path) -> 
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, models.source(), view=Interrupted())
-    folder = tmp_path / "run"
+        run(Path(), models.source(), view=Interrupted())
+    folder = Path("run")
     kept = torch_run.load(folder).rungs
     assert [(rung.name, len(rung.processes)) for rung in kept] == [("eager", 1), ("no-item", 1)]
-    results, view = run(tmp_path, models.source(), resume=folder)
+    results, view = run(Path(), models.source(), resume=folder)
     assert results.rungs[:2] == kept
     assert [rung.name for rung in view.rows] == ["resident"]
     assert results.rungs[2].checks

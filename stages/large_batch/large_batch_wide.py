@@ -13,7 +13,7 @@ Expect: a chain of two products for each layer, of 3 to 5 us each where latency 
 744-1263-424-1991-6 at 538 images 48 us, 68-51-991-22 at 4,321 38 us instead of 120, 95-179-885-154-12 at 681 42 us
 instead of 63, 119-18-19-360-343-18 at 2,019 52 us instead of 91. With one hidden layer large-batch-fp16 is faster.
 
-Predict: on H200: 744-1263-424-1991-6, batch 538: 48 us; 68-51-991-22, batch 4,321: 38 us.
+Predict: on H200: 744-1263-424-1991-6, batch 538: 48 us; 68-51-991-22, batch 4321: 38 us.
 
 Found: estimates are missed by a tenth to two thirds, most where layers are wide or images many: memory binds there, not
 latency. It is still 1.1 to 3.9 times as fast as the rungs before on nine networks with batches of 254 to 6,145

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from common.problem import Problem
 from ladder.measure.protocol import Job, JobResult
 from ladder.options.run_options import from_record
-from ladder.records.run import LossPoint, Precision, Results, StageResult, load
+from ladder.records.run import Precision, Results, StageResult, load
 from ladder.run.judge import Judge, Judged
 from ladder.run.jury import MOST_JUDGED, Jury
 from ladder.verify.other_runs import WAY_CHECK
@@ -55,10 +55,6 @@ def test_stages_of_several_and_of_one_network_pass(tmp_path: Path) -> None:
     assert "3 of 36-16-4, batch 32, on a CPU" in report(results)
     assert "Test accuracy by learning rate (" in networks_in_words(results)
     assert "Training accuracy" not in networks_in_words(results)  # of two epochs
-    points = [LossPoint(epoch, 1.0, 0.5, [0.25, None, 0.25 * epoch]) for epoch in (1, 2, 4)]
-    curves = [replace(one, metrics=replace(one.metrics, loss_curve=points)) for one in results.stages if one.metrics]
-    told = networks_in_words(replace(results, stages=curves))
-    assert told.endswith("in epochs 1 to 4, from 25.00% to 100.00%: 0.05 ▁▁▁, 0.1 ···, 0.3 ▁▃█.")
     for stage, row in zip(results.stages, all_stage_facts(results), strict=True):
         assert (stage.status, stage.reason) == ("passed", None)
         assert stage.metrics is not None

@@ -8,7 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from statistics import median
+from math import log, pi, sqrt
+from statistics import fmean, median, variance
 from typing import Literal
 
 from ladder.records.run import Spread
@@ -202,8 +203,15 @@ def _times(rung: TorchRung, steps: int | None, spread: float) -> Times:
         rung.step_us + prepare_us,
         [process.step_us + prepare_us for process in rung.processes],
         [run / one.steps * 1e6 + prepare_us for one in rung.processes for run in one.measured.runs_s],
-        spread=spread,
+        spread=max(spread, _scatter_of_runs(rung)),
     )
+
+
+def _scatter_of_runs(rung: TorchRung) -> float:
+    """How far a process's median may be off, by the scatter of its own runs: a busy machine shows in them alone."""
+    runs = [process.measured.runs_s for process in rung.processes if len(process.measured.runs_s) > 1]
+    of_medians = [pi / 2 * variance(map(log, few)) / len(few) for few in runs]  # for normal logarithms
+    return sqrt(fmean(of_medians)) if of_medians else 0.0
 
 
 def torch_verdict(results: TorchResults) -> TorchVerdict | None:

@@ -67,6 +67,7 @@ TONES: dict[str, Tone] = {
 PRECISIONS: dict[TorchPrecision, str] = {"float32": "float32", "tf32": "TF32", "bfloat16": "bfloat16"}
 GROUPS = {"left out": "One change left out", "instead": "Common recipes, for comparison"}
 ABOUT = "~"  # before a speedup within noise
+BUSY = "Other work disturbed every process: measure again on a quiet machine; until then differences mean little."
 NEVER = "never"
 CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is what a rung did
 SHOWN_S = 0.05  # the shortest part of a run that is listed
@@ -90,6 +91,7 @@ def run_screen(results: TorchResults, programs: Programs | None = None) -> Scree
     blocks: list[Block] = [
         Sentences([first], "strong"),
         *_warned(results.model),
+        Sentences([BUSY] if _is_busy(rows) else [], "alarm"),
         Sentences([*others, _subject(results.model)]),
     ]
     if any(row.step_us for row in rows):
@@ -98,6 +100,11 @@ def run_screen(results: TorchResults, programs: Programs | None = None) -> Scree
     blocks += [Heading("Rungs"), run_table(rows), Sentences([HOW_TO_READ], "quiet"), _terms(rows)] if rows else []
     blocks += [*_reasons(rows), *_what_to_write(verdict, programs), *_findings(results, rows)]
     return Screen(f"The ladder of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
+
+
+def _is_busy(rows: Sequence[TorchRow]) -> bool:
+    processes = [process for row in rows for process in row.rung.processes]
+    return bool(processes) and all(process.measured.disturbed for process in processes)
 
 
 def _terms(rows: Sequence[TorchRow]) -> Block:

@@ -93,6 +93,15 @@ def test_the_verdict_compares_whole_trainings_with_eager_mode_and_the_fused_opti
     assert not verdict.stays_eager
 
 
+@pytest.mark.parametrize(("spread", "is_noise"), [(1.02, False), (1.3, False), (4.0, True)])
+def test_a_gain_is_noise_where_the_runs_of_a_process_scatter_as_far(spread: float, *, is_noise: bool) -> None:
+    on_cpu = a_torch_run(environment={"cpu": {"model": "a CPU"}})
+    slow = with_rung(on_cpu, "eager", processes=[a_process(238_000.0, spread=spread)])
+    ratio = row_of("resident", with_rung(slow, "resident", processes=[a_process(56_000.0)])).versus_eager
+    assert ratio is not None
+    assert (ratio.times, ratio.is_noise) == (pytest.approx(4.25), is_noise)
+
+
 def test_a_rung_that_is_faster_by_its_median_alone_is_not_recommended() -> None:
     rung = a_rung("no-item", "eager", 2000.0, changes=["eager", "no-item"])
     noisy = with_rung(

@@ -28,7 +28,7 @@ def double(logits: Any, labels: Any, block_totals: Any, rows: int, scale: float,
 
 
 def cases(random: Generator) -> Iterator[Case]:
-    for i, (rows, classes) in enumerate([(1, 1), (7, 2), (16, 10), (21, 33), (9, 62)]):
+    for i, (rows, classes) in enumerate([(1, 1), (7, 2), (16, 10), (21, 33), (9, 62), (5, 8)]):
         problem = Problem(3, classes, (5,), rows)
         memory, columns = ParameterMemory(HostDevice().empty, problem), shapes(problem)[-1][1]
         logits, labels, blocks = poison((rows, columns)), labels_of(random, rows, classes), -(-rows // ROWS)

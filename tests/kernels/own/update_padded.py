@@ -37,8 +37,8 @@ def double(
 
 
 def cases(random: Generator) -> Iterator[Case]:
-    for hidden, rate in (((1,), 0.25), ((40, 7), 0.0), ((9, 33, 20), 0.25)):
-        problem = Problem(17, 10, hidden)
+    for hidden, classes, rate in (((1,), 10, 0.25), ((40, 7), 8, 0.0), ((9, 33, 20), 10, 0.25)):  # 8 needs no padding
+        problem = Problem(17, classes, hidden)
         memory = ParameterMemory(HostDevice().empty, problem)
         count = sum(up(math.prod(size), ALIGNMENT) for size in shapes(problem))
         args: Args = {"gradients": normal(random, (count,)), "parameters": normal(random, memory.flat.shape)}

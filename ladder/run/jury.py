@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,14 +15,22 @@ import numpy as np
 from common.arrays import keep_freed_memory
 from common.cost import parameters
 from common.data.dataset import Dataset
+from common.errors import UsageError
 from common.oracle import evaluate_all
 from common.problem import SEED_BITS, Params, Problem, initial_params, network_run
 from ladder.measure.protocol import Job, JobResult, load_params, run_file, save_params
 from ladder.processes.seed_server import JUDGED_RUN, Attempt
 from ladder.records.run import Check, OracleRecord, Precision
 from ladder.run.judge import TRAINED, Judge, Judged, Spreads
-from ladder.verify.gates import worst_of
-from ladder.verify.oracle_runs import NO_SHORT, Short, compute_all, compute_in_gpus_process, trained_params
+from ladder.verify.gates import by_own_controls, depends_on_controls, worst_of
+from ladder.verify.oracle_runs import (
+    NO_SHORT,
+    Short,
+    compute_all,
+    compute_in_gpus_process,
+    largest_spreads,
+    trained_params,
+)
 from ladder.verify.other_runs import RunEnd, verify_networks
 
 ORACLE_BUDGET_S = 60.0
@@ -45,6 +53,7 @@ class Jury:
         self._spreads: dict[Problem, Spreads] = {}
         self._trained: Params | None = None
         self._attempts = Counter[tuple[int, str]]()
+        self._with_controls = set[int]()  # runs that controls trained as well
 
     @property
     def has_trained(self) -> bool:
@@ -94,6 +103,7 @@ class Jury:
             short = self._short(problem, job, precisions) if job else NO_SHORT
             done = compute_all(*arguments, precisions if first else set(), trained=self._trained is None, short=short)
             spreads = self._spreads.setdefault(problem, done.runs[runs[0]].spreads)
+            self._with_controls |= {runs[0]} if first else set()
             for run in runs:
                 self._judges[run >> SEED_BITS].adopt(done, [run], spreads)
             if done.trained is not None:
@@ -144,8 +154,20 @@ class Jury:
 
         Raises OSError or ValueError if that is incomplete.
         """
-        if attempt.kept:
-            self._train_again(job, attempt.seeds[attempt.kept[0]])
+        if not attempt.kept:
+            return self._judge(precision, job, result, attempt, folder)
+        kept = attempt.seeds[attempt.kept[0]]
+        runs = dict(zip(self._of(job.round), (network_run(kept, one) for one in self.judged(job.round)), strict=True))
+        self._train_again(job, runs)
+        judged = self._judge(precision, job, result, attempt, folder)
+        failed = [check for check in judged.checks if not check.passed]
+        if not failed or not all(map(depends_on_controls, failed)) or not self._train_controls(job, precision, runs):
+            return judged
+        judged = self._judge(precision, job, result, attempt, folder)
+        return judged._replace(checks=[by_own_controls(check) for check in judged.checks])
+
+    def _judge(self, precision: Precision, job: Job, result: JobResult, attempt: Attempt, folder: Path) -> Judged:
+        """The same, by the oracles and controls that are there."""
         if self.problem.networks == 1:
             return self._first.judge(precision, job, result, attempt, folder)
         checks = self._worst(job.round, lambda judge: judge.judge(precision, job, result, attempt, folder).checks)
@@ -158,12 +180,27 @@ class Jury:
         accuracies = [tested.accuracy for tested in evaluate_all(final.weights, final.biases, test.images, test.labels)]
         return Judged(checks, fmean(accuracies), accuracies)
 
-    def _train_again(self, job: Job, judged: int) -> None:
+    def _train_again(self, job: Job, judged: Mapping[Judge, int]) -> None:
         """Train the oracle of a judged run that a further attempt has alone."""
-        runs = [network_run(judged, network) for network in self.judged(job.round)]
-        judges = zip(self._of(job.round), runs, strict=True)
-        if untrained := [run for judge, run in judges if not judge.has_trained(run)]:
+        if untrained := [run for judge, run in judged.items() if not judge.has_trained(run)]:
             self.train(untrained, Path(job.dataset).parent, set())
+
+    def _train_controls(self, job: Job, precision: Precision, judged: Mapping[Judge, int]) -> bool:
+        """Let controls train the judged runs that had none, and widen their limits by them; whether there was one.
+
+        All runs share the first one's controls, which may not meet the unit at its ReLU's corner that another meets.
+        """
+        new = {judge: run for judge, run in judged.items() if run not in self._with_controls}
+        for judge, run in new.items():
+            self._with_controls.add(run)
+            dataset, shared = Path(job.dataset).parent / "dataset", self._spreads[judge.problem]
+            try:
+                own = compute_all(judge.problem, dataset, [run], ORACLE_BUDGET_S, self._curve_steps, {precision})
+            except UsageError:  # the controls diverge from these parameters: the shared ones' limits stay
+                continue
+            both = {each: [shared[each], own.runs[run].spreads[each]] for each in shared}
+            judge.adopt(own, [run], {each: largest_spreads([*filter(None, two)]) for each, two in both.items()})
+        return bool(new)
 
     def judge_short_runs(self, precision: Precision, job: Job, result: JobResult, folder: Path) -> list[Check]:
         """The worst checks of the networks' short runs; raises OSError or ValueError if the files are incomplete."""

@@ -63,6 +63,9 @@ KEPT_CHECK = "parameters rounded to 16 bits, share of a tensor"
 FEWEST_KEPT, KEPT_SHARE = 32, 0.5
 CURVES = "loss curve", "training accuracy"
 VALIDATION_CURVES = "validation curve, loss", "validation curve, accuracy"
+FINAL, TESTED = "final parameters", "test accuracy"
+WAY, PATH = "way from the first parameters", "distance from the oracle's parameters, by its way"
+OWN_CONTROLS = "limited by controls of this very run as well"
 MAY_SPIKE = "training is chaotic this late, so that an honest run may rarely fail, too: measure again"
 LATER = "later epochs"  # after the name of a curve: those that the oracle did not reach
 NO_METRICS_DUE = "no epoch of a timed run has metrics; those of one untimed epoch are judged"
@@ -366,12 +369,12 @@ def verify_final(
         reference = oracle.params[epochs - 1]
         if problem.is_logistic and reference is not None:
             error = params_error((final.weights, final.biases), reference, least=problem.learning_rate)
-            checks.append(within("final parameters", precision, error, spread.params))
-        checks.append(tested("test accuracy", precision, accuracy, reference_accuracy, test_images))
+            checks.append(within(FINAL, precision, error, spread.params))
+        checks.append(tested(TESTED, precision, accuracy, reference_accuracy, test_images))
     else:
         if problem.is_logistic:
-            checks.append(no_occasion("final parameters", _ended(oracle, epochs)))
-        what = f"test accuracy, not below epoch {len(reached)}'s"
+            checks.append(no_occasion(FINAL, _ended(oracle, epochs)))
+        what = f"{TESTED}, not below epoch {len(reached)}'s"
         lower = reference_accuracy if accuracy > reference_accuracy else accuracy
         checks.append(tested(what, precision, lower, reference_accuracy, test_images))
     due = [epoch for epoch in range(epochs) if problem.metrics_due(epoch)]
@@ -465,7 +468,7 @@ def verify_displacements(
     ways = [displacements.get(number, UNKNOWN).distance for number in range(plan.repeats)]
     short = float(np.max([1.0 - way / (judged.distance or math.nan) for way in ways]))  # NaN if any is
     shortest = check("timed runs, shortest way by the judged one's", short, DISPLACEMENT_SHORTFALL)
-    what = "way from the first parameters"
+    what = WAY
     if plan.epochs > len(oracle.displacements):
         return [shortest, no_occasion(what, _ended(oracle, plan.epochs))]
     difference = judged.difference(oracle.displacements[plan.epochs - 1])
@@ -480,7 +483,7 @@ def verify_path(
     reference = oracle.params[epochs - 1] if epochs <= len(oracle.params) else None
     if problem.is_logistic:
         return []
-    what = "distance from the oracle's parameters, by its way"
+    what = PATH
     if reference is None:
         is_cut = epochs > len(oracle.epochs)
         return [no_occasion(what, _ended(oracle, epochs) if is_cut else "its parameters take too much memory")]
@@ -539,6 +542,18 @@ def forward_limit(problem: Problem, precision: Precision) -> float:
 def _ended(oracle: OracleRun, epochs: int) -> str:
     """Why an epoch cannot be compared that the oracle did not reach."""
     return f"{ORACLE_ENDED} after epoch {len(oracle.epochs)} of {epochs}"
+
+
+def depends_on_controls(check: Check) -> bool:
+    """Whether controls of the whole run set the check's limit."""
+    return check.what in (*CURVES, *VALIDATION_CURVES, FINAL, WAY, PATH) or check.what.startswith(TESTED)
+
+
+def by_own_controls(check: Check) -> Check:
+    """The check with a note if its limit depends on controls, which trained this very run."""
+    if not depends_on_controls(check):
+        return check
+    return msgspec.structs.replace(check, note=f"{check.note}; {OWN_CONTROLS}" if check.note else OWN_CONTROLS)
 
 
 def _telling(check: Check) -> tuple[bool, bool, float]:

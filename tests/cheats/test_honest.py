@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +18,11 @@ from common.data.synthetic import synthetic_digits
 from common.problem import Problem
 from common.trainer import EpochMetrics
 from ladder.processes import seed_server
+from ladder.run import jury
 from ladder.run.stage_run import TIME_CHECKS
 from ladder.study.study_file import read_study
+from ladder.verify.gates import OWN_CONTROLS
+from ladder.verify.oracle_runs import Computed, EpochSpread, compute_all
 from stages.references import torch_threads
 from stages.references.numpy_cpu import NumpyTrainer
 from tests.cheats.honest_grid import EXAMPLES, draw_again_from, judged
@@ -157,6 +161,40 @@ def test_float16_passes_with_a_unit_flipped_but_no_defect(tmp_path: Path, monkey
         assert any(what.endswith(", scale") for what in of_defect), seed
         flipped += any("corner" in one.note for one in stages[0].checks)
     assert flipped >= 2  # another CPU's BLAS rounds otherwise
+
+
+OWN_RUN = """from stages.engine.stage import Stage
+from tests.cheats.halves import {name}
+
+STAGE = Stage("mine", "Mine", "reference", "float16", (), {name}.trainer)
+"""
+
+
+@pytest.mark.parametrize("name", ["MESSAGES", "TOO_LARGE"])
+def test_a_run_beyond_the_shared_controls_is_judged_by_its_own(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shared controls show no error here, as if they met no ReLU's corner."""
+    judge_in_this_process(monkeypatch)
+    trained = []
+
+    def computed(*arguments: Any, **named: Any) -> Computed:
+        trained.append(done := compute_all(*arguments, **named))
+        if len(trained) == 1:
+            for run in done.runs.values():
+                run.spreads = {each: [EpochSpread()] for each in run.spreads}
+        return done
+
+    monkeypatch.setattr(jury, "compute_all", computed)
+    (own := tmp_path / "own.py").write_text(OWN_RUN.format(name=name))
+    problem = small_problem(hidden=(16,), batch_size=16, learning_rate=0.9, epochs=12)
+    (stage,) = prepare(tmp_path, f"{own}:STAGE", problem=problem, salt=FIRST_SALT).run(Watcher()).stages
+    by_own = {one.what for one in stage.checks if OWN_CONTROLS in one.note}
+    if name == "MESSAGES":
+        assert [one.what for one in stage.checks if not one.passed] == []
+        assert (len(trained), "loss curve" in by_own, "first update, loss" in by_own) == (2, True, False)
+    else:  # it fails in a short run, which those controls would not mend
+        assert (stage.status, len(trained), by_own) == ("failed", 1, set())
 
 
 def test_the_study_for_a_gpu_has_fifty_runs() -> None:

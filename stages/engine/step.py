@@ -10,7 +10,7 @@ from common.data.dataset import Split
 from common.errors import MisfitError
 from common.problem import Params, Problem
 from common.trainer import EpochMetrics, mean_of
-from stages.engine.recipe import Recipe
+from stages.engine.recipe import Recipe, RunStep
 from stages.engine.validation import images_of_a_pass
 from stages.engine.workspace import (
     Array,
@@ -62,6 +62,11 @@ class Step:
 
     def _inputs(self, layer: int, images: Array) -> Array:
         return self._outputs[layer - 1] if layer > 0 else images
+
+
+def _no_step(*_: object, **__: object) -> None:
+    """The step of a launch that trains by itself: to tune products that it never runs would take seconds."""
+    raise AssertionError("a launch that writes parameters trains without the step")
 
 
 class Forward:
@@ -123,14 +128,20 @@ class RecipeTrainer:
         device.zero(self._setup.tensors.totals)
         self._metrics = marked(recipe.metrics(self._setup), "metrics")
         # Kept: a captured graph holds addresses, but no memory.
-        self._step = marked(self._setup.tensors.memory.around(Step(recipe, self._setup)), "step")
-        images, labels = next(iter(self._setup.tensors.batches))
-        self._step(images, labels, with_totals=True)  # loads and tunes now, not in the timed run
+        self._step = _no_step if recipe.launch.writes_parameters else self._loaded_step()
         self._launch = recipe.launch(self._setup, self._step, self._metrics)
         self._last: EpochMetrics | None = None
         self.detail = device.detail
         self.device: Literal["cpu", "gpu"] = device.kind
         self.cuda_stream: int | None = device.stream_handle
+
+    def _loaded_step(self) -> RunStep:
+        """The training step, whose kernels are loaded and tuned now, and not in the timed run."""
+        setup = self._setup
+        step: RunStep = marked(setup.tensors.memory.around(Step(self._recipe, setup)), "step")
+        images, labels = next(iter(setup.tensors.batches))
+        step(images, labels, with_totals=True)
+        return step
 
     def load_params(self, params: Params) -> None:
         """Start from these parameters."""

@@ -162,7 +162,8 @@ class Oracle:
         log_sums = xp.log(sums[..., 0])
         loss = self._added_losses(log_sums, of_labels)
         sizes = xp.abs(log_sums + largest[..., 0])
-        return loss, (logits.argmax(axis=-1) == labels).sum(axis=-1), sizes.sum(axis=-1)
+        answers = self._compared(logits, is_label).argmax(axis=-1)
+        return loss, (answers == labels).sum(axis=-1), sizes.sum(axis=-1)
 
     # What another implementation may do in another way, for a subclass to replace.
 
@@ -173,6 +174,10 @@ class Oracle:
     def _probabilities(self, exact: FloatArray) -> FloatArray:
         """Exponentials divided by their sums."""
         return exact
+
+    def _compared(self, logits: FloatArray, is_label: NDArray[np.bool_]) -> FloatArray:  # noqa: ARG002
+        """What an image's answer is the largest of."""
+        return logits
 
     def _of_mean(self, doutput: FloatArray) -> FloatArray:
         """The gradient (M, O) of the images' mean loss, from that of each image's own."""

@@ -34,6 +34,9 @@ PROBABILITY_ROUNDINGS = 2
 # An output may flip that is so many times 2^-bits of the norm of its terms from its ReLU's corner. Rounded factors are
 # off by 0.42 of that; so are parts of sums in messages, by 0.69 together, and by more than 6 in one of 100,000 sums.
 CORNER_ROUNDINGS = 8.0
+# Rounding may change an answer that is clearer by no more than this share of the image's largest logit, or of an update
+# by errors of 1, which may cancel.
+CLOSE_ANSWERS = 8 * 2.0**-21
 LEAST_UNIT = 1e-30  # of a parameter of zero: an update in such units still fits into float32
 ADDED_AT_ONCE = 7  # products: NumPy adds so few up one after the other, however they lie in memory
 NOISES = 1 << 16  # random numbers, used again and again: drawing more would take longer than training
@@ -73,7 +76,8 @@ class Control(Oracle):
     """A stack of oracles in float32 from the same parameters, each with one draw of a precision's rounding.
 
     Every second draw stores products in low precision, adds the images' updates to the parameters one by one, and
-    passes a gradient through a ReLU at zero, as cuBLASLt does. All draws of a stack round sums, or none does.
+    passes a gradient through a ReLU at zero, as cuBLASLt does. It gives close answers to the label, the others do not.
+    All draws of a stack round sums, or none does.
     """
 
     def __init__(self, problem: Problem, params: Params, draws: Sequence[Draw], xp: Any = np) -> None:
@@ -85,6 +89,7 @@ class Control(Oracle):
         self._probability = self._each(
             1.0 + (-1) ** (number // 2) * PROBABILITY_ROUNDINGS * FLOAT32_ROUNDING for _, number in draws
         )
+        self._toward_labels = self._each(CLOSE_ANSWERS * (-1) ** (number + 1) for _, number in draws)
         self._passes_at_zero = self._flags(odd)
         self._rounds_products = self._flags(
             [draw.rounding.products and is_odd for draw, is_odd in zip(draws, odd, strict=True)]
@@ -162,6 +167,13 @@ class Control(Oracle):
 
     def _passes(self, outputs: FloatArray) -> NDArray[np.bool_]:
         return self._choose(self._passes_at_zero, lambda: outputs >= 0.0, outputs > 0.0)
+
+    def _compared(self, logits: FloatArray, is_label: NDArray[np.bool_]) -> FloatArray:
+        sizes = self.xp.abs(logits).max(axis=-1, keepdims=True)
+        # What is exactly zero has not been rounded.
+        sizes = self.xp.where(sizes > 0.0, sizes + self.problem.learning_rate, sizes)
+        compared: FloatArray = logits + self._toward_labels * sizes * is_label
+        return compared
 
     def _factor(self, exact: FloatArray) -> FloatArray:
         # T. J. Dekker, A floating-point technique for extending the available precision, 1971.

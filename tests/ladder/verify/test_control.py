@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from common.oracle import FloatArray, Name
-from common.problem import Problem, initial_params
+from common.problem import Params, Problem, initial_params
 from ladder.verify.control import NOISES, ROUNDINGS, Control, Draw
 
 PROBLEM = Problem(inputs=6, classes=3, hidden=(5, 4), batch_size=8)
@@ -46,3 +46,24 @@ def test_each_name_of_a_step_has_the_numbers_that_it_always_had(
     begins = {step: 5003 * step % NOISES if sums else 0 for step in steps}
     wanted = [begins[step] + 7919 * place % NOISES for (step, *_), place in zip(order, [*places] * 17, strict=False)]
     assert control.noted == dict(zip(order, wanted, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("lead", "close"), [(0.0, True), (2e-7, True), (1e-5, False)], ids=["equal", "by a rounding", "clearly"]
+)
+def test_an_answer_that_is_close_is_right_for_one_draw_and_wrong_for_the_next(lead: float, close: bool) -> None:
+    problem = Problem(inputs=6, classes=3, batch_size=8, learning_rate=0.01)
+    biases = (np.array([1.0, 1.0 + lead, 0.0], np.float32),)
+    control = Control(
+        problem, Params((np.zeros((6, 3), np.float32),), biases), [Draw(ROUNDINGS["float32"], n) for n in (1, 2)]
+    )
+    seen = control.run_epochs(np.zeros((8, 6), np.uint8), np.array([0, 1] * 4, np.uint8))
+    assert [one.accuracy for one in seen] == ([1.0, 0.0] if close else [0.5, 0.5])
+
+
+def test_logits_of_zero_have_no_close_answer() -> None:
+    problem = Problem(inputs=6, classes=3, batch_size=8)
+    zeros = Params((np.zeros((6, 3), np.float32),), (np.zeros(3, np.float32),))
+    control = Control(problem, zeros, [Draw(ROUNDINGS["float32"], n) for n in (1, 2)])
+    seen = control.run_epochs(np.zeros((8, 6), np.uint8), np.array([0, 1] * 4, np.uint8))
+    assert [one.accuracy for one in seen] == [0.5, 0.5]

@@ -44,6 +44,12 @@ class Refused(Message, frozen=True):
     line: str
 
 
+class Tried(Message, frozen=True):
+    """Eager's first steps, before it is judged."""
+
+    step_s: float
+
+
 class Judging(Message, frozen=True):
     """One of the trainings begins that make the reference."""
 
@@ -103,7 +109,7 @@ class Time(msgspec.Struct, frozen=True, tag=True):
     waiting: int = 0  # other processes of the session on the GPU
 
 
-ANY = Described | Refused | Judging | Referenced | Judged | Timed | Failed | Done
+ANY = Described | Refused | Tried | Judging | Referenced | Judged | Timed | Failed | Done
 
 
 def encoded(message: Any) -> bytes:

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ladder.records.torch_run import FIRST_ROW, TorchRung
+from ladder.torch_model.judge import FIRST, LATE
 from stages.torch.training_step import Rung
 
 SHOWN = 2  # names of rungs that prepare
 COMPILING_S, CACHED_S = 20.0, 6.0  # with Inductor: 10 to 40 s cold, and 4 to 8 s with its code on disk
+IN_FLOAT64 = 1  # more training's time that the one in float64 takes
+OWN = 2  # trainings' time that the first row takes then: one that is judged, and its timed runs
 
 
 class TorchObserver(Protocol):
@@ -79,7 +82,9 @@ class Progress:
         self._done: set[tuple[int, str]] = set()  # rounds and rungs
         self._pace = Pace()
         self._at = clock()  # the last thing by which the pace is known
-        self._ends_at: float | None = None
+        self._step_s: float | None = None  # eager's, by its first steps
+        self._is_judging = False  # eager, which all rungs wait for
+        self._ends_at: float | None = None  # of the run, or the first row's time
 
     def planned(self, chains: Sequence[Sequence[Process]], places: int) -> None:
         """What is left to do: chains of processes, so many of them side by side."""
@@ -102,17 +107,28 @@ class Progress:
         self._pace.compiles = compiles
         if not self._pace.start_s:
             self._pace.start_s, self._at = self._clock() - self._at, self._clock()
+            self._preparing()
+
+    def tried(self, step_s: float) -> None:
+        """Eager's first steps, before anything else is known."""
+        self._step_s, self._at = step_s, self._clock()
+        self._view.note(f"eager takes about {step_s * 1e6:,.0f} us per step, by its first steps; it is judged first")
 
     def judging(self, run: int, runs: int) -> None:
         """The reference takes shape: a training begins, of so many."""
-        took = (self._clock() - self._at) / (run - 1) if run > 1 else None
-        left_s = None if took is None else took * (runs - run + 2)
+        self._is_judging = True
+        took = None if self._step_s is None else self._step_s * (FIRST[-1] + LATE[-1])
+        took = (self._clock() - self._at) / (run - 1) if run > 1 else took
+        left_s = None if took is None else took * (runs - run + 1 + IN_FLOAT64 + OWN)
         part = f"run {run} of {runs}{', in float64' if run == runs else ''}"
-        self._view.doing("judging eager", part, left_s, FIRST_ROW if self._times else "")
+        self._view.doing("judging eager", part, left_s, FIRST_ROW if self._times else "eager is judged")
         self._pace.judge_s = took or 0.0
 
     def referenced(self) -> None:
         """The reference is there: what is left are the rungs."""
+        self._is_judging = False
+        if self._times and not self._has_row and self._pace.judge_s:
+            self._ends_at = self._clock() + OWN * self._pace.judge_s
         self._preparing()
 
     def judged(self) -> None:
@@ -123,6 +139,7 @@ class Progress:
     def done(self, number: int, rung: str, *, is_timed: bool = True) -> None:
         """A rung is timed in this round, or it cannot be."""
         self._done.add((number, rung))
+        self._is_judging = False
         if is_timed and not self._pace.time_s:
             self._has_row, self._pace.time_s = True, self._clock() - self._at
             self._expect()
@@ -134,7 +151,7 @@ class Progress:
 
     def _preparing(self) -> None:
         """Name the rungs that processes are at, those that compile first: they are waited for."""
-        if self._times and not self._has_row:
+        if self._is_judging:
             return
         planned = {(number, rung.name) for chain in self._chains for number, rungs in chain for rung in rungs}
         waiting = [self._due(process) for process in self._started]
@@ -143,7 +160,8 @@ class Progress:
         names = f"{', '.join(rung.name for rung in now[:SHOWN])}{more}, " if now else ""
         part = f"{names}{len(self._done)} of {len(planned | self._done)} done"
         left_s = None if self._ends_at is None else self._ends_at - self._clock()
-        self._view.doing("preparing and timing rungs" if self._times else "judging rungs", part, left_s)
+        phase = "preparing and timing rungs" if self._times else "judging rungs"
+        self._view.doing(phase, part, left_s, "" if self._has_row or left_s is None or not self._times else FIRST_ROW)
 
     def _due(self, process: Process) -> list[Rung]:
         """The rungs of a process that are not done."""

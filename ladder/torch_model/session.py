@@ -61,6 +61,7 @@ from ladder.torch_model.messages import (
     Refused,
     Timed,
     TorchJob,
+    Tried,
 )
 from ladder.torch_model.progress import Progress, TorchObserver, is_calm
 from ladder.torch_model.worker import REFERENCE, digest, leave_job
@@ -274,6 +275,8 @@ class Session:
         queue = [family for rungs in families if (family := self._next(rungs))]
         if queue:
             queue[0].is_first = True  # the others follow, those first that compile, which takes longest
+            for row in [row for row in self._rows.values() if row.is_timed or row.status not in RIGHT]:
+                self._show(row)  # that an earlier session has measured
         has_left_out = False
         self._plan(queue)
         while queue or self._running or not has_left_out:
@@ -408,6 +411,8 @@ class Session:
                 for note in message.model.notes:
                     self._view.note(note)
             self._progress.read(compiles=1 + message.model.has_dropout)
+        elif isinstance(message, Tried):
+            self._progress.tried(message.step_s)
         elif isinstance(message, Judging):
             self._progress.judging(message.run, message.runs)
         elif isinstance(message, Referenced):
@@ -424,9 +429,9 @@ class Session:
             if self._rows[message.rung].status not in RIGHT or self._asked.check:
                 self._progress.done(family.round, message.rung, is_timed=False)
         elif isinstance(message, (Timed, Failed)):
+            self._took.setdefault(FIRST_ROW, self._before_s + time.monotonic() - self._began)
             self._time_taken(message.rung, message)
             self._progress.done(family.round, message.rung)
-            self._took.setdefault(FIRST_ROW, time.monotonic() - self._began)
             self._is_open = True
         elif isinstance(message, Done):
             family.has_ended = True

@@ -46,9 +46,11 @@ from ladder.torch_model.messages import (
     Time,
     Timed,
     TorchJob,
+    Tried,
     encoded,
     read_order,
 )
+from stages.torch.r1_eager import RUNG as EAGER
 from stages.torch.registry import rung_named
 from stages.torch.trainer import Checkpoint, Trainer
 from stages.torch.training_step import Rung
@@ -95,6 +97,8 @@ class Worker:
             self._tell(Described(described(model), model.user.epochs, facts_of(model) if job.is_first else None))
             with self._turn if job.is_first else contextlib.nullcontext():  # its rows come first
                 if job.is_first and job.judged:
+                    if job.is_timed and EAGER.name in job.judged:
+                        self._tell(Tried(self._first_steps_s(model)))
                     self._judge = self._made_judge(model)
                 for name in job.rungs:
                     self._prepare(rung_named(name), model)
@@ -106,6 +110,26 @@ class Worker:
             self._tell(Refused(str(error)))
             return
         self._tell(Done())
+
+    def _first_steps_s(self, model: Opened) -> float:
+        """Seconds of one of eager's first steps, for whoever waits until it is judged."""
+        try:
+            trainer = Trainer(model.user, model.initial, model.data, model.schedule, EAGER.step)
+            trainer.run(WARM_UP)
+            step_s = self._probed_s(trainer)
+            trainer.close()
+        except Exception as error:
+            traceback.print_exc()
+            raise RefusedError(their_error(error, model.user.path, "eager training")) from error
+        return step_s
+
+    def _probed_s(self, trainer: Trainer) -> float:
+        """Seconds a step, by a few."""
+        self._fence()
+        began = time.perf_counter()
+        trainer.run(PROBE)
+        self._fence()
+        return (time.perf_counter() - began) / PROBE
 
     def _made_judge(self, model: Opened) -> Judge:
         """The judge, with the reference that it finds, or makes if its turn is the first."""
@@ -206,11 +230,7 @@ class Worker:
         if not prepared.steps:
             trainer.load(prepared.start)
             trainer.run(WARM_UP)
-            self._fence()
-            began = clock()
-            trainer.run(PROBE)
-            self._fence()
-            prepared.steps = self._steps(trainer, (clock() - began) / PROBE)
+            prepared.steps = self._steps(trainer, self._probed_s(trainer))
         host, runs, launched = HostMonitor(), [], []
         gpu_states, host_states = [], []
         with GpuMonitor() as gpu:

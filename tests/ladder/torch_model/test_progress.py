@@ -17,8 +17,10 @@ class Watcher:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str, float | None, str]] = []
+        self.notes: list[str] = []
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def row(self, rung: object, eager: object, processes: int) -> None: ...
 
@@ -31,24 +33,29 @@ def test_the_estimate_is_of_what_the_first_process_has_shown() -> None:
     progress = Progress(view, "my_model.py", times=True, clock=lambda: now)
     progress.planned([[(1, CALM), (2, CALM)], [(1, GRAPH), (2, GRAPH)]], places=1)
     progress.started(1, CALM)
-    now = 10.0
+    now = 9.0
     progress.read()
+    now = 10.0
+    progress.tried(0.01)
+    assert view.notes == ["eager takes about 10,000 us per step, by its first steps; it is judged first"]
     progress.judging(1, 8)
+    progress.started(1, GRAPH[:0])  # another process says nothing while all wait for the judge
     now = 14.0  # two seconds a training
     progress.judging(3, 8)
+    progress.referenced()
     assert view.told == [
         ("reading my_model.py", "", None, ""),
-        ("judging eager", "run 1 of 8", None, "the first row"),
-        ("judging eager", "run 3 of 8", 14.0, "the first row"),
+        ("preparing and timing rungs", "eager, 0 of 8 done", None, ""),
+        ("judging eager", "run 1 of 8", pytest.approx(0.01 * 160 * 11), "the first row"),
+        ("judging eager", "run 3 of 8", 18.0, "the first row"),
+        ("preparing and timing rungs", "eager, 0 of 8 done", 4.0, "the first row"),
     ]
-    progress.referenced()
-    assert len(view.told) == 3
     now = 30.0
     progress.judged()
     now = 31.0
     progress.done(1, "eager")
-    # Two calm rungs are still judged (2 s each); three processes start (10 s), and two judge. Seven rungs are timed.
-    assert view.told[-1] == ("preparing and timing rungs", "no-item, 1 of 8 done", 4.0 + 30 + 4 + 7, "")
+    # Two calm rungs are still judged (2 s each); three processes start (9 s), and two judge. Seven rungs are timed.
+    assert view.told[-1] == ("preparing and timing rungs", "no-item, 1 of 8 done", 4.0 + 27 + 4 + 7, "")
     progress.done(1, "no-item")
     progress.done(1, "resident", is_timed=False)
     progress.started(1, GRAPH)
@@ -59,7 +66,7 @@ def test_the_estimate_is_of_what_the_first_process_has_shown() -> None:
     progress.planned([[(2, CALM)], [(2, GRAPH)], [(2, [gone])]], places=1)
     progress.started(2, CALM)
     # One of the three processes has started: two graphs are judged, and five rungs timed.
-    assert view.told[-1] == ("preparing and timing rungs", "eager, 4 of 9 done", 20.0 + 4 + 5, "")
+    assert view.told[-1] == ("preparing and timing rungs", "eager, 4 of 9 done", 18.0 + 4 + 5, "")
     progress.writing()
     assert view.told[-1][:2] == ("writing the report", "")
 
@@ -84,9 +91,9 @@ def test_a_resumed_run_has_an_estimate_after_its_own_first_row() -> None:
     progress = Progress(view, "my_model.py", times=True, has_row=True, clock=lambda: now)
     progress.planned([[(2, CALM)]], places=1)
     now = 10.0
-    progress.read()
     progress.started(2, CALM)
-    assert view.told[-1][1:3] == ("eager, 0 of 3 done", None)
+    progress.read()
+    assert view.told[-1][1:] == ("eager, 0 of 3 done", None, "")
     progress.judged()
     now = 12.0
     progress.done(2, "eager")
@@ -100,7 +107,7 @@ def test_a_check_has_no_times() -> None:
     progress.started(1, CALM)
     progress.judging(8, 8)
     progress.done(1, "eager", is_timed=False)
-    assert view.told[-2][::3] == ("judging eager", "")
+    assert view.told[-2][::3] == ("judging eager", "eager is judged")
     assert view.told[-2][1] == "run 8 of 8, in float64"
     assert view.told[-1] == ("judging rungs", "no-item, 1 of 3 done", None, "")
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from common.signals import INTERRUPTED
 from ladder.options.commands import Torch
 from ladder.options.continuation import interrupted, resumable
-from ladder.records.torch_run import TorchResults, has_record
+from ladder.records.torch_run import TorchResults
 from ladder.torch_model import export
 from ladder.torch_model.plan import Plan, planned
 from ladder.torch_model.progress import TorchObserver
@@ -50,7 +50,7 @@ def climbed(asked: Torch, view: TorchObserver, command: str, render: Callable[[T
         try:
             results = session.run()
         except KeyboardInterrupt:
-            if not has_record(session.folder):
+            if not session.kept():
                 view.note("interrupted before the first row, so there is nothing to continue; start anew")
                 return Climbed(INTERRUPTED, session.folder, None, "")
             return Climbed(interrupted(asked, session.folder, view.note), session.folder, None, "")

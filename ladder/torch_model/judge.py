@@ -45,6 +45,7 @@ NUDGES_ROUNDED = (Nudge(), Nudge(1), Nudge(2))  # of eager runs in TF32 or bfloa
 NUDGES = (Nudge(), *NUDGES_ROUNDED, Nudge(3), Nudge(factor=1 + UNIT), Nudge(factor=1 - UNIT))  # of float32 runs
 ROUNDING = 2.0**-24  # of float32, relative
 ALONE = nullcontext()  # a turn that never has to be waited for
+FLOAT64_RUN = 2  # of those that make the reference; the first one is eager's
 SEEDS = (11, 12, 13, 14, 15)  # of eager runs with their own random numbers
 MEANS_LIMIT = 13.0  # standard deviations: Student's t with four degrees of freedom exceeds it once in 5,000 times
 SAME_SEED = 21
@@ -74,6 +75,8 @@ class Snapshot:
 
 Phases = dict[str, dict[int, Snapshot]]
 """By phase, one of `PHASES`, and steps in it."""
+Starts = dict[str, Checkpoint]
+"""Of each phase but the first."""
 
 
 @dataclass
@@ -81,15 +84,21 @@ class Reference:
     """What rungs are compared with; a process leaves it for the others."""
 
     kind: str  # `float64`, or why repeated eager runs took its place
-    starts: dict[str, Checkpoint]  # of each phase but the first
+    starts: Starts
     truth: Phases  # by phase and steps
     spread: dict[str, dict[str, dict[int, Distances]]]  # by arithmetic, phase and steps: the largest distances
-    typical: float  # distance of eager float32's parameters, all together, after the last step of the first phase
-    bits: dict[str, Any]  # the parameters of the first eager run after it
-    is_repeatable: bool
+    bits: dict[str, Any]  # the parameters of the first eager run after the last step of the first phase
+    is_repeatable: bool = True
+    runs: int = 1  # of eager float32 that are in it
+    far: list[float] = field(default_factory=list)  # distances of their parameters, all together, after that step
     rounded: float = 0.0  # the largest distance of eager's losses with cuDNN's TF32
     dropped: list[float] = field(default_factory=list)  # mean losses of eager runs, each with random numbers of its own
     alike: dict[str, list[float]] = field(default_factory=dict)  # by arithmetic: eager's losses of one batch
+
+    @property
+    def typical(self) -> float:
+        """The usual distance of eager float32's parameters."""
+        return max(statistics.median(self.far), ROUNDING * 1e-3)
 
     @property
     def late(self) -> Checkpoint:
@@ -150,17 +159,27 @@ class Judge:
         reference: Reference | None = None,
         recorder: Recorder | None = None,
         turn: AbstractContextManager[Any] = ALONE,
-        told: Callable[[int, int], object] = lambda run, runs: None,  # noqa: ARG005
+        told: Callable[[int, int, Reference | None], object] = lambda run, runs, begun: None,  # noqa: ARG005
     ) -> None:
-        """Without a `reference`, the judge makes it. It trains many steps only when it has its `turn`.
+        """The judge makes the `reference`, or completes it. It trains many steps only when it has its `turn`.
 
-        `told` gets the number of each training that makes the reference when it begins, and how many there are.
+        `told` gets the number of each training that makes the reference when it begins, how many there are, and the
+        reference so far.
         """
         self._opened, self._recorder, self._turn, self._told = opened, recorder, turn, told
         count = sum(parameter.numel() for parameter in opened.initial.parameters())
         self._first = FIRST if count <= LARGE else FIRST_OF_LARGE
         self._ends = {"first": self._first, "late": LATE, "change": CHANGE}
-        self.reference = reference or self._make_reference()
+        self._sizes: dict[tuple[str, int], Distances] = {}
+        self._made = reference
+        if reference is None or reference.runs < len(NUDGES):
+            self._make_reference()
+
+    @property
+    def reference(self) -> Reference:
+        """What it compares with."""
+        assert self._made is not None
+        return self._made
 
     def trainer(self, step: TrainingStep, *, double: bool = False, exact: bool = True) -> Trainer:
         """A trainer at its first step."""
@@ -187,7 +206,7 @@ class Judge:
                 truth = reference.truth[phase][steps]
                 checks += _checks(
                     f"after {steps} steps{PHASES[phase]}",
-                    distances(snapshot, truth, sizes(truth, self._start(phase))),
+                    distances(snapshot, truth, self._moved(phase, steps)),
                     reference.spread[name][phase][steps],
                     LESS_EXACT if name == "float32" else LESS_EXACT_ROUNDED,
                     snapshot.counts == truth.counts,
@@ -265,43 +284,46 @@ class Judge:
 
     # The reference
 
-    def _make_reference(self) -> Reference:
-        resident = self._eager(ARITHMETICS["float32"])
-        runs: list[Phases] = []
-        starts: dict[str, Checkpoint] = {}
-        for run, nudge in enumerate(NUDGES, 1):
-            self._told(run, len(NUDGES) + 1)
-            trainer = self.trainer(resident)
+    def _make_reference(self) -> None:
+        """Train eager, in float64, and eager again; each run is compared at once, so that none has to be kept."""
+        runs, last = len(NUDGES) + 1, self._first[-1]
+        if self._made is None:
+            self._told(1, runs, None)
+            first, starts = self._eager_run(NUDGES[0])
+            draws = _drew()
+            self._check_finite(first)
+            self._told(FLOAT64_RUN, runs, None)
+            truth, kind = self._truth(starts, first, draws=draws)
+            self._made = Reference(kind, starts, truth, {}, first["first"][last].tensors["parameters"])
+            self._made.spread["float32"] = self._least()
+            if kind == "float64":
+                self._add(first)
+        for nudge in NUDGES[self.reference.runs :]:
+            self._told(self.reference.runs + FLOAT64_RUN, runs, self.reference)
+            again, _ = self._eager_run(nudge, self.reference.starts)
+            if self.reference.runs == 1:  # it begins as the first one did
+                self.reference.is_repeatable = _same_bits(again["first"][last], self.reference.bits)
+            self._add(again)
+            self.reference.runs += 1
+
+    def _eager_run(self, nudge: Nudge, starts: Starts | None = None) -> tuple[Phases, Starts]:
+        """An eager run whose parameters begin a rounding away, and the starts of its later phases."""
+        trainer = self.trainer(self._eager(ARITHMETICS["float32"]))
+        trainer.nudge(nudge)
+        phases = {"first": self._phase(trainer, "first")}
+        starts = starts or self._starts(trainer.checkpoint())
+        for phase, start in starts.items():
+            trainer.load(start)
             trainer.nudge(nudge)
-            phases = {"first": self._phase(trainer, "first")}
-            starts = starts or self._starts(trainer.checkpoint())
-            for phase, start in starts.items():
-                trainer.load(start)
-                trainer.nudge(nudge)
-                phases[phase] = self._phase(trainer, phase)
-            runs.append(phases)
-        draws = _drew()
-        self._told(len(NUDGES) + 1, len(NUDGES) + 1)
-        self._check_finite(runs[0])
-        truth, kind = self._truth(starts, runs[0], draws=draws)
-        self._compare(runs, starts, truth, kind)
-        return self.reference
+            phases[phase] = self._phase(trainer, phase)
+        return phases, starts
 
     @_one_thread()
-    def _compare(self, runs: list[Phases], starts: dict[str, Checkpoint], truth: Phases, kind: str) -> None:
-        """Make the reference of eager's runs and of the float64 training."""
-        compared = runs if kind == "float64" else runs[1:]
-        last = self._first[-1]
-        repeatable = all(
-            bool((value == runs[1]["first"][last].tensors["parameters"][name]).all())
-            for name, value in runs[0]["first"][last].tensors["parameters"].items()
-        )
-        self.reference = reference = Reference(
-            kind, starts, truth, {}, 1.0, runs[0]["first"][last].tensors["parameters"], is_repeatable=repeatable
-        )
-        reference.spread["float32"] = self._spread(compared)
-        far = [_whole(run["first"][last], truth["first"][last], self._start("first")) for run in compared]
-        reference.typical = max(statistics.median(far), ROUNDING * 1e-3)
+    def _add(self, run: Phases) -> None:
+        """Compare a run of eager's with the reference, whose limits it may widen."""
+        reference, last = self.reference, self._first[-1]
+        self._widen(reference.spread["float32"], run)
+        reference.far.append(_whole(run["first"][last], reference.truth["first"][last], self._start("first")))
 
     def _check_finite(self, run: Phases) -> None:
         """Raise RefusedError for a training that ends in numbers that are none: nothing could be compared with it."""
@@ -312,7 +334,7 @@ class Judge:
                     name = self._opened.user.path.name
                     raise RefusedError(f"{name}: the loss is not finite within {when}; check learning rate and inputs")
 
-    def _truth(self, starts: dict[str, Checkpoint], eager: Phases, *, draws: bool) -> tuple[Phases, str]:
+    def _truth(self, starts: Starts, eager: Phases, *, draws: bool) -> tuple[Phases, str]:
         """The float64 training, or an eager one where an operation has no float64 or draws other numbers in it.
 
         `draws` tells whether the steps draw any with dropout off: only then each operation has to be looked at.
@@ -345,22 +367,37 @@ class Judge:
         rung = r3_workers.RUNG if self._opened.not_resident else r3_resident.RUNG
         return replace(rung.step, arithmetic=arithmetic)
 
-    @_one_thread()
     def _spread(self, runs: Sequence[Phases]) -> dict[str, dict[int, Distances]]:
-        truth = self.reference.truth
-        held = ROUNDING / 2 / (1 - self._decay())
-        spread: dict[str, dict[int, Distances]] = {}
-        for phase, snapshots in truth.items():
-            spread[phase] = {}
-            for steps, snapshot in snapshots.items():
-                moved = sizes(snapshot, self._start(phase))
-                far = [distances(run[phase][steps], snapshot, moved) for run in runs]
-                floors = _floors(snapshot, moved, held)
-                spread[phase][steps] = {
-                    kind: {name: max(floors[kind][name], *(one[kind][name] for one in far)) for name in names}
-                    for kind, names in far[0].items()
-                }
+        """The largest distances of these runs."""
+        spread = self._least()
+        for run in runs:
+            self._widen(spread, run)
         return spread
+
+    @_one_thread()
+    def _least(self) -> dict[str, dict[int, Distances]]:
+        """The least distances that float32 can be held to."""
+        held = ROUNDING / 2 / (1 - self._decay())
+        return {
+            phase: {steps: _floors(snapshot, self._moved(phase, steps), held) for steps, snapshot in snapshots.items()}
+            for phase, snapshots in self.reference.truth.items()
+        }
+
+    @_one_thread()
+    def _widen(self, spread: dict[str, dict[int, Distances]], run: Phases) -> None:
+        """Have the largest distances contain a run's."""
+        for phase, snapshots in spread.items():
+            for steps, known in snapshots.items():
+                truth = self.reference.truth[phase][steps]
+                for kind, names in distances(run[phase][steps], truth, self._moved(phase, steps)).items():
+                    known[kind] = {name: max(known[kind][name], error) for name, error in names.items()}
+
+    def _moved(self, phase: str, steps: int) -> Distances:
+        """How far the reference moved each tensor in these steps of a phase."""
+        at = phase, steps
+        if at not in self._sizes:
+            self._sizes[at] = sizes(self.reference.truth[phase][steps], self._start(phase))
+        return self._sizes[at]
 
     def _decay(self) -> float:
         """The optimizer's rate of decay that is closest to 1."""
@@ -371,7 +408,7 @@ class Judge:
         ]
         return max((float(rate) for rate in rates if 0 <= rate < 1), default=0.0)
 
-    def _trained(self, trainer: Trainer, starts: dict[str, Checkpoint]) -> Phases:
+    def _trained(self, trainer: Trainer, starts: Starts) -> Phases:
         """All phases of a trainer at its beginning."""
         phases = {"first": self._phase(trainer, "first")}
         for phase, start in starts.items():
@@ -393,7 +430,7 @@ class Judge:
             snapshots[end] = _snapshot(trainer, sums)
         return snapshots
 
-    def _starts(self, after: Checkpoint) -> dict[str, Checkpoint]:
+    def _starts(self, after: Checkpoint) -> Starts:
         """Checkpoints at the schedule's end and its last change, with the parameters and the state of an early one."""
         opened = self._opened
         whole = opened.user.epochs * (len(opened.data.dataset) // opened.user.batch_size)

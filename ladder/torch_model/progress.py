@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ladder.records.torch_run import FIRST_ROW, TorchRung
-from ladder.torch_model.judge import FIRST, LATE
+from ladder.torch_model.judge import FIRST, FLOAT64_RUN, LATE
 from stages.torch.training_step import Rung
 
 SHOWN = 2  # names of rungs that prepare
@@ -84,6 +84,7 @@ class Progress:
         self._at = clock()  # the last thing by which the pace is known
         self._step_s: float | None = None  # eager's, by its first steps
         self._is_judging = False  # eager, which all rungs wait for
+        self._judging_at: int | None = None  # the training that it began at, float64's counted as several
         self._ends_at: float | None = None  # of the run, or the first row's time
 
     def planned(self, chains: Sequence[Sequence[Process]], places: int) -> None:
@@ -111,16 +112,19 @@ class Progress:
 
     def tried(self, step_s: float) -> None:
         """Eager's first steps, before anything else is known."""
-        self._step_s, self._at = step_s, self._clock()
+        self._step_s = step_s
         self._view.note(f"eager takes about {step_s * 1e6:,.0f} us per step, by its first steps; it is judged first")
 
     def judging(self, run: int, runs: int) -> None:
         """The reference takes shape: a training begins, of so many."""
         self._is_judging = True
+        at = run - 1 + IN_FLOAT64 * (run > FLOAT64_RUN)
+        if self._judging_at is None:  # a resumed run goes on where it was
+            self._judging_at, self._at = at, self._clock()
         took = None if self._step_s is None else self._step_s * (FIRST[-1] + LATE[-1])
-        took = (self._clock() - self._at) / (run - 1) if run > 1 else took
-        left_s = None if took is None else took * (runs - run + 1 + IN_FLOAT64 + OWN)
-        part = f"run {run} of {runs}{', in float64' if run == runs else ''}"
+        took = (self._clock() - self._at) / (at - self._judging_at) if at > self._judging_at else took
+        left_s = None if took is None else took * (runs + IN_FLOAT64 + OWN - at)
+        part = f"run {run} of {runs}{', in float64' if run == FLOAT64_RUN else ''}"
         self._view.doing("judging eager", part, left_s, FIRST_ROW if self._times else "eager is judged")
         self._pace.judge_s = took or 0.0
 

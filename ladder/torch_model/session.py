@@ -218,6 +218,12 @@ class Session:
         (self.folder / REFERENCE).unlink(missing_ok=True)
         return self.results
 
+    def kept(self) -> bool:
+        """Whether an interrupted run has anything to go on with: rows, or runs that eager is judged by."""
+        if (self.folder / REFERENCE).exists():
+            self._save()
+        return has_record(self.folder)
+
     @property
     def results(self) -> TorchResults:
         """What is known by now."""

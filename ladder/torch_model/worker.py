@@ -34,7 +34,7 @@ from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
 from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
 from ladder.torch_model.facts import ModelFacts, facts
-from ladder.torch_model.judge import FIRST, Judge, Reference, Snapshot, needs_own_trainer, new_trainer
+from ladder.torch_model.judge import FIRST, NUDGES, Judge, Reference, Snapshot, needs_own_trainer, new_trainer
 from ladder.torch_model.messages import (
     Described,
     Done,
@@ -62,6 +62,7 @@ RUN_S = 0.25  # that a timed run should take
 LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
 WARM_UP = 8  # steps, before the first reading of the clock
 BEGINNING = FIRST[0]  # steps before the judge looks: three of warm-up, and the first replay of a graph
+LEAVE_S = 5.0  # between two times at which a process leaves the reference that it makes
 PROBE = 16  # steps that tell how many a run should have
 OURS = ("common", "ladder", "stages", "__main__")  # packages, where a user's file lies in our own folder
 
@@ -84,6 +85,7 @@ class Worker:
         self._prepared: dict[str, Prepared] = {}
         self._device: Any = None
         self._judge: Judge | None = None
+        self._left_at = 0.0  # by the clock, when it last left the reference
         self._turn = Turn(Path(job.address).parent / TURN)
 
     def run(self) -> None:
@@ -105,7 +107,7 @@ class Worker:
                 if job.is_first and self._judge is not None:  # with what judging added to it
                     if model.is_random:
                         self._judge.add_random()
-                    self._leave_reference(self._judge)
+                    self._leave_reference(self._judge.reference)
         except RefusedError as error:
             self._tell(Refused(str(error)))
             return
@@ -137,27 +139,39 @@ class Worker:
 
         file = Path(self._job.reference)
         with self._turn:  # when it comes, the first process's reference has all that judging its rungs added
+            known: Reference | None = None
             if file.exists():
                 with torch.serialization.safe_globals([Reference, Snapshot, Checkpoint]):
-                    return Judge(model, torch.load(file, weights_only=True, map_location="cpu"), turn=self._turn)
+                    known = torch.load(file, weights_only=True, map_location="cpu")
+            self._left_at = time.monotonic()
+            is_made = known is None or known.runs < len(NUDGES)
             try:
-                judge = Judge(model, turn=self._turn, told=lambda run, runs: self._tell(Judging(run, runs)))
+                judge = Judge(model, known, turn=self._turn, told=self._told)
             except RefusedError:
                 raise
             except Exception as error:  # in eager float32, which every rung is compared with
                 traceback.print_exc()
                 raise RefusedError(their_error(error, model.user.path, "eager training")) from error
-            self._leave_reference(judge)
-            self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model)))
+            if is_made:
+                self._leave_reference(judge.reference)
+            if is_made or self._job.is_first:
+                self._tell(Referenced(judge.reference.kind, judge.reference.is_repeatable, waits_of(model)))
             return judge
 
-    def _leave_reference(self, judge: Judge) -> None:
+    def _told(self, run: int, runs: int, begun: Reference | None) -> None:
+        """A training of those begins that make the reference; what has been made is left now and then."""
+        if begun is not None and time.monotonic() - self._left_at > LEAVE_S:
+            self._leave_reference(begun)
+            self._left_at = time.monotonic()
+        self._tell(Judging(run, runs))
+
+    def _leave_reference(self, reference: Reference) -> None:
         """Leave the reference for the other processes, whole or not at all."""
         import torch
 
         file = Path(self._job.reference)
         part = file.with_suffix(".part")
-        torch.save(judge.reference, part)
+        torch.save(reference, part)
         part.rename(file)
 
     def _prepare(self, rung: Rung, model: Opened) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
 import threading
 import time
@@ -16,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from common.errors import UsageError  # noqa: E402
@@ -26,7 +27,7 @@ from ladder.processes.paused import paused  # noqa: E402
 from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
 from ladder.torch_model import climb, messages, plan, session  # noqa: E402
-from ladder.torch_model.judge import Judge  # noqa: E402
+from ladder.torch_model.judge import Judge, Reference  # noqa: E402
 from ladder.torch_model.worker import Worker, beside  # noqa: E402
 from run_ladder import main  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
@@ -402,6 +403,34 @@ def test_an_interruption_before_the_first_row_offers_nothing_to_continue(
     assert not (tmp_path / "run").exists()
 
 
+def test_an_interruption_while_eager_is_judged_keeps_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(begun: session.Session) -> TorchResults:
+        begun._model = results.model
+        shutil.copy(tmp_path / "part.pt", begun.folder / session.REFERENCE)
+        raise KeyboardInterrupt
+
+    def stopped(run: int, runs: int, begun: Reference | None) -> None:
+        if run == 5:
+            torch.save(begun, tmp_path / "part.pt")
+
+    view, file = Watcher(), tmp_path / "my_model.py"
+    results, _ = run(tmp_path, models.source(), ("eager",))
+    whole = Judge(models.opened_text(tmp_path, models.source()), told=stopped).reference
+    with monkeypatch.context() as patched:
+        patched.setattr(session.Session, "run", interrupted)
+        asked = Torch(model=file, stages=("eager",), rounds=1, repeats=1, out=tmp_path / "again")
+        assert climb.climbed(asked, view, "torch", lambda *_: None).status == 130
+    [note] = view.notes
+    assert note.startswith("interrupted; continue with: ")
+    assert note.endswith(f" torch {file} --resume {tmp_path / 'again'}")
+    again, view = run(tmp_path, models.source(), ("eager",), resume=tmp_path / "again")
+    judging = [phase for phase in view.phases if phase.startswith("judging")]
+    assert judging == [f"judging eager: run {number} of 8" for number in range(5, 9)]
+    assert again.rungs[0].checks == results.rungs[0].checks
+    assert again.model.reference == "float64"
+    assert len(whole.far) == whole.runs == 7
+
+
 def test_a_run_says_what_it_does_and_what_speedups_are_over(tmp_path: Path) -> None:
     results, view = run(tmp_path, models.source("def metric(output, target): ..."), ("resident",), rounds=2)
     assert view.notes[0] == "eager is timed, too: speedups are over it"
@@ -412,8 +441,7 @@ def test_a_run_says_what_it_does_and_what_speedups_are_over(tmp_path: Path) -> N
     assert list(dict.fromkeys(view.phases)) == [
         "reading my_model.py",
         "preparing and timing rungs: eager, 0 of 4 done",
-        *(f"judging eager: run {run} of 8" for run in range(1, 8)),
-        "judging eager: run 8 of 8, in float64",
+        *(f"judging eager: run {run} of 8{', in float64' * (run == 2)}" for run in range(1, 9)),
         "preparing and timing rungs: resident, 1 of 4 done",
         "preparing and timing rungs: 2 of 4 done",
         "preparing and timing rungs: eager, 2 of 4 done",

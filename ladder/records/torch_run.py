@@ -164,6 +164,7 @@ class ModelRecord(msgspec.Struct, frozen=True):
     has_convolution: bool
     reference: str  # `float64`, or why repeated eager runs took its place
     data: str  # `tensors, 47 MB`
+    schedule: str = ""  # the values of those hyperparameters in the training, `lr 0.001 -> 0 after 310 steps`
     beside: dict[str, str] = {}  # the SHA-256 of each module in the file's folder that it imports, by path
     is_repeatable: bool = True  # two eager runs from the same parameters agree to the bit
     waits: list[str] = []  # lines of the user's step that make the host wait, `my_model.py:41`
@@ -211,6 +212,7 @@ class TorchResults(msgspec.Struct, frozen=True):
     settings: TorchSettings
     rungs: list[TorchRung]  # in the ladder's order
     seconds: float = 0.0
+    words: dict[str, str] = {}  # what each change of its rungs does, by name
     took_s: dict[str, float] = {}  # the parts of `seconds` by activity
     schema_version: int = SCHEMA_VERSION
 

@@ -24,7 +24,7 @@ from common.streams import printable
 from stages.torch import dropout
 from stages.torch.trainer import first_line
 from stages.torch.training_step import Rung
-from stages.torch.user_model import GRAIN, Data, Schedule, UserModel, nested, order_of, schedule_of, tensors_of
+from stages.torch.user_model import GRAIN, Data, Schedule, UserModel, nested, order_of, schedule_of, tensors_of, turns
 
 REQUIRED = ("model", "loss", "optimizer", "data", "BATCH_SIZE")
 OPTIONAL = ("scheduler", "after_backward", "augment", "metrics", "validation")
@@ -35,6 +35,8 @@ LOOKED_AT = 20  # items of a Dataset, read twice
 READING_S = 60.0  # at most, to read a Dataset whole
 DEVICE_SHARE = 0.5  # of the device's free memory, which resident data may take
 REGISTERED = ("_parameters", "_buffers", "_modules")  # what a module keeps where rungs see it
+SHOWN_TURNS = 3  # of a schedule
+TINY = 1e-3  # of the highest learning rate: hardly anything is learnt
 MODULE = "user_model_"  # begins the name of the module that a user's file becomes
 
 
@@ -584,7 +586,40 @@ def _mistyped(user: UserModel) -> Iterator[str]:
         yield f"`{other}` is not part of the contract, so the ladder does not call it; rename it if `{name}` is meant."
 
 
+def schedule_in_words(schedule: Schedule, steps: int) -> str:
+    """What a schedule does in a training, by its values at the ends and where they turn; empty without one."""
+    told = []
+    for column, (group, name) in enumerate(schedule.columns):
+        if group == schedule.columns[0][0]:
+            values = schedule.values(column, steps)
+            turned = turns(values)
+            some = [f"{values[at]:.3g}" for at in (0, *turned[:SHOWN_TURNS])] + ["..."] * (len(turned) > SHOWN_TURNS)
+            told.append(f"{name} {' -> '.join([*some, f'{values[-1]:.3g}'])}")
+    return f"{', '.join(told)} after {len(values):,} steps" if told else ""
+
+
+def _oddity(schedule: Schedule, steps: int, epochs: int) -> str:
+    """What a learning rate does that counts epochs, as most do in tutorials, and is stepped after each step."""
+    of_epoch, rates = steps // epochs, schedule.values(schedule.columns.index((0, "lr")), steps)
+    turned = turns(rates)
+    longest = max((after - before for before, after in zip(turned, turned[2:], strict=False)), default=0)
+    if 0 < longest <= 2 * epochs and longest % of_epoch:  # a whole cycle
+        return f"turns {len(turned):,} times in {len(rates):,} steps"
+    low = max((step for step, rate in enumerate(rates, 1) if rate >= TINY * max(rates)), default=0)
+    if 2 * low <= len(rates):
+        return f"is below {TINY:g} of its highest value after {low:,} of {len(rates):,} steps"
+    if epochs > 1 and rates[-1] < rates[0] and schedule.last_change < of_epoch:
+        return f"has its last value after {schedule.last_change:,} of {len(rates):,} steps"
+    return ""
+
+
 def _notes(user: UserModel, schedule: Schedule, steps: int) -> Iterator[str]:
+    of_epoch = steps // user.epochs
+    if of_epoch > 1 and (0, "lr") in schedule.columns and (what := _oddity(schedule, steps, user.epochs)):
+        yield (
+            f"The scheduler is stepped after each step, so that lr {what}; if its numbers count epochs, write them in "
+            f"steps: an epoch has {of_epoch:,}."
+        )
     if schedule.steps < steps:
         yield (
             f"The scheduler ends after {schedule.steps:,} steps, and {user.epochs} epochs have {steps:,}: "

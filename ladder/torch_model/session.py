@@ -237,6 +237,7 @@ class Session:
         return TorchResults(
             created=self._created, command=self._command, environment=self._environment, model=self._model,
             settings=settings, rungs=[self._rows[name] for name in order if name in self._rows],
+            words={name: RUNGS[name].words for row in self._rows.values() for name in row.changes if name in RUNGS},
             seconds=self._before_s + time.monotonic() - self._began, took_s=self._took_by_now(),
         )  # fmt: skip
 

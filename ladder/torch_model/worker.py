@@ -32,7 +32,7 @@ from ladder.machine.host_monitor import HostMonitor
 from ladder.processes.turn import Turn
 from ladder.records.run import Process
 from ladder.records.torch_run import ModelRecord, TorchCheck
-from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, their_error
+from ladder.torch_model.contract import Opened, RefusedError, device_here, opened, schedule_in_words, their_error
 from ladder.torch_model.facts import ModelFacts, facts
 from ladder.torch_model.judge import FIRST, NUDGES, Judge, Reference, Snapshot, needs_own_trainer, new_trainer
 from ladder.torch_model.messages import (
@@ -341,10 +341,12 @@ def described(model: Opened) -> ModelRecord:
     """What a record keeps of the model."""
     user = model.user
     rows = len(model.data.dataset)
+    steps_per_epoch = rows // user.batch_size
     return ModelRecord(
         file=user.path.name, sha256=digest(user.path), beside=beside(user.path),
         parameters=sum(parameter.numel() for parameter in model.initial.parameters()), batch_size=user.batch_size,
-        rows=rows, steps_per_epoch=rows // user.batch_size, optimizer=model.optimizer, moving=model.schedule.moving,
+        rows=rows, steps_per_epoch=steps_per_epoch, optimizer=model.optimizer, moving=model.schedule.moving,
+        schedule=schedule_in_words(model.schedule, user.epochs * steps_per_epoch),
         has_dropout=model.has_dropout, has_convolution=model.has_convolution, reference="", data=model.data_words,
         notes=[*([model.not_resident] if model.not_resident else []), *model.notes],
     )  # fmt: skip

@@ -250,7 +250,8 @@ def _change(change: RecipeChange, recipe: TorchRecipe, results: TorchResults) ->
     rung, whole, without = (results.rung(name or "") for name in (change.rung, change.whole, change.without))
     known = ratio(without, whole, results, recipe.steps) if whole is not None else None
     is_noise = known is not None and (known.is_noise or abs((change.costs or 1.0) - 1) < NOISE)
-    return Change(change.rung, rung.words if rung is not None else "", change.costs, is_noise, change.whole)
+    words = results.words.get(change.rung, rung.words if rung is not None else "")
+    return Change(change.rung, words, change.costs, is_noise, change.whole)
 
 
 def _later(rows: Iterable[TorchRow], epochs: int) -> TorchRow | None:

@@ -68,13 +68,15 @@ PRECISIONS: dict[TorchPrecision, str] = {"float32": "float32", "tf32": "TF32", "
 GROUPS = {"left out": "One change left out", "instead": "Common recipes, for comparison"}
 ABOUT = "~"  # before a speedup within noise
 BUSY = "Other work disturbed every process: measure again on a quiet machine; until then differences mean little."
-NEVER = "never"
+NEVER, AT_ONCE = "never", "at once"
+LEAST_EPOCHS = 0.1  # after which a rung pays off that are told
 CALLED: set[TorchStatus] = {"wrong", "refused"}  # what a rung is; else it is what a rung did
 SHOWN_S = 0.05  # the shortest part of a run that is listed
 NO_REASON = "the record gives no reason"
 HOW_TO_READ = (
     "Times are medians over processes, with the range of single runs. Speedups here are of single steps, without "
-    f"preparation; {ABOUT} marks what may be noise. The first step includes building, compiling and capturing."
+    f"preparation; one with {ABOUT} may be noise, so that nothing is said of when it pays off. The first step includes "
+    "building, compiling and capturing."
 )
 HOW_TO_READ_A_CHECK = (
     "Each row shows the check that decides its grade, with its error and the limit up to which a rung is as exact. "
@@ -161,6 +163,7 @@ def _waiting(model: ModelRecord) -> Iterator[Block]:
 
 def _subject(model: ModelRecord) -> str:
     moving = f" and a schedule of {numbers.listing(model.moving)}" if model.moving else ""
+    moving = f" and a scheduler, which is stepped after each step: {model.schedule}" if model.schedule else moving
     return (
         f"`{model.file}` has {numbers.count(model.parameters, 'parameter')} and trains with {model.optimizer}{moving}. "
         f"An epoch has {numbers.count(model.steps_per_epoch, 'step')} of batch {model.batch_size:,} over "
@@ -190,14 +193,16 @@ def verdict_sentences(
             f"{device(results)}, {name} is the fastest of its rungs{over}, preparation included."
         )
     else:
-        todo = f"write {numbers.count(programs.added, 'line')}:" if programs is not None else "take the recipe:"
-        yield f"For {epochs} on {device(results)}, {todo} {name} makes the whole training {_gains(verdict)}."
+        yield f"For {epochs} on {device(results)}, {name} makes the whole training {_gains(verdict)}."
         told = [f"it pays off after {_epochs(verdict.chosen)}"] if verdict.chosen.pays_after else []
         if verdict.overtaken is not None:
             after, other_rung = verdict.overtaken
             told.append(f"`{other_rung.name}` overtakes it after about {numbers.rough(after)} epochs")
         if told:
             yield f"Counting preparation, {', and '.join(told)}."
+        if programs is not None and programs.diff:
+            lines = numbers.count(programs.added, "line")
+            yield f"Its script has {lines} that the plain loop lacks: compare `train_fast.py` with `train_plain.py`."
     other, gain = verdict.in_any_precision, verdict.versus_chosen
     if other is not None and gain is not None:
         yield (
@@ -249,7 +254,14 @@ def speedup(gain: Ratio | None, *, in_full: bool = False) -> str:
 def _pays(row: TorchRow, after: float | None) -> str:
     """Where a rung begins to pay off: `never` for a slower one, a dash within noise or without a time."""
     gain = row.versus_eager
-    return NEVER if gain is not None and not gain.is_noise and gain.times <= 1 else numbers.rough(after)
+    if gain is not None and not gain.is_noise and gain.times <= 1:
+        return NEVER
+    return AT_ONCE if after == 0 else numbers.rough(after)
+
+
+def _pays_epochs(row: TorchRow) -> str:
+    after = row.pays_after_epochs
+    return f"< {LEAST_EPOCHS:g}" if after and after < LEAST_EPOCHS else _pays(row, after)
 
 
 def _reasons(rows: Sequence[TorchRow]) -> Iterator[Block]:
@@ -297,6 +309,8 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
         count = numbers.count(len(verdict.changes), "change")
         others = {change.whole for change in verdict.changes if change.costs is not None} - {verdict.chosen.name}
         borrowed = "".join(f" Some are the cost of leaving it out of `{name}`, the fastest." for name in others)
+        if any(change.costs is None for change in verdict.changes):
+            borrowed += " A dash: no row of this run leaves out that change alone, as a run of all rungs does."
         yield Sentences([
             f"The recipe for {numbers.count(verdict.epochs, 'epoch')} is `{verdict.chosen.name}`: {count}, the "
             "shortest set within 5 % of the fastest as exact as eager mode. Without a change, the whole training takes "
@@ -314,7 +328,7 @@ def _what_to_write(verdict: TorchVerdict | None, programs: Programs | None) -> I
 
 def _costs(costs: float | None, *, is_noise: bool) -> str:
     if costs is None:
-        return "not measured"
+        return numbers.MISSING
     return "within noise" if is_noise else numbers.ratio(costs)
 
 
@@ -501,7 +515,7 @@ COLUMNS: Sequence[ColumnOf[TorchRow]] = (
            data={"first_step_s": attrgetter("first_step_s")}),
     number("steps\nto pay\noff", lambda row: _pays(row, row.pays_after), 10,
            data={"pays_after_steps": attrgetter("pays_after")}),
-    number("epochs\nto pay\noff", lambda row: _pays(row, row.pays_after_epochs), 2,
+    number("epochs\nto pay\noff", _pays_epochs, 2,
            data={"pays_after_epochs": attrgetter("pays_after_epochs")}),
     number("memory", lambda row: numbers.memory(row.peak_mib), 6, data={"peak_mib": attrgetter("peak_mib")}),
     number("J/step", lambda row: numbers.microseconds(row.step_joules), 6,

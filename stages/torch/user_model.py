@@ -169,10 +169,25 @@ class Schedule:
         """The steps that it covers; without movement there is no end."""
         return len(self.rows) - self.ends if self.columns or self.ends else 1 << 40
 
+    def values(self, column: int, steps: int) -> list[float]:
+        """What one of them is in the first so many steps, or in those that it covers."""
+        return [row[column] for row in self.rows[: min(steps, self.steps)]]
+
     @property
     def last_change(self) -> int:
         """The first step of those at the end that all have the same numbers."""
         return max((step for step, (old, new) in enumerate(itertools.pairwise(self.rows), 1) if old != new), default=0)
+
+
+def turns(values: Sequence[float]) -> list[int]:
+    """The places of the values after which they rise where they fell, or fall where they rose."""
+    found, before = [], 0
+    for place, (old, new) in enumerate(itertools.pairwise(values)):
+        way = (new > old) - (new < old)
+        if way * before < 0:
+            found.append(place)
+        before = way or before
+    return found
 
 
 def schedule_of(user: UserModel, shapes: Sequence[Any], steps: int) -> Schedule:

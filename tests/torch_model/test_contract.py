@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 from common.errors import MisfitError  # noqa: E402
 from ladder.torch_model import contract  # noqa: E402
-from ladder.torch_model.contract import RefusedError  # noqa: E402
+from ladder.torch_model.contract import RefusedError, schedule_in_words  # noqa: E402
 from ladder.torch_model.judge import Judge, new_trainer  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
 from tests.torch_model import emulated_graph, models  # noqa: E402
@@ -335,3 +335,31 @@ def test_a_graph_holds_an_optimizer_that_cannot_be_fused_as_it_is(kind: str, tmp
         "refused", f"{kind} has no fused=; torch.optim's SGD, Adam and AdamW have it",
     )  # fmt: skip
     assert (graph.status, graph.reason) == ("passed", "")
+
+
+# A schedule of torch's, its values in 12 epochs of 13 steps, and what a note says of it.
+SCHEDULES = [
+    (
+        "CosineAnnealingLR(optimizer, EPOCHS)",
+        "lr 0.003 -> 0 -> 0.003 -> 0 -> ... -> 5.11e-05",
+        "lr turns 12 times in 156",
+    ),
+    ("CosineAnnealingWarmRestarts(optimizer, 6)", "", "lr turns 50 times in 156 steps"),
+    ("CosineAnnealingWarmRestarts(optimizer, 13)", "", ""),
+    ("CosineAnnealingLR(optimizer, EPOCHS * 13)", "lr 0.003 -> 3.04e-07", ""),
+    ("OneCycleLR(optimizer, 0.01, 156)", "lr 0.0004 -> 0.01 -> 4e-08, betas 0.95 -> 0.85 -> 0.95", ""),
+    ("StepLR(optimizer, 3)", "", "lr is below 0.001 of its highest value after 12 of 156 steps"),
+    ("StepLR(optimizer, 52)", "lr 0.003 -> 3e-05", ""),
+    ("ExponentialLR(optimizer, 0.9)", "", "lr is below 0.001 of its highest value after 66 of 156 steps"),
+    ("ExponentialLR(optimizer, 0.97)", "", ""),
+    ("MultiStepLR(optimizer, [6, 9])", "", "lr has its last value after 9 of 156 steps"),
+    ("LinearLR(optimizer)", "lr 0.001 -> 0.003", ""),
+]
+
+
+@pytest.mark.parametrize(("schedule", "values", "oddity"), SCHEDULES)
+def test_a_schedule_that_counts_epochs_is_told(tmp_path: Path, schedule: str, values: str, oddity: str) -> None:
+    text = returns("scheduler", "optimizer", f"torch.optim.lr_scheduler.{schedule}")
+    opened = models.opened_text(tmp_path, models.source(text))
+    assert not values or schedule_in_words(opened.schedule, 156) == f"{values} after 156 steps"
+    assert [oddity in note and note.endswith("an epoch has 13.") for note in opened.notes] == [True] * bool(oddity)

@@ -28,7 +28,7 @@ from ladder.records import torch_run  # noqa: E402
 from ladder.records.torch_run import TorchResults, TorchRung  # noqa: E402
 from ladder.torch_model import climb, messages, plan, session  # noqa: E402
 from ladder.torch_model.judge import Judge, Reference  # noqa: E402
-from ladder.torch_model.worker import Worker, beside  # noqa: E402
+from ladder.torch_model.worker import REFERENCE, Worker, beside  # noqa: E402
 from run_ladder import main  # noqa: E402
 from stages.torch.registry import RUNGS, left_out  # noqa: E402
 from tests.torch_model import models, traps  # noqa: E402
@@ -406,7 +406,7 @@ def test_an_interruption_before_the_first_row_offers_nothing_to_continue(
 def test_an_interruption_while_eager_is_judged_keeps_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(begun: session.Session) -> TorchResults:
         begun._model = results.model
-        shutil.copy(tmp_path / "part.pt", begun.folder / session.REFERENCE)
+        shutil.copy(tmp_path / "part.pt", begun.folder / REFERENCE)
         raise KeyboardInterrupt
 
     def stopped(run: int, runs: int, begun: Reference | None) -> None:

@@ -22,6 +22,7 @@ class TorchJob(msgspec.Struct, frozen=True):
     address: str  # of the session's socket
     reference: str  # the file of the reference; who needs it and finds none makes it
     is_first: bool = False  # of the run: the turn is its own from the beginning
+    has_others: bool = False  # processes of the same round, which compare with what the first one adds to the reference
     judged: list[str] = []  # those of the rungs whose training is compared
     is_timed: bool = False  # waits for an order after each rung, which may be to time it
 

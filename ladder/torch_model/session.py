@@ -64,7 +64,7 @@ from ladder.torch_model.messages import (
     Tried,
 )
 from ladder.torch_model.progress import Progress, TorchObserver, is_calm
-from ladder.torch_model.worker import REFERENCE, digest, leave_job
+from ladder.torch_model.worker import PART, REFERENCE, digest, leave_job
 from stages.engine.stage import Doc
 from stages.torch.registry import DOCS, RUNGS, chosen, left_outs, rung_named, with_base
 from stages.torch.training_step import WITHOUT, Rung
@@ -133,6 +133,7 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
         try:
             yield session
         finally:
+            (folder / REFERENCE).with_suffix(PART).unlink(missing_ok=True)
             if not has_record(folder):
                 (folder / REFERENCE).unlink(missing_ok=True)
             if not (session.names_a_log or has_record(folder)):
@@ -335,6 +336,7 @@ class Session:
             model=str(self._model_file.resolve()), epochs=self._asked.epochs,
             rungs=[rung.name for rung in family.rungs], round=family.round, repeats=self._asked.repeats,
             address=address, reference=str((self.folder / REFERENCE).resolve()), is_first=family.is_first,
+            has_others=len(self._families(self._rungs)) > 1,
             judged=[rung.name for rung in family.rungs if rung.name not in self._rows or not is_calm(rung)],
             is_timed=not self._asked.check,
         )  # fmt: skip

@@ -56,7 +56,7 @@ from stages.torch.trainer import Checkpoint, Trainer
 from stages.torch.training_step import Rung
 
 JOB = "job.json"
-REFERENCE = "reference.pt"
+REFERENCE, PART = "reference.pt", ".part"  # the second one ends the name of what is not whole yet
 TURN = "turn"  # a file that is locked by the process whose turn it is on the device
 RUN_S = 0.25  # that a timed run should take
 LEAST_STEPS, MOST_STEPS = 16, 20_000  # of a timed run
@@ -104,7 +104,7 @@ class Worker:
                     self._judge = self._made_judge(model)
                 for name in job.rungs:
                     self._prepare(rung_named(name), model)
-                if job.is_first and self._judge is not None:  # with what judging added to it
+                if job.is_first and job.has_others and self._judge is not None:  # with what judging added to it
                     if model.is_random:
                         self._judge.add_random()
                     self._leave_reference(self._judge.reference)
@@ -170,7 +170,7 @@ class Worker:
         import torch
 
         file = Path(self._job.reference)
-        part = file.with_suffix(".part")
+        part = file.with_suffix(PART)
         torch.save(reference, part)
         part.rename(file)
 

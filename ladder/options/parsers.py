@@ -97,7 +97,8 @@ def parser() -> argparse.ArgumentParser:
         prog=PROGRAM,
         usage=f"{PROGRAM} [COMMAND] [OPTIONS]",
         description="Train the same small network in every stage of a ladder of GPU optimisations,\n"
-        "time each stage, and check that all compute the same thing.\n\n"
+        "time each stage, and check that all compute the same thing. Without a command\n"
+        "this begins at once, and takes minutes.\n\n"
         "commands, each with its own --help:\n"
         + "\n".join(f"  {name:8} {command.summary}" for name, command in COMMANDS.items()),
         epilog=_examples("--stages all", "study --help"),

@@ -24,6 +24,7 @@ from ladder.records.run import Check, OracleRecord, Precision
 from ladder.run.judge import TRAINED, Judge, Judged, Spreads
 from ladder.verify.gates import by_own_controls, depends_on_controls, worst_of
 from ladder.verify.oracle_runs import (
+    MOST_CONTROLS,
     NO_SHORT,
     Short,
     compute_all,
@@ -53,7 +54,7 @@ class Jury:
         self._spreads: dict[Problem, Spreads] = {}
         self._trained: Params | None = None
         self._attempts = Counter[tuple[int, str]]()
-        self._with_controls = set[int]()  # runs that controls trained as well
+        self._with_controls = set[tuple[int, Precision]]()  # runs that as many controls as may be have trained
 
     @property
     def has_trained(self) -> bool:
@@ -103,7 +104,6 @@ class Jury:
             short = self._short(problem, job, precisions) if job else NO_SHORT
             done = compute_all(*arguments, precisions if first else set(), trained=self._trained is None, short=short)
             spreads = self._spreads.setdefault(problem, done.runs[runs[0]].spreads)
-            self._with_controls |= {runs[0]} if first else set()
             for run in runs:
                 self._judges[run >> SEED_BITS].adopt(done, [run], spreads)
             if done.trained is not None:
@@ -186,16 +186,18 @@ class Jury:
             self.train(untrained, Path(job.dataset).parent, set())
 
     def _train_controls(self, job: Job, precision: Precision, judged: Mapping[Judge, int]) -> bool:
-        """Let controls train the judged runs that had none, and widen their limits by them; whether there was one.
+        """Let more controls train the judged runs, and widen their limits by them; False if they have done so before.
 
-        All runs share the first one's controls, which may not meet the unit at its ReLU's corner that another meets.
+        All runs share the first one's one or two controls. These may not meet the unit at its ReLU's corner that
+        another run meets, nor turn to both sides of their own.
         """
-        new = {judge: run for judge, run in judged.items() if run not in self._with_controls}
+        new = {judge: run for judge, run in judged.items() if (run, precision) not in self._with_controls}
         for judge, run in new.items():
-            self._with_controls.add(run)
+            self._with_controls.add((run, precision))
             dataset, shared = Path(job.dataset).parent / "dataset", self._spreads[judge.problem]
+            arguments = (judge.problem, dataset, [run], ORACLE_BUDGET_S, self._curve_steps, {precision})
             try:
-                own = compute_all(judge.problem, dataset, [run], ORACLE_BUDGET_S, self._curve_steps, {precision})
+                own = compute_all(*arguments, fewest=MOST_CONTROLS)
             except UsageError:  # the controls diverge from these parameters: the shared ones' limits stay
                 continue
             both = {each: [shared[each], own.runs[run].spreads[each]] for each in shared}

@@ -325,15 +325,17 @@ def compute_all(
     *,
     trained: bool = False,
     short: Short = NO_SHORT,
+    fewest: int = 1,
 ) -> Computed:
     """Train several runs by number, within one common budget in seconds: on the GPU if there is one, else on all cores.
 
-    The first of them has controls in these precisions. A GPU that fails leaves all to the cores, and so does what many
-    of them train sooner; this process trains what takes less time than another takes to start. Raises UsageError if
-    training diverges in float64, if the host runs out of memory, or if the GPU and NumPy disagree.
+    The first of them has controls in these precisions, `fewest` of each at least. A GPU that fails leaves all to the
+    cores, and so does what many of them train sooner; this process trains what takes less time than another takes to
+    start. Raises UsageError if training diverges in float64, if the host runs out of memory, or if the GPU and NumPy
+    disagree.
     """
     data = Dataset.load_saved(dataset)
-    tasks = planned(problem, data, runs, precisions)
+    tasks = planned(problem, data, runs, precisions, fewest)
     is_small = problem.is_logistic and _work(problem, data) <= SMALL_WORK and cores_usable() >= MANY_CORES
     sooner = is_small and not why_not_on_gpu()
     others = (budget_s, curve_steps, trained, short)
@@ -510,10 +512,12 @@ def _submitted(workers: ProcessPoolExecutor, jobs: Sequence[Callable[[], Any]]) 
     return [unpacked(result) for result in results_of(workers, [partial(packed, job) for job in jobs])]
 
 
-def planned(problem: Problem, data: Dataset, runs: Sequence[int], precisions: Collection[Precision]) -> list[Task]:
+def planned(
+    problem: Problem, data: Dataset, runs: Sequence[int], precisions: Collection[Precision], fewest: int = 1
+) -> list[Task]:
     """The runs to train, the longest first: the oracle's, and the controls of the first one."""
     work = _work(problem, data)
-    draws = max(1, min(MOST_CONTROLS, CONTROLLED_WORK // work))
+    draws = max(fewest, min(MOST_CONTROLS, CONTROLLED_WORK // work))
     controls = [
         Task(run, precision, draw)
         for run in runs[:1]

@@ -170,16 +170,17 @@ STAGE = Stage("mine", "Mine", "reference", "float16", (), {name}.trainer)
 """
 
 
-@pytest.mark.parametrize("name", ["MESSAGES", "TOO_LARGE"])
-def test_a_run_beyond_the_shared_controls_is_judged_by_its_own(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "is_own"), [("MESSAGES", True), ("TOO_LARGE", True), ("MESSAGES", False)])
+def test_a_run_beyond_the_shared_controls_is_judged_by_more(
+    name: str, is_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shared controls show no error here, as if they met no ReLU's corner."""
     judge_in_this_process(monkeypatch)
     trained = []
 
     def computed(*arguments: Any, **named: Any) -> Computed:
-        trained.append(done := compute_all(*arguments, **named))
+        done = compute_all(*arguments, **named)
+        trained.append(named.get("fewest", 1))
         if len(trained) == 1:
             for run in done.runs.values():
                 run.spreads = {each: [EpochSpread()] for each in run.spreads}
@@ -188,13 +189,14 @@ def test_a_run_beyond_the_shared_controls_is_judged_by_its_own(
     monkeypatch.setattr(jury, "compute_all", computed)
     (own := tmp_path / "own.py").write_text(OWN_RUN.format(name=name))
     problem = small_problem(hidden=(16,), batch_size=16, learning_rate=0.9, epochs=12)
-    (stage,) = prepare(tmp_path, f"{own}:STAGE", problem=problem, salt=FIRST_SALT).run(Watcher()).stages
+    source = f"{own}:STAGE" if is_own else f"tests.cheats.halves:{name}"
+    (stage,) = prepare(tmp_path, source, problem=problem, salt=FIRST_SALT).run(Watcher()).stages
     by_own = {one.what for one in stage.checks if OWN_CONTROLS in one.note}
     if name == "MESSAGES":
         assert [one.what for one in stage.checks if not one.passed] == []
-        assert (len(trained), "loss curve" in by_own, "first update, loss" in by_own) == (2, True, False)
+        assert (trained, "loss curve" in by_own, "first update, loss" in by_own) == ([1, 8], True, False)
     else:  # it fails in a short run, which those controls would not mend
-        assert (stage.status, len(trained), by_own) == ("failed", 1, set())
+        assert (stage.status, trained, by_own) == ("failed", [1], set())
 
 
 def test_the_study_for_a_gpu_has_fifty_runs() -> None:

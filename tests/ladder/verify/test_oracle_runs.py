@@ -103,6 +103,7 @@ def test_a_short_run_has_controls_enough_to_meet_a_unit_at_its_corner(
     split = Split(np.zeros((steps * batch, 784), np.uint8), np.zeros(steps * batch, np.uint8))
     data = Dataset("zeros", False, "a test", {}, (28, 28), 10, split, split)
     assert [one.precision for one in planned(problem, data, [0], {"float32"})] == [None, *["float32"] * controls]
+    assert len(planned(problem, data, [0], {"float32"}, fewest=8)) == 9
 
 
 def test_a_tiny_mlp_has_more_controls_below_float32() -> None:

@@ -697,6 +697,14 @@ def test_parameters_in_sixteen_bits_are_seen_but_not_where_units_are_dead(kind: 
     assert verify_kept_bits("bfloat16", final) == []
 
 
+def test_equal_biases_of_few_bits_count_once() -> None:
+    """Classes without an image have equal biases, of which one in 256 ends in eight zeros."""
+    biases = initial_params(PROBLEM, 0).weights[0].reshape(-1)[:60].copy()
+    biases[16:] = 0.5
+    final = Params(initial_params(PROBLEM, 0).weights, (biases, np.zeros(4, np.float32)))
+    assert [one.passed for one in verify_kept_bits("float32", final)] == [True]
+
+
 @pytest.mark.parametrize("precision", ROUNDINGS)
 def test_an_open_check_names_the_precision_that_cannot_decide(precision: Precision) -> None:
     initial = initial_params(PROBLEM, 0)

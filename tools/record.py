@@ -7,8 +7,9 @@
 Without a name it runs GPU tests and records the first three networks. `studies` means every study; `all` means
 networks and studies, the oldest record first. `--within SECONDS` takes as many of them as fit, by what their records
 took, so that repeated calls go through all. `plan` prints this order and these times for a GPU's folder, by default
-`h200`. Options are those of `study`, such as `--on slurm --slurm partition=gpu`; several GPUs of this host are used at
-once anyway. Run it from a committed tree.
+`h200`. Options are those of `study`, such as `--on slurm --slurm partition=gpu`. Run it from a committed tree.
+Several GPUs of this host are used at once: each network and study has one of them and a share of the cores, and writes
+to runs/record/logs/; one that needs several GPUs follows alone.
 After the word `cpu`, names are networks of tools/cpu_networks.toml: the CPU rungs and references of this host.
 After the word `torch`, names are models of examples/torch/, all of them by default; options are those of `torch`.
 An interrupted recording continues, and old records stay until all is measured. At the end it names what to commit.
@@ -18,22 +19,29 @@ Exits with 1 if a stage failed or crashed, as the record shows, too.
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 from common.cuda.driver import devices
 from ladder.options.commands import Torch
 from ladder.records import torch_run
-from ladder.records.run import Results, all_results, load
+from ladder.records.run import Results, all_results, load, results_in
 from ladder.records.study import INDEX
+from ladder.study.engines import local_gpus
+from ladder.study.point_queue import Slot, slots
 from ladder.study.study_file import read_study
+from ladder.study.study_session import options_at
 from ladder.torch_model import export
+from stages.registry import load_all
 
 ROOT = Path(__file__).parents[1]
 NETWORKS, CPU_NETWORKS = Path("tools/networks.toml"), Path("tools/cpu_networks.toml")
@@ -42,7 +50,29 @@ DEFAULT = ("logistic", "hidden-256", "hidden-128-128-128")
 KNOWN = (*DEFAULT, "hidden-1024", "hidden-784-784-784-784", "hidden-4096-4096-4096")
 REFERENCE = Path("results/reference")
 MEASURED = Path("runs/record")  # ignored by git, so that every record says that its tree was clean
-LONGEST = ("hidden-size", "batch-size", "depth", "cpp-mlp", "loss-curves")  # begun first
+LONGEST = ("energy", "hidden-size", "batch-size", "cpp-mlp", "depth", "fleet", "loss-curves")  # begun first
+STOPS = 2  # an exit status from which on nothing more begins: wrong words, or Ctrl-C
+
+
+class Recording(NamedTuple):
+    """A study to measure: its file, and the folder to measure it in; of these networks alone, if any are named."""
+
+    file: Path
+    folder: Path
+    networks: tuple[str, ...] = ()
+
+    def words(self, root: Path) -> list[str]:
+        """The command that begins or continues it."""
+        begin = [str(self.file), "--out", str(self.folder), "--tune-references"]
+        points = ["--points", ",".join(POINTS.get(name, name) for name in self.networks)] if self.networks else []
+        has_begun = (root / self.folder / INDEX).exists()
+        return ["study", *(["--resume", str(self.folder)] if has_begun else begin), *points]
+
+    def gpus(self, root: Path) -> int:
+        """How many GPUs one of its points needs."""
+        return (
+            1 if self.networks else max(p.settings.get("gpus", 1) for p in read_study(root / self.file, "", "").points)
+        )
 
 
 class Kept(NamedTuple):
@@ -56,25 +86,48 @@ class Kept(NamedTuple):
 
 
 def kept_records(root: Path, gpu: str) -> list[Kept]:
-    """The records in a GPU's folder of what would be recorded today, oldest first."""
-    files = (root / "experiments").glob("*.toml")
-    planned = {file.stem: {point.name for point in read_study(file, "", "").points} for file in files}
-    runs: dict[str, list[Results]] = {}
-    for file in all_results(root / REFERENCE / gpu, "**"):
-        kind, name, *_ = file.relative_to(root / REFERENCE / gpu).parts
-        if kind == "studies" and file.parent.name not in planned.get(name, ()):
-            continue
-        runs.setdefault(name if kind == "studies" else kind, []).append(load(file))
+    """The records in a GPU's folder of what would be recorded today, oldest first.
+
+    Points and stages that are no longer asked for do not count: a run's seconds are shared out by its processes' time.
+    """
+    folder, found = root / REFERENCE / gpu, dict[str, list[Kept]]()
+    places = [(name, (NETWORKS, POINTS.get(name, name), Path(name))) for name in KNOWN]
+    for study in sorted((root / "experiments").glob("*.toml")):
+        points = (point.name for point in read_study(study, "", "").points)
+        places += [
+            (study.stem, (study.relative_to(root), point, Path("studies", study.stem, point))) for point in points
+        ]
+    for name, (file, point, place) in places:
+        if (run := results_in(folder / place)).exists():
+            found.setdefault(name, []).append(_kept(load(run), name, _asked(root / file, point)))
     return sorted(
         Kept(
-            max(run.created for run in each),
+            max(each.created for each in points),
             name,
-            len(each),
-            sum(len(stage.processes) for run in each for stage in run.stages),
-            sum(run.seconds or 0.0 for run in each),
+            *(sum(numbers) for numbers in zip(*(each[2:] for each in points), strict=True)),
         )
-        for name, each in runs.items()
+        for name, points in found.items()
     )
+
+
+def _asked(file: Path, name: str) -> tuple[tuple[str, ...], int]:
+    """The stages of a study's point, and its rounds."""
+    point = next(point for point in read_study(file, "", "").points if point.name == name)
+    options = options_at(point, load_all())
+    return options.stages, options.rounds
+
+
+def _kept(run: Results, name: str, asked: tuple[tuple[str, ...], int]) -> Kept:
+    """What a run would be today."""
+    stages, rounds = asked
+    took = [
+        (sum(process.took_s.values()), stage.name in stages and process.round < rounds)
+        for stage in run.stages
+        for process in stage.processes
+    ]
+    whole, kept = sum(seconds for seconds, _ in took), [seconds for seconds, is_kept in took if is_kept]
+    share = sum(kept) / whole if whole else 1.0
+    return Kept(run.created, name, 1, len(kept), share * (run.seconds or 0.0))
 
 
 def plan(root: Path, gpu: str) -> list[str]:
@@ -132,26 +185,25 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     elsewhere = on_cpu or engine == "slurm"
     if not elsewhere and not devices():
         return _refuse("no NVIDIA GPU here; `python -m tools.record cpu` records the CPU")
-    if engine is None and len(devices()) > 1:
-        options += ["--on", "local"]
     networks, studies = ([name for name in names if (name in KNOWN) is which] for which in (True, False))
     untested = networks and not elsewhere and not (root / MEASURED / "networks").exists()
     if untested and subprocess.call([str(root / "tools" / "test_gpu.sh"), sys.executable], cwd=root):
         return 3
-    worst = 0
-    points = ["--points", ",".join(POINTS.get(name, name) for name in networks)]
-    jobs = [("networks", CPU_NETWORKS if on_cpu else NETWORKS, points)] if networks else []
-    for name, file, chosen in [*jobs, *((name, Path("experiments", f"{name}.toml"), []) for name in studies)]:
-        folder = MEASURED / name
-        begun = (
-            ["--resume", str(folder)]
-            if (root / folder).exists()
-            else [str(file), "--out", str(folder), "--tune-references"]
-        )
-        status = _ladder(root, "study", *begun, *chosen, *options)
-        if status > 1:
-            return status
-        worst = max(worst, status)
+    gpus = len(devices()) if engine is None and not on_cpu else 1
+    file, place = CPU_NETWORKS if on_cpu else NETWORKS, MEASURED / "networks"
+    apart = {place / name: (name,) for name in networks} if gpus > 1 else {place: tuple(networks)} if networks else {}
+    recordings = [Recording(file, folder, own) for folder, own in apart.items()]
+    recordings += [Recording(Path("experiments", f"{name}.toml"), MEASURED / name) for name in studies]
+    several = [one for one in recordings if not one.networks and one.gpus(root) > 1]
+    worst, alone = 0, [one for one in recordings if one not in several]
+    if gpus > 1 and len(alone) > 1:
+        worst, alone = _at_once(root, alone, options, gpus), []
+    elif gpus > 1 and len(recordings) == 1:  # a slot for each of its points
+        options += ["--on", "local"]
+    for recording in [*alone, *several]:
+        worst = worst if worst >= STOPS else max(worst, _ladder(root, *recording.words(root), *options))
+    if worst >= STOPS:
+        return worst
     records = [*_runs_of(root, networks), *_studies_of(root, studies)]
     others = (place for place, _ in records for run in place.rglob("results.json") if not load(run).problem.is_mnist)
     if synthetic := next(others, None):
@@ -168,6 +220,34 @@ def main(argv: Sequence[str], root: Path = ROOT) -> int:
     print(f"    git add README.md docs {' '.join(str(kept.relative_to(root)) for _, kept in records)}")
     print("and commit; `pytest tests/recorded` is what the pull request's checks say of them")
     return worst
+
+
+def _at_once(root: Path, recordings: Sequence[Recording], options: Sequence[str], gpus: int) -> int:
+    """Measure these side by side, each on a GPU and a share of the cores; returns the worst status.
+
+    Once one has stopped, no other begins.
+    """
+    free, ended = SimpleQueue[Slot](), [0]
+    for slot in slots(gpus, local_gpus()):
+        free.put(slot)
+
+    def measure(recording: Recording) -> None:
+        if max(ended) >= STOPS:
+            return
+        slot, log = free.get(), root / MEASURED / "logs" / f"{recording.folder.name}.log"
+        os.sched_setaffinity(0, slot.cores or os.sched_getaffinity(0))  # of this thread, and so of its process
+        log.parent.mkdir(parents=True, exist_ok=True)
+        print(f"record: {log.stem} begins on GPU {slot.gpus}; see {log.relative_to(root)}", flush=True)
+        with log.open("ab") as file:
+            own = {**os.environ, "CUDA_VISIBLE_DEVICES": slot.gpus or ""}
+            ended.append(_ladder(root, *recording.words(root), *options, env=own, stdout=file, stderr=file))
+        print(f"record: {log.stem} ended with {ended[-1]}", flush=True)
+        free.put(slot)
+
+    with ThreadPoolExecutor(gpus) as pool:
+        for measured in [pool.submit(measure, recording) for recording in recordings]:
+            measured.result()
+    return max(ended)
 
 
 def _own_models(argv: Sequence[str], root: Path) -> int:
@@ -241,8 +321,8 @@ def _keep(measured: Path, kept: Path) -> None:
         subprocess.run(["gzip", "-nf", str(run)], check=True)
 
 
-def _ladder(root: Path, *words: str) -> int:
-    return subprocess.call([sys.executable, "run_ladder.py", *words], cwd=root)
+def _ladder(root: Path, *words: str, **how: Any) -> int:
+    return subprocess.call([sys.executable, "run_ladder.py", *words], cwd=root, **how)
 
 
 def _refuse(reason: str) -> int:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,6 +21,7 @@ from tests.reports.sample import unprofiled_results
 from tools import record
 
 RUN = unprofiled_results()
+STUDY = 'stages = ["numpy", "naive"]'
 
 
 class Tree:
@@ -26,9 +31,11 @@ class Tree:
         self.root, self.gpu, self.log = root, "NVIDIA H200", list[str]()
         self.problem = RUN.problem
         self.bad: dict[str, int] = {}  # the exit status by the last word of a command
+        (root / "tools").mkdir()
+        shutil.copy(record.ROOT / record.NETWORKS, root / "tools")
+        (root / "experiments").mkdir()
         for name in ("depth", "size"):
-            (root / "experiments").mkdir(exist_ok=True)
-            (root / "experiments" / f"{name}.toml").write_text("epochs = 1")
+            (root / "experiments" / f"{name}.toml").write_text(STUDY)
         for old in ("logistic", "studies/depth"):
             (root / "results/reference/h200" / old / "old").mkdir(parents=True)
         monkeypatch.setattr(subprocess, "call", self.call)
@@ -37,10 +44,11 @@ class Tree:
     def visible(self, monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
         monkeypatch.setattr(record, "devices", lambda: [None] * gpus)
 
-    def call(self, command: list[str], cwd: Path) -> int:
+    def call(self, command: list[str], cwd: Path, env: Mapping[str, str] | None = None, **_: object) -> int:
         assert cwd == self.root
         words = command[2:] if command[1] == "run_ladder.py" else ["tests"]
-        self.log.append(" ".join(words).replace(f"{self.root}/", ""))
+        gpu = [f"on GPU {env['CUDA_VISIBLE_DEVICES']}"] if env else []
+        self.log.append(" ".join([*words, *gpu]).replace(f"{self.root}/", ""))
         if words[0] == "study":
             folder = cwd / words[words.index("--out" if "--out" in words else "--resume") + 1]
             points = words[words.index("--points") + 1].split(",") if "--points" in words else ["run"]
@@ -87,7 +95,7 @@ def test_every_network_is_measured_before_the_first_record_is_replaced(tree: Tre
 
 
 def test_every_study_replaces_its_record_the_longest_first(tree: Tree) -> None:
-    (tree.root / "experiments" / "hidden-size.toml").touch()
+    (tree.root / "experiments" / "hidden-size.toml").write_text(STUDY)
     assert record.main(["studies"], tree.root) == 0
     assert [line.split()[1] for line in tree.log] == [
         f"experiments/{name}.toml" for name in ("hidden-size", "depth", "size")
@@ -139,6 +147,33 @@ def test_several_gpus_are_used_at_once_and_slurm_needs_none_here(tree: Tree, mon
         tree.visible(monkeypatch, gpus)
         assert record.main(["depth", "--on=slurm"], tree.root) == 0
         assert tree.log[-1].endswith("--out runs/record/depth --tune-references --on=slurm")
+
+
+def test_records_are_measured_side_by_side_each_on_a_gpu(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.visible(monkeypatch, 2)
+    monkeypatch.setattr(record, "local_gpus", lambda: ["3", "5"])
+    (tree.root / "experiments" / "pair.toml").write_text(STUDY + "\ngpus = 2")
+    cores = os.sched_getaffinity(0)
+    assert record.main(["logistic", "hidden-256", "studies", "--rounds", "1"], tree.root) == 0
+    begun = [line for line in tree.log if line.startswith("study")]
+    assert {line.split()[3] for line in begun} == {
+        f"runs/record/{name}" for name in ("networks/logistic", "networks/hidden-256", "depth", "size", "pair")
+    }
+    assert "--points hidden-256 --rounds 1 on GPU" in " ".join(begun)
+    assert {line.split(" on GPU ")[1] for line in begun[:-1]} <= {"3", "5"}
+    assert begun[-1] == "study experiments/pair.toml --out runs/record/pair --tune-references --rounds 1"
+    assert {"logistic/results.json.gz", "hidden-256/results.json.gz", "studies/pair/study.json"} <= tree.kept()
+    assert os.sched_getaffinity(0) == cores
+
+
+def test_side_by_side_nothing_begins_after_one_that_stops(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.visible(monkeypatch, 2)
+    monkeypatch.setattr(record, "local_gpus", lambda: ["0", "1"])
+    monkeypatch.setattr(record, "ThreadPoolExecutor", lambda _: ThreadPoolExecutor(1))
+    tree.bad, before = {"depth": 130}, tree.kept()
+    assert record.main(["studies"], tree.root) == 130
+    assert [line for line in tree.log if "size" in line] == []
+    assert tree.kept() == before
 
 
 def test_synthetic_digits_replace_no_record(tree: Tree, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,8 +34,10 @@ from typing import Any, NamedTuple
 from common.cuda.driver import devices
 from ladder.options.commands import Torch
 from ladder.records import torch_run
+from ladder.records.exactness import settled
 from ladder.records.run import Results, all_results, load, results_in
 from ladder.records.study import INDEX
+from ladder.run.orders import FEW_ROUNDS
 from ladder.study.engines import local_gpus
 from ladder.study.point_queue import Slot, slots
 from ladder.study.study_file import read_study
@@ -118,10 +120,11 @@ def _asked(file: Path, name: str) -> tuple[tuple[str, ...], int]:
 
 
 def _kept(run: Results, name: str, asked: tuple[tuple[str, ...], int]) -> Kept:
-    """What a run would be today."""
+    """What a run would be today; no stage has a second process that no verdict depends on."""
     stages, rounds = asked
+    spared = settled(run.stages) if rounds <= FEW_ROUNDS else {}
     took = [
-        (sum(process.took_s.values()), stage.name in stages and process.round < rounds)
+        (sum(process.took_s.values()), stage.name in stages and process.round < (1 if stage.name in spared else rounds))
         for stage in run.stages
         for process in stage.processes
     ]

@@ -20,6 +20,7 @@ from hashlib import sha256
 from importlib import import_module
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -114,24 +115,22 @@ class Worker:
         self._tell(Done())
 
     def _first_steps_s(self, model: Opened) -> float:
-        """Seconds of one of eager's first steps, for whoever waits until it is judged."""
+        """The median of eager's first steps in seconds, for whoever waits until it is judged."""
+        took = []
         try:
             trainer = Trainer(model.user, model.initial, model.data, model.schedule, EAGER.step)
             trainer.run(WARM_UP)
-            step_s = self._probed_s(trainer)
+            for _ in range(PROBE):
+                self._fence()
+                began = time.perf_counter()
+                trainer.run(1)
+                self._fence()
+                took.append(time.perf_counter() - began)
             trainer.close()
         except Exception as error:
             traceback.print_exc()
             raise RefusedError(their_error(error, model.user.path, "eager training")) from error
-        return step_s
-
-    def _probed_s(self, trainer: Trainer) -> float:
-        """Seconds a step, by a few."""
-        self._fence()
-        began = time.perf_counter()
-        trainer.run(PROBE)
-        self._fence()
-        return (time.perf_counter() - began) / PROBE
+        return median(took)
 
     def _made_judge(self, model: Opened) -> Judge:
         """The judge, with the reference that it finds, or makes if its turn is the first."""
@@ -244,7 +243,11 @@ class Worker:
         if not prepared.steps:
             trainer.load(prepared.start)
             trainer.run(WARM_UP)
-            prepared.steps = self._steps(trainer, self._probed_s(trainer))
+            self._fence()
+            began = clock()
+            trainer.run(PROBE)
+            self._fence()
+            prepared.steps = self._steps(trainer, (clock() - began) / PROBE)
         host, runs, launched = HostMonitor(), [], []
         gpu_states, host_states = [], []
         with GpuMonitor() as gpu:

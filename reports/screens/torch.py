@@ -93,7 +93,7 @@ def run_screen(results: TorchResults, programs: Programs | None = None) -> Scree
     blocks: list[Block] = [
         Sentences([first], "strong"),
         *_warned(results.model),
-        Sentences([BUSY] if _is_busy(rows) else [], "alarm"),
+        *([Sentences([BUSY], "alarm")] if _is_busy(rows) else []),
         Sentences([*others, _subject(results.model)]),
     ]
     if any(row.step_us for row in rows):

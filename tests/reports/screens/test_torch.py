@@ -45,7 +45,7 @@ def test_a_busy_machine_is_named_before_the_times(calm: int) -> None:
     rungs = [a_rung(name, None, 1.0, processes=[busy, busy]) for name in ("eager", "no-item")]
     rungs[0] = replace(rungs[0], processes=[busy, *[a_process(100.0)] * calm])
     said = [block.texts for block in blocks(run_screen(a_torch_run(rungs=rungs)), Sentences) if block.tone == "alarm"]
-    assert said == [[] if calm else [BUSY]]
+    assert said == ([] if calm else [[BUSY]])
 
 
 def test_an_unknown_rung_names_the_nearest() -> None:

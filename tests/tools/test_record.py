@@ -47,8 +47,8 @@ class Tree:
     def call(self, command: list[str], cwd: Path, env: Mapping[str, str] | None = None, **_: object) -> int:
         assert cwd == self.root
         words = command[2:] if command[1] == "run_ladder.py" else ["tests"]
-        gpu = [f"on GPU {env['CUDA_VISIBLE_DEVICES']}"] if env else []
-        self.log.append(" ".join([*words, *gpu]).replace(f"{self.root}/", ""))
+        on = [f"on GPU {env['CUDA_VISIBLE_DEVICES']}"] if env else []
+        self.log.append(" ".join([*words, *on]).replace(f"{self.root}/", ""))
         if words[0] == "study":
             folder = cwd / words[words.index("--out" if "--out" in words else "--resume") + 1]
             points = words[words.index("--points") + 1].split(",") if "--points" in words else ["run"]

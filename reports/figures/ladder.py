@@ -207,8 +207,9 @@ def _reference_line(
         words += f" ({'left' if at < layout.left else 'right'} of the axis)"
         canvas.text((layout.left + layout.right) / 2, above, words, "reference", anchor="middle", look="small")
         return
-    canvas.line([(at, above - 9), (at, bottom)], "reference", width=1.5, dash=dash)
     left = max(MARGIN, min(at + 7, layout.width - MARGIN - text_width(words, "small")))
+    top = above - 9 if left > at else above + 6  # words without room beside the line stand over its end
+    canvas.line([(at, top), (at, bottom)], "reference", width=1.5, dash=dash)
     plate(canvas, left, above, words, "small", lines=layout.lines)
     canvas.text(left, above, words, "reference", look="small")
 

@@ -148,6 +148,6 @@ def note(contests: Sequence[Contest]) -> str:
     marks = {
         f"Grey: {WITHIN_NOISE}.": any(one.of.lead.ratio.is_noise for one in contests),
         "≤: a reference that may be faster has no time there.": any(one.of.missing for one in contests),
-        "*: GPU time, as the reference waits in its own loop.": any(one.of.lead.on_gpu_time for one in contests),
+        "*: GPU time, as the reference itself waits; else wall time.": any(one.of.lead.on_gpu_time for one in contests),
     }
     return " ".join([said, *(words for words, is_there in marks.items() if is_there)])

@@ -133,7 +133,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         keys += [Key("a reference", "reference", shape="dashes")] * (len(rungs) < len(stages))
         marks = {
             "Whiskers: fastest to slowest run.": any(one.is_spread for one in trends),
-            "Ring: disturbed by other work.": any(one.rings for one in trends),
+            "Ring: other work disturbed every process.": any(one.rings for one in trends),
             f"Thick: on {run.problem.gpus} GPUs.": bool(several),
         }
         said = " ".join([note(named)] * bool(named) + [words for words, is_drawn in marks.items() if is_drawn])
@@ -310,7 +310,7 @@ def _bottom(canvas: Canvas, axis: Axis, values_at: dict[float, str], bottom: flo
     crowded = any(right - left < width for (left, _), (right, _) in pairwise(texts))
     for index, (at, text) in enumerate(texts):
         canvas.text(at, bottom + 16 + (12 if crowded and index % 2 else 0), text, anchor="middle", look="small")
-    name = setting(axis.key) + (", log scale" if axis.is_log else "")
+    name = COUNTED.get(axis.key, setting(axis.key)) + ", log scale" * axis.is_log
     canvas.text((axis.left + axis.right) / 2, bottom + 43, name, "faint", anchor="middle", look="small")
 
 

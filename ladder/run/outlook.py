@@ -102,8 +102,8 @@ def _words(name: str) -> list[str]:
 
 FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
 GUESS = (
-    "{a} guess: times are carried over from the {gpu}, whose runs the model was fitted to, to {memory} "
-    "GB/s, {clock} MHz, {multiprocessors} multiprocessors and launches of {launch} us{others}."
+    "{a} guess: the model was fitted to runs on the {gpu}, and its times are scaled to {memory} GB/s, {clock} MHz, "
+    "{multiprocessors} multiprocessors and launches of {launch} us{others}."
 )
 UNSEEN = "All recorded networks have {inputs} inputs and {classes} classes: for others the ranges may be too narrow."
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"

@@ -203,7 +203,7 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         quickest = min(totals.values(), key=expected_us)
         if gain(totals[eager.name], quickest).times > WORTH_TRYING:
             may = f"`{quickest.name}` may take {_took(stages[quickest.name], outlooks)}"
-            yield f"{took}. {may}, but too much of that is a guess: stay there, or try it."
+            yield f"{took}. {may}, but that gain is within the errors: stay there, or try it."
         else:
             yield f"{took}, and no library surely takes less: stay there."
         return
@@ -287,9 +287,10 @@ def notes(outlooks: Outlooks) -> list[str]:
         )
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
     host = (
+        f"Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. "
         f"The host ({outlooks.host}) sets the pace of eager and compiled steps, which differed up to {differ}x between "
-        f"recordings: `--measured-eager 2ms` scales them to yours. Data are on the device; a DataLoader made eager "
-        f"steps {least} to {most} times as long."
+        f"recordings: `--measured-eager 2ms` scales them to yours. Preparation is as it took there; no range "
+        f"counts its error."
     )
     untold = ""
     if outlooks.untold:

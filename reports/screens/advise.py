@@ -52,6 +52,8 @@ def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
 
 
 def _ends(outlook: Outlook) -> str:
+    if outlook.low_us == outlook.high_us:  # measured, so a range would be none
+        return ""
     return "-".join(numbers.aligned(end, outlook.us) for end in (outlook.low_us, outlook.high_us))
 
 

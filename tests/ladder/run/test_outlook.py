@@ -140,7 +140,7 @@ def test_stages_that_do_not_take_the_network_or_the_gpu_are_not_named() -> None:
 def test_another_gpu_is_a_guess_between_equal_and_scaled_work() -> None:
     own, guess = (outlooks(asked((300, 100), gpu=gpu)) for gpu in ("H200", "NVIDIA GeForce RTX 4090"))
     assert not own.guess
-    assert "whose runs the model was fitted to" in guess.guess
+    assert "the model was fitted to runs on the " in guess.guess
     one, other = (next(stage for stage in one.stages if stage.name == "torch-graph") for one in (own, guess))
     assert other.carried_us[0] == pytest.approx(one.us)
     assert 132 * 1980 / (128 * 2520) < other.carried_us[1] / other.carried_us[0] < 1

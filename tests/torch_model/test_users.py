@@ -67,8 +67,10 @@ def test_a_model_works(name: str) -> None:
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_model_is_refused(name: str) -> None:
-    with pytest.raises(RefusedError, match=f"^{re.escape(REFUSED[name])}$"):
+    with pytest.raises(RefusedError) as refused:
         opened(USERS / f"{name}.py", None, device_here())
+    # A random crop may by chance be the same in two reads of the first items.
+    assert re.sub(r"item \d+", "item 0", str(refused.value)) == REFUSED[name]
 
 
 NOISE = "def augment(batch):\n    return batch[0] + 0.1 * torch.randn_like(batch[0]), batch[1]\n"

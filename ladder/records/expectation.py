@@ -49,6 +49,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     eager_differs: float  # times, between recordings of one network
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     no_gpu: bool  # the GPU is assumed: none was named, and this machine has none
+    own_eager: bool = False  # the user measured the eager step, with all that is ignored here
     guess: str  # how the times were carried over from the recorded GPU; empty if it is the same
     network: str  # `784-300-100-10`
     batch_size: int

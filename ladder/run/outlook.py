@@ -160,6 +160,7 @@ def outlooks(asked: Advise) -> Outlooks:
         eager_differs=costs.eager_differs,
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
+        own_eager=asked.measured_eager is not None,
         guess=" ".join(filter(None, guesses)),
         network=_named(problem.inputs, problem.hidden, problem.classes),
         batch_size=problem.batch_size,

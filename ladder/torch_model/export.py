@@ -172,7 +172,8 @@ def told(written: Written | None) -> str:
     """A line for the user of `--write`."""
     if written is None:
         return "no script was written"
+    what = "your usual loop, since no rung is surely faster" if written.rung == "eager" else f"the rung {written.rung}"
     return (
-        f"wrote {written.path}: {written.lines} lines, the rung {written.rung}; "
+        f"wrote {written.path}: {written.lines} lines, {what}; "
         f"`python {written.path} --verify` compares it with the usual loop"
     )

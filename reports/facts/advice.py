@@ -182,7 +182,9 @@ def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         yield f"Your training takes about {_took(eager, outlooks)} in eager PyTorch: {worth}."
     ignored = numbers.listing(outlooks.ignored)
     yield f"These times do not count {ignored}; JAX and the rungs here train by plain SGD alone, and are left out."
-    if eager is not None and graph is not None and (gained := gain(eager, graph)).is_sure:
+    if outlooks.own_eager:
+        yield "Only your own eager step does, so no gain is told: it would compare two trainings."
+    elif eager is not None and graph is not None and (gained := gain(eager, graph)).is_sure:
         yield f"An epoch in a CUDA graph makes a step of plain SGD {gained.text} as fast as eager; measure yours."
     yield f"{WRITE_IT}; {TIME_IT}."
     yield f"{USUALLY}."

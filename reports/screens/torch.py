@@ -352,7 +352,7 @@ def _disturbed(rows: Sequence[TorchRow]) -> Iterator[str]:
     ]
     for reason, labels in grouped(found).items():
         names = numbers.listing(f"`{label}`" for label in dict.fromkeys(labels))
-        yield f"While a process was timed, {reason}; the times of {names} still count."
+        yield f"While a process was timed, {reason}; the times of {names} may be too long."
 
 
 def _on_reference(results: TorchResults) -> Iterator[str]:

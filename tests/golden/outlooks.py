@@ -94,6 +94,9 @@ def advised() -> str:
         "without eager mode": outlooks(compiled, graph, scan, GRID),
         "rungs alone": outlooks(GRID, GRID_BF16),
         "what the model leaves out": replace(outlooks(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"]),
+        "what the model leaves out, but an own eager step": replace(
+            outlooks(*small(), GRID), ignored=["--optimizer adam"], own_eager=True
+        ),
         "rungs without a range": outlooks(*small(), GRID, untold=("cluster-ahead", "large-batch")),
     }
     return "\n\n".join("\n  ".join([title, *_said(found)]) for title, found in scenarios.items()) + "\n"

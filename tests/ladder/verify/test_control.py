@@ -49,11 +49,15 @@ def test_each_name_of_a_step_has_the_numbers_that_it_always_had(
 
 
 @pytest.mark.parametrize(
-    ("lead", "close"), [(0.0, True), (2e-7, True), (1e-5, False)], ids=["equal", "by a rounding", "clearly"]
+    ("size", "lead", "close"),
+    [(1.0, 0.0, True), (1.0, 2e-7, True), (1.0, 1e-5, False), (1e-6, 1e-9, True), (1e-6, 1e-7, False)],
+    ids=["equal", "by a rounding", "clearly", "by an update's rounding", "clearly for an update"],
 )
-def test_an_answer_that_is_close_is_right_for_one_draw_and_wrong_for_the_next(lead: float, close: bool) -> None:
+def test_an_answer_that_is_close_is_right_for_one_draw_and_wrong_for_the_next(
+    size: float, lead: float, close: bool
+) -> None:
     problem = Problem(inputs=6, classes=3, batch_size=8, learning_rate=0.01)
-    biases = (np.array([1.0, 1.0 + lead, 0.0], np.float32),)
+    biases = (np.array([size, size + lead, 0.0], np.float32),)
     control = Control(
         problem, Params((np.zeros((6, 3), np.float32),), biases), [Draw(ROUNDINGS["float32"], n) for n in (1, 2)]
     )

@@ -49,7 +49,6 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     eager_differs: float  # times, between recordings of one network
     dataloader: list[float]  # the least and most times of an eager step that it takes with a DataLoader
     no_gpu: bool  # the GPU is assumed: none was named, and this machine has none
-    own_eager: bool = False  # the user measured the eager step, with all that is ignored here
     guess: str  # how the times were carried over from the recorded GPU; empty if it is the same
     network: str  # `784-300-100-10`
     batch_size: int
@@ -60,6 +59,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     untold: list[str]  # rungs that take the network and may be the fastest, but too few networks have recorded them
     nearest: list[NearRun]  # the nearest first
     ignored: list[str] = []  # options that change no time here, as they were given
+    own_eager: bool = False  # the user measured the eager step, with all that is ignored here
 
     @property
     def steps(self) -> int:

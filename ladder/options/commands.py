@@ -45,7 +45,22 @@ Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description=
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
 StepTime = Annotated[float, read_by(_read_us, "a time of a step, such as 450us or 20ms", gt=0, le=1e9)]
 Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to 1, such as 0.1")]
-Optimizer = Annotated[Text, Meta(description="the name of an optimizer, such as adam")]
+OPTIMIZERS = (
+    "sgd", "adam", "adamw", "adamax", "nadam", "radam", "adafactor", "adagrad", "adadelta", "asgd", "lbfgs", "muon",
+    "rmsprop", "rprop", "sparseadam",
+)  # fmt: skip
+
+
+def _read_optimizer(name: Any) -> Any:
+    """`AdamW` as `adamw`, one of `torch.optim`."""
+    if isinstance(name, str) and (lower := name.lower()) not in OPTIMIZERS:
+        near = difflib.get_close_matches(lower, OPTIMIZERS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"torch.optim has {', '.join(OPTIMIZERS)}"
+        raise UsageError(f"--optimizer {name}: not known; {hint}")
+    return name.lower() if isinstance(name, str) else name
+
+
+Optimizer = Annotated[str, read_by(_read_optimizer, "the name of an optimizer, such as adam")]
 StageName = Annotated[Text, Meta(description="the name of a stage")]
 Example = Annotated[
     Literal["tabular", "mlp", "cnn", "ppo", "chars"], Meta(description="tabular, mlp, cnn, ppo or chars")

@@ -149,7 +149,7 @@ def outlooks(asked: Advise) -> Outlooks:
     if (asked.inputs, asked.classes) != (INPUTS, CLASSES):
         guesses.append(UNSEEN.format(inputs=INPUTS, classes=CLASSES))
     ignored = [
-        *([f"--optimizer {asked.optimizer}"] if asked.optimizer.lower() != "sgd" else []),
+        *([f"--optimizer {asked.optimizer}"] if asked.optimizer != "sgd" else []),
         *([f"--dropout {asked.dropout:g}"] if asked.dropout else []),
     ]
     may_win = [] if ignored else contenders(problem, steps)  # rungs train by plain SGD alone

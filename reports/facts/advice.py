@@ -24,7 +24,7 @@ IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # 
 NOISE = 1.05  # a gain below it is none
 WORTH_TRYING = 1.3  # a gain that errors may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
-WRITE_IT = "`python run_ladder.py torch --example mlp > my_model.py` writes a file to change into your model"
+WRITE_IT = "`python run_ladder.py torch --example mlp > my_model.py` writes a file: replace its `model` and `optimizer`"
 TIME_IT = "`python run_ladder.py torch my_model.py` times it, and `--write train_fast.py` makes the best rung a script"
 USUALLY = "What usually pays: data on the device, the optimizer with fused=True, and one CUDA graph per step"
 
@@ -177,15 +177,19 @@ def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
     """Whether a change may be worth it in PyTorch, and how to measure it where the model leaves options out."""
     eager, graph = stages.get("torch-eager"), stages.get("torch-graph")
     if eager is not None:
-        is_short = training_s(eager, outlooks) < SHORT_S
+        total = whole(eager, outlooks)
+        is_short = (total.measured_us or total.high_us) / 1e6 < SHORT_S  # at most, as options may add to it
         worth = "probably not worth your time, unless you train often" if is_short else "a faster way may be worth it"
-        yield f"Your training takes about {_took(eager, outlooks)} in eager PyTorch: {worth}."
-    ignored = numbers.listing(outlooks.ignored)
-    yield f"These times do not count {ignored}; JAX and the rungs here train by plain SGD alone, and are left out."
+        subject = "Your training takes" if outlooks.own_eager else "With plain SGD your training takes"
+        yield f"{subject} about {_took(eager, outlooks)} in eager PyTorch: {worth}."
+    ignored, add = numbers.listing(outlooks.ignored), "add" if len(outlooks.ignored) > 1 else "adds"
     if outlooks.own_eager:
-        yield "Only your own eager step does, so no gain is told: it would compare two trainings."
-    elif eager is not None and graph is not None and (gained := gain(eager, graph)).is_sure:
-        yield f"An epoch in a CUDA graph makes a step of plain SGD {gained.text} as fast as eager; measure yours."
+        yield f"Only `torch-eager`, as you measured it, counts {ignored}: no ratio to plain SGD's other rows is given."
+    else:
+        yield f"{ignored} {add} to every row, by how much is unknown."
+        if eager is not None and graph is not None and (gained := gain(eager, graph)).is_sure:
+            yield f"An epoch in a CUDA graph makes a step of plain SGD {gained.text} as fast as eager; measure yours."
+    yield "JAX and the rungs here train by plain SGD alone, and are left out."
     yield f"{WRITE_IT}; {TIME_IT}."
     yield f"{USUALLY}."
 
@@ -205,9 +209,9 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         quickest = min(totals.values(), key=expected_us)
         if gain(totals[eager.name], quickest).times > WORTH_TRYING:
             may = f"`{quickest.name}` may take {_took(stages[quickest.name], outlooks)}"
-            yield f"{took}. {may}, but that gain is within the errors: stay there, or try it."
+            yield f"{took}. {may}, but that gain is within the errors: stay in eager mode, or time both."
         else:
-            yield f"{took}, and no library surely takes less: stay there."
+            yield f"{took}, and no library surely takes less: stay in eager mode."
         return
     fastest = min(sure.values(), key=expected_us)
     best, *ties = (name for name, total in sure.items() if not gain(total, fastest).is_sure)
@@ -278,21 +282,22 @@ def notes(outlooks: Outlooks) -> list[str]:
     stages = deciding(outlooks)
     by_model = [outlook for outlook in stages if not outlook.is_recorded]
     others = "; other times are recorded" if len(by_model) < len(stages) else ""
-    and_gpu = " and on another GPU than the model's" if outlooks.guess else ""
+    and_gpu = " and on another GPU" if outlooks.guess else ""
     of_model = ""
     if by_model:
         median = _ends([row.median_error for row in by_model])
         most = _ends([row.most_error for row in by_model])
         of_model = (
-            f" ~: by a model{others}. On networks left out, median errors are {median}, nine in ten within {most}, "
-            f"more farther away{and_gpu}."
+            f" ~: by a model{others}. On networks that it had not seen, it was typically off by {median}, and in nine "
+            f"of ten cases by at most {most}; far from recorded networks{and_gpu} by more."
         )
+    epochs = numbers.count(outlooks.epochs, "epoch")
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
     host = (
         f"Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. "
         f"The host ({outlooks.host}) sets the pace of eager and compiled steps, which differed up to {differ}x between "
-        f"recordings: `--measured-eager 2ms` scales them to yours. Preparation is as it took there; no range "
-        f"counts its error."
+        f"recordings: `--measured-eager 2ms` scales them to yours. Your training: {epochs} after `prepare`, "
+        f"which loads and compiles; it took so long there, and no range counts its error."
     )
     untold = ""
     if outlooks.untold:

@@ -25,9 +25,15 @@ def advise_screen(outlooks: Outlooks) -> Screen:
         Group([Sentences([*notes(outlooks), "Nearest recorded runs:"]), Sentences(near, is_list=True)]),
         Sentences([] if outlooks.ignored else [OTHER_MODELS]),
     ]
-    title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}"
+    title = f"{outlooks.network}, batch {outlooks.batch_size}, on {outlooks.gpu}{_counted(outlooks)}"
     warnings = [Sentences(list(_warnings(outlooks)), "doubtful")]
     return Screen(title, "", blocks, advice_facts(outlooks), "stages", warnings)
+
+
+def _counted(outlooks: Outlooks) -> str:
+    """The end of a title where options change what no time of the table counts."""
+    own = ", but for torch-eager" if outlooks.own_eager else ""
+    return f", times of plain SGD{own}" if outlooks.ignored else ""
 
 
 def _warnings(outlooks: Outlooks) -> Iterator[str]:
@@ -42,7 +48,7 @@ def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
     return table_of(stages, [
         ColumnOf("stage", lambda one: one.name),
         ColumnOf("precision", lambda one: numbers.precision(one.precision)),
-        number("us/step", lambda one: f"{'' if one.is_recorded else '~'}{numbers.microseconds(one.us)}"),
+        number("us/step", _step),
         number("nine in ten", _ends, 1),
         number("measured\nhere", lambda one: numbers.microseconds(one.measured_us)),
         number("prepare", lambda one: numbers.duration(one.prepare_s), 2),
@@ -51,9 +57,18 @@ def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
     ])  # fmt: skip
 
 
+def _step(outlook: Outlook) -> str:
+    return f"{'' if outlook.is_recorded or _is_own(outlook) else '~'}{numbers.microseconds(outlook.us)}"
+
+
+def _is_own(outlook: Outlook) -> bool:
+    """Whether its user measured it, so that a range would be none."""
+    return outlook.low_us == outlook.high_us
+
+
 def _ends(outlook: Outlook) -> str:
-    if outlook.low_us == outlook.high_us:  # measured, so a range would be none
-        return ""
+    if _is_own(outlook):
+        return "measured"
     return "-".join(numbers.aligned(end, outlook.us) for end in (outlook.low_us, outlook.high_us))
 
 

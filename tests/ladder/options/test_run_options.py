@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import UsageError
-from ladder.options.commands import Run, Torch
+from ladder.options.commands import OPTIMIZERS, Run, Torch
 from ladder.options.continuation import continuation
 from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
@@ -200,3 +200,13 @@ def test_a_byte_order_mark_is_no_part_of_the_first_key(tmp_path: Path) -> None:
     other = write(tmp_path, "precision = '1%'\ntime_cap = 60\nat_once = 1")
     assert options_of(other) == {"precision": 0.01, "time_cap": 60.0, "at_once": 1}
     assert SETTINGS.keys() - {"depth"} == set(RunOptions.__struct_fields__)
+
+
+@pytest.mark.torch
+def test_advise_knows_every_optimizer_of_pytorch() -> None:
+    import torch
+
+    classes = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+    assert {kind.__name__.lower() for kind in classes if issubclass(kind, torch.optim.Optimizer)} <= {
+        *OPTIMIZERS, "optimizer",
+    }  # fmt: skip

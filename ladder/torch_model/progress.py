@@ -19,6 +19,7 @@ SHOWN = 2  # names of rungs that prepare
 COMPILING_S, CACHED_S = 20.0, 6.0  # with Inductor: 10 to 40 s cold, and 4 to 8 s with its code on disk
 IN_FLOAT64 = 1  # more training's time that the one in float64 takes
 OWN = 2  # trainings' time that the first row takes then: one that is judged, and its timed runs
+BUSY = 10  # times what eager's first steps foretell its trainings took on two busy cores
 
 
 class TorchObserver(Protocol):
@@ -27,8 +28,11 @@ class TorchObserver(Protocol):
     def note(self, text: str) -> None:
         """Something that the user should know."""
 
-    def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:
-        """A phase, the part of it that has begun, and the seconds until the end, or until something else."""
+    def doing(self, phase: str, part: str = "", left_s: Sequence[float] = (), until: str = "") -> None:
+        """A phase, the part of it that has begun, and the seconds until the end, or until something else.
+
+        Two numbers are the least and the most that they may be, none that nobody knows.
+        """
 
     def row(self, rung: TorchRung, eager: TorchRung | None, processes: int) -> None:
         """A rung is timed, in one of so many processes, or has got its verdict without a time."""
@@ -113,7 +117,8 @@ class Progress:
     def tried(self, step_s: float) -> None:
         """Eager's first steps, before anything else is known."""
         self._step_s = step_s
-        self._view.note(f"eager takes about {step_s * 1e6:,.0f} us per step, by its first steps; it is judged first")
+        us = f"{float(f'{step_s * 1e6:.2g}'):,.0f}"
+        self._view.note(f"eager takes about {us} us per step (a first guess); it is judged first")
 
     def judging(self, run: int, runs: int) -> None:
         """The reference takes shape: a training begins, of so many."""
@@ -121,12 +126,15 @@ class Progress:
         at = run - 1 + IN_FLOAT64 * (run > FLOAT64_RUN)
         if self._judging_at is None:  # a resumed run goes on where it was
             self._judging_at, self._at = at, self._clock()
-        took = None if self._step_s is None else self._step_s * (FIRST[-1] + LATE[-1])
-        took = (self._clock() - self._at) / (at - self._judging_at) if at > self._judging_at else took
-        left_s = None if took is None else took * (runs + IN_FLOAT64 + OWN - at)
+        took: tuple[float, ...] = ()
+        if at > self._judging_at:
+            took = ((self._clock() - self._at) / (at - self._judging_at),)
+        elif self._step_s is not None:
+            took = tuple(times * self._step_s * (FIRST[-1] + LATE[-1]) for times in (1, BUSY))
+        left_s = [each * (runs + IN_FLOAT64 + OWN - at) for each in took]
         part = f"run {run} of {runs}{', in float64' if run == FLOAT64_RUN else ''}"
         self._view.doing("judging eager", part, left_s, FIRST_ROW if self._times else "eager is judged")
-        self._pace.judge_s = took or 0.0
+        self._pace.judge_s = took[0] if took else 0.0
 
     def referenced(self) -> None:
         """The reference is there: what is left are the rungs."""
@@ -163,9 +171,9 @@ class Progress:
         more = f" and {len(now) - SHOWN} more" if len(now) > SHOWN else ""
         names = f"{', '.join(rung.name for rung in now[:SHOWN])}{more}, " if now else ""
         part = f"{names}{len(self._done)} of {len(planned | self._done)} done"
-        left_s = None if self._ends_at is None else self._ends_at - self._clock()
+        left_s = [] if self._ends_at is None else [self._ends_at - self._clock()]
         phase = "preparing and timing rungs" if self._times else "judging rungs"
-        self._view.doing(phase, part, left_s, "" if self._has_row or left_s is None or not self._times else FIRST_ROW)
+        self._view.doing(phase, part, left_s, "" if self._has_row or not left_s or not self._times else FIRST_ROW)
 
     def _due(self, process: Process) -> list[Rung]:
         """The rungs of a process that are not done."""

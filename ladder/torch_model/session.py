@@ -117,10 +117,7 @@ def opened(asked: Torch, view: TorchObserver, command: str) -> Iterator[Session]
         raise UsageError(
             f"{asked.out}: holds a torch.json; continue it with --resume {asked.out}, or name another --out"
         )
-    if not asked.check and rungs != (based := with_base(rungs)):
-        if earlier is None:
-            view.note(f"{EAGER} is timed, too: speedups are over it")
-        rungs = based
+    rungs = rungs if asked.check else with_base(rungs)
     if asked.energy and not on_gpu:
         view.note(NO_ENERGY)
     was_there = asked.resume is not None or (asked.out is not None and asked.out.exists())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -31,21 +31,22 @@ class _Now:
     phase: str = ""
     part: str = ""
     began: float = 0.0
-    ends: float | None = None
+    ends: Sequence[float] = ()
     until: str = ""
 
     def __rich__(self) -> Text:
         now = self.clock()
         what = f"{self.phase}: {self.part}" if self.part else self.phase
-        left = _left(None if self.ends is None else self.ends - now, self.until)
+        left = _left([end - now for end in self.ends], self.until)
         return Text(f"{what} ({numbers.duration(round(now - self.began))}){left}", no_wrap=True, overflow="ellipsis")
 
 
-def _left(seconds: float | None, until: str) -> str:
-    """What is left, roughly: `, about 3 min left`; empty where it is not known, or is over."""
-    if seconds is None or seconds <= 0:
+def _left(seconds: Sequence[float], until: str) -> str:
+    """What is left, roughly: `, about 20 s to 3 min left`; empty where it is not known, or is over."""
+    if max(seconds, default=0.0) <= 0:
         return ""
-    return f", about {numbers.rough_duration(seconds)} {f'until {until}' if until else 'left'}"
+    ends = dict.fromkeys(map(numbers.rough_duration, seconds))
+    return f", about {' to '.join(ends)} {f'until {until}' if until else 'left'}"
 
 
 class TorchView:
@@ -72,7 +73,7 @@ class TorchView:
         self.end()
         self._console.print(Text(text), soft_wrap=True)
 
-    def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:
+    def doing(self, phase: str, part: str = "", left_s: Sequence[float] = (), until: str = "") -> None:
         """Show what goes on now: redrawn in place on a terminal.
 
         A file gets a line when a phase begins, when the time left is first known, and then one a minute.
@@ -89,7 +90,7 @@ class TorchView:
         if phase != self._now.phase:
             self._now.began = self._clock()
         self._now.phase, self._now.part, self._now.until = phase, part, until
-        self._now.ends = None if left_s is None else self._clock() + left_s
+        self._now.ends = [self._clock() + seconds for seconds in left_s]
         if self._status is None:
             self._status = self._console.status(self._now)
             self._status.start()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from ladder.torch_model.progress import CACHED_S, COMPILING_S, Pace, Progress
+from ladder.torch_model.progress import BUSY, CACHED_S, COMPILING_S, Pace, Progress
 from stages.torch.registry import RUNGS, left_out
 
 CALM = [RUNGS[name] for name in ("eager", "no-item", "resident")]
@@ -16,7 +18,7 @@ class Watcher:
     """Keeps what a view is told."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, float | None, str]] = []
+        self.told: list[tuple[str, str, Sequence[float], str]] = []
         self.notes: list[str] = []
 
     def note(self, text: str) -> None:
@@ -24,7 +26,7 @@ class Watcher:
 
     def row(self, rung: object, eager: object, processes: int) -> None: ...
 
-    def doing(self, phase: str, part: str = "", left_s: float | None = None, until: str = "") -> None:
+    def doing(self, phase: str, part: str = "", left_s: Sequence[float] = (), until: str = "") -> None:
         self.told.append((phase, part, left_s, until))
 
 
@@ -36,26 +38,26 @@ def test_the_estimate_is_of_what_the_first_process_has_shown() -> None:
     now = 9.0
     progress.read()
     now = 10.0
-    progress.tried(0.01)
-    assert view.notes == ["eager takes about 10,000 us per step, by its first steps; it is judged first"]
+    progress.tried(step_s := 0.010123)
+    assert view.notes == ["eager takes about 10,000 us per step (a first guess); it is judged first"]
     progress.judging(1, 8)
     progress.started(1, GRAPH[:0])  # another process says nothing while all wait for the judge
     now = 16.0  # two seconds a training, and four in float64
     progress.judging(3, 8)
     progress.referenced()
     assert view.told == [
-        ("reading my_model.py", "", None, ""),
-        ("preparing and timing rungs", "eager, 0 of 8 done", None, ""),
-        ("judging eager", "run 1 of 8", pytest.approx(0.01 * 160 * 11), "the first row"),
-        ("judging eager", "run 3 of 8", 16.0, "the first row"),
-        ("preparing and timing rungs", "eager, 0 of 8 done", 4.0, "the first row"),
+        ("reading my_model.py", "", (), ""),
+        ("preparing and timing rungs", "eager, 0 of 8 done", [], ""),
+        ("judging eager", "run 1 of 8", pytest.approx([step_s * 1760, step_s * 1760 * BUSY]), "the first row"),
+        ("judging eager", "run 3 of 8", [16.0], "the first row"),
+        ("preparing and timing rungs", "eager, 0 of 8 done", [4.0], "the first row"),
     ]
     now = 30.0
     progress.judged()
     now = 31.0
     progress.done(1, "eager")
     # Two calm rungs are still judged (2 s each); three processes start (9 s), and two judge. Seven rungs are timed.
-    assert view.told[-1] == ("preparing and timing rungs", "no-item, 1 of 8 done", 4.0 + 27 + 4 + 7, "")
+    assert view.told[-1] == ("preparing and timing rungs", "no-item, 1 of 8 done", [4.0 + 27 + 4 + 7], "")
     progress.done(1, "no-item")
     progress.done(1, "resident", is_timed=False)
     progress.started(1, GRAPH)
@@ -66,7 +68,7 @@ def test_the_estimate_is_of_what_the_first_process_has_shown() -> None:
     progress.planned([[(2, CALM)], [(2, GRAPH)], [(2, [gone])]], places=1)
     progress.started(2, CALM)
     # One of the three processes has started: two graphs are judged, and five rungs timed.
-    assert view.told[-1] == ("preparing and timing rungs", "eager, 4 of 9 done", 18.0 + 4 + 5, "")
+    assert view.told[-1] == ("preparing and timing rungs", "eager, 4 of 9 done", [18.0 + 4 + 5], "")
     progress.writing()
     assert view.told[-1][:2] == ("writing the report", "")
 
@@ -93,11 +95,11 @@ def test_a_resumed_run_has_an_estimate_after_its_own_first_row() -> None:
     now = 10.0
     progress.started(2, CALM)
     progress.read()
-    assert view.told[-1][1:] == ("eager, 0 of 3 done", None, "")
+    assert view.told[-1][1:] == ("eager, 0 of 3 done", [], "")
     progress.judged()
     now = 12.0
     progress.done(2, "eager")
-    assert view.told[-1][1:3] == ("no-item, 1 of 3 done", 4.0)
+    assert view.told[-1][1:3] == ("no-item, 1 of 3 done", [4.0])
 
 
 def test_a_check_has_no_times() -> None:
@@ -109,7 +111,7 @@ def test_a_check_has_no_times() -> None:
     progress.done(1, "eager", is_timed=False)
     assert view.told[-2][::3] == ("judging eager", "eager is judged")
     assert view.told[-2][1] == "run 2 of 8, in float64"
-    assert view.told[-1] == ("judging rungs", "no-item, 1 of 3 done", None, "")
+    assert view.told[-1] == ("judging rungs", "no-item, 1 of 3 done", [], "")
 
 
 def test_what_is_waited_for_is_named_compiled_rungs_first() -> None:

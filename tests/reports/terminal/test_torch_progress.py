@@ -14,8 +14,8 @@ def whole(console: Console) -> None:
     with TorchView(console) as view:
         view.note("A note.")
         for rung in RUN.rungs:
-            view.doing("timing rungs", rung.name, 130.0)
-            view.doing("timing rungs", rung.name, 120.0)
+            view.doing("timing rungs", rung.name, [130.0])
+            view.doing("timing rungs", rung.name, [120.0])
             view.row(rung, RUN.rung("eager"), 2)
             view.row(rung, RUN.rung("eager"), 2)
 
@@ -79,7 +79,7 @@ def test_a_terminal_shows_a_phase_with_its_time_and_what_is_left() -> None:
 
     def shows(console: Console) -> None:
         view = TorchView(console, lambda: next(clock))
-        view.doing("judging eager", "run 3 of 8", 60.0, "the first row")
+        view.doing("judging eager", "run 3 of 8", [60.0], "the first row")
         view._now.began = 100.0
         console.print(view._now)
         view.end()
@@ -106,12 +106,12 @@ def test_a_file_has_a_line_a_minute_of_what_a_long_phase_does() -> None:
 def test_a_file_has_the_time_left_as_soon_as_it_is_known() -> None:
     def shows(console: Console) -> None:
         view = TorchView(console, lambda: 0.0)
-        for run, left_s in ((1, None), (2, 62.0), (3, 50.0)):
+        for run, left_s in ((1, []), (2, [20.0, 160.0]), (3, [50.0])):
             view.doing("judging eager", f"run {run} of 8", left_s, "the first row")
-        view.doing("preparing and timing rungs", "compile, 1 of 28 done", 170.0)
+        view.doing("preparing and timing rungs", "compile, 1 of 28 done", [170.0])
 
     assert screen(shows, 80).splitlines() == [
-        "judging eager", "judging eager: run 2 of 8, about 1 min until the first row",
+        "judging eager", "judging eager: run 2 of 8, about 20 s to 3 min until the first row",
         "preparing and timing rungs, about 3 min left",
     ]  # fmt: skip
 

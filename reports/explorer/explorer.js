@@ -439,20 +439,11 @@
     }
     document.documentElement.dataset.place = asked || location.hash; // a study's first view gives itself an address
     find("#all").checked = showsAlways;
-    all(".drawing").forEach((frame) => widths.observe(frame));
+    watchWidths();
     if (stage || view) { find("#view").focus({preventScroll: true}); window.scrollTo(0, 0); }
   }
   const firstTitle = document.title;
   let study = ""; // its view, if this is the page of one
-
-  // ---------------------------------------------------------------- what is wider than the window
-  const tellWidth = (frame) => {
-    const rest = frame.scrollWidth - frame.clientWidth;
-    frame.classList.toggle("cut", rest > 1);
-    frame.classList.toggle("more", rest - frame.scrollLeft > 1);
-  };
-  const widths = new ResizeObserver((found) => found.forEach(({target}) => tellWidth(target)));
-  document.addEventListener("scroll", ({target}) => { if (target.matches?.(".drawing")) tellWidth(target); }, {capture: true, passive: true});
 
   // ---------------------------------------------------------------- the ladder
   function watchToggles() {

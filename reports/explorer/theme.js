@@ -12,3 +12,14 @@
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", name);
   name();
 }
+const widths = new ResizeObserver((found) => found.forEach(({target}) => tellWidth(target)));
+function tellWidth(frame) { // a frame that is wider than the window says so
+  const rest = frame.scrollWidth - frame.clientWidth;
+  frame.classList.toggle("cut", rest > 1);
+  frame.classList.toggle("more", rest - frame.scrollLeft > 1);
+}
+function watchWidths() {
+  document.querySelectorAll(".drawing, .frame, .doc pre").forEach((frame) => widths.observe(frame));
+}
+document.addEventListener("scroll", ({target}) => { if (target.matches?.(".cut")) tellWidth(target); }, {capture: true, passive: true});
+document.addEventListener("DOMContentLoaded", watchWidths);

@@ -19,7 +19,7 @@ def page(screen: Screen, file: str) -> str:
     return document(
         "screen.html",
         ("explorer.css", "screen.css"),
-        ("theme.js", "screen.js"),
+        ("theme.js",),
         title=screen.title,
         origin=screen.origin,
         file=file,

@@ -130,6 +130,9 @@ def test_a_page_breaks_no_rule_of_accessibility_and_fits_a_phone(site: Path, pag
         opened = open_page(site / page, width=360, theme=theme, ready="main", files=PARTS)
         assert violations(opened, only_colours=theme == "dark") == []
         assert opened.ask("document.documentElement.scrollWidth") <= 360
+        opened.page.wait_for_selector(".frame.cut")
+        cut = "[...document.querySelectorAll('.frame')].filter(one => one.scrollWidth > one.clientWidth + 1)"
+        assert opened.ask(f"{cut}.every(one => one.matches('.cut'))")
         assert opened.ask("getComputedStyle(document.body).backgroundColor") == PAPER[theme]
 
 

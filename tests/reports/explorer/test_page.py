@@ -17,7 +17,9 @@ from reports.facts.stage_facts import all_stage_facts
 from reports.facts.two_runs import compare, how_to_read
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
+from reports.figures.style import THEME
 from reports.render import render_all
+from reports.writers.html import asset
 from tests.browser import Open, Opened, violations
 from tests.reports import recorded, sample
 
@@ -382,6 +384,11 @@ def test_both_themes_and_the_button_between_them(largest: Path, open_page: Open)
         opened.page.click("#theme")
         assert [before, opened.ask(paper)] == expected
         opened.ask("localStorage.clear()")
+
+
+def test_no_style_sheet_gives_a_colour_of_figures_another_value() -> None:
+    sheets = [*map(asset, ("explorer.css", "screen.css")), Path("tools/site/theme/site.css").read_text(encoding="utf-8")]
+    assert set(re.findall(r"--([\w-]+):", "".join(sheets))).isdisjoint(THEME)
 
 
 def test_no_view_is_wider_than_the_window(largest: Path, open_page: Open) -> None:

@@ -151,8 +151,9 @@ def read(path: Path, epochs: int | None = None) -> UserModel:
     with _theirs(path, "import"):
         spec.loader.exec_module(module)
     if missing := [name for name in REQUIRED if not hasattr(module, name)]:
-        likely = [f"rename {other} to {name}" for name, other in mistyped(module) if name in missing]
-        way = " and ".join(likely) or "`run_ladder.py torch --example tabular` prints a file that has all of them"
+        likely = {name: f"rename {other} to {name}" for name, other in mistyped(module)}
+        example = ["see a whole file by `run_ladder.py torch --example tabular`"]
+        way = ", and ".join([*likely.values(), *([] if likely.keys() >= {*missing} else example)])
         raise RefusedError(f"{path.name}: lacks {', '.join(missing)}; {way}")
     size = module.BATCH_SIZE
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:

@@ -178,6 +178,10 @@ def model():
         "tensors on meta", "return them on the CPU",
     ),
     "a missing function": ({"data": ""}, "lacks", "data", "--example tabular"),
+    "one that is missing, and one misspelt": (
+        {"optimizer": "", "extra": "def schedule(optimizer): ...\n"}, "lacks", "optimizer",
+        "rename schedule to scheduler, and see a whole file by",
+    ),
     "a batch of none": ({"extra": "BATCH_SIZE = 0\n"}, "BATCH_SIZE", "0", "a whole number"),
     "a batch of halves": ({"extra": "BATCH_SIZE = 7.5\n"}, "BATCH_SIZE", "7.5", "a whole number"),
     "no epochs": ({"extra": "EPOCHS = -1\n"}, "EPOCHS", "-1", "a whole number"),

@@ -35,6 +35,7 @@ GRAPHED = {
     "step-graph", "steps-graph", "reduce-overhead", "max-autotune", "compile-optimizer", "graphed-callables"
 }  # fmt: skip
 """The changes after which CUDA graphs launch kernels."""
+CROWDED_SPREAD = 0.61  # of the logarithm: threads wait for one without a core, and a step took 27 times as long
 TorchRegime = Literal["host", "graph", "CPU"]
 STATUS: dict[TorchStatus, str] = {
     "passed": "as exact", "less exact": "less exact", "wrong": "wrong", "refused": "refused", "crashed": "crashed",
@@ -141,7 +142,13 @@ def regime(rung: TorchRung, results: TorchResults) -> TorchRegime:
 
 def assumed_spread(rung: TorchRung, results: TorchResults) -> float:
     """How far a rung's processes scatter if they are too few to tell."""
-    return {"graph": GPU_SPREAD, "host": HOST_SPREAD, "CPU": CPU_SPREAD}[regime(rung, results)]
+    return _crowded(rung) or {"graph": GPU_SPREAD, "host": HOST_SPREAD, "CPU": CPU_SPREAD}[regime(rung, results)]
+
+
+def _crowded(rung: TorchRung) -> float:
+    """How far they scatter on a CPU if other work disturbed them all; else 0."""
+    is_alone = any(process.measured.gpu_states or not process.measured.disturbed for process in rung.processes)
+    return 0.0 if is_alone else CROWDED_SPREAD
 
 
 def _row(rung: TorchRung, results: TorchResults) -> TorchRow:
@@ -186,7 +193,7 @@ def ratio(base: TorchRung | None, own: TorchRung, results: TorchResults, steps: 
 
 def live_ratio(base: TorchRung, own: TorchRung) -> Ratio:
     """The same of two timed rungs' steps before there is a record, with the noise of a host that launches kernels."""
-    return _compared(_times(base, None, HOST_SPREAD), _times(own, None, HOST_SPREAD))
+    return _compared(*(_times(rung, None, _crowded(rung) or HOST_SPREAD) for rung in (base, own)))
 
 
 def _compared(base: Times, own: Times) -> Ratio:

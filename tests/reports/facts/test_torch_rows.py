@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ladder.records.torch_run import TorchCheck, TorchResults, failure_of, worst_of
 from reports.facts.torch_comparison import compare_torch_runs
-from reports.facts.torch_rows import TorchRow, torch_rows, torch_verdict
+from reports.facts.torch_rows import TorchRow, live_ratio, torch_rows, torch_verdict
 from reports.facts.two_runs import CannotCompareError, Comparison, StageVerdict
 from tests.reports.torch_sample import (
     LESS_EXACT,
@@ -101,6 +101,19 @@ def test_a_gain_is_noise_where_the_runs_of_a_process_scatter_as_far(spread: floa
     assert ratio is not None
     assert ratio.times == pytest.approx(4.25)
     assert ratio.is_noise is is_noise
+
+
+@pytest.mark.parametrize("calm", [0, 1])
+def test_a_gain_on_a_cpu_is_noise_where_other_work_disturbed_all_processes(calm: int) -> None:
+    """Threads wait for the one without a core: the same rung took 231 ms a step, and 8.6 ms a moment before."""
+    busy, eager = a_process(231_688.0), [a_process(231_688.0)] * calm
+    busy = replace(busy, measured=replace(busy.measured, disturbed=["other processes kept cores busy"]))
+    run = with_rung(a_torch_run(environment={"cpu": {"model": "a CPU"}}), "eager", processes=[*eager, busy])
+    base, own = run.rungs[0], a_rung("resident", "eager", None, processes=[a_process(20_315.0)])
+    assert live_ratio(base, own).is_noise is not bool(calm)
+    ratio = row_of("resident", with_rung(run, "resident", processes=own.processes)).versus_eager
+    assert ratio is not None
+    assert ratio.is_noise is not bool(calm)
 
 
 def test_a_rung_that_is_faster_by_its_median_alone_is_not_recommended() -> None:

@@ -59,6 +59,7 @@ from reports.screens.blocks import (
 from reports.screens.check import CHECK_COLUMNS
 
 SAME_BITS = "same bits"
+ERROR_RATIO = "error\nratio"
 TONES: dict[str, Tone] = {
     SAME_BITS: "good", "wrong": "bad", "refused": "quiet", "crashed": "bad", "stopped": "doubtful",
     **{f"as exact{precision}": "good" for precision in IN.values()},
@@ -99,7 +100,7 @@ def run_screen(results: TorchResults, programs: Programs | None = None) -> Scree
     if any(row.step_us for row in rows):
         title = "Microseconds per step of each rung, with an arrow from its parent"
         blocks.append(Figure("ladder.svg", title, lambda layout: torch_ladder(results, layout)))
-    blocks += [Heading("Rungs"), run_table(rows), Sentences([HOW_TO_READ], "quiet"), _terms(rows)] if rows else []
+    blocks += [Heading("Rungs"), run_table(rows), _terms(rows)] if rows else []
     blocks += [*_reasons(rows), *_what_to_write(verdict, programs), *_findings(results, rows)]
     return Screen(f"The ladder of {results.model.file}", origin(results), blocks, run_facts(results), "rungs")
 
@@ -112,7 +113,7 @@ def _is_busy(rows: Sequence[TorchRow]) -> bool:
 def _terms(rows: Sequence[TorchRow]) -> Block:
     """The words of the table and of the verdict that need one of their own."""
     grades = {STATUS[row.rung.status] for row in rows}
-    shown = [*(term for term in terms() if term in grades), "error ratio", "pay off"]
+    shown = [*(term for term in terms() if term in grades), "pay off"]
     return Sentences([f"{term.capitalize()}: {terms()[term]}" for term in shown], "quiet", is_list=True)
 
 
@@ -181,7 +182,8 @@ def verdict_sentences(
         return
     epochs, name = numbers.count(verdict.epochs, "epoch"), f"`{verdict.chosen.name}`"
     if verdict.stays_eager:
-        yield f"Stay in eager mode for {epochs} on {device(results)}: no rung as exact saves time beyond the noise."
+        why = "no equally exact rung saves time beyond the noise"
+        yield f"Stay in eager mode for {epochs} on {device(results)}: {why}."
         if programs is not None and verdict.chosen.name != EAGER:
             yield f"A script holds {name} all the same, the fastest of them: it is as exact, and perhaps no faster."
         if verdict.later is not None:
@@ -234,7 +236,13 @@ def _error_ratio(row: TorchRow) -> str:
 
 def run_table(rows: Sequence[TorchRow]) -> Table:
     """A row for each rung, defeats included."""
-    return Table([column.over(rows) for column in COLUMNS], _group_headings(rows))
+    return Table([column.over(rows) for column in COLUMNS], _group_headings(rows), _note)
+
+
+def _note(shown: Sequence[str]) -> str:
+    """How to read the table; a column that has no room is not explained."""
+    words = [" ".join(text.split()) for text in (ERROR_RATIO, SAME_BITS) if text in shown]
+    return " ".join([HOW_TO_READ, *(f"{term.capitalize()}: {terms()[term]}" for term in words)])
 
 
 def _group_headings(rows: Sequence[TorchRow]) -> dict[int, str]:
@@ -339,7 +347,14 @@ def _findings(results: TorchResults, rows: Sequence[TorchRow]) -> Iterator[Block
     notes = [*_on_reference(results)]
     for note, labels in grouped((note, row.label) for row in rows for note in row.rung.notes).items():
         notes.append(f"{numbers.listing(f'`{label}`' for label in labels)}: {_ended(note)}")
-    yield Sentences([*notes, *_disturbed(rows), *_on_time(results)], is_list=True)
+    yield Sentences([*notes, *_parents(results), *_disturbed(rows), *_on_time(results)], is_list=True)
+
+
+def _parents(results: TorchResults) -> Iterator[str]:
+    """Which parents this run lacks, so that a row has no speedup over its own."""
+    timed = [(rung.parent, rung.name) for rung in results.rungs if rung.is_timed and rung.parent]
+    for parent, names in grouped(pair for pair in timed if results.rung(pair[0]) is None).items():
+        yield f"`{parent}`, the parent of {_names(names)}, was not run."
 
 
 def _disturbed(rows: Sequence[TorchRow]) -> Iterator[str]:
@@ -387,7 +402,7 @@ def check_screen(results: TorchResults) -> Screen:
         ColumnOf("check", _grade, tones=TONES),
         number("error", lambda row: multiple(row.worst.error) if row.worst else numbers.MISSING, 1),
         number("limit", lambda row: multiple(row.worst.limit) if row.worst else numbers.MISSING, 1),
-        number("error\nratio", _error_ratio, 2),
+        number(ERROR_RATIO, _error_ratio, 2),
         ColumnOf("worst check", lambda row: _check_in_words(row.worst) if row.worst else "", 3),
         ColumnOf("same bits", lambda row: "yes" if row.rung.same_bits else "", 4),
     ]
@@ -507,7 +522,7 @@ COLUMNS: Sequence[ColumnOf[TorchRow]] = (
     _gain("eager", 1, "versus_eager"),
     _gain("parent", 4, "versus_parent"),
     ColumnOf("parent", lambda row: row.rung.parent or "", 7, data={"parent": attrgetter("rung.parent")}),
-    number("error\nratio", _error_ratio, 6, data={"error_ratio": attrgetter("rung.error_ratio")}),
+    number(ERROR_RATIO, _error_ratio, 6, data={"error_ratio": attrgetter("rung.error_ratio")}),
     ColumnOf("check", _grade, 1, tones=TONES, wider=IN_WORDS,
              data={"status": attrgetter("rung.status"), "same_bits": attrgetter("rung.same_bits"),
                    "reason": attrgetter("rung.reason"), "worst_check": attrgetter("worst")}),

@@ -66,5 +66,5 @@ def accelerated(trainer: Trainer) -> None:
 
 
 RUNG = r2_no_item.RUNG.climb(
-    "accelerate", "Accelerate's loop", group="instead", package="accelerate", around=accelerated
+    "accelerate", "Accelerate's loop, for comparison", group="instead", package="accelerate", around=accelerated
 )

@@ -171,5 +171,5 @@ def unsaved(model: Any) -> str | None:
 
 
 RUNG = r2_no_item.RUNG.climb(
-    "lightning", "Lightning's Trainer.fit", group="instead", only=unsaved, package="lightning", around=fitted
+    "lightning", "Lightning's loop, for comparison", group="instead", only=unsaved, package="lightning", around=fitted
 )

@@ -9,8 +9,9 @@ from ladder.records.run import Precision, StageResult
 # From the most exact to the least. bfloat16 and float16 share a class: automatic mixed precision uses either, and both
 # run at the same rate.
 CLASSES: dict[Precision, str] = {"float32": "float32", "tf32": "tf32", "bfloat16": "bf16/fp16", "float16": "bf16/fp16"}
+AS_EXACT = "of the same precision or a higher one"  # of a reference that counts for a stage, in reports
 FAR_BEHIND = 3.0  # times as slow: no rung's lead is over such a reference, whatever a further process would say
-FAR_BEHIND_IN_WORDS = f"another reference at least as exact is over {FAR_BEHIND:g} times as fast"
+FAR_BEHIND_IN_WORDS = f"another reference {AS_EXACT} is over {FAR_BEHIND:g} times as fast"
 
 DECIDED = 2.0  # times as slow as the fastest rung of each class that it counts for; see docs/statistics.md
 DECIDED_IN_WORDS = f"the fastest rungs are over {DECIDED:g} times as fast, so that no further process changes a verdict"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ladder.records.exactness import AS_EXACT
 from ladder.records.run import Energy, Results, StageResult
 from reports.facts import numbers
 from reports.facts.baselines import references, rivals
@@ -94,7 +95,7 @@ def saving(results: Results) -> str:
     if rung is None or reference is None:
         return ""
     times = numbers.ratio(energy_of(reference).joules / energy_of(rung).joules).removesuffix("x")
-    rival = f"`{reference.name}`, the most frugal reference at least as exact"
+    rival = f"`{reference.name}`, the most frugal reference {AS_EXACT}"
     return f"{taken(rung)}; {rival}, takes {times} times as much"
 
 

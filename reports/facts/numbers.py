@@ -115,8 +115,13 @@ def ratio_spread(value: float, low: float, high: float) -> str:
     """A factor with the ends of its spread, in the factor's decimals: `2.96x (2.91-3.02)`."""
     if not all(map(math.isfinite, (value, low, high))):
         return ratio(value)
-    decimals = _decimals(value, 3 if value >= 0.995 else 2)
-    return f"{ratio(value)} ({low:,.{decimals}f}-{high:,.{decimals}f})"
+    return f"{ratio(value)} ({ratio_ends(low, high, value)})"
+
+
+def ratio_ends(low: float, high: float, beside: float) -> str:
+    """The ends of a factor's spread, in the factor's decimals: `2.91-3.02`."""
+    decimals = _decimals(beside, 3 if beside >= 0.995 else 2)
+    return f"{low:,.{decimals}f}-{high:,.{decimals}f}"
 
 
 @known

@@ -9,7 +9,9 @@ import math
 import statistics
 from collections.abc import Mapping
 
+from ladder.records.exactness import AS_EXACT
 from ladder.records.run import ABLATIONS, BLOCKS, ProblemRecord, Results, StageResult, Timing
+from ladder.records.statistics import VERDICT_CONFIDENCE
 from reports.facts import numbers
 from reports.facts.baselines import Lead, lead, ratio, references
 from reports.facts.grouped import grouped
@@ -27,12 +29,11 @@ MARKS = (
 SPEEDUP = (
     "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: "
     "its slowest process against the parent's fastest, and the reverse: what was measured, not a confidence interval. "
-    "Within noise: two recordings of one stage may differ as much."
+    f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1."
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (
-    "the run's fastest reference of the same precision or a higher one (float32 before tf32, tf32 before bf16 and "
-    "fp16; none is in tf32)"
+    f"the run's fastest reference {AS_EXACT} (float32 before tf32, tf32 before bf16 and fp16; none is in tf32)"
 )
 ON_GPU_TIME = "GPU time: how long the GPU was busy, without the waits of that reference's own loop."
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from ladder.records.exactness import AS_EXACT
 from ladder.records.run import Results, StageResult
+from ladder.records.statistics import VERDICT_CONFIDENCE
 from ladder.records.study import Point
 from reports.facts import numbers
 from reports.facts.baselines import Lead, fastest, overall_winner, ratio
@@ -14,7 +16,7 @@ from reports.facts.predictions import judged
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import disturbed_in_words, table_order
 from reports.facts.study_points import PointLead, StudyResults, is_disturbed, overall_winners, point_text
-from reports.facts.times import median_us, step_us
+from reports.facts.times import median_us, step_times_us, step_us
 
 NAMED = 3  # rungs that a sentence names, at most
 Gain = tuple[StageResult, Ratio]  # a rung, and its time beside its parent's
@@ -63,7 +65,19 @@ def _of_reference(lead: Lead | None) -> str:
     if lead is None:
         return ""
     clock = " by GPU time" if lead.on_gpu_time else ""
-    return f"{lead.ratio.as_fast_as(f'`{lead.reference.name}`')}{clock}, the fastest reference at least as exact"
+    told = lead.ratio.as_fast_as(f"`{lead.reference.name}`", spread=False)
+    return f"{told}{clock}{_spread(lead)}, the fastest reference {AS_EXACT}"
+
+
+def _spread(lead: Lead) -> str:
+    """The range and the interval of a lead beyond noise, and the processes that they are of, in brackets."""
+    factor, (own, other) = lead.ratio, (len(step_times_us(stage)) for stage in (lead.stage, lead.reference))
+    if factor.is_noise:
+        return ""
+    processes = f"{own} process{'es' * (own > 1)} each" if own == other else f"{own} and {other} processes"
+    spread = numbers.ratio_ends(factor.low, factor.high, factor.times)
+    interval = numbers.ratio_ends(*factor.interval, factor.times)
+    return f" ({processes}: range {spread}, {VERDICT_CONFIDENCE:.1%} interval {interval})"
 
 
 def gains(results: Results) -> list[Gain]:
@@ -93,14 +107,16 @@ def _gains(results: Results) -> Iterator[str]:
 
 
 def _trust(results: Results) -> Iterator[str]:
-    passed = [stage for stage in results.stages if stage.status == "passed"]
-    parts = [f"{numbers.count(len(passed), 'stage')} passed {_every_check(passed)}"] if passed else []
+    passed, where = [stage for stage in results.stages if stage.status == "passed"], ": see the notices"
+    parts = [f"{numbers.count(len(passed), 'stage')} passed {_every_check(passed, where)}"] if passed else []
     for status in ("failed", "crashed"):
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
     if known := judged(results):
         hits = sum(judgement.hit for _, judgement in known)
-        parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {'was' if hits == 1 else 'were'} hit")
+        parts.append(
+            f"{hits} of {numbers.count(len(known), 'prediction')} {'was' if 1 in (hits, len(known)) else 'were'} hit"
+        )
     timed = [stage for stage in results.stages if step_us(stage) is not None]
     if disturbed := sum(any(process.disturbed for process in stage.processes) for stage in timed):
         parts.append(f"{disturbed} of {numbers.count(len(timed), 'timed stage')} had a disturbed process")
@@ -109,13 +125,11 @@ def _trust(results: Results) -> Iterator[str]:
         yield f"{text[0].upper()}{text[1:]}."
 
 
-def _every_check(stages: Sequence[StageResult]) -> str:
-    """`every check`, but for those that were not made, and those that rounding decides."""
-    made = " that was made" if any(stage.not_made for stage in stages) else ""
-    decided = (
-        " that rounding does not decide" if any(check.is_undecided for of in stages for check in of.checks) else ""
-    )
-    return f"every check{made}{decided}"
+def _every_check(stages: Sequence[StageResult], where: str = "") -> str:
+    """`every check`, and of how many stages some could not be judged: not run, or decided by rounding."""
+    lacking = sum(any(not check.judged or check.is_undecided for check in stage.checks) for stage in stages)
+    lack = "lacks" if lacking == 1 else "lack"
+    return "every check" + f" that could be judged ({lacking} of them {lack} some{where})" * bool(lacking)
 
 
 def study_sentences(results: StudyResults) -> list[str]:
@@ -140,7 +154,7 @@ def _study_leads(results: StudyResults) -> Iterator[str]:
     rung, reference = (f"`{stage.name}`" for stage in (largest.lead.stage, largest.lead.reference))
     bound = "at most " if largest.missing else ""
     named = f"{_at(largest.point)}{rung} is {bound}{largest.lead.ratio.as_fast_as(reference)}{_clock(largest)}"
-    told = f"{named[0].upper()}{named[1:]}, the fastest reference at least as exact"
+    told = f"{named[0].upper()}{named[1:]}, the fastest reference {AS_EXACT}"
     if smallest is largest:
         yield f"{told}."
         return

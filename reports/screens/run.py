@@ -14,6 +14,7 @@ from reports.facts.grouped import grouped
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import (
     MARKS,
+    SPEEDUP,
     heading,
     named,
     networks_in_words,
@@ -44,10 +45,6 @@ REMARKS = {
 REST = (
     "The page, `report.html` beside this file, has the rest: every column, kernels, timelines, checks, floors, code, "
     "machine and terms. Where it is missing, `python run_ladder.py report FOLDER` writes it, without a GPU."
-)
-SPEEDUPS = (
-    "Speedup over parent: how many times as fast as the rung that it climbs from, in brackets from the slowest process "
-    "against the fastest to the reverse; below 1x it is slower."
 )
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
@@ -83,8 +80,8 @@ def recorded_screen(results: Results, folder: Path, recorded: Results) -> Screen
 
 def _few_words(shown: Sequence[StageFacts]) -> str:
     counts = sorted({len(row.stage.processes) for row in shown if row.stage.timing})
-    many = f" of {' or '.join(map(str, counts))} processes" if counts else ""
-    return f"us/step: microseconds per training step, the median of all runs{many}. {SPEEDUPS}"
+    many = f" of {' or '.join(map(str, counts))} process{'es' * (counts[-1] > 1)}" if counts else ""
+    return f"us/step: microseconds per training step, the median of all runs{many}. {SPEEDUP}"
 
 
 def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = NO_FIGURES) -> Screen:
@@ -96,13 +93,13 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
     others = [picture for picture in pictures if picture.file != LADDER]
     told = notices(results)
     quiet = [notice.text for notice in told if not notice.loud]
-    marks, skipped = MARKS if any(row.disturbed for row in shown) else "", _skipped(results)
+    marks, skipped = MARKS if any(row.disturbed for row in shown) else "", len(results.stages) - len(shown)
     how = (
         _few_words(shown),
         networks_in_words(results),
         yardsticks(results),
         marks,
-        skipped and f"{skipped} The page says why.",
+        f"{skipped} of this run's {len(results.stages)} stages skipped: the notices say why." * bool(skipped),
     )
     blocks: list[Block] = [
         Sentences([" ".join(verdict_sentences(results))]),

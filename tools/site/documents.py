@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from ladder.records.exactness import AS_EXACT
 from ladder.records.run import Results, all_results, load
 from ladder.records.study import INDEX
 from reports.explorer.page import compared_problem
@@ -164,7 +165,7 @@ def index(records: Records) -> Iterator[str]:
     yield "# Recorded runs and studies\n"
     yield "Each run opens as a ladder to climb by clicking: guess a rung, then see code, timelines and checks.\n"
     yield "## Runs\n"
-    yield "| Machine | Network | Batch | Fastest rung | us/step | Lead over the fastest reference at least as exact |"
+    yield f"| Machine | Network | Batch | Fastest rung | us/step | Lead over the fastest reference {AS_EXACT} |"
     yield "| --- | --- | ---: | --- | ---: | --- |"
     for address, results in records.runs.items():
         problem, winner = results.problem, overall_winner(results)

@@ -93,6 +93,6 @@ def test_notices_name_references_that_ran_in_fewer_rounds_and_why() -> None:
         "numpy and torch-eager-cpu ran in fewer than 2 rounds: the fastest rungs are over 2 times as fast, so that no "
         "further process changes a verdict.",
         "torch-eager and torch-amp ran in fewer than 2 rounds: "
-        "another reference at least as exact is over 3 times as fast.",
+        "another reference of the same precision or a higher one is over 3 times as fast.",
     ]
     assert not [one for one in notices(run) if "fewer than" in one.text]  # each had its own time

@@ -107,7 +107,7 @@ def test_a_rung_s_energy_is_told_beside_the_most_frugal_reference_s() -> None:
     run = sample.replace_stage(run, "torch-eager", precision="bfloat16")  # less exact, and so no reference of `async`
     said = (
         "`async` takes 0.4 J per epoch; 120 of its 300 W flow at rest too; "
-        "`jax-scan`, the most frugal reference at least as exact, takes 3.00 times as much"
+        "`jax-scan`, the most frugal reference of the same precision or a higher one, takes 3.00 times as much"
     )
     assert saving(run) == said
     assert headline(run) == said.replace("`", "")

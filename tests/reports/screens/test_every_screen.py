@@ -7,12 +7,14 @@ import html
 import io
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from ladder.records.run import all_results, load_once
+from ladder.records.run import StageDoc, all_results, load_once
 from ladder.run.entries import listed
 from reports.facts.many_runs import compare_machines
 from reports.facts.torch_comparison import compare_torch_runs
@@ -44,7 +46,7 @@ from tests.reports.terminal.test_small_screens import FINDINGS
 from tests.reports.torch_sample import a_torch_run
 
 RECORDED = Path(__file__).parents[3] / "results" / "reference"
-HOSTILE = "[red]<script>alert(1)</script>[/]|*x*"
+HOSTILE = "[red]`<script>alert(1)</script>[/]|*x*"
 TORCH = a_torch_run()
 GUESS = outlooks(*small(), GRID, GRID_BF16, guess="A guess.")
 SCREENS = {
@@ -129,13 +131,26 @@ def test_its_facts_are_json_and_its_rows_csv(screen: Screen, capsys: pytest.Capt
     )
 
 
-def test_hostile_text_is_text_in_every_writer() -> None:
+def hostile_screens() -> Iterator[Screen]:
+    """Screens in which every free text is an attack; names of rungs have letters, or no record loads."""
+    doc, gpu = StageDoc(*[HOSTILE] * 5), {"gpu": {"name": HOSTILE, "driver": HOSTILE}}
+    run = sample.replace_stage(sample.results(), "async", title=HOSTILE, doc=doc, detail=HOSTILE, changed=HOSTILE)
+    run = replace(sample.replace_stage(run, "sparse-metrics", reason=HOSTILE), environment=gpu)
+    rungs = [replace(one, words=HOSTILE, changed=HOSTILE, doc=doc, notes=[HOSTILE]) for one in TORCH.rungs]
+    model = replace(TORCH.model, file=f"{HOSTILE}.py", optimizer=HOSTILE, schedule=HOSTILE, notes=[HOSTILE])
+    torch = replace(TORCH, environment=gpu, model=model, rungs=rungs, words=dict.fromkeys(TORCH.words, HOSTILE))
     checked = replace(checked_sample.wrong(), name=HOSTILE, output=HOSTILE, advice={HOSTILE: HOSTILE})
-    limits = limits_screen(replace(sample.limits(), skipped={HOSTILE: HOSTILE}))
-    for screen in (check_screen(checked), limits, advise_screen(replace(GUESS, guess=HOSTILE))):
-        assert HOSTILE in on_terminal(screen, 200)
-        assert "<script>alert" not in page(screen, "results.json")
-        assert "<script>alert" not in re.sub(r"(?s)````.*?````", "", markdown(screen))
+    yield from (check_screen(checked), limits_screen(replace(sample.limits(), skipped={HOSTILE: HOSTILE})))
+    yield from (advise_screen(replace(GUESS, guess=HOSTILE)), report_screen(run, drawings(run)))
+    yield from (rung_screen(run, "async"), comparison_screen(compare(sample.results(), run, ("a", HOSTILE))))
+    yield from (of_torch.run_screen(torch), of_torch.rung_screen(torch, "eager"))
+
+
+@pytest.mark.parametrize("screen", list(hostile_screens()), ids=lambda screen: screen.title[:20])
+def test_hostile_text_is_text_in_every_writer(screen: Screen) -> None:
+    assert "<script>alert(1)</script>" in on_terminal(screen, 400)
+    assert "<script" not in page(screen, "results.json").replace('<script>"use strict"', "")
+    assert "<script" not in MarkdownIt("commonmark", {"html": True}).enable("table").render(markdown(screen))
 
 
 def test_recorded_limits_fit_a_narrow_terminal() -> None:

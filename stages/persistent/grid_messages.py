@@ -13,10 +13,9 @@ through L2 instead of inside clusters are 8 us by its samples.
 
 Predict: on H200: 784-784x4-10, batch 64: 22.5 us.
 
-Found: it halves a step of 784-784x4-10, within a tenth of the prediction; sums among blocks are now half of it. Sums
-inside clusters gained nothing (docs/notebook/persistent-grid.md). 784-256-10 gains nothing, and 784-128x3-10 takes a
-third longer: its parent needs no exchange there. Batches of 32 gained a seventh by half the rows in each sum, and by a
-softmax in every block. Where narrow layers differ in size, its parent is as fast.
+Found: it halves a step of 784-784x4-10, within a tenth of the prediction; sums among blocks are now half of it
+(docs/notebook/persistent-grid.md). 784-256-10 gains nothing, and 784-128x3-10 takes a third longer: its parent needs no
+exchange there. Batches of 32 gained a seventh by half the rows in each sum, and by a softmax in every block.
 """
 
 from __future__ import annotations

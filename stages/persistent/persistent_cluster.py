@@ -19,8 +19,7 @@ Predict: on H200: 784-10, batch 128: 0.6 to 1.1 us; 784-256-10, batch 128: 6.9 u
 Found: softmax regression takes a fifteenth of its parent's time, just above the estimate. Two loops limit it equally,
 the warps that multiply and the exchange, so shortening one alone gains nothing. 784-256-10 beats its estimate, and
 784-128x3-10 misses by far, since messages take twice the expected time; larger networks do not fit on sixteen
-multiprocessors. Warpgroups that multiply in first layers gained a third for 784-220-70-10 with batches of 72, which
-still loses to persistent-grid.
+multiprocessors.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ Expect: at most 41 us per step for softmax regression on an H200 in float32 and 
 layer of 256: some eight kernels a step, two or three of them products that cannot fill the chip.
 
 Found: 784-10 takes about a fifth of the estimate, since the layer of ten outputs is a sum, which the compiler fuses
-with its neighbours, and no product that leaves the chip idle. In batches of thousands sums lose to products. bfloat16
-hardly helps softmax regression. One stream carries everything: kernels on a second one slow every node of a graph
-(docs/notebook/torch-graph-speeds.md).
+with its neighbours, and no product that leaves the chip idle. In batches of thousands sums lose to products. One stream
+carries everything: kernels on a second one slow every node of a graph (docs/notebook/torch-graph-speeds.md).
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ Predict: on H200: 784-4096x3-10, batch 32: 114 to 122 us; 784-2048x4-10, batch 6
 38 to 43 us; 784-8192x3-10, batch 32: 390 to 410 us.
 
 Found: 784-2048x4-10 and 784-2048x3-10 take little more than half of their parent's time, and 784-4096x3-10 a sixth
-less. At first messages had left L2 when they were needed: weights that leave first gained a sixth for 784-2048x4-10.
-Updates by warps of their own gained little. With 4,096 units the streams alone take seven eighths of a step
-(docs/notebook/streamed.md). Three layers of 8,192 leave shared memory for two tiles, and four are needed.
+less: there the streams alone take seven eighths of a step (docs/notebook/streamed.md). At first messages had left L2
+when they were needed: weights that leave first gained a sixth for 784-2048x4-10. Three layers of 8,192 leave shared
+memory for two tiles, and four are needed.
 """
 
 from __future__ import annotations

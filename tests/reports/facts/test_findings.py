@@ -19,7 +19,7 @@ from stages.registry import load_all
 from tests.reports import sample
 
 FOUND = {name: entry.doc.found for name, entry in load_all().items() if entry.doc.found}
-MOST_WORDS = 75
+MOST_WORDS, MOST_SENTENCES = 75, 3
 PAGES = (Path("README.md"), Path("docs/essay.md"), *sorted(Path("docs/climb").glob("*.md")))
 MAIN, WIDE = "784-10", "784-4096-4096-4096-10"
 CLAUSES = re.compile(r"(?<=[.;:?!])\s+|, (?=and |but |as |so |since |\d{3}-)")
@@ -56,6 +56,7 @@ def test_what_was_found_is_a_few_sentences_whose_numbers_stand_in_reports(name: 
     assert found.endswith(".")
     assert not PLACE.search(found)
     assert len(found.split()) <= MOST_WORDS
+    assert len(re.findall(r"[.?!](?: |$)", found)) <= MOST_SENTENCES
 
 
 @cache

@@ -387,7 +387,10 @@ def test_both_themes_and_the_button_between_them(largest: Path, open_page: Open)
 
 
 def test_no_style_sheet_gives_a_colour_of_figures_another_value() -> None:
-    sheets = [*map(asset, ("explorer.css", "screen.css")), Path("tools/site/theme/site.css").read_text(encoding="utf-8")]
+    sheets = [
+        *map(asset, ("explorer.css", "screen.css")),
+        Path("tools/site/theme/site.css").read_text(encoding="utf-8"),
+    ]
     assert set(re.findall(r"--([\w-]+):", "".join(sheets))).isdisjoint(THEME)
 
 

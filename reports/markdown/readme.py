@@ -19,7 +19,7 @@ from ladder.records.study import INDEX, Published, Study
 from reports.facts import numbers
 from reports.facts.baselines import Lead, fastest, lead, overall_winner, ratio, winners
 from reports.facts.grouped import grouped
-from reports.facts.launch_regimes import change_in_full
+from reports.facts.launch_regimes import HEADINGS, change_in_words, regime
 from reports.facts.provenance import commit, gpu_name, gpus_name, machine_name, recorded
 from reports.facts.run_table import FASTEST_REFERENCE, MOST_RUNGS, ON_GPU_TIME, heading, headline_rungs, timed_rungs
 from reports.facts.study_points import StudyResults, load_results, overall_winners, point_text
@@ -177,34 +177,37 @@ def _step(stage: StageResult | None) -> str:
 
 def _ladder(folder: str, results: Results) -> Iterator[str]:
     shown = headline_rungs(results, MOST_RUNGS)
-    yield f"### {heading(results)}, on {_gpu((folder, results))}"
+    yield f"### {heading(results)}"
     yield f"{recorded(results)}."
     yield in_markdown([loud_notices([results])])
     report = f"[report]({folder}/report.md)"
     if not shown:
         yield f"No rung was timed in this run; its {report} says why."
         return
-    stages = {stage.name: stage for stage in shown}
     yield table(
         ("Rung", "Parent", "What changes", "us/step", "Speedup over parent"),
-        [
-            (
-                code(stage.name),
-                code(stage.below) if stage.below else "",
-                cell(change_in_full(stage, results.problem)),
-                _step(stage),
-                factor.text if (factor := ratio(stages.get(stage.below or ""), stage)) else numbers.MISSING,
-            )
-            for stage in shown
-        ],
+        _rows(shown, results),
         right=[False, False, False, True, True],
     )
     more = len(timed_rungs(results, with_ablations=False)) - len(shown)
     others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
     yield (
-        "Brackets hold the range over processes; a [wider interval](docs/statistics.md) decides what is within noise."
+        "Brackets hold the range over processes. A [wider interval](docs/statistics.md) decides what is within noise, "
+        "by far the widest where the host launches every kernel."
         f"{_references(results, shown)} {others} in the {report}."
     )
+
+
+def _rows(shown: Sequence[StageResult], results: Results) -> Iterator[tuple[str, ...]]:
+    """A row for each rung, below what launches the kernels of those that follow."""
+    stages = {stage.name: stage for stage in shown}
+    for launched, rungs in groupby(shown, regime):
+        yield "", "", f"*{HEADINGS[launched]}:*", "", ""
+        for stage in rungs:
+            below = stages.get(stage.below or "")
+            gain = factor.text if (factor := ratio(below, stage)) else numbers.MISSING
+            parent, change = stage.below and code(stage.below), change_in_words(stage, results.problem)
+            yield code(stage.name), parent or "", cell(change), _step(stage), gain
 
 
 def _references(results: Results, shown: Sequence[StageResult]) -> str:

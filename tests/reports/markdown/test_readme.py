@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 import run_ladder
-from ladder.records.run import Results, ResultsError, StageDoc, load, save
+from ladder.records.run import Results, ResultsError, load, save
 from ladder.run.code_watch import code_today
 from ladder.study.study_file import read_study
 from reports.facts import numbers
@@ -128,10 +128,8 @@ def ladder(text: str) -> dict[str, list[str]]:
 
 
 def test_the_words_for_a_change_come_from_the_record(readme: Path) -> None:
-    doc = StageDoc("why", "change", "expect", summary="the host waits | less")
-    update_documents(
-        readme.parent, record(sample.replace_stage(sample.results(), "async", doc=doc), readme, "h200/hidden-256")
-    )
+    changed = sample.replace_stage(sample.results(), "async", words="the host waits | less")
+    update_documents(readme.parent, record(changed, readme, "h200/hidden-256"))
     assert "| the host waits \\| less |" in readme.read_text()
 
 

@@ -19,7 +19,7 @@ SHOWN = 2  # names of rungs that prepare
 COMPILING_S, CACHED_S = 20.0, 6.0  # with Inductor: 10 to 40 s cold, and 4 to 8 s with its code on disk
 IN_FLOAT64 = 1  # more training's time that the one in float64 takes
 OWN = 2  # trainings' time that the first row takes then: one that is judged, and its timed runs
-BUSY = 10  # times what eager's first steps foretell its trainings took on two busy cores
+BUSY = 10  # times what eager's fastest first step foretells its trainings took on two busy cores
 
 
 class TorchObserver(Protocol):

@@ -368,7 +368,7 @@ COMMANDS: dict[str, FrontDoor] = {
         "grade FOLDER --rubric FILE [OPTIONS]",
         {
             "what to grade (defaults in brackets)": (
-                ("FOLDER", None, "its Python files, one a student"),
+                ("FOLDER", None, "of Python files, or of a folder a student"),
                 ("--rubric", "FILE", "TOML of points by check, and limits of counts: examples/lab"),
                 ("--timeout", "S", "seconds after which a submission has no points (120)"),
                 HIDDEN, BATCH_SIZE, MAX_STEPS, DATA_DIR,

@@ -24,16 +24,18 @@ WITHOUT_NETWORK = ("unshare", "--map-root-user", "--net")
 
 
 def graded(asked: Grade, observer: DownloadObserver) -> GradedClass:
-    """The points of each Python file in the folder, in the order of names; one that hangs or dies has none.
+    """The points of each Python file in the folder and in those within, by name; one that hangs or dies has none.
 
     Raises UsageError for a folder without such files, and for what no student can help: the rubric, the data, the
     set-up.
     """
     rubric = read_rubric(asked.rubric)
     try:
-        files = sorted(path for path in asked.folder.iterdir() if path.suffix == ".py")
+        inside = list(asked.folder.iterdir())
+        inside += [file for folder in inside if folder.is_dir() for file in folder.iterdir()]  # as an upload has them
     except OSError as error:
         raise UsageError(f"{asked.folder}: {error.strerror}; name a folder of submissions") from error
+    files = sorted(path for path in inside if path.suffix == ".py")
     if not files:
         raise UsageError(f"{asked.folder}: holds no Python file; name a folder of submissions")
     posed(asked.options, observer)  # fetches the data while there is a network
@@ -54,7 +56,7 @@ def _is_allowed(prefix: tuple[str, ...]) -> bool:
 
 def _graded(path: Path, asked: Grade, alone: tuple[str, ...], most: int) -> GradedFile:
     check = [sys.executable, str(ROOT / "run_ladder.py"), "check", str(path), "--rubric", str(asked.rubric), "--json"]
-    began = time.monotonic()
+    name, began = path.relative_to(asked.folder).as_posix(), time.monotonic()
     failure, pipe = "", subprocess.PIPE
     with subprocess.Popen(
         [*alone, *check, *asked.settings], stdout=pipe, stderr=pipe, start_new_session=True
@@ -67,12 +69,12 @@ def _graded(path: Path, asked: Grade, alone: tuple[str, ...], most: int) -> Grad
             end_orphans(process.pid)  # and the process itself, if it has not ended
     seconds = round(time.monotonic() - began, 1)
     if failure:
-        return GradedFile(path.name, 0, most, "crashed", failure, seconds)
+        return GradedFile(name, 0, most, "crashed", failure, seconds)
     if process.returncode == 2:
         raise UsageError(err.decode(errors="replace").strip().rpartition("run_ladder.py: ")[2])
     try:
         found = msgspec.json.decode(out, type=Checked)
     except msgspec.DecodeError:
-        return GradedFile(path.name, 0, most, "crashed", f"ended check with {process.returncode}", seconds)
+        return GradedFile(name, 0, most, "crashed", f"ended check with {process.returncode}", seconds)
     points = found.graded.points if found.graded else 0
-    return GradedFile(path.name, points, most, found.status, found.reason, seconds)
+    return GradedFile(name, points, most, found.status, found.reason.removeprefix(f"check {path}: "), seconds)

@@ -320,7 +320,8 @@ def submissions(lab: Path) -> Path:
     folder.mkdir()
     shutil.copy(lab / "2_remove_the_wait.py", folder / "ada.py")
     shutil.copy(lab / "solved" / "2_remove_the_wait.py", folder / "bob.py")
-    (folder / "cyd.py").write_text("x = (")
+    (folder / "cyd").mkdir()
+    (folder / "cyd" / "mine.py").write_text("x = (")
     return folder
 
 
@@ -340,13 +341,13 @@ def test_a_folder_is_graded_by_the_page_s_command(submissions: Path, lab: Path) 
     rows = [row.split(",") for row in printed([*words, "--batch-size=16"]).splitlines()]
     assert rows[0] == ["file", "points", "most", "status", "reason", "seconds"]
     assert [row[:4] for row in rows[1:]] == [
-        ["ada.py", "0", "10", "failed"], ["bob.py", "10", "10", "passed"], ["cyd.py", "0", "10", "failed"],
+        ["ada.py", "0", "10", "failed"], ["bob.py", "10", "10", "passed"], ["cyd/mine.py", "0", "10", "failed"],
     ]  # fmt: skip
 
 
 def test_a_submission_that_hangs_ends_in_time_with_all_that_it_started(submissions: Path, lab: Path) -> None:
-    for file in submissions.iterdir():
-        file.unlink()
+    shutil.rmtree(submissions)
+    submissions.mkdir()
     asleep = f"sleep {3600 + os.getpid() % 1000}"
     (submissions / "dan.py").write_text(f"""import subprocess
 subprocess.Popen({asleep.split()}, start_new_session=True)
@@ -363,7 +364,7 @@ def test_a_submission_reaches_no_network(submissions: Path, lab: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         host, port = server.getsockname()
         (submissions / "ada.py").write_text(f"import socket\nsocket.create_connection(({host!r}, {port}), 2)\n")
-        for name in ("bob.py", "cyd.py"):
+        for name in ("bob.py", "cyd/mine.py"):
             (submissions / name).unlink()
         asked = ["grade", str(submissions), f"--rubric={lab / '2_remove_the_wait.toml'}", "--json"]
         found = msgspec.json.decode(printed(asked), type=GradedClass)

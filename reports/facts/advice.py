@@ -293,8 +293,10 @@ def notes(outlooks: Outlooks) -> list[str]:
         )
     epochs = numbers.count(outlooks.epochs, "epoch")
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
+    is_lower = any(one.name == "torch-compile" and one.precision == "bfloat16" for one in stages)
+    compiled = "`torch-compile` is recorded in bf16 alone. " if is_lower else ""
     host = (
-        f"Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. "
+        f"{compiled}Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. "
         f"The host ({outlooks.host}) sets the pace of eager and compiled steps, which differed up to {differ}x between "
         f"recordings: `--measured-eager 2ms` scales them to yours. Your training: {epochs} after `prepare`, "
         f"which loads and compiles; it took so long there, and no range counts its error."

@@ -65,7 +65,7 @@ def laid_out(name: str, below: Entry, part: str) -> Path:
         raise UsageError(f"--from {below.stage.name}: is no rung; name one of `run_ladder.py list`")
     file = ROOT / package.replace(".", "/") / f"{name.replace('-', '_')}.py"
     chosen = below.stage.recipe.parts()[part]
-    own = "".join(word.capitalize() for word in name.split("-")) + part.capitalize()
+    own = "".join(word.capitalize() for word in name.removesuffix(f"-{part}").split("-")) + part.capitalize()
     imports = sorted({f"from {package} import {stem}", f"from {chosen.__module__} import {chosen.__name__}"})
     group = "beyond" if below.stage.group == "ladder" else below.stage.group
     title = name.replace("-", " ").capitalize()

@@ -21,14 +21,15 @@ print(stages.__file__, mine.below, mine.changed, mine.group, names[names.index("
 
 
 @pytest.mark.parametrize(
-    ("below", "part", "shown"),
+    ("name", "below", "part", "shown"),
     [
-        ("persistent-grid", "launch", "persistent-grid launch: MyRungLaunch beyond divided-hidden-fp16"),
-        ("cublas", "gemm", "cublas gemm: MyRungGemm beyond cuda-graph"),
-        ("cpu-cores", "launch", "cpu-cores launch: MyRungLaunch cpu cpu-wide-tiles"),
+        ("my-rung", "persistent-grid", "launch", "persistent-grid launch: MyRungLaunch beyond divided-hidden-fp16"),
+        ("my-gemm", "cublas", "gemm", "cublas gemm: MyGemm beyond cuda-graph"),
+        ("my-rung", "cpu-cores", "launch", "cpu-cores launch: MyRungLaunch cpu cpu-wide-tiles"),
     ],
 )
 def test_a_rung_is_laid_out_below_its_parent(
+    name: str,
     below: str,
     part: str,
     shown: str,
@@ -39,10 +40,12 @@ def test_a_rung_is_laid_out_below_its_parent(
     shutil.copytree(ROOT / "stages", tmp_path / "stages", ignore=shutil.ignore_patterns("__pycache__", "kernels"))
     (tmp_path / "common").symlink_to(ROOT / "common")
     monkeypatch.setattr(new_rung, "ROOT", tmp_path)
-    assert new_rung.main(["my-rung", "--from", below, "--part", part]) == 0
+    assert new_rung.main([name, "--from", below, "--part", part]) == 0
     file = tmp_path / capsys.readouterr().out.partition(":")[0]
-    assert file.name == "my_rung.py"
-    told = subprocess.run([sys.executable, "-c", SHOW], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert file.stem == name.replace("-", "_")
+    told = subprocess.run(
+        [sys.executable, "-c", SHOW.replace("my-rung", name)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
     assert told.stdout == f"{tmp_path / 'stages/__init__.py'} {shown}\n"
     checked = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,I,E", "--line-length=120", file]

@@ -15,6 +15,7 @@ from common.problem import Problem
 from common.trainer import Trainer, wait_of
 
 TRIAL_S, TRIAL_TURNS = 0.1, 8  # for each number of threads; turns spread a disturbance over all of them
+FEWEST_TURNS, LONG_S = 3, 0.3  # once so long epochs have passed with a number: a data loader's take 0.2 s each
 TIE_TOLERANCE = 0.03  # relative to the fastest step; a smaller gain is noise
 HOPELESS = 2.0  # times the fastest step: with so slow a number, still more threads would hinder one another more
 TRIAL_MULTIPLICATIONS = 1 << 27  # in a trial's epoch: 10 ms of softmax regression
@@ -26,18 +27,18 @@ def thread_counts(most: int | None = None) -> tuple[int, ...]:
     return (*(1 << power for power in range(most.bit_length()) if 1 << power < most), most)
 
 
-def fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]]) -> int:
+def fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]], steps: int = 1) -> int:
     """The fewest threads with the fastest step; `steps_s` takes a number, has a turn and returns seconds of some steps.
 
-    Numbers come in rising order. Those above the first that is hopelessly slow are not tried. All processes of a stage
-    take what the first of the run chose.
+    Each of these is the mean of an epoch of so many `steps`. Numbers come in rising order. Those above the first that
+    is hopelessly slow are not tried. All processes of a stage take what the first of the run chose.
     """
     if len(counts) == 1:
         return counts[0]
-    return shared_choice("threads", lambda: _fastest_count(counts, steps_s))
+    return shared_choice("threads", lambda: _fastest_count(counts, steps_s, steps))
 
 
-def _fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]]) -> int:
+def _fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]], steps: int) -> int:
     turns_s: dict[int, list[list[float]]] = {}
     for count in counts:
         turns_s[count] = [steps_s(count)]
@@ -45,7 +46,9 @@ def _fastest_count(counts: Sequence[int], steps_s: Callable[[int], list[float]])
             break
     for _ in range(TRIAL_TURNS - 1):
         for count, turns in turns_s.items():
-            if sum(map(sum, turns)) < TRIAL_S:  # one step of a wide network exceeds it
+            tried_s = sum(map(sum, turns))
+            is_long = len(turns) >= FEWEST_TURNS and tried_s * steps >= LONG_S
+            if tried_s < TRIAL_S and not is_long:  # one step of a wide network exceeds it
                 turns.append(steps_s(count))
     # Of a turn the mean, since threads that wait for busy cores make few steps hundreds of times as long.
     means_s = {count: statistics.median(map(statistics.fmean, turns)) for count, turns in turns_s.items()}

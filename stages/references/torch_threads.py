@@ -34,4 +34,4 @@ def _fastest(problem: Problem, prepare: Prepare) -> int:
             trainers[count].load_params(initial_params(problem, 0))
         return epoch_steps_s(trainers[count], steps)
 
-    return fastest_count(thread_counts(), steps_s)
+    return fastest_count(thread_counts(), steps_s, steps)

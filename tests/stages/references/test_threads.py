@@ -75,6 +75,18 @@ def test_numbers_above_a_hopeless_one_are_not_tried() -> None:
     assert set(tried) == {1, 2}
 
 
+@pytest.mark.parametrize(("step_s", "turns"), [(1e-4, 8), (5e-4, 5), (2e-3, 3), (1.0, 1)])
+def test_long_epochs_have_fewer_turns(step_s: float, turns: int) -> None:
+    tried = list[int]()
+
+    def steps_s(count: int) -> list[float]:
+        tried.append(count)
+        return [step_s]
+
+    assert thread_trials.fastest_count([1, 2], steps_s, 128) == 1
+    assert tried == [1, 2] * turns
+
+
 def test_one_thread_needs_no_trial() -> None:
     assert thread_trials.fastest_count([1], lambda count: pytest.fail("tried")) == 1
 

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
 
@@ -94,6 +94,10 @@ class ForkServer:
             self.close()
             return None
         raise ForkServerLostError
+
+    def send(self, number: int) -> None:
+        """Send the process a signal, unless it has ended."""
+        self._process.send_signal(number)
 
     def retire(self) -> None:
         """Fork no more workers; those that live go on."""
@@ -199,6 +203,18 @@ class ForkServers:
         """Wait until all are ready."""
         for fork_server in self._open.values():
             fork_server.wait()
+
+    @contextmanager
+    def stopped_but_for(self, needs: tuple[str, ...]) -> Iterator[None]:
+        """Inside, all stand still, whatever they still import, but the one of a stage with these needs."""
+        others = [fork_server for name, fork_server in self._open.items() if name != import_group(needs)]
+        for fork_server in others:
+            fork_server.send(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for fork_server in others:
+                fork_server.send(signal.SIGCONT)
 
     def close(self) -> None:
         """End all of them."""

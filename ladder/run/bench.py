@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
@@ -105,6 +105,10 @@ class Bench:
         """Wait for all libraries."""
         for servers in self._servers.values():
             servers.wait()
+
+    def first_alone(self, order: Order) -> AbstractContextManager[None]:
+        """Inside, only what this order needs is imported: the rest goes on afterwards."""
+        return self._servers[order.job.round].stopped_but_for(order.stage.entry.stage.needs)
 
     @contextmanager
     def round(self, round_: int, stages: Sequence[StageRun]) -> Iterator[None]:

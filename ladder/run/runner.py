@@ -144,9 +144,10 @@ class Runner:
         with bench.preparing() as import_ahead:
             if (leading := self._leading_in(ahead)) is not None:
                 import_ahead(ahead[0], orders.due(ahead[0]))
-                bench.prepare_one(orders.order(leading, ahead[0]))
-                self._judge_from_now_on()
-                self._run_stages(ahead[0], [leading])
+                bench.prepare_one(first := orders.order(leading, ahead[0]))
+                self._train_all_oracles()
+                with bench.first_alone(first):  # other libraries may take longer to import than it to prepare
+                    self._run_stages(ahead[0], [leading])
             with ExitStack() as beside:
                 compilers = None
                 for round_ in ahead[1:] if leading else ahead:
@@ -173,10 +174,14 @@ class Runner:
 
     def _judge_from_now_on(self) -> None:
         """Return when the oracles are trained and the libraries imported, beside which nothing is measured."""
-        self._train_oracles(range(self._settings.rounds))
-        self.ledger.keep_oracle(self._jury.record(self._settings.rounds - 1))
+        self._train_all_oracles()
         with self.ledger.timing("importing libraries"):
             self._bench.await_imports()
+
+    def _train_all_oracles(self) -> None:
+        """Train the oracles of every round, unless they have been."""
+        self._train_oracles(range(self._settings.rounds))
+        self.ledger.keep_oracle(self._jury.record(self._settings.rounds - 1))
 
     def _measure_round(self, round_: int, stages: Sequence[StageRun]) -> None:
         """Measure what is missing in a round, and first what compiles quickly; `stages` are those of all rounds."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -154,3 +156,20 @@ def test_a_stage_that_ends_its_keeper_is_measured_in_a_started_process(tmp_path:
     stage, numpy = prepare(tmp_path, "tests.planted:KILLS_ITS_KEEPER", NUMPY).run(Watcher()).stages
     assert (stage.status, numpy.status) == ("passed", "passed")
     assert stage.retries == ["round 1: its fork server ended while it ran: a stage must leave other processes alone"]
+
+
+@pytest.mark.torch
+def test_what_a_stage_does_not_need_stands_still_and_is_imported_afterwards(tmp_path: Path) -> None:
+    needs = ((), ("torch",))
+    with closing(ForkServers(needs, tmp_path / "logs", 0)) as servers:
+        own, other = (servers.for_needs(each) for each in needs)
+        assert own is not None
+        assert other is not None
+        with servers.stopped_but_for(()):
+            assert code_of(own, tmp_path / "no job") == 1
+            with pytest.raises(subprocess.TimeoutExpired):
+                other._answer(0.0)
+            states = [Path(f"/proc/{each._process.pid}/stat").read_text().rsplit(") ")[1][0] for each in (own, other)]
+            assert states[0] != "T"
+            assert states[1] == "T"
+        assert other._answer(60.0) == (0, b"ready")

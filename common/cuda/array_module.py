@@ -16,6 +16,16 @@ from nvmath.bindings import cublas
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's recommendation for Hopper; older chips need less
 CALLS_BEFORE_CAPTURE = 2  # they compile kernels and fill the memory pool; neither may happen during capture
 COMPILING = Lock()  # threads that begin at once would each compile the same kernels
+# Five operations of half of a control's launches. The compiler contracts no product and sum of these to an FMA.
+ROUNDED = cupy.ElementwiseKernel(
+    "float32 exact, float32 grid, float32 split",
+    "float32 nearest",
+    """
+    const float scaled = __fmul_rn(exact, grid), rounded = __fmul_rn(scaled, split);
+    nearest = __fdiv_rn(__fadd_rn(rounded, __fsub_rn(scaled, rounded)), grid);
+    """,
+    "rounded",
+)
 
 
 class ArrayModule:
@@ -50,6 +60,10 @@ class ArrayModule:
             *(one, *first.at, *second.at, zero, *result, stack[0] if stack else 1),
         )
         return out
+
+    def rounded(self, exact: Any, grid: Any, split: Any) -> Any:
+        """Factors rounded as a control's `_factor` rounds them."""
+        return ROUNDED(exact, grid, split)
 
     def repeated(self, function: Callable[..., None]) -> Callable[..., None]:
         """A function of arrays, which changes others in place, as a CUDA graph from its third call on.

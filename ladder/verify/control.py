@@ -177,9 +177,12 @@ class Control(Oracle):
 
     def _factor(self, exact: FloatArray) -> FloatArray:
         # T. J. Dekker, A floating-point technique for extending the available precision, 1971.
-        grid = _fitting(self._grid, exact)
+        grid, split = _fitting(self._grid, exact), _fitting(self._split, exact)
+        if hasattr(self.xp, "rounded"):
+            at_once: FloatArray = self.xp.rounded(exact, grid, split)
+            return at_once
         scaled = exact * grid
-        rounded: FloatArray = scaled * _fitting(self._split, exact)
+        rounded: FloatArray = scaled * split
         scaled -= rounded
         rounded += scaled
         rounded /= grid

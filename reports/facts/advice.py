@@ -184,7 +184,7 @@ def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         yield f"{subject} about {_took(eager, outlooks)} in eager PyTorch: {worth}."
     ignored, add = numbers.listing(outlooks.ignored), "add" if len(outlooks.ignored) > 1 else "adds"
     if outlooks.own_eager:
-        yield f"Only `torch-eager`, as you measured it, counts {ignored}: no ratio to plain SGD's other rows is given."
+        yield f"Only your own `torch-eager` counts {ignored}; the other rows are of plain SGD, so no ratio is given."
     else:
         yield f"{ignored} {add} to every row, by how much is unknown."
         if eager is not None and graph is not None and (gained := gain(eager, graph)).is_sure:
@@ -291,21 +291,31 @@ def notes(outlooks: Outlooks) -> list[str]:
             f" ~: by a model{others}. On networks that it had not seen, it was typically off by {median}, and in nine "
             f"of ten cases by at most {most}; far from recorded networks{and_gpu} by more."
         )
-    epochs = numbers.count(outlooks.epochs, "epoch")
-    differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
     is_lower = any(one.name == "torch-compile" and one.precision == "bfloat16" for one in stages)
     compiled = "`torch-compile` is recorded in bf16 alone. " if is_lower else ""
-    host = (
-        f"{compiled}Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. "
-        f"The host ({outlooks.host}) sets the pace of eager and compiled steps, which differed up to {differ}x between "
-        f"recordings: `--measured-eager 2ms` scales them to yours. Your training: {epochs} after `prepare`, "
-        f"which loads and compiles; it took so long there, and no range counts its error."
+    epochs = numbers.count(outlooks.epochs, "epoch")
+    training = (
+        f"Your training: {epochs} after `prepare`, which loads and compiles; it took so long on our host "
+        f"({outlooks.host}), and no range counts its error."
     )
+    host = f"{compiled}{_pace(outlooks)} {training}"
     untold = ""
     if outlooks.untold:
         names = numbers.listing(f"`{name}`" for name in outlooks.untold)
         untold = f" Too few networks are recorded to give a range for {names}: `advise --measure` times what may win."
     return [f"Nine in ten should lie within the range.{of_model}{untold}", host]
+
+
+def _pace(outlooks: Outlooks) -> str:
+    """Where the data are, and whose host sets the pace of eager and compiled steps."""
+    if outlooks.own_eager:
+        return "Data are on the device, but for your own step. It scales `torch-compile`, whose pace the host sets too."
+    differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
+    return (
+        f"Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. Our host sets "
+        f"the pace of eager and compiled steps, which differed up to {differ}x between recordings: "
+        f"`--measured-eager 2ms` scales them to yours."
+    )
 
 
 def _ends(errors: Sequence[float]) -> str:

@@ -40,7 +40,7 @@ from reports.writers.terminal import write_terminal
 from reports.writers.write import write
 from tests.golden.comparisons import comparisons
 from tests.golden.figures import figures
-from tests.golden.outlooks import GRID, GRID_BF16, advised, outlooks, small
+from tests.golden.outlooks import GRID, GRID_BF16, advised, outlooks, small, with_own_eager
 from tests.golden.scenarios import scenarios
 from tests.golden.studies import studies
 from tests.golden.torch import torch_runs
@@ -71,6 +71,7 @@ def renderings() -> dict[str, str]:
     torch = of_torch.run_screen(a_torch_run(), Programs("step()\n", "graph.replay()\n"))
     return {
         "advice.txt": advice_text(),
+        "advise_own.txt": on_terminal(partial(write_terminal, advise_screen(with_own_eager()))),
         "advise.txt": on_terminal(partial(write_terminal, advise_screen(outlooks(*small(), GRID, GRID_BF16)))),
         "check_right.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.right()))),
         "check_wrong.txt": on_terminal(partial(write_terminal, check_screen(checked_sample.wrong()))),

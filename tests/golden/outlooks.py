@@ -69,6 +69,13 @@ def small(**changes: float) -> list[Outlook]:
 GRID, GRID_BF16 = one("persistent-grid", 11.0, 1.14), one("grid-bf16", 9.7, 1.27, "bfloat16")
 
 
+def with_own_eager() -> Outlooks:
+    """The outlook of a user who trains by another optimizer, and measured an eager step."""
+    eager, *others = small()
+    own = replace(eager, us=1200.0, low_us=1200.0, high_us=1200.0, carried_us=[1200.0] * 2)
+    return replace(outlooks(own, *others, GRID), ignored=["--optimizer adam"], own_eager=True)
+
+
 def advised() -> str:
     """The text of `outlooks.txt`: the stages that decide, the way that takes least, the verdict and the notes."""
     amp, jax = one("torch-graph-amp", 20.0, precision="bfloat16"), one("jax-scan-bf16", 39.0, precision="bfloat16")
@@ -94,9 +101,7 @@ def advised() -> str:
         "without eager mode": outlooks(compiled, graph, scan, GRID),
         "rungs alone": outlooks(GRID, GRID_BF16),
         "what the model leaves out": replace(outlooks(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"]),
-        "what the model leaves out, but an own eager step": replace(
-            outlooks(*small(), GRID), ignored=["--optimizer adam"], own_eager=True
-        ),
+        "what the model leaves out, but an own eager step": with_own_eager(),
         "rungs without a range": outlooks(*small(), GRID, untold=("cluster-ahead", "large-batch")),
     }
     return "\n\n".join("\n  ".join([title, *_said(found)]) for title, found in scenarios.items()) + "\n"

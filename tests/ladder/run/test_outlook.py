@@ -15,6 +15,7 @@ from common.errors import UsageError
 from ladder.measure.protocol import JobResult
 from ladder.measure.timing import Plan
 from ladder.options.commands import Advise
+from ladder.options.parsers import parse
 from ladder.options.run_options import RunOptions
 from ladder.records.expectation import Outlook
 from ladder.records.limits_record import StepBounds
@@ -265,9 +266,9 @@ def test_an_eager_step_of_one_s_own_scales_what_the_host_launches() -> None:
 
 
 def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
-    found = outlooks(replace(asked((256,)), inputs=54, classes=7, rows=12_800, optimizer="Adam"))
+    found = outlooks(replace(asked((256,)), inputs=54, classes=7, rows=12_800, optimizer="adam"))
     assert (found.network, found.steps_per_epoch) == ("54-256-7", 100)
     assert all(near.network.startswith("784-") for near in found.nearest)
     assert "784 inputs and 10 classes" in found.guess
-    assert (found.ignored, found.untold) == (["--optimizer Adam"], [])
-    assert not outlooks(replace(asked(), optimizer="SGD")).ignored
+    assert (found.ignored, found.untold) == (["--optimizer adam"], [])
+    assert not outlooks(parse(["advise", "--optimizer=SGD"])).ignored  # type: ignore[arg-type]

@@ -17,14 +17,7 @@ from reports.facts.kernel_bottleneck import Advice
 from reports.facts.launch_regimes import Regime, regime
 from reports.facts.predictions import outcome
 from reports.facts.ratios import Ratio
-from reports.facts.run_table import (
-    disturbed_mark,
-    fewer_epochs,
-    measured_runs,
-    passed_in_words,
-    reason,
-    table_order,
-)
+from reports.facts.run_table import disturbed_mark, fewer_epochs, measured_runs, passed_in_words, reason, table_order
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
 from reports.facts.times import median_us, step_us
 

@@ -18,15 +18,7 @@ from reports.facts.launch_regimes import change_in_full, change_in_words
 from reports.facts.profiles import agreement, host_lines, kernel_names, seen_by
 from reports.facts.provenance import machine_name
 from reports.facts.resolved_recipe import resolved_recipe
-from reports.facts.run_table import (
-    FOUND,
-    OF_ALL,
-    disturbed_in_words,
-    heading,
-    measured_runs,
-    reason,
-    title_of,
-)
+from reports.facts.run_table import FOUND, OF_ALL, disturbed_in_words, heading, measured_runs, reason, title_of
 from reports.facts.stage_facts import StageFacts
 from reports.facts.time_breakdown import Change, Profiled
 from reports.facts.times import median_us

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from typing import Literal
 
@@ -71,11 +72,14 @@ def text_width(words: str, look: str = "") -> float:
     size = next((pixels for name, pixels in SIZES.items() if name in look), 12)
     if "mono" in look:
         return 0.61 * size * len(words)
-    ems = sum(
-        1.0 if letter in WIDE_LETTERS else 0.42 if letter in NARROW_LETTERS else 0.78 if letter.isupper() else 0.64
-        for letter in words
-    )
+    ems = sum(map(_ems, words))
     return ems * size * (1.1 if "bold" in look else 1.0)
+
+
+@cache
+def _ems(letter: str) -> float:
+    """A letter's width, in those of its font's size."""
+    return 1.0 if letter in WIDE_LETTERS else 0.42 if letter in NARROW_LETTERS else 0.78 if letter.isupper() else 0.64
 
 
 def folded(words: str, width: float, look: str = "") -> list[str]:

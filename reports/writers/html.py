@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ def drawing(canvas: Canvas, look: str = "") -> Markup:
     return frame.format(look, canvas.title, Markup(canvas.inline()))
 
 
+@lru_cache(4096)  # cells of tables repeat
 def phrase(text: str) -> Markup:
     """Words that continue a sentence, as reports write them: `name` becomes code, *word* is stressed."""
     marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))

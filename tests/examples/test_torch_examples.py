@@ -24,7 +24,11 @@ OPTIONAL = {"scheduler", "after_backward", "augment", "metrics", "validation"}
 OURS = {"common", "stages", "ladder", "reports", "tools", "tests", "run_ladder", "examples"}
 STEPS = 3
 FEWER = {
-    "mlp": {"10_000": "1_100"}, "tabular": {"50_000": "2_200"}, "cnn": {"10_000": "1_100"},
+    "mlp": {"10_000": "1_100"}, "tabular": {"50_000": "2_200"},
+    "cnn": {
+        "10_000": "550", "*block(1, 16), *block(16, 32), *block(32, 32)": "*block(1, 4), *block(4, 4), *block(4, 4)",
+        "32 * 9": "4 * 9",
+    },
     "ppo": {"16_384": "2_048"}, "chars": {"128, 64, 128, 4": "128, 16, 32, 4", "BATCHES = 80": "BATCHES = 9"},
 }  # fmt: skip
 

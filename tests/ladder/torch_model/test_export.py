@@ -21,7 +21,7 @@ from ladder.records.torch_run import ModelRecord, TorchResults, TorchRung, Torch
 from ladder.torch_model import export
 from ladder.torch_model.export import plain_file, training_file
 from ladder.torch_model.facts import ModelFacts
-from ladder.torch_model.plan import planned
+from ladder.torch_model.plan import planned, tried
 from stages.torch.registry import RUNGS, rung_named
 from tests.examples.test_torch_examples import NAMES, few_rows
 from tests.ladder.torch_model import scripts
@@ -80,10 +80,11 @@ pytestmark = pytest.mark.torch
 
 @cache
 def found(file: Path) -> ModelFacts:
-    """What a file is like, as the exporter finds out."""
-    facts = planned(file, []).facts
-    assert facts is not None
-    return replace(facts, on_gpu=False)
+    """What a file is like, as the exporter finds out in a process of its own."""
+    plan = tried(file, [], None)
+    assert not isinstance(plan, str), plan
+    assert plan.facts is not None
+    return replace(plan.facts, on_gpu=False)
 
 
 @pytest.fixture(scope="module")
@@ -318,7 +319,7 @@ def test_a_script_finds_its_model_from_another_folder_and_by_any_name(models: Pa
 def test_a_broken_file_is_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module\n")
     with pytest.raises(UsageError, match=r"broken.py: import needs no_such_module, .*; install it") as refused:
-        found(tmp_path / "broken.py")
+        planned(tmp_path / "broken.py", [])
     assert "\n" not in str(refused.value)
 
 

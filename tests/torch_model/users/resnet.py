@@ -26,8 +26,8 @@ class ResNet(nn.Module):
     def __init__(self):
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(3, 4, 3, 1, 1, bias=False), nn.BatchNorm2d(4), nn.ReLU())
-        self.layers = nn.Sequential(BasicBlock(4, 4, 1), BasicBlock(4, 8, 2), BasicBlock(8, 16, 2))
-        self.fc = nn.Linear(16, 10)
+        self.layers = nn.Sequential(BasicBlock(4, 4, 1), BasicBlock(4, 8, 2))
+        self.fc = nn.Linear(8, 10)
 
     def forward(self, x):
         return self.fc(self.layers(self.stem(x)).mean((2, 3)))

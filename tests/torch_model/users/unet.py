@@ -6,17 +6,10 @@ BATCH_SIZE = 3
 EPOCHS = 40
 
 
-class DoubleConv(nn.Module):
+class Conv(nn.Module):
     def __init__(self, i, o):
         super().__init__()
-        self.seq = nn.Sequential(
-            nn.Conv2d(i, o, 3, padding=1),
-            nn.BatchNorm2d(o),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(o, o, 3, padding=1),
-            nn.BatchNorm2d(o),
-            nn.ReLU(inplace=True),
-        )
+        self.seq = nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(inplace=True))
 
     def forward(self, x):
         return self.seq(x)
@@ -25,13 +18,13 @@ class DoubleConv(nn.Module):
 class UNet(nn.Module):
     def __init__(self):
         super().__init__()
-        self.down1 = DoubleConv(1, 4)
-        self.down2 = DoubleConv(4, 8)
-        self.middle = DoubleConv(8, 16)
+        self.down1 = Conv(1, 4)
+        self.down2 = Conv(4, 8)
+        self.middle = Conv(8, 16)
         self.up2 = nn.ConvTranspose2d(16, 8, 2, stride=2)
-        self.conv2 = DoubleConv(16, 8)
+        self.conv2 = Conv(16, 8)
         self.up1 = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
-        self.conv1 = DoubleConv(12, 4)
+        self.conv1 = Conv(12, 4)
         self.head = nn.Conv2d(4, 2, 1)
 
     def forward(self, x):

@@ -21,7 +21,7 @@ from reports.facts import numbers
 from reports.facts.launch_regimes import in_network
 from reports.facts.profiles import TOOLS, kernel_names, seen_by
 from reports.facts.run_table import name_of
-from reports.facts.time_breakdown import Profiled, all_profiled, profiled
+from reports.facts.time_breakdown import Profiled, all_profiled, fitted, profiled
 from reports.figures.canvas import Canvas
 from reports.figures.chart import KEY_LINE, Heading, Key, Scale, key_lines, legend, text_width
 from reports.figures.style import OPERATION_COLOURS, PIXELS, Colour, subject
@@ -42,7 +42,7 @@ WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
 DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "wait")  # kinds whose colours need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps
 LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis
-TOP, STAGE, FOOT = 62, 104, 44  # pixels; the second is the height of a stage
+STAGE, FOOT = 104, 44  # pixels; the first is the height of a stage
 HOST, GPU, GAP = (20.0, 30.0), (56.0, 38.0), 6.0  # pixels: the top and height of a row, and what parts threads
 NARROWEST = 0.6  # pixels; a shorter bar could not be seen
 STEPS = 3
@@ -67,16 +67,16 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
     On a page the bars are left to its script, which has the times of every stage once: a group says where they go.
     """
     keys = [replace(key, words=in_network(key.words, results.problem)) for key in _keys(rungs)]
-    bottom = TOP + STAGE * len(rungs)
+    heading = Heading(", ".join(map(_takes, rungs[::-1])), subject(results), look="bold")
+    first = heading.bottom + 14
+    bottom = first + STAGE * len(rungs)
     height = bottom + FOOT + KEY_LINE * len(key_lines(keys))
-    title = ", ".join(
-        f"{name_of(one.stage)} takes {numbers.microseconds(one.step_us)} us per step" for one in rungs[::-1]
-    )
-    canvas = Canvas(PIXELS, height, f"{title}: {subject(results)}", _description(rungs))
-    Heading(title, subject(results), look="bold").draw(canvas)
+    canvas = Canvas(PIXELS, height, f"{heading.title}: {heading.subject}", _description(rungs))
+    heading.draw(canvas)
     scale = Scale.linear([0, max(map(_length_us, rungs))], LEFT, RIGHT)
-    scale.draw_below(canvas, TOP - 4, bottom)
-    for top, rung in zip(range(TOP, bottom, STAGE), rungs, strict=True):
+    scale.draw_below(canvas, first - 4, bottom)
+    for number, rung in enumerate(rungs):
+        top = first + number * STAGE
         if len(rungs) > 1:
             canvas.text(LEFT, top + 13, name_of(rung.stage), look="mono bold")
         for name, row, (below, thick) in _rows(rung):
@@ -89,6 +89,13 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
     canvas.text(LEFT, bottom + 34, f"us of three steps, {words}", "faint", look="small")
     legend(canvas, keys, bottom + FOOT)
     return canvas
+
+
+def _takes(rung: Profiled) -> str:
+    """A step's time, and the share of it in which the GPU works: `naive takes 91.0 us per step (GPU busy: 50%)`."""
+    work = numbers.rough_share(fitted(rung.profile).work_us / rung.step_us)
+    aside = "" if rung.is_on_cpu or runs_many_steps(rung) else f" (GPU busy: {work})"
+    return f"{name_of(rung.stage)} takes {numbers.microseconds(rung.step_us)} us per step{aside}"
 
 
 def runs_many_steps(rung: Profiled) -> bool:

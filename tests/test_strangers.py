@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import gzip
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -20,7 +22,6 @@ from ladder.records.run import Results, save
 from ladder.records.sources import NAME, WAY_OUT
 from ladder.records.study import INDEX, Published
 from reports.facts.numbers import line
-from reports.writers.html import unpacked
 from run_ladder import main
 from tests.reports import sample
 from tests.reports.study_sample import run_at, study_results
@@ -80,6 +81,12 @@ def written(folder: Path) -> dict[str, str]:
         if name.endswith(".html") and (packed := re.search(r'id="packed">([^<]+)<', text)):
             texts[f"packed {name}"] = "\n".join(texts_in(unpacked(packed[1])))
     return texts
+
+
+def unpacked(text: str) -> Any:
+    """The data that a page has packed."""
+    *pieces, order = gzip.decompress(base64.b64decode(text)).decode().split("\n")
+    return json.loads("".join(pieces[number] for number in json.loads(order)))
 
 
 def texts_in(data: Any) -> Iterator[str]:

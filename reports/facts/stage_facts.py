@@ -19,7 +19,7 @@ from reports.facts.predictions import outcome
 from reports.facts.ratios import Ratio
 from reports.facts.run_table import disturbed_mark, fewer_epochs, measured_runs, passed_in_words, reason, table_order
 from reports.facts.time_breakdown import Change, Profiled, changes, profiled
-from reports.facts.times import median_us, step_us
+from reports.facts.times import median_us
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,13 @@ class StageFacts:
         return median_us(self.stage)
 
     @property
-    def spread_us(self) -> Spread | None:
-        """Microseconds per step, with the fastest and the slowest run."""
-        return step_us(self.stage)
-
-    @property
     def regime(self) -> Regime | None:
         """What launches its kernels; None for a reference."""
         return regime_of(self.stage)
 
     @property
     def us(self) -> str:
-        """The same as text; empty without a time."""
+        """`step_us` as text; empty without a time."""
         return numbers.microseconds(self.step_us) if self.step_us is not None else ""
 
     @property

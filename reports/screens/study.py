@@ -22,9 +22,8 @@ from reports.facts.run_table import (
     name_of,
     passed_in_words,
 )
-from reports.facts.scaling import Scaling, scalings
+from reports.facts.scaling import scalings
 from reports.facts.study_points import (
-    PointLead,
     StudyResults,
     accuracy_text,
     further_differences,
@@ -103,10 +102,9 @@ def _points(results: StudyResults) -> Table:
     def problem(point: Point) -> str:
         return heading(results.runs[point.name]) if point.name in results.runs else ""
 
-    columns: list[ColumnOf[Point]] = [
+    return table_of(results.study.points, [
         ColumnOf("Point", address), ColumnOf("Status", lambda point: point.status), ColumnOf("Problem", problem)
-    ]  # fmt: skip
-    return table_of(results.study.points, columns, is_named=False)
+    ], is_named=False)  # fmt: skip
 
 
 def _varied(results: StudyResults, first: Results) -> str:
@@ -151,12 +149,11 @@ def _times(results: StudyResults, text: Callable[[StageResult], str]) -> Table:
             return numbers.MISSING
         return known.status if known.status in BAD else text(known)
 
-    columns: list[ColumnOf[StageResult]] = [
+    return table_of(results.stages(), [
         ColumnOf("Stage", _name),
         ColumnOf("Precision", lambda stage: numbers.precision(stage.precision)),
         *(number(point_text(point), partial(here, point), tones=BAD) for point in results.measured),
-    ]
-    return table_of(results.stages(), columns, is_named=False)
+    ], is_named=False)  # fmt: skip
 
 
 def _marked(stage: StageResult, us: float | None) -> str:
@@ -176,7 +173,7 @@ def _best(results: StudyResults) -> Iterator[Block]:
         "point. A lead is left out if such a reference is faster wherever both have a time."
         + (f" {ON_GPU_TIME}" if any(winner.lead.on_gpu_time for winner in winners) else "")
     ])  # fmt: skip
-    columns: list[ColumnOf[PointLead]] = [
+    yield table_of(winners, [
         ColumnOf("Point", lambda one: point_text(one.point)),
         ColumnOf("Precision", lambda one: one.lead.precision),
         ColumnOf("Fastest rung", lambda one: f"`{one.lead.stage.name}`"),
@@ -184,8 +181,7 @@ def _best(results: StudyResults) -> Iterator[Block]:
         ColumnOf("Fastest reference", lambda one: f"`{one.lead.reference.name}`"),
         number("us/step", lambda one: _marked(one.lead.reference, one.lead.reference_us)),
         number("Lead", lambda one: one.in_full),
-    ]
-    yield table_of(winners, columns, is_named=False)
+    ], is_named=False)  # fmt: skip
 
 
 def _scaling(results: StudyResults) -> Iterator[Block]:
@@ -198,7 +194,7 @@ def _scaling(results: StudyResults) -> Iterator[Block]:
         "Efficiency is the share of the GPUs that is a gain over the rung on one GPU that a stage climbs from. Strong: "
         "both have the same batch. Weak: the one GPU has as many images as each of the several."
     ])  # fmt: skip
-    columns: list[ColumnOf[Scaling]] = [
+    yield table_of(scaled, [
         ColumnOf("Point", lambda one: point_text(one.point)),
         ColumnOf("Stage", lambda one: _name(one.stage)),
         number("us/step", lambda one: _marked(one.stage, one.us)),
@@ -207,8 +203,7 @@ def _scaling(results: StudyResults) -> Iterator[Block]:
         number("Weak", lambda one: numbers.share(one.weak)),
         ColumnOf("Fastest on one GPU", lambda one: f"{_name(one.best)}, {_marked(one.best, one.best_us)}"),
         number("Speedup over it", lambda one: numbers.ratio(one.best_us / one.us)),
-    ]
-    yield table_of(scaled, columns, is_named=False)
+    ], is_named=False)  # fmt: skip
 
 
 def _point_heading(point: Point) -> Heading:

@@ -399,7 +399,7 @@ def check_screen(results: TorchResults) -> Screen:
     rows = torch_rows(results)
     columns: list[ColumnOf[TorchRow]] = [
         ColumnOf("rung", attrgetter("label")),
-        ColumnOf("check", _grade, tones=TONES),
+        ColumnOf("check", lambda row: grade(row.rung), tones=TONES),
         number("error", lambda row: multiple(row.worst.error) if row.worst else numbers.MISSING, 1),
         number("limit", lambda row: multiple(row.worst.limit) if row.worst else numbers.MISSING, 1),
         number(ERROR_RATIO, _error_ratio, 2),
@@ -497,10 +497,6 @@ def _plain(gain: Ratio | None) -> dict[str, Any] | None:
     return {key: getattr(gain, key) for key in keys} if gain is not None else None
 
 
-def _grade(row: TorchRow) -> str:
-    return grade(row.rung)
-
-
 def _gain(whom: str, rank: int, key: str) -> ColumnOf[TorchRow]:
     """The column of a speedup, with more room also its range."""
     gain = attrgetter(key)
@@ -510,7 +506,7 @@ def _gain(whom: str, rank: int, key: str) -> ColumnOf[TorchRow]:
 
 
 # fmt: off
-IN_WORDS: ColumnOf[TorchRow] = ColumnOf("check", lambda row: SAME_BITS if row.rung.same_bits else _grade(row), 8,
+IN_WORDS: ColumnOf[TorchRow] = ColumnOf("check", lambda row: SAME_BITS if row.rung.same_bits else grade(row.rung), 8,
                                         tones=TONES)
 SPREAD: ColumnOf[TorchRow] = number("us per step\n(range)", lambda row: numbers.spread_microseconds(row.step_us), 3)
 COLUMNS: Sequence[ColumnOf[TorchRow]] = (
@@ -523,7 +519,7 @@ COLUMNS: Sequence[ColumnOf[TorchRow]] = (
     _gain("parent", 4, "versus_parent"),
     ColumnOf("parent", lambda row: row.rung.parent or "", 7, data={"parent": attrgetter("rung.parent")}),
     number(ERROR_RATIO, _error_ratio, 6, data={"error_ratio": attrgetter("rung.error_ratio")}),
-    ColumnOf("check", _grade, 1, tones=TONES, wider=IN_WORDS,
+    ColumnOf("check", lambda row: grade(row.rung), 1, tones=TONES, wider=IN_WORDS,
              data={"status": attrgetter("rung.status"), "same_bits": attrgetter("rung.same_bits"),
                    "reason": attrgetter("rung.reason"), "worst_check": attrgetter("worst")}),
     number("first\nstep", lambda row: numbers.seconds(row.first_step_s), 5,

@@ -99,9 +99,3 @@ def packed(data: Any) -> str:
     numbers = {piece: number for number, piece in enumerate(sorted(set(pieces)))}
     text = "\n".join([*numbers, str([numbers[piece] for piece in pieces])])
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
-
-
-def unpacked(text: str) -> Any:
-    """The data in `packed` text."""
-    *pieces, order = gzip.decompress(base64.b64decode(text)).decode().split("\n")
-    return json.loads("".join(pieces[number] for number in json.loads(order)))

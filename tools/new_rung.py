@@ -35,7 +35,9 @@ class {own}({chosen}):
     """What it does."""
 
 
-STAGE = {module}.STAGE.climb("{name}", "{title}", group="{group}", {part}={own})
+STAGE = {module}.STAGE.climb(
+    "{name}", "{title}", group="{group}", words="what changes, in few words", {part}={own}
+)
 '''
 
 
@@ -63,12 +65,13 @@ def laid_out(name: str, below: Entry, part: str) -> Path:
         raise UsageError(f"{name}: a rung needs an id of its own, of small letters, digits and hyphens")
     if below.stage.recipe is None or attribute != "STAGE":
         raise UsageError(f"--from {below.stage.name}: is no rung; name one of `run_ladder.py list`")
-    file = ROOT / package.replace(".", "/") / f"{name.replace('-', '_')}.py"
+    short = name.removeprefix(f"{package.rpartition('.')[2]}-")  # of cpu-my-gemm, in stages/cpu
+    file = ROOT / package.replace(".", "/") / f"{short.replace('-', '_')}.py"
     chosen = below.stage.recipe.parts()[part]
     own = "".join(word.capitalize() for word in name.removesuffix(f"-{part}").split("-")) + part.capitalize()
     imports = sorted({f"from {package} import {stem}", f"from {chosen.__module__} import {chosen.__name__}"})
     group = "beyond" if below.stage.group == "ladder" else below.stage.group
-    title = name.replace("-", " ").capitalize()
+    title = short.replace("-", " ").capitalize()
     words = {"title": title, "below": below.stage.name, "part": part, "imports": "\n".join(imports), "own": own}
     file.write_text(TEXT.format(**words, chosen=chosen.__name__, module=stem, name=name, group=group), encoding="utf-8")
     registry = ROOT / "stages/registry.py"

@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[2]
 SHOW = """
 from stages.registry import load_all
 import stages
-names, mine = [*load_all()], load_all()["my-rung"].stage
-print(stages.__file__, mine.below, mine.changed, mine.group, names[names.index("my-rung") - 1])
+import sys
+names, mine = [*load_all()], load_all()[sys.argv[1]].stage
+print(stages.__file__, mine.title, mine.below, mine.changed, mine.group, names[names.index(mine.name) - 1])
 """
 
 
@@ -25,7 +26,7 @@ print(stages.__file__, mine.below, mine.changed, mine.group, names[names.index("
     [
         ("my-rung", "persistent-grid", "launch", "persistent-grid launch: MyRungLaunch beyond divided-hidden-fp16"),
         ("my-gemm", "cublas", "gemm", "cublas gemm: MyGemm beyond cuda-graph"),
-        ("my-rung", "cpu-cores", "launch", "cpu-cores launch: MyRungLaunch cpu cpu-wide-tiles"),
+        ("cpu-my-rung", "cpu-cores", "launch", "cpu-cores launch: CpuMyRungLaunch cpu cpu-wide-tiles"),
     ],
 )
 def test_a_rung_is_laid_out_below_its_parent(
@@ -42,11 +43,10 @@ def test_a_rung_is_laid_out_below_its_parent(
     monkeypatch.setattr(new_rung, "ROOT", tmp_path)
     assert new_rung.main([name, "--from", below, "--part", part]) == 0
     file = tmp_path / capsys.readouterr().out.partition(":")[0]
-    assert file.stem == name.replace("-", "_")
-    told = subprocess.run(
-        [sys.executable, "-c", SHOW.replace("my-rung", name)], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert told.stdout == f"{tmp_path / 'stages/__init__.py'} {shown}\n"
+    title = name.removeprefix("cpu-").replace("-", " ").capitalize()
+    assert file.stem == title.lower().replace(" ", "_")
+    told = subprocess.run([sys.executable, "-c", SHOW, name], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout == f"{tmp_path / 'stages/__init__.py'} {title} {shown}\n"
     checked = subprocess.run(
         [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,I,E", "--line-length=120", file]
     )

@@ -212,6 +212,7 @@ def rung_cost(
         again=round(math.expm1(float(np.quantile(pairs, 0.9))) if pairs else math.expm1(statistics.median(errors)), 3),
         networks=len(points),
         prepare_s=round(statistics.median(prepare_s), 1),
+        prepare_ends_s=[round(float(end), 1) for end in np.quantile(prepare_s, [0.05, 0.95])],
     )
 
 

@@ -27,6 +27,7 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     most_error: float  # of nine in ten of them
     networks: int  # that the model was fitted to; 0 without one
     prepare_s: float  # to load and compile, before the first step; the median of the recorded runs, or measured
+    prepare_ends_s: list[float]  # of nine in ten of them; twice the measured time
     measured_us: float | None = None  # by `advise --measure`
 
 

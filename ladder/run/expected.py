@@ -19,6 +19,7 @@ from stages.engine.stage import Stage
 from stages.registry import load_all
 
 FILE = Path(__file__).with_name("expected_costs.json")
+LAUNCHED = {"torch-eager", "torch-compile"}  # their time is the host's launches
 LOSS = 0.05  # share by which a rung must lose, beyond
 SURE = 1.9  # times the model's error
 RANGED = 9  # networks that a range of nine in ten needs: of fewer, no error is known to be the largest but one
@@ -36,6 +37,7 @@ class RungCost(msgspec.Struct, frozen=True):
     again: float  # share by which nine in ten recordings of the same network differ; as `median` without such
     networks: int  # each with its batch size
     prepare_s: float  # to load and compile, the median of all runs
+    prepare_ends_s: list[float]  # of nine in ten of them
 
 
 class RecordedRun(msgspec.Struct, frozen=True):
@@ -78,12 +80,12 @@ class Costs(msgspec.Struct, frozen=True):
 
     @property
     def eager_differs(self) -> float:
-        """How many times as long an eager step took in one recording as in another of the same network, at most."""
-        ratios: dict[tuple[tuple[int, ...], int], list[float]] = {}
+        """How many times as long a network's eager or compiled step took in one recording as in another, at most."""
+        same: dict[tuple[str, tuple[int, ...], int], list[float]] = {}
         for run in self.runs.values():
-            if us := run.us.get("torch-eager"):
-                ratios.setdefault((tuple(run.hidden), run.batch_size), []).append(us)
-        return max((max(us) / min(us) for us in ratios.values()), default=1.0)
+            for name in LAUNCHED & run.us.keys():
+                same.setdefault((name, tuple(run.hidden), run.batch_size), []).append(run.us[name])
+        return max((max(us) / min(us) for us in same.values()), default=1.0)
 
 
 @functools.cache

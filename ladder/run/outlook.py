@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import cache
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from ladder.records.program import ROOT
 from ladder.records.run import Results, all_results, load_once
 from ladder.run import expected
 from ladder.run.entries import CLASSES, INPUTS, contenders, estimated
-from ladder.run.expected import Costs, RecordedRun
+from ladder.run.expected import LAUNCHED, Costs, RecordedRun
 from stages.engine.stage import Stage
 from stages.registry import load_all
 
@@ -107,7 +107,6 @@ GUESS = (
 )
 UNSEEN = "All recorded networks have {inputs} inputs and {classes} classes: for others the ranges may be too narrow."
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
-LAUNCHED = ("torch-eager", "torch-compile")  # whose time is the host's launches
 MOST_NEAR = 2
 AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, at most; own rungs on an H100: 3%
 BUDGET_S = 10.0  # of all stages together, for `--measure`
@@ -142,8 +141,6 @@ def outlooks(asked: Advise) -> Outlooks:
         if any(name in run.us for run in exact)
         or (_runs_on(chip, stage) and costs.has_range(name) and all(name in end for end in ends))
     ]
-    if asked.measured_eager is not None:
-        rows = _paced(rows, asked.measured_eager)
     told = {row.name for row in rows}
     guesses = ["" if is_recorded else _guess(chip, costs, list(own_runs))]
     if (asked.inputs, asked.classes) != (INPUTS, CLASSES):
@@ -152,6 +149,8 @@ def outlooks(asked: Advise) -> Outlooks:
         *([f"--optimizer {asked.optimizer}"] if asked.optimizer != "sgd" else []),
         *([f"--dropout {asked.dropout:g}"] if asked.dropout else []),
     ]
+    if asked.measured_eager is not None:
+        rows = _paced(rows, asked.measured_eager, {"torch-eager"} if ignored else LAUNCHED)
     may_win = [] if ignored else contenders(problem, steps)  # rungs train by plain SGD alone
     return Outlooks(
         gpu=costs.gpu if is_recorded else chip.name,
@@ -178,15 +177,15 @@ def _named(inputs: int, hidden: Iterable[int], classes: int) -> str:
     return "-".join(map(str, (inputs, *hidden, classes)))
 
 
-def _paced(rows: Sequence[Outlook], eager_us: float) -> list[Outlook]:
-    """The same with an eager step that the user measured: what the host launches takes as many times as long."""
+def _paced(rows: Sequence[Outlook], eager_us: float, scaled: Set[str]) -> list[Outlook]:
+    """The same with an eager step that the user measured: what is `scaled` takes as many times as long."""
     times = {row.name: eager_us / row.us for row in rows if row.name == "torch-eager"}.get("torch-eager", 1.0)
 
     def paced(row: Outlook) -> Outlook:
         if row.name == "torch-eager":
             same = {"us": eager_us, "low_us": eager_us, "high_us": eager_us, "carried_us": [eager_us] * 2}
             return msgspec.structs.replace(row, **same)
-        if row.name not in LAUNCHED:
+        if row.name not in scaled:
             return row
         ends = {name: getattr(row, name) * times for name in ("us", "low_us", "high_us")}
         return msgspec.structs.replace(row, **ends, carried_us=[us * times for us in row.carried_us])
@@ -212,7 +211,9 @@ def with_measured(asked: Outlooks, results: Results) -> Outlooks:
         run = RecordedRun("", [], 1, {name: times[name].step_us}, {name: times[name].prepare_s})
         stages.append(_outlook(load_all()[name].stage, run.problem, expected.recorded_costs(), [], [run], 0.0))
     stages = [
-        msgspec.structs.replace(stage, measured_us=timing.step_us, prepare_s=timing.prepare_s)
+        msgspec.structs.replace(
+            stage, measured_us=timing.step_us, prepare_s=timing.prepare_s, prepare_ends_s=[timing.prepare_s] * 2
+        )
         if (timing := times.get(stage.name))
         else stage
         for stage in stages
@@ -245,7 +246,7 @@ def _carrying_error(chip: Chip) -> float | None:
     logs = []
     for run in own:
         scaled = math.log(_scale(chip, problem := run.problem)("million"))
-        for name in run.us.keys() & expected.recorded_costs().rungs.keys() - {*LAUNCHED}:
+        for name in run.us.keys() & expected.recorded_costs().rungs.keys() - LAUNCHED:
             same = [
                 other.us[name]
                 for other in modelled
@@ -299,13 +300,15 @@ def _outlook(
         most_error=most,
         networks=rung.networks,
         prepare_s=rung.prepare_s,
+        prepare_ends_s=rung.prepare_ends_s,
     )
 
 
 def _without_model(name: str, recorded: Sequence[RecordedRun]) -> expected.RungCost:
     """What is known of a stage that the model leaves out: how long it prepares, and how well its time repeats."""
-    prepare_s = statistics.median(run.prepare_s[name] for run in recorded)
-    return expected.RungCost("", {}, error=0.0, median=0.0, most=0.0, again=AGAIN, networks=0, prepare_s=prepare_s)
+    took_s = [run.prepare_s[name] for run in recorded]
+    prepare_s, ends_s = statistics.median(took_s), [min(took_s), max(took_s)]
+    return expected.RungCost("", {}, 0.0, 0.0, 0.0, again=AGAIN, networks=0, prepare_s=prepare_s, prepare_ends_s=ends_s)
 
 
 def _most_error(name: str, costs: Costs) -> float:
@@ -329,7 +332,7 @@ def _nearest(problem: Problem, runs: Mapping[str, RecordedRun]) -> list[NearRun]
             run.batch_size,
             expected.doublings(problem, run.problem),
         )
-        if {*LAUNCHED, "torch-graph", "jax-scan"} & run.us.keys():
+        if (LAUNCHED | {"torch-graph", "jax-scan"}) & run.us.keys():
             nearest.setdefault((tuple(run.hidden), run.batch_size), near)
     return sorted(nearest.values(), key=lambda near: near.doublings)[:MOST_NEAR]
 

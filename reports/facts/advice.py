@@ -53,9 +53,13 @@ def gain(slow: Outlook, fast: Outlook) -> Gain:
         times = slow.measured_us / fast.measured_us
         return Gain(times, times, times)
     ends = [a / b for a, b in zip(slow.carried_us, fast.carried_us, strict=True)]
-    errors = [math.log(outlook.high_us / max(outlook.carried_us)) for outlook in (slow, fast)]
-    error = math.exp(math.hypot(*errors))
+    error = math.exp(math.hypot(_log_error(slow), _log_error(fast)))
     return Gain(math.sqrt(math.prod(ends)), min(ends) / error, max(ends) * error)
+
+
+def _log_error(outlook: Outlook) -> float:
+    """The logarithm of an error that nine in ten should stay below, up or down."""
+    return math.log(max(outlook.high_us / max(outlook.carried_us), min(outlook.carried_us) / outlook.low_us))
 
 
 def expected_us(outlook: Outlook) -> float:
@@ -66,14 +70,15 @@ def expected_us(outlook: Outlook) -> float:
 def whole(outlook: Outlook, outlooks: Outlooks) -> Outlook:
     """The same with the times of the whole training in place of a step's, loading and compiling included."""
 
-    def total(us: float) -> float:
-        return outlook.prepare_s * 1e6 + us * outlooks.steps
+    def total(us: float, prepare_s: float = outlook.prepare_s) -> float:
+        return prepare_s * 1e6 + us * outlooks.steps
 
+    least_s, most_s = outlook.prepare_ends_s
     return msgspec.structs.replace(
         outlook,
         us=total(outlook.us),
-        low_us=total(outlook.low_us),
-        high_us=total(outlook.high_us),
+        low_us=total(outlook.low_us, least_s),
+        high_us=total(outlook.high_us, most_s),
         carried_us=list(map(total, outlook.carried_us)),
         measured_us=None if outlook.measured_us is None else total(outlook.measured_us),
     )
@@ -88,7 +93,8 @@ def _took(outlook: Outlook, outlooks: Outlooks) -> str:
     """The whole training and the ends of nine in ten: `13 s (8.9 s to 19 s)`; a measured or recorded one has none."""
     total = whole(outlook, outlooks)
     least, most = (numbers.duration(us / 1e6) for us in (total.low_us, total.high_us))
-    ends = "" if least == most or total.measured_us is not None else f" ({least} to {most})"
+    is_measured = total.measured_us is not None or outlook.low_us == outlook.high_us
+    ends = "" if is_measured or least == most else f" ({least} to {most})"
     return f"{numbers.duration(training_s(outlook, outlooks))}{ends}"
 
 
@@ -197,7 +203,8 @@ def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
 def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """Which library trains fastest, preparation included, as far as it is surely faster than eager mode.
 
-    Of ways that differ by no more than their errors it is the one that changes least: the first of `REFERENCES`.
+    Of ways that should take about as long it is the one that changes least: the first of `REFERENCES`. Slower ones
+    whose ranges overlap with its range are named.
     """
     eager = stages.get("torch-eager")
     if eager is None:
@@ -214,7 +221,10 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
             yield f"{took}, and no library surely takes less: stay in eager mode."
         return
     fastest = min(sure.values(), key=expected_us)
-    best, *ties = (name for name, total in sure.items() if not gain(total, fastest).is_sure)
+    ties = [
+        name for name, total in totals.items() if total is not totals[eager.name] and not gain(total, fastest).is_sure
+    ]
+    best = next(name for name in ties if name in sure and gain(totals[name], fastest).times < WORTH_TRYING)
     library = "JAX" if best.startswith("jax") else "PyTorch"
     precision = numbers.precision(stages[best].precision)
     way = f"{library} as in `{best}` ({precision}), {_took(stages[best], outlooks)}"
@@ -223,8 +233,11 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         yield f"{took}: probably not worth your time. If you train often, use {way}: {times}."
     else:
         yield f"{took}: use {way}: {times}."
-    if ties:
-        yield f"Within the errors, {numbers.listing(f'`{name}`' for name in ties)} would take as long."
+    if others := [
+        f"`{name}` ({numbers.duration(training_s(stages[name], outlooks))})" for name in ties if name != best
+    ]:
+        time_it = "time it first" if len(others) == 1 else "time them first"
+        yield f"{numbers.listing(others)} may take no longer, as the ranges overlap: {time_it}."
 
 
 def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
@@ -294,26 +307,25 @@ def notes(outlooks: Outlooks) -> list[str]:
     is_lower = any(one.name == "torch-compile" and one.precision == "bfloat16" for one in stages)
     compiled = "`torch-compile` is recorded in bf16 alone. " if is_lower else ""
     epochs = numbers.count(outlooks.epochs, "epoch")
-    training = (
-        f"Your training: {epochs} after `prepare`, which loads and compiles; it took so long on our host "
-        f"({outlooks.host}), and no range counts its error."
-    )
+    training = f"Your training: {epochs} after `prepare`, which loads and compiles, on our host ({outlooks.host})."
     host = f"{compiled}{_pace(outlooks)} {training}"
     untold = ""
     if outlooks.untold:
         names = numbers.listing(f"`{name}`" for name in outlooks.untold)
         untold = f" Too few networks are recorded to give a range for {names}: `advise --measure` times what may win."
-    return [f"Nine in ten should lie within the range.{of_model}{untold}", host]
+    is_guess = " on the GPUs that were timed; here the range is a guess as well" * bool(outlooks.guess and by_model)
+    return [f"Nine in ten should lie within the range{is_guess}.{of_model}{untold}", host]
 
 
 def _pace(outlooks: Outlooks) -> str:
     """Where the data are, and whose host sets the pace of eager and compiled steps."""
     if outlooks.own_eager:
-        return "Data are on the device, but for your own step. It scales `torch-compile`, whose pace the host sets too."
+        scaled = "" if outlooks.ignored else " It scales `torch-compile`, whose pace the host sets too."
+        return f"Data are on the device, but for your own step.{scaled}"
     differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
     return (
         f"Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. Our host sets "
-        f"the pace of eager and compiled steps, which differed up to {differ}x between recordings: "
+        f"the pace of eager and compiled steps, which differed up to {differ}x between its recordings: "
         f"`--measured-eager 2ms` scales them to yours."
     )
 

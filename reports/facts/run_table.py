@@ -22,14 +22,15 @@ FOUND = "Found by the author"  # the measurement that a stage's file tells
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
 MARKS = (
-    f"{SOME_DISTURBED}: other work or a falling clock changed one process's time by more than {numbers.share(NOISE)}; "
-    f"{ALL_DISTURBED}: every process's."
+    f"{SOME_DISTURBED}: a process that other work or a falling clock disturbed took over {numbers.share(NOISE)} longer "
+    f"or shorter than the others; {ALL_DISTURBED}: every process was disturbed."
 )
 
 SPEEDUP = (
     "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: "
     "its slowest process against the parent's fastest, and the reverse: what was measured, not a confidence interval. "
-    f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1."
+    f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1; of few "
+    "processes a wider one."
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (

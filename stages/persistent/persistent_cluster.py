@@ -195,7 +195,7 @@ def fragment_counts(problem: Problem) -> tuple[int, int]:
 STAGE = cuda_graph.STAGE.climb(
     "persistent-cluster",
     "Persistent cluster",
-    words="on 16 multiprocessors, weights in registers",
+    words="on 16 multiprocessors; others work ahead",
     group="beyond",
     closest="divided-batch",
     launch=ClusterEpoch,

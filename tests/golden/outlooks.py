@@ -20,6 +20,7 @@ def one(
     measured_us: float | None = None,
 ) -> Outlook:
     """A stage's outlook, within a factor; `carried` is how much slower it is on another GPU."""
+    prepare_s = {"torch-compile": 11.0, "torch-graph": 38.0, "jax-scan": 8.0}.get(name, 0.5)
     return Outlook(
         name=name,
         words="the same in bfloat16" if precision == "bfloat16" else "on all multiprocessors",
@@ -34,7 +35,8 @@ def one(
         median_error=0.06,
         most_error=factor - 1,
         networks=20,
-        prepare_s={"torch-compile": 11.0, "torch-graph": 38.0, "jax-scan": 8.0}.get(name, 0.5),
+        prepare_s=prepare_s,
+        prepare_ends_s=[prepare_s / 1.2, prepare_s * 1.2],
         measured_us=measured_us,
     )
 
@@ -80,7 +82,7 @@ def advised() -> str:
     """The text of `outlooks.txt`: the stages that decide, the way that takes least, the verdict and the notes."""
     amp, jax = one("torch-graph-amp", 20.0, precision="bfloat16"), one("jax-scan-bf16", 39.0, precision="bfloat16")
     eager, compiled, graph, scan = small()
-    unsure_amp = replace(one("torch-graph-amp", 20.0, 1.35, "bfloat16"), prepare_s=80.0)
+    unsure_amp = replace(one("torch-graph-amp", 20.0, 1.35, "bfloat16"), prepare_s=80.0, prepare_ends_s=[70.0, 90.0])
     scenarios = {
         "six decide": outlooks(*small(), one("exact-u8", 30.0), GRID, GRID_BF16),
         "a slower one of lower precision": outlooks(*small(), GRID, one("streamed-bf16", 12.0, precision="bfloat16")),
@@ -97,7 +99,9 @@ def advised() -> str:
         "one epoch": outlooks(*small(), GRID, epochs=1),
         **{f"{epochs} epochs": outlooks(*small(), epochs=epochs) for epochs in (21, 22, 692, 693)},
         "a graph pays before one in mixed precision": outlooks(*small(), unsure_amp, epochs=1000),
-        "a graph pays before compiled steps": outlooks(eager, compiled, replace(graph, prepare_s=compiled.prepare_s)),
+        "a graph pays before compiled steps": outlooks(
+            eager, compiled, replace(graph, prepare_s=compiled.prepare_s, prepare_ends_s=compiled.prepare_ends_s)
+        ),
         "without eager mode": outlooks(compiled, graph, scan, GRID),
         "rungs alone": outlooks(GRID, GRID_BF16),
         "what the model leaves out": replace(outlooks(*small(), GRID), ignored=["--optimizer adam", "--dropout 0.1"]),

@@ -24,8 +24,8 @@ LARGEST = recorded_costs().largest
 def model(below: float, above: float, error: float) -> Costs:
     """cuda-graph, and fused-head that adds to it, in us per step."""
     rungs = {
-        "cuda-graph": RungCost("", {"step": below}, 0.5, 0.4, 0.9, 0.1, 9, 1.0),
-        "fused-head": RungCost("cuda-graph", {"step": above}, error, error, error, 0.1, 9, 1.0),
+        "cuda-graph": RungCost("", {"step": below}, 0.5, 0.4, 0.9, 0.1, 9, 1.0, [0.8, 1.2]),
+        "fused-head": RungCost("cuda-graph", {"step": above}, error, error, error, 0.1, 9, 1.0, [0.8, 1.2]),
     }
     return Costs("a GPU", "a host", 2.5, 132, 232_448, {}, 0.3, LARGEST, [1.0, 2.0], rungs)
 

@@ -182,6 +182,8 @@ def swatch(canvas: Canvas, key: Key, left: float, middle: float) -> None:
         )
     else:
         box = (left, middle - SWATCH / 2, SWATCH, SWATCH)
+        if key.colour == "idle":  # nearly the page's colour
+            canvas.rectangle(left - 1, middle - SWATCH / 2 - 1, SWATCH + 2, SWATCH + 2, "faint")
         canvas.rectangle(*box, key.colour, opacity=key.opacity, hollow=key.shape == "frame")
 
 

@@ -23,6 +23,7 @@ Colour = Literal[
 ]  # fmt: skip
 PAPER: Colour = "paper"
 # The value of each colour on a light and on a dark page; the colour-blind can tell those of kernels and parts apart.
+# Those of texts have a contrast of 4.5:1 with the page.
 THEME: dict[Colour, tuple[str, str]] = {
     "paper": ("#ffffff", "#0d1117"),
     "ink": ("#222222", "#e6edf3"),
@@ -30,8 +31,8 @@ THEME: dict[Colour, tuple[str, str]] = {
     "grid": ("#e4e4e4", "#2a313a"),
     "idle": ("#efefef", "#20262e"),  # a device without work
     "step": ("#c3ccd6", "#4b5663"),  # a whole step
-    "host": ("#c47f00", "#e8a33d"),  # the host launches: a call, a part of a step, a rung that launches every kernel
-    "wait": ("#bb4306", "#e8784a"),  # the host waits for the GPU
+    "host": ("#ae5f00", "#e8a33d"),  # the host launches: a call, a part of a step, a rung that launches every kernel
+    "wait": ("#902b00", "#e8784a"),  # the host waits for the GPU
     "kernels": ("#44688c", "#86aed6"),  # kernels of any kind, and the rungs whose graph launches them
     "copy": ("#3d3d3d", "#b4b4b4"),
     "one-kernel": ("#6a1d79", "#cd94ff"),  # several operations in one kernel, up to a whole epoch
@@ -42,7 +43,7 @@ THEME: dict[Colour, tuple[str, str]] = {
     "other": ("#a2a796", "#7d858e"),
     "saved": ("#1a7f64", "#3fb68b"),  # time that a change takes away
     "added": ("#a3480f", "#f0883e"),
-    "reference": ("#858585", "#8b949e"),  # code that is not a rung
+    "reference": ("#707070", "#8b949e"),  # code that is not a rung
     "limit": ("#b3261e", "#ff7b72"),  # a limit that verification sets
 }
 ON_PALE = "#1a1a1a"  # text inside bars whose brightness is the same on every page

@@ -39,7 +39,7 @@ LEGEND: dict[Kind, str] = {
 }
 MANY, IDLE = "many steps in one kernel", "GPU without work; host in its own code"
 WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
-DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "wait")  # kinds whose colours need light text on a light page
+DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "launch", "wait")  # kinds that need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps
 LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis
 STAGE, FOOT = 104, 44  # pixels; the first is the height of a stage

@@ -175,7 +175,12 @@ def largest_effect(results: StudyResults, points: Sequence[Point], *, spread: bo
     if not beyond:
         return "No rung differs from its parent beyond the noise" if effects else ""
     point, stage, factor = max(beyond, key=lambda effect: abs(math.log(effect[2].times)))
-    told = f"`{stage.name}` is {factor.as_fast_as(f'`{stage.below}`', spread=spread)} {_at(point)}".rstrip()
+    over = factor.as_fast_as(f"`{stage.below}`", spread=spread)
+    if factor.times < 1:
+        times = [1 / end for end in (factor.times, factor.high, factor.low)]
+        slower = numbers.ratio_spread(*times) if spread else numbers.ratio(times[0])
+        over = f"{slower} slower than its parent `{stage.below}`"
+    told = f"`{stage.name}` is {over} {_at(point)}".rstrip()
     return f"{told}, the largest effect"
 
 

@@ -84,10 +84,13 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
     for one, earlier in zip(contests[:-1], [None, *contests], strict=False):
         lead, last = one.of.lead, earlier.of.lead if earlier else None
         if last is None or not is_line or lead.reference.name != last.reference.name:
-            draw_name(canvas, room, (one.place, scale.place(one.reference_us.median)), lead.reference.name, "faint", -1)
+            us = f" {numbers.microseconds(one.reference_us.median)}" * (not is_line)
+            dot = (one.place, scale.place(one.reference_us.median))
+            draw_name(canvas, room, dot, f"{lead.reference.name}{us}", "faint", -1)
         if last is None or not is_line or lead.stage.name != last.stage.name:
             colour = COLOURS[regime(lead.stage)]
-            draw_name(canvas, room, (one.place, scale.place(one.rung_us.median)), lead.stage.name, colour, 1)
+            us = f" {numbers.microseconds(one.rung_us.median)}" * (not is_line)
+            draw_name(canvas, room, (one.place, scale.place(one.rung_us.median)), f"{lead.stage.name}{us}", colour, 1)
 
 
 def _ends(canvas: Canvas, last: Contest, scale: Scale, left: float) -> None:
@@ -124,18 +127,29 @@ def _apart(canvas: Canvas, one: Contest, scale: Scale, room: Room) -> None:
     canvas.text(one.place, middle, one.words, "faint" if noise else "ink", anchor="middle", look="small bold halo")
 
 
-def draw_name(canvas: Canvas, room: Room, dot: tuple[float, float], name: str, colour: Colour, way: int) -> None:
+def draw_name(
+    canvas: Canvas,
+    room: Room,
+    dot: tuple[float, float],
+    name: str,
+    colour: Colour,
+    way: int,
+    places: Sequence[tuple[int, int]] = (*product((1, -1), STEPS),),
+) -> None:
     """A stage's name above its dot (`way` -1) or below it, at the nearest free place; without one, the table has it."""
     at, height = dot
     width = text_width(name, "small")
-    for side, step in product((way, -way), STEPS):
+    for side, step in ((way * side, step) for side, step in places):
         for start in (at - width / 2, at - 8, at - width + 8):
             middle = height + side * step
             box = (start, middle - LETTER, start + width, middle + LETTER)
-            if room.is_free(box):
+            leader = ((at, height + side * 6), (at, middle - side * LETTER))
+            is_led = step > STEPS[1]  # nearer, the lead may stand between
+            if room.is_free(box) and not (is_led and room.crosses_words(*leader)):
                 room.words.append(box)
-                if step > STEPS[1]:  # nearer, the lead may stand between
-                    canvas.line([(at, height + side * 6), (at, middle - side * LETTER)], "faint", width=0.5)
+                if is_led:
+                    canvas.line(leader, "faint", width=0.5)
+                    room.keep_free(*leader)
                 canvas.text(start, middle + 4, name, colour, look="small halo")
                 return
 
@@ -145,7 +159,9 @@ def note(contests: Sequence[Contest]) -> str:
     said = (
         "Number: how many times as fast the rung is as the fastest reference as exact. A name stands where it changes."
     )
+    classes = sorted({one.of.lead.precision for one in contests} - {"float32"})
     marks = {
+        f"{' and '.join(classes)}: only rungs of this precision; references may be more exact.": bool(classes),
         f"Grey: {WITHIN_NOISE}.": any(one.of.lead.ratio.is_noise for one in contests),
         "≤: a reference that may be faster has no time there.": any(one.of.missing for one in contests),
         "*: GPU time, as the reference itself waits; else wall time.": any(one.of.lead.on_gpu_time for one in contests),

@@ -17,19 +17,19 @@ from reports.facts.grouped import grouped
 from reports.facts.oracle_distance import OracleDistance, largest, oracle_distances
 from reports.facts.run_table import name_of
 from reports.figures.canvas import Canvas
-from reports.figures.chart import APART, LINE, ONE_LINE, Heading, Scale, draw_lines, spread_apart
+from reports.figures.chart import APART, LINE, ONE_LINE, Heading, Scale, draw_lines, spread_apart, text_width
 from reports.figures.style import NEAREST, PIXELS, Colour, subject
 
 LEFT, RIGHT, LABELS = 66, 570, 620  # pixels: the axes, and the labels on their right
-TOP, GAP, BOTTOM, ROW = 82, 34, 58, 14  # pixels; the last, of a label's rows
+TOP, GAP, BOTTOM, ROW = 82, 40, 58, 14  # pixels; the last, of a label's rows
 TRAINING, DISTANCE, VALIDATION = 170, 230, 110  # pixels: the height of a panel
 PARTS = 30  # of training, in each of which a line shows the largest distance: a line through every point is a scribble
 FAINT = 0.4  # opacity of a range
 Value = Callable[[CurvePoint], float | None]
 SEEN: tuple[tuple[str, str, float, Value], ...] = (
-    ("training", "training loss, log scale", TRAINING, lambda seen: seen.loss),
-    ("validation", "validation loss", VALIDATION, lambda seen: seen.loss),
-    ("validation", "validation accuracy", VALIDATION, lambda seen: seen.accuracy),
+    ("training", "training loss, the mean of {} steps a point, log scale", TRAINING, lambda seen: seen.loss),
+    ("validation", "validation loss after each epoch", VALIDATION, lambda seen: seen.loss),
+    ("validation", "validation accuracy after each epoch", VALIDATION, lambda seen: seen.accuracy),
 )
 
 
@@ -42,7 +42,7 @@ class Line:
     width: float  # pixels
     label: tuple[str, ...] = ()  # beside its end, and below that
     lows: Mapping[int, float] | None = None
-    has_peak: bool = False  # a dot at its largest number
+    peak: str = ""  # the name of its largest number, which then has a dot
 
 
 def has_curves(run: Results) -> bool:
@@ -54,11 +54,13 @@ def curves(runs: Sequence[Results]) -> Canvas:
     """The curves of runs that differ only in their seeds; at least one run must have curves."""
     distances, steps = oracle_distances(runs), _steps(runs[0])
     training, *validation = [
-        Panel(text, kind == "training", height, _ranges(runs[:1], kind, value, len(runs)))
+        Panel(text.format(_stretch(runs[0])), kind == "training", height, _ranges(runs[:1], kind, value, len(runs)))
         for kind, text, height, value in SEEN
     ]
     of = "its limit" if _has_limits(distances) else "the first epoch's"
-    text = f"distance of the training loss from the oracle's, as a share of {of}, log scale (lower is nearer)"
+    text = (
+        f"distance from the oracle's loss, as a share of {of}, per {PARTS}th of training, log scale (lower is nearer)"
+    )
     distance = Panel(text, True, DISTANCE, _distances(distances))
     drawn = [panel for panel in (training, distance, *validation) if panel.lines]
     last = max((max(line.by_step) for panel in drawn for line in panel.lines), default=steps)
@@ -87,14 +89,14 @@ def curves(runs: Sequence[Results]) -> Canvas:
 def _worst(distances: Sequence[OracleDistance]) -> str:
     """The stage that comes nearest to its limit: `: tf32 reaches 0.97 of it`; empty if one leaves it."""
     shares = [(one.worst / one.limit, name_of(one.stage)) for one in distances if one.limit]
-    share, name = max(shares, default=(math.inf, ""))
+    share, name = max(shares, key=lambda one: one[0], default=(math.inf, ""))
     return f": {name} reaches {share:.2g} of it" if share <= 1 else ""
 
 
 def _says(distances: Sequence[OracleDistance]) -> Iterator[str]:
     """How to read the distances."""
     if distances:
-        yield f"Line: the distance of the farthest stage, over all seeds, in each {PARTS}th of training."
+        yield f"Line: the farthest stage of all seeds, at its farthest point in each {PARTS}th of training."
     if _has_limits(distances):
         yield "Stricter than the check, whose limit is for the mean loss of an epoch: shorter stretches scatter more."
 
@@ -130,8 +132,13 @@ class Panel:
         for line in self.lines:
             ends = [edge for edge in (line.by_step, line.lows) if edge]
             edges = [[(across(step), scale.within(value)) for step, value in edge.items()] for edge in ends]
-            if line.has_peak:
-                canvas.dot(*min(edges[0], key=lambda point: point[1]), 3, line.colour)
+            if line.peak:
+                at, height = min(edges[0], key=lambda point: point[1])
+                canvas.dot(at, height, 3, line.colour)
+                has_room = height - top > 2 * ROW  # else the panel's name stands above
+                width = text_width(line.peak, "small bold")
+                left = max(LEFT, min(at - width / 2 if has_room else at + 7, RIGHT - width))
+                canvas.text(left, height - 7 if has_room else height + ROW, line.peak, look="small bold halo")
             if line.lows:
                 canvas.polygon([*edges[0], *reversed(edges[1])], "step", opacity=FAINT)
             for edge in edges:
@@ -183,14 +190,16 @@ def _distances(distances: Sequence[OracleDistance]) -> list[Line]:
         return []
     peaks = {name: max(share.values()) for name, share in shares.items()}
     words = {name: f"{peak:.2g}" if has_limits else numbers.error(peak) for name, peak in peaks.items()}
-    label = [f"farthest of {numbers.count(len(shares), 'stage')}", "its peak (dot), by precision:"]
+    label = [f"farthest of {numbers.count(len(shares), 'stage')}", "the highest of each precision:"]
     for precision in get_args(Precision):
         if own := [one for one in distances if one.stage.precision == precision]:
             farthest = max(own, key=lambda one: (one.within is False, peaks[one.stage.name]))
             far = words[farthest.stage.name] if math.isfinite(peaks[farthest.stage.name]) else "not finite"
-            label.append(f"{numbers.precision(precision)} {far}: {name_of(farthest.stage)}")
+            label.append(f"{numbers.precision(precision)}: {name_of(farthest.stage)} {far}")
     colour: Colour = "limit" if any(one.within is False for one in distances) else "ink"
-    lines = [Line(thinned(largest(list(shares.values()))), colour, 1.4, tuple(label), has_peak=True)]
+    top = max(peaks, key=peaks.__getitem__)
+    peak = f"{top} {words[top]}" if math.isfinite(peaks[top]) else ""
+    lines = [Line(thinned(largest(list(shares.values()))), colour, 1.4, tuple(label), peak=peak)]
     if has_limits:
         ends = dict.fromkeys((0, max(max(one.by_step) for one in distances)), 1.0)
         lines.insert(0, Line(ends, "limit", 1.4, ("the limit", "each stage's own")))
@@ -214,6 +223,11 @@ def _curves(run: Results) -> Iterator[tuple[str, Curve]]:
     if run.oracle is not None and run.oracle.curve is not None:
         yield from (("oracle", curve) for curve in (run.oracle.curve, *run.oracle.earlier_curves))
     yield from ((stage.name, stage.curve) for stage in run.stages if stage.curve is not None)
+
+
+def _stretch(run: Results) -> int:
+    """The steps whose mean loss a training point is."""
+    return next((curve.training[0].step for _, curve in _curves(run) if curve.training), 1)
 
 
 def _steps(run: Results) -> int:

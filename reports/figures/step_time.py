@@ -57,6 +57,11 @@ MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
 SEEN = 1.03  # the slowest run by the fastest: whiskers that are longer than their dot
 COUNTED = {"hidden": "hidden units", "networks": "networks"}  # settings that are a number of something
+NAMED = LEFT + 76  # pixels: where an axis begins with room for a name on the left of its first dot
+NEAR, BESIDE = 7, 14  # pixels: lines that are no farther apart bear no name; from a dot to its name
+SAMPLE = 18  # pixels of a line, beside its name
+# Of lines of one colour, the first unbroken; of references, all broken.
+RUNG_DASHES, REFERENCE_DASHES = ("", "8 3", "2 3", "8 3 2 3", "4 2"), (DASHES, "2 3", "10 3 2 3", "12 4")
 WIDE_RANGE = 8.0  # largest by smallest value; from here on the axis is logarithmic
 
 
@@ -110,23 +115,27 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     """
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     winners = [winner for winner in point_winners(results) if winner.point in points]
+    if is_contest := len(stages) > MOST_LINES and axis.key != NETWORKS:
+        axis = replace(axis, left=NAMED)
     run = results.runs[points[0].name]
     gpus = dict.fromkeys(gpus_name(results.runs[point.name]) for point in points)
     about = ", ".join(filter(None, (where, _fixed(results, points), dataset_name(run.problem), *gpus)))
     several = _several(results, points) if len(stages) <= MOST_LINES else ""
     effect = "" if winners else largest_effect(results, points, spread=False).replace("`", "")
     found = several or effect or _found(axis, winners)
-    of = "Time of a step" if any(energies(results.runs[point.name]) for point in points) else results.study.title
+    has_energy = any(energies(results.runs[point.name]) for point in points)
+    of = "Time of a step" if has_energy else results.study.title
     heading = Heading(found or results.study.title, f"{of}: {about}" if found else about)
     trends: list[Trend] = []
     step = "network-step" if axis.key == NETWORKS else "step"
     fights = grouped((one.lead.precision, Contest(axis.place(one.point), one)) for one in winners)
-    contests = fights if len(stages) > MOST_LINES and axis.key != NETWORKS else {}
+    contests = fights if is_contest else {}
     named = next(iter(fights.values()), []) if axis.key == NETWORKS else []
     rungs = [stage for stage in stages if stage.group != "reference"]
     if contests:
         keys = regime_keys(winner.lead.stage for winner in winners)
         said = note([one for ones in contests.values() for one in ones])
+        said += " No joule is drawn here: each point has its own figure of energy." * has_energy
     else:
         trends = _times(results, axis, points, stages)
         keys = [replace(key, shape="line") for key in regime_keys(rungs)]
@@ -144,11 +153,15 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     canvas = Canvas(PIXELS, height, f"{results.study.title}: {about}", _description(step, trends, contests))
     heading.draw(canvas)
     legend(canvas, keys, heading.bottom + 4)
-    values_at = {axis.place(point): _value(axis, point) for point in points}
+    values_at = {axis.place(point): _value(results, axis, point, points) for point in points}
     for index, (precision, ones) in enumerate(contests.items()):
         at = top + index * (HEIGHT + GAP)
         words = f"{precision}: us/{step}, log scale (lower is faster)"
         draw_contests(canvas, ones, words, (LEFT, at, RIGHT, at + HEIGHT), is_line=axis.is_line)
+        for place in values_at.keys() - {one.place for one in ones}:
+            for line, missing in enumerate((f"no {precision} rung", "to compare")):
+                baseline = at + HEIGHT / 2 + LINE * line
+                canvas.text(place, baseline, missing, "faint", anchor="middle", look="small halo")
     if trends:
         canvas.text(12, top - 12, f"us/{step}, log scale (lower is faster)", "faint", look="small")
         _panel(canvas, trends, top, bottom, values_at, named)
@@ -200,14 +213,19 @@ def _lead(winner: PointLead) -> str:
     return f"{numbers.ratio(ratio.times)}{'*' * winner.lead.on_gpu_time}{f' ({WITHIN_NOISE})' * ratio.is_noise}"
 
 
-def _value(axis: Axis, point: Point) -> str:
+def _value(results: StudyResults, axis: Axis, point: Point, points: Sequence[Point]) -> str:
+    """The setting's value below the axis, with the batch size if that differs though it is not varied."""
     value = point.values[axis.key]
-    return value_text(value) if value != [] else setting_text(axis.key, value)
+    batches = {results.runs[one.name].problem.batch_size for one in points}
+    is_other = "batch_size" not in results.study.varied and len(batches) > 1
+    batch = f", batch {results.runs[point.name].problem.batch_size}" * is_other
+    return (value_text(value) if value != [] else setting_text(axis.key, value)) + batch
 
 
 def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: Sequence[StageResult]) -> list[Trend]:
     """A line a stage: rungs in the colour of their regime, references broken; over networks, the limit as well."""
-    times, shown = [], [results.runs[point.name] for point in points]
+    times: list[Trend] = []
+    shown = [results.runs[point.name] for point in points]
     for stage in stages:
         asked = [(axis.place(point), results.at(point, stage.name)) for point in points]
         shares = [run.problem.networks if axis.key == NETWORKS else 1 for run in shown]
@@ -218,7 +236,8 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: S
         ]
         rings = frozenset(place for place, stage in asked if is_disturbed(stage))
         way = None if stage.group == "reference" else regime(stage)
-        dash, width = "" if way else DASHES, 2.6 if stage.takes_gpus else 1.4
+        dashes, alike = RUNG_DASHES if way else REFERENCE_DASHES, [one for one in times if one.colour == COLOURS[way]]
+        dash, width = dashes[len(alike) % len(dashes)], 2.6 if stage.takes_gpus else 1.4
         aside = f" on {shown[0].problem.gpus} GPUs" * bool(stage.takes_gpus)
         times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, dash, width, aside))
     return times + (_limit(results, axis, points) if axis.key == NETWORKS else [])
@@ -262,14 +281,40 @@ def _panel(
         where = f" at {values_at[last]}" * (last < max(values_at))
         text = f"{line.name}  {numbers.microseconds(value)}{line.aside}{where}"
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], "faint", width=0.5)
-        canvas.text(LABELS, at + 4, text, line.colour, look="small")
+        canvas.line([(LABELS - 2, at), (LABELS - 2 + SAMPLE, at)], line.colour, width=line.width, dash=line.dash)
+        canvas.text(LABELS + SAMPLE + 2, at + 4, text, line.colour, look="small")
     _gap(canvas, lines, scale)
     room, shown = Room((LEFT + 2, top, RIGHT + AFTER, bottom)), ""
+    if not leads:
+        _name_apart(canvas, lines, scale, room)
     for lead in leads:
         at, name = lead.place, name_of(lead.of.lead.stage)
         words = f"{name}: {lead.words}" if name != shown else lead.words
         draw_name(canvas, room, (at, place(at_place[name, at].median)), words, "ink", 1)
         shown = name
+
+
+def _name_apart(canvas: Canvas, lines: Sequence[Trend], scale: Scale, room: Room) -> None:
+    """The name of each line that ends beside another of its colour, at its dot that lies farthest from every other."""
+    dots = [{at: scale.place(spread.median) for at, spread in line.spreads if spread} for line in lines]
+    for own in dots:
+        for before, after in pairwise(own.items()):
+            room.keep_free(before, after)
+    ends = [scale.place(line.last[1]) for line in lines]
+    for line, own, end in zip(lines, dots, ends, strict=True):
+        if (
+            sum(abs(end - other) < LABEL for other, one in zip(ends, lines, strict=True) if one.colour == line.colour)
+            > 1
+        ):
+            others = [other for other in dots if other is not own]
+            away = {
+                at: min((other[at] - height for other in others if at in other), key=abs, default=math.inf)
+                for at, height in own.items()
+            }
+            at = max(away, key=lambda place: abs(away[place]))
+            way = -1 if away[at] > 0 else 1
+            if abs(away[at]) > NEAR:  # else a name would seem another line's
+                draw_name(canvas, room, (at, own[at]), line.name, line.colour, way, [(1, BESIDE)])
 
 
 def _gap(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:

@@ -57,9 +57,9 @@ class Ratio:
         return f"{numbers.ratio_spread(self.times, self.low, self.high)}{words}"
 
     def over(self, parent: str) -> str:
-        """The speedup with the parent's name: `2.96x as fast as naive`, or that it is noise."""
+        """The speedup with the parent's name: `2.96x as fast as naive`, or `within noise of naive`."""
         if self.is_noise:
-            return f"{WITHIN_NOISE} of {parent} ({numbers.ratio(self.times)})"
+            return f"{WITHIN_NOISE} of {parent}"
         return f"{numbers.ratio(self.times)} as fast as {parent}"
 
     def as_fast_as(self, other: str, *, spread: bool = True) -> str:

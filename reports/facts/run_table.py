@@ -29,8 +29,8 @@ MARKS = (
 SPEEDUP = (
     "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: "
     "its slowest process against the parent's fastest, and the reverse: what was measured, not a confidence interval. "
-    f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1; of few "
-    "processes a wider one."
+    f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1; of "
+    "few processes a wider one."
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (

@@ -18,7 +18,7 @@ from reports.facts.baselines import Lead, overall_winner, ratio, references
 from reports.facts.grouped import grouped
 from reports.facts.launch_regimes import HEADINGS, Regime, change_in_words
 from reports.facts.ratios import NOISE, Ratio
-from reports.facts.run_table import MARKS, MOST_RUNGS, headline_rungs, name_of, timed_rungs
+from reports.facts.run_table import ALL_DISTURBED, MARKS, MOST_RUNGS, headline_rungs, name_of, timed_rungs
 from reports.facts.stage_facts import StageFacts, regime_of
 from reports.facts.times import median_us, step_us
 from reports.figures.canvas import Canvas
@@ -87,11 +87,12 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     shown = dots(results, is_page=layout.is_page)
     every = [*(reference_dots(results, shown) if layout.has_references else ()), *shown]
     lines = _reference_lines(results, shown, layout)
-    heading = Heading(headline(shown), subject(results), layout.width)
+    fastest = min(shown, key=_us)
+    aside = ", disturbed by other work" * (fastest.disturbed == ALL_DISTURBED)
+    heading = Heading(headline(shown), f"{subject(results)}{aside}", layout.width)
     folded = 0 if layout.is_page else heading.bottom - ONE_LINE
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0) + folded)
     layout = layout.fitted(name_of(one.stage) for one in every)
-    fastest = min(shown, key=_us)
     rows = [(one.regime, _row(one, layout, one in shown, one is fastest)) for one in every]
     chart = RowChart(by_regime(rows), AXIS, list(_notes(results, every, layout)), band=BAND)
     canvas = chart.canvas(heading, chart.bottom(layout.top, layout), layout)
@@ -161,17 +162,18 @@ def _link(one: StageFacts, layout: ChartLayout) -> dict[str, str]:
 def headline(shown: Sequence[StageFacts]) -> str:
     """The fastest rung's time, over the fastest reference and over the first rung, whose own time scatters most.
 
+    A title has one clock: over a reference in GPU time, it leaves the first rung out.
     Such as `persistent-cluster takes 1.21 us per step: 7.16x as fast as torch-graph, 66.3x as fast as naive`.
     """
     first, fastest = shown[0], min(shown, key=_us)
     precision = fastest.stage.precision
     aside = "" if precision == first.stage.precision else f" in {numbers.precision(precision)}"
-    told = f"{fastest.name} takes {fastest.us}{fastest.disturbed} us per step{aside}"
+    told = f"{fastest.name} takes {fastest.us} us per step{aside}"
     if first.is_reference:
         return f"No rung was timed; {told}"
     best, whole = fastest.lead, None if first is fastest else ratio(first.stage, fastest.stage)
     over = [f"{best.ratio.over(best.reference.name)}{' in GPU time' * best.on_gpu_time}"] if best else []
-    over += [whole.over(first.name)] if whole else []
+    over += [whole.over(first.name)] if whole and not (best and best.on_gpu_time) else []
     return ": ".join(filter(None, [told, ", ".join(over)]))
 
 

@@ -20,7 +20,7 @@ from reports.facts.launch_regimes import regime
 from reports.facts.run_table import headline_rungs
 from reports.figures.canvas import Anchor, Canvas
 from reports.figures.chart import LINE as TEXT_LINE
-from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend
+from reports.figures.chart import RADIUS, Heading, Room, Scale, draw_lines, legend, text_width
 from reports.figures.ladder import COLOURS, regime_keys
 from reports.figures.style import PIXELS, subject
 
@@ -35,7 +35,8 @@ EXCHANGES = "exchanges between blocks"
 PATHS = (("l2_read", "L2"), ("memory_copy", "memory"))
 ALONG = (0.2, 0.3, 0.1, 0.4, 0.5, 0.6, 0.8)  # a slope: where its label may stand
 SAYS = "Lines: limits that this run measured. Of rungs whose dots would touch, the fastest is drawn."
-SAYS_OWN = "Bar: the products of a step, in the least time that the fastest rung's own {} take here."
+SAYS_OWN = "Bar: the rate of {}, if only its {} took time."
+SAYS_ROOF = "The measured roof over {}: {} TFLOP/s of {}, of which it reaches {:.2g}%."
 HEIGHT = BOTTOM + 66 + TEXT_LINE
 MARGIN = 0.2  # of an axis, before the first dot: room for names
 FAR = 16  # pixels that stay free at a label's far end
@@ -129,7 +130,7 @@ def drawn(results: Results) -> Canvas:
     roof, fastest = Roof.of(results.limits), dots[0]
     title = headline(fastest, roof)
     is_own = fastest.latency[-1] < LOWER * roof.over(fastest)[1]
-    canvas = Canvas(PIXELS, HEIGHT + is_own * TEXT_LINE, f"{title}: {subject(results)}", _description(dots, roof))
+    canvas = Canvas(PIXELS, HEIGHT + 2 * is_own * TEXT_LINE, f"{title}: {subject(results)}", _description(dots, roof))
     plot = _plot(dots, roof)
     Heading(title, subject(results), look="bold").draw(canvas)
     legend(canvas, regime_keys(point.stage for point in dots), 52)
@@ -153,7 +154,10 @@ def drawn(results: Results) -> Canvas:
     for point in shown:
         _label(canvas, plot, point, f"mono halo{' bold' * (point is fastest)}")
         canvas.dot(*plot.place(point), RADIUS, COLOURS[regime(point.stage)])
-    draw_lines(canvas, [SAYS, *[SAYS_OWN.format(fastest.latency[0])] * is_own], BOTTOM + 56)
+    path, over = roof.over(fastest)
+    name, share = fastest.stage.name, 100 * fastest.rate / over
+    own = SAYS_OWN.format(name, fastest.latency[0]), SAYS_ROOF.format(name, _rate(over), NAMES.get(path, path), share)
+    draw_lines(canvas, [SAYS, *own * is_own], BOTTOM + 56)
     return canvas
 
 
@@ -173,7 +177,8 @@ def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None
     at, top = plot.across.place(point.intensity), plot.up.place(rate)
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
     places = [(at + side * (ROOF + 4), top + by, end) for by in (4, -4, 12, -12, 20, -20) for side, end in sides]
-    _words(canvas, plot, places, f"≤ {_rate(rate)}: {part.split()[0]} take {numbers.microseconds(least_us)} us")
+    words = f"at most {_rate(rate)} TFLOP/s: {part.split()[0]} alone take {numbers.microseconds(least_us)} us"
+    _words(canvas, plot, places, words)
 
 
 def headline(fastest: RooflinePoint, roof: Roof) -> str:
@@ -182,7 +187,8 @@ def headline(fastest: RooflinePoint, roof: Roof) -> str:
     told = f"{fastest.stage.name}: {_rate(fastest.rate)} TFLOP/s"
     if latency < LOWER * over and timing is not None:
         least, step = map(numbers.microseconds, (least_us, timing.step_us))
-        return f"{told}; {part} take at least {least} of its {step} us"
+        share = numbers.rough_share(least_us / timing.step_us)
+        return f"{told}; {part} take at least {least} us of its {step} us ({share})"
     return f"{told}, {100 * fastest.rate / over:.2g}% of what {NAMES.get(path, path)} allows"
 
 
@@ -247,7 +253,7 @@ def _roofs(canvas: Canvas, plot: Plot, roof: Roof) -> None:
 
 def _words(canvas: Canvas, plot: Plot, places: Sequence[tuple[float, float, Anchor]], words: str) -> None:
     """A roof's label at the first free place, else at the last within the axes, which no rung's label may cover."""
-    width = LETTER * len(words)
+    width = text_width(words, "small")
     for x, y, anchor in places:
         left = max(x - width * (anchor == "end"), LEFT)
         box = (left, y - LINE + 3, left + width, y + 4)

@@ -243,7 +243,7 @@ def _in_parts(matrices: Array, parts: int) -> Array:
 STAGE = cuda_graph.STAGE.climb(
     "large-batch",
     "Large batch, halves",
-    words="float16 halves in memory, few kernels",
+    words="two float16 parts a number, few kernels",
     group="beyond",
     launch=HalvesEpoch,
 )

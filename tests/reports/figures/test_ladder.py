@@ -77,9 +77,7 @@ def test_the_headline_is_the_fastest_rung_over_the_best_reference_and_the_first(
     assert fast is not None
     half = replace(fast, epoch_s=replace(fast.epoch_s, median=0.01, min=0.01))
     faster = sample.replace_stage(RUN, "bf16-gemm", timing=half)
-    assert headline(dots(faster)).startswith(
-        "bf16-gemm takes 21.4 us per step in bf16: within noise of jax-scan (2.50x), "
-    )
+    assert headline(dots(faster)).startswith("bf16-gemm takes 21.4 us per step in bf16: within noise of jax-scan, ")
 
 
 @pytest.mark.parametrize("path", [RECORDED[0], RECORDED[-1]], ids=lambda path: path.parent.name)

@@ -511,9 +511,9 @@ def _series(trainer: Trainer, steps: int, before: Series) -> Series:
 
 
 def _still(optimizer: Any) -> Any:
-    """The optimizer with a learning rate of zero."""
+    """The optimizer with a learning rate that moves nothing; a captured Adam would divide by zero."""
     for group in optimizer.param_groups:
-        group["lr"] = group["lr"] * 0
+        group["lr"] = group["lr"] * 1e-20
     return optimizer
 
 

@@ -124,7 +124,7 @@ class Progress:
         """The reference takes shape: a training begins, of so many."""
         self._is_judging = True
         at = run - 1 + IN_FLOAT64 * (run > FLOAT64_RUN)
-        if self._judging_at is None:  # a resumed run goes on where it was
+        if self._judging_at is None or at <= self._judging_at:  # a resumed run goes on where it was; a rung has another
             self._judging_at, self._at = at, self._clock()
         took: tuple[float, ...] = ()
         if at > self._judging_at:

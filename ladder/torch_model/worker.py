@@ -218,6 +218,7 @@ class Worker:
             if compared is not None:
                 checks, ratio, same_bits = judge.judged(compared)
                 compared.close()
+                trainer.notes = list(dict.fromkeys([*trainer.notes, *compared.notes]))
             if draws:
                 checks += judge.masks(trainer)
             elif has_own and not model.is_random:

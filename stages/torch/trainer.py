@@ -11,7 +11,7 @@ import copy
 import gc
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,10 +38,26 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Nudge:
-    """How parameters are moved: all by a factor, and each by half a unit at random where there is a seed."""
+    """How parameters are moved: all by a factor, and each at random where there is a seed."""
 
     seed: int = 0
     factor: float = 1.0
+    size: float = 2.0**-24  # of the random moves, relative: half a unit of float32
+
+    def move(self, parameters: Iterable[Any]) -> None:
+        """Move these."""
+        import torch
+
+        generator = None
+        with torch.no_grad():
+            for parameter in parameters:
+                generator = generator or torch.Generator(device=parameter.device).manual_seed(self.seed)
+                parameter.mul_(self.factor)
+                if self.seed:
+                    noise = torch.randn(
+                        parameter.shape, generator=generator, device=parameter.device, dtype=torch.float32
+                    )
+                    parameter.mul_(1 + noise.to(parameter.dtype) * self.size)
 
 
 class Trainer:
@@ -282,18 +298,6 @@ class Trainer:
     def close(self) -> None:
         """End the workers that make batches: left to the garbage collector, each takes seconds."""
         self.batches.close()
-
-    def nudge(self, by: Nudge) -> None:
-        """Move each parameter by about as much as float32's rounding does."""
-        import torch
-
-        generator = torch.Generator(device=self.device).manual_seed(by.seed)
-        with torch.no_grad():
-            for parameter in self._parameters:
-                parameter.mul_(by.factor)
-                if by.seed:
-                    noise = torch.randn(parameter.shape, generator=generator, device=self.device, dtype=torch.float32)
-                    parameter.mul_(1 + noise.to(parameter.dtype) * 2.0**-24)
 
     # Inside
 

@@ -22,8 +22,11 @@ from tests.torch_model import emulated_graph, models, traps  # noqa: E402
 
 @functools.cache
 def judge_of(model: str, recorder: Recorder) -> Judge:
+    """A judge whose eager runs no trap has changed, those of its second comparison neither."""
     with tempfile.TemporaryDirectory() as folder:
-        return Judge(models.opened_text(Path(folder), traps.MODELS[model]), recorder=recorder)
+        judge = Judge(models.opened_text(Path(folder), traps.MODELS[model]), recorder=recorder)
+    assert judge._again.reference.kind == "float64"
+    return judge
 
 
 def checks_of(
@@ -48,16 +51,14 @@ def checks_of(
 
 def check_caught(trap: traps.Trap, planted: Recorder, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that the intended check calls a trap wrong; `planted` records its steps, and `recorder` all others."""
-    known = judge_of(trap.model, recorder)
-    judge = Judge(known._opened, known.reference, recorder)
+    judge = judge_of(trap.model, recorder)
     checks = checks_of(judge, trap.planted, trap.trainer, planted, monkeypatch)
     assert trap.caught_by in [check.what for check in checks if check.is_wrong]
 
 
 def check_honest(name: str, trap: traps.Trap, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Assert that the rung of a trap is right without it, or refuses the model."""
-    known = judge_of(trap.model, recorder)
-    judge = Judge(known._opened, known.reference, recorder)
+    judge = judge_of(trap.model, recorder)
     if name in traps.REFUSED:
         with pytest.raises(MisfitError, match=traps.REFUSED[name]):
             judge.trainer(trap.step)
@@ -75,14 +76,33 @@ def test_traps_are_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("factor", "plus", "is_exact"), [(4.0, 0.0, True), (1.0, 1e-3, False)])
 def test_a_gradient_of_rounding_alone_may_be_another_compiler_s(factor: float, plus: float, *, is_exact: bool) -> None:
     """A bias before BatchNorm has none in truth, and compiled code's is up to 13 times as far from it as eager's."""
-    known = judge_of("normed", emulated_graph.recorded)
-    judge = Judge(known._opened, known.reference)
+    judge = judge_of("normed", emulated_graph.recorded)
     trainer = judge.trainer(traps.RESIDENT)
     trainer.model[0].bias.register_hook(lambda gradient: factor * gradient + plus)
     checks, _, _ = judge.judged(trainer)
     far = [check.what for check in checks if check.error is None or check.error > check.limit]
     assert judge.reference.adrift == {"0.bias"}
     assert (not far) is is_exact, far
+
+
+@pytest.mark.parametrize("is_chance", [True, False])
+def test_a_jump_from_one_start_alone_is_chance(monkeypatch: pytest.MonkeyPatch, *, is_chance: bool) -> None:
+    """As the gradient of a pooling window jumps where its two largest numbers are a rounding apart."""
+    judge = judge_of("sgd", emulated_graph.recorded)
+
+    class Jumps(Trainer):
+        def __init__(self, user, initial, *others, **options):  # type: ignore[no-untyped-def]
+            self.jumps = not is_chance or initial is judge._opened.initial
+            super().__init__(user, initial, *others, **options)
+
+        def advance(self, steps: int = 1) -> None:
+            super().advance(steps)
+            if self.jumps and self.position == 60:
+                self.model[0].bias.data[0] += 1e-4
+
+    checks = checks_of(judge, traps.FUSED, Jumps, emulated_graph.recorded, monkeypatch)
+    assert [check.what for check in judge._judged(judge.trainer(traps.FUSED))[0] if not check.passed]
+    assert all(check.passed for check in checks) is is_chance
 
 
 HONEST_STEPS = sorted({(trap.model, trap.step): name for name, trap in traps.TRAPS.items()}.values())

@@ -30,7 +30,11 @@ from stages.torch.registry import RUNGS, left_out
 from stages.torch.training_step import Rung
 from tests.torch_model import emulated_graph, models
 
-ACTIVATIONS = ("nn.ReLU()", "nn.Tanh()", "nn.GELU()", "nn.SiLU()", "nn.LeakyReLU()", "nn.ELU()", "nn.Sigmoid()")
+ACTIVATIONS = (
+    "nn.ReLU()", "nn.Tanh()", "nn.GELU()", "nn.SiLU()", "nn.LeakyReLU()", "nn.ELU()", "nn.Sigmoid()", "nn.Hardtanh()",
+)  # fmt: skip
+POOLS = ("nn.MaxPool2d(2)", "nn.MaxPool2d(3, 2, 1)", "nn.AvgPool2d(2)")  # each halves the sides
+REDUCTIONS = ("mean(1)", "amax(1)", "max(1).values", "abs().mean(1)")  # gradients of all but the first jump
 LOSSES = ("cross_entropy", "mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy_with_logits", "l1_loss")
 OPTIMIZERS = (
     "SGD(groups, lr=0.05)", "SGD(groups, lr=0.02, momentum=0.9)", "SGD(groups, lr=0.01, momentum=0.9, nesterov=True)",
@@ -112,11 +116,15 @@ def _layers(random: Random, batch: int) -> tuple[str, str]:
 
 def _images(random: Random, batch: int) -> tuple[str, str]:
     """Convolutions over small images."""
-    channels = random.choice((2, 4))
-    norms = ("", f"nn.BatchNorm2d({channels})", f"nn.GroupNorm(2, {channels})", "nn.Dropout2d(0.2)")
-    parts = [f"nn.Conv2d(1, {channels}, 3, padding=1)", random.choice(norms), random.choice(ACTIVATIONS)]
-    parts += [random.choice(("nn.MaxPool2d(2)", "nn.AvgPool2d(2)")), "nn.Flatten()"]
-    return _sequential([*parts, f"nn.Linear({channels * 9}, {OUTPUTS})"]), "torch.randn(rows, 1, 6, 6)"
+    parts, channels, side = list[str](), 1, 8
+    for _ in range(random.choice((1, 2))):
+        maps = random.choice((2, 4, 8))
+        norms = ("", "", f"nn.BatchNorm2d({maps})", f"nn.GroupNorm(2, {maps})", "nn.Dropout2d(0.2)")
+        parts += [f"nn.Conv2d({channels}, {maps}, 3, padding=1)", random.choice(norms), random.choice(ACTIVATIONS)]
+        parts.append(random.choice(POOLS))
+        channels, side = maps, side // 2
+    head = f"nn.Linear({channels * side**2}, {OUTPUTS})"
+    return _sequential([*parts, "nn.Flatten()", head]), "torch.randn(rows, 1, 8, 8)"
 
 
 def _sequence(random: Random, batch: int) -> tuple[str, str]:
@@ -140,7 +148,7 @@ def model():
 
 
 def _words(random: Random, batch: int) -> tuple[str, str]:
-    """Embedded words, and their mean."""
+    """Embedded words, and their mean or largest."""
     network = f"""
 class Net(nn.Module):
     def __init__(self):
@@ -149,7 +157,7 @@ class Net(nn.Module):
         self.head = nn.Sequential(nn.Linear(6, 8), {random.choice(ACTIVATIONS)}, nn.Linear(8, {OUTPUTS}))
 
     def forward(self, words):
-        return self.head({random.choice(("", "F.dropout"))}(self.table(words).mean(1)))
+        return self.head({random.choice(("", "F.dropout"))}(self.table(words).{random.choice(REDUCTIONS)}))
 
 def model():
     return Net()

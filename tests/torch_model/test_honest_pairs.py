@@ -51,5 +51,5 @@ def test_drawn_models_are_of_all_kinds() -> None:
         "TransformerEncoderLayer",
         "Dropout",
     )
-    for kind in (*layers, *honest_pairs.OPTIMIZERS, "clip_grad", "OneCycleLR"):
+    for kind in (*layers, *honest_pairs.OPTIMIZERS, *honest_pairs.REDUCTIONS, "clip_grad", "OneCycleLR"):
         assert kind in drawn, kind

@@ -22,8 +22,8 @@ FOUND = "Found by the author"  # the measurement that a stage's file tells
 
 SOME_DISTURBED, ALL_DISTURBED = "†", "‡"  # behind a time
 MARKS = (
-    f"{SOME_DISTURBED}: a process that other work or a falling clock disturbed took over {numbers.share(NOISE)} longer "
-    f"or shorter than the others; {ALL_DISTURBED}: every process was disturbed."
+    f"{SOME_DISTURBED}: a disturbed process took over {numbers.share(NOISE)} longer or shorter than the others; "
+    f"{ALL_DISTURBED}: all were disturbed."
 )
 
 SPEEDUP = (

@@ -246,7 +246,7 @@ def test_a_disturbed_time_has_its_mark_on_the_page(open_page: Open, tmp_path: Pa
         ".map(row => row.dataset.rung)"
     )
     assert set(opened.ask(shown)) == marked
-    assert "†: other work" in opened.text("#ladder")
+    assert "†: a disturbed process" in opened.text("#ladder")
     opened.go("#naive")
     assert opened.text("article .number")[-1] in "†‡"
 

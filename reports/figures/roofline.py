@@ -177,7 +177,7 @@ def _name_latency_roof(canvas: Canvas, plot: Plot, point: RooflinePoint) -> None
     at, top = plot.across.place(point.intensity), plot.up.place(rate)
     sides: tuple[tuple[int, Anchor], ...] = ((1, "start"), (-1, "end"))
     places = [(at + side * (ROOF + 4), top + by, end) for by in (4, -4, 12, -12, 20, -20) for side, end in sides]
-    words = f"at most {_rate(rate)} TFLOP/s: {part.split()[0]} alone take {numbers.microseconds(least_us)} us"
+    words = f"{_rate(rate)} TFLOP/s at most: {part.split()[0]} take {numbers.microseconds(least_us)} us"
     _words(canvas, plot, places, words)
 
 

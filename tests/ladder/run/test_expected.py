@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from common.problem import Problem
 from ladder.options.run_options import RunOptions
 from ladder.records.expectation import Expected
 from ladder.records.run import load
 from ladder.run import session
-from ladder.run.expected import Costs, RungCost, expectations, expected_here, recorded_costs
+from ladder.run.expected import Costs, RecordedRun, RungCost, expectations, expected_here, recorded_costs
 from stages.registry import load_all
 from tests.ladder.harness import NUMPY, Watcher, prepare, small_dataset, small_problem
 
@@ -28,6 +29,15 @@ def model(below: float, above: float, error: float) -> Costs:
         "fused-head": RungCost("cuda-graph", {"step": above}, error, error, error, 0.1, 9, 1.0, [0.8, 1.2]),
     }
     return Costs("a GPU", "a host", 2.5, 132, 232_448, {}, 0.3, LARGEST, [1.0, 2.0], rungs)
+
+
+@pytest.mark.parametrize(("name", "times"), [("torch-eager", 1.5), ("torch-compile", 1.5), ("torch-graph", 1.0)])
+def test_a_host_s_pace_differs_between_recordings_of_a_network_by_eager_or_compiled_steps(
+    name: str, times: float
+) -> None:
+    runs = {str(us): RecordedRun("", [], 128, {name: us}) for us in (20.0, 30.0)}
+    runs["another network"] = RecordedRun("", [256], 128, {name: 90.0})
+    assert replace(model(10.0, 1.0, 0.1), runs=runs).eager_differs == times
 
 
 @pytest.mark.parametrize(("adds", "error", "loses"), [(1.2, 0.036, True), (1.2, 0.038, False), (0.4, 0.01, False)])

@@ -263,6 +263,8 @@ def test_an_eager_step_of_one_s_own_scales_what_the_host_launches() -> None:
         known["torch-compile"].high_us / known["torch-compile"].us
     )
     assert {name for name in known if known[name] != own[name]} == {"torch-eager", "torch-compile"}
+    with_adam = outlooks(replace(asked(), measured_eager=20_000.0, optimizer="adam")).stages
+    assert {one.name for one in with_adam if known[one.name] != one} == {"torch-eager"}  # the rest is plain SGD's
 
 
 def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from ladder.records.expectation import Outlook
-from reports.facts.advice import advice_facts, gain, verdict
+from reports.facts.advice import advice_facts, gain, notes, verdict, whole
 from tests.golden.outlooks import GRID, ORDER, one, outlooks, small
 
 
@@ -23,6 +24,20 @@ def test_a_gain_is_sure_beyond_the_errors_of_both(base: Outlook, new: Outlook, t
     found = gain(base, new)
     assert found.times == pytest.approx(times)
     assert found.is_sure == sure
+
+
+@pytest.mark.parametrize("ends_s", [[1.0, 10.0], [10.0, 100.0]])
+def test_a_gain_of_a_whole_training_is_unsure_where_preparation_varies_either_way(ends_s: list[float]) -> None:
+    eager = replace(one("torch-eager", 1.0, 1.0), prepare_s=20.0, prepare_ends_s=[20.0, 20.0])
+    steady = replace(one("jax-scan", 1.0, 1.0), prepare_s=10.0, prepare_ends_s=[10.0, 10.0])
+    found = outlooks(eager, steady, epochs=1)
+    assert gain(whole(eager, found), whole(steady, found)).is_sure
+    assert not gain(whole(eager, found), whole(replace(steady, prepare_ends_s=ends_s), found)).is_sure
+
+
+def test_the_range_of_recorded_times_is_no_guess() -> None:
+    recorded = outlooks(*(replace(stage, is_recorded=True) for stage in small()), guess="A guess.")
+    assert "guess" not in notes(recorded)[0]
 
 
 def test_json_has_the_verdict_and_every_stage() -> None:

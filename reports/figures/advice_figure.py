@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from ladder.records.expectation import Outlook, Outlooks
@@ -13,7 +12,6 @@ from reports.figures.canvas import Canvas
 from reports.figures.chart import FILE, Heading, Mark, Row, RowChart
 from reports.figures.ladder import AXIS, COLOURS, by_regime
 
-LAYOUT = replace(FILE, row=32)  # with room for the name of the bands
 NOTE = (
     "Band: nine in ten should lie within it; a narrow one is behind its dot. {}Loading and compiling are not counted."
 )
@@ -29,11 +27,10 @@ def advice_figure(outlooks: Outlooks) -> Canvas:
         by_regime((None if one.group == "reference" else one.regime, _row(one, one is best)) for one in stages),
         AXIS,
         [NOTE.format(BY_MODEL.format(OTHERS * (not all(by_model))) * any(by_model))],
-        band="band: nine in ten",
     )
     guess = f". {outlooks.guess}" if outlooks.guess else ""
     subject = f"{outlooks.network}, batch {outlooks.batch_size}, predicted for {outlooks.gpu}{guess}"
-    return chart.drawn(Heading(_headline(stages, best), subject), LAYOUT)
+    return chart.drawn(Heading(_headline(stages, best), subject), FILE)
 
 
 def draw_advice(outlooks: Outlooks, file: Path) -> None:

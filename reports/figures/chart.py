@@ -16,8 +16,7 @@ from typing import Literal
 from reports.figures.canvas import Canvas, round_step
 from reports.figures.style import PIXELS, Colour
 
-ROOM = 66  # pixels on the left of the least dot, for its label
-EDGE = 22  # pixels on the left of the least dot where labels stand elsewhere
+EDGE = 22  # pixels on the left of the least dot
 MOST_TICKS, APART, BESIDE_TICK = 12, 26, 8  # pixels; the last one lies between the numbers of two ticks
 WIDEST_NUMBER = 60  # pixels: with the space around it
 GROUP = 30  # pixels: the height of a group's heading
@@ -25,7 +24,6 @@ BESIDE_AXIS = 14  # pixels between a name and the axis
 HEAD = 7  # pixels: the length of an arrow's head
 FAINT = 0.12  # opacity of what lies beyond a limit
 TINT = 0.45  # opacity behind the row that the title names
-BROAD = 30  # pixels: a band below which its name has room
 HIDDEN = 2  # pixels on both sides of a dot's centre, where it covers the band of its spread
 RADIUS = 4.5
 POWERS = range(-12, 10)  # of ten: the ticks of a log scale
@@ -46,7 +44,7 @@ class ChartLayout:
     width: float
     left: float  # where the axis begins
     right: float  # where it ends
-    words: float | None  # where the words on its right begin; None: each name stands above its row, without words
+    words: float | None  # where the words begin, after the numbers; None: both names and numbers stand above their rows
     top: float
     row: float  # the height of a row that names no parent
     is_page: bool = False  # every rung, each a link to its place on the page, under a title of the page's own
@@ -61,9 +59,9 @@ class ChartLayout:
         return self if self.words is None else replace(self, left=max(self.left, MARGIN + widest + BESIDE_AXIS))
 
 
-FILE = ChartLayout(PIXELS, 160, 530, 542, top=84, row=22)
-BESIDE = ChartLayout(420, 100, 404, 410, top=84, row=22, has_references=False, has_words=False)  # one of two
-PAGE = ChartLayout(1000, 168, 650, 668, top=36, row=25, is_page=True)
+FILE = ChartLayout(PIXELS, 160, 470, 542, top=84, row=22)
+BESIDE = ChartLayout(420, 100, 350, 420, top=84, row=22, has_references=False, has_words=False)  # one of two
+PAGE = ChartLayout(1000, 168, 596, 668, top=36, row=25, is_page=True)
 PHONE = ChartLayout(344, 8, 336, None, top=36, row=42, is_page=True)
 
 
@@ -296,15 +294,10 @@ class Mark:
         """Whether the difference is within the noise."""
         return self.start is not None and self.band[0] <= self.start <= self.band[1]
 
-    def breadth(self, scale: Scale) -> float:
-        """Pixels of the band; 0 without one."""
-        low, high = self.band
-        return abs(scale.place(high) - scale.place(low)) if math.isfinite(low) else 0.0
-
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a chart: a name, a mark with its value, the speedup with the name of the parent, and more words."""
+    """A row of a chart: a name, a mark, its number, the speedup with the name of the parent, and more words."""
 
     name: str
     value: str
@@ -344,9 +337,8 @@ class Row:
         canvas.text(layout.left - BESIDE_AXIS, middle + 4, self.name, anchor="end", look=mono)
         aside = 6.5 if self.speedup and self.words else 0.0
         with measured:
-            covered = draw_mark(canvas, self.mark, middle, scale)
-            if self.value:
-                draw_label(canvas, self.value, middle, scale.place(self.mark.value), covered, layout)
+            draw_mark(canvas, self.mark, middle, scale)
+            canvas.text(layout.words - MARGIN, middle + 4, self.value, anchor="end", look="bold")
             if layout.has_words:
                 canvas.text(layout.words, middle + 4 - aside, self.speedup, "ink", look="small")
         if layout.has_words:
@@ -360,11 +352,10 @@ class RowChart:
     groups: Sequence[tuple[str, Colour, Sequence[Row]]]
     title: str  # of the axis
     notes: Sequence[str]  # below the axis: how to read the picture
-    ends: Sequence[float] = ()  # of the axis; without, there is room for the rows' labels
+    ends: Sequence[float] = ()  # of the axis; without, those of its rows
     number: Callable[[float], str] = number  # of a tick
     limit: tuple[str, float] | None = None  # a name above the place of a limit
     has_line: bool = False  # the limit is one of all rows, a line through them
-    band: str = ""  # the name of the rows' bands, which stands at the first broad one
 
     @property
     def rows(self) -> list[Row]:
@@ -384,11 +375,11 @@ class RowChart:
         return top + self.height(layout) + 44 + LINE * len(self.foot(layout))
 
     def axis(self, layout: ChartLayout) -> Scale:
-        """An axis with room for the least value's label on its left."""
+        """The axis, which shows every mark."""
         if self.ends:
             return Scale.log(self.ends, layout.left, layout.right, self.number)
         ends = [end for row in self.rows for end in (row.mark.value, *row.mark.band) if math.isfinite(end)]
-        return Scale.with_room(ends, layout.left, layout.right, EDGE if layout.words is None else ROOM)
+        return Scale.with_room(ends, layout.left, layout.right, EDGE)
 
     def draw(self, canvas: Canvas, top: float, axis: Scale, layout: ChartLayout) -> None:
         """The grid, each group below its heading, the axis, the notes and the legend."""
@@ -397,11 +388,13 @@ class RowChart:
         if self.limit is not None:
             name, at = self.limit[0], axis.place(self.limit[1])
             if self.has_line:
+                layout = replace(layout, lines=(at,))
                 canvas.line([(at, top - 6), (at, bottom)], "limit", width=1.5, dash="5 4")
             canvas.text(max(at, layout.left + 26), top - 12, name, "limit", anchor="middle", look="small bold")
         canvas.text(layout.left, bottom + 34, self.title, "faint", look="small")
         draw_lines(canvas, notes, bottom + 52)
-        broad = next((row for row in self.rows if row.mark.breadth(axis) > BROAD), None)
+        widest = max(text_width(words, "bold") for words, *_ in self.groups)
+        left = min(layout.left, max(MARGIN, layout.width - MARGIN - widest))  # of the groups' names
         for words, colour, rows in self.groups:
             begin = above = top
             top += GROUP * bool(words)
@@ -409,10 +402,7 @@ class RowChart:
                 if row.mark.limit is not None:
                     draw_limit(canvas, axis.place(row.mark.limit), axis.end, above, top + row.height(layout))
                 row.draw(canvas, top, axis, layout)
-                if row is broad:
-                    draw_band_name(canvas, self.band, row, top, axis, layout)
                 above = top = top + row.height(layout)
-            left = min(layout.left, max(MARGIN, layout.width - MARGIN - text_width(words, "bold")))
             plate(canvas, left, begin + 19, words, "bold", lines=layout.lines)
             canvas.text(left, begin + 19, words, colour, look="bold halo")
 
@@ -432,62 +422,27 @@ class RowChart:
         return canvas
 
 
-def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> tuple[float, float]:
-    """Draw a dot with its arrow, and return the pixels between which no label may stand."""
+def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> None:
+    """Draw a dot with its arrow, its band, and the line to its bar or its limit."""
     at = scale.within(mark.value)
-    reach = [at - RADIUS, at + RADIUS]
     if (end := mark.limit if mark.bar is None else mark.bar) is not None:
-        reach.append(scale.place(end))
         canvas.line([(scale.place(end), middle), (at, middle)], "grid", width=3)
     if mark.bar is not None:
         bar = scale.place(mark.bar)
         canvas.line([(bar, middle - 7), (bar, middle + 7)], mark.colour, width=3)
     if mark.start is not None:
-        start = scale.within(mark.start)
-        arrow(canvas, start, at, middle, mark.colour, is_noise=mark.is_noise)
-        reach.append(start)
-    if mark.breadth(scale):
+        arrow(canvas, scale.within(mark.start), at, middle, mark.colour, is_noise=mark.is_noise)
+    if math.isfinite(mark.band[0]):
         begin, end = map(scale.place, mark.band)
-        reach += [begin, end]
         if max(at - begin, end - at) > HIDDEN:
             canvas.rectangle(begin, middle - 4, end - begin, 8, mark.colour, opacity=0.3)
     canvas.dot(at, middle, RADIUS, mark.colour, hollow=mark.is_hollow)
-    return min(reach), max(reach)
 
 
 def draw_limit(canvas: Canvas, at: float, end: float, top: float, bottom: float) -> None:
     """The limit of a row as a line, and a tint beyond it up to the axis's end; those of rows join to one area."""
     canvas.rectangle(at, top, end - at, bottom - top, "limit", opacity=FAINT)
     canvas.line([(at, top), (at, bottom)], "limit", width=2)
-
-
-def draw_band_name(canvas: Canvas, name: str, row: Row, top: float, scale: Scale, layout: ChartLayout) -> None:
-    """What the band of a row is, if there is room: above it, or beside it where the row's name stands above."""
-    (begin, end), half = map(scale.place, row.mark.band), text_width(name, "small") / 2
-    middle, baseline = max(layout.left + half, min((begin + end) / 2, layout.right - half)), row.height(layout) / 2 - 7
-    if layout.words is None:
-        after = end + 5 + 2 * half <= layout.right
-        middle, baseline = end + 5 + half if after else begin - 5 - half, 33.0
-    if baseline > SECOND_LINE - 2 and layout.left <= middle - half and middle + half <= layout.right:
-        canvas.text(middle, top + baseline, name, "faint", anchor="middle", look="small halo")
-
-
-def draw_label(
-    canvas: Canvas, words: str, middle: float, at: float, covered: tuple[float, float], layout: ChartLayout
-) -> None:
-    """Words beside a dot at pixel `at`: left of what is covered, or right of it if an arrow or a spread is on the left.
-
-    They end before the words of the row, and stand on the dot's side of every vertical line if one of the places does.
-    """
-    (low, high), width = covered, text_width(words, "bold")
-    lefts = [low - 5 - width]
-    if high + 5 + width < (layout.words or layout.right) - 5:
-        lefts.insert(0 if low < at - 6 else 1, high + 5)
-    ends = {left: (min(left - 2, at + 2), max(left + width + 2, at - 2)) for left in lefts}
-    left = min(lefts, key=lambda left: any(ends[left][0] < line < ends[left][1] for line in layout.lines))
-    plate(canvas, left, middle + 4, words, "bold", lines=layout.lines)
-    beside = left if left > at else low - 5
-    canvas.text(beside, middle + 4, words, anchor="start" if left > at else "end", look="bold halo")
 
 
 def plate(

@@ -16,7 +16,7 @@ from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
 from reports.figures.ladder import COLOURS, by_regime
 from reports.figures.style import PIXELS, subject
 
-WIDE = ChartLayout(PIXELS, 180, 700, 714, top=0, row=22)
+WIDE = ChartLayout(PIXELS, 180, 640, 714, top=0, row=22)
 NARROW = ChartLayout(344, 12, 332, None, top=0, row=40)  # names and multiples stand above their rows
 NOTE = "Tick: the floor of the rung's own design here. Dot: its time. Red: no honest program is faster."
 

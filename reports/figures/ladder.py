@@ -47,7 +47,6 @@ READING = (
     f"{100 * VERDICT_CONFIDENCE:g}% interval that decides, at least {numbers.share(NOISE)} to each side; where it "
     "holds the parent's time, the change is within noise, and its arrow is dotted."
 )
-BAND = f"band: {100 * VERDICT_CONFIDENCE:g}% interval"
 REFERENCES = "References: the same training in a framework"
 DASHES = ("5 4", "2 3", "9 3 2 3")
 # By regime; None: the stage is a reference.
@@ -94,7 +93,7 @@ def drawn(results: Results, layout: ChartLayout = FILE) -> Canvas:
     layout = replace(layout, top=layout.top + LABEL * max(len(lines) - 1, 0) + folded)
     layout = layout.fitted(name_of(one.stage) for one in every)
     rows = [(one.regime, _row(one, layout, one in shown, one is fastest)) for one in every]
-    chart = RowChart(by_regime(rows), AXIS, list(_notes(results, every, layout)), band=BAND)
+    chart = RowChart(by_regime(rows), AXIS, list(_notes(results, every, layout)))
     canvas = chart.canvas(heading, chart.bottom(layout.top, layout), layout)
     axis = chart.axis(layout)
     if not layout.is_page:

@@ -9,7 +9,7 @@ from reports.facts import numbers
 from reports.facts.torch_rows import FUSED, TorchRow, machine, ratio, torch_rows
 from reports.figures.canvas import Canvas
 from reports.figures.chart import ChartLayout, Heading, Row, RowChart
-from reports.figures.ladder import AXIS, BAND, READING, compared
+from reports.figures.ladder import AXIS, READING, compared
 from reports.figures.style import Colour
 
 UNCOUNTED = "Preparation is not counted."
@@ -84,7 +84,7 @@ def torch_ladder(results: TorchResults, layout: ChartLayout) -> Canvas:
         says.append(FASTEST)
     if any(row.rung.status == "less exact" for row in known):
         says.append(LESS_EXACT)
-    chart = RowChart(groups, AXIS, [READING, " ".join(says)], band=BAND)
+    chart = RowChart(groups, AXIS, [READING, " ".join(says)])
     return chart.drawn(Heading(headline(results), subject, layout.width), layout)
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,8 +9,7 @@ from ladder.records.exactness import precision_class
 from ladder.records.run import Results, load
 from reports.facts.run_table import MARKS, disturbed_mark
 from reports.facts.times import median_us
-from reports.figures.canvas import Canvas
-from reports.figures.chart import BESIDE, PAGE, draw_label
+from reports.figures.chart import PAGE
 from reports.figures.ladder import compared, dots, drawn, headline, reference_dots
 from tests.reports import sample
 from tests.reports.figures.svg import SVG, parse, words
@@ -54,14 +52,6 @@ def test_a_band_holds_the_parents_time_where_the_verdict_is_noise(path: Path) ->
             mark = compared(dot.step_us or 0.0, over, median_us(dot.parent), "ink", is_hollow=False)
             assert mark.is_noise is over.is_noise, dot.name
             assert mark.band[0] <= mark.value <= mark.band[1], dot.name
-
-
-@pytest.mark.parametrize("lines", [(), (90.0,), (160.0,), (90.0, 160.0)], ids=str)
-def test_a_number_stands_on_its_dots_side_of_a_line(lines: tuple[float, ...]) -> None:
-    canvas = Canvas(400, 40, "", "")
-    draw_label(canvas, "10.1", 20, 120, (115, 125), dataclasses.replace(BESIDE, lines=lines))
-    (number,) = (one for one in parse(canvas.svg()).iter(f"{SVG}text") if one.text == "10.1")
-    assert (number.get("x"), number.get("text-anchor")) == (("130", None) if lines == (90.0,) else ("110", "end"))
 
 
 def test_references_within_a_tenth_share_a_line() -> None:

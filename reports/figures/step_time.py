@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
@@ -55,7 +55,8 @@ TOP, GAP, BOTTOM, LABEL = 40, 44, 62, 14  # pixels
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
-SEEN = 1.03  # the slowest run by the fastest: whiskers that are longer than their dot
+PEAK = "Peak: a network's matrix products alone at the measured rate; float32 can be made on bf16 units too."
+SEEN = 3  # pixels: the least length of a whisker
 COUNTED = {"hidden": "hidden units", "networks": "networks"}  # settings that are a number of something
 NAMED = LEFT + 76  # pixels: where an axis begins with room for a name on the left of its first dot
 NEAR, BESIDE = 7, 14  # pixels: lines that are no farther apart bear no name; from a dot to its name
@@ -94,11 +95,7 @@ class Trend:
     dash: str = ""
     width: float = 1.4
     aside: str = ""  # after its name and last value
-
-    @property
-    def is_spread(self) -> bool:
-        """Whether a whisker can be seen."""
-        return any(spread.max > spread.min * SEEN for _, spread in self.spreads if spread)
+    is_peak: bool = False  # of a rate that a unit allows, not of a stage
 
     @property
     def last(self) -> tuple[float, float]:
@@ -125,9 +122,13 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     found = several or effect or _found(axis, winners)
     has_energy = any(energies(results.runs[point.name]) for point in points)
     of = "Time of a step" if has_energy else results.study.title
-    heading = Heading(found or results.study.title, f"{of}: {about}" if found else about)
+    timed = [stage for point in points for stage in results.runs[point.name].stages if step_us(stage)]
+    aside = ", disturbed by other work" * all(map(is_disturbed, timed))
+    heading = Heading(found or results.study.title, (f"{of}: {about}" if found else about) + aside)
     trends: list[Trend] = []
-    step = "network-step" if axis.key == NETWORKS else "step"
+    texts = {point.name: _value(results, axis, point, points) for point in points}
+    values_at = {axis.place(point): texts[point.name] for point in points}
+    step = "step and network" if axis.key == NETWORKS else "step"
     fights = grouped((one.lead.precision, Contest(axis.place(one.point), one)) for one in winners)
     contests = fights if is_contest else {}
     named = next(iter(fights.values()), []) if axis.key == NETWORKS else []
@@ -140,31 +141,36 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         trends = _times(results, axis, points, stages)
         keys = [replace(key, shape="line") for key in regime_keys(rungs)]
         keys += [Key("a reference", "reference", shape="dashes")] * (len(rungs) < len(stages))
-        marks = {
-            "Whiskers: fastest to slowest run.": any(one.is_spread for one in trends),
-            "Ring: other work disturbed every process.": any(one.rings for one in trends),
-            f"Thick: on {run.problem.gpus} GPUs.": bool(several),
-        }
-        said = " ".join([note(named)] * bool(named) + [words for words, is_drawn in marks.items() if is_drawn])
+        keys += [Key(f"on {run.problem.gpus} GPUs", "faint", shape="thick")] * bool(several)
     top = heading.bottom + KEY_LINE * len(key_lines(keys)) + TOP
     bottom = top + (len(contests) * (HEIGHT + GAP) - GAP if contests else max(TIMES, LABEL * len(trends)))
+    spreads = [spread for line in trends for _, spread in line.spreads if spread]
+    if trends:
+        ends = [end for spread in spreads for end in (spread.min, spread.max)]
+        scale = Scale.log([min(ends) / 1.15, max(ends) * 1.15], bottom, top, number)
+        marks = {
+            "Whiskers: fastest to slowest run.": any(_whisker(spread, scale) for spread in spreads),
+            "Ring: other work disturbed every process.": any(one.rings for one in trends),
+            PEAK: any(one.is_peak for one in trends),
+        }
+        marked = [words for words, is_drawn in marks.items() if is_drawn]
+        said = " ".join([note(named)] * bool(named) + marked + [*_unlike(results, texts, points, stages)])
     notes = folded(said, PIXELS - 2 * MARGIN, "small")
     height = bottom + BOTTOM + LINE * len(notes)
     canvas = Canvas(PIXELS, height, f"{results.study.title}: {about}", _description(step, trends, contests))
     heading.draw(canvas)
     legend(canvas, keys, heading.bottom + 4)
-    values_at = {axis.place(point): _value(results, axis, point, points) for point in points}
     for index, (precision, ones) in enumerate(contests.items()):
         at = top + index * (HEIGHT + GAP)
-        words = f"{precision}: us/{step}, log scale (lower is faster)"
+        words = f"{precision}: us per {step}, log scale (lower is faster)"
         draw_contests(canvas, ones, words, (LEFT, at, RIGHT, at + HEIGHT), is_line=axis.is_line)
         for place in values_at.keys() - {one.place for one in ones}:
             for line, missing in enumerate((f"no {precision} rung", "to compare")):
                 baseline = at + HEIGHT / 2 + LINE * line
                 canvas.text(place, baseline, missing, "faint", anchor="middle", look="small halo")
     if trends:
-        canvas.text(12, top - 12, f"us/{step}, log scale (lower is faster)", "faint", look="small")
-        _panel(canvas, trends, top, bottom, values_at, named)
+        canvas.text(12, top - 12, f"us per {step}, log scale (lower is faster)", "faint", look="small")
+        _panel(canvas, trends, scale, values_at, named)
     _bottom(canvas, axis, values_at, bottom)
     draw_lines(canvas, notes, height - MARGIN - LINE * (len(notes) - 1))
     return canvas
@@ -188,29 +194,24 @@ def _several(results: StudyResults, points: Sequence[Point]) -> str:
 def _found(axis: Axis, winners: Sequence[PointLead]) -> str:
     """The greatest and the least lead of the first class of precision, with their places; empty for a point alone.
 
-    Such as `In float32 the fastest rung is 4.93x as fast as the fastest reference at batch size 1, 2.26x at
-    batch size 64`.
+    Such as `In float32 the fastest rung is 2.26x (batch size 64) to 4.93x (batch size 1) as fast as the fastest
+    reference`.
     """
     own = [winner for winner in winners if winner.lead.precision == winners[0].lead.precision]
     least, most = (pick(own, key=lambda one: one.lead.ratio.times, default=None) for pick in (min, max))
     if least is None or most is None or least is most:
         return ""
-    told = f"In {most.lead.precision} the fastest rung is {_lead(most)} as fast as the fastest reference"
-    return f"{told} {_at(axis.key, most.point)}, {_lead(least)} {_at(axis.key, least.point)}"
+    both = " to ".join(_lead(axis.key, winner) for winner in (least, most))
+    return f"In {most.lead.precision} the fastest rung is {both} as fast as the fastest reference"
 
 
-def _at(key: str, point: Point) -> str:
-    """A point in a sentence: `with 128 hidden units`, `with no hidden layer`, `at batch size 512`."""
-    value = point.values[key]
-    if key in COUNTED and value not in ([], [0]):
-        return f"with {value_text(value)} {COUNTED[key]}"
-    words = setting_text(key, value)
-    return f"{'with' if words.startswith('no ') else 'at'} {words}"
-
-
-def _lead(winner: PointLead) -> str:
-    ratio = winner.lead.ratio
-    return f"{numbers.ratio(ratio.times)}{'*' * winner.lead.on_gpu_time}{f' ({WITHIN_NOISE})' * ratio.is_noise}"
+def _lead(key: str, winner: PointLead) -> str:
+    """A lead with its point: `2.26x* (2048 hidden units)`, `0.98x (batch size 16, within noise)`."""
+    value, ratio = winner.point.values[key], winner.lead.ratio
+    is_number = key in COUNTED and value not in ([], [0])
+    where = f"{value_text(value)} {COUNTED[key]}" if is_number else setting_text(key, value)
+    where += f", {WITHIN_NOISE}" * ratio.is_noise
+    return f"{numbers.ratio(ratio.times)}{'*' * winner.lead.on_gpu_time} ({where})"
 
 
 def _value(results: StudyResults, axis: Axis, point: Point, points: Sequence[Point]) -> str:
@@ -240,7 +241,7 @@ def _times(results: StudyResults, axis: Axis, points: Sequence[Point], stages: S
         dash, width = dashes[len(alike) % len(dashes)], 2.6 if stage.takes_gpus else 1.4
         aside = f" on {shown[0].problem.gpus} GPUs" * bool(stage.takes_gpus)
         times.append(Trend(name_of(stage), COLOURS[way], spreads, rings, dash, width, aside))
-    return times + (_limit(results, axis, points) if axis.key == NETWORKS else [])
+    return times + (_peaks(results, axis, points) if axis.key == NETWORKS else [])
 
 
 def _share(spread: Spread | None, networks: int) -> Spread | None:
@@ -248,28 +249,26 @@ def _share(spread: Spread | None, networks: int) -> Spread | None:
     return Spread(spread.median / networks, spread.min / networks, spread.max / networks) if spread else None
 
 
-def _limit(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
-    """The time of a network's products at the highest rate, from whose units float32 is made too; none if unknown."""
-    limits: list[tuple[float, Spread | None]] = []
-    name = ""
+def _peaks(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[Trend]:
+    """The time of a network's products at float32's rate and at the highest, from whose units float32 is made too."""
+    peaks: dict[str, list[tuple[float, Spread | None]]] = {}
     for point in points:
         run = results.runs[point.name]
-        if units := Roof.of(run.limits).units if run.limits else {}:
-            unit, rate = max(units.items(), key=lambda one: one[1])
-            name = f"limit: products at {numbers.precision(unit)} peak"
-            least_us = run.problem.product_operations / run.problem.networks / rate / 1e6
-            limits.append((axis.place(point), Spread(least_us, least_us, least_us)))
-    return [Trend(name, "faint", limits, dash="1 3")] if limits else []
+        units = Roof.of(run.limits).units if run.limits else {}
+        for unit in dict.fromkeys(["float32", *sorted(units, key=units.__getitem__)[-1:]]):
+            if unit in units:
+                us = run.problem.product_operations / run.problem.networks / units[unit] / 1e6
+                name = f"peak of {numbers.precision(unit)} units"
+                peaks.setdefault(name, []).append((axis.place(point), Spread(us, us, us)))
+    return [Trend(name, "faint", limits, dash="1 3", is_peak=True) for name, limits in peaks.items()]
 
 
 def _panel(
-    canvas: Canvas, lines: Sequence[Trend], top: float, bottom: float, values_at: dict[float, str], leads: list[Contest]
+    canvas: Canvas, lines: Sequence[Trend], scale: Scale, values_at: dict[float, str], leads: Sequence[Contest]
 ) -> None:
     """Lines with whiskers on a log axis, each with its name and its last value on the right, and leads at points."""
     at_place = {(line.name, at): spread for line in lines for at, spread in line.spreads if spread}
-    ends = [end for spread in at_place.values() for end in (spread.min, spread.max)]
-    scale = Scale.log([min(ends) / 1.15, max(ends) * 1.15], bottom, top, number)
-    place = scale.place
+    place, top, bottom = scale.place, scale.end, scale.begin
     scale.draw_beside(canvas, LEFT, RIGHT)
     for at in values_at:
         canvas.line([(at, top), (at, bottom)], "grid")
@@ -285,6 +284,9 @@ def _panel(
         canvas.text(LABELS + SAMPLE + 2, at + 4, text, line.colour, look="small")
     _gap(canvas, lines, scale)
     room, shown = Room((LEFT + 2, top, RIGHT + AFTER, bottom)), ""
+    for line in lines:
+        for before, after in pairwise((at, place(spread.median)) for at, spread in line.spreads if spread):
+            room.keep_free(before, after)
     if not leads:
         _name_apart(canvas, lines, scale, room)
     for lead in leads:
@@ -297,9 +299,6 @@ def _panel(
 def _name_apart(canvas: Canvas, lines: Sequence[Trend], scale: Scale, room: Room) -> None:
     """The name of each line that ends beside another of its colour, at its dot that lies farthest from every other."""
     dots = [{at: scale.place(spread.median) for at, spread in line.spreads if spread} for line in lines]
-    for own in dots:
-        for before, after in pairwise(own.items()):
-            room.keep_free(before, after)
     ends = [scale.place(line.last[1]) for line in lines]
     for line, own, end in zip(lines, dots, ends, strict=True):
         if (
@@ -331,6 +330,25 @@ def _gap(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:
             canvas.text(at, (top + bottom) / 2 + 4, words, anchor="middle", look="small bold halo")
 
 
+def _whisker(spread: Spread, scale: Scale) -> bool:
+    """Whether a spread is longer than its dot hides."""
+    return scale.place(spread.min) - scale.place(spread.max) > SEEN
+
+
+def _unlike(
+    results: StudyResults, texts: dict[str, str], points: Sequence[Point], stages: Sequence[StageResult]
+) -> Iterator[str]:
+    """Which points differ from the others: in an epoch's steps, or in stages that were timed by one run alone."""
+    most = grouped((results.runs[point.name].problem.max_steps, texts[point.name]) for point in points)
+    for steps, places in most.items() if len(most) > 1 else ():
+        if steps is not None:
+            yield f"At {numbers.listing(places)}: epochs of at most {numbers.count(steps, 'step')}."
+    every = [(texts[point.name], results.at(point, stage.name)) for stage in stages for point in points]
+    once = grouped((at, name_of(one)) for at, one in every if one and one.timing and len(one.timing.runs_s) == 1)
+    for at, names in once.items():
+        yield f"One run at {at}: {numbers.brief(names)}."
+
+
 def _line(canvas: Canvas, line: Trend, scale: Scale) -> None:
     """The line, its whiskers and dots."""
     place = scale.place
@@ -341,11 +359,12 @@ def _line(canvas: Canvas, line: Trend, scale: Scale) -> None:
             canvas.line(ends, line.colour, width=line.width, dash=line.dash)
         for at, spread in known:
             low, high = place(spread.min), place(spread.max)
-            if low - high > 3:
+            if _whisker(spread, scale):
                 canvas.line([(at, low), (at, high)], line.colour)
                 for height in (low, high):
                     canvas.line([(at - 3, height), (at + 3, height)], line.colour)
-            canvas.dot(at, place(spread.median), 3, line.colour, hollow=at in line.rings)
+            if not line.is_peak:
+                canvas.dot(at, place(spread.median), 3, line.colour, hollow=at in line.rings)
 
 
 def _bottom(canvas: Canvas, axis: Axis, values_at: dict[float, str], bottom: float) -> None:
@@ -363,12 +382,12 @@ def _description(step: str, times: Sequence[Trend], contests: dict[str, list[Con
     """The figure in words, for a reader who cannot see it."""
     if times:
         last = [f"{line.name} {numbers.microseconds(line.last[1])}" for line in times]
-        return f"Microseconds a {step} at each stage's last point: {', '.join(last)}."
+        return f"Microseconds per {step} at each stage's last point: {', '.join(last)}."
     leads = [
         f"{ones[-1].of.lead.stage.name} {ones[-1].words} as fast as {ones[-1].of.lead.reference.name}"
         for ones in contests.values()
     ]
-    return f"Microseconds a {step} of the fastest rung and reference; at the last point: {', '.join(leads)}."
+    return f"Microseconds per {step} of the fastest rung and reference; at the last point: {', '.join(leads)}."
 
 
 def axis_of(varied: Sequence[str], points: Sequence[Point]) -> Axis:

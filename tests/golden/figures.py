@@ -160,7 +160,10 @@ def _of_studies() -> Iterator[tuple[str, Canvas]]:
     disturbed = sample.replace_stage(at_64, "cublas", processes=[_busy(calm)])
     runs = {**results.runs, "hidden-64": disturbed, "hidden-128": broken}
     points = [Point(f"networks-{count}", {"networks": count}, {}, "measured") for count in (1, 4)]
-    rates = [Limit(f"gemm_{rate}", "a matrix product", "TFLOP/s", rate, rate, rate) for rate in (50.0, 600.0)]
+    rates = [
+        Limit(f"gemm_{unit}", "a matrix product", "TFLOP/s", rate, rate, rate)
+        for unit, rate in (("float32", 50.0), ("bfloat16", 600.0))
+    ]
     run = replace(run_at(128), limits=replace(sample.limits(), limits=rates))
     several = {point.name: _of_networks(run, point.values["networks"]) for point in points}
     for title, shown in (

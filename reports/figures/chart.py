@@ -32,7 +32,7 @@ MARGIN, LINE, KEY_LINE, SWATCH = 12, 17, 18, 11  # pixels: beside text, a line o
 SECOND_LINE, SECOND_ON_PHONE = 10, 16  # pixels that a row grows by, for its speedup
 SIZES = {"small": 11, "large": 15}
 WIDE_LETTERS, NARROW_LETTERS = frozenset("mwMW_%@…▸"), frozenset(" .,:;'|!ijlftr()[]-I")
-Shape = Literal["bar", "frame", "dot", "ring", "line", "dashes"]
+Shape = Literal["bar", "frame", "dot", "ring", "line", "thick", "dashes"]
 Box = tuple[float, float, float, float]
 Point = tuple[float, float]
 
@@ -174,10 +174,9 @@ def swatch(canvas: Canvas, key: Key, left: float, middle: float) -> None:
     """The sample of a colour, as wide as `SWATCH`."""
     if key.shape in ("dot", "ring"):
         canvas.dot(left + SWATCH / 2, middle, RADIUS, key.colour, hollow=key.shape == "ring")
-    elif key.shape in ("line", "dashes"):
-        canvas.line(
-            [(left, middle), (left + SWATCH, middle)], key.colour, width=2, dash="4 3" * (key.shape == "dashes")
-        )
+    elif key.shape in ("line", "thick", "dashes"):
+        ends, dash = [(left, middle), (left + SWATCH, middle)], "4 3" * (key.shape == "dashes")
+        canvas.line(ends, key.colour, width=4 if key.shape == "thick" else 2, dash=dash)
     else:
         box = (left, middle - SWATCH / 2, SWATCH, SWATCH)
         if key.colour == "idle":  # nearly the page's colour

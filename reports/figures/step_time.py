@@ -282,7 +282,7 @@ def _panel(
         canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], "faint", width=0.5)
         canvas.line([(LABELS - 2, at), (LABELS - 2 + SAMPLE, at)], line.colour, width=line.width, dash=line.dash)
         canvas.text(LABELS + SAMPLE + 2, at + 4, text, line.colour, look="small")
-    _gap(canvas, lines, scale)
+    _gaps(canvas, lines, scale)
     room, shown = Room((LEFT + 2, top, RIGHT + AFTER, bottom)), ""
     for line in lines:
         for before, after in pairwise((at, place(spread.median)) for at, spread in line.spreads if spread):
@@ -316,18 +316,22 @@ def _name_apart(canvas: Canvas, lines: Sequence[Trend], scale: Scale, room: Room
                 draw_name(canvas, room, (at, own[at]), line.name, line.colour, way, [(1, BESIDE)])
 
 
-def _gap(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:
-    """What several GPUs gain at the last point: between the dots of the fastest on one and on several."""
-    best = [
-        min(ones, key=lambda line: line.last[1]) for ones in grouped((bool(one.aside), one) for one in lines).values()
-    ]
-    if len(best) == 2:
-        (at, us), (_, other_us) = (line.last for line in best)
-        top, bottom = sorted((scale.place(us), scale.place(other_us)))
-        if bottom - top > LABEL + 8:
-            canvas.line([(at, top + 4), (at, bottom - 4)], "grid", width=4)
-            words = numbers.ratio(max(us, other_us) / min(us, other_us))
-            canvas.text(at, (top + bottom) / 2 + 4, words, anchor="middle", look="small bold halo")
+def _gaps(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:
+    """What several GPUs gain at each point over the fastest on one: between the dots, or above both."""
+    best: dict[bool, dict[float, float]] = {False: {}, True: {}}
+    for line in lines:
+        for at, spread in line.spreads:
+            if spread:
+                us = best[bool(line.aside)]
+                us[at] = min(spread.median, us.get(at, math.inf))
+    for at, us in best[False].items():
+        if at in best[True]:
+            top, bottom = sorted(map(scale.place, (us, best[True][at])))
+            height = top - 9.0
+            if bottom - top > LABEL + 8:
+                canvas.line([(at, top + 4), (at, bottom - 4)], "grid", width=4)
+                height = (top + bottom) / 2 + 4
+            canvas.text(at, height, numbers.ratio(us / best[True][at]), anchor="middle", look="small bold halo")
 
 
 def _whisker(spread: Spread, scale: Scale) -> bool:

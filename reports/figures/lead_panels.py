@@ -18,7 +18,7 @@ from reports.facts.run_table import name_of
 from reports.facts.study_points import PointLead
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import LINE, Box, Room, Scale, number, spread_apart, text_width
+from reports.figures.chart import LINE, MARGIN, Box, Room, Scale, number, spread_apart, text_width
 from reports.figures.ladder import COLOURS
 from reports.figures.style import Colour
 
@@ -27,7 +27,7 @@ AFTER = 20  # pixels between an axis's end and the names on its right
 LETTER = 6  # pixels: half a letter's height
 STEPS = (16, 29, 42, 55, 68)  # pixels between a dot and its name, the nearest first
 DASHES = "6 4"  # a reference
-ENOUGH = 32  # pixels between two dots: room for a number between them
+HEAD = 16  # pixels of a panel above its scale: a row of leads
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,18 @@ class Contest:
 
 
 def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: Box, *, is_line: bool) -> None:
-    """Both sides of one class of precision within a box, with the lead between their dots, and names where they change.
+    """Both sides of one class of precision within a box, with a row of leads above, and names where they change.
 
     The dots have whiskers from the fastest to the slowest run. A lead that is within noise is grey. Lines join the
     dots unless the places have no order. At their ends stand the last names with their times.
     """
     left, top, right, bottom = box
     ends = [end for one in contests for spread in (one.rung_us, one.reference_us) for end in (spread.min, spread.max)]
-    scale = Scale.log([min(ends) / 3, max(ends) * 1.7], bottom, top, number)  # with room for names
-    canvas.text(12, top - 12, words, "ink", look="small bold")
+    scale = Scale.log([min(ends) / 2, max(ends) * 1.7], bottom, top + HEAD, number)  # with room for names
+    canvas.text(MARGIN, top - 12, words, "ink", look="small bold")
+    canvas.text(MARGIN, top + 6, "lead", "ink", look="small")
     scale.draw_beside(canvas, left, right)
-    room = Room((left + 2, top - 6, right + AFTER, bottom + 8))
+    room = Room((left + 2, top + HEAD - 6, right + AFTER, bottom + 8))
     rungs = [(one.place, one.rung_us) for one in contests]
     references = [(one.place, one.reference_us) for one in contests]
     for points, dash in ((rungs, ""), (references, DASHES)):
@@ -79,6 +80,8 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
             canvas.line(line, "reference" if dash else "ink", width=1.4, dash=dash)
             room.keep_free(*line)
     for one in contests:
+        colour: Colour = "faint" if one.of.lead.ratio.is_noise else "ink"
+        canvas.text(one.place, top + 6, one.words, colour, anchor="middle", look="small bold")
         _apart(canvas, one, scale, room)
     _ends(canvas, contests[-1], scale, right + AFTER)
     for one, earlier in zip(contests[:-1], [None, *contests], strict=False):
@@ -110,21 +113,15 @@ def _ends(canvas: Canvas, last: Contest, scale: Scale, left: float) -> None:
 
 
 def _apart(canvas: Canvas, one: Contest, scale: Scale, room: Room) -> None:
-    """The dots of a point with their whiskers, and the lead between them, or below both where they nearly meet."""
+    """The dots of a point with their whiskers, and a bar between them."""
     high, low = (scale.place(spread.median) for spread in (one.reference_us, one.rung_us))
-    noise = one.of.lead.ratio.is_noise
-    if low - high > ENOUGH:
-        canvas.line([(one.place, high), (one.place, low)], "grid", width=4)
+    canvas.line([(one.place, high), (one.place, low)], "grid", width=4)
     for spread, colour in ((one.reference_us, COLOURS[None]), (one.rung_us, COLOURS[regime(one.of.lead.stage)])):
         middle, ends = scale.place(spread.median), (scale.place(spread.min), scale.place(spread.max))
         if ends[0] - ends[1] > 3:
             canvas.line([(one.place, ends[0]), (one.place, ends[1])], colour)
         canvas.dot(one.place, middle, 4, colour, hollow=colour == COLOURS[None])
         room.keep_free((one.place, ends[0] + 4), (one.place, ends[1] - 4))
-    middle = (high + low) / 2 + 4 if low - high > ENOUGH else max(high, low) + 18
-    width = text_width(one.words, "small bold")
-    room.words.append((one.place - width / 2, middle - LETTER * 2, one.place + width / 2, middle + 4))
-    canvas.text(one.place, middle, one.words, "faint" if noise else "ink", anchor="middle", look="small bold halo")
 
 
 def draw_name(
@@ -156,14 +153,13 @@ def draw_name(
 
 def note(contests: Sequence[Contest]) -> str:
     """How to read the panels, in a line."""
-    said = (
-        "Number: how many times as fast the rung is as the fastest reference as exact. A name stands where it changes."
-    )
+    said = "x: how many times as fast the rung is as the fastest reference as exact. A name stands where it changes."
     classes = sorted({one.of.lead.precision for one in contests} - {"float32"})
+    on_gpu_time = any(one.of.lead.on_gpu_time for one in contests)
     marks = {
         f"{' and '.join(classes)}: only rungs of this precision; references may be more exact.": bool(classes),
         f"Grey: {WITHIN_NOISE}.": any(one.of.lead.ratio.is_noise for one in contests),
         "≤: a reference that may be faster has no time there.": any(one.of.missing for one in contests),
-        "*: GPU time, as the reference itself waits; else wall time.": any(one.of.lead.on_gpu_time for one in contests),
+        "*: both in GPU time, as the reference itself waits; all others in wall time.": on_gpu_time,
     }
     return " ".join([said, *(words for words, is_there in marks.items() if is_there)])

@@ -30,7 +30,8 @@ class Recording(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
 
     def __init__(self) -> None:
         super().__init__()
-        self._operations: list[tuple[Any, bool, tuple[Any, ...], dict[str, Any], list[Any]]] = []
+        # By whether gradients are on: each operation, its arguments, and the places and tensors of what it makes.
+        self._operations: list[tuple[bool, list[tuple[Any, tuple[Any, ...], dict[str, Any], list[Any]]]]] = []
         self._made: set[int] = set()  # addresses of storages that the recorded operations make
         self._kept: dict[int, tuple[Any, Any]] = {}  # the others, with their contents before
 
@@ -57,24 +58,27 @@ class Recording(TorchDispatchMode):  # type: ignore[misc]  # torch has no types 
                 self._kept[storage.data_ptr()] = storage, storage.clone()
         made = operation(*args, **kwargs)
         results = []
-        for tensor in _tensors(made):
+        for at, tensor in enumerate(_tensors(made)):
             address = _storage(tensor).data_ptr()
-            is_new = address not in self._made and address not in self._kept
-            results.append(tensor.detach() if is_new else None)
-            if is_new:
+            if address not in self._made and address not in self._kept:
+                results.append((at, tensor.detach()))
                 self._made.add(address)
         shared = tree_map_only(torch.Tensor, lambda tensor: tensor.detach(), (args, kwargs))
-        self._operations.append((operation, torch.is_grad_enabled(), *shared, results))
+        if not self._operations or self._operations[-1][0] != torch.is_grad_enabled():
+            self._operations.append((torch.is_grad_enabled(), []))
+        self._operations[-1][1].append((operation, *shared, results))
         return made
 
     def replay(self) -> None:
         """Do the operations again, into the same memory."""
-        for operation, learns, args, kwargs, results in self._operations:
+        for learns, operations in self._operations:
             with torch.set_grad_enabled(learns):  # some operations keep more for a backward pass
-                made = _tensors(operation(*args, **kwargs))
-            for old, new in zip(results, made, strict=True):
-                if old is not None:
-                    old.copy_(new)
+                for operation, args, kwargs, results in operations:
+                    made = operation(*args, **kwargs)
+                    if results:
+                        new = _tensors(made)
+                        for at, old in results:
+                            old.copy_(new[at])
 
 
 def recorded(body: Callable[[], None]) -> Callable[[], None]:

@@ -1,8 +1,6 @@
-"""Graphs emulated on the CPU: they hold what a capture holds, and good models trained by them pass the judge."""
+"""Graphs emulated on the CPU hold what a capture holds."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -10,23 +8,7 @@ torch = pytest.importorskip("torch")
 pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread_with_graphs")]
 
 from common.errors import MisfitError  # noqa: E402
-from ladder.torch_model.judge import Judge  # noqa: E402
-from stages.torch.registry import RUNGS  # noqa: E402
-from tests.torch_model import emulated_graph, models, traps  # noqa: E402
-
-GOOD = ("plain", "dropout", "normed", "warm-up", "one cycle", "clipped", "noise", "metrics")
-
-
-@pytest.mark.parametrize("name", GOOD)
-def test_good_models_pass_in_graphs(name: str, tmp_path: Path) -> None:
-    opened = models.opened_text(tmp_path, traps.MODELS[name])
-    judge = Judge(opened, recorder=emulated_graph.recorded)
-    for rung in ("step-graph", "steps-graph"):
-        checks, ratio, _ = judge.judged(judge.trainer(RUNGS[rung].step))
-        if opened.is_random:
-            checks += judge.masks(judge.trainer(RUNGS[rung].step, exact=False))
-        assert [check for check in checks if not check.passed] == []
-        assert ratio < 4
+from tests.torch_model import emulated_graph  # noqa: E402
 
 
 def test_a_replay_reads_and_writes_the_recorded_memory() -> None:

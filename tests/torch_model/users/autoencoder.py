@@ -3,13 +3,13 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.data import TensorDataset
 
-BATCH_SIZE = 128
+BATCH_SIZE = 16
 EPOCHS = 25
 
 
 def model():
-    encoder = nn.Sequential(nn.Linear(144, 64), nn.ELU(), nn.Linear(64, 8))
-    decoder = nn.Sequential(nn.Linear(8, 64), nn.ELU(), nn.Linear(64, 144), nn.Sigmoid())
+    encoder = nn.Sequential(nn.Linear(36, 16), nn.ELU(), nn.Linear(16, 8))
+    decoder = nn.Sequential(nn.Linear(8, 16), nn.ELU(), nn.Linear(16, 36), nn.Sigmoid())
     return nn.Sequential(encoder, decoder)
 
 
@@ -24,6 +24,6 @@ def optimizer(params):
 def data():
     # an autoencoder has no labels
     g = torch.Generator().manual_seed(0)
-    base = torch.rand(8, 144, generator=g)
-    x = (torch.rand(3000, 8, generator=g) @ base / 8).clamp(0, 1)
+    base = torch.rand(8, 36, generator=g)
+    x = (torch.rand(400, 8, generator=g) @ base / 8).clamp(0, 1)
     return TensorDataset(x, x)

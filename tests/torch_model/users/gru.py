@@ -1,17 +1,17 @@
 import torch
 from torch import nn
 
-BATCH_SIZE = 32
+BATCH_SIZE = 8
 EPOCHS = 20
-VOCABULARY, LENGTH = 50, 12
+VOCABULARY, LENGTH = 50, 5
 
 
 class Classifier(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(VOCABULARY, 16)
-        self.gru = nn.GRU(16, 32, batch_first=True)
-        self.head = nn.Linear(32, 4)
+        self.gru = nn.GRU(16, 16, batch_first=True)
+        self.head = nn.Linear(16, 4)
 
     def forward(self, tokens):
         _, last = self.gru(self.embed(tokens))
@@ -36,5 +36,5 @@ def after_backward(model):
 
 def data():
     g = torch.Generator().manual_seed(3)
-    tokens = torch.randint(VOCABULARY, (2000, LENGTH), generator=g)
+    tokens = torch.randint(VOCABULARY, (500, LENGTH), generator=g)
     return tokens, tokens[:, :4].sum(1) % 4

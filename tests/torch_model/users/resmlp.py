@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-BATCH_SIZE = 100
+BATCH_SIZE = 16
 EPOCHS = 15
 
 
@@ -23,7 +23,7 @@ class Block(nn.Module):
 
 def model():
     return nn.Sequential(
-        nn.Linear(20, 64), Block(64), Block(64), Block(64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 1)
+        nn.Linear(20, 16), Block(16), Block(16), Block(16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 1)
     )
 
 
@@ -44,6 +44,6 @@ def scheduler(optimizer):
 
 def data():
     torch.manual_seed(1)
-    x = torch.randn(4000, 20)
-    y = (x[:, :5] ** 2).sum(1, keepdim=True) + 0.1 * torch.randn(4000, 1)
+    x = torch.randn(640, 20)
+    y = (x[:, :5] ** 2).sum(1, keepdim=True) + 0.1 * torch.randn(640, 1)
     return x, y

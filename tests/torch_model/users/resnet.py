@@ -66,6 +66,6 @@ def metrics(output, target):
 
 def data():
     g = torch.Generator().manual_seed(0)
-    prototypes = torch.randn(10, 3, 16, 16, generator=g)
+    prototypes = torch.randn(10, 3, 8, 8, generator=g)
     labels = torch.randint(10, (200,), generator=g)
-    return prototypes[labels] + torch.randn(200, 3, 16, 16, generator=g), labels
+    return prototypes[labels] + torch.randn(200, 3, 8, 8, generator=g), labels

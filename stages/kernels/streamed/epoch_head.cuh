@@ -8,7 +8,7 @@ class Head {
     double loss = 0.0;  // of this thread's images, in one block
     int right = 0;
 
-    __device__ Head(char* memory, const Shares& own, const int* labels, uint4* mail)
+    __device__ Head(char* memory, const Own& own, const int* labels, uint4* mail)
         : memory(memory), outputs(memory + activations_at(DEPTH)), weights(memory + LAST_WEIGHTS_AT),
           dlogits(memory + DLOGITS_AT), bias(reinterpret_cast<float*>(memory + LAST_BIAS_AT)), labels(labels), mail(mail),
           own(own), warp(threadIdx.x / WARP % GROUP_WARPS), g(threadIdx.x % WARP / 4), t(threadIdx.x % 4),
@@ -21,8 +21,9 @@ class Head {
         for (int i = 0; i < LAST_TILES; ++i) {
 #pragma unroll
             for (int n = 0; n < 8; ++n) {
-                const int unit = own.thin * (UNITS / THIN) + row_at(unit_of(i, n)), c = class_of(n);
-                if (c >= CLASS_COUNT) masters[i][n] = 0.0f;
+                const int at = input_stored(unit_of(i, n)), unit = own.thin * share_of(true) + at, c = class_of(n);
+                const bool is_there = UNITS % (THIN * LAST_UNITS) == 0 || at < share_of(true) && unit < UNITS;
+                if (c >= CLASS_COUNT || !is_there) masters[i][n] = 0.0f;
                 else if (!STORES) masters[i][n] = stored[unit * CLASS_COUNT + c];
                 else if (own.thick == 0) stored[unit * CLASS_COUNT + c] = masters[i][n];
             }
@@ -58,6 +59,18 @@ class Head {
         if (threadIdx.x / CLASS_ROWS == TAKERS / CLASS_ROWS - 1) update_bias(threadIdx.x % CLASS_ROWS, rate);
         fence_proxy_async();
         bar_sync(1, TAKERS);
+    }
+
+    // By block 0, after its last step: sums of threads, in their order.
+    __device__ void add_totals(double* totals) const {
+        double* const both = reinterpret_cast<double*>(memory + LOGITS_AT);  // what streams may still be on its way
+        bar_sync(1, TAKERS);
+        both[2 * threadIdx.x] = loss, both[2 * threadIdx.x + 1] = right;
+        bar_sync(1, TAKERS);
+        if (threadIdx.x >= 2) return;
+        double sum = 0.0;
+        for (int i = 0; i < TAKERS; ++i) sum += both[2 * i + threadIdx.x];
+        totals[threadIdx.x] += sum;
     }
 
   private:
@@ -195,7 +208,7 @@ class Head {
             for (int j = 0; j < CHUNKS; ++j) {
 #pragma unroll
                 for (int half = 0; half < 2; ++half) {
-                    *reinterpret_cast<unsigned*>(tile + unit_at(row_at(row + 8 * half), j) + t * 4) = words[j][half];
+                    *reinterpret_cast<unsigned*>(tile + unit_at(input_stored(row + 8 * half), j) + t * 4) = words[j][half];
                 }
             }
 #pragma unroll
@@ -224,7 +237,7 @@ class Head {
     float* const bias;
     const int* const labels;
     uint4* const mail;
-    const Shares own;
+    const Own own;
     const int warp, g, t, team;
     Rounds rounds;
     float masters[LAST_TILES][8];

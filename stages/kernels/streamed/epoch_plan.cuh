@@ -1,13 +1,6 @@
-// The division of a network of wide layers among blocks that stream its weights, and what each block keeps in shared memory.
-//
-// Units of the last hidden layer are divided into THIN_SHARES, those of the layer below into THICK_SHARES, and so in turn, as
-// in grid/message_plan.cuh. Block (thin, thick) has each layer's weights between its shares: tiles of 64 by 64. Activations 0
-// are the images, DEPTH those of the last hidden layer; layer l leads from activations l to l + 1.
+// The division of a network of wide layers among blocks that stream its weights, and what each block keeps in shared memory:
+// epoch_table.cuh, where a block's weights are tiles of 64 by 64.
 #pragma once
-#include "device/messages.cuh"
-#include "device/tensor_cores.cuh"
-#include "device/warpgroup.cuh"
-#include "streamed/plane_order.cuh"
 
 #ifndef THIN_SHARES
 #define THIN_SHARES 16
@@ -23,18 +16,15 @@
 #define DEFERRED 0
 #endif
 
-constexpr int WARP = 32, TILE = 64, EDGE = 8, MATRIX_BYTES = 128;  // a matrix of 8 by 8 numbers of 16 bits
-constexpr int THIN = THIN_SHARES, THICK = THICK_SHARES, DEPTH = HIDDEN_LAYERS, UNITS = UNIT_COUNT, BATCH = BATCH_SIZE;
-constexpr int ROWS = BATCH <= 32 ? 32 : 64, CHUNKS = ROWS / EDGE;  // images, padded; matrices of images
-constexpr int TEAMS = 2, GROUP_WARPS = 4, TEAM_THREADS = GROUP_WARPS * WARP, TAKERS = TEAMS * TEAM_THREADS;
+constexpr bool IN_PLANES = true;
+#include "streamed/epoch_table.cuh"
+
 constexpr int UPDATERS = TAKERS, THREADS = TAKERS + UPDATERS + TEAM_THREADS;  // two of the last threads move pieces
 constexpr bool DEFERS = DEFERRED;
 constexpr int SLOTS = SLOT_COUNT, PLANE_BYTES = 2 * TILE * TILE, SLOT_BYTES = 2 * PLANE_BYTES, ROW_BYTES = 2 * TILE;
-constexpr int CLASS_ROWS = 16;                  // classes, padded
 // Weights leave L2 first, unless they are so many that those which L2 still has of the pass before are worth more than its
 // room (trials: docs/notebook/streamed.md).
 constexpr bool WEIGHTS_LEAVE = 4LL * UNITS * (INPUT_COUNT + (DEPTH - 1LL) * UNITS) < 100'000'000;
-constexpr float GRADIENT_SCALE = 64.0f;         // of all gradients, so that float16 holds small ones
 
 // Whether a step updates the weights of the hidden layers: each, or if it DEFERS, every second one and the last.
 __device__ inline bool updates_in(int step, int steps) { return !DEFERS || step % 2 == 1 || step + 1 == steps; }
@@ -54,10 +44,6 @@ __device__ inline int bias_begin(int layer) {
     return begins[0] + layer * UNITS;
 }
 
-__host__ __device__ constexpr bool is_thin(int activations) { return (DEPTH - activations) % 2 == 0; }
-__host__ __device__ constexpr int shares_of(int activations) { return is_thin(activations) ? THIN : THICK; }
-__host__ __device__ constexpr int sharers_of(int activations) { return is_thin(activations) ? THICK : THIN; }
-__host__ __device__ constexpr int fan_in_of(int layer) { return layer == 0 ? INPUT_COUNT : UNITS; }
 // Tiles of 64 units of a share; of the images some shares have fewer.
 __host__ __device__ constexpr int tiles_of(int activations) {
     const int all = ((activations == 0 ? INPUT_COUNT : UNITS) + TILE - 1) / TILE, shares = shares_of(activations);
@@ -65,17 +51,11 @@ __host__ __device__ constexpr int tiles_of(int activations) {
 }
 __host__ __device__ constexpr int bytes_of(int activations) { return tiles_of(activations) * TILE * ROWS * 2; }
 
-// What travels of a sum: units of 16 bytes, eight numbers. Each of the blocks with the same units of a layer adds up OWN of them:
-// all images of OWN_OUTPUTS outputs.
-constexpr int OWN = UNITS * CHUNKS / (THIN * THICK), OWN_OUTPUTS = UNITS / (THIN * THICK);
-__host__ __device__ constexpr int units_of(bool thin) { return UNITS * CHUNKS / (thin ? THIN : THICK); }
-constexpr int LOGIT_UNITS = 2 * ROWS;  // of one source
-constexpr int LAST_TILES = UNITS / THIN / TILE / TEAMS;  // of the last hidden layer, of a team
 // Of the 96 that each thread has at first, the threads that move pieces give some away; takers have the last layer in theirs.
 constexpr int TAKER_REGISTERS = LAST_TILES > 2 ? 128 : 112, UPDATER_REGISTERS = 208 - TAKER_REGISTERS, MOVER_REGISTERS = 56;
-static_assert(UNITS % (2 * TILE * THIN) == 0 && UNITS % (2 * TILE * THICK) == 0 && OWN <= TAKERS && OWN_OUTPUTS % 16 == 0);
+static_assert(UNITS % (2 * TILE * THIN) == 0 && UNITS % (2 * TILE * THICK) == 0);
 static_assert(SLOTS % TEAMS == 0);  // a slot is always the same team's: else a parity would be taken for the one before
-static_assert(INPUT_COUNT % 16 == 0 && CLASS_COUNT <= CLASS_ROWS && DEPTH >= 2 && BATCH <= 64);
+static_assert(INPUT_COUNT % 16 == 0);
 
 // Shared memory, in bytes from its begin.
 constexpr int IMAGES_AT = SLOTS * SLOT_BYTES;  // twice
@@ -88,7 +68,7 @@ constexpr int KEPT_BYTES = !DEFERS ? 0 : bytes_of(DEPTH) > bytes_of(DEPTH - 1) ?
 constexpr int GRAMS_AT = activations_at(DEPTH) + bytes_of(DEPTH);
 constexpr int KEPT_AT = GRAMS_AT + TEAMS * GRAM_BYTES;
 constexpr int LAST_WEIGHTS_AT = KEPT_AT + KEPT_BYTES;
-constexpr int DLOGITS_AT = LAST_WEIGHTS_AT + UNITS / THIN * CLASS_ROWS * 2;
+constexpr int DLOGITS_AT = LAST_WEIGHTS_AT + LAST_UNITS * CLASS_ROWS * 2;
 constexpr int LOGITS_AT = DLOGITS_AT + CLASS_ROWS * ROWS * 2;
 constexpr int BIASES_AT = LOGITS_AT + TEAM_THREADS * 8 * 4;
 constexpr int LAST_BIAS_AT = BIASES_AT + DEPTH * OWN_OUTPUTS * 4;
@@ -97,18 +77,7 @@ constexpr int BARRIERS_AT = MASKS_AT + DEPTH * OWN;
 constexpr int SHARED_BYTES = BARRIERS_AT + 8 * (4 * SLOTS + 5 + 1);
 static_assert(SHARED_BYTES <= 227 * 1024);
 
-// The mail, in units from its begin: zeros before a launch. Each box twice, used in turn.
-__host__ __device__ constexpr int part_units(bool thin) { return (thin ? THIN * THICK : THICK * THIN) * units_of(thin); }
-__host__ __device__ constexpr int whole_units(bool thin) { return (thin ? THIN : THICK) * units_of(thin); }
-__host__ __device__ constexpr int parts_at(bool thin) { return thin ? 2 * (part_units(false) + whole_units(false)) : 0; }
-__host__ __device__ constexpr int wholes_at(bool thin) { return parts_at(thin) + 2 * part_units(thin); }
-constexpr int LOGIT_PARTS_AT = wholes_at(true) + 2 * whole_units(true);
-constexpr int MAIL_UNITS = LOGIT_PARTS_AT + 2 * THIN * LOGIT_UNITS;  // behind it, what each block keeps
-
-struct Shares {
-    int thin, thick;
-    __device__ Shares() : thin(blockIdx.x / THICK), thick(blockIdx.x % THICK) {}
-    __device__ int of(int activations) const { return is_thin(activations) ? thin : thick; }
+struct Shares : Own {
     // Tiles of the images that this block has.
     __device__ int image_tiles() const {
         constexpr int ALL = (INPUT_COUNT + TILE - 1) / TILE;

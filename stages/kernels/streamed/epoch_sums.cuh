@@ -2,8 +2,8 @@
 //
 // A unit of 16 bytes has eight numbers of a lane's fragment: rows g and g + 8 of a warp's sixteen outputs, in four images. Its
 // owner adds up all parts; then four lanes swap words, so that each has eight images of one output, as activations are kept.
+// A plan stands before it, which says how many.
 #pragma once
-#include "streamed/epoch_streams.cuh"
 
 // A lane's address in activations kept as matrices of eight units by eight images.
 __device__ inline int unit_at(int unit, int chunk) { return ((unit / EDGE * CHUNKS + chunk) * EDGE + unit % EDGE) * 16; }
@@ -88,14 +88,16 @@ template <bool IS_THIN>
 class Sum {
   public:
     static constexpr int SHARERS = IS_THIN ? THICK : THIN, GROUPS = IS_THIN ? THIN : THICK, ALL = units_of(IS_THIN);
+    static constexpr int PANEL = TILE * CHUNKS;  // units
     __device__ static constexpr int adders() {
         int lanes = 1;
         while (2 * lanes <= SHARERS && 2 * lanes * OWN <= TAKERS) lanes *= 2;
         return lanes;
     }
     static constexpr int ADDERS = adders();  // threads of a unit
+    static_assert(SHARERS % ADDERS == 0);
 
-    __device__ Sum(const Shares& own, uint4* mail, const Rounds& rounds)
+    __device__ Sum(const Own& own, uint4* mail, const Rounds& rounds)
         : rank(IS_THIN ? own.thick : own.thin), tag(rounds.tag()) {
         const int box = rounds.slot() * GROUPS + (IS_THIN ? own.thin : own.thick);
         parts = mail + parts_at(IS_THIN) + box * SHARERS * ALL;
@@ -108,7 +110,7 @@ class Sum {
 #pragma unroll
         for (int k = 0; k < CHUNKS / 2; ++k) {
             const int unit = first + k * WARP;
-            post(parts + (unit / OWN * SHARERS + rank) * OWN + unit % OWN, part_of(sums[2 * k], sums[2 * k + 1], tag));
+            if (ALL % PANEL == 0 || unit < ALL) post(parts + (unit / OWN * SHARERS + rank) * OWN + unit % OWN, part_of(sums[2 * k], sums[2 * k + 1], tag));
         }
     }
 
@@ -116,7 +118,7 @@ class Sum {
     // cannot tell then: others may have replaced them by their gradients.
     template <bool IS_FORWARD>
     __device__ void add_up(const float* bias, unsigned char* masks) const {
-        if (threadIdx.x / WARP >= OWN * ADDERS / WARP) return;
+        if (threadIdx.x / WARP >= OWN * ADDERS / WARP || ALL < SHARERS * OWN && rank * OWN >= ALL) return;
         const int unit = threadIdx.x / ADDERS, tile = unit / (CHUNKS / 2 * WARP), k = unit / WARP % (CHUNKS / 2);
         const int g = unit % WARP / 4, t = unit % 4;
         float sums[8] = {};
@@ -130,28 +132,30 @@ class Sum {
 #pragma unroll
         for (int i = 0; i < 4; ++i) words[i] = cvt_bf16x2(sums[2 * i], sums[2 * i + 1]);
         swap_words<ADDERS>(words, t);
-        const int row = tile * 16 + g + t % 2 * 8, chunk = 2 * k + t / 2, to = IS_FORWARD ? row : row_at(row);
+        const int row = tile * 16 + g + t % 2 * 8, chunk = 2 * k + t / 2, to = IS_FORWARD ? row : input_stored(row);
         unsigned char& own_mask = masks[to * CHUNKS + chunk];
         if (!IS_FORWARD) mask(words, own_mask);
         if (threadIdx.x % ADDERS != 0) return;
         if (IS_FORWARD) own_mask = static_cast<unsigned char>(bits_of(words));
-        const int place = rank * OWN_OUTPUTS + (IS_FORWARD ? stored_at(row) : to);
+        const int place = rank * OWN_OUTPUTS + (IS_FORWARD ? stored_input(row) : to);
         post(wholes + unit_at(place, chunk) / 16, make_uint4(tagged(words[0], tag), words[1], words[2], words[3]));
     }
 
     // All units of the share, into activations.
     __device__ void receive(char* activations) const {
-        constexpr int EACH = ALL / TAKERS, AT_ONCE = EACH % 8 == 0 ? 8 : EACH % 4 == 0 ? 4 : EACH % 2 == 0 ? 2 : 1;
-        static_assert(ALL % TAKERS == 0);
+        constexpr int EACH = (ALL - 1) / TAKERS + 1, AT_ONCE = EACH % 8 == 0 ? 8 : EACH % 4 == 0 ? 4 : EACH % 2 == 0 ? 2 : 1;
+        const auto is_there = [](int unit) { return ALL % TAKERS == 0 || unit < ALL; };
 #pragma unroll
         for (int batch = 0; batch < EACH / AT_ONCE; ++batch) {
             const int first = threadIdx.x + batch * AT_ONCE * TAKERS;
             uint4 units[AT_ONCE];
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) units[i] = make_uint4(tag ^ 1, 0, 0, 0);
+            for (int i = 0; i < AT_ONCE; ++i) units[i] = make_uint4(is_there(first + i * TAKERS) ? tag ^ 1 : tag, 0, 0, 0);
             complete(units, tag, [&](int i) { return wholes + first + i * TAKERS; });
 #pragma unroll
-            for (int i = 0; i < AT_ONCE; ++i) reinterpret_cast<uint4*>(activations)[first + i * TAKERS] = units[i];
+            for (int i = 0; i < AT_ONCE; ++i) {
+                if (is_there(first + i * TAKERS)) reinterpret_cast<uint4*>(activations)[first + i * TAKERS] = units[i];
+            }
         }
     }
 

@@ -15,3 +15,10 @@ __device__ inline int row_at(int stored) {
 __device__ inline float joined(unsigned high, unsigned low) {
     return __uint_as_float((high << 16) + static_cast<unsigned>(static_cast<int>(static_cast<short>(low))));
 }
+
+// Two float32 as a word of each plane.
+__device__ inline void split(float one, float other, unsigned& high, unsigned& low) {
+    const unsigned bits = __float_as_uint(one), others = __float_as_uint(other);
+    high = bits + 0x8000u >> 16 | (others + 0x8000u & 0xffff0000u);
+    low = (bits & 0xffffu) | others << 16;
+}

@@ -1,7 +1,9 @@
 // A whole epoch of a network with wide hidden layers of one size, in one cooperative launch: weights stream through a ring that
 // never stops between layers (epoch_streams.cuh), blocks exchange sums by messages (epoch_sums.cuh), and have the last layer in
 // registers (epoch_head.cuh). Weights lie in memory in two planes of 16 bits, tile after tile, as weight_planes.cuh has them.
+#include "streamed/epoch_streams.cuh"
 #include "streamed/epoch_head.cuh"
+#include "streamed/epoch_outputs.cuh"
 
 // What teams of warps share that multiply, and that update.
 class Team {
@@ -161,10 +163,9 @@ class Updaters : Team {
                 auto* high = reinterpret_cast<unsigned*>(tile + row * ROW_BYTES + (j ^ g) * 16 + t * 4);
                 auto* low = high + PLANE_BYTES / 4;
                 const unsigned highs = *high, lows = *low;
-                const unsigned one = __float_as_uint(joined(highs & 0xffffu, lows) - rate * gradient[j][2 * half]);
-                const unsigned other = __float_as_uint(joined(highs >> 16, lows >> 16) - rate * gradient[j][2 * half + 1]);
-                *high = one + 0x8000u >> 16 | (other + 0x8000u & 0xffff0000u);
-                *low = (one & 0xffffu) | other << 16;
+                const float one = joined(highs & 0xffffu, lows) - rate * gradient[j][2 * half];
+                const float other = joined(highs >> 16, lows >> 16) - rate * gradient[j][2 * half + 1];
+                split(one, other, *high, *low);
             }
         }
         fence_proxy_async();
@@ -179,11 +180,11 @@ class Takers : Team {
   public:
     __device__ Takers(const Ring& ring, char* memory, const unsigned short* images, const int* labels, float* parameters,
                       uint4* mail, float rate, int steps)
-        : Team(ring, memory, images, mail, rate, steps), biases(reinterpret_cast<float*>(memory + BIASES_AT)),
-          parameters(parameters), head(memory, own, labels, mail) {}
+        : Team(ring, memory, images, mail, rate, steps), parameters(parameters), outputs(memory, own),
+          head(memory, own, labels, mail) {}
 
     __device__ void run(bool with_totals) {
-        copy_biases<false>();
+        outputs.copy<false>(parameters);
         head.copy<false>(parameters);
         if (threadIdx.x == 0) {
             fetch_images(0);
@@ -206,39 +207,13 @@ class Takers : Team {
             }
             first_layer(updates, step + 1 < steps);
         }
-        copy_biases<true>();
+        outputs.copy<true>(parameters);
         head.copy<true>(parameters);
     }
 
-    // By block 0, after its last step: sums of threads, in their order.
-    __device__ void add_totals(double* totals) {
-        double* const both = reinterpret_cast<double*>(memory + LOGITS_AT);  // slots may still be stored
-        bar_sync(1, TAKERS);
-        both[2 * threadIdx.x] = head.loss, both[2 * threadIdx.x + 1] = head.right;
-        bar_sync(1, TAKERS);
-        if (threadIdx.x >= 2) return;
-        double sum = 0.0;
-        for (int i = 0; i < TAKERS; ++i) sum += both[2 * i + threadIdx.x];
-        totals[threadIdx.x] += sum;
-    }
+    __device__ void add_totals(double* totals) const { head.add_totals(totals); }
 
   private:
-    template <bool STORES>
-    __device__ void copy_biases() {
-        const int a = threadIdx.x / OWN_OUTPUTS + 1, i = threadIdx.x % OWN_OUTPUTS;
-        for (int activations = a; activations <= DEPTH; activations += TAKERS / OWN_OUTPUTS) {
-            float* const stored = parameters + bias_begin(activations - 1) + first_own(activations) + i;
-            float& bias = biases[(activations - 1) * OWN_OUTPUTS + i];
-            if (STORES) *stored = bias;
-            else bias = *stored;
-        }
-    }
-    // The first output that this block owns: among its share, or all.
-    __device__ int rank(int activations) const { return is_thin(activations) ? own.thick : own.thin; }
-    __device__ int first_own(int activations) const {
-        return own.of(activations) * (UNITS / shares_of(activations)) + rank(activations) * OWN_OUTPUTS;
-    }
-
     __device__ void fetch_images(int step) const {
         mbarrier_arrive_expect_tx(ring.images[step & 1], bytes_of(0));
         cp_async_bulk(images_of(step), ring.images[step & 1], images_in_memory(step), bytes_of(0));
@@ -314,7 +289,7 @@ class Takers : Team {
 
     template <bool IS_THIN>
     __device__ void forward(int layer) {
-        const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
+        const auto sum = outputs.sum<IS_THIN>(mail);
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
         const char* const inputs = at(layer);
         const bool corrects = corrects_in(step);
@@ -361,19 +336,15 @@ class Takers : Team {
 
     template <bool IS_FORWARD, bool IS_THIN>
     __device__ void exchange(const Sum<IS_THIN>& sum, int activations, bool updates = false, bool corrects = false) {
-        auto* const masks = reinterpret_cast<unsigned char*>(memory + MASKS_AT) + (activations - 1) * OWN;
-        sum.template add_up<IS_FORWARD>(biases + (activations - 1) * OWN_OUTPUTS, masks);
+        outputs.add_up<IS_FORWARD>(sum, activations);
         if (updates) mbarrier_wait_parity(*ring.spent, phases++ & 1);
         if (corrects) fetch_kept(GRADIENTS, activations);
-        sum.receive(at(activations));
-        ++rounds[IS_THIN].number;
-        fence_proxy_async();
-        bar_sync(1, TAKERS);
+        outputs.receive(sum, at(activations));
     }
 
     template <bool IS_THIN, bool CORRECTS>
     __device__ void backward(int layer, bool updates) {
-        const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
+        const auto sum = outputs.sum<IS_THIN>(mail);
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
         const char* const doutputs = at(layer + 1);
         if (CORRECTS) await_kept();
@@ -396,7 +367,7 @@ class Takers : Team {
             }
             sum.post_all(dinputs, row_tile);
         }
-        update_bias(layer + 1);
+        outputs.update_bias(layer + 1, at(layer + 1), rate);
         exchange<false>(sum, layer, updates, CORRECTS);
         if (DEFERS && !updates) keep(GRADIENTS, layer);
     }
@@ -425,7 +396,7 @@ class Takers : Team {
     // The first layer's products with the next step's images, once it is updated.
     __device__ void first_layer(bool updates, bool goes_on) {
         constexpr bool IS_THIN = is_thin(1);
-        const Sum<IS_THIN> sum(own, mail, rounds[IS_THIN]);
+        const auto sum = outputs.sum<IS_THIN>(mail);
         const int tiles = own.image_tiles();
         const bool keeps = DEFERS && step >= 0 && !updates;
         if (corrects_in(step)) await_kept();
@@ -461,38 +432,18 @@ class Takers : Team {
             }
             if (goes_on) sum.post_all(sums, panel);
         }
-        if (updates || keeps) update_bias(1);
+        if (updates || keeps) outputs.update_bias(1, at(1), rate);
         if (keeps) fetch_kept(INPUTS, 1);
         bar_sync(1, TAKERS);
         if (goes_on) exchange<true>(sum, 1);
         if (goes_on && !updates_in(step + 1, steps)) keep(INPUTS, 1);
     }
 
-    // Of the outputs that this block owns, from their gradients, which all of their blocks have.
-    __device__ void update_bias(int activations) const {
-        if (threadIdx.x >= OWN_OUTPUTS) return;
-        const char* const from = at(activations);
-        float sum = 0.0f;
-#pragma unroll
-        for (int chunk = 0; chunk < CHUNKS; ++chunk) {
-            const int output = rank(activations) * OWN_OUTPUTS + threadIdx.x;
-            const uint4 eight = *reinterpret_cast<const uint4*>(from + unit_at(output, chunk));
-            const unsigned words[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float2 two = two_of(words[i]);
-                sum += two.x + two.y;
-            }
-        }
-        biases[(activations - 1) * OWN_OUTPUTS + threadIdx.x] -= rate * sum;
-    }
-
-    float* const biases;
     float* const parameters;
+    OwnOutputs outputs;
     Head head;
     unsigned times = 0;  // a bit for each slot: that of its last update
     int fetches = 0, phases = 0;
-    Rounds rounds[2];  // of thick sums, and of thin ones
 };
 
 // streaming_epoch: a whole epoch of a network with hidden layers of one size. In each step parameters -= learning_rate * gradients.

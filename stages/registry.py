@@ -76,6 +76,7 @@ SOURCES = (
     "stages.persistent.grid_bf16:STAGE",
     "stages.persistent.grid_messages:STAGE",
     "stages.persistent.grid_messages_fp16:STAGE",
+    "stages.persistent.stationary_epoch:STAGE",
     "stages.persistent.fleet_grid:STAGE",
     "stages.persistent.persistent_cluster:STAGE",
     "stages.persistent.cluster_fp16:STAGE",

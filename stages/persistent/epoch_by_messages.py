@@ -7,12 +7,28 @@ from typing import Any, ClassVar
 import numpy as np
 
 from common.cost import Exchanges
+from common.errors import MisfitError
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import cuda_graph
 from stages.engine.misfit import require_shared_bytes
 from stages.engine.parts import float32, int32
 from stages.engine.workspace import Array, Setup
+
+
+def require_warpgroups(device: Any, blocks: int) -> None:
+    """Raise MisfitError unless the GPU has wgmma, and a multiprocessor for each block."""
+    if device.capability != 90:
+        raise MisfitError("Needs the warpgroup products of an sm_90 GPU.")
+    if device.multiprocessors < blocks:
+        raise MisfitError(f"Needs {blocks} multiprocessors; this GPU has {device.multiprocessors}.")
+
+
+def bfloat16_bits(pixels: Array) -> Array:
+    """float32 pixels as bits of bfloat16, ties to even, in uint32."""
+    bits = pixels.view(np.uint32)
+    rounded: Array = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return rounded
 
 
 class EpochByMessages(cuda_graph.EpochByItself):

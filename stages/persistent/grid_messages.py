@@ -20,7 +20,7 @@ exchange there. Batches of 32 gained a seventh by half the rows in each sum, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,20 +49,35 @@ class MessagesEpoch(EpochByMessages):
         self.prepare(setup, "grid/grid_messages.cu", "grid_messages", plan, images)
 
 
-def shares_of(device: Device, batches: Sequence[Array], plan: MessagesPlan) -> Array:
-    """The batches (B, I) as the kernel's images: (steps, shares, I / 8, B / 8, 8, 8) bits of float16, padded."""
+def float16_bits(pixels: Array) -> Array:
+    """float32 pixels as bits of float16."""
+    bits: Array = pixels.astype(np.float16).view(np.uint16)
+    return bits
+
+
+def shares_of(
+    device: Device,
+    batches: Sequence[Array],
+    plan: MessagesPlan,
+    bits_of: Callable[[Array], Array] = float16_bits,
+    axes: tuple[int, ...] = (2, 0, 1, 3),
+) -> Array:
+    """The batches (B, I) as a kernel's images: (steps, shares, I / 8, B / 8, 8, 8) numbers of 16 bits, padded.
+
+    `axes` order a share's (B / 8, 8, I / 8, 8).
+    """
     shares, edges, rows, edge, _ = plan.images_shape
     images = device.empty((len(batches), *plan.images_shape), np.uint16)
     device.zero(images)
     share = plan.share(0)
     for own, pixels in zip(images, batches, strict=True):
-        bits = pixels.astype(np.float16).view(np.uint16)
+        bits = bits_of(pixels)
         for index in range(shares):
             part = bits[:, index * share : (index + 1) * share]
             padded = device.empty((rows * edge, edges * edge), np.uint16)
             device.zero(padded)
             padded[: part.shape[0], : part.shape[1]] = part
-            own[index] = padded.reshape(rows, edge, edges, edge).transpose(2, 0, 1, 3)
+            own[index] = padded.reshape(rows, edge, edges, edge).transpose(axes)
     return images
 
 

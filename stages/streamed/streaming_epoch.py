@@ -30,11 +30,10 @@ from typing import ClassVar
 import numpy as np
 
 from common.cost import Arithmetic, Weights
-from common.errors import MisfitError
 from common.problem import Problem
 from stages.engine.recipe import Metrics, Precision, RunStep
 from stages.engine.workspace import Array, Device, Setup
-from stages.persistent.epoch_by_messages import EpochByMessages
+from stages.persistent.epoch_by_messages import EpochByMessages, bfloat16_bits, require_warpgroups
 from stages.streamed import epoch_plan, planes_dependent
 from stages.streamed.epoch_plan import EpochPlan
 from stages.streamed.weight_panels import row_at
@@ -53,10 +52,7 @@ class StreamingEpoch(EpochByMessages):
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         problem, tensors, device = setup.problem, setup.tensors, setup.device
         plan = EpochPlan(problem, deferred=self.deferred)
-        if device.capability != 90:
-            raise MisfitError("Needs the warpgroup products of an sm_90 GPU.")
-        if device.multiprocessors < plan.blocks:
-            raise MisfitError(f"Needs {plan.blocks} multiprocessors; this GPU has {device.multiprocessors}.")
+        require_warpgroups(device, plan.blocks)
         images = shares_of(device, [pixels for pixels, _ in tensors.batches], plan)
         self.prepare(setup, "streamed/streaming_epoch.cu", "streaming_epoch", plan, images)
 
@@ -73,10 +69,9 @@ def shares_of(device: Device, batches: Sequence[Array], plan: EpochPlan) -> Arra
     place = np.arange(shares * edges * edge)
     order = row_at(place)  # its rows of weights stand in this order within sixteen
     for own, pixels in zip(images, batches, strict=True):
-        bits = pixels.view(np.uint32)
         padded = device.empty((rows * edge, len(place)), np.uint16)
         device.zero(padded)
-        padded[: len(bits), : bits.shape[1]] = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+        padded[: len(pixels), : pixels.shape[1]] = bfloat16_bits(pixels)
         own[...] = padded[:, order].reshape(rows, edge, shares, edges, edge).transpose(2, 3, 0, 4, 1)
     return images
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.gpu
 
 BY_LANES = ("persistent_cluster", "cluster_ahead", "ring_back", "ring_forward")
 FOR_TOOLS = {(name, "racecheck"): (("LANES_ARRIVE", "32"),) for name in BY_LANES}  # see epoch.cuh
-BY_WARPGROUPS = ("streaming_epoch",)
+BY_WARPGROUPS = ("streaming_epoch", "stationary_epoch")
 SCALARS: dict[str, Any] = {"int": np.int32, "float": np.float32, "double": np.float64}
 
 

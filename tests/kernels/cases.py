@@ -45,6 +45,7 @@ from stages.persistent.cluster_plan import EXACT, ROUNDED, Plan
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.divided_batch import of_blocks
 from stages.persistent.divided_hidden_fp16 import of_shares
+from stages.persistent.epoch_by_messages import bfloat16_bits
 from stages.persistent.fragments import fragments, matrices
 from stages.persistent.grid_messages import shares_of
 from stages.persistent.grid_plan import ALL_PARTS, LINE, make_plan
@@ -56,6 +57,8 @@ from stages.persistent.messages_plan import THREADS as MESSAGES_THREADS
 from stages.persistent.persistent_cluster import BLOCKS, GRAM_BYTES, GRAM_THREADS, SHARED_BYTES
 from stages.persistent.persistent_cluster import THREADS as CLUSTER_THREADS
 from stages.persistent.persistent_grid import slices_of
+from stages.persistent.stationary_plan import MOST_PIECES, StationaryPlan
+from stages.persistent.stationary_plan import THREADS as STATIONARY_THREADS
 from stages.streamed.epoch_plan import THREADS as EPOCH_THREADS
 from stages.streamed.epoch_plan import EpochPlan
 from stages.streamed.last_layer_head import BLOCKS as LAST_LAYER_BLOCKS
@@ -164,6 +167,8 @@ def gpu_cases(kernel: str, random: Generator) -> Iterator[Case]:
     if kernel == "streaming_epoch":
         sizes = [(3, 784, 3, 2048, 10, 32, 16, 8), (3, 784, 4, 2048, 10, 64, 16, 8), (2, 784, 3, 4096, 10, 32, 16, 8)]
         yield from _epochs(random, sizes)
+    if kernel == "stationary_epoch":
+        yield from _stationary(random, [(3, 784, 3, 2048, 10, 32, 16, 8), (3, 784, 4, 1200, 10, 31, 16, 8)])
 
 
 def _products(kernel: str, random: Generator) -> Iterator[Case]:
@@ -1291,17 +1296,52 @@ def _epochs(
         args |= {"parameters": packed.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
         rate = np.float32(speed / (16 * units * batch * GRADIENT_SCALE))
         args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
-        # A change of a layer is off by some of its largest numbers' rounding, to 2^-9 as factors and 2^-8 with a tag.
-        widened: dict[str, Any] = {name: _widened(arg) for name, arg in args.items()}
-        wanted = doubles.streaming_epoch(memory, pixels=pixels, **widened)
-        bound = steps * UNIT * np.abs(memory.flat)
-        for begin, of in zip(memory.weight_begins + memory.bias_begins, memory.weights + memory.biases, strict=True):
-            layer = slice(begin, begin + of.size)
-            bound[layer] += np.abs(wanted["parameters"] - memory.flat)[layer].max() / 16
-        bounds = {"parameters": bound, "totals": np.array([steps * batch * np.sqrt(speed) / 256, 2.0])}
+        bounds = _changed(doubles.streaming_epoch, memory, pixels, args)
+        bounds |= {"totals": np.array([steps * batch * np.sqrt(speed) / 256, 2.0])}
         case = Case("streaming_epoch", (plan.blocks,), (EPOCH_THREADS,), args, bounds, shared_bytes=plan.shared_bytes)
         case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         case = replace(case, readings={"parameters": partial(_out_of_planes, problem)})
+        yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
+
+
+def _changed(
+    double: Callable[..., Any], memory: ParameterMemory, pixels: Array, args: Args
+) -> dict[str, Array | float]:
+    """How far parameters may be off in bfloat16."""
+    # A change of a layer is off by some of its largest numbers' rounding, to 2^-9 as factors and 2^-8 with a tag.
+    wanted = double(memory, pixels=pixels, **{name: _widened(arg) for name, arg in args.items()})
+    bound = len(pixels) * UNIT * np.abs(memory.flat)
+    for begin, of in zip(memory.weight_begins + memory.bias_begins, memory.weights + memory.biases, strict=True):
+        layer = slice(begin, begin + of.size)
+        bound[layer] += np.abs(wanted["parameters"] - memory.flat)[layer].max() / 16
+    return {"parameters": bound}
+
+
+def stationary_epoch(random: Generator) -> Iterator[Case]:
+    # Steps, inputs, hidden layers and their units, classes, batch, thin and thick shares. Units that fill no share,
+    # owners without units, shares without images, thin shares of images and thick ones, more steps than slots and tags.
+    sizes = [(6, 40, 3, 90, 10, 27, 4, 2), (5, 33, 2, 150, 16, 32, 4, 4), (2, 3, 4, 121, 3, 7, 4, 2)]
+    yield from _stationary(random, [*sizes, (2, 17, 2, 121, 10, 32, 8, 1)])
+    # Of whose lower halves registers do not hold all.
+    yield from _stationary(random, [(3, 300, 3, 90, 10, 32, 4, 2)], most_pieces=6)
+
+
+def _stationary(random: Generator, sizes: Sequence[tuple[int, ...]], most_pieces: int = MOST_PIECES) -> Iterator[Case]:
+    for i, (steps, inputs, depth, units, classes, batch, thin, thick) in enumerate(sizes):
+        problem = Problem(inputs=inputs, classes=classes, hidden=(units,) * depth, batch_size=batch)
+        plan, memory = StationaryPlan(problem, ROUNDED, thin, thick, most_pieces), _settled(random, problem)
+        pixels = _pixels(random, (steps, batch, inputs))
+        images = shares_of(HostDevice(), list(pixels), plan, bits_of=bfloat16_bits, axes=(2, 0, 3, 1))
+        args: Args = {"images": images, "labels": random.integers(0, classes, (steps, batch), np.int32)}
+        args |= {"parameters": memory.flat, "mail": np.zeros(4 * plan.mail_units, np.uint32)}
+        rate = np.float32(1 / (16 * units * batch * GRADIENT_SCALE))
+        args |= {"totals": np.array([12.5, 3.0]), "steps": steps, "rate": float(rate), "with_totals": 1 - i % 2}
+        bounds = _changed(doubles.stationary_epoch, memory, pixels, args)
+        bounds |= {"totals": np.array([steps * batch / 256, 2.0])}
+        case = Case(
+            "stationary_epoch", (plan.blocks,), (STATIONARY_THREADS,), args, bounds, shared_bytes=plan.shared_bytes
+        )
+        case = replace(case, cooperative=True, besides={"memory": memory, "pixels": pixels})
         yield replace(case, macros=plan.macros(memory.weight_begins, memory.bias_begins))
 
 

@@ -391,7 +391,7 @@ def grid_messages(
     return {"parameters": parameters, "totals": totals}
 
 
-divided_batch = divided_hidden = grid_messages
+divided_batch = divided_hidden = stationary_epoch = grid_messages
 
 
 def streaming_epoch(memory: ParameterMemory, parameters: Array, **args: Any) -> Outputs:

@@ -19,6 +19,7 @@ from stages.persistent import fleet_columns
 from stages.persistent.cluster_plan import EXACT, ROUNDED, plan_for
 from stages.persistent.cluster_plan import THREADS as MLP_THREADS
 from stages.persistent.messages_plan import MessagesPlan
+from stages.persistent.stationary_plan import StationaryPlan
 from stages.streamed.epoch_plan import EpochPlan
 from stages.streamed.ring_bf16 import BFloat16Ring
 from stages.streamed.ring_gemm import RingGemm, rows_macro
@@ -37,6 +38,9 @@ MOST_REGISTERS = 64  # of a kernel without launch bounds: 1,024 threads of it fi
 # Bytes; by warpgroups alone `ring_back` spills, compiled by NVRTC 13.0, and `grid_messages`, by 13.5.
 MAY_SPILL = {("cluster_ahead", 90): 8, ("cluster_ahead", 100): 160, ("cluster_ahead", 120): 160}
 MAY_SPILL |= {("ring_back", arch): 16 for arch in (90, 100, 120)}
+MAY_SPILL |= {
+    ("stationary_epoch", 90): 400
+}  # addresses, once per step each, and once per epoch while weights are loaded
 MAY_SPILL |= {("ring_forward", 90): 48}  # exact, for 64 rows, by NVRTC 13.5
 MAY_SPILL |= {("cluster_mlp", 90): 8, ("grid_messages", 90): 40, ("grid_messages", 100): 8, ("divided_batch", 120): 24}
 
@@ -146,6 +150,18 @@ def test_the_plan_of_streaming_epoch_fits_the_registers(units: int, depth: int, 
     compiled = compile_cubin(KERNELS_FOLDER / "streamed/streaming_epoch.cu", "sm_90a", macros)
     used = compiled.resources["streaming_epoch"]
     assert (used.spill_stores, used.spill_loads, used.stack_frame) == (0, 0, 0)
+    assert fused_comparisons(compiled.code) == 0
+
+
+@requires_nvrtc
+@pytest.mark.parametrize("hidden", [(2048,) * 3, (1200,) * 4], ids=["2048x3", "1200x4"])
+def test_stationary_epoch_keeps_its_weights_in_registers(hidden: tuple[int, ...]) -> None:
+    problem = Problem(inputs=784, classes=10, hidden=hidden, batch_size=32)
+    memory = ParameterMemory(HostDevice().empty, problem)
+    macros = StationaryPlan(problem).macros(memory.weight_begins, memory.bias_begins)
+    compiled = compile_cubin(KERNELS_FOLDER / "grid/stationary_epoch.cu", "sm_90a", macros)
+    used = compiled.resources["stationary_epoch"]
+    assert max(used.spill_stores, used.spill_loads, used.stack_frame) <= MAY_SPILL["stationary_epoch", 90]
     assert fused_comparisons(compiled.code) == 0
 
 

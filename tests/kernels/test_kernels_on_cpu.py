@@ -40,6 +40,7 @@ TELLING = {
     "divided_hidden": (1, 2),
     "fleet_grid": (2,),
     "streaming_epoch": (1, 0, 3),
+    "stationary_epoch": (0, 4, 2),
     "persistent_cluster": (1, 4),
     "cluster_mlp": (6,),
 }

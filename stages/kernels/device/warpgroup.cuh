@@ -13,6 +13,8 @@ constexpr bool HAS_WGMMA = true;
 #else
 constexpr bool HAS_WGMMA = false;
 #endif
+// Whether warpgroups can give each other registers; a kernel that spills without them does nothing elsewhere.
+constexpr bool MOVES_REGISTERS = HAS_WGMMA;
 
 // The descriptor of a factor that begins at `first`; `along_k` and `across` are the bytes to the next matrix in k, and in rows
 // or columns.

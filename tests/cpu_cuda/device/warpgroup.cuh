@@ -3,7 +3,7 @@
 #pragma once
 #include <cstring>
 
-constexpr bool HAS_WGMMA = false;
+constexpr bool HAS_WGMMA = false, MOVES_REGISTERS = true;
 
 struct Descriptor {
     const char* first;

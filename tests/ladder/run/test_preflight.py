@@ -100,6 +100,7 @@ def test_the_closest_rung_is_the_one_below_but_for_a_few() -> None:
         "fleet-grid": "fleet-graph",
         "cluster-ahead-fp16": "cluster-fp16",
         "grid-messages-fp16": "grid-bf16",
+        "stationary-epoch": "deferred-epoch",
         "divided-batch-fp16": "grid-bf16",
         "divided-hidden-fp16": "large-batch-early-fp16",
         "ddp-halves": "ddp-peer",

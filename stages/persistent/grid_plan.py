@@ -51,6 +51,10 @@ class Sizes:
     vectors_at: int
     scratch_at: int
     helpers: int
+    buffers: int = 2
+    blocks: int = 0
+    dinputs_at: int = 0
+    stash_at: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class LayerPlan:
     doutput: int = 0
     stride: int = 0
     weight_at: int = -1
+    bias_at: int = -1
+    kept_at: int = -1
 
     @property
     def tiles(self) -> int:
@@ -132,7 +138,7 @@ def make_plan(
         LayerPlan(layer.fan_in, layer.fan_out, weight, bias)
         for layer, weight, bias in zip(problem.layers, weights, biases, strict=True)
     ]
-    rows = _up(problem.batch_size, EDGE)
+    rows = up(problem.batch_size, EDGE)
     ways = _ways(problem, rows, blocks, chunks)
     for (wide, held, kept, chunk), of_others, of_first in itertools.product(ways, SHARES, SHARES):
         tasks = sum(-(-layer.outputs // TASK) * -(-layer.inputs // TASK) for layer in layers[wide:])
@@ -196,8 +202,8 @@ def _cut(
     """The layer cut into the fastest tiles; None if none fit."""
     best: tuple[float, LayerPlan] | None = None
     outputs = TILE if is_first else EDGE  # granularity: other layers' outputs are also summed over in the backward pass
-    for tile_k in range(EDGE, min(_up(layer.inputs, EDGE), MOST_K) + 1, EDGE):
-        for tile_n in range(outputs, min(_up(layer.outputs, outputs), MOST_N) + 1, outputs):
+    for tile_k in range(EDGE, min(up(layer.inputs, EDGE), MOST_K) + 1, EDGE):
+        for tile_n in range(outputs, min(up(layer.outputs, outputs), MOST_N) + 1, outputs):
             slices, columns = -(-layer.inputs // tile_k), -(-layer.outputs // tile_n)
             if held and slices * columns > blocks:
                 continue
@@ -219,24 +225,24 @@ def _tile_cycles(layer: LayerPlan, rows: int, blocks: int, parts: int, *, is_fir
     rounds = -(-layer.tiles // blocks)
     of_inputs = 1 if is_first else parts  # a pixel is exact in one part
 
-    def product(m: int, n: int, k: int, of_left: int) -> float:
-        down, across = -(-m // EDGE), n // TILE
-        beside = 4 if down * across > 2 * WARPS else 2 if down * across > WARPS else 1
-        rounds = -(-down * -(-across // beside) // WARPS)
-        products = sum(left + right < parts for left in range(of_left) for right in range(parts))
-        loads = WARPS * (4 * of_left + 2 * parts * beside)  # 128 bytes of shared memory a cycle
-        return rounds * (k // EDGE) * max(4 * beside * products * PRODUCT_CYCLES, loads, STEP_CYCLES)
-
-    forward = product(rows, layer.tile_n, layer.tile_k, of_inputs)
-    backward = 0.0 if is_first else product(rows, layer.tile_k, layer.tile_n, parts)
-    update = product(layer.tile_k, layer.tile_n, rows, of_inputs)
+    forward = product_cycles(rows, layer.tile_n, layer.tile_k, of_inputs, parts)
+    backward = 0.0 if is_first else product_cycles(rows, layer.tile_k, layer.tile_n, parts, parts)
+    update = product_cycles(layer.tile_k, layer.tile_n, rows, of_inputs, parts)
     reading = 4 * rows * (layer.tile_n + (0 if is_first else layer.tile_k)) / L2_BYTES_PER_CYCLE
     sums = rows * (layer.slices * layer.outputs + (0 if is_first else layer.columns * layer.inputs))
     return (
-        rounds * (forward + backward + update + reading)
-        + 8 * sums / ALL_L2_BYTES_PER_CYCLE
-        + 40 * _up(layer.slices, 16)
+        rounds * (forward + backward + update + reading) + 8 * sums / ALL_L2_BYTES_PER_CYCLE + 40 * up(layer.slices, 16)
     )
+
+
+def product_cycles(m: int, n: int, k: int, of_left: int, parts: int) -> float:
+    """Approximate cycles of a block's product (m, n) over k, whose left factor has `of_left` parts."""
+    down, across = -(-m // EDGE), n // TILE
+    beside = 4 if down * across > 2 * WARPS else 2 if down * across > WARPS else 1
+    rounds = -(-down * -(-across // beside) // WARPS)
+    products = sum(left + right < parts for left in range(of_left) for right in range(parts))
+    loads = WARPS * (4 * of_left + 2 * parts * beside)  # 128 bytes of shared memory a cycle
+    return rounds * (k // EDGE) * max(4 * beside * products * PRODUCT_CYCLES, loads, STEP_CYCLES)
 
 
 def _place(
@@ -254,7 +260,7 @@ def _place(
     """The plan with all offsets."""
     placed, space = [], 0
     strides = [
-        max(_up(layer.outputs, STEP), layer.columns * layer.tile_n, above.slices * above.tile_k)
+        max(up(layer.outputs, STEP), layer.columns * layer.tile_n, above.slices * above.tile_k)
         for layer, above in zip(layers, [*layers[1:], layers[-1]], strict=True)
     ]
     for index, layer in enumerate(layers):
@@ -284,13 +290,13 @@ def _place(
     end = weights_at + (0 if held else max(floats_of(la.tile_k, la.tile_n, parts) for la in placed[:wide]))
 
     vectors = sum(layer.inputs for layer in placed[wide:]) + problem.classes
-    vectors_at, scratch_at = inputs_at, inputs_at + _up(2 * vectors, 4)
+    vectors_at, scratch_at = inputs_at, inputs_at + up(2 * vectors, 4)
     at = scratch_at + THREADS
     for index, layer in enumerate(placed):
         if index >= wide and kept:
-            at = _up(at, LINE)
+            at = up(at, LINE)
             placed[index] = replace(layer, weight_at=at)
-            at += _up(layer.inputs * layer.outputs, 4)
+            at += up(layer.inputs * layer.outputs, 4)
     sizes = Sizes(
         wide, problem.batch_size, rows, chunk, int(held), partials,
         images_at, inputs_at, doutputs_at, weights_at, vectors_at, scratch_at, helpers,
@@ -303,5 +309,6 @@ def floats_of(rows: int, cols: int, parts: int = 1) -> int:
     return parts * rows * (-(-cols // RUN) | 1) * RUN // 2
 
 
-def _up(count: int, multiple: int) -> int:
+def up(count: int, multiple: int) -> int:
+    """The least multiple that is at least `count`."""
     return -(-count // multiple) * multiple

@@ -74,6 +74,7 @@ SOURCES = (
     "stages.large_batch.large_batch_early_fp16:STAGE",
     "stages.persistent.persistent_grid:STAGE",
     "stages.persistent.grid_bf16:STAGE",
+    "stages.persistent.grid_pairs_bf16:STAGE",
     "stages.persistent.grid_messages:STAGE",
     "stages.persistent.grid_messages_fp16:STAGE",
     "stages.persistent.stationary_epoch:STAGE",

@@ -25,8 +25,8 @@ in batches of thousands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from stages.classic import cuda_graph
 from stages.engine.parts import float32, int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Device, Setup
+from stages.persistent import grid_plan
 from stages.persistent.grid_plan import ALL_PARTS, LINE, THREADS, GridPlan, make_plan
 
 SMALLEST_SHARED_BYTES = 64 << 10  # a block's maximum on the smallest GPU, sm_75
@@ -47,13 +48,15 @@ class GridEpoch(cuda_graph.EpochByItself):
     """An epoch by one cooperative launch; MisfitError for a problem that does not fit."""
 
     regime: ClassVar[Regime] = "one kernel"
+    kernel: ClassVar[tuple[str, str]] = ("grid/persistent_grid.cu", "persistent_grid")
+    plans: ClassVar[Any] = grid_plan  # the module of its `make_plan`
     parts: ClassVar[int] = ALL_PARTS  # bfloat16 parts of a factor
     # Of nine pairs of parts, the six that reach float32's class; a pixel is one part.
     arithmetic: ClassVar[tuple[Arithmetic, ...]] = (Arithmetic("bfloat16", 6, image_products=3),)
 
     def __init__(self, setup: Setup, step: RunStep, metrics: Metrics) -> None:  # noqa: ARG002
         tensors = setup.tensors
-        self._grid = GridMemory(setup, ("grid/persistent_grid.cu", "persistent_grid"), self.parts)
+        self._grid = GridMemory(setup, self.kernel, self.parts, make=self.plans.make_plan)
         self._args = (tensors.parameters.flat, *self._grid.own, tensors.totals, self._grid.arrived)
         self._numbers = (self._grid.steps, float32(setup.problem.learning_rate))
         self._zero = setup.device.zero
@@ -67,7 +70,7 @@ class GridEpoch(cuda_graph.EpochByItself):
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:
         """Grid barriers of a step, and its products' cycles; two barriers, the least, if no plan fits this GPU."""
         places = [0] * len(problem.layers)
-        plan = make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes, cls.parts)
+        plan = cls.plans.make_plan(problem, steps, places, places, multiprocessors, block_shared_bytes, cls.parts)
         if plan is None:
             return Exchanges(grid_barriers=2)
         cycles, rows = plan.product_cycles(multiprocessors) / 1e3, -(-problem.batch_size // multiprocessors)
@@ -90,17 +93,23 @@ class GridEpoch(cuda_graph.EpochByItself):
 class GridMemory:
     """A kernel for `networks` at once on an equal share of the blocks each, and its memory besides the networks' own.
 
-    `kernel` is its file and name, `chunks` are those of `make_plan`; MisfitError if no plan fits. All memory but the
-    batches has a row a network.
+    `kernel` is its file and name, `make` makes the plan, `chunks` are those of `make_plan`; MisfitError if no plan
+    fits. All memory but the batches has a row a network.
     """
 
     def __init__(
-        self, setup: Setup, kernel: tuple[str, str], parts: int, networks: int = 1, chunks: tuple[int, ...] = ()
+        self,
+        setup: Setup,
+        kernel: tuple[str, str],
+        parts: int,
+        networks: int = 1,
+        chunks: tuple[int, ...] = (),
+        make: Callable[..., GridPlan | None] = make_plan,
     ) -> None:
         tensors, device = setup.tensors, setup.device
         self.blocks = device.multiprocessors // networks
         parameters, shared_bytes = tensors.parameters, device.block_shared_bytes
-        plan = make_plan(
+        plan = make(
             setup.problem,
             len(tensors.batches),
             parameters.weight_begins,

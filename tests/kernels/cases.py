@@ -37,6 +37,7 @@ from stages.large_batch.layout import (
     Layout,
 )
 from stages.persistent import fleet_columns as columns_rung
+from stages.persistent import pairs_plan
 from stages.persistent.ahead_plan import CLUSTERS, SHARES, SIZES, AheadPlan
 from stages.persistent.ahead_plan import THREADS as AHEAD_THREADS
 from stages.persistent.batch_plan import THREADS as BATCH_THREADS
@@ -48,7 +49,7 @@ from stages.persistent.divided_hidden_fp16 import of_shares
 from stages.persistent.epoch_by_messages import bfloat16_bits
 from stages.persistent.fragments import fragments, matrices
 from stages.persistent.grid_messages import shares_of
-from stages.persistent.grid_plan import ALL_PARTS, LINE, make_plan
+from stages.persistent.grid_plan import ALL_PARTS, LINE, GridPlan, make_plan
 from stages.persistent.grid_plan import THREADS as GRID_THREADS
 from stages.persistent.hidden_batch_plan import THREADS as HIDDEN_THREADS
 from stages.persistent.hidden_batch_plan import HiddenBatchPlan
@@ -1122,6 +1123,17 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
         yield _on_grid(random, size, with_totals)
 
 
+def grid_pairs(random: Generator) -> Iterator[Case]:
+    # As above: pairs with a tail and without; layers alone before pairs, between them and behind one; batches in
+    # chunks, and a step's images in the place of those before.
+    sizes: list[OnGrid]
+    sizes = [((100, 20), 50, 7, 20, 7, 60, 3), ((20, 60, 20, 40), 10, 20, 33, 3, 60, 1)]
+    sizes += [((60, 90, 90), 10, 40, 60, 4, 70, 1), ((40, 90), 5, 70, 49, 4, 52, 1)]
+    sizes += [((30, 40), 70, 18, 9, 1, 90, 1), ((15, 40, 60, 40), 3, 33, 20, 2, 70, 1)]
+    for with_totals, size in zip(itertools.cycle((1, 0)), sizes, strict=False):
+        yield _on_grid(random, size, with_totals, kernel="grid_pairs", make=pairs_plan.make_plan)
+
+
 def fleet_grid(random: Generator) -> Iterator[Case]:
     # Networks, and each as above: one block, a batch in chunks beside held tiles, several wide layers.
     sizes: list[tuple[int, OnGrid]]
@@ -1149,8 +1161,15 @@ def fleet_grid(random: Generator) -> Iterator[Case]:
 OnGrid = tuple[tuple[int, ...], int, int, int, int, int, int]
 
 
-def _on_grid(random: Generator, size: OnGrid, with_totals: int, chunks: tuple[int, ...] = ()) -> Case:
-    """Two steps of persistent_grid."""
+def _on_grid(
+    random: Generator,
+    size: OnGrid,
+    with_totals: int,
+    chunks: tuple[int, ...] = (),
+    kernel: str = "persistent_grid",
+    make: Callable[..., GridPlan | None] = make_plan,
+) -> Case:
+    """Two steps of persistent_grid, or of another kernel by its plan."""
     (hidden, classes, batch, inputs, blocks, kib, parts), steps, rate = size, 2, 0.125
     unit = UNIT if parts == ALL_PARTS else 2.0**-9  # of the factors of a product
     problem = Problem(inputs=inputs, classes=classes, hidden=hidden, batch_size=batch)
@@ -1166,7 +1185,7 @@ def _on_grid(random: Generator, size: OnGrid, with_totals: int, chunks: tuple[in
         memory.biases[-1][...] = normal(random, (classes,))
     else:  # further apart than rounding moves logits, so that the number right is certain
         memory.biases[-1][...] = 4.0 * random.permutation(classes) - 2.0 * classes
-    plan = make_plan(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts, chunks)
+    plan = make(problem, steps, memory.weight_begins, memory.bias_begins, blocks, kib << 10, parts, chunks)
     assert plan is not None
     pixels = _pixels(random, (steps, batch, inputs))
     args: Args = {"images": slices_of(HostDevice(), list(pixels), plan)}
@@ -1180,7 +1199,7 @@ def _on_grid(random: Generator, size: OnGrid, with_totals: int, chunks: tuple[in
     moved = steps * (4 * rate * logit + 4 * UNIT * float(np.abs(memory.flat).max()))
     totals = np.array([steps * batch * 2 * (logit + 4 * moved), 0.0])
     bounds: dict[str, Array | float] = {"parameters": moved, "totals": totals, "arrived": 0.0}
-    made = Case("persistent_grid", (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
+    made = Case(kernel, (blocks,), (GRID_THREADS,), args, bounds, besides={"plan": plan})
     return replace(made, cooperative=True, shared_bytes=plan.shared_bytes, macros=plan.macros)
 
 

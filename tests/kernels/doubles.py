@@ -426,6 +426,9 @@ def persistent_grid(
     return {"parameters": parameters, "totals": totals, "arrived": came}
 
 
+grid_pairs = persistent_grid
+
+
 def fleet_grid(
     parameters: Array,
     block_totals: Array,

@@ -19,6 +19,10 @@ struct Plan {
     int inputs_at, doutputs_at, weights_at;  // a tile of each; the tail's memory also begins at inputs_at
     int vectors_at, scratch_at;              // the tail's: a row of every layer, then THREADS sums
     int helpers;  // the last blocks: they update the tail, which no block owns
+    int buffers;  // steps whose images are in shared memory at once, if held: 1 or 2
+    // Of grid_pairs alone, else 0.
+    int blocks;                // of the launch
+    int dinputs_at, stash_at;  // gradients of a pair's units; the tail's sums, of all its rows
 };
 
 struct Layer {
@@ -29,11 +33,14 @@ struct Layer {
     int output, doutput; // in workspace, in floats: Passed (rows, stride), zeros beyond the outputs
     int stride;
     int weight_at;  // a wide layer's tile or a tail's matrix, if in shared memory; else negative
+    int bias_at;    // the tile's biases, if the block completes its outputs by itself; else negative
+    int kept_at;    // its inputs, if the block computes them by itself; else negative
 };
 
 #ifndef PLAN  // 784-256-10, batches of 128, 132 blocks
-#define PLAN 1, 128, 128, 128, 1, 73728, 2688, 17024, 26240, 35456, 17024, 17556, 20
-#define LAYERS 784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 18080
+#define PLAN 1, 128, 128, 128, 1, 73728, 2688, 17024, 26240, 35456, 17024, 17556, 20, 2, 0, 0, 0
+#define LAYERS \
+    784, 256, 0, 203264, 112, 16, 7, 16, 0, 32768, 256, 0, -1, -1, 256, 10, 200704, 203520, 0, 0, 0, 0, 65536, 69632, 32, 18080, -1, -1
 #endif
 constexpr Plan plan = {PLAN};
 constexpr Layer layers[] = {LAYERS};

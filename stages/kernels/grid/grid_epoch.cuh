@@ -86,16 +86,5 @@ __device__ inline void train_epoch(float* memory, const BFloat16* images, const 
         backward_to<1>(wide, barrier, step);
     }
     wide.store_held();
-    if (!with_totals) return;
-    if (threadIdx.x == 0) {
-        block_totals[2 * blockIdx.x] = tail.loss;
-        block_totals[2 * blockIdx.x + 1] = tail.correct;
-    }
-    barrier.pass();
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        for (int block = 0; block < gridDim.x; ++block) {
-            totals[0] += __ldcg(block_totals + 2 * block);
-            totals[1] += __ldcg(block_totals + 2 * block + 1);
-        }
-    }
+    if (with_totals) tail.add_totals(barrier, block_totals, totals);
 }

@@ -2,6 +2,7 @@
 // layers, softmax and cross-entropy, and back to the gradient of the last wide layer's outputs. Rows are independent, so all
 // this is one phase without a grid barrier; but each block reads all of these layers' weights.
 #pragma once
+#include "grid/sums_by_shares.cuh"
 #include "grid/tile_product.cuh"
 
 class RowTail {
@@ -15,9 +16,13 @@ class RowTail {
     __device__ void run(int step, bool with_totals) {
         if (blockIdx.x >= plan.batch) return;
         fetch_weights<plan.wide>();
+        int next = BY_SHARES ? labels[step * plan.batch + blockIdx.x] : 0;
+        if constexpr (BY_SHARES) add_up_all();
         for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
-            const int label = labels[step * plan.batch + row];  // early: it may come from memory
-            add_up(row);
+            const int label = BY_SHARES ? next : labels[step * plan.batch + row];  // early: it may come from memory
+            if (BY_SHARES && row + gridDim.x < plan.batch) next = labels[step * plan.batch + row + gridDim.x];
+            if constexpr (BY_SHARES) take_sums(row);
+            else add_up(row);
             cp_async_wait_all();
             __syncthreads();
             forward<plan.wide>(row);
@@ -30,8 +35,24 @@ class RowTail {
         }
     }
 
+    // Adds the totals of all blocks to `totals`, in their order.
+    __device__ void add_totals(GridBarrier& barrier, double* block_totals, double* totals) const {
+        if (threadIdx.x == 0) {
+            block_totals[2 * blockIdx.x] = loss;
+            block_totals[2 * blockIdx.x + 1] = correct;
+        }
+        barrier.pass();
+        if (blockIdx.x == 0 && threadIdx.x == 0) {
+            for (int block = 0; block < gridDim.x; ++block) {
+                totals[0] += __ldcg(block_totals + 2 * block);
+                totals[1] += __ldcg(block_totals + 2 * block + 1);
+            }
+        }
+    }
+
   private:
     static constexpr bool HAS_LAYERS = plan.wide < LAYER_COUNT;
+    static constexpr bool BY_SHARES = plan.blocks > 0;  // sums have many parts
     static constexpr int GROUP = 16;  // logits at once: the warps' sums fit twice in THREADS numbers
     static constexpr int CLASSES = layers[LAST].outputs;
 
@@ -78,6 +99,26 @@ class RowTail {
             add(sum, sum_of<layer.slices>(parts + col / 2, plan.rows * WIDTH / 2));
             keep_value<plan.wide>(row, col, HAS_LAYERS && sum.x < 0.0f ? 0.0f : sum.x);
             if (are_two) keep_value<plan.wide>(row, col + 1, HAS_LAYERS && sum.y < 0.0f ? 0.0f : sum.y);
+        }
+    }
+
+    // The same for all rows of the block at once; then for each row its own.
+    __device__ void add_up_all() {
+        constexpr Layer layer = layers[plan.wide - 1];
+        constexpr int WIDTH = layer.columns * layer.tile_n;
+        constexpr int ROWS = BY_SHARES ? (plan.batch + plan.blocks - 1) / plan.blocks : 1;
+        add_up_by_shares<layer.slices, WIDTH, ROWS>(
+            workspace + plan.partials, plan.rows * WIDTH, memory + plan.scratch_at,
+            (plan.batch - 1 - blockIdx.x) / gridDim.x + 1, 0, 1, [=](int row) { return blockIdx.x + row * gridDim.x; },
+            [=](int, int col) { return col < layer.outputs ? __ldcg(parameters + layer.bias + col) : 0.0f; },
+            [=](int row, int col, float sum, float bias) { memory[plan.stash_at + row * WIDTH + col] = sum + bias; });
+    }
+
+    __device__ void take_sums(int row) {
+        constexpr Layer layer = layers[plan.wide - 1];
+        const float* sums = memory + plan.stash_at + (row - blockIdx.x) / gridDim.x * layer.columns * layer.tile_n;
+        for (int col = threadIdx.x; col < layer.outputs; col += THREADS) {
+            keep_value<plan.wide>(row, col, HAS_LAYERS && sums[col] < 0.0f ? 0.0f : sums[col]);
         }
     }
 

@@ -149,7 +149,7 @@ class WideLayers {
                     block_product<PARTS_OF_INPUTS<L>>(left, right, layer.tile_k, layer.tile_n, rows,
                                                       subtraction(target<L>(tile)));
                 }
-                if (tile < layer.columns) update_biases<L>(right.tile, tile * layer.tile_n, rows);
+                if (tile < layer.columns) update_biases<L>(biases_of<L>(tile * layer.tile_n), right.tile, tile * layer.tile_n, rows);
                 __syncthreads();
             }
         });
@@ -164,7 +164,7 @@ class WideLayers {
         }
     }
 
-  private:
+  protected:
     static constexpr int TASK = 32;
     template <int L>
     static constexpr int PARTS_OF_INPUTS = L == 0 ? 1 : PARTS;
@@ -227,7 +227,7 @@ class WideLayers {
 
     __device__ SharedTile held_images(int step, int first = 0) {
         constexpr int COLS = layers[0].tile_k;
-        return tile_at<COLS>(plan.images_at + (step % 2 * plan.rows + first) * PITCH_OF<COLS> / 2, plan.rows);
+        return tile_at<COLS>(plan.images_at + (step % plan.buffers * plan.rows + first) * PITCH_OF<COLS> / 2, plan.rows);
     }
 
     __device__ const BFloat16* images_of(int tile, int step) {
@@ -336,18 +336,22 @@ class WideLayers {
             __syncthreads();
             // The tile has no more fragments than the block has warps.
             multiply_by_warps<PARTS, 1>(inputs, doutputs, TASK, TASK, rows, subtraction(target<L>(k0, n0)));
-            if (k0 == 0) update_biases<L>(doutputs.tile, n0, rows);
+            if (k0 == 0) update_biases<L>(biases_of<L>(n0), doutputs.tile, n0, rows);
             __syncthreads();
         }
     }
 
-    // Updates the biases from n0 on by sums of doutputs over `rows` rows. A warp has eight biases; a lane adds up two of them
+    template <int L>
+    __device__ float* biases_of(int n0) {
+        return parameters + place_of<L>().bias + n0;
+    }
+
+    // Updates the biases from n0 on, at `bias`, by sums of doutputs over `rows` rows. A warp has eight biases; a lane adds up two of them
     // over every eighth row. The last warp begins, since it is the likeliest to have had no product.
     template <int L>
-    __device__ void update_biases(const SharedTile& doutputs, int n0, int rows) {
+    __device__ void update_biases(float* bias, const SharedTile& doutputs, int n0, int rows) {
         constexpr int AT_ONCE = 8;
         const int warp = WARPS - 1 - threadIdx.x / WARP, lane = threadIdx.x % WARP;
-        float* bias = parameters + place_of<L>().bias + n0;
 #pragma unroll 1
         for (int first = AT_ONCE * warp; first < doutputs.cols; first += AT_ONCE * WARPS) {
             const int col = first + lane % 4 * 2;

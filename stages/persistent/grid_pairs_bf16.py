@@ -6,15 +6,16 @@ that is six. All its layers have parts to add up, and each block reads all weigh
 Change: launch. A block has some outputs of a layer with all their inputs, so it completes them without other blocks. In
 a pair of layers it also has the weights from its outputs to all of the layer above, and on the way back the gradients
 of its outputs. Only sums between pairs travel: a pair takes four barriers, the first pair two. It suits a narrow layer
-above a wide one. Several threads share out the many parts of a sum.
+above a wide one. Several threads share out the many parts of a sum. The first layer may stay alone, cut along its
+inputs, where it is narrow.
 
-Expect: 212-1588-30-7 in batches of 224 takes 9.7 us instead of 22.3: two barriers instead of six, 4 us of products, 1.5
-us of sums, 1.5 us for two rows of the last layer. 199-1403-50-2704-50 in batches of 65 takes 14 us with six barriers,
-where `grid-bf16` takes 66.1 with ten. 342-2059-199-4 at 184 gains least, 23 us instead of 29.8, since 129 blocks have
-parts of 199 outputs.
+Expect: 212-1588-30-7 in batches of 224 takes 10.6 us instead of 22.3: two barriers instead of six, 4 us of products,
+1.5 us of sums, 1.5 us for two rows of the last layer, and 1.7 us for images, of which a block holds one step's.
+199-1403-50-2704-50 in batches of 65 takes 14 us with six barriers, where `grid-bf16` takes 66.1 with ten. Blocks with
+all inputs and the whole batch leave no room for many images: 342-2059-199-4 at 184 does not fit.
 
-Predict: on H200: 212-1588-30-7, batch 224: 9.7 us; 199-1403-50-2704-50, batch 65: 14 us;
-133-35-1047-20-14, batch 42: 9.6 us; 82-787-29-14, batch 308: 10.9 us; 342-2059-199-4, batch 184: 23 us.
+Predict: on H200: 212-1588-30-7, batch 224: 10.6 us; 199-1403-50-2704-50, batch 65: 14 us;
+133-35-1047-20-14, batch 42: 9.6 us; 82-787-29-14, batch 308: 11.6 us; 391-39-1189-218-168-7, batch 92: 18.5 us.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ from stages.persistent.grid_plan import (
 from stages.persistent.messages_plan import MOST_SHARED_BYTES
 
 MOST_BLOCKS = 132
+CUTS = 2, 4, 8  # slices of the first layer's inputs, if it is alone
 MOST_OUTPUTS = 512  # of a tile: biases that threads load at once
-CHUNKS = 64, 32  # rows at once, where the batch does not fit
 LOAD_CYCLES = 900  # until the first numbers arrive from L2
 SUM_CYCLES = 1_500  # of a phase of sums, besides their bytes
 ROW_CYCLES = 500  # of a row's layer or softmax in the tail, besides its weights
@@ -57,7 +57,8 @@ class PairsPlan(GridPlan):
     @property
     def barriers(self) -> int:
         """Grid barriers of a step."""
-        return 2 * len(self.groups) + sum(len(group) == 2 for group in self.groups[:-1]) + len(self.groups[1:])
+        summed = sum(len(group) == 2 or self.layers[group[0]].slices > 1 for group in self.groups[:-1])
+        return 1 + len(self.groups) + summed + 2 * len(self.groups[1:])
 
     def product_cycles(self, blocks: int) -> float:
         """Approximate cycles of all phases of a step, without barriers."""
@@ -77,8 +78,8 @@ def _plan(problem: Problem, steps: int, blocks: int, shared_bytes: int, parts: i
             )
             if 4 * least > shared_bytes:
                 continue
-            for chunk, buffers in itertools.product((rows, *(each for each in CHUNKS if each < rows)), (2, 1)):
-                plan = _place(problem, steps, rows, chunk, buffers, groups, layers, parts, blocks)
+            for buffers in (2, 1):
+                plan = _place(problem, steps, rows, buffers, groups, layers, parts, blocks)
                 numbers = max(math.prod(plan.images_shape), plan.workspace)
                 if plan.shared_bytes <= shared_bytes and numbers <= MOST_ELEMENTS:
                     fitting.append(plan)
@@ -118,10 +119,10 @@ def misfit(problem: Problem, steps: int, parts: int) -> str:
 
 
 def _groupings(layers: int) -> Iterator[tuple[Group, ...]]:
-    """Groups of the first layers, at least one pair; the others are the tail."""
+    """Groups of the first layers, of which the last is a pair; the other layers are the tail."""
     for sizes in itertools.chain(*(itertools.product((1, 2), repeat=count) for count in range(1, layers + 1))):
         ends = list(itertools.accumulate(sizes))
-        if 2 in sizes and ends[-1] <= layers:
+        if sizes[-1] == 2 and ends[-1] <= layers:
             yield tuple(tuple(range(end - size, end)) for end, size in zip(ends, sizes, strict=True))
 
 
@@ -136,6 +137,10 @@ def _tiles(layers: list[LayerPlan], group: Group, blocks: int) -> Iterator[tuple
         tiled = replace(lower, tile_k=inputs, tile_n=outputs, slices=1, columns=columns)
         above = (replace(layers[at], tile_k=outputs, slices=columns, columns=1) for at in group[1:])
         yield (tiled, *(replace(each, tile_n=up(each.outputs, EDGE)) for each in above))
+        for slices in CUTS if group == (0,) else ():
+            tile_k = up(-(-lower.inputs // slices), EDGE)
+            if (cut := replace(tiled, tile_k=tile_k, slices=-(-lower.inputs // tile_k))).tiles <= blocks:
+                yield (cut,)
 
 
 def _cycles(plan: PairsPlan, blocks: int) -> float:
@@ -153,18 +158,19 @@ def _cycles(plan: PairsPlan, blocks: int) -> float:
         is_first, is_last = group[0] == 0, group[-1] == plan.sizes.wide - 1
         of_inputs = 1 if is_first else parts
         total += product_cycles(rows, lower.tile_n, lower.tile_k, of_inputs, parts)
-        total += 0.0 if is_first else read(rows * lower.tile_k)
+        total += read(rows * (upper[0] if upper else lower).tile_n)
         update = product_cycles(lower.tile_k, lower.tile_n, rows, of_inputs, parts)
+        if lower.slices > 1:
+            total += summed(rows * lower.tile_n * lower.tiles) + SUM_CYCLES
         for layer in upper:
             total += product_cycles(rows, layer.tile_n, layer.tile_k, parts, parts)
             total += product_cycles(rows, layer.tile_k, layer.tile_n, parts, parts)
             total += summed(rows * layer.tile_n * layer.slices) + (0.0 if is_last else SUM_CYCLES)
             update += product_cycles(layer.tile_k, layer.tile_n, rows, parts, parts)
-        total += read(rows * (upper[0].tile_n if upper else lower.tile_n))
         if is_first:
-            total += update + (2 - plan.sizes.buffers) * read(rows * lower.tile_k) / 2
+            total += update + (2 - plan.sizes.buffers) * read(rows * lower.tile_k)
         else:
-            total += product_cycles(rows, lower.tile_k, lower.tile_n, parts, parts)
+            total += read(rows * lower.tile_k) + product_cycles(rows, lower.tile_k, lower.tile_n, parts, parts)
             total += summed(rows * lower.tile_k * lower.columns) + SUM_CYCLES + max(0.0, update - BARRIER_CYCLES)
     last, tail, each = plan.layers[plan.sizes.wide - 1], plan.layers[plan.sizes.wide :], -(-rows // blocks)
     weights = sum(layer.inputs * layer.outputs for layer in tail)
@@ -182,7 +188,6 @@ def _place(
     problem: Problem,
     steps: int,
     rows: int,
-    chunk: int,
     buffers: int,
     groups: tuple[Group, ...],
     layers: list[LayerPlan],
@@ -208,7 +213,7 @@ def _place(
         if index in upper:
             placed[index] = replace(layer, kept_at=at)
             at += floats_of(rows, layer.tile_k, parts)
-        elif index < wide - 1:
+        elif layer.slices == 1:
             placed[index] = replace(layer, bias_at=at)
             at = up(at + layer.tile_n, LINE)
     dinputs_at = at
@@ -217,9 +222,9 @@ def _place(
     at += buffers * floats_of(rows, placed[0].tile_k)
     inputs_at = at
     taken = [placed[index].tile_k for index in lower[1:]]
-    doutputs_at = at + max(floats_of(chunk, cols, parts) for cols in (TASK, *taken))
+    doutputs_at = at + max(floats_of(rows, cols, parts) for cols in (TASK, *taken))
     given = [placed[group[-1]].tile_n for group in groups]
-    end = doutputs_at + max(floats_of(chunk, cols, parts) for cols in (TASK, *given))
+    end = doutputs_at + max(floats_of(rows, cols, parts) for cols in (TASK, *given))
 
     vectors = sum(layer.inputs for layer in placed[wide:]) + problem.classes
     scratch_at = inputs_at + up(2 * vectors, 4)
@@ -231,7 +236,7 @@ def _place(
         at += up(layer.inputs * layer.outputs, 4)
     idle = blocks - placed[wide - 1].tiles  # while the last group is updated
     sizes = Sizes(
-        wide, problem.batch_size, rows, chunk, 1, space, images_at, inputs_at, doutputs_at, end, inputs_at, scratch_at,
+        wide, problem.batch_size, rows, rows, 1, space, images_at, inputs_at, doutputs_at, end, inputs_at, scratch_at,
         idle or blocks, buffers, blocks, dinputs_at, stash_at,
     )  # fmt: skip
     return PairsPlan(steps, sizes, tuple(placed), space + max(sums), 4 * max(end, at), parts)

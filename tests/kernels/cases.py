@@ -1124,12 +1124,11 @@ def persistent_grid(random: Generator) -> Iterator[Case]:
 
 
 def grid_pairs(random: Generator) -> Iterator[Case]:
-    # As above: pairs with a tail and without; layers alone before pairs, between them and behind one; batches in
-    # chunks, and a step's images in the place of those before.
+    # As above: pairs with a tail and without; layers alone between pairs and before one, there also cut along their
+    # inputs; a step's images beside those before and in their place.
     sizes: list[OnGrid]
-    sizes = [((100, 20), 50, 7, 20, 7, 60, 3), ((20, 60, 20, 40), 10, 20, 33, 3, 60, 1)]
-    sizes += [((60, 90, 90), 10, 40, 60, 4, 70, 1), ((40, 90), 5, 70, 49, 4, 52, 1)]
-    sizes += [((30, 40), 70, 18, 9, 1, 90, 1), ((15, 40, 60, 40), 3, 33, 20, 2, 70, 1)]
+    sizes = [((100, 20), 50, 7, 20, 7, 60, 3), ((20, 60, 20, 40), 10, 20, 33, 3, 66, 3)]
+    sizes += [((80, 90, 30), 10, 70, 60, 5, 126, 3), ((90, 20), 5, 70, 33, 4, 60, 1), ((30, 40), 70, 18, 9, 1, 90, 1)]
     for with_totals, size in zip(itertools.cycle((1, 0)), sizes, strict=False):
         yield _on_grid(random, size, with_totals, kernel="grid_pairs", make=pairs_plan.make_plan)
 

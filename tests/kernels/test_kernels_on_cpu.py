@@ -36,7 +36,7 @@ TELLING = {
     "cluster_ahead": (1,),
     "fleet_columns": (1, 0),
     "grid_messages": (1, 2),
-    "grid_pairs": (2, 5),
+    "grid_pairs": (2, 1),
     "divided_batch": (1, 3),
     "divided_hidden": (1, 2),
     "fleet_grid": (2,),

@@ -8,13 +8,13 @@
 #include "grid/paired_layers.cuh"
 #include "grid/row_tail.cuh"
 
-// What persistent_grid does, with fewer barriers of the grid: a wide layer and the one above it form a pair, whose sums between
-// them stay in a block.
+// What persistent_grid does, with fewer barriers of the grid: a wide layer and the one above it form a pair, and what is between
+// them stays in a block. The first layer, if alone, may be cut along its inputs.
 //
 // What travels, always through L2, with a barrier before other blocks read it; groups are pairs, or layers alone:
 //
 //   each group: forward product, of pairs twice      outputs of a layer alone, parts of a pair's | barrier
-//               add the parts of a pair up           outputs                                     | barrier
+//               add the parts up                     outputs                                     | barrier
 //   the tail:   add up, forward, softmax, backward   outputs, doutputs                           | barrier
 //   each group but the first, from the last:
 //               backward product, of pairs twice     parts                                       | barrier; while waiting, its update
@@ -28,8 +28,8 @@ __device__ void forward_from(PairedLayers& wide, GridBarrier& barrier, int step)
         barrier.arrive();
         if (L == 0) wide.fetch_ahead(step);
         barrier.wait();
-        if constexpr (AFTER<L> < plan.wide && IN_PAIR<L>) {
-            wide.add_up_outputs<L + 1>();
+        if constexpr (AFTER<L> < plan.wide && IS_SUMMED<L>) {
+            wide.add_up_outputs<AFTER<L> - 1>();
             barrier.pass();
         }
         forward_from<AFTER<L>>(wide, barrier, step);
@@ -59,7 +59,7 @@ __device__ void backward_to(PairedLayers& wide, GridBarrier& barrier, int step) 
 
 // grid_pairs: a whole epoch of a network with hidden layers, on all multiprocessors. In each step weight -= learning_rate *
 // inputs^T doutputs, biases likewise.
-//   images        (steps, rows, tile_k)  u16  in: as bfloat16, which holds 256ths exactly; zeros after the last pixel and image
+//   images        (steps, slices, rows, tile_k)  u16  in: as persistent_grid has them; one slice unless the first layer is cut
 //   labels        (steps, batch)         i32  in, each 0 <= label < classes
 //   parameters    (count,)               f32  in, out: placed by the plan
 //   workspace     (size,)                f32  in, out: zeros before the first launch; outputs and their gradients, parts of sums

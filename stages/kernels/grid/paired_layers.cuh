@@ -10,6 +10,8 @@ template <int L>
 constexpr bool IN_PAIR = is_upper(L + 1);  // a group is a pair from layer L on, or that layer alone
 template <int L>
 constexpr int AFTER = L + 1 + IN_PAIR<L>;
+template <int L>
+constexpr bool IS_SUMMED = IN_PAIR<L> || layers[L].slices > 1;  // whether a group's outputs have parts
 
 class PairedLayers : public WideLayers {
   public:
@@ -30,7 +32,7 @@ class PairedLayers : public WideLayers {
         if (plan.buffers == 2) fetch_images(step + 1);
     }
 
-    // Outputs of a group's first layer: complete, or of the last layer before the tail as one part.
+    // Outputs of a group's first layer; of the network's first layer, if it is cut, their parts.
     template <int L>
     __device__ void forward_lower(int step) {
         constexpr Layer layer = layers[L];
@@ -39,19 +41,15 @@ class PairedLayers : public WideLayers {
         } else {
             for_tiles<L>([=](int tile) {
                 const float* biases = memory + layer.bias_at;
-                for (int first = 0; first < plan.rows; first += L == 0 ? plan.rows : plan.chunk) {
-                    const int rows = L == 0 ? plan.rows : min(plan.chunk, plan.rows - first);
-                    const SharedTile inputs = inputs_of<L>(tile, step, first, rows);
-                    cp_async_wait_all();
-                    __syncthreads();
-                    block_product<PARTS_OF_INPUTS<L>>(
-                        AlongRows{inputs}, AlongColumns{held_weights<L>()}, rows, layer.tile_n, layer.tile_k,
-                        [=](int row, int col, float a, float b) {
-                            const float2 bias = *reinterpret_cast<const float2*>(biases + col);
-                            keep_outputs<L>(tile, first + row, col, a + bias.x, b + bias.y);
-                        });
-                    __syncthreads();
-                }
+                const SharedTile inputs = inputs_of<L>(tile, step, 0, plan.rows);
+                cp_async_wait_all();
+                __syncthreads();
+                block_product<PARTS_OF_INPUTS<L>>(AlongRows{inputs}, AlongColumns{held_weights<L>()}, plan.rows, layer.tile_n,
+                                                  layer.tile_k, [=](int row, int col, float a, float b) {
+                                                      const float2 bias = *reinterpret_cast<const float2*>(biases + col);
+                                                      keep_outputs<L>(tile, row, col, a + bias.x, b + bias.y);
+                                                  });
+                __syncthreads();
             });
         }
     }
@@ -69,7 +67,7 @@ class PairedLayers : public WideLayers {
     template <int L>
     __device__ void add_up_outputs() {
         constexpr Layer layer = layers[L];
-        add_up_everywhere<layer.slices, layer.tile_n>(
+        add_up_everywhere<layer.slices, layer.columns * layer.tile_n>(
             [=](int, int col) { return col < layer.outputs ? __ldcg(parameters + layer.bias + col) : 0.0f; },
             [=](int row, int col, float sum, float bias) {
                 if (col < layer.outputs) pass_on(passed_at(layer.output) + row * layer.stride + col, relu_of(sum + bias));
@@ -82,19 +80,15 @@ class PairedLayers : public WideLayers {
         constexpr Layer layer = layers[L];
         for_tiles<L>([=](int) {
             const SharedTile outputs = kept<L>(), to = dinputs<L>();
-            for (int first = 0; first < plan.rows; first += plan.chunk) {
-                const int rows = min(plan.chunk, plan.rows - first);
-                const SharedTile doutputs = copy_doutputs<L, layer.tile_n>(0, first, rows);
-                if (TAKEN_BY_COPIES) cp_async_wait_all();
-                __syncthreads();
-                block_product<PARTS>(AlongRows{doutputs}, AlongRows{held_weights<L>()}, rows, layer.tile_k, layer.tile_n,
-                                     [=](int row, int col, float a, float b) {
-                                         const float2 output = outputs.read<PARTS>(first + row, col);
-                                         to.write<PARTS>(first + row, col, output.x <= 0.0f ? 0.0f : a,
-                                                         output.y <= 0.0f ? 0.0f : b);
-                                     });
-                __syncthreads();
-            }
+            const SharedTile doutputs = copy_doutputs<L, layer.tile_n>(0, 0, plan.rows);
+            if (TAKEN_BY_COPIES) cp_async_wait_all();
+            __syncthreads();
+            block_product<PARTS>(AlongRows{doutputs}, AlongRows{held_weights<L>()}, plan.rows, layer.tile_k, layer.tile_n,
+                                 [=](int row, int col, float a, float b) {
+                                     const float2 output = outputs.read<PARTS>(row, col);
+                                     to.write<PARTS>(row, col, output.x <= 0.0f ? 0.0f : a, output.y <= 0.0f ? 0.0f : b);
+                                 });
+            __syncthreads();
         });
     }
 
@@ -123,45 +117,59 @@ class PairedLayers : public WideLayers {
             });
     }
 
+    // The update of a pair's upper layer; doutputs are in shared memory from backward_upper(). That of the lower layer follows
+    // without a wait, by warps without work here.
     template <int L>
     __device__ void update_upper() {
         constexpr Layer layer = layers[L];
         for_tiles<L>([=](int tile) {
-            for (int first = 0; first < plan.rows; first += plan.chunk) {
-                const int rows = min(plan.chunk, plan.rows - first);
-                const SharedTile doutputs = plan.chunk < plan.rows ? copy_doutputs<L, layer.tile_n>(0, first, rows)
-                                                                   : tile_at<layer.tile_n>(plan.doutputs_at, plan.chunk);
-                if (plan.chunk < plan.rows && TAKEN_BY_COPIES) cp_async_wait_all();
-                __syncthreads();
-                subtract<L, PARTS>(from_row(kept<L>(), first), doutputs, rows);
-                if (tile == 0) update_biases<L>(biases_of<L>(0), doutputs, 0, rows);
-                __syncthreads();
-            }
+            const SharedTile doutputs = tile_at<layer.tile_n>(plan.doutputs_at, plan.rows);
+            subtract<L, PARTS, 0>(kept<L>(), doutputs, plan.rows);
+            if (tile == 0) update_biases<L>(biases_of<L>(0), doutputs, 0, plan.rows);
         });
     }
 
-    // The same of a group's first layer. Where the next step's images have no room of their own, each takes its predecessor's.
+    // The same of a group's first layer. Where the next step's images have no room of their own, they take that of rows whose
+    // part of the update is done.
     template <int L>
     __device__ void update_lower(int step) {
         constexpr Layer layer = layers[L];
+        constexpr bool REFILLS = L == 0 && plan.buffers == 1;
         for_tiles<L>([=](int tile) {
-            for (int first = 0; first < plan.rows; first += plan.chunk) {
-                const int rows = min(plan.chunk, plan.rows - first);
-                const SharedTile doutputs = doutputs_of<L>(tile, first, rows), inputs = inputs_of<L>(tile, step, first, rows);
-                if (L > 0 || !IN_PAIR<L>) cp_async_wait_all();
+            const SharedTile doutputs = doutputs_of<L>(tile), inputs = inputs_of<L>(tile, step, 0, plan.rows);
+            if (L > 0 || !IN_PAIR<L>) {
+                cp_async_wait_all();
                 __syncthreads();
-                subtract<L, PARTS_OF_INPUTS<L>>(inputs, doutputs, rows);
-                float* biases = layer.bias_at < 0 ? biases_of<L>(tile * layer.tile_n) : memory + layer.bias_at;
-                update_biases<L>(biases, doutputs, tile * layer.tile_n, rows);
+            }
+            for (int first = 0; first < plan.rows; first += REFILLS ? REFILL : plan.rows) {
+                const int rows = REFILLS ? min(REFILL, plan.rows - first) : plan.rows;
+                subtract<L, PARTS_OF_INPUTS<L>, BUSY<L>>(from_row(inputs, first), from_row(doutputs, first), rows);
                 __syncthreads();
-                if (L == 0 && plan.buffers == 1 && step + 1 < steps) {
-                    copy_images(inputs, images_of(tile, step + 1) + first * layer.tile_k, rows);
+                if (REFILLS && step + 1 < steps) {
+                    copy_images(from_row(inputs, first), images_of(tile, step + 1) + first * layer.tile_k, rows);
                 }
             }
+            const int n0 = tile % layer.columns * layer.tile_n;
+            float* biases = layer.bias_at < 0 ? biases_of<L>(n0) : memory + layer.bias_at;
+            if (tile < layer.columns) update_biases<L>(biases, doutputs, n0, plan.rows);
+            __syncthreads();
         });
     }
 
   private:
+    static constexpr int REFILL = 64;  // rows of images at once
+
+    // Warps with work in the update of a pair's upper layer.
+    template <int L>
+    __device__ static constexpr int busy() {
+        if constexpr (!IN_PAIR<L>) return 0;
+        constexpr Layer upper = layers[IN_PAIR<L> ? L + 1 : L];
+        constexpr int across = upper.tile_n / HALF_EDGE, tiles = beside(upper.tile_k / EDGE * across);
+        return upper.tile_k / EDGE * ((across + tiles - 1) / tiles) % WARPS;
+    }
+    template <int L>
+    static constexpr int BUSY = busy<L>();
+
     template <int L, class Work>
     __device__ void for_own_biases(Work work) {
         if constexpr (L < plan.wide) {
@@ -194,9 +202,9 @@ class PairedLayers : public WideLayers {
     }
 
     template <int L>
-    __device__ SharedTile doutputs_of(int tile, int first, int rows) {
-        if constexpr (IN_PAIR<L>) return from_row(dinputs<L + 1>(), first);
-        return copy_doutputs<L, layers[L].tile_n>(tile * layers[L].tile_n, first, rows);
+    __device__ SharedTile doutputs_of(int tile) {
+        if constexpr (IN_PAIR<L>) return dinputs<L + 1>();
+        return copy_doutputs<L, layers[L].tile_n>(tile % layers[L].columns * layers[L].tile_n, 0, plan.rows);
     }
 
     // ReLU of two neighbours of a row, for the layer above in the block, or for other blocks.
@@ -227,11 +235,11 @@ class PairedLayers : public WideLayers {
                                                      plan.batch, blockIdx.x, gridDim.x, [](int row) { return row; }, begin, finish);
     }
 
-    template <int L, int LEFT_PARTS>
+    template <int L, int LEFT_PARTS, int BUSY_WARPS>
     __device__ void subtract(const SharedTile& inputs, const SharedTile& doutputs, int rows) {
         const SharedTile weights = held_weights<L>();
         const float rate = learning_rate;
-        block_product<LEFT_PARTS>(AlongColumns{inputs}, AlongColumns{doutputs}, layers[L].tile_k, layers[L].tile_n, rows,
+        block_product<LEFT_PARTS, BUSY_WARPS>(AlongColumns{inputs}, AlongColumns{doutputs}, layers[L].tile_k, layers[L].tile_n, rows,
                                   [=](int row, int col, float a, float b) {
                                       const float2 pair = weights.read_whole(row, col);
                                       weights.write_whole(row, col, pair.x - rate * a, pair.y - rate * b);

@@ -13,23 +13,23 @@ from stages.persistent.pairs_plan import PairsPlan, make_plan
 from tests.kernels.on_cpu import cases_of
 
 H200 = 132, 227 << 10
-# Inputs, hidden layers, classes, batch; then groups, barriers, and rows and steps of images at once.
+# Inputs, hidden layers, classes, batch; then groups, barriers, steps of images at once, and slices of the first layer.
 PLANS = [
-    (212, (1588, 30), 7, 224, ((0, 1),), 2, 224, 1),
-    (199, (1403, 50, 2704), 50, 65, ((0, 1), (2, 3)), 6, 80, 2),
-    (173, (79, 2336, 34, 241), 39, 26, ((0,), (1, 2)), 5, 32, 2),
-    (342, (2059, 199), 4, 184, ((0, 1),), 2, 32, 1),
-    (391, (39, 1189, 218, 168), 7, 92, ((0,), (1, 2), (3, 4)), 9, 32, 1),
+    (212, (1588, 30), 7, 224, ((0, 1),), 2, 1, 1),
+    (199, (1403, 50, 2704), 50, 65, ((0, 1), (2, 3)), 6, 2, 1),
+    (173, (79, 2336, 34, 241), 39, 26, ((0,), (1, 2)), 5, 2, 1),
+    (391, (39, 1189, 218, 168), 7, 92, ((0,), (1, 2)), 6, 2, 7),
 ]
 
 
 def plan_of(problem: Problem) -> PairsPlan:
-    plan = make_plan(problem, 200, *[[0] * len(problem.layers)] * 2, *H200)
+    begins = [0] * len(problem.layers)
+    plan = make_plan(problem, 200, begins, begins, *H200)
     assert plan is not None
     return plan
 
 
-@pytest.mark.parametrize(("inputs", "hidden", "classes", "batch", "groups", "barriers", "chunk", "buffers"), PLANS)
+@pytest.mark.parametrize(("inputs", "hidden", "classes", "batch", "groups", "barriers", "buffers", "slices"), PLANS)
 def test_layers_are_grouped_and_everything_has_a_place_of_its_own(
     inputs: int,
     hidden: tuple[int, ...],
@@ -37,12 +37,12 @@ def test_layers_are_grouped_and_everything_has_a_place_of_its_own(
     batch: int,
     groups: tuple[tuple[int, ...], ...],
     barriers: int,
-    chunk: int,
     buffers: int,
+    slices: int,
 ) -> None:
     plan = plan_of(Problem(inputs, classes, hidden, batch_size=batch))
     sizes = plan.sizes
-    assert (plan.groups, plan.barriers, sizes.chunk, sizes.buffers) == (groups, barriers, chunk, buffers)
+    assert (plan.groups, plan.barriers, sizes.chunk, sizes.buffers) == (groups, barriers, sizes.rows, buffers)
     assert (sizes.wide, sizes.blocks, plan.shared_bytes <= H200[1]) == (groups[-1][-1] + 1, H200[0], True)
     kept = [(sizes.images_at, buffers * floats_of(sizes.rows, plan.layers[0].tile_k))]
     for index, layer in enumerate(plan.layers[: sizes.wide]):
@@ -55,15 +55,16 @@ def test_layers_are_grouped_and_everything_has_a_place_of_its_own(
             kept += [(layer.kept_at, size := floats_of(sizes.rows, layer.tile_k))]
             assert sizes.dinputs_at + size <= sizes.images_at
         else:
-            assert (layer.slices, layer.tile_k >= layer.inputs) == (1, True)
+            assert layer.slices * layer.tile_k >= layer.inputs
+            assert (layer.slices, layer.bias_at >= 0) == ((1, True) if index else (slices, slices == 1))
     assert max(begin + size for begin, size in kept if begin < sizes.images_at) <= sizes.dinputs_at
     kept.sort()
     for (begin, size), (after, _) in itertools.pairwise([*kept, (sizes.inputs_at, 0)]):
         assert begin + size <= after
     for first, *_ in groups[1:]:
-        assert sizes.inputs_at + floats_of(chunk, plan.layers[first].tile_k) <= sizes.doutputs_at
+        assert sizes.inputs_at + floats_of(sizes.rows, plan.layers[first].tile_k) <= sizes.doutputs_at
     for *_, last in groups:
-        assert 4 * (sizes.doutputs_at + floats_of(chunk, plan.layers[last].tile_n)) <= plan.shared_bytes
+        assert 4 * (sizes.doutputs_at + floats_of(sizes.rows, plan.layers[last].tile_n)) <= plan.shared_bytes
     tail, last_wide = plan.layers[sizes.wide :], plan.layers[sizes.wide - 1]
     sums = -(-batch // H200[0]) * last_wide.columns * last_wide.tile_n
     rows = [(sizes.vectors_at, 2 * (sum(layer.inputs for layer in tail) + classes)), (sizes.scratch_at, 512)]
@@ -74,11 +75,9 @@ def test_layers_are_grouped_and_everything_has_a_place_of_its_own(
 
 def test_its_cases_have_groups_of_every_kind() -> None:
     plans = [case.besides["plan"] for case in cases_of("grid_pairs")]
-    kinds = {tuple(map(len, plan.groups)): plan.sizes.wide < len(plan.layers) for plan in plans}
-    assert kinds == {(2,): True, (1, 2): False, (1, 2, 2): False, (2, 1): True, (2, 1, 2): False}
-    assert {(plan.sizes.chunk < plan.sizes.rows, plan.sizes.buffers) for plan in plans} == {
-        (False, 1), (False, 2), (True, 1),
-    }  # fmt: skip
+    kinds = [(tuple(map(len, plan.groups)), plan.sizes.wide < len(plan.layers), plan.sizes.buffers) for plan in plans]
+    assert kinds == [((2,), True, 2), ((2, 1, 2), False, 1), ((2,), True, 1), ((1, 2), False, 1), ((1, 2), False, 2)]
+    assert [plan.layers[0].slices for plan in plans] == [1, 1, 1, 2, 1]
 
 
 def test_what_does_not_fit_is_told() -> None:

@@ -9,13 +9,13 @@ of its outputs. Only sums between pairs travel: a pair takes four barriers, the 
 above a wide one. Several threads share out the many parts of a sum. The first layer may stay alone, cut along its
 inputs, where it is narrow.
 
-Expect: 212-1588-30-7 in batches of 224 takes 10.6 us instead of 22.3: two barriers instead of six, 4 us of products,
-1.5 us of sums, 1.5 us for two rows of the last layer, and 1.7 us for images, of which a block holds one step's.
-199-1403-50-2704-50 in batches of 65 takes 14 us with six barriers, where `grid-bf16` takes 66.1 with ten. Blocks with
-all inputs and the whole batch leave no room for many images: 342-2059-199-4 at 184 does not fit.
+Expect: 212-1588-30-7 in batches of 224 takes 9.5 us instead of 22.3: two barriers instead of six, 4 us of products,
+1.5 us of sums, 0.5 us for two rows of the last layer, a warp each, and 1.7 us for images, of which a block holds one
+step's. 199-1403-50-2704-50 in batches of 65 takes 14 us with six barriers, where `grid-bf16` takes 66.1 with ten.
+Blocks with all inputs and the whole batch leave no room for many images: 342-2059-199-4 at 184 does not fit.
 
-Predict: on H200: 212-1588-30-7, batch 224: 10.6 us; 199-1403-50-2704-50, batch 65: 14 us;
-133-35-1047-20-14, batch 42: 9.6 us; 82-787-29-14, batch 308: 11.6 us; 391-39-1189-218-168-7, batch 92: 18.5 us.
+Predict: on H200: 212-1588-30-7, batch 224: 9.5 us; 199-1403-50-2704-50, batch 65: 14 us;
+133-35-1047-20-14, batch 42: 9.2 us; 82-787-29-14, batch 308: 9.7 us; 391-39-1189-218-168-7, batch 92: 18.5 us.
 """
 
 from __future__ import annotations

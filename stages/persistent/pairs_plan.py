@@ -40,6 +40,8 @@ CUTS = 2, 4, 8  # slices of the first layer's inputs, if it is alone
 MOST_OUTPUTS = 512  # of a tile: biases that threads load at once
 LOAD_CYCLES = 900  # until the first numbers arrive from L2
 SUM_CYCLES = 1_500  # of a phase of sums, besides their bytes
+NARROW = 64  # outputs of each layer where a warp takes a row through the tail
+WARP_CYCLES = 10  # of its product, for each input forward and each output backward
 ROW_CYCLES = 500  # of a row's layer or softmax in the tail, besides its weights
 
 Group = tuple[int, ...]  # a layer, or a pair of neighbours
@@ -175,7 +177,11 @@ def _cycles(plan: PairsPlan, blocks: int) -> float:
     last, tail, each = plan.layers[plan.sizes.wide - 1], plan.layers[plan.sizes.wide :], -(-rows // blocks)
     weights = sum(layer.inputs * layer.outputs for layer in tail)
     sums = 4 * each * last.slices * last.tile_n * last.columns / L2_BYTES_PER_CYCLE + SUM_CYCLES
-    total += max(sums, read(2 * weights)) + each * (weights / 16 + ROW_CYCLES * (1 + 2 * len(tail)))
+    total += max(sums, read(2 * weights))
+    if max(layer.outputs for layer in (last, *tail)) <= NARROW:  # rows at once
+        total += ROW_CYCLES + WARP_CYCLES * sum(layer.inputs + layer.outputs for layer in tail)
+    else:
+        total += each * (weights / 16 + ROW_CYCLES * (1 + 2 * len(tail)))
     tasks = _tasks(tail)
     return total + (TASK_CYCLES * -(-tasks // blocks) if plan.sizes.helpers == blocks else 0.0)
 
@@ -226,10 +232,10 @@ def _place(
     given = [placed[group[-1]].tile_n for group in groups]
     end = doutputs_at + max(floats_of(rows, cols, parts) for cols in (TASK, *given))
 
-    vectors = sum(layer.inputs for layer in placed[wide:]) + problem.classes
-    scratch_at = inputs_at + up(2 * vectors, 4)
+    each, vectors = -(-problem.batch_size // blocks), sum(layer.inputs for layer in placed[wide:]) + problem.classes
+    scratch_at = inputs_at + up(each * 2 * vectors, 4)
     stash_at = scratch_at + THREADS
-    at = stash_at + -(-problem.batch_size // blocks) * placed[wide - 1].columns * placed[wide - 1].tile_n
+    at = stash_at + each * placed[wide - 1].columns * placed[wide - 1].tile_n
     for index, layer in enumerate(placed[wide:], wide):
         at = up(at, LINE)
         placed[index] = replace(layer, weight_at=at)

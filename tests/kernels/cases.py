@@ -1127,7 +1127,7 @@ def grid_pairs(random: Generator) -> Iterator[Case]:
     # As above: pairs with a tail and without; layers alone between pairs and before one, there also cut along their
     # inputs; a step's images beside those before and in their place.
     sizes: list[OnGrid]
-    sizes = [((100, 20), 50, 7, 20, 7, 60, 3), ((20, 60, 20, 40), 10, 20, 33, 3, 66, 3)]
+    sizes = [((100, 20), 50, 20, 20, 7, 70, 3), ((33, 20, 60, 100), 3, 20, 20, 3, 90, 3)]
     sizes += [((80, 90, 30), 10, 70, 60, 5, 126, 3), ((90, 20), 5, 70, 33, 4, 60, 1), ((30, 40), 70, 18, 9, 1, 90, 1)]
     for with_totals, size in zip(itertools.cycle((1, 0)), sizes, strict=False):
         yield _on_grid(random, size, with_totals, kernel="grid_pairs", make=pairs_plan.make_plan)

@@ -5,6 +5,13 @@
 #include "grid/sums_by_shares.cuh"
 #include "grid/tile_product.cuh"
 
+// The most outputs of the last wide layer and the tail.
+__device__ constexpr int most_of_tail() {
+    int most = 0;
+    for (int l = plan.wide - 1; l < LAYER_COUNT; ++l) most = layers[l].outputs > most ? layers[l].outputs : most;
+    return most;
+}
+
 class RowTail {
   public:
     double loss = 0.0;  // of this block's rows so far; valid in thread 0
@@ -16,6 +23,10 @@ class RowTail {
     __device__ void run(int step, bool with_totals) {
         if (blockIdx.x >= plan.batch) return;
         fetch_weights<plan.wide>();
+        if constexpr (IS_NARROW) {
+            run_narrow(step, with_totals);
+            return;
+        }
         int next = BY_SHARES ? labels[step * plan.batch + blockIdx.x] : 0;
         if constexpr (BY_SHARES) add_up_all();
         for (int row = blockIdx.x; row < plan.batch; row += gridDim.x) {
@@ -37,7 +48,15 @@ class RowTail {
 
     // Adds the totals of all blocks to `totals`, in their order.
     __device__ void add_totals(GridBarrier& barrier, double* block_totals, double* totals) const {
-        if (threadIdx.x == 0) {
+        if constexpr (IS_NARROW) {  // each warp has its own
+            auto* own = reinterpret_cast<double*>(memory + plan.scratch_at);
+            __syncthreads();
+            if (threadIdx.x % WARP == 0) own[threadIdx.x / WARP * 2] = loss, own[threadIdx.x / WARP * 2 + 1] = correct;
+            __syncthreads();
+            double sum = 0.0;
+            for (int warp = 0; threadIdx.x < 2 && warp < OWN_ROWS; ++warp) sum += own[2 * warp + threadIdx.x];
+            if (threadIdx.x < 2) block_totals[2 * blockIdx.x + threadIdx.x] = sum;
+        } else if (threadIdx.x == 0) {
             block_totals[2 * blockIdx.x] = loss;
             block_totals[2 * blockIdx.x + 1] = correct;
         }
@@ -53,6 +72,9 @@ class RowTail {
   private:
     static constexpr bool HAS_LAYERS = plan.wide < LAYER_COUNT;
     static constexpr bool BY_SHARES = plan.blocks > 0;  // sums have many parts
+    static constexpr int OWN_ROWS = BY_SHARES ? (plan.batch + plan.blocks - 1) / plan.blocks : 1;  // of a block, at most
+    static constexpr int TAIL_LAYERS = LAYER_COUNT - plan.wide;
+    static constexpr bool IS_NARROW = BY_SHARES && OWN_ROWS <= WARPS && most_of_tail() <= 2 * WARP;  // a warp takes a row
     static constexpr int GROUP = 16;  // logits at once: the warps' sums fit twice in THREADS numbers
     static constexpr int CLASSES = layers[LAST].outputs;
 
@@ -65,11 +87,11 @@ class RowTail {
     }
     template <int L>
     __device__ float* values() const {
-        return memory + plan.vectors_at + outputs_before(L);
+        return memory + plan.vectors_at + outputs_before(L) + (IS_NARROW ? vectors : 0);
     }
     template <int L>
     __device__ float* gradients() const {
-        return memory + plan.vectors_at + outputs_before(LAYER_COUNT + 1) + outputs_before(L);
+        return values<L>() + outputs_before(LAYER_COUNT + 1);
     }
 
     // Copies the weights from layer L on into shared memory, in every step anew: other blocks have updated them. A copy may
@@ -106,19 +128,91 @@ class RowTail {
     __device__ void add_up_all() {
         constexpr Layer layer = layers[plan.wide - 1];
         constexpr int WIDTH = layer.columns * layer.tile_n;
-        constexpr int ROWS = BY_SHARES ? (plan.batch + plan.blocks - 1) / plan.blocks : 1;
-        add_up_by_shares<layer.slices, WIDTH, ROWS>(
+        add_up_by_shares<layer.slices, WIDTH, OWN_ROWS>(
             workspace + plan.partials, plan.rows * WIDTH, memory + plan.scratch_at,
             (plan.batch - 1 - blockIdx.x) / gridDim.x + 1, 0, 1, [=](int row) { return blockIdx.x + row * gridDim.x; },
             [=](int, int col) { return col < layer.outputs ? __ldcg(parameters + layer.bias + col) : 0.0f; },
             [=](int row, int col, float sum, float bias) { memory[plan.stash_at + row * WIDTH + col] = sum + bias; });
     }
 
-    __device__ void take_sums(int row) {
+    __device__ void take_sums(int row, int first = threadIdx.x, int apart = THREADS) {
         constexpr Layer layer = layers[plan.wide - 1];
         const float* sums = memory + plan.stash_at + (row - blockIdx.x) / gridDim.x * layer.columns * layer.tile_n;
-        for (int col = threadIdx.x; col < layer.outputs; col += THREADS) {
+        for (int col = first; col < layer.outputs; col += apart) {
             keep_value<plan.wide>(row, col, HAS_LAYERS && sums[col] < 0.0f ? 0.0f : sums[col]);
+        }
+    }
+
+    // All rows at once, a warp each.
+    __device__ void run_narrow(int step, bool with_totals) {
+        const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = blockIdx.x + warp * gridDim.x;
+        const bool has_row = warp < OWN_ROWS && row < plan.batch;
+        const int label = has_row ? labels[step * plan.batch + row] : 0;  // early, like biases
+        float biases[TAIL_LAYERS + 1][2];
+        if (has_row) load_biases<plan.wide>(biases, lane);
+        add_up_all();
+        cp_async_wait_all();
+        __syncthreads();
+        if (!has_row) return;
+        vectors = warp * 2 * outputs_before(LAYER_COUNT + 1);
+        take_sums(row, lane, WARP);
+        __syncwarp();
+        forward_narrow<plan.wide>(row, lane, biases);
+        head(row, label, with_totals);
+        __syncwarp();
+        backward_narrow<LAST>(row, lane);
+    }
+
+    template <int L>
+    __device__ void load_biases(float (&biases)[TAIL_LAYERS + 1][2], int lane) const {
+        if constexpr (L < LAYER_COUNT) {
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int col = lane + i * WARP;
+                biases[L - plan.wide][i] = col < layers[L].outputs ? __ldcg(parameters + layers[L].bias + col) : 0.0f;
+            }
+            load_biases<L + 1>(biases, lane);
+        }
+    }
+
+    template <int L>
+    __device__ void forward_narrow(int row, int lane, const float (&biases)[TAIL_LAYERS + 1][2]) {
+        if constexpr (L < LAYER_COUNT) {
+            constexpr Layer layer = layers[L];
+            const float *inputs = values<L>(), *weights = weights_of<L>();
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int col = lane + i * WARP;
+                if (col >= layer.outputs) continue;
+                float sum = 0.0f;
+#pragma unroll 8
+                for (int k = 0; k < layer.inputs; ++k) sum += inputs[k] * weights[k * layer.outputs + col];
+                sum += biases[L - plan.wide][i];
+                if constexpr (L < LAST) keep_value<L + 1>(row, col, sum < 0.0f ? 0.0f : sum);
+                else values<LAYER_COUNT>()[col] = sum;
+            }
+            __syncwarp();
+            forward_narrow<L + 1>(row, lane, biases);
+        }
+    }
+
+    // Each lane begins with another output, since the weights of an input lie beside each other.
+    template <int L>
+    __device__ void backward_narrow(int row, int lane) {
+        if constexpr (L >= plan.wide) {
+            constexpr Layer layer = layers[L];
+            const float *doutputs = gradients<L + 1>(), *weights = weights_of<L>();
+            for (int k = lane; k < layer.inputs; k += WARP) {
+                float sum = 0.0f;
+#pragma unroll 8
+                for (int own = 0; own < layer.outputs; ++own) {
+                    const int begin = k % layer.outputs, col = own + begin < layer.outputs ? own + begin : own + begin - layer.outputs;
+                    sum += doutputs[col] * weights[k * layer.outputs + col];
+                }
+                keep_gradient<L>(row, k, values<L>()[k] <= 0.0f ? 0.0f : sum);
+            }
+            __syncwarp();
+            backward_narrow<L - 1>(row, lane);
         }
     }
 
@@ -240,7 +334,7 @@ class RowTail {
     // doutputs = (softmax(logits) - onehot(label)) / batch, by one warp; each lane has OWN logits.
     __device__ void head(int row, int label, bool with_totals) {
         constexpr int OWN = (CLASSES + WARP - 1) / WARP, LANES = power_from(CLASSES, WARP);
-        const int lane = threadIdx.x;
+        const int lane = IS_NARROW ? threadIdx.x % WARP : threadIdx.x;
         const float* logits = values<LAYER_COUNT>();
         float own[OWN], largest = NO_CLASS, sum = 0.0f;
 #pragma unroll
@@ -335,4 +429,5 @@ class RowTail {
     const int* labels;
     const float* parameters;
     float* workspace;
+    int vectors = 0;  // where those of this warp's row begin
 };

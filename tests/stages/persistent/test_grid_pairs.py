@@ -66,8 +66,9 @@ def test_layers_are_grouped_and_everything_has_a_place_of_its_own(
     for *_, last in groups:
         assert 4 * (sizes.doutputs_at + floats_of(sizes.rows, plan.layers[last].tile_n)) <= plan.shared_bytes
     tail, last_wide = plan.layers[sizes.wide :], plan.layers[sizes.wide - 1]
-    sums = -(-batch // H200[0]) * last_wide.columns * last_wide.tile_n
-    rows = [(sizes.vectors_at, 2 * (sum(layer.inputs for layer in tail) + classes)), (sizes.scratch_at, 512)]
+    each = -(-batch // H200[0])
+    sums = each * last_wide.columns * last_wide.tile_n
+    rows = [(sizes.vectors_at, 2 * each * (sum(layer.inputs for layer in tail) + classes)), (sizes.scratch_at, 512)]
     rows += [(sizes.stash_at, sums), *((layer.weight_at, layer.inputs * layer.outputs) for layer in tail)]
     for (begin, size), (after, _) in itertools.pairwise([*rows, (plan.shared_bytes // 4, 0)]):
         assert begin + size <= after

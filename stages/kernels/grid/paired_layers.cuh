@@ -164,7 +164,8 @@ class PairedLayers : public WideLayers {
     __device__ static constexpr int busy() {
         if constexpr (!IN_PAIR<L>) return 0;
         constexpr Layer upper = layers[IN_PAIR<L> ? L + 1 : L];
-        constexpr int across = upper.tile_n / HALF_EDGE, tiles = beside(upper.tile_k / EDGE * across);
+        constexpr int across = upper.tile_n / HALF_EDGE, fragments = upper.tile_k / EDGE * across;
+        constexpr int tiles = fragments > 2 * WARPS ? 4 : fragments > WARPS ? 2 : 1;  // as block_product() has
         return upper.tile_k / EDGE * ((across + tiles - 1) / tiles) % WARPS;
     }
     template <int L>

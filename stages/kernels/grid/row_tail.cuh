@@ -87,7 +87,8 @@ class RowTail {
     }
     template <int L>
     __device__ float* values() const {
-        return memory + plan.vectors_at + outputs_before(L) + (IS_NARROW ? vectors : 0);
+        constexpr int OF_ROW = 2 * outputs_before(LAYER_COUNT + 1);
+        return memory + plan.vectors_at + outputs_before(L) + (IS_NARROW ? threadIdx.x / WARP * OF_ROW : 0);
     }
     template <int L>
     __device__ float* gradients() const {
@@ -154,7 +155,6 @@ class RowTail {
         cp_async_wait_all();
         __syncthreads();
         if (!has_row) return;
-        vectors = warp * 2 * outputs_before(LAYER_COUNT + 1);
         take_sums(row, lane, WARP);
         __syncwarp();
         forward_narrow<plan.wide>(row, lane, biases);
@@ -429,5 +429,4 @@ class RowTail {
     const int* labels;
     const float* parameters;
     float* workspace;
-    int vectors = 0;  // where those of this warp's row begin
 };

@@ -226,34 +226,32 @@ __device__ void multiply(float (&c)[TILES][4], Left left, Right right, int row, 
 // Calls store(row, col, a, b) for each two neighbours of a row. The first BUSY warps come last, since they have other work.
 template <int LEFT_PARTS, int TILES, int BUSY = 0, class Left, class Right, class Store>
 __device__ void multiply_by_warps(Left left, Right right, int rows, int cols, int length, Store store) {
-    const int own = threadIdx.x / WARP, warp = BUSY == 0 ? own : (own + WARPS - BUSY) % WARPS, g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    const int warp = BUSY == 0 ? threadIdx.x / WARP : (threadIdx.x / WARP + WARPS - BUSY) % WARPS;
+    const int g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const int across = cols / HALF_EDGE, groups = (across + TILES - 1) / TILES, down = rows / EDGE;
     for (int item = warp; item < down * groups; item += WARPS) {
         const int row = item / groups * EDGE, first = item % groups * TILES;
-        int at[TILES];
+        int own[TILES];
         float c[TILES][4] = {};
 #pragma unroll
-        for (int i = 0; i < TILES; ++i) at[i] = HALF_EDGE * min(first + i, across - 1);
-        multiply<LEFT_PARTS>(c, left, right, row, at, length);
+        for (int i = 0; i < TILES; ++i) own[i] = HALF_EDGE * min(first + i, across - 1);
+        multiply<LEFT_PARTS>(c, left, right, row, own, length);
 #pragma unroll
         for (int i = 0; i < TILES; ++i) {
             if (first + i >= across) continue;
-            store(row + g, at[i] + 2 * t, c[i][0], c[i][1]);
-            store(row + g + 8, at[i] + 2 * t, c[i][2], c[i][3]);
+            store(row + g, own[i] + 2 * t, c[i][0], c[i][1]);
+            store(row + g + 8, own[i] + 2 * t, c[i][2], c[i][3]);
         }
     }
 }
 
-// The fragments that a warp takes at a time, of so many: as many as keep all warps busy.
-__device__ constexpr int beside(int fragments) { return fragments > 2 * WARPS ? 4 : fragments > WARPS ? 2 : 1; }
-
 // The same, with as many fragments a warp as keep all warps busy. rows and length are multiples of 16, cols of 8.
 template <int LEFT_PARTS, int BUSY = 0, class Left, class Right, class Store>
 __device__ void block_product(Left left, Right right, int rows, int cols, int length, Store store) {
-    const int tiles = beside(rows / EDGE * (cols / HALF_EDGE));
-    if (tiles == 4) {
+    const int fragments = rows / EDGE * (cols / HALF_EDGE);
+    if (fragments > 2 * WARPS) {
         multiply_by_warps<LEFT_PARTS, 4, BUSY>(left, right, rows, cols, length, store);
-    } else if (tiles == 2) {
+    } else if (fragments > WARPS) {
         multiply_by_warps<LEFT_PARTS, 2, BUSY>(left, right, rows, cols, length, store);
     } else {
         multiply_by_warps<LEFT_PARTS, 1, BUSY>(left, right, rows, cols, length, store);

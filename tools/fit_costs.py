@@ -49,7 +49,7 @@ ALIKE = 1.5  # networks within this factor in layers, weights and batch foretell
 LEAST = 0.01  # of a time, that an estimate counts as
 FAR, FEWEST = 4, 6  # doublings to the nearest network, and networks that a fit needs
 ITERATIONS = 30  # each halves the distance to the smallest errors
-DRAWN = "networks.json"  # networks drawn by seeds 80 and 81, and a few of 784 inputs, one process each: docs/method.md
+DRAWN = "networks.json"  # networks drawn by seeds 80 to 82, and a few of 784 inputs, one process each: docs/method.md
 PAGE = ROOT / "docs" / "method.md"
 ENDS = "<!-- costs:begin (python -m tools.fit_costs) -->", "<!-- costs:end -->"
 KERNELS = ("step", "layer", "million weights", "million products")
@@ -71,7 +71,8 @@ WHOLE = {
     "cuda-graph": KERNELS, "fused-bias": KERNELS, "fp16": WITH_LAYERS, "exact-u8": WITH_OUTPUTS,
     "streamed-bf16": WITH_LAYERS, "large-batch": WITH_IMAGES, "large-batch-fp16": WITH_IMAGES,
     "large-batch-wide": OUTPUTS, "large-batch-early": WITH_IMAGES, "large-batch-early-fp16": WITH_IMAGES,
-    "persistent-grid": GRID, "grid-bf16": GRID, "grid-messages": MESSAGES, "grid-messages-fp16": MESSAGES,
+    "persistent-grid": GRID, "grid-bf16": GRID, "grid-pairs-bf16": ("barrier", "thousand cycles"),
+    "grid-messages": MESSAGES, "grid-messages-fp16": MESSAGES,
     "persistent-cluster": CLUSTER, "cluster-fp16": CLUSTER, "cluster-ahead": AHEAD, "cluster-ahead-fp16": AHEAD,
     "divided-batch": DIVIDED, "divided-batch-fp16": DIVIDED, "divided-hidden-fp16": DIVIDED_HIDDEN,
 }  # fmt: skip

@@ -536,7 +536,7 @@ COMMANDS: dict[str, FrontDoor] = {
                 ("--bandwidth", "GB/S", "of the memory of another GPU, for a guess"),
                 ("--launch", "US", "of a launch from Python there, as `limits` measures it"),
                 ("--measured-eager", "T", "one step of your own loop, such as 20ms, timed after synchronising, "
-                 "DataLoader and optimizer included; scales the host's part"),
+                 "DataLoader and optimizer included; with plain SGD it scales torch-compile"),
             ),
             "output": (
                 ("--measure", None, "time the stages that decide, on this GPU; takes options of run"),

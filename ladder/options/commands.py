@@ -30,12 +30,17 @@ from ladder.options.run_options import (
 )
 from ladder.records.jobs import Engine
 
+UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6}
+
 
 def _read_us(value: Any) -> Any:
-    """`20ms`, `450us` or `450` in microseconds."""
+    """`450us`, `20ms` or `0.5s` in microseconds; ValueError without a unit."""
     if not isinstance(value, str):
         return value
-    return float(value.removesuffix("us").removesuffix("ms")) * (1e3 if value.endswith("ms") else 1.0)
+    unit = next((unit for unit in UNITS_US if value.endswith(unit)), None)
+    if unit is None:
+        raise ValueError(value)
+    return float(value.removesuffix(unit)) * UNITS_US[unit]
 
 
 StageFiles = Annotated[tuple[FilePath, ...], Meta(description="the name of a Python file")]
@@ -43,8 +48,10 @@ RunName = Annotated[str, Meta(min_length=1, description="the name of a file or f
 RunNames = Annotated[tuple[RunName, ...], Meta(description="the name of a file or folder")]
 Format = Annotated[Literal["text", "markdown", "json", "csv"], Meta(description="text, markdown, json or csv")]
 GpuName = Annotated[Text, Meta(description="the name of a GPU, such as H200")]
-StepTime = Annotated[float, read_by(_read_us, "a time of a step, such as 450us or 20ms", gt=0, le=1e9)]
-Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to 1, such as 0.1")]
+STEP_TIME = "a step's time from 20us to 10s, with its unit, such as 450us or 20ms"
+STEP_TIME = "a step's time from 20us to 10s, with its unit, such as 450us or 20ms"
+StepTime = Annotated[float, read_by(_read_us, STEP_TIME, ge=20, le=1e7)]
+Share = Annotated[float, Meta(ge=0, lt=1, description="a number from 0 to below 1, such as 0.1")]
 OPTIMIZERS = (
     "sgd", "adam", "adamw", "adamax", "nadam", "radam", "adafactor", "adagrad", "adadelta", "asgd", "lbfgs", "muon",
     "rmsprop", "rprop", "sparseadam",

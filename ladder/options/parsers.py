@@ -20,6 +20,7 @@ NEAR = 0.7  # likeness of an option worth suggesting; at 0.6 --processes would m
 TOP_OPTIONS = ("-h", "--help", "--version")
 
 
+NEEDED = {"--hidden": "positive widths such as 300,100", "--measured-eager": "a step's time such as 20ms"}
 OF_OTHER_MODELS = {"--optimizer", "--dropout", "--momentum", "--weight-decay"}
 
 
@@ -28,8 +29,8 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2."""
-        if message == "argument --hidden: expected one argument":
-            message += ", positive widths such as 300,100"
+        option = message.removeprefix("argument ").removesuffix(": expected one argument")
+        message += f", {NEEDED[option]}" if option in NEEDED else ""
         raise UsageError(f"{message}; see {self.prog} --help")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

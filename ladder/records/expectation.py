@@ -9,6 +9,8 @@ import msgspec
 from common.vocabulary import Group, Precision, Regime
 from ladder.records.profile import Positive
 
+EXAMPLE = "tabular"  # the PyTorch model, recorded and to be had by `torch --example`, of those who train otherwise
+
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
     """A stage's expected time of a step in us; nine in ten should lie between its ends."""
@@ -41,6 +43,19 @@ class NearRun(msgspec.Struct, frozen=True):
     doublings: float  # of layers, weights and batch, from one to the other
 
 
+class OwnModelRun(msgspec.Struct, frozen=True):
+    """What a recorded ladder over a PyTorch model gained, for who trains by another optimizer or with dropout."""
+
+    path: str  # from the root of the project
+    name: str
+    gpu: str
+    optimizer: str  # its class
+    has_dropout: bool
+    parameters: int
+    batch_size: int
+    times: dict[str, float]  # as fast as eager, by rung
+
+
 class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     """The stages that take a network on a GPU, in ladder order."""
 
@@ -60,6 +75,7 @@ class Outlooks(msgspec.Struct, frozen=True, kw_only=True):
     untold: list[str]  # rungs that take the network and may be the fastest, but too few networks have recorded them
     nearest: list[NearRun]  # the nearest first
     ignored: list[str] = []  # options that change no time here, as they were given
+    own_model: OwnModelRun | None = None  # where options are ignored
     own_eager: bool = False  # the user measured the eager step, with all that is ignored here
 
     @property

@@ -25,7 +25,8 @@ from common.cuda.driver import devices
 from common.errors import UsageError
 from common.problem import Problem
 from ladder.options.commands import Advise, Run
-from ladder.records.expectation import NearRun, Outlook, Outlooks
+from ladder.records import torch_run
+from ladder.records.expectation import EXAMPLE, NearRun, Outlook, Outlooks, OwnModelRun
 from ladder.records.program import ROOT
 from ladder.records.run import Results, all_results, load_once
 from ladder.run import expected
@@ -103,7 +104,7 @@ def _words(name: str) -> list[str]:
 FOLDER = "results/reference/h200"  # of the runs that the model was fitted to
 GUESS = (
     "{a} guess: the model was fitted to runs on the {gpu}, and its times are scaled to {memory} GB/s, {clock} MHz, "
-    "{multiprocessors} multiprocessors and launches of {launch} us{others}."
+    "{multiprocessors} multiprocessors, {shared} KiB of shared memory per block and {launch} us per launch{others}."
 )
 UNSEEN = "All recorded networks have {inputs} inputs and {classes} classes: for others the ranges may be too narrow."
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
@@ -170,6 +171,21 @@ def outlooks(asked: Advise) -> Outlooks:
         untold=[name for name in may_win if name not in told and _runs_on(chip, stages[name])],
         nearest=_nearest(problem, runs or _recorded_on(MODELLED.name)),
         ignored=ignored,
+        own_model=_own_model() if ignored else None,
+    )
+
+
+def _own_model() -> OwnModelRun | None:
+    """The recorded PyTorch model of those who train by another optimizer or with dropout; None without its record."""
+    path = f"{FOLDER}/torch/{EXAMPLE}"
+    if not (ROOT / path / torch_run.FILE).exists():
+        return None
+    run = torch_run.load(ROOT / path)
+    us = {rung.name: rung.step_us for rung in run.rungs if rung.step_us}
+    times = {name: us["eager"] / own for name, own in us.items()} if "eager" in us else {}
+    model = run.model
+    return OwnModelRun(
+        path, EXAMPLE, MODELLED.name, model.optimizer, model.has_dropout, model.parameters, model.batch_size, times
     )
 
 
@@ -280,7 +296,8 @@ def _outlook(
     most = _most_error(stage.name, costs)
     if recorded:
         carried = [statistics.median(run.us[stage.name] for run in recorded)] * 2
-        log_error = math.log1p(rung.again)
+        # Nobody's host is the recorded one: where it sets the pace, the range is that of hosts.
+        log_error = math.log(costs.eager_differs) if stage.name in LAUNCHED else math.log1p(rung.again)
     else:
         far = min(expected.doublings(problem, run.problem) for run in costs.runs.values() if stage.name in run.us)
         once_more = math.log1p(most) if carrying is None else carrying
@@ -374,13 +391,14 @@ def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
     """How the times of another GPU than the model's were made, with its own runs of the network, as a sentence."""
     is_known = any(known_chip.name == chip.name for known_chip in CHIPS)
     return GUESS.format(
-        a=SOME_GUESSED.format(paths=", ".join(paths)) if paths else ALL_GUESSED,
+        a=SOME_GUESSED.format(paths=", ".join(paths[:1]) + (f" and {len(paths) - 1} more" if paths[1:] else ""))
+        if paths
+        else ALL_GUESSED,
         gpu=costs.gpu,
         memory=f"{chip.memory_gb_s:,.0f}",
         clock=f"{chip.clock_mhz:,}",
         multiprocessors=chip.multiprocessors,
+        shared=BLOCK_SHARED_KIB[chip.sm],
         launch=f"{chip.launch_us or costs.launch_us:g}",
-        others=""
-        if is_known
-        else f"; it is not known, so {UNKNOWN.multiprocessors} multiprocessors, clock and cache are those of an A100",
+        others="" if is_known else "; it is not known, so all but what you named is an A100's",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ladder.records.exactness import CLASSES
-from ladder.records.expectation import Outlook, Outlooks
+from ladder.records.expectation import EXAMPLE, Outlook, Outlooks, OwnModelRun
 from reports.facts import numbers
 
 REFERENCES = {
@@ -21,12 +22,12 @@ REFERENCES = {
     "jax-scan-bf16": "JAX, the same in bfloat16",
 }
 IN_FLOAT32 = {"torch-graph-amp": "torch-graph", "jax-scan-bf16": "jax-scan"}  # a reference decides if it beats this one
-NOISE = 1.05  # a gain below it is none
-WORTH_TRYING = 1.3  # a gain that errors may take away again
+WORTH_TRYING = 1.3  # a gain that overlapping ranges may take away again
 SHORT_S = 60.0  # a training of less in eager mode is not worth a change
-WRITE_IT = "`python run_ladder.py torch --example mlp > my_model.py` writes a file: replace its `model` and `optimizer`"
+WRITE_IT = f"`python run_ladder.py torch --example {EXAMPLE} > my_model.py` writes a file: replace its model and data"
 TIME_IT = "`python run_ladder.py torch my_model.py` times it, and `--write train_fast.py` makes the best rung a script"
-USUALLY = "What usually pays: data on the device, the optimizer with fused=True, and one CUDA graph per step"
+SHOWN = {"resident": "as fast as eager with data on the device", "step-graph": "with one CUDA graph per step"}
+"""The rungs over a recorded PyTorch model that advice names."""
 
 
 class Gain(NamedTuple):
@@ -38,8 +39,8 @@ class Gain(NamedTuple):
 
     @property
     def is_sure(self) -> bool:
-        """Whether it exceeds the errors of both."""
-        return self.least > NOISE
+        """Whether the ranges of the two do not overlap."""
+        return self.least > 1
 
     @property
     def text(self) -> str:
@@ -48,18 +49,15 @@ class Gain(NamedTuple):
 
 
 def gain(slow: Outlook, fast: Outlook) -> Gain:
-    """The gain of one stage over another; both are carried to another GPU alike, and their errors are independent."""
-    if slow.measured_us and fast.measured_us:
-        times = slow.measured_us / fast.measured_us
-        return Gain(times, times, times)
-    ends = [a / b for a, b in zip(slow.carried_us, fast.carried_us, strict=True)]
-    error = math.exp(math.hypot(_log_error(slow), _log_error(fast)))
-    return Gain(math.sqrt(math.prod(ends)), min(ends) / error, max(ends) * error)
+    """The gain of one stage over another, and the least and the most that their ranges allow."""
+    (slow_low, slow_high), (fast_low, fast_high) = _range(slow), _range(fast)
+    return Gain(expected_us(slow) / expected_us(fast), slow_low / fast_high, slow_high / fast_low)
 
 
-def _log_error(outlook: Outlook) -> float:
-    """The logarithm of an error that nine in ten should stay below, up or down."""
-    return math.log(max(outlook.high_us / max(outlook.carried_us), min(outlook.carried_us) / outlook.low_us))
+def _range(outlook: Outlook) -> tuple[float, float]:
+    """The ends of the range in us, which a measured time is alone."""
+    measured = outlook.measured_us
+    return (outlook.low_us, outlook.high_us) if measured is None else (measured, measured)
 
 
 def expected_us(outlook: Outlook) -> float:
@@ -79,7 +77,6 @@ def whole(outlook: Outlook, outlooks: Outlooks) -> Outlook:
         us=total(outlook.us),
         low_us=total(outlook.low_us, least_s),
         high_us=total(outlook.high_us, most_s),
-        carried_us=list(map(total, outlook.carried_us)),
         measured_us=None if outlook.measured_us is None else total(outlook.measured_us),
     )
 
@@ -89,13 +86,15 @@ def training_s(outlook: Outlook, outlooks: Outlooks) -> float:
     return expected_us(whole(outlook, outlooks)) / 1e6
 
 
+def training_range(outlook: Outlook, outlooks: Outlooks) -> str:
+    """The range of the whole training, `8.9-19 s`; `measured` where its step was."""
+    low_us, high_us = _range(whole(outlook, outlooks))
+    return numbers.duration_range(low_us / 1e6, high_us / 1e6) if outlook.measured_us is None else "measured"
+
+
 def _took(outlook: Outlook, outlooks: Outlooks) -> str:
-    """The whole training and the ends of nine in ten: `13 s (8.9 s to 19 s)`; a measured or recorded one has none."""
-    total = whole(outlook, outlooks)
-    least, most = (numbers.duration(us / 1e6) for us in (total.low_us, total.high_us))
-    is_measured = total.measured_us is not None or outlook.low_us == outlook.high_us
-    ends = "" if is_measured or least == most else f" ({least} to {most})"
-    return f"{numbers.duration(training_s(outlook, outlooks))}{ends}"
+    """The whole training and its range: `13 s (8.9-19 s)`."""
+    return f"{numbers.duration(training_s(outlook, outlooks))} ({training_range(outlook, outlooks)})"
 
 
 def pays_from(eager: Outlook, outlook: Outlook, outlooks: Outlooks) -> int:
@@ -173,6 +172,7 @@ def verdict(outlooks: Outlooks) -> list[str]:
         return list(_of_own_model(stages, outlooks))
     said = [
         *_of_libraries(stages, outlooks),
+        _of_host(stages, outlooks),
         _of_pytorch(stages, outlooks),
         " ".join(_of_kernels(stages, outlooks)),
     ]
@@ -181,23 +181,33 @@ def verdict(outlooks: Outlooks) -> list[str]:
 
 def _of_own_model(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
     """Whether a change may be worth it in PyTorch, and how to measure it where the model leaves options out."""
-    eager, graph = stages.get("torch-eager"), stages.get("torch-graph")
+    eager = stages.get("torch-eager")
     if eager is not None:
         total = whole(eager, outlooks)
         is_short = (total.measured_us or total.high_us) / 1e6 < SHORT_S  # at most, as options may add to it
         worth = "probably not worth your time, unless you train often" if is_short else "a faster way may be worth it"
         subject = "Your training takes" if outlooks.own_eager else "With plain SGD your training takes"
         yield f"{subject} about {_took(eager, outlooks)} in eager PyTorch: {worth}."
-    ignored, add = numbers.listing(outlooks.ignored), "add" if len(outlooks.ignored) > 1 else "adds"
+    yield from filter(None, (_of_recorded(outlooks.own_model), _of_host(stages, outlooks)))
+    ignored = numbers.listing(outlooks.ignored)
     if outlooks.own_eager:
-        yield f"Only your own `torch-eager` counts {ignored}; the other rows are of plain SGD, so no ratio is given."
+        yield f"Only your own `torch-eager` includes {ignored}; the other rows are of plain SGD, so no ratio is given."
     else:
-        yield f"{ignored} {add} to every row, by how much is unknown."
-        if eager is not None and graph is not None and (gained := gain(eager, graph)).is_sure:
-            yield f"An epoch in a CUDA graph makes a step of plain SGD {gained.text} as fast as eager; measure yours."
+        yield f"{ignored} {'add' if len(outlooks.ignored) > 1 else 'adds'} to every row, by how much is unknown."
     yield "JAX and the rungs here train by plain SGD alone, and are left out."
     yield f"{WRITE_IT}; {TIME_IT}."
-    yield f"{USUALLY}."
+
+
+def _of_recorded(run: OwnModelRun | None) -> str:
+    """What a recorded PyTorch model of another kind gained, as a sentence."""
+    if run is None:
+        return ""
+    gains = [f"{numbers.ratio(run.times[rung])} {words}" for rung, words in SHOWN.items() if rung in run.times]
+    return (
+        f"Recorded with {run.optimizer}{' and dropout' * run.has_dropout}, on an {run.gpu} with a slow host: "
+        f"`{run.name}` ({numbers.count(run.parameters, 'parameter')}, batch {run.batch_size:,}) trained "
+        f"{numbers.listing(gains)} ({run.path}). On a faster host expect less."
+    )
 
 
 def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -216,7 +226,7 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         quickest = min(totals.values(), key=expected_us)
         if gain(totals[eager.name], quickest).times > WORTH_TRYING:
             may = f"`{quickest.name}` may take {_took(stages[quickest.name], outlooks)}"
-            yield f"{took}. {may}, but that gain is within the errors: stay in eager mode, or time both."
+            yield f"{took}. {may}, but the two ranges overlap: stay in eager mode, or time both."
         else:
             yield f"{took}, and no library surely takes less: stay in eager mode."
         return
@@ -233,26 +243,40 @@ def _of_libraries(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[st
         yield f"{took}: probably not worth your time. If you train often, use {way}: {times}."
     else:
         yield f"{took}: use {way}: {times}."
-    if others := [
-        f"`{name}` ({numbers.duration(training_s(stages[name], outlooks))})" for name in ties if name != best
-    ]:
+    if others := [f"`{name}` ({training_range(stages[name], outlooks)})" for name in ties if name != best]:
         time_it = "time it first" if len(others) == 1 else "time them first"
         yield f"{numbers.listing(others)} may take no longer, as the ranges overlap: {time_it}."
 
 
+def _of_host(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
+    """What data on the device save, and how to have one's own host's pace; empty without eager mode."""
+    if "torch-eager" not in stages or outlooks.own_eager:
+        return ""
+    least, most = (f"{times:.1f}" for times in outlooks.dataloader)
+    yours = "replaces the row of `torch-eager`" if outlooks.ignored else "scales eager and compiled steps to your host"
+    return (
+        f"All rows keep their data on the device: with a DataLoader, eager steps took {least} to {most} times as long. "
+        f"`--measured-eager 2ms`, the time of your own eager step, {yours}."
+    )
+
+
 def _of_pytorch(stages: dict[str, Outlook], outlooks: Outlooks) -> str:
     """From how many epochs on it pays to compile and to capture an epoch; empty if it surely never does."""
-    eager, compiled = stages.get("torch-eager"), stages.get("torch-compile")
-    graphs = sorted(filter(None, map(stages.get, ("torch-graph", "torch-graph-amp"))), key=lambda one: -one.us)
-    if not graphs or compiled is None or eager is None:
+    names = ("torch-eager", "torch-compile", "torch-graph", "torch-graph-amp")
+    eager, *others = [stages.get(name) for name in names]
+    if eager is None or others[0] is None or not any(others[1:]):
         return ""
-    faster = [compiled, *(one for one in graphs if gain(compiled, one).is_sure)]
-    best: list[tuple[str, int]] = []  # ways, each from as many epochs on until the next one
-    for outlook in (outlook for outlook in faster if gain(eager, outlook).is_sure):
-        least = max(pays_from(stages[slow], outlook, outlooks) for slow in ("torch-eager", *(name for name, _ in best)))
-        best = [*((name, epochs) for name, epochs in best if epochs < least), (outlook.name, least)]
-    pays = ", then ".join(f"`{name}` after about {numbers.count(_rounded_up(least), 'epoch')}" for name, least in best)
-    return f"Within PyTorch, {pays.replace(' after', ' pays off after', 1)}, counting compilation." if best else ""
+    best = [(eager, 0)]  # ways, each from as many epochs on until the next one
+    for outlook in sorted(filter(None, others), key=lambda one: -one.us):
+        if all(gain(slow, outlook).is_sure for slow, _ in best):
+            least = max(pays_from(slow, outlook, outlooks) for slow, _ in best)
+            best = [*((slow, epochs) for slow, epochs in best if epochs < least), (outlook, least)]
+    pays = ", then ".join(
+        f"`{fast.name}` ({numbers.precision(fast.precision)}) over `{slow.name}` after about "
+        f"{numbers.count(_rounded_up(least), 'epoch')}"
+        for (slow, _), (fast, least) in itertools.pairwise(best)
+    )
+    return f"Within PyTorch, {pays.replace(' over', ' pays off over', 1)}, counting compilation." if pays else ""
 
 
 def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]:
@@ -282,11 +306,15 @@ def _of_kernels(stages: dict[str, Outlook], outlooks: Outlooks) -> Iterator[str]
     if "torch-eager" in stages:
         fastest = min(rungs, key=lambda outlook: training_s(outlook, outlooks))
         rival = min((stages[name] for name in REFERENCES if name in stages), key=lambda one: training_s(one, outlooks))
-        gained = gain(whole(rival, outlooks), whole(fastest, outlooks))
-        times = f"{gained.text} as fast as" if gained.is_sure else "within the errors of"
+        over, over_eager = (
+            gain(whole(one, outlooks), whole(fastest, outlooks)) for one in (rival, stages["torch-eager"])
+        )
+        and_eager = f"; it is {over_eager.text} as fast as `torch-eager`" * over_eager.is_sure
+        overlaps = f"its range overlaps with that of `{rival.name}`, the quickest library{and_eager}"
+        compared = f"{over.text} as fast as `{rival.name}`, the quickest library" if over.is_sure else overlaps
         yield (
             f"Preparation included, `{fastest.name}` ({numbers.precision(fastest.precision)}) should take "
-            f"{_took(fastest, outlooks)} for all of it, {times} `{rival.name}`, the quickest library."
+            f"{_took(fastest, outlooks)} for all of it: {compared}."
         )
 
 
@@ -301,14 +329,14 @@ def notes(outlooks: Outlooks) -> list[str]:
         median = _ends([row.median_error for row in by_model])
         most = _ends([row.most_error for row in by_model])
         of_model = (
-            f" ~: by a model{others}. On networks that it had not seen, it was typically off by {median}, and in nine "
-            f"of ten cases by at most {most}; far from recorded networks{and_gpu} by more."
+            f" ~ marks estimates of a model{others}. On networks that it had not seen, it was typically off by "
+            f"{median}, and in nine of ten cases by at most {most}; far from recorded networks{and_gpu} by more."
         )
     is_lower = any(one.name == "torch-compile" and one.precision == "bfloat16" for one in stages)
-    compiled = "`torch-compile` is recorded in bf16 alone. " if is_lower else ""
+    compiled = "`torch-compile` is recorded in bf16 alone." if is_lower else ""
     epochs = numbers.count(outlooks.epochs, "epoch")
     training = f"Your training: {epochs} after `prepare`, which loads and compiles, on our host ({outlooks.host})."
-    host = f"{compiled}{_pace(outlooks)} {training}"
+    host = " ".join(filter(None, (compiled, _pace(outlooks, stages), training)))
     untold = ""
     if outlooks.untold:
         names = numbers.listing(f"`{name}`" for name in outlooks.untold)
@@ -317,16 +345,16 @@ def notes(outlooks: Outlooks) -> list[str]:
     return [f"Nine in ten should lie within the range{is_guess}.{of_model}{untold}", host]
 
 
-def _pace(outlooks: Outlooks) -> str:
-    """Where the data are, and whose host sets the pace of eager and compiled steps."""
+def _pace(outlooks: Outlooks, stages: Sequence[Outlook]) -> str:
+    """Whose host sets the pace of eager and compiled steps."""
     if outlooks.own_eager:
-        scaled = "" if outlooks.ignored else " It scales `torch-compile`, whose pace the host sets too."
-        return f"Data are on the device, but for your own step.{scaled}"
-    differ, least, most = (f"{times:.1f}" for times in (outlooks.eager_differs, *outlooks.dataloader))
+        scaled = "" if outlooks.ignored else " It also scales `torch-compile`, whose pace the host sets too."
+        return f"Your measured time is of your own data loading; other rows have their data on the device.{scaled}"
+    if all(one.name not in ("torch-eager", "torch-compile") for one in stages):
+        return ""
     return (
-        f"Data are on the device; with a DataLoader, eager steps took {least} to {most} times as long. Our host sets "
-        f"the pace of eager and compiled steps, which differed up to {differ}x between its recordings: "
-        f"`--measured-eager 2ms` scales them to yours."
+        f"The host sets the pace of eager and compiled steps. It differed up to {outlooks.eager_differs:.1f}x between "
+        f"recordings, so recorded ones have this range."
     )
 
 

@@ -184,6 +184,12 @@ def duration(value: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def duration_range(low: float, high: float) -> str:
+    """The ends of an estimated time in one unit, with two significant digits: `5.8-33 s`, `0.75-4.7 min`."""
+    unit, each = ("h", 3600) if high >= 7200 else ("min", 60) if high >= 120 else ("s", 1)
+    return f"{'-'.join(dict.fromkeys((rough(low / each), rough(high / each))))} {unit}"
+
+
 def rough_duration(value: float) -> str:
     """An estimated time, in tens of seconds or whole minutes: `10 s`, `50 s`, `3 min`, `1 h 10 min`."""
     if value < 55:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ladder.records.expectation import NearRun, Outlook, Outlooks
 from reports.facts import numbers
-from reports.facts.advice import REFERENCES, advice_facts, deciding, notes, training_s, verdict
+from reports.facts.advice import REFERENCES, advice_facts, deciding, notes, training_range, training_s, verdict
 from reports.screens.blocks import Block, ColumnOf, Group, Screen, Sentences, Table, number, table_of
 
 OTHER_MODELS = (
@@ -40,6 +40,13 @@ def _warnings(outlooks: Outlooks) -> Iterator[str]:
     if outlooks.no_gpu:
         assumed = f"an {outlooks.recorded_gpu}, whose runs the model was fitted to, is assumed"
         yield f"This machine has no GPU: {assumed}; --gpu names another."
+    first, *hidden, last = outlooks.network.split("-")
+    if len(hidden) > 1 and (hidden[0], hidden[-1]) == (first, last):
+        given, inner = ",".join(hidden), ",".join(hidden[1:-1])
+        yield (
+            f"--hidden {given}: it names hidden layers alone, and --inputs {first} and --classes {last} are added; "
+            f"for {'-'.join(hidden)} {f'write --hidden {inner}' if inner else 'leave --hidden out'}."
+        )
     if outlooks.guess:
         yield outlooks.guess
 
@@ -52,7 +59,8 @@ def _table(stages: list[Outlook], outlooks: Outlooks) -> Table:
         number("nine in ten", _ends, 1),
         number("measured\nhere", lambda one: numbers.microseconds(one.measured_us)),
         number("prepare", lambda one: numbers.duration(one.prepare_s), 2),
-        number("your\ntraining", lambda one: numbers.duration(training_s(one, outlooks)), 2),
+        number("your\ntraining", lambda one: numbers.duration(training_s(one, outlooks))),
+        number("its\nrange", lambda one: training_range(one, outlooks)),
         ColumnOf("", lambda one: REFERENCES.get(one.name, one.words), 3, tone="quiet"),
     ])  # fmt: skip
 

@@ -52,6 +52,8 @@ def test_a_recorded_network_has_its_recorded_time() -> None:
     assert measured.timing is not None
     assert found.is_recorded
     assert found.us == pytest.approx(measured.timing.step_us, abs=1e-3)
+    eager = stages(asked((256,)))["torch-eager"]  # on another host
+    assert eager.high_us / eager.us == pytest.approx(recorded_costs().eager_differs) == eager.us / eager.low_us
 
 
 def test_another_gpu_s_own_records_go_before_times_that_are_carried_over() -> None:
@@ -164,7 +166,7 @@ def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:
     with pytest.raises(UsageError, match='did you mean "RTX 4090"'):
         chip_named("4090", None, None)
     unknown = replace(asked(gpu="X1"), bandwidth=500.0)
-    assert "108 multiprocessors, clock and cache are those of an A100" in outlooks(unknown).guess
+    assert "all but what you named is an A100's" in outlooks(unknown).guess
 
 
 def test_a_launch_scales_the_time_of_the_host_alone() -> None:
@@ -273,4 +275,8 @@ def test_other_inputs_classes_and_rows_are_those_of_the_network() -> None:
     assert all(near.network.startswith("784-") for near in found.nearest)
     assert "784 inputs and 10 classes" in found.guess
     assert (found.ignored, found.untold) == (["--optimizer adam"], [])
-    assert not outlooks(parse(["advise", "--optimizer=SGD"])).ignored  # type: ignore[arg-type]
+    assert found.own_model is not None
+    assert (found.own_model.optimizer, found.own_model.has_dropout) == ("AdamW", True)
+    assert 1 < found.own_model.times["resident"] < found.own_model.times["step-graph"]
+    plain = outlooks(parse(["advise", "--optimizer=SGD"]))  # type: ignore[arg-type]
+    assert (plain.ignored, plain.own_model) == ([], None)

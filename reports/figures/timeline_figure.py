@@ -19,11 +19,23 @@ from ladder.records.profile import Kind, Row, Span
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
 from reports.facts.launch_regimes import in_network
-from reports.facts.profiles import TOOLS, kernel_names, seen_by
+from reports.facts.profiles import TOOLS, kernel_names
 from reports.facts.run_table import name_of
 from reports.facts.time_breakdown import Profiled, all_profiled, fitted, profiled
 from reports.figures.canvas import Canvas
-from reports.figures.chart import KEY_LINE, Heading, Key, Scale, key_lines, legend, text_width
+from reports.figures.chart import (
+    KEY_LINE,
+    LINE,
+    MARGIN,
+    Heading,
+    Key,
+    Scale,
+    draw_lines,
+    folded,
+    key_lines,
+    legend,
+    text_width,
+)
 from reports.figures.style import OPERATION_COLOURS, PIXELS, Colour, subject
 
 LEGEND: dict[Kind, str] = {
@@ -42,8 +54,9 @@ WAIT_ON_CPU, IDLE_ON_CPU = "waits at a barrier", "Python"
 DEEP: tuple[Kind, ...] = ("gemm", "fused", "copy", "launch", "wait")  # kinds that need light text on a light page
 PALE = 0.3  # opacity of a kernel that runs many steps
 LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis
-STAGE, FOOT = 104, 44  # pixels; the first is the height of a stage
+STAGE, FOOT = 104, 27  # pixels; the first is the height of a stage
 HOST, GPU, GAP = (20.0, 30.0), (56.0, 38.0), 6.0  # pixels: the top and height of a row, and what parts threads
+TICK = 4  # pixels above and below a row, at the end of a step
 NARROWEST = 0.6  # pixels; a shorter bar could not be seen
 STEPS = 3
 
@@ -67,10 +80,12 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
     On a page the bars are left to its script, which has the times of every stage once: a group says where they go.
     """
     keys = [replace(key, words=in_network(key.words, results.problem)) for key in _keys(rungs)]
-    heading = Heading(", ".join(map(_takes, rungs[::-1])), subject(results), look="bold")
+    heading = Heading(", ".join(map(_takes, rungs)), subject(results), look="bold")
     first = heading.bottom + 14
     bottom = first + STAGE * len(rungs)
-    height = bottom + FOOT + KEY_LINE * len(key_lines(keys))
+    says = [line for note in _notes(rungs) for line in folded(note, PIXELS - 2 * MARGIN, "small")]
+    foot = bottom + FOOT + LINE * len(says)
+    height = foot + KEY_LINE * len(key_lines(keys))
     canvas = Canvas(PIXELS, height, f"{heading.title}: {heading.subject}", _description(rungs))
     heading.draw(canvas)
     scale = Scale.linear([0, max(map(_length_us, rungs))], LEFT, RIGHT)
@@ -82,13 +97,24 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
         for name, row, (below, thick) in _rows(rung):
             canvas.text(LEFT - 10, top + below + thick / 2 + 4, name, "faint", anchor="end", look="small")
             _draw_spans(canvas, rung, row, (top + below, thick), scale.place, is_page=is_page)
-    seen = [rung for rung in rungs if not runs_many_steps(rung)]
-    both = dict.fromkeys(TOOLS[rung.profile.tool] for rung in seen)
-    tools = seen_by(rungs[0].profile) if len(rungs) == 1 else numbers.listing(both or [""])
-    words = f"scaled to the timed one; profiled by {tools}" if seen else "as timed"
-    canvas.text(LEFT, bottom + 34, f"us of three steps, {words}", "faint", look="small")
-    legend(canvas, keys, bottom + FOOT)
+            for at in (scale.place(step * rung.step_us) for step in range(1, STEPS + 1)):
+                for edge in (top + below - TICK, top + below + thick):
+                    canvas.line([(at, edge), (at, edge + TICK)], "ink", width=1.5)
+    draw_lines(canvas, says, bottom + 34)
+    legend(canvas, keys, foot)
     return canvas
+
+
+def _notes(rungs: Sequence[Profiled]) -> Iterator[str]:
+    """What the axis shows, where its bars are from, and what their profiles cost."""
+    yield "us of three steps, as timed; ticks beside the rows: the end of a step"
+    seen = [rung for rung in rungs if not runs_many_steps(rung)]
+    if seen:
+        names = [f" ({name_of(rung.stage)})" * (len(rungs) > 1) for rung in seen]
+        costs = [numbers.share(max(0.0, rung.profile.slowdown)) + name for rung, name in zip(seen, names, strict=True)]
+        tools = numbers.listing(dict.fromkeys(TOOLS[rung.profile.tool] for rung in seen))
+        longer = f"{tools}, under which a step takes {numbers.listing(costs)} longer"
+        yield f"Bars{' and GPU busy' * (not seen[0].is_on_cpu)}: by {longer}; scaled back."
 
 
 def _takes(rung: Profiled) -> str:

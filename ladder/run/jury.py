@@ -24,7 +24,6 @@ from ladder.records.run import Check, OracleRecord, Precision
 from ladder.run.judge import TRAINED, Judge, Judged, Spreads
 from ladder.verify.gates import by_own_controls, depends_on_controls, worst_of
 from ladder.verify.oracle_runs import (
-    MOST_CONTROLS,
     NO_SHORT,
     Short,
     compute_all,
@@ -188,8 +187,8 @@ class Jury:
     def _train_controls(self, job: Job, precision: Precision, judged: Mapping[Judge, int]) -> bool:
         """Let more controls train the judged runs, and widen their limits by them; False if they have done so before.
 
-        All runs share the first one's one or two controls. These may not meet the unit at its ReLU's corner that
-        another run meets, nor turn to both sides of their own.
+        All runs share the first one's controls. These may not meet the unit at its ReLU's corner that another run
+        meets, nor turn to both sides of their own.
         """
         new = {judge: run for judge, run in judged.items() if (run, precision) not in self._with_controls}
         for judge, run in new.items():
@@ -197,7 +196,7 @@ class Jury:
             dataset, shared = Path(job.dataset).parent / "dataset", self._spreads[judge.problem]
             arguments = (judge.problem, dataset, [run], ORACLE_BUDGET_S, self._curve_steps, {precision})
             try:
-                own = compute_all(*arguments, fewest=MOST_CONTROLS)
+                own = compute_all(*arguments, own=True)
             except UsageError:  # the controls diverge from these parameters: the shared ones' limits stay
                 continue
             both = {each: [shared[each], own.runs[run].spreads[each]] for each in shared}

@@ -320,13 +320,13 @@ def _gaps(canvas: Canvas, lines: Sequence[Trend], scale: Scale) -> None:
     """What several GPUs gain at each point over the fastest on one: between the dots, or above both."""
     best: dict[bool, dict[float, float]] = {False: {}, True: {}}
     for line in lines:
+        side = best[bool(line.aside)]
         for at, spread in line.spreads:
             if spread:
-                us = best[bool(line.aside)]
-                us[at] = min(spread.median, us.get(at, math.inf))
+                side[at] = min(spread.median, side.get(at, math.inf))
     for at, us in best[False].items():
         if at in best[True]:
-            top, bottom = sorted(map(scale.place, (us, best[True][at])))
+            top, bottom = sorted((scale.place(us), scale.place(best[True][at])))
             height = top - 9.0
             if bottom - top > LABEL + 8:
                 canvas.line([(at, top + 4), (at, bottom - 4)], "grid", width=4)

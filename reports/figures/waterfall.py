@@ -29,18 +29,19 @@ from reports.figures.chart import (
 from reports.figures.style import PIXELS, Colour, subject
 
 SHOWN = 0.02  # share of the longest step: about what a bar shows; smaller changes are added up
-SMALLER = "other changes"
+SMALLER = "smaller changes"
 KEYS = (Key("a rung's whole step", "step"), Key("time saved", "saved"), Key("time added", "added", shape="frame"))
 AXIS = "microseconds per step"
 SAYS = (
     "Below each rung: what changes up to the next one, by part of a step; profiles scaled to the timed steps, "
     f"rounded to add up. Changes below {numbers.share(SHOWN)} of the longest step are added up."
 )
-GLOSS = {OPERATIONS["fused"]: "several parts in one kernel each"}
+FUSED = f" {OPERATIONS['fused'].capitalize()}: several parts in one kernel each."
+IN_FULL = {OPERATIONS["gemm"]: "matrix products"}
 NOISE = Key(WITHIN_NOISE, "faint", shape="frame")
 
 
-WIDE = ChartLayout(PIXELS, 190, 730, 0, top=0, row=0)
+WIDE = ChartLayout(PIXELS, 190, 640, 0, top=0, row=0)  # with room for remarks on the right
 PHONE = ChartLayout(344, MARGIN, 332, None, top=0, row=14)  # pixels of the line above each bar with its name and number
 
 
@@ -73,12 +74,13 @@ def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) ->
     layout = WIDE if chart.words is not None else PHONE
     steps = list(bars(way))
     keys = [key for key in (*KEYS, NOISE) if any(bar.colour == key.colour for bar in steps)]
-    says = folded(SAYS, layout.width - 2 * MARGIN, "small")
+    says = SAYS + FUSED * any(bar.name == OPERATIONS["fused"] for bar in steps)
+    foot = folded(says, layout.width - 2 * MARGIN, "small")
     heading = Heading(_title(way, steps, results), subject(results), layout.width, "bold")
     top = heading.bottom + KEY_LINE * len(key_lines(keys, layout.width)) + 18
     bottom = top + sum(bar.height(layout) for bar in steps) + 4
     name = f"{heading.title}, {heading.subject}"
-    canvas = Canvas(layout.width, bottom + 44 + LINE * len(says), name, _description(way))
+    canvas = Canvas(layout.width, bottom + 44 + LINE * len(foot), name, _description(way))
     heading.draw(canvas)
     legend(canvas, keys, heading.bottom + 4)
     ends = [0.0, *(end for bar in steps for end in (bar.begin, bar.end))]
@@ -88,12 +90,12 @@ def drawn(results: Results, way: Sequence[Change], chart: ChartLayout = FILE) ->
         _draw(canvas, bar, top, scale, in_network(bar.name, results.problem), layout)
         top += bar.height(layout)
     canvas.text(layout.left, bottom + 34, AXIS, "faint", look="small")
-    draw_lines(canvas, says, bottom + 54)
+    draw_lines(canvas, foot, bottom + 54)
     return canvas
 
 
 def _title(way: Sequence[Change], steps: Sequence[Bar], results: Results) -> str:
-    """Both ends, the part that a rung saved most of, and what that rung saved in all."""
+    """Both ends, the part that a rung saved most of, and what that rung saved in all, with the bars' decimals."""
     first, last = way[0].parent, way[-1].rung
     times = f"{numbers.microseconds(first.step_us)} to {numbers.microseconds(last.step_us)} us per step"
     most = min((bar for bar in steps if bar.colour == "saved"), key=lambda bar: bar.end - bar.begin, default=None)
@@ -101,16 +103,16 @@ def _title(way: Sequence[Change], steps: Sequence[Bar], results: Results) -> str
         return f"{times}: what changed on the way to {last.stage.name}"
     rung = next(bar.name for bar in steps[steps.index(most) :] if bar.is_step)
     before, after = next((one.parent.step_us, one.rung.step_us) for one in way if one.rung.stage.name == rung)
-    net_us = numbers.rounded(before, before) - numbers.rounded(after, after)
-    saved, net = map(numbers.microseconds, (most.begin - most.end, net_us))
-    return f"{times}: {rung} saves most, {saved} us of {in_network(most.name, results.problem)}, {net} us net"
+    net = numbers.change(numbers.rounded(after, after) - numbers.rounded(before, before), min(before, after))
+    part = in_network(most.name, results.problem)
+    return f"{times}: {rung} saves most, {most.number.lstrip('-')} us of {part}, {net.lstrip('-')} us net"
 
 
 def bars(way: Sequence[Change]) -> Iterator[Bar]:
     """The bars from top to bottom, without rungs whose next one is within the noise of its parent too.
 
-    Small parts of a change are added up, and a change without any other part has its rungs alone. So that the numbers
-    add up, those of parts have the decimals of the shorter step, and the smaller ones hold what rounding leaves.
+    Small parts of a change are added up. So that the numbers add up, those of parts have the decimals of the shorter
+    step, and the smaller ones hold what rounding leaves.
     """
     yield _step(way[0].parent, "")
     least_us = SHOWN * max(change.slower_us for change in way)
@@ -119,24 +121,23 @@ def bars(way: Sequence[Change]) -> Iterator[Bar]:
         noisy = noisy + 1 if change.is_noise else 0
         if noisy and later is not None and later.is_noise:
             continue
-        before, after = shown.step_us, change.rung.step_us
+        before, after, rung = shown.step_us, change.rung.step_us, change.rung.stage
         finer, at = min(before, after), before
         left = numbers.rounded(after, after) - numbers.rounded(before, before)
-        noise = f"{'each ' * (noisy > 1)}{WITHIN_NOISE} of its parent" * bool(noisy)
-        if noisy and abs(after - before) >= least_us:
-            rungs = numbers.count(noisy, "rung")
-            yield Bar(rungs, before, after, numbers.change(left, finer), remark=noise, is_noise=True)
-            noise = ""
-        for name, end in _parts(change, least_us):
+        if noisy:
+            remark = f"{'each ' * (noisy > 1)}{WITHIN_NOISE} of its parent"
+            several = numbers.count(noisy, "rung")
+            yield Bar(several, before, after, numbers.change(left, finer), remark=remark, is_noise=True)
+        target = f"to {rung.name}"
+        for name, end in () if noisy else _parts(change, least_us):
             moved = left if name == SMALLER else numbers.rounded(end - at, finer)
             if name != SMALLER or numbers.rounded(moved, finer):
-                yield Bar(name, at, end, numbers.change(moved, finer), remark=GLOSS.get(name, ""))
+                yield Bar(IN_FULL.get(name, name), at, end, numbers.change(moved, finer), remark=target)
+                target = ""
             at, left = end, left - moved
         shown = change.rung
-        changed = change.rung.stage.precision != change.parent.stage.precision
-        precision = f"now in {numbers.precision(change.rung.stage.precision)}" if changed else ""
-        after_several = f"after {noisy} rungs, " * bool(noise and noisy > 1)
-        yield _step(change.rung, "; ".join(filter(None, (precision, after_several + noise))))
+        changed = rung.precision != change.parent.stage.precision
+        yield _step(change.rung, f"now in {numbers.precision(rung.precision)}" * changed)
 
 
 def _step(rung: Profiled, remark: str) -> Bar:
@@ -146,12 +147,10 @@ def _step(rung: Profiled, remark: str) -> Bar:
 
 def _parts(change: Change, least_us: float) -> Iterator[tuple[str, float]]:
     """Where each part that changed so much ends, then the sum of all others, which ends at the rung's time."""
-    large = {name: us for name, us in change.detailed_us.items() if abs(us) >= least_us}
-    if change.is_noise or not large:
-        return
     at = change.parent.step_us
-    for name, us in large.items():
-        yield name, (at := at + us)
+    for name, us in change.detailed_us.items():
+        if abs(us) >= least_us:
+            yield name, (at := at + us)
     yield SMALLER, change.rung.step_us
 
 

@@ -27,8 +27,9 @@ LIMIT_S = 20
 
 # Some distributions check longjmp() by default, and take another fibre's stack for a broken one.
 FLAGS = ["-std=c++17", "-Og", "-U_FORTIFY_SOURCE", "-w", "-fPIC", "-fno-strict-aliasing", f"-I{HERE}"]
-# Undefined behaviour traps, without a library. This finds an index outside a shared array.
-UNDEFINED = ["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"]
+# Undefined behaviour traps, without a library. This finds an index outside a shared array. Two kinds that take a
+# quarter of the time to compile find nothing: memory here is no object, and pages around it are guarded.
+UNDEFINED = ["-fsanitize=undefined", "-fno-sanitize=object-size,pointer-overflow", "-fsanitize-undefined-trap-on-error"]
 # A kernel may have the same name as a function of the C library.
 LINK = ["-shared", "-Wl,-Bsymbolic"]
 

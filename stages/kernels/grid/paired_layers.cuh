@@ -125,7 +125,9 @@ class PairedLayers : public WideLayers {
         for_tiles<L>([=](int tile) {
             const SharedTile doutputs = tile_at<layer.tile_n>(plan.doutputs_at, plan.rows);
             subtract<L, PARTS, 0>(kept<L>(), doutputs, plan.rows);
-            if (tile == 0) update_biases<L>(biases_of<L>(0), doutputs, 0, plan.rows);
+            for (int col = EDGE * tile; col < layer.tile_n; col += EDGE * TILES_OF<L>) {  // all blocks have all doutputs
+                update_biases<L>(biases_of<L>(col), {doutputs.memory + col, EDGE, doutputs.pitch, doutputs.plane}, col, plan.rows);
+            }
         });
     }
 

@@ -106,6 +106,7 @@ GUESS = (
     "{a} guess: the model was fitted to runs on the {gpu}, and its times are scaled to {memory} GB/s, {clock} MHz, "
     "{multiprocessors} multiprocessors, {shared} KiB of shared memory per block and {launch} us per launch{others}."
 )
+FROM_L2 = " Where that memory is too small for its weights, `persistent-grid` reads them from the L2 cache."
 UNSEEN = "All recorded networks have {inputs} inputs and {classes} classes: for others the ranges may be too narrow."
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 MOST_NEAR = 2
@@ -390,7 +391,8 @@ def _on(chip: Chip, costs: Costs, scale: Callable[[str], float]) -> Costs:
 def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
     """How the times of another GPU than the model's were made, with its own runs of the network, as a sentence."""
     is_known = any(known_chip.name == chip.name for known_chip in CHIPS)
-    return GUESS.format(
+    smaller = BLOCK_SHARED_KIB[chip.sm] < BLOCK_SHARED_KIB[MODELLED.sm]
+    guess = GUESS.format(
         a=SOME_GUESSED.format(paths=", ".join(paths[:1]) + (f" and {len(paths) - 1} more" if paths[1:] else ""))
         if paths
         else ALL_GUESSED,
@@ -402,3 +404,4 @@ def _guess(chip: Chip, costs: Costs, paths: Sequence[str]) -> str:
         launch=f"{chip.launch_us or costs.launch_us:g}",
         others="" if is_known else "; it is not known, so all but what you named is an A100's",
     )
+    return f"{guess}{FROM_L2 * smaller}"

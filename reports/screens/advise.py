@@ -47,7 +47,7 @@ def _warnings(outlooks: Outlooks) -> Iterator[str]:
             f"--hidden {given}: it names hidden layers alone, and --inputs {first} and --classes {last} are added; "
             f"for {'-'.join(hidden)} {f'write --hidden {inner}' if inner else 'leave --hidden out'}."
         )
-    if outlooks.guess:
+    if outlooks.guess and not all(one.is_recorded for one in deciding(outlooks)):
         yield outlooks.guess
 
 

@@ -395,13 +395,13 @@ class RowChart:
         widest = max(text_width(words, "bold") for words, *_ in self.groups)
         left = min(layout.left, max(MARGIN, layout.width - MARGIN - widest))  # of the groups' names
         for words, colour, rows in self.groups:
-            begin = above = top
+            begin = top
             top += GROUP * bool(words)
             for row in rows:
                 if row.mark.limit is not None:
-                    draw_limit(canvas, axis.place(row.mark.limit), axis.end, above, top + row.height(layout))
+                    draw_limit(canvas, axis.place(row.mark.limit), axis.end, top, top + row.height(layout))
                 row.draw(canvas, top, axis, layout)
-                above = top = top + row.height(layout)
+                top += row.height(layout)
             plate(canvas, left, begin + 19, words, "bold", lines=layout.lines)
             canvas.text(left, begin + 19, words, colour, look="bold halo")
 
@@ -439,7 +439,7 @@ def draw_mark(canvas: Canvas, mark: Mark, middle: float, scale: Scale) -> None:
 
 
 def draw_limit(canvas: Canvas, at: float, end: float, top: float, bottom: float) -> None:
-    """The limit of a row as a line, and a tint beyond it up to the axis's end; those of rows join to one area."""
+    """The limit of a row as a line, and a tint beyond it up to the axis's end; those of a group join to one area."""
     canvas.rectangle(at, top, end - at, bottom - top, "limit", opacity=FAINT)
     canvas.line([(at, top), (at, bottom)], "limit", width=2)
 

@@ -78,7 +78,9 @@ def _verdict(distances: Sequence[LossDistance], nearest: LossDistance | None) ->
         curves = numbers.count(every, "loss curve")
         return f"{outside} of {curves} left the float64 oracle's by more than the limit"
     below = f"{name_of(nearest.stage)} has the least margin, {_times(nearest.limit / (nearest.error or 1.0))}"
-    return f"Every loss curve stays within its limit of float64's ({every} of {every}); {below}"
+    alike = sum(distance.is_none for distance in distances)
+    without = f", {alike} without a difference" * bool(alike)
+    return f"Every loss curve stays within its limit of float64's ({every} of {every}{without}); {below}"
 
 
 def _row(distance: LossDistance, is_best: bool) -> Row:
@@ -88,6 +90,8 @@ def _row(distance: LossDistance, is_best: bool) -> Row:
     if error is not None and distance.passed:
         words = f"{_times(limit / error)} below"
     mark = Mark(math.inf if error is None else error, colour if distance.passed else "limit", limit=limit)
+    if (precision := numbers.precision(distance.stage.precision)) != "float32":
+        words += f" ({precision})"
     tone: Colour = "faint" if distance.passed else "limit"
     return Row(name_of(distance.stage), "", mark, "", words, colour=tone, is_best=is_best)
 

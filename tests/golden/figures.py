@@ -62,6 +62,7 @@ def canvases() -> Iterator[tuple[str, Canvas]]:
     yield from _of_studies()
     asked = outlooks(*small(), replace(GRID, is_recorded=True), replace(GRID_BF16, measured_us=9.1), guess="A guess.")
     yield "what advise expects", advice_figure(asked)
+    yield "what advise expects where ranges overlap", advice_figure(outlooks(*small()))
     torch, two = a_torch_run(), a_torch_run(rungs=a_torch_run().rungs[:2])
     yield "a user's model, on a telephone", torch_ladder(torch, PHONE)
     yield "a user's model, within noise", torch_ladder(two, FILE)

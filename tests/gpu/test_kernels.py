@@ -15,9 +15,9 @@ from tests.kernels.cases import Case, gpu_cases
 
 pytestmark = pytest.mark.gpu
 
-BY_LANES = ("persistent_cluster", "cluster_ahead", "ring_back", "ring_forward")
-FOR_TOOLS = {(name, "racecheck"): (("LANES_ARRIVE", "32"),) for name in BY_LANES}  # see epoch.cuh
 BY_WARPGROUPS = ("streaming_epoch", "stationary_epoch")
+BY_LANES = ("persistent_cluster", "cluster_ahead", "ring_back", "ring_forward", *BY_WARPGROUPS)
+FOR_TOOLS = {(name, "racecheck"): (("LANES_ARRIVE", "32"),) for name in BY_LANES}  # see epoch.cuh
 SCALARS: dict[str, Any] = {"int": np.int32, "float": np.float32, "double": np.float64}
 
 

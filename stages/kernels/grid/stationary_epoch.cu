@@ -15,13 +15,13 @@
 #include "streamed/epoch_outputs.cuh"
 
 struct Barriers {
-    Barrier *images, *ready, *updated;  // of both boxes of images; a layer's factors are there; its weights have changed
+    Barrier *images, *ready, *updated;  // of both boxes of images; a layer's factors are there; its weights and biases have changed
 
     __device__ explicit Barriers(char* memory)
         : images(reinterpret_cast<Barrier*>(memory + BARRIERS_AT)), ready(images + 2), updated(ready + 1) {}
     __device__ void begin() const {
         mbarrier_init(images[0], 1), mbarrier_init(images[1], 1);
-        mbarrier_init(*ready, TAKERS / WARP), mbarrier_init(*updated, UPDATER_WARPS);
+        mbarrier_init(*ready, TAKERS / WARP * LANES_ARRIVE), mbarrier_init(*updated, (UPDATER_WARPS + 1) * LANES_ARRIVE);
         fence_mbarrier_init();
     }
 };
@@ -34,10 +34,6 @@ class Team {
     // Memory of activations; images of a step are in turn in two boxes.
     __device__ char* at(int activations) const { return memory + activations_at(activations); }
     __device__ char* images_of(int step) const { return memory + IMAGES_AT + (step & 1) * bytes_of(0); }
-    __device__ void leave(Barrier& barrier) const {
-        __syncwarp();
-        if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
-    }
 
     char* const memory;
     float* const parameters;
@@ -82,7 +78,7 @@ class Updaters : Team {
     };
     __device__ void publish() const {
         fence_proxy_async();
-        leave(*barriers.updated);
+        warp_arrives(*barriers.updated);
     }
 
     // The upper halves of this lane's first two numbers of a layer, and where others lie from there: constants.
@@ -225,6 +221,7 @@ class Takers : Team {
         if (threadIdx.x == 0) fetch_images(0);
         fence_proxy_async();
         bar_sync(1, TAKERS);
+        if (threadIdx.x < WARP) warp_arrives(*barriers.updated);
         for (int step = 0; step < steps; ++step) {
             await_updates();
             if (threadIdx.x == 0 && step + 1 < steps) fetch_images(step + 1);
@@ -235,8 +232,8 @@ class Takers : Team {
             }
             head.run(step, rate, with_totals);
             for (int layer = DEPTH - 1; layer > 0; --layer) is_thin(layer) ? backward<true>(layer) : backward<false>(layer);
-            leave(*barriers.ready);
-            outputs.update_bias(1, at(1), rate);
+            warp_arrives(*barriers.ready);
+            update_bias(1);
         }
         outputs.copy<true>(parameters);
         head.copy<true>(parameters);
@@ -276,6 +273,12 @@ class Takers : Team {
         }
     }
 
+    __device__ void update_bias(int activations) const {
+        if (threadIdx.x >= WARP) return;  // the first warp has a block's outputs of a layer
+        outputs.update_bias(activations, at(activations), rate);
+        warp_arrives(*barriers.updated);
+    }
+
     template <bool IS_FIRST, bool TO_THIN>
     __device__ void forward(int layer, const char* inputs) {
         const auto sum = outputs.sum<TO_THIN>(mail);
@@ -287,8 +290,8 @@ class Takers : Team {
     __device__ void backward(int layer) {
         const auto sum = outputs.sum<TO_THIN>(mail);
         multiply<false>(sum, layer, at(layer + 1));
-        leave(*barriers.ready);
-        outputs.update_bias(layer + 1, at(layer + 1), rate);
+        warp_arrives(*barriers.ready);
+        update_bias(layer + 1);
         outputs.add_up<false>(sum, layer);
         await_updates();
         outputs.receive(sum, at(layer));

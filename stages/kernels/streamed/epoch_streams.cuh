@@ -28,12 +28,12 @@ struct Ring {
     __device__ void begin() const {
         for (int s = 0; s < SLOTS; ++s) {
             mbarrier_init(full[s], 1);
-            mbarrier_init(read[s], GROUP_WARPS);
-            mbarrier_init(updated[s], GROUP_WARPS);
+            mbarrier_init(read[s], GROUP_WARPS * LANES_ARRIVE);
+            mbarrier_init(updated[s], GROUP_WARPS * LANES_ARRIVE);
             mbarrier_init(empty[s], 1);
         }
         mbarrier_init(images[0], 1), mbarrier_init(images[1], 1), mbarrier_init(*kept, 1);
-        mbarrier_init(*ready, TAKERS / WARP), mbarrier_init(*spent, UPDATERS / WARP);
+        mbarrier_init(*ready, TAKERS / WARP * LANES_ARRIVE), mbarrier_init(*spent, UPDATERS / WARP * LANES_ARRIVE);
         *stored = 0;
         fence_mbarrier_init();
     }

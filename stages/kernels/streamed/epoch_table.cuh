@@ -8,6 +8,7 @@
 #include "device/messages.cuh"
 #include "device/tensor_cores.cuh"
 #include "device/warpgroup.cuh"
+#include "streamed/arrivals.cuh"
 #include "streamed/plane_order.cuh"
 
 constexpr int WARP = 32, TILE = 64, EDGE = 8, MATRIX_BYTES = 128;  // a matrix of 8 by 8 numbers of 16 bits

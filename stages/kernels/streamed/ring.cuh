@@ -21,6 +21,7 @@
 #include "device/async_copies.cuh"
 #include "device/bulk_copies.cuh"
 #include "device/dependent.cuh"
+#include "streamed/arrivals.cuh"
 #include "streamed/streamed_back.cuh"
 
 constexpr int TILE = 64;          // rows and columns
@@ -28,15 +29,6 @@ constexpr int TEAM_WARPS = 8;     // that take a tile together
 constexpr int MOST_SHARED = 227 * 1024;  // bytes of a block
 constexpr int EIGHTS = MOST_ROWS > ROWS_AT_ONCE ? 2 : 4;  // of rows that a lane multiplies at once: more sums leave room for less
 constexpr int PARTS_OF_BATCH = MOST_ROWS / (8 * EIGHTS);
-
-#ifndef LANES_ARRIVE  // lanes of each warp that report what they have read or written; racecheck needs 32 (cluster/epoch.cuh)
-#define LANES_ARRIVE 1
-#endif
-
-__device__ inline void warp_arrives(Barrier& barrier) {
-    __syncwarp();
-    if (threadIdx.x % WARP < LANES_ARRIVE) mbarrier_arrive(barrier);
-}
 
 __device__ inline int place_bits(int row) { return row % 2 * 4 ^ row / 4 % 4 * 2; }
 

@@ -26,10 +26,6 @@ class Team {
         const long long share = static_cast<long long>(step) * shares_of(0) + own.of(0);
         return reinterpret_cast<const char*>(images) + share * bytes_of(0);
     }
-    __device__ void leave(Barrier& barrier) const {
-        __syncwarp();
-        if (threadIdx.x % WARP == 0) mbarrier_arrive(barrier);
-    }
 
     // Descriptors of 64 units in activations, from step k of sixteen units, or of sixteen images, on.
     __device__ static auto along_units(const char* tile, int k) {
@@ -107,7 +103,7 @@ class Updaters : Team {
                 for (int panel = panels - 1; panel >= 0; --panel) {
                     float gradient[TILE / EDGE][4];
                     multiply<ADDS_KEPT>(gradient, kept_inputs, inputs, at(layer + 1), panel);
-                    if (pair == 0 && panel == 0) leave(*ring.spent);
+                    if (pair == 0 && panel == 0) warp_arrives(*ring.spent);
                     update(gradient, true);
                 }
             }
@@ -169,7 +165,7 @@ class Updaters : Team {
             }
         }
         fence_proxy_async();
-        leave(ring.updated[turn.slot]);
+        warp_arrives(ring.updated[turn.slot]);
         turn.next(TEAMS);
     }
 
@@ -320,13 +316,13 @@ class Takers : Team {
                 }
                 wgmma_commit_group();
                 wgmma_wait_group<1>();
-                if (last >= 0) leave(ring.read[last]);
+                if (last >= 0) warp_arrives(ring.read[last]);
                 last = turn.slot;
                 turn.next(TEAMS);
             }
             wgmma_wait_group<0>();
             keep_in_place(sums);
-            leave(ring.read[last]);
+            warp_arrives(ring.read[last]);
             sum.post_all(sums, panel);
         }
         if (corrects) bar_sync(1, TAKERS);  // the gradients of the step before have been read
@@ -348,7 +344,7 @@ class Takers : Team {
         const int pairs = tiles_of(layer) / TEAMS, panels = tiles_of(layer + 1);
         const char* const doutputs = at(layer + 1);
         if (CORRECTS) await_kept();
-        if (updates) leave(*ring.ready);
+        if (updates) warp_arrives(*ring.ready);
         if (CORRECTS) multiply_images(kept(), doutputs, panels);
         for (int pair = pairs - 1; pair >= 0; --pair) {
             const int row_tile = TEAMS * pair + team;
@@ -387,7 +383,7 @@ class Takers : Team {
             wgmma_commit_group();
             wgmma_wait_group<0>();
             keep_in_place(dinputs);
-            leave(ring.read[turn.slot]);
+            warp_arrives(ring.read[turn.slot]);
             if (TILES == 1) times ^= 1u << turn.slot;
             turn.next(TEAMS);
         }
@@ -400,7 +396,7 @@ class Takers : Team {
         const int tiles = own.image_tiles();
         const bool keeps = DEFERS && step >= 0 && !updates;
         if (corrects_in(step)) await_kept();
-        if (updates && tiles > 0) leave(*ring.ready);
+        if (updates && tiles > 0) warp_arrives(*ring.ready);
         if (goes_on) mbarrier_wait_parity(ring.images[(step + 1) & 1], (step + 1) / 2 & 1);
         if (keeps) multiply_images(images_of(step), images_of(step + 1), tiles);
         for (int panel = team; panel < tiles_of(1); panel += TEAMS) {
@@ -427,7 +423,7 @@ class Takers : Team {
                     wgmma_wait_group<0>();
                     keep_in_place(sums);
                 }
-                leave(ring.read[turn.slot]);
+                warp_arrives(ring.read[turn.slot]);
                 turn.next(TEAMS);
             }
             if (goes_on) sum.post_all(sums, panel);

@@ -292,6 +292,7 @@ class Takers : Team {
         multiply<false>(sum, layer, at(layer + 1));
         warp_arrives(*barriers.ready);
         update_bias(layer + 1);
+        if (!TO_THIN && layer == DEPTH - 1) head.update(rate);
         outputs.add_up<false>(sum, layer);
         await_updates();
         outputs.receive(sum, at(layer));

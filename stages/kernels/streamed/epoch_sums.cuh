@@ -39,21 +39,21 @@ __device__ inline void mask(unsigned (&words)[4], unsigned bits) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] &= (bits >> 2 * i & 1 ? 0xffffu : 0u) | (bits >> 2 * i & 2 ? 0xffff0000u : 0u);
 }
-// The pair where the other is not 0.
-__device__ inline unsigned masked(unsigned pair, unsigned outputs) {
-    return (outputs & 0x7fffu ? pair & 0xffffu : 0u) | (outputs & 0x7fff0000u ? pair & 0xffff0000u : 0u);
-}
 
-// Adds up units of SOURCES parts, `apart` units apart, by threads of which SHARERS in a row share a unit.
+// Adds up units of SOURCES parts, `apart` units apart, by threads of which SHARERS in a row share a unit: each has its own sum.
 template <int SOURCES, int SHARERS, int EACH = SOURCES / SHARERS>
-__device__ inline void add_parts(float (&sums)[8], const uint4* from, int apart, unsigned tag) {
+__device__ inline void add_own_parts(float (&sums)[8], const uint4* from, int apart, unsigned tag, int thread) {
     uint4 units[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; ++i) units[i] = make_uint4(tag ^ 1, 0, 0, 0);
-    const uint4* const own = from + threadIdx.x % SHARERS * EACH * apart;
+    const uint4* const own = from + thread % SHARERS * EACH * apart;
     complete(units, tag, [&](int i) { return own + i * apart; });
 #pragma unroll
     for (int i = 0; i < EACH; ++i) add(sums, units[i]);
+}
+template <int SOURCES, int SHARERS>
+__device__ inline void add_parts(float (&sums)[8], const uint4* from, int apart, unsigned tag, int thread) {
+    add_own_parts<SOURCES, SHARERS>(sums, from, apart, tag, thread);
 #pragma unroll
     for (int lanes = 1; lanes < SHARERS; lanes *= 2) {
 #pragma unroll
@@ -98,7 +98,8 @@ class Sum {
     static_assert(SHARERS % ADDERS == 0);
 
     __device__ Sum(const Own& own, uint4* mail, const Rounds& rounds)
-        : rank(IS_THIN ? own.thick : own.thin), tag(rounds.tag()) {
+        : rank(IS_THIN ? own.thick : own.thin), tag(rounds.tag()), thread(threadIdx.x) {
+        opaque(thread);  // each sum derives its addresses anew: registers are few
         const int box = rounds.slot() * GROUPS + (IS_THIN ? own.thin : own.thick);
         parts = mail + parts_at(IS_THIN) + box * SHARERS * ALL;
         wholes = mail + wholes_at(IS_THIN) + box * ALL;
@@ -106,7 +107,7 @@ class Sum {
 
     // By a team: its product's 64 outputs, the share's `panel`.
     __device__ void post_all(const float (&sums)[CHUNKS][4], int panel) const {
-        const int first = (panel * GROUP_WARPS + threadIdx.x / WARP % GROUP_WARPS) * CHUNKS / 2 * WARP + threadIdx.x % WARP;
+        const int first = (panel * GROUP_WARPS + thread / WARP % GROUP_WARPS) * CHUNKS / 2 * WARP + thread % WARP;
 #pragma unroll
         for (int k = 0; k < CHUNKS / 2; ++k) {
             const int unit = first + k * WARP;
@@ -119,10 +120,10 @@ class Sum {
     template <bool IS_FORWARD>
     __device__ void add_up(const float* bias, unsigned char* masks) const {
         if (threadIdx.x / WARP >= OWN * ADDERS / WARP || ALL < SHARERS * OWN && rank * OWN >= ALL) return;
-        const int unit = threadIdx.x / ADDERS, tile = unit / (CHUNKS / 2 * WARP), k = unit / WARP % (CHUNKS / 2);
+        const int unit = thread / ADDERS, tile = unit / (CHUNKS / 2 * WARP), k = unit / WARP % (CHUNKS / 2);
         const int g = unit % WARP / 4, t = unit % 4;
         float sums[8] = {};
-        add_parts<SHARERS, ADDERS>(sums, parts + rank * SHARERS * OWN + unit, OWN, tag);
+        add_parts<SHARERS, ADDERS>(sums, parts + rank * SHARERS * OWN + unit, OWN, tag, thread);
         if (IS_FORWARD) {
             const float upper = bias[tile * 16 + g], lower = bias[tile * 16 + 8 + g];
 #pragma unroll
@@ -135,7 +136,7 @@ class Sum {
         const int row = tile * 16 + g + t % 2 * 8, chunk = 2 * k + t / 2, to = IS_FORWARD ? row : input_stored(row);
         unsigned char& own_mask = masks[to * CHUNKS + chunk];
         if (!IS_FORWARD) mask(words, own_mask);
-        if (threadIdx.x % ADDERS != 0) return;
+        if (thread % ADDERS != 0) return;
         if (IS_FORWARD) own_mask = static_cast<unsigned char>(bits_of(words));
         const int place = rank * OWN_OUTPUTS + (IS_FORWARD ? stored_input(row) : to);
         post(wholes + unit_at(place, chunk) / 16, make_uint4(tagged(words[0], tag), words[1], words[2], words[3]));
@@ -147,7 +148,7 @@ class Sum {
         const auto is_there = [](int unit) { return ALL % TAKERS == 0 || unit < ALL; };
 #pragma unroll
         for (int batch = 0; batch < EACH / AT_ONCE; ++batch) {
-            const int first = threadIdx.x + batch * AT_ONCE * TAKERS;
+            const int first = thread + batch * AT_ONCE * TAKERS;
             uint4 units[AT_ONCE];
 #pragma unroll
             for (int i = 0; i < AT_ONCE; ++i) units[i] = make_uint4(is_there(first + i * TAKERS) ? tag ^ 1 : tag, 0, 0, 0);
@@ -162,5 +163,6 @@ class Sum {
   private:
     const int rank;
     const unsigned tag;
+    int thread;
     uint4 *parts, *wholes;
 };

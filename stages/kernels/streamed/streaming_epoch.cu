@@ -364,6 +364,7 @@ class Takers : Team {
             sum.post_all(dinputs, row_tile);
         }
         outputs.update_bias(layer + 1, at(layer + 1), rate);
+        if (!IS_THIN && layer == DEPTH - 1) head.update(rate);
         exchange<false>(sum, layer, updates, CORRECTS);
         if (DEFERS && !updates) keep(GRADIENTS, layer);
     }

@@ -107,7 +107,6 @@ GUESS = (
     "{multiprocessors} multiprocessors, {shared} KiB of shared memory per block and {launch} us per launch{others}."
 )
 FROM_L2 = " Where that memory is too small for its weights, `persistent-grid` reads them from the L2 cache."
-UNSEEN = "All recorded networks have {inputs} inputs and {classes} classes: for others the ranges may be too narrow."
 ALL_GUESSED, SOME_GUESSED = "A", "Times without ~ are recorded ({paths}); those with it are a"
 MOST_NEAR = 2
 AGAIN = 0.09  # share by which nine in ten recordings of the same network differ, at most; own rungs on an H100: 3%
@@ -144,9 +143,6 @@ def outlooks(asked: Advise) -> Outlooks:
         or (_runs_on(chip, stage) and costs.has_range(name) and all(name in end for end in ends))
     ]
     told = {row.name for row in rows}
-    guesses = ["" if is_recorded else _guess(chip, costs, list(own_runs))]
-    if (asked.inputs, asked.classes) != (INPUTS, CLASSES):
-        guesses.append(UNSEEN.format(inputs=INPUTS, classes=CLASSES))
     ignored = [
         *([f"--optimizer {asked.optimizer}"] if asked.optimizer != "sgd" else []),
         *([f"--dropout {asked.dropout:g}"] if asked.dropout else []),
@@ -162,7 +158,7 @@ def outlooks(asked: Advise) -> Outlooks:
         dataloader=costs.dataloader,
         no_gpu=not asked.gpu and not own,
         own_eager=asked.measured_eager is not None,
-        guess=" ".join(filter(None, guesses)),
+        guess="" if is_recorded else _guess(chip, costs, list(own_runs)),
         network=_named(problem.inputs, problem.hidden, problem.classes),
         batch_size=problem.batch_size,
         epochs=problem.epochs,

@@ -169,7 +169,7 @@ def run_of(stage: str, runs: Path, reference: Path) -> tuple[Path, Results]:
                 if found.name == stage and found.status == "passed" and found.timing is not None:
                     is_own = folder in own
                     shows_most = found.profile is not None or (found.device == "cpu" and is_own)
-                    rank = shows_most, is_own, judge(found, results) is not None
+                    rank = shows_most, is_own, judge(found, results, on_like_chip=True) is not None
                     if best is None or rank > best_rank:
                         best, best_rank = (folder, results), rank
                     if shows_most and any(rank[1:]):

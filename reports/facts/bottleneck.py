@@ -32,9 +32,8 @@ def next_step(run: Results, profiled: Profiled) -> Advice:
     """The largest part of a step, its likely cause, and one thing to try."""
     name, us = max(profiled.parts_us.items(), key=lambda part: part[1])
     total = sum(profiled.parts_us.values())
-    whole = f"the whole step, {numbers.microseconds(total)} us"
-    part = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
-    return ADVICE[name](Case(run, profiled), whole if us > WHOLE * total else part)
+    part = f"{numbers.aligned(us, total)} us ({numbers.share(us / total)} of a step)"
+    return ADVICE[name](Case(run, profiled), "the whole step" if us > WHOLE * total else part)
 
 
 def _copies(case: Case, share: str) -> Advice:

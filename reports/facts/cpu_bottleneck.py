@@ -49,7 +49,7 @@ def _largest(results: Results, profiled: Profiled) -> str:
     parts = profiled.detailed_us
     name, us = max(parts.items(), key=lambda part: part[1])
     total, profile = sum(parts.values()), profiled.profile
-    share = f"{numbers.aligned(us, total)} of {numbers.microseconds(total)} us ({numbers.share(us / total)})"
+    share = f"{numbers.aligned(us, total)} us ({numbers.share(us / total)} of a step)"
     if name == PYTHON:
         calls = numbers.per_step(profile.launches_per_step)
         return f"Python between kernels takes {share}: it calls compiled code {calls} times per step."

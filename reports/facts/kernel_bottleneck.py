@@ -90,14 +90,16 @@ def _rate(case: Case) -> str:
     if busy_us <= 0:
         return ""
     rate, most = case.run.problem.product_operations / busy_us / 1e6, case.limit(f"gemm_{precision}")
-    share = f", {numbers.share(rate / most.median)} of {numbers.precision(precision)}'s most here" if most else ""
+    share = (
+        f", {numbers.share(rate / most.median)} of the highest {numbers.precision(precision)} rate here" if most else ""
+    )
     return f" at {rate:.3g} TFLOP/s{share if most and rate <= most.median else ''}"
 
 
 def _entangled(profile: Profile) -> Advice:
     bound = (
-        f"They start early and wait, so their times overlap by {numbers.microseconds(profile.overlap_us)} us: none of "
-        f"the {numbers.per_step(profile.kernels_per_step)} can be blamed alone."
+        f"Each starts early, perhaps steps ahead, and waits for the one before it: none of the "
+        f"{numbers.per_step(profile.kernels_per_step)} per step can be blamed alone."
     )
     return Advice(bound, "Fuse neighbours to run fewer.")
 

@@ -1,29 +1,36 @@
-"""What a stage's author predicted, beside what the run measured: hit or missed.
+"""What a stage's author predicted, beside what the run measured: hit, undecided or missed.
 
 A stage's docstring tells its predictions in a paragraph `Predict`, written from the numbers of `Expect`:
 
     Predict: on H200: 784-10, batch 128: 15 to 20 us; 784-128x3-10, batch 32: 2 to 3 x of cudnn-softmax.
 
 A prediction is a step's time in `us`, a difference in `us less than STAGE` or `us more than STAGE`, or a factor in `x
-of STAGE`. `7 of 784-10` is for seven networks. Nothing is judged on another chip, for another network or batch, or
+of STAGE`. `7 of 784-10` is for seven networks. Nothing is judged on another GPU, for another network or batch, or
 without a time of `STAGE`. `on CPU: ` is for a rung on any CPU, and `on CPU with 2 cores: ` for as many usable cores.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ladder.records.run import Results, StageResult
 from reports.facts import numbers
+from reports.facts.baselines import host_times
 from reports.facts.provenance import gpu_name
-from reports.facts.ratios import NOISE
+from reports.facts.ratios import NOISE, ratio_of
 from reports.facts.times import median_us
 
 # A single number is hit within this share of it; a range has its own width.
 NEAR_TIME = 0.10
 NEAR_FACTOR = 0.05
 NEAR_DIFFERENCE = 0.25  # of two times, so it carries the errors of both
+HOW_TO_READ = (
+    f"A prediction is hit within {NEAR_TIME:.0%} of a time, {NEAR_FACTOR:.0%} of a factor, {NEAR_DIFFERENCE:.0%} of a "
+    f"difference, or {NOISE:.0%} beyond a range; else missed, or undecided where noise may be why: a process, or the "
+    "interval of a ratio within noise, reaches so far."
+)
 ENTRY = re.compile(
     r"(?:(?P<count>\d+) of )?"
     r"(?P<networks>[\dx, and-]+), batch (?P<batch>\d+): (?:(?P<most>at most )|(?P<low>[\d.]+) to )?(?P<high>[\d.]+) "
@@ -65,12 +72,13 @@ class Judgement:
     predicted: str
     measured: str  # in its own quantity: `10% slower than predicted`, `0.26 us less than naive`, `0.43x of naive`
     hit: bool
+    undecided: bool  # no hit, but noise may be why
     is_of_another: bool  # compared with a stage other than the one that the rung climbs from
 
     @property
     def text(self) -> str:
         """`hit`, `hit: 1.02x of tf32` beside a ratio to another stage, or `missed: 10% slower than predicted`."""
-        word = "hit" if self.hit else "missed"
+        word = "hit" if self.hit else "undecided" if self.undecided else "missed"
         return word if self.hit and not self.is_of_another else f"{word}: {self.measured}"
 
 
@@ -101,17 +109,11 @@ def expanded(network: str) -> str:
     return re.sub(r"(\d+)x(\d+)", lambda part: "-".join([part[1]] * int(part[2])), network)
 
 
-def prediction(stage: StageResult, results: Results) -> Prediction | None:
-    """What was predicted of a stage for this run's network, batch and GPU; None if nothing was."""
-    predicted = _here(stage, results)
-    return predicted if predicted is not None and predicted.gpu in _machine(stage, results) else None
-
-
-def _machine(stage: StageResult, results: Results) -> str:
-    """The names of the GPU and of those with its chip; for a stage on the CPU also `CPU with 2 cores`."""
+def _machine(stage: StageResult, results: Results, *, on_like_chip: bool = False) -> str:
+    """The name of the GPU, and of those with its chip if that is enough; on the CPU also `CPU with 2 cores`."""
     name = gpu_name(results)
     if stage.device != "cpu":
-        cached = 4 * sum(results.problem.weights) <= CACHED_BYTES
+        cached = on_like_chip and 4 * sum(results.problem.weights) <= CACHED_BYTES
         return ", ".join((name, *ONE_CHIP)) if cached and any(chip in name for chip in ONE_CHIP) else name
     return f"{name}, {CPU} with {results.environment.get('cpu', {}).get('cores_usable')} cores"
 
@@ -127,19 +129,30 @@ def _here(stage: StageResult, results: Results) -> Prediction | None:
     return next((told for told in known if (told.network, told.batch, told.count) == wanted), None)
 
 
-def judge(stage: StageResult, results: Results) -> Judgement | None:
-    """The prediction that applies to a stage beside its measured time; None if there is none, or no time."""
-    predicted, own_us = prediction(stage, results), median_us(stage)
-    if predicted is None or own_us is None:
+def judge(stage: StageResult, results: Results, *, on_like_chip: bool = False) -> Judgement | None:
+    """The prediction that applies to a stage beside its measured time; None if there is none, or no time.
+
+    On a like chip, one for an H200 counts on an H100, where the weights fit in the cache.
+    """
+    predicted, own_us = _here(stage, results), median_us(stage)
+    if predicted is None or own_us is None or predicted.gpu not in _machine(stage, results, on_like_chip=on_like_chip):
         return None
-    base_us = median_us(results.stage(predicted.of))
+    base = results.stage(predicted.of) if predicted.of else None
+    base_us = median_us(base)
     if predicted.of and base_us is None:
         return None
     measured, text = _measured(predicted, own_us, base_us or 0.0)
-    hit = predicted.low * (1 - predicted.near) <= measured <= predicted.high * (1 + predicted.near)
+    own = host_times(stage)
+    ends_us: Sequence[float] = own.ends_us
+    if base is not None and base_us is not None:
+        ratio = ratio_of(host_times(base), own)
+        ends_us = [base_us / times for times in ratio.interval] if ratio.is_noise else [own_us]
+    ends = sorted(_measured(predicted, us, base_us or 0.0)[0] for us in ends_us)
+    low, high = predicted.low * (1 - predicted.near), predicted.high * (1 + predicted.near)
+    hit, reaches = low <= measured <= high, ends[0] <= high and low <= ends[-1]
     of_this = stage.device == "cpu" or predicted.gpu in gpu_name(results)
     told = predicted.text if of_this else f"{predicted.text} on {predicted.gpu}"
-    return Judgement(told, text, hit, predicted.of not in ("", stage.below))
+    return Judgement(told, text, hit, reaches and not hit, predicted.of not in ("", stage.below))
 
 
 def outcome(stage: StageResult, results: Results) -> tuple[str, str]:

@@ -96,8 +96,8 @@ def overlap(profile: Profile) -> str:
     if profile.overlap_us <= OVERLAP * profile.seen.kernels_us:
         return ""
     return (
-        f", which overlap by {numbers.microseconds(profile.overlap_us)} us; a kernel that starts early counts as "
-        "running while it waits"
+        f", whose own times add up to {numbers.microseconds(profile.overlap_us)} us more: a kernel that starts early, "
+        "perhaps steps ahead, counts as running while it waits"
     )
 
 

@@ -30,11 +30,11 @@ SPEEDUP = (
     "Speedup over parent: how many times as fast as the rung that it climbs from; below 1x it is slower. In brackets: "
     "its slowest process against the parent's fastest, and the reverse: what was measured, not a confidence interval. "
     f"Within noise: a {VERDICT_CONFIDENCE:.1%} interval, of at least {numbers.share(NOISE)} to each side, holds 1; of "
-    "few processes a wider one."
+    "few processes it is wider (docs/statistics.md)."
 )
 LAUNCHES = "Launches: kernels or graphs that the host launches per step."
 FASTEST_REFERENCE = (
-    f"the run's fastest reference {AS_EXACT} (float32 before tf32, tf32 before bf16 and fp16; none is in tf32)"
+    f"the run's fastest reference {AS_EXACT} (float32 before tf32, tf32 before bf16 and fp16; no reference is in tf32)"
 )
 ON_GPU_TIME = "GPU time: how long the GPU was busy, without the waits of that reference's own loop."
 CYCLES = "Cycles/step: SM clock cycles, at the clock that NVML read after the timed runs."
@@ -141,7 +141,7 @@ def yardsticks(results: Results) -> str:
     """The sentence that names the fastest reference of each class of precision."""
     used: dict[str, list[Lead]] = {}  # by reference, in the order of the table
     for stage in table_order(results):
-        if (best_lead := lead(stage, results)) is not None:
+        if stage.group != "reference" and (best_lead := lead(stage, results)) is not None:
             used.setdefault(best_lead.reference.name, []).append(best_lead)
     if not used:
         return "No reference was timed in this run."

@@ -70,14 +70,13 @@ def _of_reference(lead: Lead | None) -> str:
 
 
 def _spread(lead: Lead) -> str:
-    """The range and the interval of a lead beyond noise, and the processes that they are of, in brackets."""
+    """The interval of a lead beyond noise, and the processes that it is of, in brackets."""
     factor, (own, other) = lead.ratio, (len(step_times_us(stage)) for stage in (lead.stage, lead.reference))
     if factor.is_noise:
         return ""
     processes = f"{own} process{'es' * (own > 1)} each" if own == other else f"{own} and {other} processes"
-    spread = numbers.ratio_ends(factor.low, factor.high, factor.times)
     interval = numbers.ratio_ends(*factor.interval, factor.times)
-    return f" ({processes}: range {spread}, {VERDICT_CONFIDENCE:.1%} interval {interval})"
+    return f" ({VERDICT_CONFIDENCE:.1%} interval {interval}, of {processes})"
 
 
 def gains(results: Results) -> list[Gain]:
@@ -113,13 +112,14 @@ def _trust(results: Results) -> Iterator[str]:
         if names := [f"`{stage.name}`" for stage in results.stages if stage.status == status]:
             parts.append(f"{numbers.listing(names)} {status}")
     if known := judged(results):
-        hits = sum(judgement.hit for _, judgement in known)
-        parts.append(
-            f"{hits} of {numbers.count(len(known), 'prediction')} {'was' if 1 in (hits, len(known)) else 'were'} hit"
-        )
+        hits, undecided = (sum(flags) for flags in zip(*((one.hit, one.undecided) for _, one in known), strict=True))
+        were = "was" if 1 in (hits, len(known)) else "were"
+        open_ = f" ({undecided} undecided)" * bool(undecided)
+        parts.append(f"{hits} of {numbers.count(len(known), 'prediction')} {were} hit{open_}")
     timed = [stage for stage in results.stages if step_us(stage) is not None]
-    if disturbed := sum(any(process.disturbed for process in stage.processes) for stage in timed):
-        parts.append(f"{disturbed} of {numbers.count(len(timed), 'timed stage')} had a disturbed process")
+    if disturbed := [f"`{stage.name}`" for stage in timed if any(process.disturbed for process in stage.processes)]:
+        who = numbers.listing(disturbed) if len(disturbed) <= NAMED else str(len(disturbed))
+        parts.append(f"{who} of {numbers.count(len(timed), 'timed stage')} had a disturbed process")
     if parts:
         text = numbers.listing(parts)
         yield f"{text[0].upper()}{text[1:]}."

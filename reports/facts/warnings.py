@@ -76,7 +76,7 @@ def _row_notices(results: Results) -> Iterable[Notice]:
         for why, names in grouped(named).items():
             yield Notice(f"{numbers.listing(names)} {status}: {why}")
     left_out = (
-        (f'"{check.what}": {check.note[0].lower()}{check.note[1:]}', stage.name)
+        (f'"{check.what.removesuffix(" by")}": {check.note[0].lower()}{check.note[1:]}', stage.name)
         for stage in results.stages
         if stage.status == "passed"
         for check in stage.checks

@@ -96,7 +96,9 @@ def _of_profile(field: str) -> Fact:
 
 
 def _of_prediction(field: str) -> Fact:
-    return lambda rung: getattr(judgement, field) if (judgement := judge(rung.stage, rung.results)) else None
+    return lambda rung: (
+        getattr(judgement, field) if (judgement := judge(rung.stage, rung.results, on_like_chip=True)) else None
+    )
 
 
 def _of_design(value: Callable[[DesignFloor], float], text: Callable[[float], str]) -> Fact:

@@ -11,6 +11,7 @@ from ladder.records.run import Results, StageResult, Status
 from reports.facts import numbers
 from reports.facts.energy import how_to_read_energy, why_none
 from reports.facts.grouped import grouped
+from reports.facts.predictions import HOW_TO_READ, judged
 from reports.facts.provenance import gpu_name, provenance
 from reports.facts.run_table import (
     MARKS,
@@ -43,8 +44,9 @@ REMARKS = {
     "expected to lose": "by a model of recorded runs",
 }
 REST = (
-    "The page, `report.html` beside this file, has the rest: every column, kernels, timelines, checks, floors, code, "
-    "machine and terms. Where it is missing, `python run_ladder.py report FOLDER` writes it, without a GPU."
+    "`report.html` beside this file has the rest: every column, kernels, timelines, checks, floors, code and machine. "
+    "Where it is missing, `python run_ladder.py report FOLDER` writes it, without a GPU. The project's "
+    "`docs/glossary.md` explains the terms."
 )
 NO_FIGURES: Mapping[str, Callable[[], Canvas]] = MappingProxyType({})
 MOST_REASONS = 3  # lines on stages that failed or crashed; the report has all of them
@@ -80,7 +82,9 @@ def recorded_screen(results: Results, folder: Path, recorded: Results) -> Screen
 
 def _few_words(shown: Sequence[StageFacts]) -> str:
     counts = sorted({len(row.stage.processes) for row in shown if row.stage.timing})
-    many = f" of {' or '.join(map(str, counts))} process{'es' * (counts[-1] > 1)}" if counts else ""
+    few = [row.name for row in shown if row.stage.timing and len(row.stage.processes) == counts[0] < counts[-1]]
+    but = f" ({numbers.brief(few)}: of {counts[0]})" if few else ""
+    many = f" of {counts[-1]} process{'es' * (counts[-1] > 1)}{but}" if counts else ""
     return f"us/step: microseconds per training step, the median of all runs{many}. {SPEEDUP}"
 
 
@@ -99,10 +103,11 @@ def report_screen(results: Results, drawn: Mapping[str, Callable[[], Canvas]] = 
         networks_in_words(results),
         yardsticks(results),
         marks,
-        f"{skipped} of this run's {len(results.stages)} stages skipped: the notices say why." * bool(skipped),
+        HOW_TO_READ if judged(results) else "",
+        f"Skipped: {skipped} of this run's {len(results.stages)} stages; the notices say why." * bool(skipped),
     )
     blocks: list[Block] = [
-        Sentences([" ".join(verdict_sentences(results))]),
+        Sentences(verdict_sentences(results), is_list=True),
         *first,
         Sentences([] if drawn else ["No stage was timed in this run, so there are no figures."]),
         Sentences([f"{heading(results)}; {provenance(results)}"]),

@@ -54,13 +54,16 @@ AFTER: dict[Status, str] = {
 
 
 def moved(rung: StageFacts) -> str:
-    """The parts of a step that changed most, in us: `host launching -33.3; products -1.1 us.`; empty in noise."""
+    """The parts of a step that changed most, in us: `launching -33.3; products -1.1; rest +0.4 us.`; empty in noise."""
     change = rung.change
     if change is None or change.is_noise:
         return ""
     parts = sorted(change.detailed_us.items(), key=lambda part: -abs(part[1]))
     least = max(PART_SHOWN * abs(parts[0][1]), STEP_SHOWN * change.slower_us)
-    named = [f"{name} {numbers.change(us, change.slower_us)}" for name, us in parts[:MOST_PARTS] if abs(us) >= least]
+    most = [(name, us) for name, us in parts[:MOST_PARTS] if abs(us) >= least]
+    rest_us = change.timed_us - sum(us for _, us in most)
+    most += [("rest", rest_us)] * bool(most and abs(rest_us) >= least)
+    named = [f"{name} {numbers.change(us, change.slower_us)}" for name, us in most]
     text = f"{'; '.join(named)} us." if named else ""
     if text and (change.parent.is_entangled or change.rung.is_entangled):
         text += " Its kernels overlap, so they are not divided by operation."

@@ -55,9 +55,30 @@ def test_every_prediction_of_ours_can_be_read_and_all_rungs_have_one() -> None:
 def test_a_prediction_is_hit_or_missed(text: str, expected: str) -> None:
     assert verdict(f"on H200: {HERE}: {text}.") == expected
     assert verdict(f"{HERE}: {text}.") == expected
-    run = run_with(f"on H100 80GB HBM3: {HERE}: {text}.")  # the same chip
+    run = run_with(f"on H100 80GB HBM3: {HERE}: {text}.")
     stage = next(stage for stage in run.stages if stage.name == "async")
-    assert outcome(stage, run) == (f"{text} on H100 80GB HBM3", expected)
+    assert outcome(stage, run) == (f"{text} on H100 80GB HBM3", "not judged on another GPU")
+    like = judge(stage, run, on_like_chip=True)
+    assert like is not None
+    assert (like.predicted, like.text) == (f"{text} on H100 80GB HBM3", expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "us", "expected"),
+    [
+        ("2.5 x of naive", [42.7], "undecided: 2.00x of naive"),  # a process each: within noise, up to 4.5x
+        ("5 x of naive", [42.7], "missed: 2.00x of naive"),
+        ("2.5 x of naive", [42.7] * 4, "missed: 2.00x of naive"),  # beyond noise
+        ("60 us less than naive", [42.7], "undecided: 42.7 us less than naive"),
+        ("30 to 35 us", [35.5, 42.7, 44.0], "undecided: 22% slower than predicted"),
+        ("30 to 35 us", [36.0, 42.7, 44.0], "missed: 22% slower than predicted"),
+    ],
+)
+def test_a_miss_is_undecided_where_noise_may_be_why(text: str, us: list[float], expected: str) -> None:
+    run = sample.with_processes(run_with(f"{HERE}: {text}."), "async", us)
+    judgement = judge(next(stage for stage in run.stages if stage.name == "async"), run)
+    assert judgement is not None
+    assert judgement.text == expected
 
 
 @pytest.mark.parametrize(
@@ -80,7 +101,8 @@ def test_nothing_is_judged_without_the_same_problem_gpu_and_base(text: str) -> N
 def test_memory_tells_one_chip_from_its_like_where_weights_exceed_the_cache(gpu: str, judged_there: bool) -> None:
     run = run_with(f"on {gpu}: 784-4096x3-10, batch 128: 43 us.")
     wide = replace(run, problem=replace(run.problem, hidden=[4096] * 3))
-    assert (judge(next(stage for stage in wide.stages if stage.name == "async"), wide) is not None) == judged_there
+    (stage,) = (stage for stage in wide.stages if stage.name == "async")
+    assert (judge(stage, wide, on_like_chip=True) is not None) == judged_there
 
 
 def test_networks_may_share_a_prediction_and_be_shortened() -> None:

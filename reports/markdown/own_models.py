@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ladder.records.torch_run import FILE, TorchResults, load
+from ladder.records.torch_run import FILE, ModelRecord, TorchResults, load
 from reports.facts import numbers
 from reports.facts.grouped import grouped
 from reports.facts.torch_rows import FUSED, TorchRow, device, origin, torch_rows, torch_verdict
@@ -55,7 +55,7 @@ def own_model_block(reference: Path, page: Path) -> str:
     header = ["Rung", "What changes", *(cell for name in named for cell in (f"{name}, us/step", "over `eager`"))]
     shown = table(header, lines, right=[False] * 2 + [True, True] * len(named))
     models_told = numbers.listing(
-        f"{_link(folder, page)} ({numbers.count(results.model.parameters, 'parameter')}, batch "
+        f"{_link(folder, page)} ({_kind(results.model)}, {numbers.count(results.model.parameters, 'parameter')}, batch "
         f"{results.model.batch_size:,})"
         for folder, results in map(models.__getitem__, named)
     )
@@ -65,10 +65,16 @@ def own_model_block(reference: Path, page: Path) -> str:
     are = (
         f"{numbers.listing(inexact)} {'is' if len(inexact) == 1 else 'are'} less exact than"
         if inexact
-        else "All are as exact as"
+        else "All rungs above are as exact as"
     )
     exact = f"{are} `eager`. {_beyond_fused(named, by_name)}"
     return f"{models_told}, on {device(models[EXAMPLE][1])}:\n\n{shown}\n\n{exact}"
+
+
+def _kind(model: ModelRecord) -> str:
+    """What tells one model from another: `AdamW, dropout`."""
+    parts = {"convolutions": model.has_convolution, "dropout": model.has_dropout}
+    return ", ".join([model.optimizer, *(name for name, is_there in parts.items() if is_there)])
 
 
 def _of(row: TorchRow | None) -> tuple[str, str]:

@@ -16,6 +16,7 @@ from statistics import mode
 
 from ladder.records.run import Results, StageCode, StageResult, all_results, load
 from ladder.records.study import INDEX, Published, Study
+from ladder.records.torch_run import TorchResults
 from reports.facts import numbers
 from reports.facts.baselines import Lead, fastest, lead, overall_winner, ratio, winners
 from reports.facts.grouped import grouped
@@ -77,14 +78,23 @@ def pictures(runs: Runs, reference: Path) -> dict[str, tuple[str, str, Canvas]]:
     models = [model for model in [front_model(reference)] if model is not None and timed]
     return {
         **{
-            f"The ladder of {run.problem.network}": (OF_RUN[LADDER].title, f"docs/{LADDER}", ladder.drawn(run, BESIDE))
+            _title(run.problem.network, run): (OF_RUN[LADDER].title, f"docs/{LADDER}", ladder.drawn(run, BESIDE))
             for run in timed
         },
         **{
-            f"The ladder of {model.model.file}": (OF_MODEL, "docs/ladder-torch.svg", torch_ladder(model, BESIDE))
+            _title(model.model.file, model): (OF_MODEL, "docs/ladder-torch.svg", torch_ladder(model, BESIDE))
             for model in models
         },
     }
+
+
+def _title(what: str, run: Results | TorchResults) -> str:
+    """What a picture is of: `784-10, H100 80GB HBM3`."""
+    return ", ".join(filter(None, (what, _gpu_alone(run))))
+
+
+def _gpu_alone(run: Results | TorchResults) -> str:
+    return gpu_name(run).replace("NVIDIA ", "")
 
 
 def pictures_block(drawn: Mapping[str, tuple[str, str, Canvas]]) -> str:
@@ -193,7 +203,7 @@ def _ladder(folder: str, results: Results) -> Iterator[str]:
     others = f"{numbers.count(more, 'more timed rung')} {'is' if more == 1 else 'are'}" if more else "The rest is"
     yield (
         "Brackets hold the range over processes. A [wider interval](docs/statistics.md) decides what is within noise, "
-        "by far the widest where the host launches every kernel."
+        "the widest where the host launches every kernel."
         f"{_references(results, shown)} {others} in the {report}."
     )
 
@@ -283,7 +293,7 @@ def _lead_line(which: str, run: Results, best: Lead) -> tuple[str, ...]:
     return (
         which,
         f"{problem.network}, {problem.batch_size}",
-        cell(gpu_name(run).replace("NVIDIA ", "")),
+        cell(_gpu_alone(run)),
         f"{code(best.stage.name)} ({numbers.precision(best.stage.precision)})",
         code(best.reference.name),
         cell(f"{best.ratio.text}{', GPU time' * best.on_gpu_time}"),

@@ -167,6 +167,7 @@ def test_a_limit_that_no_gpu_has_is_refused_and_an_unknown_one_told() -> None:
         chip_named("4090", None, None)
     unknown = replace(asked(gpu="X1"), bandwidth=500.0)
     assert "all but what you named is an A100's" in outlooks(unknown).guess
+    assert ("L2 cache" in outlooks(unknown).guess, "L2 cache" in outlooks(asked(gpu="H100")).guess) == (True, False)
 
 
 def test_a_launch_scales_the_time_of_the_host_alone() -> None:

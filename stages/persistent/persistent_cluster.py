@@ -34,7 +34,7 @@ from common.cost import Arithmetic, Exchanges
 from common.problem import Problem
 from common.vocabulary import Regime
 from stages.classic import cuda_graph
-from stages.engine.misfit import require_cluster, require_shared_bytes
+from stages.engine.misfit import require_cluster, require_shared_bytes, with_closest
 from stages.engine.parts import int32
 from stages.engine.recipe import Metrics, RunStep
 from stages.engine.workspace import MOST_ELEMENTS, Array, Setup
@@ -65,7 +65,9 @@ class ClusterEpoch(cuda_graph.EpochByItself):
     @classmethod
     def misfit(cls, problem: Problem, steps: int) -> str:
         """Why a problem with `steps` steps an epoch does not fit; empty if it fits."""
-        return cluster_plan.misfit(problem, steps, cls.halves) if problem.hidden else regression_misfit(problem, steps)
+        if problem.hidden:  # `divided-batch` takes no hidden layers
+            return with_closest(cluster_plan.misfit(problem, steps, cls.halves), "persistent-grid")
+        return regression_misfit(problem, steps)
 
     @classmethod
     def exchanges(cls, problem: Problem, steps: int, multiprocessors: int, block_shared_bytes: int) -> Exchanges:  # noqa: ARG003

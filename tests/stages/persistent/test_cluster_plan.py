@@ -198,7 +198,7 @@ def test_the_kernel_s_own_plan_is_that_of_the_network_that_it_names() -> None:
     ids=str,
 )
 def test_what_does_not_fit_is_told(changed: dict[str, Any], reason: str) -> None:
-    told = f"{reason} Closest rung here: `divided-batch`." if reason else None
+    told = f"{reason} Closest rung here: `persistent-grid`." if reason else None
     assert STAGE.misfit(replace(Problem(inputs=784, classes=10, hidden=(256,)), **changed), steps=468) == told
 
 
@@ -209,7 +209,7 @@ def test_the_float16_rung_takes_networks_with_hidden_layers_in_its_own_class() -
     assert told == "Needs at least one hidden layer. Closest rung here: `persistent-cluster`."
     wider = Problem(inputs=784, classes=10, hidden=(384,))
     assert (STAGE.misfit(wider, steps=468), FLOAT16.misfit(wider, steps=468)) == (
-        f"Hidden layers 384 at batch size 128 {TOO_LARGE} Closest rung here: `divided-batch`.",
+        f"Hidden layers 384 at batch size 128 {TOO_LARGE} Closest rung here: `persistent-grid`.",
         None,
     )
 

@@ -125,7 +125,8 @@ class JaxScanTrainer:
         self._images = self._uploaded(seen.pixels().reshape(self._steps, batch, problem.inputs), divided)
         self._labels = jax.device_put(seen.labels.astype(np.int32).reshape(self._steps, batch), divided)
         self.load_params(zero_params(problem))
-        epoch = jax.jit(self._written(product, variant.unroll), static_argnames="with_totals", donate_argnames="layers")
+        unroll = 1 if _TUNING.get() else variant.unroll
+        epoch = jax.jit(self._written(product, unroll), static_argnames="with_totals", donate_argnames="layers")
         self._options = {**variant.options, **_TUNING.get()}
 
         if self.device == "gpu":  # XLA times products while it compiles, and keeps its choices on disk
@@ -281,10 +282,10 @@ def epoch_of(problem: Problem, product: Product, unroll: int, rate: Any = None, 
 
 @contextmanager
 def untuned() -> Iterator[None]:
-    """Inside, trainers are compiled without timing anything, and cached however short that takes.
+    """Inside, trainers are compiled in seconds: no loop is unrolled, XLA times nothing, and all is cached.
 
-    XLA times products while it compiles, which takes two thirds of the time, and beside other processes it may choose
-    badly. Its options are part of a cache's keys, so a timed epoch finds nothing of what is compiled here.
+    XLA times products while it compiles, and beside others it chooses badly, by 1 to 4 % of a step. Its options are
+    part of a cache's keys, so a timed epoch finds nothing of what is compiled here.
     """
     jax = _imported()
     if jax.devices()[0].platform == "cpu":

@@ -97,7 +97,9 @@ def test_where_it_may_search_the_variant_is_the_choice_for_the_gpu(
     assert built().detail == "unroll 8, command buffers"
     choices.keep([Choice("jax-scan", H200.name, H200.sm, 49, (), 10, 4, jax_scan.DEFAULT, 1.0, 1.0, "jax")])
     assert built().detail == ""
-    assert unrolled == [16, 8, 16]
+    with untuned():
+        built()
+    assert unrolled == [16, 8, 16, 1]
 
 
 def test_on_a_cpu_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ PALE = 0.3  # opacity of a kernel that runs many steps
 LEFT, RIGHT = 60, PIXELS - 14  # pixels: the axis
 STAGE, FOOT = 104, 27  # pixels; the first is the height of a stage
 HOST, GPU, GAP = (20.0, 30.0), (56.0, 38.0), 6.0  # pixels: the top and height of a row, and what parts threads
-TICK = 4  # pixels above and below a row, at the end of a step
+TICK = 5  # pixels above and below a stage's rows, at the end of a step
 NARROWEST = 0.6  # pixels; a shorter bar could not be seen
 STEPS = 3
 
@@ -97,9 +97,9 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
         for name, row, (below, thick) in _rows(rung):
             canvas.text(LEFT - 10, top + below + thick / 2 + 4, name, "faint", anchor="end", look="small")
             _draw_spans(canvas, rung, row, (top + below, thick), scale.place, is_page=is_page)
-            for at in (scale.place(step * rung.step_us) for step in range(1, STEPS + 1)):
-                for edge in (top + below - TICK, top + below + thick):
-                    canvas.line([(at, edge), (at, edge + TICK)], "ink", width=1.5)
+        for at in (scale.place(step * rung.step_us) for step in range(1, STEPS)):
+            for edge in (top + HOST[0] - TICK, top + sum(GPU)):
+                canvas.line([(at, edge), (at, edge + TICK)], "ink")
     draw_lines(canvas, says, bottom + 34)
     legend(canvas, keys, foot)
     return canvas
@@ -107,7 +107,7 @@ def on_one_clock(rungs: Sequence[Profiled], results: Results, *, is_page: bool =
 
 def _notes(rungs: Sequence[Profiled]) -> Iterator[str]:
     """What the axis shows, where its bars are from, and what their profiles cost."""
-    yield "us of three steps, as timed; ticks beside the rows: the end of a step"
+    yield "us of three steps, as timed; ticks above and below: where a step ends"
     seen = [rung for rung in rungs if not runs_many_steps(rung)]
     if seen:
         names = [f" ({name_of(rung.stage)})" * (len(rungs) > 1) for rung in seen]

@@ -7,6 +7,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
+from markupsafe import Markup
+
 from reports.explorer.page import data_of, skeleton
 from reports.facts import numbers
 from reports.facts.baselines import fastest
@@ -15,9 +17,10 @@ from reports.facts.run_table import FASTEST_REFERENCE
 from reports.facts.study_points import PointLead, StudyResults, not_passed, overall_winners, point_text
 from reports.facts.times import step_us
 from reports.facts.verdict import study_savings, study_sentences
+from reports.figures.chart import FILE, NARROW
 from reports.figures.run_figures import seeds_of, study_drawings
 from reports.screens.run import loud_notices
-from reports.writers.html import drawing, prose, template
+from reports.writers.html import both, prose, template
 
 MOST_FIGURES = 6  # one of curves takes 250 KB, a third of it packed; all stand beside report.md
 
@@ -32,7 +35,9 @@ def render_study_page(results: StudyResults, home: str = "") -> str:
     points = results.measured
     data = _by_stage({point.name: data_of(results.runs[point.name], is_brief=True) for point in points})
     leads = {winner.point.name: winner for winner in overall_winners(results)}
-    pictures = [drawing(canvas) for _, canvas in islice(study_drawings(results), MOST_FIGURES)]
+    layouts = (study_drawings(results, layout) for layout in (FILE, NARROW))
+    figures = islice(zip(*layouts, strict=True), MOST_FIGURES)
+    pictures = [Markup("").join(both(wide, narrow)) for (_, wide), (_, narrow) in figures]
     data["pictures"] = pictures[1:]
     overview = template(
         "study.html",

@@ -63,6 +63,7 @@ FILE = ChartLayout(PIXELS, 160, 470, 542, top=84, row=22)
 BESIDE = ChartLayout(420, 100, 350, 420, top=84, row=22, has_references=False, has_words=False)  # one of two
 PAGE = ChartLayout(1000, 168, 596, 668, top=36, row=25, is_page=True)
 PHONE = ChartLayout(344, 8, 336, None, top=36, row=42, is_page=True)
+NARROW = ChartLayout(344, 12, 332, None, top=84, row=40)
 
 
 def text_width(words: str, look: str = "") -> float:

@@ -7,12 +7,12 @@ from reports.facts.energy import energy_of, joules, most_frugal, saving, taken
 from reports.facts.run_table import headline_rungs
 from reports.facts.stage_facts import regime_of
 from reports.figures.canvas import Canvas
-from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
+from reports.figures.chart import FILE, NARROW, ChartLayout, Heading, Mark, Row, RowChart
 from reports.figures.ladder import COLOURS, by_regime
 from reports.figures.style import PIXELS, subject
 
 MOST_RUNGS = 15
-LAYOUT = ChartLayout(PIXELS, 190, 630, 644, top=0, row=22)
+WIDE = ChartLayout(PIXELS, 190, 630, 644, top=0, row=22)
 NOTE = "W: the GPU's power while it trains, and at rest, where no kernel runs."
 
 
@@ -23,26 +23,28 @@ def energies(results: Results) -> list[StageResult]:
     return [stage for stage in shown if stage.energy is not None and stage.timing is not None]
 
 
-def drawn(results: Results) -> Canvas:
+def drawn(results: Results, asked: ChartLayout = FILE) -> Canvas:
     """The figure; at least one stage's energy must be known."""
+    layout = WIDE if asked.words is not None else NARROW
     stages = energies(results)
     values = [energy_of(stage).joules for stage in stages]
     chart = RowChart(
-        by_regime((regime_of(stage), _row(stage, stage is _best(results))) for stage in stages),
+        by_regime((regime_of(stage), _row(stage, layout, stage is _best(results))) for stage in stages),
         "joules per epoch of the whole GPU, log scale (left is less)",
-        [NOTE],
+        [NOTE] * (layout is WIDE),
         [min(values) / 1.3, max(values) * 1.3],
         joules,
     )
-    return chart.drawn(Heading(headline(results), subject(results), look="bold"), LAYOUT)
+    return chart.drawn(Heading(headline(results), subject(results), layout.width, "bold"), layout)
 
 
-def _row(stage: StageResult, is_best: bool) -> Row:
-    """A stage's name and dot, and its energy, its power and the idle GPU's in words."""
+def _row(stage: StageResult, layout: ChartLayout, is_best: bool) -> Row:
+    """A stage's name and dot, and its energy, its power and the idle GPU's in words; in a narrow one the energy."""
     own = energy_of(stage)
     words = f"{joules(own.joules)}, {own.watts:.0f} W (at rest {own.idle_w:.0f} W)"
     mark = Mark(own.joules, COLOURS[regime_of(stage)], is_hollow=stage.group == "reference")
-    return Row(stage.name, "", mark, "", words, colour="ink", is_best=is_best)
+    value = joules(own.joules) if layout is NARROW else ""
+    return Row(stage.name, value, mark, "", words, colour="ink", is_best=is_best)
 
 
 def _best(results: Results) -> StageResult:

@@ -12,12 +12,11 @@ from reports.facts.launch_regimes import regime
 from reports.facts.run_table import name_of, table_order
 from reports.facts.times import median_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import ChartLayout, Heading, Mark, Row, RowChart
+from reports.figures.chart import NARROW, ChartLayout, Heading, Mark, Row, RowChart
 from reports.figures.ladder import COLOURS, by_regime
 from reports.figures.style import PIXELS, subject
 
 WIDE = ChartLayout(PIXELS, 180, 640, 714, top=0, row=22)
-NARROW = ChartLayout(344, 12, 332, None, top=0, row=40)  # names and multiples stand above their rows
 NOTE = "Tick: the floor of the rung's own design here. Dot: its time. Red: no honest program is faster."
 
 

@@ -27,7 +27,7 @@ AFTER = 20  # pixels between an axis's end and the names on its right
 LETTER = 6  # pixels: half a letter's height
 STEPS = (16, 29, 42, 55, 68)  # pixels between a dot and its name, the nearest first
 DASHES = "6 4"  # a reference
-HEAD = 16  # pixels of a panel above its scale: a row of leads
+HEAD, LEADS = 16, 13  # pixels of a panel above its scale: a row of leads; in a narrow one two
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,22 @@ class Contest:
         return f"{'≤ ' * bool(self.of.missing)}{numbers.ratio(lead.ratio.times)}{'*' * lead.on_gpu_time}"
 
 
-def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: Box, *, is_line: bool) -> None:
+def draw_contests(
+    canvas: Canvas, contests: Sequence[Contest], words: str, box: Box, *, is_line: bool, is_narrow: bool
+) -> None:
     """Both sides of one class of precision within a box, with a row of leads above, and names where they change.
 
     The dots have whiskers from the fastest to the slowest run. A lead that is within noise is grey. Lines join the
-    dots unless the places have no order. At their ends stand the last names with their times.
+    dots unless the places have no order. At their ends stand the last names with their times, unless it is narrow.
     """
     left, top, right, bottom = box
     ends = [end for one in contests for spread in (one.rung_us, one.reference_us) for end in (spread.min, spread.max)]
-    scale = Scale.log([min(ends) / 2, max(ends) * 1.7], bottom, top + HEAD, number)  # with room for names
+    head = HEAD + LEADS * is_narrow
+    scale = Scale.log([min(ends) / 2, max(ends) * 1.7], bottom, top + head, number)  # with room for names
     canvas.text(MARGIN, top - 12, words, "ink", look="small bold")
     canvas.text(MARGIN, top + 6, "lead", "ink", look="small")
     scale.draw_beside(canvas, left, right)
-    room = Room((left + 2, top + HEAD - 6, right + AFTER, bottom + 8))
+    room = Room((left + 2, top + head - 6, min(right + AFTER, canvas.width), bottom + 8))
     rungs = [(one.place, one.rung_us) for one in contests]
     references = [(one.place, one.reference_us) for one in contests]
     for points, dash in ((rungs, ""), (references, DASHES)):
@@ -79,17 +82,25 @@ def draw_contests(canvas: Canvas, contests: Sequence[Contest], words: str, box: 
             line = [(at, scale.place(before.median)), (then, scale.place(after.median))]
             canvas.line(line, "reference" if dash else "ink", width=1.4, dash=dash)
             room.keep_free(*line)
-    for one in contests:
+    for index, one in enumerate(contests):
         colour: Colour = "faint" if one.of.lead.ratio.is_noise else "ink"
-        canvas.text(one.place, top + 6, one.words, colour, anchor="middle", look="small bold")
+        canvas.text(
+            one.place,
+            top + 6 + LEADS * (is_narrow and index % 2),
+            one.words,
+            colour,
+            anchor="middle",
+            look="small bold",
+        )
         _apart(canvas, one, scale, room)
-    _ends(canvas, contests[-1], scale, right + AFTER)
-    for one, earlier in zip(contests[:-1], [None, *contests], strict=False):
+    if not is_narrow:
+        _ends(canvas, contests[-1], scale, right + AFTER)
+    for one, earlier in zip(contests if is_narrow else contests[:-1], [None, *contests], strict=False):
         lead, last = one.of.lead, earlier.of.lead if earlier else None
         if last is None or not is_line or lead.reference.name != last.reference.name:
             us = f" {numbers.microseconds(one.reference_us.median)}" * (not is_line)
             dot = (one.place, scale.place(one.reference_us.median))
-            draw_name(canvas, room, dot, f"{lead.reference.name}{us}", "faint", -1)
+            draw_name(canvas, room, dot, f"{lead.reference.name}{us}", "reference", -1)
         if last is None or not is_line or lead.stage.name != last.stage.name:
             colour = COLOURS[regime(lead.stage)]
             us = f" {numbers.microseconds(one.rung_us.median)}" * (not is_line)

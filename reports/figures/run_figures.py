@@ -17,6 +17,7 @@ from reports.facts.time_breakdown import chain
 from reports.facts.times import step_us
 from reports.figures import energy_figure, ladder, roofline, waterfall
 from reports.figures.canvas import Canvas
+from reports.figures.chart import FILE, ChartLayout
 from reports.figures.loss_curves import curves, has_curves
 from reports.figures.loss_distance import loss_distance, loss_distances
 from reports.figures.step_time import Axis, axis_of, step_time
@@ -73,8 +74,8 @@ def seeds_of(results: StudyResults) -> dict[str, list[Point]]:
     return grouped((name(point), point) for point in seen)
 
 
-def study_drawings(results: StudyResults) -> Iterator[tuple[str, Canvas]]:
-    """Every figure as a drawing, with the name of its file."""
+def study_drawings(results: StudyResults, chart: ChartLayout = FILE) -> Iterator[tuple[str, Canvas]]:
+    """Every figure as a drawing, with the name of its file; those of curves have one layout."""
     if seeded := seeds_of(results):
         for name, points in seeded.items():
             yield f"curves{'-' if name else ''}{name}.svg", curves([results.runs[point.name] for point in points])
@@ -83,14 +84,14 @@ def study_drawings(results: StudyResults) -> Iterator[tuple[str, Canvas]]:
     if not timed:
         return
     if len(timed) == 1:  # one point makes no line
-        yield "ladder.svg", ladder.drawn(results.runs[timed[0].name])
+        yield LADDER, ladder.drawn(results.runs[timed[0].name], chart)
         return
     axis = axis_of(results.study.varied, timed)
     for name, where, points in _slices(results.study.varied, axis, timed):
-        yield f"step_time{name}.svg", step_time(results, axis, points, where)
+        yield f"step_time{name}.svg", step_time(results, axis, points, where, chart)
     for point in timed:
         if energy_figure.energies(results.runs[point.name]):
-            yield f"energy-{point.name}.svg", energy_figure.drawn(results.runs[point.name])
+            yield f"energy-{point.name}.svg", energy_figure.drawn(results.runs[point.name], chart)
 
 
 def _slices(varied: Sequence[str], axis: Axis, points: Sequence[Point]) -> Iterator[tuple[str, str, list[Point]]]:

@@ -30,9 +30,11 @@ from reports.facts.times import step_us
 from reports.facts.verdict import largest_effect
 from reports.figures.canvas import Canvas
 from reports.figures.chart import (
+    FILE,
     KEY_LINE,
     LINE,
     MARGIN,
+    ChartLayout,
     Heading,
     Key,
     Room,
@@ -43,6 +45,7 @@ from reports.figures.chart import (
     legend,
     number,
     spread_apart,
+    text_width,
 )
 from reports.figures.energy_figure import energies
 from reports.figures.ladder import COLOURS, regime_keys
@@ -50,15 +53,16 @@ from reports.figures.lead_panels import AFTER, DASHES, HEIGHT, Contest, draw_con
 from reports.figures.roofline import Roof
 from reports.figures.style import PIXELS, Colour
 
-LEFT, RIGHT, LABELS = 66, 575, 596  # pixels: the axes, and the labels on their right
-TOP, GAP, BOTTOM, LABEL = 40, 44, 62, 14  # pixels
+WIDE = ChartLayout(PIXELS, 66, 575, 596, top=40, row=0)
+NARROW = ChartLayout(344, 54, 324, None, top=40, row=0)  # with a label below the axis for each line
+GAP, BOTTOM, LABEL = 44, 62, 14  # pixels
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
 PEAK = "Peak: a network's matrix products alone at the measured rate; float32 can be made on bf16 units too."
 SEEN = 3  # pixels: the least length of a whisker
 COUNTED = {"hidden": "hidden units", "networks": "networks"}  # settings that are a number of something
-NAMED = LEFT + 76  # pixels: where an axis begins with room for a name on the left of its first dot
+FIRST, NAMED = 16, 76  # pixels from the axis to its first value; with room for a name on the left
 NEAR, BESIDE = 7, 14  # pixels: lines that are no farther apart bear no name; from a dot to its name
 SAMPLE = 18  # pixels of a line, beside its name
 # Of lines of one colour, the first unbroken; of references, all broken.
@@ -74,8 +78,8 @@ class Axis:
     places: dict[str, float]  # by value in words, in drawing order
     is_log: bool
     is_line: bool = True  # the values have an order, and a line from one to the next means something
-    left: float = LEFT + 16  # pixels: its first and its last value
-    right: float = RIGHT - 16
+    left: float = WIDE.left + FIRST  # pixels: its first and its last value
+    right: float = WIDE.right - FIRST
 
     def place(self, point: Point) -> float:
         """The place of a study's point, in pixels."""
@@ -103,17 +107,21 @@ class Trend:
         return [(place, spread.median) for place, spread in self.spreads if spread][-1]
 
 
-def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "") -> Canvas:
+def step_time(
+    results: StudyResults, axis: Axis, points: Sequence[Point], where: str = "", chart: ChartLayout = FILE
+) -> Canvas:
     """The figure: a line a stage or, of more than nine, the fastest rung and reference of each class of precision.
 
     References have broken lines. A missing time interrupts a line; a point that was measured without the stage does
     not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed. Stages
-    on several GPUs have thick lines.
+    on several GPUs have thick lines. Names stand on the right or, where `chart` is for a phone, below.
     """
+    layout = WIDE if chart.words is not None else NARROW
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     winners = [winner for winner in point_winners(results) if winner.point in points]
-    if is_contest := len(stages) > MOST_LINES and axis.key != NETWORKS:
-        axis = replace(axis, left=NAMED)
+    is_contest = len(stages) > MOST_LINES and axis.key != NETWORKS
+    first = NAMED if is_contest and layout is WIDE else FIRST
+    axis = replace(axis, left=layout.left + first, right=layout.right - FIRST)
     run = results.runs[points[0].name]
     gpus = dict.fromkeys(gpus_name(results.runs[point.name]) for point in points)
     about = ", ".join(filter(None, (where, _fixed(results, points), dataset_name(run.problem), *gpus)))
@@ -124,7 +132,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
     of = "Time of a step" if has_energy else results.study.title
     timed = [stage for point in points for stage in results.runs[point.name].stages if step_us(stage)]
     aside = ", disturbed by other work" * all(map(is_disturbed, timed))
-    heading = Heading(found or results.study.title, (f"{of}: {about}" if found else about) + aside)
+    heading = Heading(found or results.study.title, (f"{of}: {about}" if found else about) + aside, layout.width)
     trends: list[Trend] = []
     texts = {point.name: _value(results, axis, point, points) for point in points}
     values_at = {axis.place(point): texts[point.name] for point in points}
@@ -142,7 +150,7 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         keys = [replace(key, shape="line") for key in regime_keys(rungs)]
         keys += [Key("a reference", "reference", shape="dashes")] * (len(rungs) < len(stages))
         keys += [Key(f"on {run.problem.gpus} GPUs", "faint", shape="thick")] * bool(several)
-    top = heading.bottom + KEY_LINE * len(key_lines(keys)) + TOP
+    top = heading.bottom + KEY_LINE * len(key_lines(keys, layout.width)) + layout.top
     bottom = top + (len(contests) * (HEIGHT + GAP) - GAP if contests else max(TIMES, LABEL * len(trends)))
     spreads = [spread for line in trends for _, spread in line.spreads if spread]
     if trends:
@@ -155,22 +163,24 @@ def step_time(results: StudyResults, axis: Axis, points: Sequence[Point], where:
         }
         marked = [words for words, is_drawn in marks.items() if is_drawn]
         said = " ".join([note(named)] * bool(named) + marked + [*_unlike(results, texts, points, stages)])
-    notes = folded(said, PIXELS - 2 * MARGIN, "small")
-    height = bottom + BOTTOM + LINE * len(notes)
-    canvas = Canvas(PIXELS, height, f"{results.study.title}: {about}", _description(step, trends, contests))
+    notes = folded(said, layout.width - 2 * MARGIN, "small")
+    height = bottom + BOTTOM + LABEL * len(trends) * (layout is NARROW) + LINE * len(notes)
+    canvas = Canvas(layout.width, height, f"{results.study.title}: {about}", _description(step, trends, contests))
     heading.draw(canvas)
     legend(canvas, keys, heading.bottom + 4)
     for index, (precision, ones) in enumerate(contests.items()):
         at = top + index * (HEIGHT + GAP)
         words = f"{precision}: us per {step}, log scale (lower is faster)"
-        draw_contests(canvas, ones, words, (LEFT, at, RIGHT, at + HEIGHT), is_line=axis.is_line)
+        box = layout.left, at, layout.right, at + HEIGHT
+        draw_contests(canvas, ones, words, box, is_line=axis.is_line, is_narrow=layout is NARROW)
         for place in values_at.keys() - {one.place for one in ones}:
             for line, missing in enumerate((f"no {precision} rung", "to compare")):
                 baseline = at + HEIGHT / 2 + LINE * line
-                canvas.text(place, baseline, missing, "faint", anchor="middle", look="small halo")
+                middle = max(place, layout.left + text_width(missing, "small") / 2)
+                canvas.text(middle, baseline, missing, "faint", anchor="middle", look="small halo")
     if trends:
         canvas.text(12, top - 12, f"us per {step}, log scale (lower is faster)", "faint", look="small")
-        _panel(canvas, trends, scale, values_at, named)
+        _panel(canvas, trends, scale, values_at, named, layout)
     _bottom(canvas, axis, values_at, bottom)
     draw_lines(canvas, notes, height - MARGIN - LINE * (len(notes) - 1))
     return canvas
@@ -264,26 +274,36 @@ def _peaks(results: StudyResults, axis: Axis, points: Sequence[Point]) -> list[T
 
 
 def _panel(
-    canvas: Canvas, lines: Sequence[Trend], scale: Scale, values_at: dict[float, str], leads: Sequence[Contest]
+    canvas: Canvas,
+    lines: Sequence[Trend],
+    scale: Scale,
+    values_at: dict[float, str],
+    leads: Sequence[Contest],
+    layout: ChartLayout,
 ) -> None:
-    """Lines with whiskers on a log axis, each with its name and its last value on the right, and leads at points."""
+    """Lines with whiskers on a log axis, each with its name and its last value beside or below, and leads at points."""
     at_place = {(line.name, at): spread for line in lines for at, spread in line.spreads if spread}
     place, top, bottom = scale.place, scale.end, scale.begin
-    scale.draw_beside(canvas, LEFT, RIGHT)
+    scale.draw_beside(canvas, layout.left, layout.right)
     for at in values_at:
         canvas.line([(at, top), (at, bottom)], "grid")
     for line in lines:
         _line(canvas, line, scale)
     wanted = [place(line.last[1]) for line in lines]
-    for line, at in zip(lines, spread_apart(wanted, top, bottom - top, LABEL), strict=True):
+    left, highest, room_below = layout.words or MARGIN, top, bottom - top
+    if layout.words is None:
+        highest, room_below = bottom + BOTTOM - 6, LABEL * (len(lines) - 1.0)
+    for line, at in zip(lines, spread_apart(wanted, highest, room_below, LABEL), strict=True):
         last, value = line.last
         where = f" at {values_at[last]}" * (last < max(values_at))
         text = f"{line.name}  {numbers.microseconds(value)}{line.aside}{where}"
-        canvas.line([(last + 5, place(value)), (RIGHT + 4, place(value)), (LABELS - 4, at)], "faint", width=0.5)
-        canvas.line([(LABELS - 2, at), (LABELS - 2 + SAMPLE, at)], line.colour, width=line.width, dash=line.dash)
-        canvas.text(LABELS + SAMPLE + 2, at + 4, text, line.colour, look="small")
+        if layout.words is not None:
+            ends = [(last + 5, place(value)), (layout.right + 4, place(value)), (left - 4, at)]
+            canvas.line(ends, "faint", width=0.5)
+        canvas.line([(left - 2, at), (left - 2 + SAMPLE, at)], line.colour, width=line.width, dash=line.dash)
+        canvas.text(left + SAMPLE + 2, at + 4, text, line.colour, look="small")
     _gaps(canvas, lines, scale)
-    room, shown = Room((LEFT + 2, top, RIGHT + AFTER, bottom)), ""
+    room, shown = Room((layout.left + 2, top, layout.right + AFTER, bottom)), ""
     for line in lines:
         for before, after in pairwise((at, place(spread.median)) for at, spread in line.spreads if spread):
             room.keep_free(before, after)
@@ -377,7 +397,9 @@ def _bottom(canvas: Canvas, axis: Axis, values_at: dict[float, str], bottom: flo
     width = max(len(text) for _, text in texts) * 6.6 + 6
     crowded = any(right - left < width for (left, _), (right, _) in pairwise(texts))
     for index, (at, text) in enumerate(texts):
-        canvas.text(at, bottom + 16 + (12 if crowded and index % 2 else 0), text, anchor="middle", look="small")
+        half = text_width(text, "small") / 2 + 2
+        middle = max(half, min(at, canvas.width - half))
+        canvas.text(middle, bottom + 16 + (12 if crowded and index % 2 else 0), text, anchor="middle", look="small")
     name = COUNTED.get(axis.key, setting(axis.key)) + ", log scale" * axis.is_log
     canvas.text((axis.left + axis.right) / 2, bottom + 43, name, "faint", anchor="middle", look="small")
 

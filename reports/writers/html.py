@@ -46,8 +46,12 @@ def document(name: str, styles: Sequence[str], scripts: Sequence[str], **given: 
 
 def drawings(draw: Callable[[ChartLayout], Canvas]) -> list[Markup]:
     """A drawing for wide windows and one for narrow ones; once, if both are the same."""
-    wide, narrow = draw(PAGE), draw(PHONE)
-    return [drawing(wide)] if wide.inline() == narrow.inline() else [drawing(wide, "wide"), drawing(narrow, "narrow")]
+    return both(draw(PAGE), draw(PHONE), "wide large")
+
+
+def both(wide: Canvas, narrow: Canvas, look: str = "wide") -> list[Markup]:
+    """The two, of which a page shows one; once, if both are the same."""
+    return [drawing(wide)] if wide.inline() == narrow.inline() else [drawing(wide, look), drawing(narrow, "narrow")]
 
 
 def drawing(canvas: Canvas, look: str = "") -> Markup:

@@ -24,7 +24,7 @@ from reports.facts.times import step_us
 from reports.figures.chart import PAGE, PHONE
 from reports.figures.ladder import drawn
 from reports.markdown import climb
-from reports.writers.html import drawing
+from reports.writers.html import both
 from reports.writers.markdown import cell
 from tools.site.advised import advised
 
@@ -155,7 +155,7 @@ def _rung_place(records: Records, address: str, place: str) -> str:
 def _entrance(records: Records) -> str:
     """What `advise` says, the ways in, and the picture, whose rungs lead to their places on the page of the run."""
     wide, narrow = (drawn(records.runs[FIRST], replace(layout, page=FIRST)) for layout in (PAGE, PHONE))
-    pictures = f"{drawing(wide, 'wide')}\n{drawing(narrow, 'narrow')}"
+    pictures = "\n".join(both(wide, narrow, "wide large"))
     entrances = ENTRANCES.format(run=FIRST, advised="\n".join(advised()))
     return f'{entrances}\n{pictures}\n<p class="note">{MARKS}</p>\n</div>'
 

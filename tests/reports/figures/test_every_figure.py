@@ -12,7 +12,7 @@ from reports.facts.study_points import load_results
 from reports.facts.time_breakdown import chain
 from reports.figures import floor_figure, ladder, waterfall
 from reports.figures.canvas import Canvas
-from reports.figures.chart import PAGE, PHONE
+from reports.figures.chart import FILE, NARROW, PAGE, PHONE
 from reports.figures.run_figures import drawings, study_drawings
 from tests.golden.figures import canvases
 from tests.reports import sample
@@ -87,11 +87,12 @@ def test_the_figures_of_a_run_are_readable(run: Path | str) -> None:
 
 @pytest.mark.parametrize("folder", STUDIES, ids=str)
 def test_the_figures_of_a_study_are_readable(folder: Path) -> None:
-    assert_readable(study_drawings(load_results(folder)))
+    results = load_results(folder)
+    assert_readable(figure for layout in (FILE, NARROW) for figure in study_drawings(results, layout))
 
 
 def test_odd_drawings_are_readable() -> None:
-    assert_readable((*canvases(), *study_drawings(study_results())))
+    assert_readable((*canvases(), *study_drawings(study_results()), *study_drawings(study_results(), NARROW)))
 
 
 def test_a_network_without_hidden_layers_has_no_relu() -> None:

@@ -445,11 +445,9 @@ def draw_limit(canvas: Canvas, at: float, end: float, top: float, bottom: float)
     canvas.line([(at, top), (at, bottom)], "limit", width=2)
 
 
-def plate(
-    canvas: Canvas, left: float, baseline: float, words: str, look: str = "", *, room: float = 0, lines: Sequence[float]
-) -> None:
-    """Paper behind words that begin at `left`, if a vertical line runs through them; `room` precedes them."""
-    width = text_width(words, look) + room
+def plate(canvas: Canvas, left: float, baseline: float, words: str, look: str, *, lines: Sequence[float]) -> None:
+    """Paper behind words that begin at `left`, if a vertical line runs through them."""
+    width = text_width(words, look)
     if words and any(left - 2 < line < left + width + 2 for line in lines):
         canvas.rectangle(left - 2, baseline - 11, width + 4, 15, "paper")
 

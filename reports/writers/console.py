@@ -56,10 +56,9 @@ def print_link(console: Console, path: Path, first: str) -> None:
     console.print(line, soft_wrap=True)
 
 
-def say(console: Console, text: str, style: str = "", *, first: str = "", hang: int | None = None) -> None:
+def say(console: Console, text: str, style: str = "", *, first: str = "") -> None:
     """Print a paragraph, broken only between words; later lines hang below the text after `first`."""
-    indent = " " * (len(first) if hang is None else hang)
-    for line in wrapped(text, console.width, first, indent) or [first.rstrip()]:
+    for line in wrapped(text, console.width, first, " " * len(first)) or [first.rstrip()]:
         console.print(Text(line, style), soft_wrap=True)
 
 

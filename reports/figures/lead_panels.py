@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 
-from ladder.records.run import Spread, StageResult
+from ladder.records.run import Spread
 from reports.facts import numbers
 from reports.facts.launch_regimes import regime
 from reports.facts.ratios import WITHIN_NOISE
@@ -18,12 +18,11 @@ from reports.facts.run_table import name_of
 from reports.facts.study_points import PointLead
 from reports.facts.times import step_us
 from reports.figures.canvas import Canvas
-from reports.figures.chart import LINE, MARGIN, Box, Room, Scale, number, spread_apart, text_width
+from reports.figures.chart import MARGIN, Box, Point, Room, Scale, number, text_width
 from reports.figures.ladder import COLOURS
 from reports.figures.style import Colour
 
 HEIGHT = 250  # pixels of a panel
-AFTER = 20  # pixels between an axis's end and the names on its right
 LETTER = 6  # pixels: half a letter's height
 STEPS = (16, 29, 42, 55, 68)  # pixels between a dot and its name, the nearest first
 DASHES = "6 4"  # a reference
@@ -62,10 +61,10 @@ class Contest:
 def draw_contests(
     canvas: Canvas, contests: Sequence[Contest], words: str, box: Box, *, is_line: bool, is_narrow: bool
 ) -> None:
-    """Both sides of one class of precision within a box, with a row of leads above, and names where they change.
+    """Both sides of one class of precision within a box, with a row of leads above, in a narrow one two.
 
     The dots have whiskers from the fastest to the slowest run. A lead that is within noise is grey. Lines join the
-    dots unless the places have no order. At their ends stand the last names with their times, unless it is narrow.
+    dots unless the places have no order. Names stand where they change; the last ones have their times.
     """
     left, top, right, bottom = box
     ends = [end for one in contests for spread in (one.rung_us, one.reference_us) for end in (spread.min, spread.max)]
@@ -74,65 +73,41 @@ def draw_contests(
     canvas.text(MARGIN, top - 12, words, "ink", look="small bold")
     canvas.text(MARGIN, top + 6, "lead", "ink", look="small")
     scale.draw_beside(canvas, left, right)
-    room = Room((left + 2, top + head - 6, min(right + AFTER, canvas.width), bottom + 8))
-    rungs = [(one.place, one.rung_us) for one in contests]
-    references = [(one.place, one.reference_us) for one in contests]
-    for points, dash in ((rungs, ""), (references, DASHES)):
-        for (at, before), (then, after) in pairwise(points if is_line else ()):
-            line = [(at, scale.place(before.median)), (then, scale.place(after.median))]
-            canvas.line(line, "reference" if dash else "ink", width=1.4, dash=dash)
-            room.keep_free(*line)
+    room = Room((left + 2, top + head - 6, canvas.width, bottom + 8))
     for index, one in enumerate(contests):
         colour: Colour = "faint" if one.of.lead.ratio.is_noise else "ink"
-        canvas.text(
-            one.place,
-            top + 6 + LEADS * (is_narrow and index % 2),
-            one.words,
-            colour,
-            anchor="middle",
-            look="small bold",
-        )
-        _apart(canvas, one, scale, room)
-    if not is_narrow:
-        _ends(canvas, contests[-1], scale, right + AFTER)
-    for one, earlier in zip(contests if is_narrow else contests[:-1], [None, *contests], strict=False):
-        lead, last = one.of.lead, earlier.of.lead if earlier else None
-        if last is None or not is_line or lead.reference.name != last.reference.name:
-            us = f" {numbers.microseconds(one.reference_us.median)}" * (not is_line)
-            dot = (one.place, scale.place(one.reference_us.median))
-            draw_name(canvas, room, dot, f"{lead.reference.name}{us}", "reference", -1)
-        if last is None or not is_line or lead.stage.name != last.stage.name:
-            colour = COLOURS[regime(lead.stage)]
-            us = f" {numbers.microseconds(one.rung_us.median)}" * (not is_line)
-            draw_name(canvas, room, (one.place, scale.place(one.rung_us.median)), f"{lead.stage.name}{us}", colour, 1)
+        height = top + 6 + LEADS * (is_narrow and index % 2)
+        canvas.text(one.place, height, one.words, colour, anchor="middle", look="small bold")
+        canvas.line([(one.place, scale.place(us.median)) for us in (one.reference_us, one.rung_us)], "grid", width=4)
+    sides = [
+        [(one, one.of.lead.reference, one.reference_us) for one in contests],
+        [(one, one.of.lead.stage, one.rung_us) for one in contests],
+    ]
+    for side, dash in zip(sides, (DASHES, ""), strict=True):
+        dots = [(one.place, scale.place(us.median)) for one, _, us in side]
+        for line in pairwise(dots if is_line else ()):
+            canvas.line(line, "reference" if dash else "ink", width=1.4, dash=dash)
+            room.keep_free(*line)
+        for (_, stage, us), dot in zip(side, dots, strict=True):
+            _dot(canvas, dot, us, COLOURS[None if dash else regime(stage)], scale, room)
+    for side, way in zip(sides, (-1, 1), strict=True):
+        before = ""
+        for one, stage, us in side:
+            is_last = one is contests[-1]
+            if is_last or not is_line or stage.name != before:
+                told = name_of(stage) + f" {numbers.microseconds(us.median)}" * (is_last or not is_line)
+                dot = one.place, scale.place(us.median)
+                draw_name(canvas, room, dot, told, COLOURS[None if way < 0 else regime(stage)], way)
+            before = stage.name
 
 
-def _ends(canvas: Canvas, last: Contest, scale: Scale, left: float) -> None:
-    """The names and times of the last point, on the right of its dots."""
-    lead = last.of.lead
-    sides: tuple[tuple[StageResult, Spread, Colour, str], ...] = (
-        (lead.reference, last.reference_us, "reference", "fastest reference"),
-        (lead.stage, last.rung_us, COLOURS[regime(lead.stage)], "fastest rung"),
-    )
-    dots = [scale.place(spread.median) for _, spread, _, _ in sides]
-    heights = spread_apart(dots, min(scale.begin, scale.end), abs(scale.end - scale.begin), 2 * LINE)
-    for (stage, spread, colour, words), dot, height in zip(sides, dots, heights, strict=True):
-        canvas.line([(last.place + 7, dot), (left - 5, height)], "faint", width=0.5)
-        text = f"{name_of(stage)}  {numbers.microseconds(spread.median)}"
-        canvas.text(left, height + 1, text, colour, look="small bold")
-        canvas.text(left, height + 1 + LETTER * 2, words, "faint", look="small")
-
-
-def _apart(canvas: Canvas, one: Contest, scale: Scale, room: Room) -> None:
-    """The dots of a point with their whiskers, and a bar between them."""
-    high, low = (scale.place(spread.median) for spread in (one.reference_us, one.rung_us))
-    canvas.line([(one.place, high), (one.place, low)], "grid", width=4)
-    for spread, colour in ((one.reference_us, COLOURS[None]), (one.rung_us, COLOURS[regime(one.of.lead.stage)])):
-        middle, ends = scale.place(spread.median), (scale.place(spread.min), scale.place(spread.max))
-        if ends[0] - ends[1] > 3:
-            canvas.line([(one.place, ends[0]), (one.place, ends[1])], colour)
-        canvas.dot(one.place, middle, 4, colour, hollow=colour == COLOURS[None])
-        room.keep_free((one.place, ends[0] + 4), (one.place, ends[1] - 4))
+def _dot(canvas: Canvas, dot: Point, us: Spread, colour: Colour, scale: Scale, room: Room) -> None:
+    """A side's time at a point, with whiskers where they can be seen."""
+    (at, middle), low, high = dot, scale.place(us.min), scale.place(us.max)
+    if low - high > 3:
+        canvas.line([(at, low), (at, high)], colour)
+    canvas.dot(at, middle, 4, colour, hollow=colour == COLOURS[None])
+    room.keep_free((at, low + 4), (at, high - 4))
 
 
 def draw_name(

@@ -49,13 +49,14 @@ from reports.figures.chart import (
 )
 from reports.figures.energy_figure import energies
 from reports.figures.ladder import COLOURS, regime_keys
-from reports.figures.lead_panels import AFTER, DASHES, HEIGHT, Contest, draw_contests, draw_name, note
+from reports.figures.lead_panels import DASHES, HEIGHT, Contest, draw_contests, draw_name, note
 from reports.figures.roofline import Roof
 from reports.figures.style import PIXELS, Colour
 
 WIDE = ChartLayout(PIXELS, 66, 575, 596, top=40, row=0)
 NARROW = ChartLayout(344, 54, 324, None, top=40, row=0)  # with a label below the axis for each line
-GAP, BOTTOM, LABEL = 44, 62, 14  # pixels
+CONTEST = ChartLayout(PIXELS, 66, 700, 721, top=40, row=0)  # with the names at the dots
+GAP, BOTTOM, LABEL, AFTER = 44, 62, 14, 20  # pixels; the last one between an axis's end and the names on its right
 TIMES = 270  # pixels: the least height of the lines' panel
 MOST_LINES = 9  # of more, nobody could follow one
 NETWORKS = "networks"  # the setting whose figure shows a network's share of a step
@@ -116,11 +117,11 @@ def step_time(
     not. Whiskers reach from the fastest to the slowest run. A ring marks a time that was taken while disturbed. Stages
     on several GPUs have thick lines. Names stand on the right or, where `chart` is for a phone, below.
     """
-    layout = WIDE if chart.words is not None else NARROW
     stages = [stage for stage in results.stages() if any(step_us(results.at(point, stage.name)) for point in points)]
     winners = [winner for winner in point_winners(results) if winner.point in points]
     is_contest = len(stages) > MOST_LINES and axis.key != NETWORKS
-    first = NAMED if is_contest and layout is WIDE else FIRST
+    layout = NARROW if chart.words is None else CONTEST if is_contest else WIDE
+    first = NAMED if layout is CONTEST else FIRST
     axis = replace(axis, left=layout.left + first, right=layout.right - FIRST)
     run = results.runs[points[0].name]
     gpus = dict.fromkeys(gpus_name(results.runs[point.name]) for point in points)
@@ -142,7 +143,8 @@ def step_time(
     named = next(iter(fights.values()), []) if axis.key == NETWORKS else []
     rungs = [stage for stage in stages if stage.group != "reference"]
     if contests:
-        keys = regime_keys(winner.lead.stage for winner in winners)
+        keys = [Key("the fastest reference", "reference", shape="ring")]
+        keys += regime_keys(winner.lead.stage for winner in winners)
         said = note([one for ones in contests.values() for one in ones])
         said += " No joule is drawn here: each point has its own figure of energy." * has_energy
     else:

@@ -91,14 +91,13 @@ def draw_contests(
         for (_, stage, us), dot in zip(side, dots, strict=True):
             _dot(canvas, dot, us, COLOURS[None if dash else regime(stage)], scale, room)
     for side, way in zip(sides, (-1, 1), strict=True):
-        before = ""
-        for one, stage, us in side:
-            is_last = one is contests[-1]
-            if is_last or not is_line or stage.name != before:
-                told = name_of(stage) + f" {numbers.microseconds(us.median)}" * (is_last or not is_line)
+        before = ["", *(stage.name for _, stage, _ in side)]
+        for (one, stage, us), earlier in reversed([*zip(side, before, strict=False)]):  # the last ones find room
+            with_time = one is contests[-1] or not is_line
+            if with_time or stage.name != earlier:
+                told = name_of(stage) + f" {numbers.microseconds(us.median)}" * with_time
                 dot = one.place, scale.place(us.median)
                 draw_name(canvas, room, dot, told, COLOURS[None if way < 0 else regime(stage)], way)
-            before = stage.name
 
 
 def _dot(canvas: Canvas, dot: Point, us: Spread, colour: Colour, scale: Scale, room: Room) -> None:

@@ -155,11 +155,16 @@ class Updaters : Team {
         // Of four matrices each: eight units by thirty-two images, and sixteen by sixteen.
         const char* const thins = thin + at.col * own_edges(L) * UNIT_BYTES + at.lane * 16;
         const int second = at.lane / EDGE % 2, right = at.lane / 16;
-        const char* const thicks = thick + (2 * at.row + second) * UNIT_BYTES + right * MATRIX_BYTES + at.lane % EDGE * 16;
+        const char* const thicks = thick + second * UNIT_BYTES + right * MATRIX_BYTES + at.lane % EDGE * 16;
+        // A warp without a tile reads the first one: others may be writing what lies beyond the last.
+        const auto load_thick = [&](unsigned(&both)[2][4], int i) {
+            const char* const tile = thicks + (has<L>(at, i) ? at.row + i * UPDATER_ROWS : 0) * 2 * UNIT_BYTES;
+            load(both[0], tile), load(both[1], tile + 2 * MATRIX_BYTES);
+        };
         unsigned* const first_upper = first_of<L>(at);
         unsigned by_thick[2][4], by_thin[4];
         float gradients[2][4] = {};  // of a piece, and of the next one
-        load(by_thick[0], thicks), load(by_thick[1], thicks + 2 * MATRIX_BYTES), load(by_thin, thins);
+        load_thick(by_thick, 0), load(by_thin, thins);
         mma_m16n8k16_bf16(gradients[0], by_thick[0], by_thin[0], by_thin[1]);
         mma_m16n8k16_bf16(gradients[0], by_thick[1], by_thin[2], by_thin[3]);
         constexpr int EDGES = own_edges(L), PIECES = own_pieces(L);
@@ -173,10 +178,7 @@ class Updaters : Team {
             unsigned words[2] = {upper[0], upper[from_first<L>(0, 0, 1)]};
             float(&others)[4] = gradients[next % 2];
             if (next < PIECES) {
-                if (next % EDGES == 0) {
-                    const char* const tile = thicks + next / EDGES * UPDATER_ROWS * 2 * UNIT_BYTES;
-                    load(by_thick[0], tile), load(by_thick[1], tile + 2 * MATRIX_BYTES);
-                }
+                if (next % EDGES == 0) load_thick(by_thick, next / EDGES);
                 others[0] = others[1] = others[2] = others[3] = 0.0f;
                 mma_m16n8k16_bf16(others, by_thick[0], by_thin[0], by_thin[1]);
             }

@@ -15,9 +15,9 @@ waiting. One hop of logits instead of two saves 1,700; biases and totals cost 50
 
 Predict: on H200: 784-2048x3-10, batch 32: 18 to 21 us; 784-1200x4-10, batch 32: 16 to 20 us.
 
-Found: 784-2048x3-10 takes three quarters of deferred-epoch's time, and 784-1200x4-10 a third of grid-bf16's; the one
-misses its prediction by a tenth, the other by a fifth. The last layer is what was underestimated: without it a step of
-784-2048x3-10 takes 6.4 us less, and 2 were expected. Three layers of 1,024 units stay faster with six bytes a weight.
+Found: 784-2048x3-10 keeps to its prediction, at three fifths of deferred-epoch's time. 784-1200x4-10 takes a fiftieth
+more than was predicted, and three tenths of grid-bf16's time. At first they took a quarter and a sixth more: the
+compiler had computed addresses before the loop over steps, too many for registers (docs/notebook/streamed.md).
 """
 
 from __future__ import annotations
